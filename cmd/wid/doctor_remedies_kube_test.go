@@ -174,6 +174,7 @@ func TestRegistrationRemedies(t *testing.T) {
 	r.agentLostItsCredential(&stopAgent)
 	r.requests(&stopAgent)
 	r.addOns()
+	r.claims()
 	r.deleted(&stopAgent)
 	stopAgent()
 	stopHub()
@@ -248,6 +249,8 @@ func (r *remedied) addOns() {
 	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": addon.GroupVersion.String(), "kind": "ManagedClusterAddOn",
 		"metadata": map[string]any{"namespace": "managed-0", "name": "search"}}}
 	r.must(r.hub.Create(r.t.Context(), o))
+	r.askForAddOn()
+	r.mended("ClientCertificateNotApproved")
 	o.Object["status"] = map[string]any{"registrations": []any{map[string]any{"type": "kubeClient", "kubeClient": map[string]any{"driver": "token",
 		"subject": map[string]any{"user": "system:serviceaccount:managed-0:managed-0-search-agent"}}}}}
 	r.must(r.hub.Status().Update(r.t.Context(), o))
@@ -267,6 +270,29 @@ func (r *remedied) addOns() {
 	r.headline("")
 	r.must(r.hub.Delete(r.t.Context(), o))
 	stop()
+}
+
+// askForAddOn makes the request of an add-on, as its agent.
+func (r *remedied) askForAddOn() {
+	name := string(r.secret(ocm.HubKubeconfigSecret).Data[registration.SecretKeyAgentName])
+	config := rest.CopyConfig(r.hubConfig)
+	config.Impersonate = rest.ImpersonationConfig{UserName: registration.AgentUser("managed-0", name), Groups: append(registration.ClusterGroups("managed-0"), "system:authenticated")}
+	in := registration.Input{Now: time.Now(), Cluster: "managed-0", Agent: name, Addon: "search", Item: ocm.Registration{Type: ocm.KubeClient, Driver: ocm.DriverCSR}, Hub: r.client(config)}
+	for range 3 { // declares the driver, draws a key, makes the request
+		step, err := csr.New(csr.Options{}).Next(r.t.Context(), in)
+		r.must(err)
+		if in.State = step.State; step.Declare != nil {
+			in.Item = *step.Declare
+		}
+	}
+}
+
+// claims has the ManagedCluster claim something that is no ARN.
+func (r *remedied) claims() {
+	r.shell("kubectl --context hub annotate managedcluster managed-0 eks-managed-cluster-arn=x")
+	r.mend("InvalidClaim")
+	r.shell("kubectl --context hub annotate managedcluster managed-0 eks-managed-cluster-arn-")
+	r.headline("")
 }
 
 func (r *remedied) deleted(stopAgent *func()) {

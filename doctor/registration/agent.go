@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -170,7 +171,7 @@ var connections = []struct{ reason, message string }{
 	{"HubKubeConfigUnauthorized", "The hub refuses the agent's own credential, or the credential has no rights there."},
 	{"HubKubeConfigError", "The agent cannot reach the hub with its own credential."},
 	{"ClusterNameMissing", "The Secret hub-kubeconfig-secret of the agent lacks cluster-name."},
-	{"", "The agent's own credential does not work."},
+	{"", "The agent's own credential does not work."}, // a reason of a newer operator
 }
 
 // judgeConnection goes by the reasons with a prefix, or by all. The operator joins several reasons with commas.
@@ -181,7 +182,7 @@ func (e *examination) judgeConnection(prefix, fine string) doctor.Finding {
 		if c.Status != metav1.ConditionTrue || !strings.HasPrefix(fault.reason, prefix) || fault.reason != "" && !slices.Contains(reasons, fault.reason) {
 			continue
 		}
-		return said(e.fault(e.known(fault.reason, "HubKubeConfigUnusable"), "%s", fault.message), "", c.Message)
+		return said(e.fault(cmp.Or(fault.reason, "HubKubeConfigError"), "%s", fault.message), "", c.Message)
 	}
 	return doctor.Passed("%s", fine)
 }
@@ -233,8 +234,11 @@ func (e *examination) checkSecrets(ctx context.Context) doctor.Finding {
 	return doctor.Passed("The agent has its Secrets.")
 }
 
-// readSecret returns nil data if there is no Secret.
+// readSecret returns nil data if there is no Secret, or no cluster.
 func (e *examination) readSecret(ctx context.Context, name string) (map[string][]byte, error) {
+	if e.Spoke == nil {
+		return nil, nil
+	}
 	var secret corev1.Secret
 	err := kube.Get(ctx, e.Spoke, corev1.SchemeGroupVersion.WithKind("Secret"), client.ObjectKey{Namespace: e.agentNamespace, Name: name}, &secret)
 	if secret.Data == nil && !apierrors.IsNotFound(err) {
@@ -245,9 +249,6 @@ func (e *examination) readSecret(ctx context.Context, name string) (map[string][
 
 // hasCredential reports whether the hub has given the agent a credential.
 func (e *examination) hasCredential(ctx context.Context) bool {
-	if e.Spoke == nil {
-		return false
-	}
 	data, err := e.readSecret(ctx, ocm.HubKubeconfigSecret)
 	return err == nil && len(data["kubeconfig"]) > 0
 }

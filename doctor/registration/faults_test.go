@@ -76,6 +76,16 @@ func requestFaults() []fault {
 			fresh(w)
 			w.csrs = []object{newCSR("cluster1-new", bootstrapUser, "", time.Minute)}
 		}, "accept", "NotAccepted", "not accepted the cluster yet", ""},
+		{"request waits, and the hub says why", func(w *world) {
+			newest("")(w)
+			part(w.csrs[1], "metadata")["uid"] = "u1"
+			w.events = []object{newEvent("e1", "u1", "SeveralRequests", time.Minute), newEvent("e2", "u1", "AnotherKey", 0), newEvent("e3", "u2", "InvalidRequest", 0)}
+		}, csr, "AnotherKey", "is pending: by the hub", ""},
+		{"request waits, for a reason of tomorrow", func(w *world) {
+			newest("")(w)
+			part(w.csrs[1], "metadata")["uid"] = "u1"
+			w.events = []object{newEvent("e1", "u1", "SomethingNew", 0)}
+		}, csr, "RequestPending", "(SomethingNew): by the hub", ""},
 		{"renewal waits", func(w *world) { w.csrs = append(w.csrs, newCSR("cluster1-new", agentUser, "", time.Minute)) }, csr, "RequestPending", "is pending", doctor.Warn},
 		{"request denied", newest("Denied"), csr, "ClientCertificateDenied", "was denied", ""},
 		{"hub cannot sign", newest("Failed"), csr, "ClientCertificateFailed", "cannot sign", ""},
@@ -171,9 +181,9 @@ func spokeFaults() []fault {
 		{"no hub Secret", degraded("BootstrapSecretFunctional,HubKubeConfigSecretMissing", ""), "credential", "HubKubeConfigSecretMissing", "no credential of its own yet", ""},
 		{"hub kubeconfig missing", degraded("BootstrapSecretFunctional,HubKubeConfigMissing", "the CSR must be approved by the cluster-admin on the hub."), "credential", "HubKubeConfigMissing", "no credential of its own yet", ""},
 		{"hub kubeconfig wrong", degraded("BootstrapSecretFunctional,HubKubeConfigError", ""), "credential", "HubKubeConfigError", "cannot reach the hub with its own", ""},
-		{"cluster name missing", degraded("BootstrapSecretFunctional,ClusterNameMissing", ""), "credential", "HubKubeConfigUnusable", "lacks cluster-name", ""},
+		{"cluster name missing", degraded("BootstrapSecretFunctional,ClusterNameMissing", ""), "credential", "ClusterNameMissing", "lacks cluster-name", ""},
 		{"hub credential refused", degraded("BootstrapSecretFunctional,HubKubeConfigUnauthorized", ""), "credential", "HubKubeConfigUnauthorized", "refuses the agent's own credential", ""},
-		{"a reason of tomorrow", degraded("BootstrapSecretFunctional,SomethingNew", ""), "credential", "HubKubeConfigUnusable", "does not work", ""},
+		{"a reason of tomorrow", degraded("BootstrapSecretFunctional,SomethingNew", ""), "credential", "HubKubeConfigError", "does not work", ""},
 		{"unknown authority", degraded("BootstrapSecretError,HubKubeConfigMissing", "tls: failed to verify certificate: x509: certificate signed by unknown authority"), agent, "BootstrapSecretError", "certificate signed by unknown authority", ""},
 		{"not installed", func(w *world) { setConditions(w.klusterlet, "Applied", "False", "KlusterletApplyFailed") }, agent, "AgentNotRunning", "cannot install", ""},
 		{"operator silent", func(w *world) { delete(w.klusterlet, "status") }, agent, "AgentNotRunning", "has not reported", doctor.Warn},

@@ -135,7 +135,7 @@ func conditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
 func said(f doctor.Finding, reason, message string) doctor.Finding {
 	const shown = 200
 	f.Message = strings.TrimSuffix(f.Message, ".")
-	if reason != "" {
+	if reason != "" && reason != f.Class {
 		f.Message += fmt.Sprintf(" (%.60s)", reason)
 	}
 	if message != "" {

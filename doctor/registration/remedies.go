@@ -80,12 +80,12 @@ func (e *examination) agentRemedies() []row {
 		{"KlusterletMissing", spoke.do("Name one of these:", "kubectl get klusterlets")},
 		{"AgentNotRunning", running},
 		{"AgentMissing AnnotationsMissing BootstrapSecretError BootstrapSecretMissing BootstrapSecretUnauthorized CertificateExpired", e.join()},
-		{"AgentNeverArrived ClientCertificateUpdateFailed HubKubeConfigError HubKubeConfigMissing HubKubeConfigSecretMissing NotJoined",
+		{"AgentNeverArrived ClientCertificateUpdateFailed HubKubeConfigError HubKubeConfigMissing HubKubeConfigSecretMissing HubKubeConfigUnauthorized NotJoined",
 			spoke.do("In the cluster, read the agent's Events and its log:", events, e.logs())},
 		{"ManagedClusterLeaseUpdateStopped", spoke.do("In the cluster, read the agent's log, then restart it:", e.logs(),
 			"kubectl rollout restart "+in+"deploy/"+e.deployment)},
-		{"HubKubeConfigUnauthorized HubKubeConfigUnusable NoManagedCluster", spoke.lose("In the cluster, delete the Secret, so that the agent joins again with "+
-			"its bootstrap credential", "the agent's certificate", "kubectl delete secret "+in+ocm.HubKubeconfigSecret)},
+		{"ClusterNameMissing HubKubeConfigUnusable NoManagedCluster", spoke.lose("In the cluster, delete the Secret, so that the agent joins again with "+
+			"its bootstrap credential. Then approve its request at the hub", "the agent's certificate", "kubectl delete secret "+in+ocm.HubKubeconfigSecret)},
 		{"ManagedClusterKubeAPIServerUnavailable", spoke.do("In the cluster, ask its API server:", "kubectl get --raw /readyz")},
 	}
 }
@@ -114,7 +114,7 @@ func (e *examination) hubRemedies(o object) []row {
 		{"ClientCertificateNotApproved", hub.do("At the hub, approve it if the user is the agent's:", "kubectl certificate approve "+request)},
 		{"ClientCertificateDenied InvalidRequest", hub.lose("At the hub, delete the request, so that the agent asks again", "the record of the denial",
 			"kubectl delete csr "+request)},
-		{"UnknownRequester", hub.lose("Find out who asks. If you do not know the user, delete the request", "nothing else", "kubectl delete csr "+request)},
+		{"UnknownRequester", hub.lose("Find out who asks. If you do not know the user, delete the request", "only that request", "kubectl delete csr "+request)},
 		{"TooManyRequests", hub.lose("Correct why they are not approved or used, then delete them at the hub", "their history", "kubectl delete csr -l "+
 			ocm.ClusterNameLabel+"="+name)},
 		{"ClientCertificateFailed ClientCertificateNotSigned", doctor.Do("Run the hub's kube-controller-manager with the signer, or register with an AWS role, "+

@@ -146,6 +146,12 @@ func newCSR(name, user, state string, age time.Duration) object {
 	return csr
 }
 
+// newEvent is the hub's Event of a request.
+func newEvent(name, about, reason string, age time.Duration) object {
+	return object{"apiVersion": "v1", "kind": "Event", "metadata": object{"name": name, "namespace": "default"}, "action": "Approve", "reason": reason,
+		"message": "by the hub", "eventTime": time.Now().Add(-age).UTC().Format("2006-01-02T15:04:05.000000Z"), "involvedObject": object{"uid": about}}
+}
+
 func newSecret(name string, data map[string]string) object {
 	encoded := object{}
 	for key, value := range data {
