@@ -222,7 +222,7 @@ func (e *examination) checkSecrets(ctx context.Context) doctor.Finding {
 	case len(hub["kubeconfig"]) == 0:
 		return e.fault("HubKubeConfigUnusable", "The Secret %s has no kubeconfig.", ocm.HubKubeconfigSecret)
 	}
-	if f := e.judgeCertificate(hub["tls.crt"]); f.Result != doctor.Pass {
+	if f := e.judgeCertificate(hub); f.Result != doctor.Pass {
 		return f
 	}
 	switch {
@@ -253,12 +253,13 @@ func (e *examination) hasCredential(ctx context.Context) bool {
 	return err == nil && len(data["kubeconfig"]) > 0
 }
 
-func (e *examination) judgeCertificate(content []byte) doctor.Finding {
-	if !e.usesCertificates() {
+// judgeCertificate also passes a Secret of a driver without certificates.
+func (e *examination) judgeCertificate(secret map[string][]byte) doctor.Finding {
+	if len(secret["tls.crt"])+len(secret["tls.key"]) == 0 {
 		return doctor.Passed("The agent uses no certificate.")
 	}
 	var c *x509.Certificate
-	if block, _ := pem.Decode(content); block != nil {
+	if block, _ := pem.Decode(secret["tls.crt"]); block != nil {
 		c, _ = x509.ParseCertificate(block.Bytes) //nolint:errcheck // nil says the same
 	}
 	user := registration.AgentUser(e.ClusterName, "")

@@ -4,8 +4,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // Reasons returns the reasons of each row.
@@ -22,7 +25,9 @@ func Remedies(config Config) (all []doctor.Remedy) {
 		for _, vary := range []func(e *examination){
 			func(*examination) {},
 			func(e *examination) { e.klusterlet = &klusterlet{} },
-			func(e *examination) { e.authType = "aws-irsa" },
+			func(e *examination) {
+				e.cluster = &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{awsirsa.ARNAnnotation: "x"}}}
+			},
 			func(e *examination) {
 				e.hubProgram = &corev1.Container{Image: "registry.example/hub:v1", Args: []string{"--registration-auth=csr,aws-irsa", "--leader-elect", "--ocm-agents"}}
 			},

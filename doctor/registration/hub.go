@@ -77,15 +77,13 @@ func (e *examination) checkAccepted(context.Context) doctor.Finding {
 func (e *examination) checkRBAC(ctx context.Context) doctor.Finding {
 	key := client.ObjectKey{Name: registration.ClusterRoleName(e.ClusterName)}
 	for _, kind := range []string{"ClusterRoleBinding", "ClusterRole"} {
-		var o metav1.PartialObjectMetadata
-		err := kube.Get(ctx, e.Hub, rbacv1.SchemeGroupVersion.WithKind(kind), key, &o)
+		err := kube.Get(ctx, e.Hub, rbacv1.SchemeGroupVersion.WithKind(kind), key, &metav1.PartialObjectMetadata{})
 		if apierrors.IsNotFound(err) {
 			return e.fault("HubNotActing", "The %s of the accepted cluster is missing on the hub.", kind)
 		}
 		if err != nil {
 			return kube.Unread("the cluster's RBAC", err, e.hub.command("kubectl get clusterrole,clusterrolebinding "+key.Name))
 		}
-		e.authType = o.Annotations[registration.AuthTypeAnnotation] // of the ClusterRole, the last
 	}
 	return doctor.Passed("The cluster has its RBAC on the hub.")
 }
@@ -162,23 +160,9 @@ func (e *examination) lease(ctx context.Context) (renewed time.Time, grace time.
 	return renewed, leaseGrace * duration
 }
 
-// driver returns the auth type in the Klusterlet or in the hub's record.
-func (e *examination) driver() string {
-	if e.klusterlet != nil {
-		return cmp.Or(e.klusterlet.Spec.RegistrationConfiguration.RegistrationDriver.AuthType, e.authType)
-	}
-	return e.authType
-}
-
-// usesCertificates reports whether the agent's credential is a certificate.
-func (e *examination) usesCertificates() bool {
-	return !e.usesIAM() && cmp.Or(e.driver(), registration.AuthTypeCSR) == registration.AuthTypeCSR
-}
-
 // usesIAM reports whether the cluster registers with an AWS role.
 func (e *examination) usesIAM() bool {
-	switch e.driver() {
-	case registration.AuthTypeAWS, "awsirsa":
+	if e.klusterlet != nil && e.klusterlet.Spec.RegistrationConfiguration.RegistrationDriver.AuthType == "awsirsa" {
 		return true
 	}
 	if e.cluster == nil {

@@ -65,7 +65,6 @@ type examination struct {
 	deployment     string // of the agent
 	requests       []certificateRequest
 	requestsErr    error
-	authType       string // by which the hub accepted the cluster
 	claim, hubARN  string // of AWS
 }
 
