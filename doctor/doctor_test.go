@@ -296,3 +296,18 @@ func TestCheckThatIgnoresItsContext(t *testing.T) {
 		}
 	})
 }
+
+// A pasted part of a command would do something else, or wait for its other part.
+func TestTextCutsNoCommand(t *testing.T) {
+	long := "kubectl --kubeconfig /home/jane/.kube/shop.yaml --context admin@shop-eu-central-1 get events -n open-cluster-management-agent"
+	for causes := range 4 {
+		f := doctor.Failed("", doctor.Do("Run:", long, long, long, long), "It failed.")
+		f.Causes = slices.Repeat([]string{"a cause"}, causes)
+		report := doctor.Run(t.Context(), doctor.Examination{Checks: []doctor.Check{{ID: "a", Run: func(context.Context) doctor.Finding { return f }}}})
+		text := report.String()
+		if n := strings.Count(text, "open-cluster-management-agent"); n == 0 || n != strings.Count(text, "kubectl ") || !strings.Contains(text, "--verbose shows") ||
+			strings.Count(text, "\n") > 14 {
+			t.Errorf("%s", text)
+		}
+	}
+}

@@ -157,16 +157,19 @@ func (w *writer) remedy(r *Remedy, limit int) {
 	w.lines = append(w.lines, or...)
 }
 
-// commands cuts what exceeds the limit. A reader who needs it all has --verbose.
+// commands leaves out the commands that exceed the limit, never a part of one. A reader who needs them all has --verbose.
 func (w *writer) commands(commands []string, limit int) {
-	var lines []string
-	for _, command := range commands {
-		lines = append(lines, w.command("          ", command)...)
+	for i, command := range commands {
+		lines, room := w.command("          ", command), limit-len(w.lines)
+		if i < len(commands)-1 {
+			room-- // for the last line
+		}
+		if len(lines) > room {
+			w.lines = append(w.lines, "          … (--verbose shows the whole)")
+			return
+		}
+		w.lines = append(w.lines, lines...)
 	}
-	if left := max(limit-len(w.lines), 1); len(lines) > left {
-		lines = append(lines[:left-1:left-1], "          … (--verbose shows the whole)")
-	}
-	w.lines = append(w.lines, lines...)
 }
 
 // alternative writes the commands of a policy only if the report kept them.

@@ -34,8 +34,7 @@ func (e *examination) checkHub(ctx context.Context) doctor.Finding {
 		return e.fault("NoManagedCluster", "The agent has registered, but there is no ManagedCluster %s any more.", e.ClusterName)
 	case apierrors.IsNotFound(err):
 		f := e.fault("AgentNeverArrived", "The agent has never reached the hub: there is no ManagedCluster %s.", e.ClusterName)
-		f.Causes = []string{"address or CA of the hub in the Secret bootstrap-hub-kubeconfig do not work inside the cluster",
-			"the agent does not run, or registers under another name", "its bootstrap credential has expired"}
+		f.Causes = []string{"the hub's address or CA in bootstrap-hub-kubeconfig is wrong", "its bootstrap credential has expired, or it does not run"}
 		return e.quoteAgent(ctx, f)
 	case err != nil:
 		return e.unreadCluster(err)
