@@ -239,21 +239,28 @@ func await(ctx context.Context, cmd *cobra.Command, done func() (waitingFor stri
 	}
 }
 
-// during awaits work that has no states.
-func during(ctx context.Context, cmd *cobra.Command, waitingFor string, work func() error) error {
+// during awaits work that waits by itself, and returns its error.
+func during(ctx context.Context, cmd *cobra.Command, waitingFor func() string, work func() error) (err error) {
 	done := make(chan error, 1)
 	go func() { done <- work() }()
-	return await(ctx, cmd, func() (string, error) {
-		if ctx.Err() != nil {
-			return "", <-done
-		}
+	if waitErr := await(ctx, cmd, func() (string, error) {
 		select {
-		case err := <-done:
-			return "", err
+		case err = <-done:
+			return "", nil
 		default:
-			return waitingFor, nil
 		}
-	})
+		if ctx.Err() == nil {
+			return waitingFor(), nil
+		}
+		err = <-done
+		return "", nil
+	}); waitErr != nil {
+		return waitErr
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return unfinished(ctx, waitingFor())
+	}
+	return err
 }
 
 // unfinished is the error of a wait that the deadline or the user ended.

@@ -200,7 +200,7 @@ func (h *hubInit) hubManifests() ([]string, error) {
 
 // probe warns of a hub that signs no client certificates. It may sign them later.
 func (h *hubInit) probe(ctx context.Context, cmd *cobra.Command, c client.Client) {
-	err := during(ctx, cmd, "for the hub to sign a client certificate as a test", func() error { return csr.Probe(ctx, c) })
+	err := during(ctx, cmd, func() string { return "for the hub to sign a client certificate as a test" }, func() error { return csr.Probe(ctx, c) })
 	switch {
 	case err == nil:
 	case errors.Is(err, csr.ErrUnsupported):

@@ -64,6 +64,30 @@ func (w *timed) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
+// Work that waits by itself knows best why it ended.
+func TestWaitForWorkReturnsItsError(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"at once": 0, "after a notice": 3 * time.Second, "with the deadline": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				cause, cmd := errors.New("the port is closed"), &cobra.Command{}
+				cmd.SetErr(&bytes.Buffer{})
+				err := during(ctx, cmd, func() string { return "for A" }, func() error {
+					select {
+					case <-time.After(takes):
+					case <-ctx.Done():
+					}
+					return cause
+				})
+				if !errors.Is(err, cause) {
+					t.Errorf("it returns %v", err)
+				}
+			})
+		})
+	}
+}
+
 func TestInterruptedWaitSaysHowFarItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

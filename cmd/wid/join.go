@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -229,8 +230,14 @@ func (j *join) discover(ctx context.Context, cmd *cobra.Command, token bootstrap
 	if err != nil {
 		return nil, usagef("--ca-cert-hash: %v", err)
 	}
-	info, err := bootstrap.Discover(ctx, []string{j.server}, token, bootstrap.WithPins(pins), bootstrap.WithTimeout(j.timeout),
-		bootstrap.WithProgress(func(s string) { cmd.PrintErrln("wid: waiting:", s) }))
+	var info *bootstrap.ClusterInfo
+	var progress atomic.Value
+	progress.Store("")
+	err = during(ctx, cmd, func() string { return fmt.Sprintf("for the hub's CA: %s", progress.Load()) }, func() (err error) {
+		info, err = bootstrap.Discover(ctx, []string{j.server}, token, bootstrap.WithPins(pins), bootstrap.WithTimeout(j.timeout),
+			bootstrap.WithProgress(func(s string) { progress.Store(s) }))
+		return err
+	})
 	if err == nil {
 		return info.CAData, nil
 	}
