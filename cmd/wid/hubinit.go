@@ -234,6 +234,8 @@ func (i *installing) check() error {
 	return nil
 }
 
+const containerName = "registration"
+
 // deploymentManifest meets the Restricted Pod Security Standard. The programs wid-hub and wid-agent answer probes at this port.
 const deploymentManifest = `apiVersion: apps/v1
 kind: Deployment
@@ -247,7 +249,7 @@ spec:
       serviceAccountName: %[3]s
       securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: RuntimeDefault}}
       containers:
-      - name: registration
+      - name: %[6]s
         image: %[4]s
         args: %[5]s
         readinessProbe: {httpGet: {path: /readyz, port: 8081}}
@@ -260,7 +262,7 @@ spec:
 func (i *installing) deployment(namespace, name, serviceAccount string, args ...string) (string, error) {
 	image, err := json.Marshal(i.image)
 	list, listErr := json.Marshal(args)
-	return fmt.Sprintf(deploymentManifest, namespace, name, serviceAccount, image, list), errors.Join(err, listErr)
+	return fmt.Sprintf(deploymentManifest, namespace, name, serviceAccount, image, list, containerName), errors.Join(err, listErr)
 }
 
 func parseManifest(document string) (*unstructured.Unstructured, error) {

@@ -145,11 +145,13 @@ func hubFlags(ctx context.Context, c client.Client) (map[string]string, error) {
 	case err != nil:
 		return nil, answerOf(err, fmt.Sprintf("read Deployment %q", hubNamespace+"/"+hubDeployment))
 	}
-	all := map[string]string{}
+	flags := map[string]string{}
 	for _, container := range d.Spec.Template.Spec.Containers {
-		maps.Copy(all, flagsIn(container.Args))
+		if container.Name == containerName { // sidecars stay as they are
+			flags = flagsIn(container.Args)
+		}
 	}
-	return all, nil
+	return flags, nil
 }
 
 // flagsIn returns the values of flags by "--name". Those of a repeated flag are a list.
