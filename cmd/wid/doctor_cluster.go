@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/doctor"
+	podidentitydoctor "github.com/workloadid/workloadid/doctor/podidentity"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
 )
@@ -69,7 +70,7 @@ func (x *examiner) connect(k kubeFile) (*kubeCluster, error) {
 	if err != nil {
 		return nil, unusable(err)
 	}
-	config.UserAgent = "wid"
+	config.UserAgent, config.WarningHandlerWithContext = "wid", podidentitydoctor.Warnings{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return limited{next} })
 	x.sent.watch(config)
 	if err := x.relay(config); err != nil {
@@ -126,19 +127,24 @@ func (k kubeFile) inCluster(f *doctor.Finding) {
 	}
 }
 
+// kubectl adds the kubeconfig and the context to a command of kubectl, or to one of wid for a single cluster.
 func (k kubeFile) kubectl(command string) string {
-	arguments, is := strings.CutPrefix(command, "kubectl ")
-	if !is || strings.HasPrefix(arguments, "--kubeconfig ") {
+	program, arguments, _ := strings.Cut(command, " ")
+	isWid := program == "wid" && (strings.HasPrefix(arguments, "bootstrap ") || strings.HasPrefix(arguments, "pod-identity "))
+	if program != "kubectl" && !isWid || strings.HasPrefix(arguments, "--kubeconfig ") {
 		return command
 	}
 	flags := ""
 	if k.path != "" {
-		flags += "--kubeconfig " + shell.Word(k.path, "KUBECONFIG") + " "
+		flags += " --kubeconfig " + shell.Word(k.path, "KUBECONFIG")
 	}
 	if k.context != "" && !strings.HasPrefix(arguments, "config ") {
-		flags += "--context " + shell.Word(k.context, "CONTEXT") + " "
+		flags += " --context " + shell.Word(k.context, "CONTEXT")
 	}
-	return "kubectl " + flags + arguments
+	if isWid {
+		return command + flags
+	}
+	return program + flags + " " + arguments
 }
 
 // readAccount reads the ServiceAccount, or that of the pod.

@@ -69,33 +69,56 @@ func TestDocumentedReasons(t *testing.T) {
 	}
 }
 
-// Every code in the code is in the page, and the page has no other.
-func TestDocumentedClasses(t *testing.T) {
-	class := regexp.MustCompile(`"([BOP][0-9]{1,2})"`)
-	inCode := map[string]bool{}
+// Causes have names, no numbers.
+func TestNoNumberedCauses(t *testing.T) {
+	numbered := regexp.MustCompile(`["\x60][ABGKNOPZ][0-9]{1,2}["\x60]`)
 	err := filepath.WalkDir(filepath.Join("..", "..", "doctor"), func(path string, _ os.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		content, err := os.ReadFile(path)
-		for _, match := range class.FindAllStringSubmatch(string(content), -1) {
-			inCode[match[1]] = true
+		content, err := os.ReadFile(path) //nolint:gosec // a path of this module
+		for _, match := range numbered.FindAll(content, -1) {
+			t.Errorf("%s says %s", path, match)
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, tables, _ := strings.Cut(doctorPage(t), "\n## Reasons\n")
-	onPage := regexp.MustCompile(`\b[BOP][0-9]{1,2}\b`).FindAllString(tables, -1)
-	for id := range inCode {
-		if !slices.Contains(onPage, id) {
-			t.Errorf("docs/doctor.md lacks the class %s", id)
-		}
+	for _, match := range numbered.FindAllString(doctorPage(t), -1) {
+		t.Errorf("docs/doctor.md says %s", match)
 	}
-	for _, id := range onPage {
-		if !inCode[id] {
-			t.Errorf("docs/doctor.md has the class %s, which no check finds", id)
+}
+
+// Every reason in the code of these packages is in their table of the page, and the table has no other.
+func TestDocumentedReasons(t *testing.T) {
+	reason, row := regexp.MustCompile(`(?:Failed|Off|refusal)\("([A-Z][A-Za-z]+)"`), regexp.MustCompile("(?m)^\\| (`[^|]*) \\|")
+	for heading, packages := range map[string][]string{"Bootstrap": {"bootstrap"}, "Pod identity": {"podidentity"}} {
+		var inCode []string
+		for _, name := range packages {
+			files, _ := filepath.Glob(filepath.Join("..", "..", "doctor", name, "*.go"))
+			for _, file := range files {
+				content, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, match := range reason.FindAllStringSubmatch(string(content), -1) {
+					if !strings.HasSuffix(file, "_test.go") {
+						inCode = append(inCode, match[1])
+					}
+				}
+			}
+		}
+		_, table, _ := strings.Cut(doctorPage(t), "\n| "+heading+" | Check | |\n")
+		table, _, _ = strings.Cut(table, "\n\n")
+		var onPage []string
+		for _, match := range row.FindAllStringSubmatch(table, -1) {
+			onPage = append(onPage, strings.Fields(strings.ReplaceAll(match[1], "`", ""))...)
+		}
+		slices.Sort(inCode)
+		slices.Sort(onPage)
+		if inCode = slices.Compact(inCode); len(inCode) == 0 || !slices.Equal(inCode, onPage) {
+			t.Errorf("%s: the code has\n%s, docs/doctor.md\n%s", heading, inCode, onPage)
 		}
 	}
 }

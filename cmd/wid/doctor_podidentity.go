@@ -24,8 +24,9 @@ func newDoctorPodIdentity() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pod-identity",
 		Short: "Find out why a pod gets no AWS credentials through an IAMBinding",
-		Long: "Find out why a pod gets no AWS credentials through an IAMBinding: the binding, the allow-list, the webhook, the sidecar\n" +
-			"and the pod's token. It changes nothing. Without --pod it examines the binding of the ServiceAccount alone.",
+		Long: "Find out why a pod gets no AWS credentials through an IAMBinding: the binding, the role, the webhook, the pod's token and\n" +
+			"the sidecar. It stores nothing. It asks the webhook with a dry run, which needs the right to create pods: of a copy of --pod,\n" +
+			"or else of a pod with the ServiceAccount.",
 		Example: "  wid doctor pod-identity --pod team-a/reporting-0\n" +
 			"  wid doctor pod-identity --service-account team-a/reporting --context prod",
 	}
@@ -63,6 +64,6 @@ func (d *podIdentityDoctor) examine(ctx context.Context) (*doctor.Report, error)
 		return nil, err
 	}
 	return podidentitydoctor.Run(ctx, podidentitydoctor.Config{Namespace: account.Namespace, ServiceAccount: account.Name, Pod: pod.Name,
-		Audience: d.audience, Reader: cluster, Tokens: cluster, Cluster: cluster.name, Skip: d.skip, Timeout: d.timeout,
+		Audience: d.audience, Client: cluster, Cluster: cluster.name, Skip: d.skip, Timeout: d.timeout,
 		Progress: d.waiting.begin, ShowPolicy: d.showPolicy}), nil
 }

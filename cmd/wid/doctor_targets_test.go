@@ -70,9 +70,9 @@ func TestDoctorBootstrap(t *testing.T) {
 		"the environment":   {env: token},
 		"an administrator":  {more: []string{"--token=" + id, "--kubeconfig=" + kubeconfig}},
 		"the ID alone":      {more: []string{"--token=" + id}, code: doctor.ExitUncertain},
-		"a malformed token": {more: []string{"--token=" + strings.Replace(token, ".", ":", 1)}, code: doctor.ExitFail, class: "B2"},
-		"a wrong pin":       {more: []string{"--token=" + token, "--ca-cert-hash=sha256:12"}, code: doctor.ExitFail, class: "B3"},
-		"another's token":   {more: []string{"--token=zzzzzz." + secret}, code: doctor.ExitFail, class: "B12"},
+		"a malformed token": {more: []string{"--token=" + strings.Replace(token, ".", ":", 1)}, code: doctor.ExitFail, class: "TokenMalformed"},
+		"a wrong pin":       {more: []string{"--token=" + token, "--ca-cert-hash=sha256:12"}, code: doctor.ExitFail, class: "PinMalformed"},
+		"another's token":   {more: []string{"--token=zzzzzz." + secret}, code: doctor.ExitFail, class: "NotSignedForToken"},
 	} {
 		w := *w
 		w.env = append(append([]string(nil), w.env...), "WID_BOOTSTRAP_TOKEN="+tt.env)
@@ -111,7 +111,7 @@ func TestDoctorPodIdentity(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := w.exec(t, "", []string{"KUBECONFIG=" + w.kubeconfig}, "wid", append([]string{"doctor", "pod-identity", "-o=json"}, args...)...)
-			if f := targetReport(t, r).Worst(); r.code != doctor.ExitFail || f.Check != "binding" || f.Class != "P1" {
+			if f := targetReport(t, r).Worst(); r.code != doctor.ExitFail || f.Check != "binding" || f.Class != "ProviderNotInstalled" {
 				t.Errorf("ends with %d: %s%s", r.code, r.stdout, r.stderr)
 			}
 		})

@@ -22,13 +22,13 @@ func (e *examination) checkArguments(context.Context) doctor.Finding {
 	remedy := doctor.Do("Name the API server as HOST:PORT.")
 	switch {
 	case e.Server == "":
-		return doctor.Failed("B1", remedy, "There is no server.")
+		return doctor.Failed("ServerMalformed", remedy, "There is no server.")
 	case isToken(e.Server) || isToken(e.ServerName):
-		return doctor.Failed("B1", remedy, "There is a token in the place of the server.")
+		return doctor.Failed("ServerMalformed", remedy, "There is a token in the place of the server.")
 	case e.urlErr != nil:
-		return doctor.Failed("B1", remedy, "The server is malformed: %s.", e.urlErr)
+		return doctor.Failed("ServerMalformed", remedy, "The server is malformed: %s.", e.urlErr)
 	case !validServerName(e.ServerName):
-		return doctor.Failed("B1", doctor.Do("Write a name of the certificate, without a port."), "The server name is malformed: %.100q.", e.ServerName)
+		return doctor.Failed("ServerMalformed", doctor.Do("Write a name of the certificate, without a port."), "The server name is malformed: %.100q.", e.ServerName)
 	case e.Token != "" && e.id == "":
 		return e.malformedToken()
 	case len(e.wrongPins) > 0:
@@ -46,7 +46,7 @@ func (e *examination) malformedToken() doctor.Finding {
 	} else if len(e.Token) == secretLength {
 		what = "This may be the secret half of a token; its ID is the 6 characters before the dot."
 	}
-	return doctor.Failed("B2", doctor.Do("Write ID.SECRET as kubeadm token create prints it, or the ID alone."), "%s", what).
+	return doctor.Failed("TokenMalformed", doctor.Do("Write ID.SECRET as kubeadm token create prints it, or the ID alone."), "%s", what).
 		Compare("token", kube.Count(len(e.Token), "character"), "form", "6 characters, a dot, 16 characters, all of a-z and 0-9")
 }
 
@@ -69,11 +69,11 @@ func validServerName(name string) bool {
 
 func malformedPin(text string) doctor.Finding {
 	if isToken(text) {
-		return doctor.Failed("B3", howToPin(), "There is a token in the place of a pin.")
+		return doctor.Failed("PinMalformed", howToPin(), "There is a token in the place of a pin.")
 	}
 	what := "The pin is malformed."
 	if strings.Count(text, ":") > 2 {
 		what = "This looks like the fingerprint of a certificate; a pin is the hash of its public key."
 	}
-	return doctor.Failed("B3", howToPin(), "%s", what).Compare("pin", fmt.Sprintf("%.100q", text), "form", "sha256:<64 hexadecimal digits>")
+	return doctor.Failed("PinMalformed", howToPin(), "%s", what).Compare("pin", fmt.Sprintf("%.100q", text), "form", "sha256:<64 hexadecimal digits>")
 }

@@ -96,17 +96,17 @@ type kubeFault struct {
 func kubeadmFaults() []kubeFault {
 	info := client.ObjectKey{Namespace: "kube-public", Name: "cluster-info"}
 	return []kubeFault{
-		{"wrong pin", "pins", "B16", func(t *testing.T, _ *kubetest.Cluster, c *examine.Config) {
+		{"wrong pin", "pins", "CANotPinned", func(t *testing.T, _ *kubetest.Cluster, c *examine.Config) {
 			c.Pins = []string{newAuthority(t).pin()}
 		}},
-		{"token expired, and the cleaner is off", "token", "B25", func(t *testing.T, cluster *kubetest.Cluster, c *examine.Config) {
+		{"token expired, and the cleaner is off", "token", "TokenExpired", func(t *testing.T, cluster *kubetest.Cluster, c *examine.Config) {
 			c.Pins, c.WithoutPins = nil, true
 			update(t, cluster, client.ObjectKey{Namespace: "kube-system", Name: "bootstrap-token-abcdef"}, &corev1.Secret{}, func(s *corev1.Secret) {
 				s.Data["expiration"] = []byte("2020-01-01T00:00:00Z")
 			})
 		}},
 		// Another token: the API server caches logins for 10 seconds.
-		{"a token that signs only", "login", "B30", func(t *testing.T, cluster *kubetest.Cluster, c *examine.Config) {
+		{"a token that signs only", "login", "LoginRefused", func(t *testing.T, cluster *kubetest.Cluster, c *examine.Config) {
 			token, err := bootstrap.ParseToken("fedcba." + secretHalf)
 			if err != nil {
 				t.Fatal(err)
@@ -123,16 +123,16 @@ func kubeadmFaults() []kubeFault {
 			}
 			c.Client, c.Token = nil, token.Reveal()
 		}},
-		{"cluster-info edited", "signature", "B15", func(t *testing.T, cluster *kubetest.Cluster, _ *examine.Config) {
+		{"cluster-info edited", "signature", "SignatureWrong", func(t *testing.T, cluster *kubetest.Cluster, _ *examine.Config) {
 			update(t, cluster, info, &corev1.ConfigMap{}, func(m *corev1.ConfigMap) { m.Data["kubeconfig"] += "\n" })
 		}},
-		{"RoleBinding removed", "server", "B8", func(t *testing.T, cluster *kubetest.Cluster, _ *examine.Config) {
+		{"RoleBinding removed", "server", "NotPublished", func(t *testing.T, cluster *kubetest.Cluster, _ *examine.Config) {
 			binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "kubeadm:bootstrap-signer-clusterinfo"}}
 			if err := cluster.Client().Delete(t.Context(), binding); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"the remedy for that, word for word", "signature", "B15", func(t *testing.T, cluster *kubetest.Cluster, c *examine.Config) {
+		{"the remedy for that, word for word", "signature", "SignatureWrong", func(t *testing.T, cluster *kubetest.Cluster, c *examine.Config) {
 			line := examine.Run(t.Context(), *c).Worst().Remedy.Commands[1]
 			kubectl := exec.CommandContext(t.Context(), "bash", "-euc", line) //nolint:gosec // a command of the doctor
 			kubectl.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig(t), "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
@@ -140,7 +140,7 @@ func kubeadmFaults() []kubeFault {
 				t.Fatalf("%v: %s", err, out)
 			}
 		}},
-		{"cluster-info deleted", "server", "B9", func(t *testing.T, cluster *kubetest.Cluster, _ *examine.Config) {
+		{"cluster-info deleted", "server", "NotPublished", func(t *testing.T, cluster *kubetest.Cluster, _ *examine.Config) {
 			gone := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: info.Namespace, Name: info.Name}}
 			if err := cluster.Client().Delete(t.Context(), gone); err != nil {
 				t.Fatal(err)
@@ -170,7 +170,7 @@ func TestAnonymousRequestsToOtherPaths(t *testing.T) {
 	}
 	cluster := kubetest.StartNew(t, kubetest.Flag{Name: "authentication-config", Value: file})
 	config := examine.Config{Server: cluster.Config().Host, Token: wholeToken, WithoutPins: true}
-	if first := examine.Run(t.Context(), config).Worst(); first == nil || first.Class != "B7" || first.Remedy.Commands[0] != "- path: "+infoPath {
+	if first := examine.Run(t.Context(), config).Worst(); first == nil || first.Class != "AnonymousRefused" || first.Remedy.Commands[0] != "- path: "+infoPath {
 		t.Errorf("%+v", first)
 	}
 }

@@ -66,7 +66,7 @@ func TestUncertain(t *testing.T) {
 		"no token": {func(w *world) { w.config.Token = "" },
 			reporttest.Want{Check: "signature", Says: "There is no token", Result: doctor.Unknown}},
 		"no pin, and no wish to do without": {func(w *world) { w.config.Pins = nil },
-			reporttest.Want{Check: "pins", Class: "B16", Says: "There is no pin", Result: doctor.Warn}},
+			reporttest.Want{Check: "pins", Class: "CANotPinned", Says: "There is no pin", Result: doctor.Warn}},
 		"kubeconfig of a cluster without cluster-info": {func(w *world) { w.secret, w.own = nil, nil },
 			reporttest.Want{Check: "token", Says: "The kubeconfig is of another cluster", Result: doctor.Unknown}},
 		"kubeconfig of another cluster": {func(w *world) { w.secret, w.own = nil, map[string]string{"kubeconfig": "apiVersion: v1"} },
@@ -140,7 +140,7 @@ func TestWrongSignatureOfPinnedCluster(t *testing.T) {
 			w.withoutAdmin, w.config.Token = true, tokenID+".aaaaaaaaaaaaaaaa"
 			tt.change(w)
 			f := w.run().Of("signature")
-			if f.Class != "B15" || strings.Contains(strings.Join(f.Causes, " "), "attacker") != tt.suspects {
+			if f.Class != "SignatureWrong" || strings.Contains(strings.Join(f.Causes, " "), "attacker") != tt.suspects {
 				t.Errorf("%+v", f)
 			}
 		})

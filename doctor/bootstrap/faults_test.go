@@ -40,7 +40,7 @@ func TestFaults(t *testing.T) {
 			f.spoil(w)
 			want := reporttest.Want{Check: f.check, Class: f.class, Says: f.says}
 			switch {
-			case f.class == "B34", strings.HasSuffix(f.name, "authentication usage"), strings.HasSuffix(f.name, "group"): // the discovery works
+			case f.class == "ClockSkew", strings.HasSuffix(f.name, "authentication usage"), strings.HasSuffix(f.name, "group"): // the discovery works
 				want.Result = doctor.Warn
 			case f.class == "":
 				want.Result = doctor.Unknown
@@ -60,24 +60,24 @@ func argumentFaults() []fault {
 	token := func(text string) func(*world) { return func(w *world) { w.config.Token = text } }
 	server := func(text string) func(*world) { return func(w *world) { w.config.Server = text } }
 	return []fault{
-		{"no server", server(""), "args", "B1", "There is no server"},
-		{"server over http", server("http://10.0.0.1:6443"), "args", "B1", "https://<host>"},
-		{"server with a password", server("https://user:" + secretHalf + "@10.0.0.1:6443"), "args", "B1", "without a user name"},
-		{"token as the server", server(wholeToken), "args", "B1", "a token in the place of the server"},
-		{"token as the server, with a port", server(wholeToken + ":6443"), "args", "B1", "a token in the place of the server"},
-		{"token as the server, as a URL", server("https://" + wholeToken + "/"), "args", "B1", "a token in the place of the server"},
-		{"token as a pin with a prefix", pin(func(string) string { return "sha256:" + wholeToken }), "args", "B3", "a token in the place of a pin"},
-		{"token as a pin", pin(func(string) string { return wholeToken }), "args", "B3", "a token in the place of a pin"},
-		{"server name with a port", func(w *world) { w.config.ServerName = "api:6443" }, "args", "B1", "server name is malformed"},
-		{"token with a colon", token(tokenID + ":" + secretHalf), "args", "B2", "neither a token"},
-		{"the secret half alone", token(secretHalf), "args", "B2", "may be the secret half"},
-		{"token in upper case", token(strings.ToUpper(tokenID) + "." + secretHalf), "args", "B2", "lower-case"},
-		{"token that was cut", token(wholeToken[:20]), "args", "B2", "16 lower-case"},
-		{"pin without a prefix", pin(func(p string) string { return strings.TrimPrefix(p, "sha256:") }), "args", "B3", "pin is malformed"},
-		{"pin that was cut", pin(func(p string) string { return p[:60] }), "args", "B3", "pin is malformed"},
-		{"fingerprint with colons", pin(func(string) string { return "AB:CD:" + strings.Repeat("00:", 29) + "EF" }), "args", "B3", "fingerprint"},
-		{"pin with a blank", pin(func(p string) string { return p + "\n" }), "args", "B3", "pin is malformed"},
-		{"pin of another hash", pin(func(string) string { return "sha1:abc" }), "args", "B3", "pin is malformed"},
+		{"no server", server(""), "args", "ServerMalformed", "There is no server"},
+		{"server over http", server("http://10.0.0.1:6443"), "args", "ServerMalformed", "https://<host>"},
+		{"server with a password", server("https://user:" + secretHalf + "@10.0.0.1:6443"), "args", "ServerMalformed", "without a user name"},
+		{"token as the server", server(wholeToken), "args", "ServerMalformed", "a token in the place of the server"},
+		{"token as the server, with a port", server(wholeToken + ":6443"), "args", "ServerMalformed", "a token in the place of the server"},
+		{"token as the server, as a URL", server("https://" + wholeToken + "/"), "args", "ServerMalformed", "a token in the place of the server"},
+		{"token as a pin with a prefix", pin(func(string) string { return "sha256:" + wholeToken }), "args", "PinMalformed", "a token in the place of a pin"},
+		{"token as a pin", pin(func(string) string { return wholeToken }), "args", "PinMalformed", "a token in the place of a pin"},
+		{"server name with a port", func(w *world) { w.config.ServerName = "api:6443" }, "args", "ServerMalformed", "server name is malformed"},
+		{"token with a colon", token(tokenID + ":" + secretHalf), "args", "TokenMalformed", "neither a token"},
+		{"the secret half alone", token(secretHalf), "args", "TokenMalformed", "may be the secret half"},
+		{"token in upper case", token(strings.ToUpper(tokenID) + "." + secretHalf), "args", "TokenMalformed", "lower-case"},
+		{"token that was cut", token(wholeToken[:20]), "args", "TokenMalformed", "16 lower-case"},
+		{"pin without a prefix", pin(func(p string) string { return strings.TrimPrefix(p, "sha256:") }), "args", "PinMalformed", "pin is malformed"},
+		{"pin that was cut", pin(func(p string) string { return p[:60] }), "args", "PinMalformed", "pin is malformed"},
+		{"fingerprint with colons", pin(func(string) string { return "AB:CD:" + strings.Repeat("00:", 29) + "EF" }), "args", "PinMalformed", "fingerprint"},
+		{"pin with a blank", pin(func(p string) string { return p + "\n" }), "args", "PinMalformed", "pin is malformed"},
+		{"pin of another hash", pin(func(string) string { return "sha1:abc" }), "args", "PinMalformed", "pin is malformed"},
 	}
 }
 
@@ -99,38 +99,38 @@ func serverFaults() []fault {
 		}
 	}
 	return []fault{
-		{"no server listens", func(w *world) { w.config.Server = "127.0.0.1:1" }, server, "B4", "gives no answer"},
+		{"no server listens", func(w *world) { w.config.Server = "127.0.0.1:1" }, server, "ServerUnreachable", "gives no answer"},
 		{"no TLS", func(w *world) {
 			plain := httptest.NewServer(http.NotFoundHandler())
 			w.t.Cleanup(plain.Close)
 			w.config.Server = strings.TrimPrefix(plain.URL, "http://")
-		}, server, "B5", "does not speak TLS"},
+		}, server, "NotAnAPIServer", "does not speak TLS"},
 		{"redirect", always(func(rw http.ResponseWriter, r *http.Request) {
 			http.Redirect(rw, r, "https://login.example/", http.StatusFound)
-		}), server, "B5", "Something other than an API server"},
-		{"a web server", always(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte("<html>")) }), server, "B5", "not a ConfigMap"},
-		{"a web server without the page", always(http.NotFound), server, "B5", "Something other than an API server"},
-		{"a proxy that wants a login", always(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusForbidden) }), server, "B5", "Something other than an API server"},
-		{"anonymous access off", always(func(rw http.ResponseWriter, _ *http.Request) { status(rw, http.StatusUnauthorized, "Unauthorized") }), server, "B6", "allows no anonymous requests"},
-		{"anonymous access to other paths", refuse(http.StatusUnauthorized, "Unauthorized"), server, "B7", "but not to cluster-info"},
-		{"RoleBinding removed", refuse(http.StatusForbidden, `configmaps "cluster-info" is forbidden: User "system:anonymous" cannot get resource "configmaps" in API group "" in the namespace "kube-public"`), server, "B8", "RoleBinding is missing"},
-		{"no cluster-info", refuse(http.StatusNotFound, `configmaps "cluster-info" not found`), server, "B9", "There is no cluster-info"},
-		{"no kubeconfig in it", func(w *world) { delete(w.data, "kubeconfig") }, server, "B10", "no kubeconfig"},
-		{"nothing in it", func(w *world) { w.data = nil }, server, "B10", "no kubeconfig"},
+		}), server, "NotAnAPIServer", "Something other than an API server"},
+		{"a web server", always(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte("<html>")) }), server, "NotAnAPIServer", "not a ConfigMap"},
+		{"a web server without the page", always(http.NotFound), server, "NotAnAPIServer", "Something other than an API server"},
+		{"a proxy that wants a login", always(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusForbidden) }), server, "NotAnAPIServer", "Something other than an API server"},
+		{"anonymous access off", always(func(rw http.ResponseWriter, _ *http.Request) { status(rw, http.StatusUnauthorized, "Unauthorized") }), server, "AnonymousRefused", "allows no anonymous requests"},
+		{"anonymous access to other paths", refuse(http.StatusUnauthorized, "Unauthorized"), server, "AnonymousRefused", "but not to cluster-info"},
+		{"RoleBinding removed", refuse(http.StatusForbidden, `configmaps "cluster-info" is forbidden: User "system:anonymous" cannot get resource "configmaps" in API group "" in the namespace "kube-public"`), server, "NotPublished", "RoleBinding is missing"},
+		{"no cluster-info", refuse(http.StatusNotFound, `configmaps "cluster-info" not found`), server, "NotPublished", "There is no cluster-info"},
+		{"no kubeconfig in it", func(w *world) { delete(w.data, "kubeconfig") }, server, "NotPublished", "no kubeconfig"},
+		{"nothing in it", func(w *world) { w.data = nil }, server, "NotPublished", "no kubeconfig"},
 		{"server overloaded", refuse(http.StatusTooManyRequests, "slow down"), server, "", "429"},
-		{"clock two hours behind", func(w *world) { w.ahead, w.withoutAdmin = 2*time.Hour, true }, "clock", "B34", "2h0m0s behind"},
+		{"clock two hours behind", func(w *world) { w.ahead, w.withoutAdmin = 2*time.Hour, true }, "clock", "ClockSkew", "2h0m0s behind"},
 		{"clock ahead of the token's expiry", func(w *world) {
 			w.ahead = -2 * time.Hour
 			w.tokenOf(func(c *bootstrap.TokenConfig) { c.Expires = time.Now().Add(-time.Hour) })
-		}, "clock", "B34", "2h0m0s ahead of"},
+		}, "clock", "ClockSkew", "2h0m0s ahead of"},
 		{"path in the address", func(w *world) {
 			w.config.Server += "/foo"
 			w.answer = func(rw http.ResponseWriter, _ *http.Request) bool {
 				status(rw, http.StatusForbidden, "forbidden")
 				return true
 			}
-		}, server, "B5", "Something other than an API server"},
-		{"answer without end", always(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(make([]byte, 2<<20)) }), server, "B5", "larger than 1 MiB"},
+		}, server, "NotAnAPIServer", "Something other than an API server"},
+		{"answer without end", always(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(make([]byte, 2<<20)) }), server, "NotAnAPIServer", "larger than 1 MiB"},
 		{"server starting", always(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusServiceUnavailable) }), server, "", "503"},
 	}
 }
@@ -142,35 +142,35 @@ func secretFaults() []fault {
 	}
 	secret := func(change func(*corev1.Secret)) func(*world) { return func(w *world) { change(w.secret) } }
 	return []fault{
-		{"deleted", func(w *world) { w.secret = nil }, check, "B23", "There is no token abcdef"},
+		{"deleted", func(w *world) { w.secret = nil }, check, "NoToken", "There is no token abcdef"},
 		{"being deleted", secret(func(s *corev1.Secret) {
 			now := metav1.Now()
 			s.DeletionTimestamp, s.Finalizers = &now, []string{"example.com/keep"}
-		}), check, "B31", "being deleted"},
-		{"of another type", secret(func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }), check, "B24", "the type is"},
-		{"name and ID differ", secret(func(s *corev1.Secret) { s.Data["token-id"] = []byte("fedcba") }), check, "B24", "token-id"},
-		{"another secret half", secret(func(s *corev1.Secret) { s.Data["token-secret"] = []byte("aaaaaaaaaaaaaaaa") }), check, "B29", "another secret half"},
-		{"expired", token(func(c *bootstrap.TokenConfig) { c.Expires = time.Now().Add(-time.Hour) }), check, "B25", "has expired"},
-		{"malformed expiration", secret(func(s *corev1.Secret) { s.Data["expiration"] = []byte("tomorrow") }), check, "B26", "expiration of the token is malformed"},
-		{"no signing usage", secret(func(s *corev1.Secret) { s.Data["usage-bootstrap-signing"] = []byte("yes") }), check, "B27", "may not sign"},
+		}), check, "TokenDeleted", "being deleted"},
+		{"of another type", secret(func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }), check, "TokenSecretMalformed", "the type is"},
+		{"name and ID differ", secret(func(s *corev1.Secret) { s.Data["token-id"] = []byte("fedcba") }), check, "TokenSecretMalformed", "token-id"},
+		{"another secret half", secret(func(s *corev1.Secret) { s.Data["token-secret"] = []byte("aaaaaaaaaaaaaaaa") }), check, "TokenDiffers", "another secret half"},
+		{"expired", token(func(c *bootstrap.TokenConfig) { c.Expires = time.Now().Add(-time.Hour) }), check, "TokenExpired", "has expired"},
+		{"malformed expiration", secret(func(s *corev1.Secret) { s.Data["expiration"] = []byte("tomorrow") }), check, "TokenSecretMalformed", "expiration of the token is malformed"},
+		{"no signing usage", secret(func(s *corev1.Secret) { s.Data["usage-bootstrap-signing"] = []byte("yes") }), check, "TokenMayNotSign", "may not sign"},
 		{"no authentication usage", func(w *world) {
 			w.login = http.StatusUnauthorized
 			w.config.Token = tokenID // an ID is no credential
 			w.tokenOf(func(c *bootstrap.TokenConfig) { c.Usages, c.Groups = []string{bootstrap.UsageSigning}, nil })
-		}, "login", "B28", "not log in"},
+		}, "login", "TokenMayNotLogIn", "not log in"},
 		{"malformed group", func(w *world) {
 			w.config.Token = tokenID
 			w.secret.Data["auth-extra-groups"] = []byte("system:masters")
-		}, "login", "B32", "authenticates no user"},
+		}, "login", "TokenMayNotLogIn", "authenticates no user"},
 		{"no authentication usage, and the login is refused", func(w *world) {
 			w.login = http.StatusUnauthorized
 			w.tokenOf(func(c *bootstrap.TokenConfig) { c.Usages, c.Groups = []string{bootstrap.UsageSigning}, nil })
-		}, "login", "B28", "not log in"},
+		}, "login", "TokenMayNotLogIn", "not log in"},
 		{"malformed group, and the login is refused", func(w *world) {
 			w.login = http.StatusUnauthorized
 			w.secret.Data["auth-extra-groups"] = []byte("system:bootstrappers:a,system:masters")
-		}, "login", "B32", "authenticates no user"},
-		{"login refused", func(w *world) { w.login, w.withoutAdmin = http.StatusUnauthorized, true }, "login", "B30", "does not log in"},
+		}, "login", "TokenMayNotLogIn", "authenticates no user"},
+		{"login refused", func(w *world) { w.login, w.withoutAdmin = http.StatusUnauthorized, true }, "login", "LoginRefused", "does not log in"},
 	}
 }
 
@@ -190,14 +190,14 @@ func signatureFaults() []fault {
 		w.data = map[string]string{"kubeconfig": strings.Replace(w.data["kubeconfig"], "https://127", "https://128", 1), "jws-kubeconfig-" + tokenID: w.data["jws-kubeconfig-"+tokenID]}
 	}
 	return []fault{
-		{"signed for others", alone(other), check, "B12", "for other tokens"},
-		{"signed for others only, though the token is good", other, check, "B12", "for other tokens"},
-		{"not signed", alone(func(w *world) { delete(w.data, "jws-kubeconfig-"+tokenID) }), check, "B13", "not signed at all"},
-		{"empty signature", alone(func(w *world) { w.data["jws-kubeconfig-"+tokenID] = "" }), check, "B14", "is empty"},
-		{"wrong secret half", alone(func(w *world) { w.config.Token = tokenID + ".aaaaaaaaaaaaaaaa" }), check, "B15", "is wrong for the token"},
-		{"changed after signing", alone(tamper), check, "B15", "is wrong for the token"},
-		{"attacker in between", tamper, check, "B15", "The administrator reads another cluster-info"},
-		{"another algorithm", alone(func(w *world) { w.data["jws-kubeconfig-"+tokenID] = "eyJhbGciOiJub25lIn0.." }), check, "B15", "is wrong for the token"},
+		{"signed for others", alone(other), check, "NotSignedForToken", "for other tokens"},
+		{"signed for others only, though the token is good", other, check, "NotSignedForToken", "for other tokens"},
+		{"not signed", alone(func(w *world) { delete(w.data, "jws-kubeconfig-"+tokenID) }), check, "SignerNotRunning", "not signed at all"},
+		{"empty signature", alone(func(w *world) { w.data["jws-kubeconfig-"+tokenID] = "" }), check, "SignatureEmpty", "is empty"},
+		{"wrong secret half", alone(func(w *world) { w.config.Token = tokenID + ".aaaaaaaaaaaaaaaa" }), check, "SignatureWrong", "is wrong for the token"},
+		{"changed after signing", alone(tamper), check, "SignatureWrong", "is wrong for the token"},
+		{"attacker in between", tamper, check, "SignatureWrong", "The administrator reads another cluster-info"},
+		{"another algorithm", alone(func(w *world) { w.data["jws-kubeconfig-"+tokenID] = "eyJhbGciOiJub25lIn0.." }), check, "SignatureWrong", "is wrong for the token"},
 	}
 }
 
@@ -215,23 +215,23 @@ func trustFaults() []fault {
 		}
 	}
 	return []fault{
-		{"pin of another cluster", func(w *world) { w.config.Pins = []string{newAuthority(w.t).pin()} }, pins, "B16", "none of the cluster's CAs"},
-		{"hash of the certificate", func(w *world) { w.config.Pins = []string{hash(w.ca.cert)} }, pins, "B17", "whole certificate"},
+		{"pin of another cluster", func(w *world) { w.config.Pins = []string{newAuthority(w.t).pin()} }, pins, "CANotPinned", "none of the cluster's CAs"},
+		{"hash of the certificate", func(w *world) { w.config.Pins = []string{hash(w.ca.cert)} }, pins, "PinOfSomethingElse", "whole certificate"},
 		{"pin of the server's certificate", func(w *world) {
 			w.config.Pins = []string{bootstrap.PinOf(w.cert.Load().Leaf).String()}
-		}, pins, "B17", "server's own certificate"},
-		{"no certificate authority", info(func(_ *world, i *bootstrap.ClusterInfo) { i.CAData = nil }), pins, "B18", "names no CA"},
+		}, pins, "PinOfSomethingElse", "server's own certificate"},
+		{"no certificate authority", info(func(_ *world, i *bootstrap.ClusterInfo) { i.CAData = nil }), pins, "NoCA", "names no CA"},
 		{"credentials in cluster-info", func(w *world) {
 			w.publishRaw(w.data["kubeconfig"] + "\nusers:\n- name: admin\n  user: {token: " + secretHalf + "}\n")
-		}, pins, "B11", "must not hold credentials"},
-		{"something else than a kubeconfig", func(w *world) { w.publishRaw("[") }, pins, "B11", "not a kubeconfig"},
-		{"certificate of another authority", func(w *world) { w.use(newAuthority(w.t).issue(w.t, nil)) }, tls, "B19", "not from a pinned CA"},
+		}, pins, "ClusterInfoMalformed", "must not hold credentials"},
+		{"something else than a kubeconfig", func(w *world) { w.publishRaw("[") }, pins, "ClusterInfoMalformed", "not a kubeconfig"},
+		{"certificate of another authority", func(w *world) { w.use(newAuthority(w.t).issue(w.t, nil)) }, tls, "CertificateOfAnotherCA", "not from a pinned CA"},
 		{"certificate for another name", func(w *world) {
 			w.use(w.ca.issue(w.t, func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 1)} }))
-		}, tls, "B20", "other names"},
+		}, tls, "CertificateForAnotherName", "other names"},
 		{"certificate has expired", func(w *world) {
 			w.use(w.ca.issue(w.t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }))
-		}, tls, "B21", "not valid now"},
+		}, tls, "CertificateNotValidNow", "not valid now"},
 		{"other content later", func(w *world) {
 			n := 0
 			other := map[string]string{"kubeconfig": strings.Replace(w.data["kubeconfig"], "https://127.0.0.1", "https://10.0.0.1", 1)}
@@ -242,7 +242,7 @@ func trustFaults() []fault {
 				}
 				return n > 1 && r.URL.Path == infoPath
 			}
-		}, tls, "B22", "another one"},
-		{"address that leads nowhere", info(func(_ *world, i *bootstrap.ClusterInfo) { i.Server = "https://127.0.0.1:1" }), "login", "B33", "does not work from here"},
+		}, tls, "ContentDiffers", "another one"},
+		{"address that leads nowhere", info(func(_ *world, i *bootstrap.ClusterInfo) { i.Server = "https://127.0.0.1:1" }), "login", "AddressUnusable", "does not work from here"},
 	}
 }

@@ -32,7 +32,7 @@ func (e *examination) checkDiscovery(ctx context.Context) doctor.Finding {
 	again := doctor.Do("Try again. If it stays, do not join: an attacker is in between.")
 	switch {
 	case errors.Is(err, bootstrap.ErrSignature), errors.Is(err, bootstrap.ErrPins):
-		return doctor.Failed("B22", again, "The discovery is refused: %s.", err)
+		return doctor.Failed("ContentDiffers", again, "The discovery is refused: %s.", err)
 	case err != nil:
 		return doctor.Unclear(doctor.Do("Try again."), "The discovery did not finish: %s.", err)
 	}
@@ -59,7 +59,7 @@ func (e *examination) checkLogin(ctx context.Context) doctor.Finding {
 	status, body, err := e.ask(ctx, config, http.MethodPost, strings.TrimSuffix(e.discovered.Server, "/")+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
 		e.token.Reveal(), review)
 	if err != nil {
-		return doctor.Failed("B33", doctor.Do("Publish an address that this machine reaches and that the server's certificate names:", "wid bootstrap publish --server HOST:PORT"),
+		return doctor.Failed("AddressUnusable", doctor.Do("Publish an address that this machine reaches and that the server's certificate names:", "wid bootstrap publish --server HOST:PORT"),
 			"cluster-info names an address that does not work from here: %s.", transport.Message(err)).
 			Compare("cluster-info", e.discovered.Server, "works", e.url)
 	}
@@ -73,10 +73,10 @@ func (e *examination) cannotLogIn() (doctor.Finding, bool) {
 	switch {
 	case e.stored == nil:
 	case !e.stored.Allows(bootstrap.UsageAuthentication):
-		return doctor.Failed("B28", newToken(), "The token may sign, but not log in, so a machine cannot join with it.").
+		return doctor.Failed("TokenMayNotLogIn", newToken(), "The token may sign, but not log in, so a machine cannot join with it.").
 			Compare("usages", strings.Join(e.stored.Usages, ", "), "needed", bootstrap.UsageAuthentication), true
 	case e.stored.MalformedGroups:
-		return doctor.Failed("B32", newToken(), "The token authenticates no user, since one of its groups does not begin with system:bootstrappers:."), true
+		return doctor.Failed("TokenMayNotLogIn", newToken(), "The token authenticates no user, since one of its groups does not begin with system:bootstrappers:."), true
 	}
 	return doctor.Finding{}, false
 }
@@ -88,7 +88,7 @@ func (e *examination) judgeLogin(status int, body []byte) doctor.Finding {
 		if f, found := e.cannotLogIn(); found {
 			return f
 		}
-		f := doctor.Failed("B30", newToken(), "The token signs, but does not log in.")
+		f := doctor.Failed("LoginRefused", newToken(), "The token signs, but does not log in.")
 		f.Causes = []string{"the token lacks the usage authentication, or a valid group", "it has expired or was deleted a moment ago",
 			"the API server runs without --enable-bootstrap-token-auth"}
 		return f

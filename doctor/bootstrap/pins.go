@@ -27,17 +27,17 @@ func (e *examination) checkPins(context.Context) doctor.Finding {
 		authorities, err = info.Certificates()
 	}
 	if err != nil {
-		return doctor.Failed("B11", publish(), "cluster-info is refused: %s.", err)
+		return doctor.Failed("ClusterInfoMalformed", publish(), "cluster-info is refused: %s.", err)
 	}
 	e.info, e.pinned = info, e.pins.Pinned(authorities)
 	var f doctor.Finding
 	switch {
 	case len(authorities) == 0 && len(e.pins) > 0:
-		return doctor.Failed("B18", publish(), "cluster-info names no CA, so none can be pinned.")
+		return doctor.Failed("NoCA", publish(), "cluster-info names no CA, so none can be pinned.")
 	case len(e.pins) == 0 && e.WithoutPins:
 		f = doctor.Skipped("Pins are not wanted: everyone with the token could pretend to be the cluster.")
 	case len(e.pins) == 0:
-		f = doctor.Failed("B16", howToPin(), "There is no pin, so everyone with the token could pretend to be the cluster.").As(doctor.Warn)
+		f = doctor.Failed("CANotPinned", howToPin(), "There is no pin, so everyone with the token could pretend to be the cluster.").As(doctor.Warn)
 	case len(e.pinned) == 0:
 		f = e.notPinned(authorities)
 	default:
@@ -53,13 +53,13 @@ func (e *examination) checkPins(context.Context) doctor.Finding {
 // notPinned knows the hashes that are mistaken for a pin.
 func (e *examination) notPinned(authorities []*x509.Certificate) doctor.Finding {
 	is := func(hash [sha256.Size]byte) bool { return slices.Contains(e.pins, hash) }
-	f := doctor.Failed("B16", howToPin(), "The pin fits none of the cluster's CAs.")
+	f := doctor.Failed("CANotPinned", howToPin(), "The pin fits none of the cluster's CAs.")
 	f.Causes = []string{"the pin is of another cluster", "the CA was rotated", "an attacker is in between"}
 	switch {
 	case slices.ContainsFunc(authorities, func(c *x509.Certificate) bool { return is(sha256.Sum256(c.Raw)) }):
-		f = doctor.Failed("B17", howToPin(), "The pin is the hash of the CA's whole certificate instead of its public key.")
+		f = doctor.Failed("PinOfSomethingElse", howToPin(), "The pin is the hash of the CA's whole certificate instead of its public key.")
 	case slices.ContainsFunc(e.chain, func(c *x509.Certificate) bool { return is(bootstrap.PinOf(c)) || is(sha256.Sum256(c.Raw)) }):
-		f = doctor.Failed("B17", howToPin(), "The pin is that of the server's own certificate instead of the CA's.")
+		f = doctor.Failed("PinOfSomethingElse", howToPin(), "The pin is that of the server's own certificate instead of the CA's.")
 	}
 	return f.Compare("pin", e.pins[0].String(), "CA", bootstrap.PinOf(authorities[0]).String())
 }
@@ -81,7 +81,7 @@ func (e *examination) checkCertificate(ctx context.Context) doctor.Finding {
 	case err != nil:
 		return doctor.Unclear(doctor.Do("Try again."), "cluster-info could not be read over a verified connection: %s.", transport.Message(err))
 	case fresh.Server != e.info.Server || string(fresh.CAData) != string(e.info.CAData) || fresh.TLSServerName != e.info.TLSServerName:
-		return doctor.Failed("B22", doctor.Do("Try again. If it stays, do not join: an attacker is in between."),
+		return doctor.Failed("ContentDiffers", doctor.Do("Try again. If it stays, do not join: an attacker is in between."),
 			"Over the verified connection cluster-info is another one.").Compare("before", e.info.Server, "verified", fresh.Server)
 	}
 	e.isVerified = true
@@ -98,17 +98,17 @@ func (e *examination) untrusted(err *tls.CertificateVerificationError) doctor.Fi
 		for _, ip := range leaf.IPAddresses {
 			names = append(names, ip.String())
 		}
-		return doctor.Failed("B20", doctor.Do("Use an address that the certificate names, or name the right one with --tls-server-name."),
+		return doctor.Failed("CertificateForAnotherName", doctor.Do("Use an address that the certificate names, or name the right one with --tls-server-name."),
 			"The server's certificate is for other names.").Compare("certificate", strings.Join(names, ", "), "server", name.Host)
 	case errors.As(err.Err, &invalid) && invalid.Reason == x509.Expired:
 		remedy := doctor.Do("Renew the certificate on the control plane nodes:", "kubeadm certs renew apiserver")
 		if e.ahead != 0 {
 			remedy = doctor.Do("Synchronize this machine's clock, then try again:", "sudo timedatectl set-ntp true")
 		}
-		return doctor.Failed("B21", remedy, "The certificate of the server or of its CA is not valid now.").
+		return doctor.Failed("CertificateNotValidNow", remedy, "The certificate of the server or of its CA is not valid now.").
 			Compare("valid", kube.Stamp(leaf.NotBefore)+" to "+kube.Stamp(leaf.NotAfter), "this machine", kube.Stamp(e.Now()))
 	}
-	f := doctor.Failed("B19", doctor.Do("Name the API server itself. If this is it, do not join."),
+	f := doctor.Failed("CertificateOfAnotherCA", doctor.Do("Name the API server itself. If this is it, do not join."),
 		"The server's certificate is not from a pinned CA.").Detail("issuer", leaf.Issuer.String())
 	f.Causes = []string{"a load balancer or proxy with a certificate of its own is in front of the API server",
 		"the API server has a certificate of another CA than cluster-info names", "an attacker is in between"}

@@ -89,7 +89,7 @@ func (e *examination) checkServer(ctx context.Context) doctor.Finding {
 	case errors.As(err, &tooLarge):
 		return e.notKube("The answer of the server is larger than 1 MiB, so it is not cluster-info.")
 	case err != nil:
-		return doctor.Failed("B4", doctor.Do("Correct the address, or open the network path to it:", e.look()),
+		return doctor.Failed("ServerUnreachable", doctor.Do("Correct the address, or open the network path to it:", e.look()),
 			"The server gives no answer: %s.", transport.Message(err))
 	case status != http.StatusOK:
 		f := e.judgeStatus(ctx, status, body)
@@ -98,14 +98,14 @@ func (e *examination) checkServer(ctx context.Context) doctor.Finding {
 	case info == nil:
 		return e.notKube("The answer of the server is not a ConfigMap, so it is not an API server.")
 	case info.Data[bootstrap.KubeConfigKey] == "":
-		return doctor.Failed("B10", publish(), "cluster-info holds no kubeconfig.")
+		return doctor.Failed("NotPublished", publish(), "cluster-info holds no kubeconfig.")
 	}
 	e.served = info.Data
 	return doctor.Passed("Anonymous clients can read cluster-info, with %s.", kube.Count(len(signers(e.served)), "signature"))
 }
 
 func (e *examination) notKube(message string) doctor.Finding {
-	return doctor.Failed("B5", doctor.Do("Correct address and port. API servers mostly listen on 6443 or 443, and have no path:", e.look()), "%s", message)
+	return doctor.Failed("NotAnAPIServer", doctor.Do("Correct address and port. API servers mostly listen on 6443 or 443, and have no path:", e.look()), "%s", message)
 }
 
 func publish() doctor.Remedy {
@@ -124,12 +124,12 @@ func (e *examination) judgeStatus(ctx context.Context, status int, body []byte) 
 	case status == http.StatusUnauthorized:
 		return e.unauthorized(ctx)
 	case status == http.StatusForbidden:
-		return doctor.Failed("B8", doctor.Do("In that cluster:",
+		return doctor.Failed("NotPublished", doctor.Do("In that cluster:",
 			"kubectl create role -n kube-public kubeadm:bootstrap-signer-clusterinfo --verb=get --resource=configmaps --resource-name=cluster-info",
 			"kubectl create rolebinding -n kube-public kubeadm:bootstrap-signer-clusterinfo --role=kubeadm:bootstrap-signer-clusterinfo --user=system:anonymous"),
 			"Anonymous clients may not read cluster-info, because its RoleBinding is missing.")
 	case status == http.StatusNotFound:
-		return doctor.Failed("B9", publish(), "There is no cluster-info in the namespace kube-public.")
+		return doctor.Failed("NotPublished", publish(), "There is no cluster-info in the namespace kube-public.")
 	}
 	return e.notKube("The API server refuses the request for cluster-info.")
 }
@@ -137,10 +137,10 @@ func (e *examination) judgeStatus(ctx context.Context, status int, body []byte) 
 // unauthorized looks at another path, since an API server may allow anonymous requests to some paths only.
 func (e *examination) unauthorized(ctx context.Context) doctor.Finding {
 	if status, _, err := e.anonymous(ctx, "/version"); err == nil && status != http.StatusUnauthorized {
-		return doctor.Failed("B7", doctor.Do("Add the path to anonymous.conditions in the AuthenticationConfiguration of the API server:", "- path: "+infoPath),
+		return doctor.Failed("AnonymousRefused", doctor.Do("Add the path to anonymous.conditions in the AuthenticationConfiguration of the API server:", "- path: "+infoPath),
 			"The API server allows anonymous requests, but not to cluster-info.")
 	}
-	return doctor.Failed("B6", doctor.Do("Use a discovery file instead of a token:", "wid bootstrap discover --discovery-file FILE"),
+	return doctor.Failed("AnonymousRefused", doctor.Do("Use a discovery file instead of a token:", "wid bootstrap discover --discovery-file FILE"),
 		"The API server allows no anonymous requests.")
 }
 
@@ -156,7 +156,7 @@ func signers(data map[string]string) (ids []string) {
 
 func (e *examination) checkClock(context.Context) doctor.Finding {
 	if e.ahead != 0 {
-		return kube.Off("B34", "the server", e.ahead)
+		return kube.Off("ClockSkew", "the server", e.ahead)
 	}
 	return doctor.Passed("This machine's clock agrees with the server's, as far as that tells the time.")
 }

@@ -62,12 +62,12 @@ func (e *examination) missingSignature() (doctor.Finding, bool) {
 	case exists && jws != "":
 		return f, false
 	case exists:
-		f = doctor.Failed("B14", look, "The signature for token %s is empty, because the token is no longer valid.", e.id)
+		f = doctor.Failed("SignatureEmpty", look, "The signature for token %s is empty, because the token is no longer valid.", e.id)
 	case len(ids) > 0:
-		f = doctor.Failed("B12", look, "cluster-info is signed for other tokens, but not for %s.", e.id).
+		f = doctor.Failed("NotSignedForToken", look, "cluster-info is signed for other tokens, but not for %s.", e.id).
 			Compare("signed for", strings.Join(ids[:min(maxSigners, len(ids))], ", "), "token", e.id)
 	default:
-		f = doctor.Failed("B13", doctor.Do("Run the signer; kube-controller-manager takes:", "--controllers=*,bootstrapsigner,tokencleaner"),
+		f = doctor.Failed("SignerNotRunning", doctor.Do("Run the signer; kube-controller-manager takes:", "--controllers=*,bootstrapsigner,tokencleaner"),
 			"cluster-info is not signed at all.")
 		f.Causes = []string{"the signer does not run: outside kubeadm it is off by default", "no token is valid and has the usage signing"}
 		return f, true
@@ -80,12 +80,12 @@ func (e *examination) missingSignature() (doctor.Finding, bool) {
 func (e *examination) wrongSignature(ctx context.Context) doctor.Finding {
 	if e.Client != nil {
 		if own, err := e.own(ctx); err == nil && own != e.served[bootstrap.KubeConfigKey] {
-			return doctor.Failed("B15", doctor.Do("Do not join. Compare server and CA of cluster-info with those that the administrator knows:",
+			return doctor.Failed("SignatureWrong", doctor.Do("Do not join. Compare server and CA of cluster-info with those that the administrator knows:",
 				"kubectl get configmap -n kube-public cluster-info -o yaml"),
 				"The administrator reads another cluster-info: an attacker is in between, or it is another cluster.")
 		}
 	}
-	f := doctor.Failed("B15", doctor.Do("Create a new token; if its signature is wrong too, run the signer of kube-controller-manager:",
+	f := doctor.Failed("SignatureWrong", doctor.Do("Create a new token; if its signature is wrong too, run the signer of kube-controller-manager:",
 		"kubeadm token create --print-join-command", "--controllers=*,bootstrapsigner,tokencleaner"),
 		"The signature of cluster-info is wrong for the token, also when read again.")
 	if e.stored == nil {

@@ -33,7 +33,7 @@ func (e *examination) checkSecret(ctx context.Context) doctor.Finding {
 		return doctor.Unclear(doctor.Do("Use the kubeconfig of an administrator of the cluster at the server's address, or none."),
 			"The kubeconfig is of another cluster: it lacks token %s, which signs the server's cluster-info.", e.id)
 	case apierrors.IsNotFound(err):
-		f := doctor.Failed("B23", newToken(), "There is no token %s in this cluster.", e.id)
+		f := doctor.Failed("NoToken", newToken(), "There is no token %s in this cluster.", e.id)
 		f.Causes = []string{"it has expired or was deleted", "it is of another cluster, or the kubeconfig is"}
 		return f
 	case err != nil:
@@ -49,19 +49,19 @@ func (e *examination) judgeSecret(secret *corev1.Secret) doctor.Finding {
 	}
 	switch now := e.now(); {
 	case secret.DeletionTimestamp != nil:
-		return doctor.Failed("B31", newToken(), "The token %s is being deleted.", e.id)
+		return doctor.Failed("TokenDeleted", newToken(), "The token %s is being deleted.", e.id)
 	case err != nil:
-		return doctor.Failed("B24", doctor.Do("Delete the Secret, and create a new token on a control plane node:",
+		return doctor.Failed("TokenSecretMalformed", doctor.Do("Delete the Secret, and create a new token on a control plane node:",
 			"kubectl delete secret -n kube-system "+bootstrap.SecretNamePrefix+e.id, "kubeadm token create --print-join-command"),
 			"Kubernetes ignores the token: %s.", err)
 	case e.isWhole && !c.Token.Equal(e.token):
-		return doctor.Failed("B29", newToken(), "The Secret of token %s holds another secret half.", e.id)
+		return doctor.Failed("TokenDiffers", newToken(), "The Secret of token %s holds another secret half.", e.id)
 	case c.MalformedExpiration:
-		return doctor.Failed("B26", newToken(), "The expiration of the token is malformed, so the token counts as expired.")
+		return doctor.Failed("TokenSecretMalformed", newToken(), "The expiration of the token is malformed, so the token counts as expired.")
 	case c.Expired(now):
-		return doctor.Failed("B25", newToken(), "The token has expired.").Compare("expiration", kube.Stamp(c.Expires), "now", kube.Stamp(now))
+		return doctor.Failed("TokenExpired", newToken(), "The token has expired.").Compare("expiration", kube.Stamp(c.Expires), "now", kube.Stamp(now))
 	case !c.Allows(bootstrap.UsageSigning):
-		return doctor.Failed("B27", newToken(), "The token may not sign cluster-info.").Compare("usages", strings.Join(c.Usages, ", "), "needed", bootstrap.UsageSigning)
+		return doctor.Failed("TokenMayNotSign", newToken(), "The token may not sign cluster-info.").Compare("usages", strings.Join(c.Usages, ", "), "needed", bootstrap.UsageSigning)
 	}
 	e.token = c.Token
 	return doctor.Passed("The token may sign cluster-info.").Detail("usages", strings.Join(c.Usages, ", "))

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,98 +18,49 @@ import (
 
 const wrongRole = "If the role is wrong, correct spec.aws.roleArn:"
 
+func install() doctor.Remedy {
+	return doctor.Do("Install the IAM credentials provider with its webhook:", "kubectl apply -k config/iam-credentials-provider")
+}
+
+func readLog() doctor.Remedy {
+	return doctor.Do("Read the server's log, which names the cause:", "kubectl get pods -n iam-system", "kubectl logs -n iam-system deploy/iam-credentials-provider")
+}
+
 func (e *examination) checkBinding(ctx context.Context) doctor.Finding {
 	if e.ServiceAccount == "" {
 		return doctor.Skipped("The ServiceAccount of the pod is not known.")
 	}
-	all, _, err := kube.List[v1alpha1.IAMBinding](ctx, e.Reader, v1alpha1.GroupVersion.WithKind("IAMBinding"), client.InNamespace(e.Namespace))
+	list := e.in("kubectl get iambindings --sort-by .metadata.creationTimestamp")
+	all, _, err := kube.List[v1alpha1.IAMBinding](ctx, e.Client, v1alpha1.GroupVersion.WithKind("IAMBinding"), client.InNamespace(e.Namespace))
 	switch {
 	case kube.Absent(err):
-		return doctor.Failed("P1", doctor.Do("Install the IAM credentials provider:", "kubectl apply -k config/iam-credentials-provider"),
-			"The cluster has no IAMBindings: the IAM credentials provider is not installed.")
+		return doctor.Failed("ProviderNotInstalled", install(), "The cluster has no IAMBindings: the IAM credentials provider is not installed.")
 	case err != nil:
-		return kube.Unread("the IAMBindings", err, e.in("kubectl get iambindings"))
+		return kube.Unread("the IAMBindings", err, list)
 	}
-	all = slices.DeleteFunc(all, func(b v1alpha1.IAMBinding) bool { return b.DeletionTimestamp != nil }) // the server ignores these
-	own := slices.DeleteFunc(slices.Clone(all), func(b v1alpha1.IAMBinding) bool { return b.Spec.ServiceAccountRef.Name != e.ServiceAccount })
+	var own []v1alpha1.IAMBinding
+	var bound []string
+	for _, b := range all {
+		name := b.Spec.ServiceAccountRef.Name
+		if b.DeletionTimestamp != nil { // the server ignores these
+			continue
+		}
+		if bound = append(bound, name); name == e.ServiceAccount {
+			own = append(own, b)
+		}
+	}
 	switch len(own) {
 	case 0:
-		return e.unbound(ctx, all)
+		return doctor.Failed("NoBinding", doctor.Do("Correct serviceAccountRef of one of these, or serviceAccountName of the pod, or apply an IAMBinding:", list),
+			"No IAMBinding in namespace %s names the ServiceAccount %s.", e.Namespace, e.ServiceAccount).Compare("bound", orNone(strings.Join(bound, ", ")), "ServiceAccount", e.ServiceAccount)
 	case 1:
 		e.binding = &own[0]
-	default:
-		return e.conflict(own)
+		return doctor.Passed("The IAMBinding %s gives %s the role %s.", e.binding.Name, e.ServiceAccount, e.binding.Spec.AWS.RoleARN)
 	}
-	if f, missing := e.noServiceAccount(ctx); missing {
-		return f
-	}
-	return doctor.Passed("The IAMBinding %s gives %s the role %s.", e.binding.Name, e.ServiceAccount, e.binding.Spec.AWS.RoleARN)
-}
-
-// conflict says which binding is the newest, because a new one may be a mistake or an attack. The person decides which one goes.
-func (e *examination) conflict(own []v1alpha1.IAMBinding) doctor.Finding {
-	slices.SortStableFunc(own, func(a, b v1alpha1.IAMBinding) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
-	older, newest := &own[len(own)-2], &own[len(own)-1]
-	text := "Only one may stay. Compare them, then delete the wrong one:"
-	if older.CreationTimestamp.Before(&newest.CreationTimestamp) {
-		text = fmt.Sprintf("Only one may stay; %s was created last. Compare them, then delete the wrong one:", newest.Name)
-	}
-	show := e.in("kubectl get iambindings %s %s -o yaml", shell.Word(older.Name, "NAME"), shell.Word(newest.Name, "NAME"))
-	return doctor.Failed("P3", doctor.Do(text, show, e.in("kubectl delete iambinding NAME")),
-		"%d IAMBindings name the ServiceAccount %s, and none of them serves.", len(own), e.ServiceAccount).
-		Compare("bindings", older.Name+", "+newest.Name, "expected", "one")
-}
-
-// unbound names the ServiceAccounts that are bound, since one of them may be meant.
-func (e *examination) unbound(ctx context.Context, others []v1alpha1.IAMBinding) doctor.Finding {
-	if f, missing := e.noServiceAccount(ctx); missing {
-		return f
-	}
-	const maxShown = 5
-	f := doctor.Failed("P2", doctor.Do("Apply an IAMBinding:", "apiVersion: iam.aws.k8s.io/v1alpha1", "kind: IAMBinding",
-		fmt.Sprintf("metadata: {namespace: %q, name: %q}", e.Namespace, e.ServiceAccount), fmt.Sprintf("spec: {aws: {roleArn: ROLE_ARN}, serviceAccountRef: {name: %q}}", e.ServiceAccount)), "No IAMBinding in namespace %s names the ServiceAccount %s.", e.Namespace, e.ServiceAccount)
-	if len(others) == 0 {
-		return f
-	}
-	var names []string
-	for _, b := range others[:min(maxShown, len(others))] {
-		names = append(names, b.Spec.ServiceAccountRef.Name)
-	}
-	f.Remedy = doctor.Do("Correct serviceAccountRef of the IAMBinding, or serviceAccountName of the pod:", e.in("kubectl edit iambinding %s", shell.Word(others[0].Name, "NAME")))
-	return f.Compare("bound", strings.Join(names, ", "), "ServiceAccount", e.ServiceAccount)
-}
-
-func (e *examination) noServiceAccount(ctx context.Context) (doctor.Finding, bool) {
-	err := kube.Get(ctx, e.Reader, corev1.SchemeGroupVersion.WithKind("ServiceAccount"), client.ObjectKey{Namespace: e.Namespace, Name: e.ServiceAccount}, &corev1.ServiceAccount{})
-	if !apierrors.IsNotFound(err) {
-		return doctor.Finding{}, false // the others do not need the right to read it
-	}
-	return doctor.Failed("P4", doctor.Do("Correct the name, or create it:", e.in("kubectl create serviceaccount %s", shell.Word(e.ServiceAccount, "NAME"))),
-		"There is no ServiceAccount %s in namespace %s.", e.ServiceAccount, e.Namespace), true
-}
-
-func (e *examination) checkAllowList(ctx context.Context) doctor.Finding {
-	if e.binding == nil {
-		return doctor.Skipped("There is no IAMBinding to examine.")
-	}
-	role, list := e.binding.Spec.AWS.RoleARN, &v1alpha1.IAMRoleAllowList{}
-	err := kube.Get(ctx, e.Reader, v1alpha1.GroupVersion.WithKind("IAMRoleAllowList"), client.ObjectKey{Name: v1alpha1.AllowListName}, list)
-	show := "kubectl get iamroleallowlist " + v1alpha1.AllowListName + " -o yaml"
-	switch {
-	case apierrors.IsNotFound(err) || kube.Absent(err):
-		list = nil
-	case err != nil && e.condition(v1alpha1.ConditionAccepted).Reason == v1alpha1.ReasonRoleNotAllowed:
-		list = nil // by the word of the server
-	case err != nil:
-		return kube.Unread("the IAMRoleAllowList", err, show)
-	}
-	if list.Allows(e.Namespace, role) {
-		return doctor.Passed("The IAMRoleAllowList allows namespace %s the role.", e.Namespace)
-	}
-	return doctor.Failed("P5", e.edit(wrongRole).OrTrust("If "+e.Namespace+" is meant to have it", "kubectl edit iamroleallowlist "+v1alpha1.AllowListName,
-		fmt.Sprintf(" - {namespaces: [%s], roles: [%q]}", e.Namespace, role)),
-		"The IAMRoleAllowList does not allow namespace %s the role of its IAMBinding.", e.Namespace).
-		Compare("role", role, "allowed", allowed(list, e.Namespace))
+	// A new binding may be a mistake or an attack. The person decides which one goes.
+	newest := slices.MaxFunc(own, func(a, b v1alpha1.IAMBinding) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	return doctor.Failed("SeveralBindings", doctor.Do("Only one may stay. Compare them, oldest first, then delete the wrong one, whose role no pod gets any longer:", list, e.in("kubectl delete iambinding NAME")),
+		"%d IAMBindings name the ServiceAccount %s, and none of them serves.", len(own), e.ServiceAccount).Detail("newest", newest.Name)
 }
 
 // edit returns a remedy that changes the binding.
@@ -119,40 +68,35 @@ func (e *examination) edit(text string) doctor.Remedy {
 	return doctor.Do(text, e.in("kubectl edit iambinding %s", shell.Word(e.binding.Name, "NAME")))
 }
 
-// allowed returns the patterns of roles for a namespace.
-func allowed(list *v1alpha1.IAMRoleAllowList, namespace string) string {
-	if list == nil {
-		return "none"
-	}
-	var patterns []string
-	for _, rule := range list.Spec.Rules {
-		one := &v1alpha1.IAMRoleAllowList{Spec: v1alpha1.IAMRoleAllowListSpec{Rules: []v1alpha1.AllowRule{{Namespaces: rule.Namespaces, Roles: []string{"*"}}}}}
-		if one.Allows(namespace, "") {
-			patterns = append(patterns, rule.Roles...)
-		}
-	}
-	return orNone(fmt.Sprintf("%.300s", strings.Join(patterns, ", ")))
-}
-
-// condition returns a condition of the binding. The zero value means that there is none.
+// condition returns a condition of the binding as it is now. The zero value means that there is none.
 func (e *examination) condition(kind string) metav1.Condition {
-	if c := meta.FindStatusCondition(e.binding.Status.Conditions, kind); c != nil {
+	if c := meta.FindStatusCondition(e.binding.Status.Conditions, kind); c != nil && c.ObservedGeneration == e.binding.Generation {
 		return *c
 	}
-	return metav1.Condition{Type: kind}
+	return metav1.Condition{}
 }
 
 func (e *examination) checkServer(context.Context) doctor.Finding {
 	if e.binding == nil {
 		return doctor.Skipped("There is no IAMBinding to examine.")
 	}
-	c := e.condition(v1alpha1.ConditionAccepted)
-	if c.Status == metav1.ConditionTrue && c.ObservedGeneration == e.binding.Generation {
+	c, role := e.condition(v1alpha1.ConditionAccepted), e.binding.Spec.AWS.RoleARN
+	switch {
+	case c.Status == "":
+		return doctor.Failed("ServerSilent", readLog(), "The server has not checked the IAMBinding as it is now.")
+	case c.Status == metav1.ConditionTrue:
 		return doctor.Passed("The server accepts the IAMBinding.")
+	case c.Reason == v1alpha1.ReasonRoleNotAllowed:
+		widen := []string{"kubectl edit iamroleallowlist " + v1alpha1.AllowListName, fmt.Sprintf(" - {namespaces: [%s], roles: [%q]}", e.Namespace, role)}
+		return e.detailed(c, doctor.Failed("RoleNotAllowed", e.edit(wrongRole).OrTrust("If "+e.Namespace+" is meant to have it", widen...),
+			"The IAMRoleAllowList does not allow namespace %s the role of its IAMBinding.", e.Namespace))
 	}
-	f := doctor.Failed("P6", doctor.Do("See whether the server runs:", "kubectl get pods -n iam-system", logs("iam-credentials-provider")), "The server has not judged the IAMBinding as it is now.")
-	return f.Compare("condition Accepted", orNone(strings.TrimSpace(fmt.Sprintf("%s %s", c.Status, c.Reason)))+fmt.Sprintf(", generation %d", c.ObservedGeneration),
-		"expected", fmt.Sprintf("True %s, generation %d", v1alpha1.ReasonAccepted, e.binding.Generation)).Detail("message", fmt.Sprintf("%.1000s", c.Message))
+	return e.detailed(c, doctor.Failed("BindingRefused", e.edit("Correct the IAMBinding as the message says:"), "The server refuses the IAMBinding: %.300s.", c.Message))
+}
+
+func (e *examination) detailed(c metav1.Condition, f doctor.Finding) doctor.Finding {
+	f.Code = c.Reason
+	return f.Detail("role", e.binding.Spec.AWS.RoleARN).Detail("message", c.Message)
 }
 
 // checkRole reports the word of the server, which assumes each role itself.
@@ -161,25 +105,19 @@ func (e *examination) checkRole(context.Context) doctor.Finding {
 		return doctor.Skipped("There is no IAMBinding to examine.")
 	}
 	c, role := e.condition(v1alpha1.ConditionRoleAssumable), e.binding.Spec.AWS.RoleARN
-	name := shell.Word(role[strings.LastIndexByte(role, '/')+1:], "ROLE_NAME")
-	var f doctor.Finding
 	switch {
-	case c.Status == metav1.ConditionTrue && c.ObservedGeneration == e.binding.Generation:
+	case c.Status == metav1.ConditionTrue:
 		return doctor.Passed("AWS lets the server assume the role %s.", role)
 	case c.Status == metav1.ConditionFalse && c.Reason == "AccessDenied":
-		trust := fmt.Sprintf("wid pod-identity trust-policy -n %s %s --cluster CLUSTER --server-role SERVER_ROLE_ARN", e.namespace(), shell.Word(e.binding.Name, "NAME"))
-		f = doctor.Failed("P7", e.edit(wrongRole).OrTrust("If "+e.Namespace+" is meant to have it", trust),
-			"AWS does not let the server assume the role for this ServiceAccount.")
+		trust := e.in("wid pod-identity trust-policy %s --cluster CLUSTER --server-role SERVER_ROLE_ARN", shell.Word(e.binding.Name, "NAME"))
+		f := doctor.Failed("RoleRefusesServer", e.edit(wrongRole).OrTrust("If "+e.Namespace+" is meant to have it", trust), "AWS does not let the server assume the role for this ServiceAccount.")
 		f.Causes = []string{"the role's trust policy does not admit the server, its session name or its tags", "the server's own role may not assume it", "the role does not exist"}
+		return e.detailed(c, f)
 	case c.Status == metav1.ConditionFalse:
-		f = doctor.Failed("P8", e.edit("Correct sessionPolicy, sessionTags, externalID or durationSeconds:"),
-			"AWS refuses the session that the IAMBinding describes.")
+		return e.detailed(c, doctor.Failed("SessionRefused", e.edit("Correct sessionPolicy, sessionTags, externalID or durationSeconds:"), "AWS refuses the session that the IAMBinding describes."))
 	case c.Status == metav1.ConditionUnknown && c.Reason != v1alpha1.ReasonNotAccepted:
-		f = doctor.Failed("P9", doctor.Do("Read the server's log, which names the cause:", logs("iam-credentials-provider")), "The server cannot ask AWS: STS gives no answer, or the server has no identity.")
-	default:
-		return doctor.Unclear(doctor.Do("Read the role's trust policy:", "aws iam get-role --role-name "+name+" --query Role.AssumeRolePolicyDocument"),
-			"The server has not tried the role yet.")
+		return e.detailed(c, doctor.Failed("STSUnavailable", readLog(), "The server cannot ask AWS: STS gives no answer, or the server has no identity."))
 	}
-	f.Code = c.Reason
-	return f.Detail("role", role).Detail("message", fmt.Sprintf("%.1000s", c.Message))
+	name := shell.Word(role[strings.LastIndexByte(role, '/')+1:], "ROLE_NAME")
+	return doctor.Unclear(doctor.Do("Read the role's trust policy:", "aws iam get-role --role-name "+name+" --query Role.AssumeRolePolicyDocument"), "The server has not tried the role yet.")
 }

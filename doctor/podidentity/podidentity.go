@@ -11,7 +11,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/doctor"
-	"github.com/workloadid/workloadid/doctor/internal/kube"
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
@@ -25,10 +24,9 @@ type Config struct {
 	Pod string
 	// Audience is the server's. Empty: the one in the pod.
 	Audience string
-	// Reader reads the cluster. Its scheme needs no kinds. Required.
-	Reader client.Reader
-	// Tokens creates a token of the pod and reviews it, which stores nothing. Its scheme has the kinds of client-go. Nil: not tried.
-	Tokens client.Client
+	// Client reads the cluster, reviews a token of the pod, and tries a pod in a dry run. It stores nothing. Its scheme has the kinds of
+	// client-go, and its rest.Config has Warnings as WarningHandlerWithContext. Required.
+	Client client.Client
 	// Cluster, Skip, Timeout, Progress and ShowPolicy are those of doctor.Examination.
 	Cluster    string
 	Skip       []string
@@ -41,10 +39,11 @@ type Config struct {
 type examination struct {
 	Config
 
-	pod     *corev1.Pod // nil: there is none, or it could not be read
-	podErr  error
-	binding *v1alpha1.IAMBinding // nil: there is none, or there are several
-	token   string
+	pod      *corev1.Pod          // nil: there is none, or it could not be read
+	binding  *v1alpha1.IAMBinding // nil: there is none, or there are several
+	tried    bool                 // the webhook injects the pod
+	warnings []string
+	token    string
 }
 
 // Checks returns the checks of Run in their order.
@@ -55,13 +54,10 @@ func (e *examination) checks() []doctor.Check {
 	return []doctor.Check{
 		{ID: "pod", Title: "the pod", Run: e.checkPod},
 		{ID: "binding", Title: "the IAMBinding of the ServiceAccount", Needs: after("pod"), Run: e.checkBinding},
-		{ID: "allow-list", Title: "the allow-list of roles", Needs: after("binding"), Run: e.checkAllowList},
-		{ID: "server", Title: "the server's verdict on the binding", Needs: after("allow-list"), Run: e.checkServer},
+		{ID: "server", Title: "the server's verdict on the binding", Needs: after("binding"), Run: e.checkServer},
 		{ID: "role", Title: "the role in AWS", Needs: after("server"), Run: e.checkRole},
-		{ID: "namespace", Title: "the namespace's label for injection", Needs: after("binding"), Run: e.checkNamespace},
-		{ID: "webhook", Title: "the webhook", Needs: after("namespace"), Run: e.checkWebhook},
-		{ID: "injection", Title: "the sidecar in the pod", Needs: after("webhook"), Run: e.checkInjection},
-		{ID: "variables", Title: "the variables of the containers", Needs: after("injection"), Run: e.checkVariables},
+		{ID: "injection", Title: "the injection, tried with a dry run", Needs: after("binding"), Run: e.checkInjection},
+		{ID: "warnings", Title: "the warnings of the dry run", Needs: after("injection"), Run: e.checkWarnings},
 		{ID: "token", Title: "the pod's token", Needs: after("injection"), Run: e.checkToken},
 		{ID: "sidecar", Title: "the sidecar's credentials", Needs: after("role", "token"), Run: e.checkSidecar},
 	}
@@ -70,37 +66,18 @@ func (e *examination) checks() []doctor.Check {
 // Run examines a pod or a ServiceAccount. It is safe for concurrent use.
 func Run(ctx context.Context, config Config) *doctor.Report {
 	e := &examination{Config: config}
-	e.readPod(ctx)
-	subject := e.Namespace + "/" + e.ServiceAccount
-	if config.Pod != "" {
-		subject = fmt.Sprintf("pod %s/%s", e.Namespace, e.Pod)
+	subject := "pod " + e.Namespace + "/" + e.Pod
+	if e.Pod == "" {
+		e.ServiceAccount = cmp.Or(e.ServiceAccount, "default")
+		subject = e.Namespace + "/" + e.ServiceAccount
 	}
 	return doctor.Run(ctx, doctor.Examination{Subject: subject + " → aws", Cluster: config.Cluster, Checks: e.checks(), Decisive: "role", Skip: config.Skip,
 		Timeout: config.Timeout, Progress: config.Progress, ShowPolicy: config.ShowPolicy, Secrets: func() []string { return []string{e.token} }})
 }
 
-// readPod also learns the ServiceAccount.
-func (e *examination) readPod(ctx context.Context) {
-	if e.Pod != "" {
-		ctx, cancel := context.WithTimeout(ctx, doctor.DefaultTimeout)
-		defer cancel()
-		pod := &corev1.Pod{}
-		if e.podErr = kube.Get(ctx, e.Reader, corev1.SchemeGroupVersion.WithKind("Pod"), client.ObjectKey{Namespace: e.Namespace, Name: e.Pod}, pod); e.podErr == nil {
-			e.pod = pod
-			e.ServiceAccount = cmp.Or(e.ServiceAccount, pod.Spec.ServiceAccountName)
-		}
-	}
-	if e.podErr == nil {
-		e.ServiceAccount = cmp.Or(e.ServiceAccount, "default")
-	}
-}
-
-func (e *examination) namespace() string { return shell.Word(e.Namespace, "NAMESPACE") }
+func orNone(s string) string { return cmp.Or(s, "none") }
 
 // in returns a kubectl command in the namespace.
 func (e *examination) in(format string, args ...any) string {
-	return fmt.Sprintf(format, args...) + " -n " + e.namespace()
+	return fmt.Sprintf(format, args...) + " -n " + shell.Word(e.Namespace, "NAMESPACE")
 }
-
-// logs returns the command that shows the log of a Deployment of the manifests.
-func logs(deployment string) string { return "kubectl logs -n iam-system deploy/" + deployment }

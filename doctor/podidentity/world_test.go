@@ -3,12 +3,15 @@ package podidentity_test
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,13 +45,15 @@ type world struct {
 	namespace      *corev1.Namespace
 	account        *corev1.ServiceAccount
 	binding, other *v1alpha1.IAMBinding
-	list           *v1alpha1.IAMRoleAllowList
 	hook           *admissionv1.MutatingWebhookConfiguration
+	endpoints      *discoveryv1.EndpointSlice
 	pod            *corev1.Pod
 	// absent are kinds that the API server does not serve, forbidden those that may not be read.
 	absent, forbidden map[string]bool
 	review            authenticationv1.TokenReviewStatus
-	config            examine.Config
+	// admit answers the dry run of a pod. A real webhook does in TestWebhook.
+	admit  func(ctx context.Context, pod *corev1.Pod) error
+	config examine.Config
 }
 
 func newWorld(t testing.TB) *world {
@@ -62,12 +67,20 @@ func newWorld(t testing.TB) *world {
 	w.binding.CreationTimestamp = created
 	w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "pods are served")
 	w.setCondition(v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed, "the role was assumed")
-	w.list = &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}, Spec: v1alpha1.IAMRoleAllowListSpec{
-		Rules: []v1alpha1.AllowRule{{Namespaces: []string{"team-*"}, Roles: []string{"arn:aws:iam::123456789012:role/team-a/*"}}}}}
+	service := &admissionv1.ServiceReference{Namespace: "iam-system", Name: "webhook"}
 	w.hook = &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "iam-credentials-webhook"}, Webhooks: []admissionv1.MutatingWebhook{{
-		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"iam.aws.k8s.io/injection": "enabled"}}}}}
+		ClientConfig: admissionv1.WebhookClientConfig{Service: service}, NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"iam.aws.k8s.io/injection": "enabled"}}}}}
+	w.endpoints = &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: "webhook-1", Labels: map[string]string{discoveryv1.LabelServiceName: service.Name}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}}
 	w.pod = injectedPod()
 	w.pod.CreationTimestamp = hourAgo
+	w.admit = func(_ context.Context, pod *corev1.Pod) error {
+		if len(pod.Spec.InitContainers) > 0 || len(pod.Spec.Volumes) > 0 || len(pod.Spec.Containers[0].Env) > 0 || pod.Spec.NodeName != "" || pod.Name != "" {
+			t.Errorf("the dry run has parts that the author did not write: %+v", pod)
+		}
+		pod.Spec = injectedPod().Spec
+		return nil
+	}
 	w.review = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{audience}}
 	return w
 }
@@ -115,11 +128,11 @@ func (w *world) objects() (all []client.Object) {
 			all = append(all, b)
 		}
 	}
-	if w.list != nil {
-		all = append(all, w.list)
-	}
 	if w.hook != nil {
 		all = append(all, w.hook)
+	}
+	if w.endpoints != nil {
+		all = append(all, w.endpoints)
 	}
 	if w.pod != nil {
 		all = append(all, w.pod)
@@ -162,12 +175,22 @@ func (w *world) client() client.Client {
 			}
 			return nil
 		},
-		Create: func(_ context.Context, _ client.WithWatch, obj client.Object, _ ...client.CreateOption) error {
-			if w.forbidden["TokenReview"] {
-				return apierrors.NewForbidden(schema.GroupResource{Resource: "tokenreviews"}, "", nil)
-			}
-			if review, ok := obj.(*authenticationv1.TokenReview); ok {
-				review.Status = w.review
+		Create: func(ctx context.Context, _ client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			switch o := obj.(type) {
+			case *authenticationv1.TokenReview:
+				o.Status = w.review
+				return refuse(authenticationv1.SchemeGroupVersion.WithKind("TokenReview"), "")
+			case *authorizationv1.SelfSubjectAccessReview:
+				o.Status.Allowed = !w.forbidden["create pods"]
+				return nil
+			case *corev1.Pod:
+				if !slices.Contains(opts, client.CreateOption(client.DryRunAll)) {
+					w.t.Error("the pod is stored")
+				}
+				if w.forbidden["create pods"] {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil)
+				}
+				return w.admit(ctx, o)
 			}
 			return nil
 		},
@@ -176,10 +199,6 @@ func (w *world) client() client.Client {
 
 func (w *world) run() *doctor.Report {
 	w.t.Helper()
-	c := w.client()
-	w.config.Reader = c
-	if w.config.Tokens == nil {
-		w.config.Tokens = c
-	}
+	w.config.Client = w.client()
 	return examine.Run(w.t.Context(), w.config)
 }
