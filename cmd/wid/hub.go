@@ -243,7 +243,7 @@ func await(ctx context.Context, cmd *cobra.Command, done func() (waitingFor stri
 func during(ctx context.Context, cmd *cobra.Command, waitingFor func() string, work func() error) (err error) {
 	done := make(chan error, 1)
 	go func() { done <- work() }()
-	if waitErr := await(ctx, cmd, func() (string, error) {
+	_ = await(ctx, cmd, func() (string, error) { // ends without an error
 		select {
 		case err = <-done:
 			return "", nil
@@ -254,9 +254,7 @@ func during(ctx context.Context, cmd *cobra.Command, waitingFor func() string, w
 		}
 		err = <-done
 		return "", nil
-	}); waitErr != nil {
-		return waitErr
-	}
+	})
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return unfinished(ctx, waitingFor())
 	}

@@ -105,7 +105,7 @@ func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error 
 func (d *deciding) revoked(ctx context.Context) error {
 	look := ctx
 	if !d.wait {
-		moment, cancel := context.WithTimeout(ctx, quiet-pollInterval)
+		moment, cancel := context.WithTimeout(ctx, quiet-pollInterval) // ends before a notice
 		defer cancel()
 		look = moment
 	}
@@ -305,7 +305,7 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 	})
 }
 
-// agentBefore remembers the Lease of a cluster that has joined before. Its condition Joined outlives the agent, which stops to renew the Lease.
+// agentBefore remembers the Lease of a cluster that has joined before. Its condition Joined outlives the agent, which stops renewing the Lease.
 type agentBefore struct {
 	joined  bool
 	version string
@@ -345,7 +345,7 @@ func (d *deciding) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, 
 	if !works && agent == "" {
 		return nil
 	}
-	return &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q has an agent already, recorded as %.100q, and request %q of user %.100q is not from it, or has a new key",
+	return &auth.Error{Reason: auth.ErrDenied, Message: fmt.Sprintf("cluster %q has an agent already, recorded as %.100q, and request %q of user %.100q comes from another agent or has a new key",
 		cluster.Name, agent, request.Name, request.Spec.Username),
 		Remedy: "if the cluster joined again after wid unjoin, or its agent was replaced or lost its certificate, run " + d.approving(cluster.Name, request.Name) +
 			"; else it may be that of an intruder: run " + d.kubectl("kubectl certificate deny "+shell.Word(request.Name, "REQUEST"))}

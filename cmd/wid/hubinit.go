@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -124,7 +125,7 @@ func (h *hubInit) checkRunning(ctx context.Context, cmd *cobra.Command, c client
 }
 
 func (h *hubInit) manifests() (string, error) {
-	if err := errors.Join(h.installing.check(), h.inviting.check()); err != nil {
+	if err := cmp.Or(h.installing.check(), h.inviting.check()); err != nil {
 		return "", err
 	}
 	if len(h.authTypes) == 0 {

@@ -8,7 +8,7 @@
 //	wid credential-process                             for the AWS SDKs
 //	wid kubelet-credential-provider                    for the kubelet
 //	wid bootstrap create|list|delete|generate|extend|join-command|discover|publish
-//	wid hub init|token|accept|deny|status|cleanup|policies   a hub
+//	wid hub init|token|accept|deny|status|cleanup|policies
 //	wid join, unjoin                                   clusters of a hub
 //	wid pod-identity trust-policy                      IAM roles of pods
 //	wid version, completion
