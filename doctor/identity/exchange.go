@@ -79,10 +79,14 @@ func (e *examination) shortIdentity() string {
 
 // correctFirst names the command that corrects what the user wrote, before the alternative of a class that grants something.
 func (e *examination) correctFirst(f doctor.Finding) doctor.Finding {
+	known := doctor.ClassFor(e.Provider.GetName(), f.Class)
 	if f.Remedy.Or == nil {
+		if known.Show != "" {
+			f.Remedy = doctor.Do(f.Remedy.Text+" This reads the setting:", e.filled(known.Show))
+		}
 		return f
 	}
-	grant, known := f.Remedy.Or.Commands, doctor.ClassFor(e.Provider.GetName(), f.Class)
+	grant := f.Remedy.Or.Commands
 	instead := func(when, text string, commands ...string) {
 		if known.Show != "" { // the error names one cause of several
 			text, commands = "Compare the setting with the token. "+text, append([]string{e.filled(known.Show)}, commands...)

@@ -94,12 +94,12 @@ func (e *examination) unreadableDocument(ctx context.Context, d *document, comma
 	case d.err != nil:
 		return e.unreachable(ctx, d), true
 	case d.status == http.StatusUnauthorized, d.status == http.StatusForbidden:
-		class, remedy := reason.IssuerNotPublic, doctor.Do("Let anyone read that address.")
+		remedy := doctor.Do("Let anyone read that address.")
 		if isStatus(d.body) { // the API server itself
-			class, remedy = reason.IssuerNotPublic, doctor.Do("Let anyone read the issuer's documents, or publish them elsewhere:",
+			remedy = doctor.Do("Let anyone read the issuer's documents, or publish them elsewhere:",
 				"kubectl create clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery --group=system:unauthenticated")
 		}
-		f := doctor.Failed(class, remedy, "The issuer answers %d to anonymous requests.", d.status).Detail("address", d.address)
+		f := doctor.Failed(reason.IssuerNotPublic, remedy, "The issuer answers %d to anonymous requests.", d.status).Detail("address", d.address)
 		f.StatusCode = d.status
 		return f, true
 	case d.status != http.StatusOK:

@@ -30,6 +30,9 @@ func TestAnswersWithSeveralCausesNameTheSetting(t *testing.T) {
 		}, describe, update + " --issuer-uri=https://issuer.example"},
 		"no binding": {func(w *world) { w.cloud.GCP().SetServiceAccount(gcpEmail, authtest.GCPServiceAccount{}) }, policy,
 			"add-iam-policy-binding " + gcpEmail + " --role roles/iam.workloadIdentityUser --member " + principal},
+		"provider off": {func(w *world) {
+			w.pool(func(p *authtest.WorkloadIdentityProvider) { p.Disabled = true })
+		}, describe, ""},
 		"API": {answer("iamcredentials", "", 403, "PERMISSION_DENIED", "IAM Service Account Credentials API has not been used in project 1 before or it is disabled."),
 			"gcloud services enable iamcredentials.googleapis.com --project 123456789012", ""},
 	} {
