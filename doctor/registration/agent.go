@@ -107,9 +107,13 @@ func (e *examination) checkOwnAgent(ctx context.Context) doctor.Finding {
 	case err != nil:
 		return e.fault("AgentMissing", "There is no agent in the cluster.")
 	}
-	for _, c := range d.Spec.Template.Spec.Containers {
+	for i, c := range d.Spec.Template.Spec.Containers {
 		for _, arg := range c.Args {
-			if name, ok := strings.CutPrefix(arg, "--cluster-name="); ok && name != e.ClusterName {
+			name, ok := strings.CutPrefix(arg, "--cluster-name=")
+			if !ok {
+				continue
+			}
+			if e.agentProgram = &d.Spec.Template.Spec.Containers[i]; name != e.ClusterName {
 				return e.anotherName("the agent", []string{fmt.Sprintf("%.100s", name)})
 			}
 		}

@@ -29,6 +29,8 @@ func Remedies(config Config) (all []doctor.Remedy) {
 				e.cluster = &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{awsirsa.ARNAnnotation: "x"}}}
 			},
 			func(e *examination) {
+				e.agentProgram = &corev1.Container{Image: "registry.example/agent:v1", Args: []string{"--registration-auth=csr", "--addon-kubeclient-registration-auth=token",
+					"--addon-token-expiration-seconds=600"}}
 				e.hubProgram = &corev1.Container{Image: "registry.example/hub:v1", Args: []string{"--registration-auth=csr,aws-irsa", "--leader-elect", "--ocm-agents"}}
 			},
 		} {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/workloadid/workloadid/doctor"
 )
 
@@ -20,11 +22,16 @@ func TestRemediesThatMisled(t *testing.T) {
 	}{
 		"requests without a ManagedCluster": {own(func(w *world) { w.cluster = nil }), "hub", "--context CLUSTER delete secret", "bootstrap-hub-kubeconfig"},
 		"no agent":                          {own(func(w *world) { w.deployment = nil }), "agent", "--ca-cert-hash PIN --image IMAGE --apply --context CLUSTER", "-token -"},
-		"both Secrets missing":              {own(func(w *world) { w.boot, w.agent = nil, nil }), "secret", "--ca-cert-hash PIN --image IMAGE --apply --context CLUSTER", "-token -"},
+		"both Secrets missing":              {own(func(w *world) { w.boot, w.agent = nil, nil }), "secret", "--ca-cert-hash PIN --image IMAGE --registration-auth csr --apply --context CLUSTER", "-token -"},
 		"bootstrap Secret missing":          {own(func(w *world) { w.boot = nil }), "secret", "wid join", "Create it again"},
-		"bootstrap Secret empty":            {own(func(w *world) { w.boot["data"] = object{} }), "secret", "wid join", "Create it again"},
-		"certificate malformed":             {own(func(w *world) { part(w.agent, "data")["tls.crt"] = "eA==" }), "secret", "--context CLUSTER delete secret", "bootstrap-hub-kubeconfig"},
-		"certificate missing":               {own(func(w *world) { delete(part(w.agent, "data"), "tls.crt") }), "secret", "--context CLUSTER delete secret", "read in the agent's log"},
+		"join repeats the agent's flags": {own(func(w *world) {
+			w.boot = nil
+			unstructured.SetNestedSlice(w.deployment, []any{object{"name": "agent", "image": "registry.example/agent:v1", "args": []any{"--cluster-name=cluster1", //nolint:errcheck // a map
+				"--registration-auth=csr", "--addon-kubeclient-registration-auth=token"}}}, "spec", "template", "spec", "containers")
+		}), "secret", "--image registry.example/agent:v1 --registration-auth csr --addon-kubeclient-registration-auth token --apply", "IMAGE"},
+		"bootstrap Secret empty": {own(func(w *world) { w.boot["data"] = object{} }), "secret", "wid join", "Create it again"},
+		"certificate malformed":  {own(func(w *world) { part(w.agent, "data")["tls.crt"] = "eA==" }), "secret", "--context CLUSTER delete secret", "bootstrap-hub-kubeconfig"},
+		"certificate missing":    {own(func(w *world) { delete(part(w.agent, "data"), "tls.crt") }), "secret", "--context CLUSTER delete secret", "read in the agent's log"},
 		"hub without tokens": {own(func(w *world) {
 			w.items()
 			setCondition(w.addon, "TokenInfrastructureReady", "", "", "")

@@ -60,7 +60,8 @@ type examination struct {
 	ahead          time.Duration       // of the hub's clock
 	cluster        *ocm.ManagedCluster // nil: there is none, or it could not be read
 	klusterlet     *klusterlet         // nil: there is none, or it could not be read
-	hubProgram     *corev1.Container   // nil: there is none, or it could not be read
+	hubProgram     *corev1.Container   // of wid hub init, nil: there is none, or it could not be read
+	agentProgram   *corev1.Container   // of wid join, as above
 	agentNamespace string
 	deployment     string // of the agent
 	requests       []certificateRequest

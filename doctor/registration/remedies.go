@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/doctor"
@@ -68,9 +69,9 @@ func (e *examination) remedies(o object) []row { return append(e.agentRemedies()
 func (e *examination) agentRemedies() []row {
 	in, spoke := "-n "+e.agentNamespace+" ", e.spoke
 	events := "kubectl get events " + in + "--sort-by=.metadata.creationTimestamp"
-	running := spoke.do("In the cluster, look at the agent's pods and Events:", "kubectl describe pods -n "+e.agentNamespace)
+	operating := spoke.do("In the cluster, look at the agent's pods and Events:", "kubectl describe pods -n "+e.agentNamespace)
 	if e.klusterlet != nil {
-		running = spoke.do("In the cluster, read the operator's log:", "kubectl logs -n open-cluster-management deploy/klusterlet")
+		operating = spoke.do("In the cluster, read the operator's log:", "kubectl logs -n open-cluster-management deploy/klusterlet")
 	}
 	return []row{
 		{"ClockSkew", doctor.Do("Synchronize the clocks of this machine and of the nodes on both sides:", "sudo timedatectl set-ntp true")},
@@ -78,7 +79,7 @@ func (e *examination) agentRemedies() []row {
 		{"InvalidName", doctor.Do("Choose a name of lower-case letters, digits and hyphens.")},
 		{"AnotherClusterName", doctor.Do("Examine the cluster under the name that its agent uses, or correct the name there.")},
 		{"KlusterletMissing", spoke.do("Name one of these:", "kubectl get klusterlets")},
-		{"AgentNotRunning", running},
+		{"AgentNotRunning", operating},
 		{"AgentMissing AnnotationsMissing BootstrapSecretError BootstrapSecretMissing BootstrapSecretUnauthorized CertificateExpired", e.join()},
 		{"AgentNeverArrived ClientCertificateUpdateFailed HubKubeConfigError HubKubeConfigMissing HubKubeConfigSecretMissing HubKubeConfigUnauthorized NotJoined",
 			spoke.do("In the cluster, read the agent's Events and its log:", events, e.logs())},
@@ -156,28 +157,39 @@ func (e *examination) join() doctor.Remedy {
 	if e.klusterlet != nil {
 		return e.hub.do("At the hub, print the command that joins a cluster, and run it in the cluster with its name:", "clusteradm get token")
 	}
-	command := "wid join --cluster-name " + e.name() + " --hub-apiserver URL --hub-token TOKEN --ca-cert-hash PIN --image IMAGE"
-	if e.usesIAM() {
-		command += " --registration-auth " + registration.AuthTypeAWS + " --eks-hub-cluster-arn " + shell.Word(e.hubARN, "HUB_ARN") + " --eks-managed-cluster-arn CLUSTER_ARN"
+	command := "wid join --cluster-name " + e.name() + " --hub-apiserver URL --hub-token TOKEN --ca-cert-hash PIN" +
+		running(e.agentProgram, "--registration-auth", "--eks-hub-cluster-arn", "--eks-managed-cluster-arn", "--addon-kubeclient-registration-auth",
+			"--addon-token-expiration-seconds")
+	if e.usesIAM() && !strings.Contains(command, " --registration-auth "+registration.AuthTypeAWS+" ") {
+		command += " --registration-auth " + registration.AuthTypeAWS + " --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn CLUSTER_ARN"
 	}
 	return e.spoke.do("Join the cluster with a new token. The hub prints URL, TOKEN and PIN when it creates one:", command+" --apply")
 }
 
-// serveTokens repeats wid hub init with the flags of the running program, since init drops those that are left out.
+// running repeats image and flags of a running program, since the commands that install one drop those that are left out.
+func running(c *corev1.Container, flags ...string) string {
+	if c == nil {
+		return " --image IMAGE"
+	}
+	words := " --image " + shell.Word(c.Image, "IMAGE")
+	for _, arg := range c.Args {
+		name, value, _ := strings.Cut(arg, "=")
+		if !slices.Contains(flags, name) {
+			continue
+		}
+		if words += " " + name; value != "" {
+			words += " " + shell.Word(value, "VALUE")
+		}
+	}
+	return words
+}
+
 func (e *examination) serveTokens() doctor.Remedy {
 	if e.hubProgram == nil {
 		return doctor.Do("Run the hub's program with tokens for add-ons, or let the agent use csr.")
 	}
-	command := "wid hub init --image " + shell.Word(e.hubProgram.Image, "IMAGE")
-	for _, arg := range e.hubProgram.Args {
-		switch name, value, _ := strings.Cut(arg, "="); name {
-		case "--ocm-agents":
-			command += " " + name
-		case "--registration-auth", "--eks-hub-cluster-arn":
-			command += " " + name + " " + shell.Word(value, "VALUE")
-		}
-	}
-	return e.hub.do("Run the hub with tokens for add-ons:", command+" --addon-registration-auth csr,token --apply")
+	return e.hub.do("Run the hub with tokens for add-ons:", "wid hub init"+running(e.hubProgram, "--registration-auth", "--eks-hub-cluster-arn", "--ocm-agents")+
+		" --addon-registration-auth csr,token --apply")
 }
 
 // readHubProgram leaves hubProgram nil if the hub is not that of wid hub init.
