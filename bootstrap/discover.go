@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/internal/redact"
 )
@@ -53,6 +54,9 @@ func WithoutPins() DiscoverOption { return func(d *discovery) { d.unpinned = tru
 // WithTimeout bounds the whole discovery, 5 minutes by default. It must be positive.
 func WithTimeout(t time.Duration) DiscoverOption { return func(d *discovery) { d.timeout = t } }
 
+// WithoutWaiting makes Discover fail where it would wait, such as for a signature. It still reads a wrong signature once more.
+func WithoutWaiting() DiscoverOption { return func(d *discovery) { d.impatient = true } }
+
 // WithServerName makes Discover check the server's certificate against this DNS name or IP address. The default is the host of
 // each address. A tunnel needs it, because no certificate names its address. The caller must know the name, because a name from
 // cluster-info proves nothing.
@@ -74,6 +78,7 @@ type discovery struct {
 	timeout    time.Duration
 	interval   time.Duration
 	report     func(string)
+	impatient  bool
 }
 
 // attempt is the discovery at one address.
@@ -91,15 +96,9 @@ type state struct{ server, waitingFor string }
 
 // result is the outcome of an attempt.
 type result struct {
-	server string
-	info   *ClusterInfo
-	err    error
+	info *ClusterInfo
+	err  *AddressError
 }
-
-// waitError is a failure that may pass by itself.
-type waitError struct{ waitingFor, causes string }
-
-func (e *waitError) Error() string { return e.waitingFor }
 
 // Discover finds out how to reach a cluster. It takes addresses ("host", "host:port" or an https URL without user, query and
 // fragment) and a token with the usage "signing":
@@ -116,9 +115,9 @@ func (e *waitError) Error() string { return e.waitingFor }
 // every status but 200, because a proxy may answer until its server is up. Permanent mistakes fail at once. Malformed arguments
 // fail before any packet is sent.
 //
-// After the timeout, the error names for each address the last reason and its likely causes, and wraps the context's error.
-// ErrSignature and ErrPins mean that an address belongs to another cluster, or that an attacker is in between. No error holds the
-// token's secret.
+// A failed discovery is a DiscoveryError with a typed cause for each address. After the timeout, it names for each address the last
+// reason and its likely causes, and wraps the context's error. ErrSignature and ErrPins mean that an address belongs to another
+// cluster, or that an attacker is in between. No error holds the token's secret.
 //
 // Write access to the ConfigMap kube-public/cluster-info decides what Discover trusts, because the cluster signs its content.
 func Discover(ctx context.Context, servers []string, token Token, opts ...DiscoverOption) (*ClusterInfo, error) {
@@ -129,11 +128,7 @@ func Discover(ctx context.Context, servers []string, token Token, opts ...Discov
 	if err := d.check(servers); err != nil {
 		return nil, fmt.Errorf("discover: %w", err)
 	}
-	info, err := d.race(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("discover cluster at %w", err)
-	}
-	return info, nil
+	return d.race(ctx)
 }
 
 // race runs one attempt per address and waits for all of them. The first success cancels the others.
@@ -145,11 +140,11 @@ func (d *discovery) race(ctx context.Context) (*ClusterInfo, error) {
 		a := &attempt{discovery: d, server: server, interval: d.interval, states: states}
 		go func() {
 			info, err := a.run(ctx)
-			results <- result{server, info, err}
+			results <- result{info, err}
 		}()
 	}
 	var found *ClusterInfo
-	var failed error
+	failed := &DiscoveryError{}
 	for left := len(d.servers); left > 0; {
 		select {
 		case s := <-states:
@@ -163,9 +158,9 @@ func (d *discovery) race(ctx context.Context) (*ClusterInfo, error) {
 				cancel()
 				continue
 			}
-			failed = inOneLine(failed, fmt.Errorf("%s: %w", r.server, r.err))
+			failed.Addresses = append(failed.Addresses, r.err)
 			if left > 0 && ctx.Err() == nil {
-				d.tell(state{r.server, "given up: " + r.err.Error()})
+				d.tell(state{r.err.Address, "given up: " + r.err.Err.Error()})
 			}
 		}
 	}
@@ -185,29 +180,23 @@ func (d *discovery) tell(s state) {
 	}
 }
 
-func inOneLine(err, next error) error {
-	if err == nil {
-		return next
-	}
-	return fmt.Errorf("%w; %w", err, next)
-}
-
-func (a *attempt) run(ctx context.Context) (*ClusterInfo, error) {
-	var last *waitError
+func (a *attempt) run(ctx context.Context) (*ClusterInfo, *AddressError) {
+	var last *AddressError
 	for {
 		info, err := a.try(ctx)
 		if err == nil {
 			return info, nil
 		}
-		var wait *waitError
-		if !errors.As(err, &wait) {
+		err.Address = a.server
+		if !err.waits || a.impatient && err.Cause != CauseSignatureWrong {
 			return nil, err
 		}
 		if ctx.Err() == nil || last == nil {
-			last = wait
+			last = err
 		}
 		if !a.sleep(ctx, last) {
-			return nil, fmt.Errorf("%w while waiting: %s; %s", ctx.Err(), last.waitingFor, last.causes)
+			last.Err = fmt.Errorf("%w while waiting: %w", ctx.Err(), last.Err)
+			return nil, last
 		}
 	}
 }
@@ -239,10 +228,10 @@ func (d *discovery) check(servers []string) error {
 }
 
 // sleep reports a new state. It returns false after the timeout.
-func (a *attempt) sleep(ctx context.Context, w *waitError) bool {
-	if w.waitingFor != a.waiting {
-		a.waiting = w.waitingFor
-		a.states <- state{a.server, w.waitingFor}
+func (a *attempt) sleep(ctx context.Context, w *AddressError) bool {
+	if waiting := w.reason; waiting != a.waiting {
+		a.waiting = waiting
+		a.states <- state{a.server, waiting}
 	}
 	jitter := 1 + 0.2*(rand.Float64()-0.5) //nolint:gosec // spreads load, keeps no secret
 	timer := time.NewTimer(time.Duration(float64(a.interval) * jitter))
@@ -256,7 +245,7 @@ func (a *attempt) sleep(ctx context.Context, w *waitError) bool {
 	}
 }
 
-func (a *attempt) try(ctx context.Context) (*ClusterInfo, error) {
+func (a *attempt) try(ctx context.Context) (*ClusterInfo, *AddressError) {
 	// The signature decides about trust, not the connection.
 	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, ServerName: a.serverName} //nolint:gosec // see above
 	data, err := a.get(ctx, insecure)
@@ -267,9 +256,9 @@ func (a *attempt) try(ctx context.Context) (*ClusterInfo, error) {
 	if err := a.verify(data); err != nil {
 		return nil, err
 	}
-	info, err := ParseClusterInfo([]byte(content))
-	if err != nil {
-		return nil, fmt.Errorf("its cluster-info is refused: %w", err)
+	info, malformed := ParseClusterInfo([]byte(content))
+	if malformed != nil {
+		return nil, final(CauseClusterInfoMalformed, "its cluster-info is refused: %w", malformed)
 	}
 	if len(a.pins) == 0 {
 		return info, nil
@@ -280,24 +269,24 @@ func (a *attempt) try(ctx context.Context) (*ClusterInfo, error) {
 	return info, nil
 }
 
-func (a *attempt) verify(data map[string]string) error {
+func (a *attempt) verify(data map[string]string) *AddressError {
 	jws := data[SignaturePrefix+a.token.id]
 	switch {
 	case data[KubeConfigKey] == "":
-		return &waitError{"cluster-info has no kubeconfig yet", "the cluster has not published it: run kubeadm init phase bootstrap-token or a publisher"}
+		return waiting(CauseNotPublished, "cluster-info has no kubeconfig yet", "the cluster has not published it: run kubeadm init phase bootstrap-token or a publisher")
 	case jws == "" && signed(data):
-		return &waitError{fmt.Sprintf("cluster-info is not signed for the token ID %q, but for others", a.token.id),
-			"the token has expired, was deleted, or lacks the usage signing: create a new one"}
+		return waiting(CauseNotSignedForToken, fmt.Sprintf("cluster-info is not signed for the token ID %q, but for others", a.token.id),
+			"the token has expired, was deleted, or lacks the usage signing: create a new one")
 	case jws == "":
-		return &waitError{"cluster-info has no signatures at all",
-			"the signer is not running (bootstrapsigner of kube-controller-manager), or no token has the usage signing"}
+		return waiting(CauseNotSigned, "cluster-info has no signatures at all",
+			"the signer is not running (bootstrapsigner of kube-controller-manager), or no token has the usage signing")
 	}
 	if err := Verify([]byte(data[KubeConfigKey]), jws, a.token); err != nil {
 		if a.distrust {
-			return fmt.Errorf("%w: the token is mistyped, or belongs to another cluster", err)
+			return final(CauseSignatureWrong, "%w: the token is mistyped, or belongs to another cluster", err)
 		}
 		a.distrust = true
-		return &waitError{"the signature of cluster-info does not fit; reading it once more", "it may lag behind a change"}
+		return waiting(CauseSignatureWrong, "the signature of cluster-info does not fit; reading it once more", "it may lag behind a change")
 	}
 	return nil
 }
@@ -314,79 +303,93 @@ func signed(data map[string]string) bool {
 // confirm reads cluster-info again over a connection that trusts only the pinned certificates. The caller supplies the server's
 // name, because the content is not trusted yet. Any holder of a certificate of the CA, such as a kubelet, could put its own name
 // there.
-func (a *attempt) confirm(ctx context.Context, info *ClusterInfo, content string) error {
-	certificates, err := info.Certificates()
-	if err != nil {
-		return err
+func (a *attempt) confirm(ctx context.Context, info *ClusterInfo, content string) *AddressError {
+	certificates, malformed := info.Certificates()
+	if malformed != nil {
+		return final(CauseClusterInfoMalformed, "%w", malformed)
 	}
 	pinned := a.pins.Pinned(certificates)
 	if len(pinned) == 0 {
 		have, _ := info.Pins() // they parsed a moment ago
-		return fmt.Errorf("%w: none of its certificate authorities is pinned; it has %v; "+
+		err := final(CauseCANotPinned, "%w: none of its certificate authorities is pinned; it has %v; "+
 			"pass one of these as the pin if you can confirm it in another way", ErrPins, have)
+		err.CAs = certificates
+		return err
 	}
 	data, err := a.get(ctx, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: poolOf(pinned), ServerName: a.serverName})
 	if err != nil {
 		return err
 	}
 	if data[KubeConfigKey] != content {
-		return fmt.Errorf("%w: cluster-info differs over the verified connection: an attacker is in between, or it has just changed", ErrPins)
+		return final(CauseContentDiffers, "%w: cluster-info differs over the verified connection: an attacker is in between, or it has just changed", ErrPins)
 	}
 	return nil
 }
 
 // get reads the data of cluster-info, without credentials.
-func (a *attempt) get(ctx context.Context, config *tls.Config) (map[string]string, error) {
+func (a *attempt) get(ctx context.Context, config *tls.Config) (map[string]string, *AddressError) {
 	status, body, err := fetch(ctx, a.server+clusterInfoPath, config, refuseRedirects, maxConfigMap)
 	if err != nil {
 		return nil, unreachable(err)
 	}
+	var refusal metav1.Status
+	of := func(cause Cause) Cause { // a proxy in front of an API server refuses in another form
+		if json.Unmarshal(body, &refusal) != nil || refusal.Kind != "Status" {
+			return CauseNotAPIServer
+		}
+		return cause
+	}
 	switch {
-	case status == http.StatusUnauthorized:
-		return nil, &waitError{"the server refuses anonymous requests (401)", "anonymous access is off: use a discovery file, or allow it for cluster-info"}
-	case status == http.StatusForbidden:
-		return nil, &waitError{"anonymous requests may not read cluster-info (403)",
-			"the RoleBinding for system:anonymous in kube-public is missing: run kubeadm init phase bootstrap-token or a publisher"}
-	case status == http.StatusNotFound:
-		return nil, &waitError{"there is no cluster-info (404)", "the cluster has not published it: run kubeadm init phase bootstrap-token or a publisher"}
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
-		return nil, &waitError{fmt.Sprintf("the server answers with HTTP %d", status), "it is starting or overloaded"}
+		return nil, waiting(CauseStarting, fmt.Sprintf("the server answers with HTTP %d", status), "it is starting or overloaded")
+	case status == http.StatusUnauthorized:
+		return nil, waiting(of(CauseAnonymousRefused), "the server refuses anonymous requests (401)", "anonymous access is off: use a discovery file, or allow it for cluster-info")
+	case status == http.StatusForbidden:
+		return nil, waiting(of(CauseForbidden), "anonymous requests may not read cluster-info (403)",
+			"the RoleBinding for system:anonymous in kube-public is missing: run kubeadm init phase bootstrap-token or a publisher")
+	case status == http.StatusNotFound:
+		return nil, waiting(of(CauseNotPublished), "there is no cluster-info (404)", "the cluster has not published it: run kubeadm init phase bootstrap-token or a publisher")
 	case status != http.StatusOK:
-		return nil, &waitError{fmt.Sprintf("the server answers with HTTP %d", status),
-			"an API server does not: the address is wrong, or something in between answers until the cluster is up"}
+		return nil, waiting(CauseNotAPIServer, fmt.Sprintf("the server answers with HTTP %d", status),
+			"an API server does not: the address is wrong, or something in between answers until the cluster is up")
 	}
 	var configMap corev1.ConfigMap
 	if err := json.Unmarshal(body, &configMap); err != nil {
-		return nil, errors.New("the answer is not a ConfigMap: is that an API server?")
+		return nil, final(CauseNotAPIServer, "the answer is not a ConfigMap: is that an API server?")
 	}
 	return configMap.Data, nil
 }
 
 // unreachable separates untrusted certificates from servers that may come up.
-func unreachable(err error) error {
+func unreachable(err error) *AddressError {
 	var invalid *tls.CertificateVerificationError
 	if errors.As(err, &invalid) {
 		return untrusted(invalid)
 	}
 	var refused *redirectError
 	if errors.As(err, &refused) {
-		return err
+		return final(CauseNotAPIServer, "%w", err)
 	}
-	return &waitError{fmt.Sprintf("the server cannot be reached: %.600s", err), "it is down, or the address is wrong, or something in between blocks it"}
+	cause := CauseUnreachable
+	var notTLS tls.RecordHeaderError
+	if errors.As(err, &notTLS) || errors.Is(err, http.ErrSchemeMismatch) {
+		cause = CauseNotAPIServer
+	}
+	return waiting(cause, fmt.Sprintf("the server cannot be reached: %.600s", err), "it is down, or the address is wrong, or something in between blocks it")
 }
 
 // untrusted describes the fault of a server's certificate. Its text is untrusted.
-func untrusted(err *tls.CertificateVerificationError) error {
+func untrusted(err *tls.CertificateVerificationError) *AddressError {
 	reason := redact.Text(err.Err.Error())
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &name):
-		return fmt.Errorf("%w: the server's certificate is for another name: %s; use an address that the certificate names, or WithServerName "+
+		return final(CauseCertificateName, "%w: the server's certificate is for another name: %s; use an address that the certificate names, or WithServerName "+
 			"if you know its name", ErrPins, reason)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return &waitError{"the server's certificate is not valid at the time of this machine: " + reason,
-			"the clock of this machine is wrong, or the server's certificate has to be renewed"}
+		return waiting(CauseCertificateTime, "the server's certificate is not valid at the time of this machine: "+reason,
+			"the clock of this machine is wrong, or the server's certificate has to be renewed")
 	}
-	return fmt.Errorf("%w: the server's certificate is not from a pinned authority: %s", ErrPins, reason)
+	return final(CauseCertificateCA, "%w: the server's certificate is not from a pinned authority: %s", ErrPins, reason)
 }

@@ -28,8 +28,7 @@ func FuzzConfigMap(f *testing.F) {
 		if (err == nil) != (good && configMap.Data[KubeConfigKey] != "") {
 			t.Errorf("%q: %v", body, err)
 		}
-		var wait *waitError
-		if configMap.Data[SignaturePrefix+"abc123"] != "" && configMap.Data[KubeConfigKey] != "" && !good && (errors.As(err, &wait) || !errors.Is(err, ErrSignature)) {
+		if configMap.Data[SignaturePrefix+"abc123"] != "" && configMap.Data[KubeConfigKey] != "" && !good && (err.waits || !errors.Is(err, ErrSignature)) {
 			t.Errorf("%q: a wrong signature is not final: %v", body, err)
 		}
 	})

@@ -154,30 +154,48 @@ func TestDiscoverTimesOut(t *testing.T) {
 	authority := newCA(t)
 	good := signedInfo(t, wellKnown, authority.pem)
 	status := func(code int) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, `{"kind":"Status"}`)
+		}
 	}
+	proxy := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
 	down := authority.server(t, status(200))
 	down.Close()
 	for name, tc := range map[string]struct {
-		url  string
-		want string
+		url   string
+		want  string
+		cause bootstrap.Cause
 	}{
-		"token expired":  {authority.server(t, configMap(signedInfo(t, "xyz789.0123456789abcdef", authority.pem))).URL, `not signed for the token ID "abc123", but for others; the token has expired`},
-		"signer down":    {authority.server(t, configMap(map[string]string{"kubeconfig": good["kubeconfig"]})).URL, "the signer is not running"},
-		"401":            {authority.server(t, status(401)).URL, "anonymous access is off"},
-		"403":            {authority.server(t, status(403)).URL, "RoleBinding"},
-		"404":            {authority.server(t, status(404)).URL, "has not published it"},
-		"418":            {authority.server(t, status(418)).URL, "the address is wrong, or something in between answers"},
-		"cannot connect": {down.URL, "it is down, or the address is wrong"},
-		"nothing in it":  {authority.server(t, configMap(nil)).URL, "no kubeconfig yet"},
+		"403 of a proxy": {authority.server(t, proxy).URL, "RoleBinding", bootstrap.CauseNotAPIServer},
+		"503":            {authority.server(t, status(503)).URL, "starting or overloaded", bootstrap.CauseStarting},
+		"token expired":  {authority.server(t, configMap(signedInfo(t, "xyz789.0123456789abcdef", authority.pem))).URL, `not signed for the token ID "abc123", but for others; the token has expired`, bootstrap.CauseNotSignedForToken},
+		"signer down":    {authority.server(t, configMap(map[string]string{"kubeconfig": good["kubeconfig"]})).URL, "the signer is not running", bootstrap.CauseNotSigned},
+		"401":            {authority.server(t, status(401)).URL, "anonymous access is off", bootstrap.CauseAnonymousRefused},
+		"403":            {authority.server(t, status(403)).URL, "RoleBinding", bootstrap.CauseForbidden},
+		"404":            {authority.server(t, status(404)).URL, "has not published it", bootstrap.CauseNotPublished},
+		"418":            {authority.server(t, status(418)).URL, "the address is wrong, or something in between answers", bootstrap.CauseNotAPIServer},
+		"cannot connect": {down.URL, "it is down, or the address is wrong", bootstrap.CauseUnreachable},
+		"nothing in it":  {authority.server(t, configMap(nil)).URL, "no kubeconfig yet", bootstrap.CauseNotPublished},
 		"clock behind": {authority.serverWith(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(time.Hour),
-			NotAfter: time.Now().Add(2 * time.Hour)}, configMap(good)).URL, "the clock of this machine is wrong"},
+			NotAfter: time.Now().Add(2 * time.Hour)}, configMap(good)).URL, "the clock of this machine is wrong", bootstrap.CauseCertificateTime},
 	} {
 		ctx, timeUp := context.WithCancel(t.Context())
 		_, err := bootstrap.Discover(ctx, []string{tc.url}, parse(t, wellKnown), authority.pin(), bootstrap.WithProgress(func(string) { timeUp() }))
 		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "0123456789") {
 			t.Errorf("%s: %v", name, err)
 		}
+		wantCause(t, name, err, tc.cause)
+		_, err = bootstrap.Discover(t.Context(), []string{tc.url}, parse(t, wellKnown), authority.pin(), bootstrap.WithoutWaiting())
+		wantCause(t, name+", without waiting", err, tc.cause)
+	}
+}
+
+func wantCause(t *testing.T, name string, err error, cause bootstrap.Cause) {
+	t.Helper()
+	var failed *bootstrap.DiscoveryError
+	if !errors.As(err, &failed) || len(failed.Addresses) != 1 || failed.Addresses[0].Cause != cause || !strings.HasPrefix(failed.Addresses[0].Error(), failed.Addresses[0].Address+": ") {
+		t.Errorf("%s: want %s, got %+v", name, cause, failed)
 	}
 }
 
@@ -196,11 +214,12 @@ func TestDiscoverUnderAttack(t *testing.T) {
 		server *httptest.Server
 		want   string
 		is     error
+		cause  bootstrap.Cause
 	}{
-		"forged signature": {authority.server(t, configMap(forged)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature},
-		"no algorithm":     {authority.server(t, configMap(none)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature},
-		"certificate of a foreign CA next to the pinned one": {foreign.server(t, configMap(both)), "not from a pinned authority", bootstrap.ErrPins},
-		"another authority": {foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem))), "none of its certificate authorities is pinned; it has [sha256:", bootstrap.ErrPins},
+		"forged signature": {authority.server(t, configMap(forged)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature, bootstrap.CauseSignatureWrong},
+		"no algorithm":     {authority.server(t, configMap(none)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature, bootstrap.CauseSignatureWrong},
+		"certificate of a foreign CA next to the pinned one": {foreign.server(t, configMap(both)), "not from a pinned authority", bootstrap.ErrPins, bootstrap.CauseCertificateCA},
+		"another authority": {foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem))), "none of its certificate authorities is pinned; it has [sha256:", bootstrap.ErrPins, bootstrap.CauseCANotPinned},
 		"second answer differs": {authority.server(t, func(w http.ResponseWriter, r *http.Request) {
 			changing++
 			if changing > 1 {
@@ -208,17 +227,18 @@ func TestDiscoverUnderAttack(t *testing.T) {
 				return
 			}
 			configMap(good)(w, r)
-		}), "differs over the verified connection", bootstrap.ErrPins},
+		}), "differs over the verified connection", bootstrap.ErrPins, bootstrap.CauseContentDiffers},
 		"redirect": {authority.server(t, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
-		}), "refused to follow a redirect", nil},
-		"credentials":       {authority.server(t, configMap(credentials)), "must not hold credentials", nil},
-		"not an API server": {authority.server(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }), "is that an API server?", nil},
+		}), "refused to follow a redirect", nil, bootstrap.CauseNotAPIServer},
+		"credentials":       {authority.server(t, configMap(credentials)), "must not hold credentials", nil, bootstrap.CauseClusterInfoMalformed},
+		"not an API server": {authority.server(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }), "is that an API server?", nil, bootstrap.CauseNotAPIServer},
 	} {
 		_, err := bootstrap.Discover(t.Context(), []string{tc.server.URL}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond))
 		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), "discover cluster at "+tc.server.URL) || tc.is != nil && !errors.Is(err, tc.is) {
 			t.Errorf("%s: %v", name, err)
 		}
+		wantCause(t, name, err, tc.cause)
 	}
 	endless := authority.server(t, func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {

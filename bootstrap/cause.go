@@ -1,0 +1,80 @@
+package bootstrap
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Cause says why the discovery at an address failed.
+type Cause string
+
+// Causes of an AddressError.
+const (
+	CauseUnreachable          Cause = "ServerUnreachable"         // no answer
+	CauseNotAPIServer         Cause = "NotAnAPIServer"            // another program answers
+	CauseStarting             Cause = "ServerStarting"            // 429 or 5xx
+	CauseAnonymousRefused     Cause = "AnonymousRefused"          // the API server refuses anonymous requests
+	CauseForbidden            Cause = "AnonymousForbidden"        // anonymous requests may not read cluster-info
+	CauseNotPublished         Cause = "NotPublished"              // no cluster-info, or none with a kubeconfig
+	CauseClusterInfoMalformed Cause = "ClusterInfoMalformed"      // ParseClusterInfo refuses the content
+	CauseNotSignedForToken    Cause = "NotSignedForToken"         // signed for other tokens
+	CauseNotSigned            Cause = "NotSigned"                 // signed for none
+	CauseSignatureWrong       Cause = "SignatureWrong"            // wraps ErrSignature if it is final
+	CauseCANotPinned          Cause = "CANotPinned"               // wraps ErrPins, as the next four do
+	CauseContentDiffers       Cause = "ContentDiffers"            // the verified answer is another one
+	CauseCertificateName      Cause = "CertificateForAnotherName" // the certificate does not name the address
+	CauseCertificateCA        Cause = "CertificateOfAnotherCA"    // the certificate is from no pinned CA
+	CauseCertificateTime      Cause = "CertificateNotValidNow"    // by the clock of this machine; waits, without ErrPins
+)
+
+// AddressError is the failure of the discovery at one address.
+type AddressError struct {
+	// Address is the https URL that was asked.
+	Address string
+	Cause   Cause
+	// CAs are those that cluster-info names, with CauseCANotPinned.
+	CAs []*x509.Certificate
+	// Err is the reason. It wraps ErrSignature, ErrPins or the context's error.
+	Err error
+
+	reason string
+	waits  bool // the failure may pass by itself
+}
+
+// Error implements error.
+func (e *AddressError) Error() string { return e.Address + ": " + e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *AddressError) Unwrap() error { return e.Err }
+
+// DiscoveryError is the failure of Discover at all addresses, in the order in which they failed.
+type DiscoveryError struct{ Addresses []*AddressError }
+
+// Error implements error. The text has one line.
+func (e *DiscoveryError) Error() string {
+	texts := make([]string, len(e.Addresses))
+	for i, a := range e.Addresses {
+		texts[i] = a.Error()
+	}
+	return "discover cluster at " + strings.Join(texts, "; ")
+}
+
+// Unwrap returns the Addresses.
+func (e *DiscoveryError) Unwrap() []error {
+	all := make([]error, len(e.Addresses))
+	for i, a := range e.Addresses {
+		all[i] = a
+	}
+	return all
+}
+
+func final(cause Cause, format string, args ...any) *AddressError {
+	return &AddressError{Cause: cause, Err: fmt.Errorf(format, args...)}
+}
+
+// waiting returns a failure that may pass by itself.
+func waiting(cause Cause, reason, likely string) *AddressError {
+	return &AddressError{Cause: cause, Err: errors.New(reason + "; " + likely), reason: reason, waits: true}
+}
