@@ -506,6 +506,9 @@ func requesters(pending []certificatesv1.CertificateSigningRequest) (all string)
 		}
 		all += fmt.Sprintf("%q of user %.100q", r.Name, r.Spec.Username)
 	}
+	if more := len(pending) - most; more > 0 {
+		all += fmt.Sprintf(" and %d more", more)
+	}
 	return all
 }
 

@@ -344,3 +344,14 @@ func TestUnjoinOfAClusterThatNeverJoined(t *testing.T) {
 		t.Errorf("unjoin says %q, %v", out.String(), err)
 	}
 }
+
+func TestHubStatusSaysWhatKeepsADeletedCluster(t *testing.T) {
+	now := metav1.Now()
+	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: &now}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
+	cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted},
+		{Type: hub.ConditionDeleting, Status: metav1.ConditionFalse, Message: "an add-on is left"}}
+	row := statusRow(nil, cluster, nil, nil)
+	if row.accepted() != "true (deleting)" || row.Message != "an add-on is left" {
+		t.Errorf("status is %q: %q", row.accepted(), row.Message)
+	}
+}

@@ -36,7 +36,9 @@ type clusterStatus struct {
 	AuthType string `json:"authType"`
 	Claim    string `json:"claim,omitempty"`
 	// Accepted is the administrator's decision. Condition reports what the hub has done.
-	Accepted        bool             `json:"accepted"`
+	Accepted bool `json:"accepted"`
+	// Deleting says that the cluster is being deleted and has no access. Message then says what keeps it.
+	Deleting        bool             `json:"deleting,omitempty"`
 	Condition       string           `json:"condition,omitempty"`
 	Reason          string           `json:"reason,omitempty"`
 	Message         string           `json:"message,omitempty"`
@@ -184,6 +186,11 @@ func statusRow(drivers []claimReader, c *ocm.ManagedCluster, role *rbacv1.Cluste
 	if accepted := meta.FindStatusCondition(c.Status.Conditions, ocm.ConditionHubAccepted); accepted != nil {
 		row.Message = oneLine(accepted.Message)
 	}
+	if row.Deleting = !c.DeletionTimestamp.IsZero(); row.Deleting {
+		if waits := meta.FindStatusCondition(c.Status.Conditions, hub.ConditionDeleting); waits != nil {
+			row.Message = oneLine(waits.Message)
+		}
+	}
 	row.Joined, _ = conditionOf(c, ocm.ConditionJoined)
 	row.Available, _ = conditionOf(c, ocm.ConditionAvailable)
 	return row
@@ -231,6 +238,8 @@ func (c *clusterStatus) accepted() string {
 	refused := c.Condition == string(metav1.ConditionFalse) && !denied
 	detail := c.Reason
 	switch {
+	case c.Deleting:
+		detail = "deleting"
 	case c.Accepted && granted && c.Reason == ocm.ReasonHubAccepted:
 		return "true"
 	case !c.Accepted && denied:

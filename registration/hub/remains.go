@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// conditionDeleting and its reason are those of Open Cluster Management.
-	conditionDeleting = "Deleting"
+	// ConditionDeleting says what keeps a deleted cluster. It is one of Open Cluster Management, and so is its reason.
+	ConditionDeleting = "Deleting"
 	reasonRemaining   = "ResourceRemaining"
 
 	remainsInterval = 10 * time.Second
@@ -44,7 +44,7 @@ func (h *Hub) checkRemains(ctx context.Context, cluster *ocm.ManagedCluster) (ag
 	if len(all) == 0 {
 		return 0, nil
 	}
-	return remainsInterval, h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: conditionDeleting, Status: metav1.ConditionFalse, Reason: reasonRemaining,
+	return remainsInterval, h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ConditionDeleting, Status: metav1.ConditionFalse, Reason: reasonRemaining,
 		Message: fmt.Sprintf("the access of the cluster is revoked, but its namespace %q still holds the %s: delete these. The agent no longer removes their finalizers, so remove those too",
 			cluster.Name, strings.Join(all, " and the "))})
 }
