@@ -78,7 +78,7 @@ func (e *examination) sameName(ctx context.Context) (namespaces []string) {
 
 func (e *examination) unreadable(ctx context.Context, err error) doctor.Finding {
 	if apierrors.IsForbidden(err) {
-		return e.missingRight(ctx, "You may not read ServiceAccount %s.", e.key())
+		return e.missingRight(ctx, "You may not read ServiceAccount %s: %s.", e.key(), strings.TrimRight(kubeerror.Message(err, e.secrets...), "."))
 	}
 	remedy := doctor.Do("Check that this works:", "kubectl get sa -n "+e.namespaceWord()+" "+e.nameWord())
 	return doctor.Unclear(remedy, "ServiceAccount %s cannot be read: %s.", e.key(), strings.TrimRight(kubeerror.Message(err, e.secrets...), "."))
