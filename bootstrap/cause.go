@@ -38,13 +38,19 @@ type AddressError struct {
 	CAs []*x509.Certificate
 	// Err is the reason. It wraps ErrSignature, ErrPins or the context's error.
 	Err error
-
-	reason string
-	waits  bool // the failure may pass by itself
+	// Likely names the likely origins of a failure that may pass by itself.
+	Likely string
 }
 
 // Error implements error.
-func (e *AddressError) Error() string { return e.Address + ": " + e.Err.Error() }
+func (e *AddressError) Error() string { return e.Address + ": " + e.text() }
+
+func (e *AddressError) text() string {
+	if e.Likely == "" {
+		return e.Err.Error()
+	}
+	return e.Err.Error() + "; " + e.Likely
+}
 
 // Unwrap returns Err.
 func (e *AddressError) Unwrap() error { return e.Err }
@@ -76,5 +82,5 @@ func final(cause Cause, format string, args ...any) *AddressError {
 
 // waiting returns a failure that may pass by itself.
 func waiting(cause Cause, reason, likely string) *AddressError {
-	return &AddressError{Cause: cause, Err: errors.New(reason + "; " + likely), reason: reason, waits: true}
+	return &AddressError{Cause: cause, Err: errors.New(reason), Likely: likely}
 }

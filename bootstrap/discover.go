@@ -160,7 +160,7 @@ func (d *discovery) race(ctx context.Context) (*ClusterInfo, error) {
 			}
 			failed.Addresses = append(failed.Addresses, r.err)
 			if left > 0 && ctx.Err() == nil {
-				d.tell(state{r.err.Address, "given up: " + r.err.Err.Error()})
+				d.tell(state{r.err.Address, "given up: " + r.err.text()})
 			}
 		}
 	}
@@ -188,7 +188,7 @@ func (a *attempt) run(ctx context.Context) (*ClusterInfo, *AddressError) {
 			return info, nil
 		}
 		err.Address = a.server
-		if !err.waits || a.impatient && err.Cause != CauseSignatureWrong {
+		if err.Likely == "" || a.impatient && err.Cause != CauseSignatureWrong {
 			return nil, err
 		}
 		if ctx.Err() == nil || last == nil {
@@ -229,7 +229,7 @@ func (d *discovery) check(servers []string) error {
 
 // sleep reports a new state. It returns false after the timeout.
 func (a *attempt) sleep(ctx context.Context, w *AddressError) bool {
-	if waiting := w.reason; waiting != a.waiting {
+	if waiting := w.Err.Error(); waiting != a.waiting {
 		a.waiting = waiting
 		a.states <- state{a.server, waiting}
 	}

@@ -28,7 +28,7 @@ func FuzzConfigMap(f *testing.F) {
 		if (err == nil) != (good && configMap.Data[KubeConfigKey] != "") {
 			t.Errorf("%q: %v", body, err)
 		}
-		if configMap.Data[SignaturePrefix+"abc123"] != "" && configMap.Data[KubeConfigKey] != "" && !good && (err.waits || !errors.Is(err, ErrSignature)) {
+		if configMap.Data[SignaturePrefix+"abc123"] != "" && configMap.Data[KubeConfigKey] != "" && !good && (err.Likely != "" || !errors.Is(err, ErrSignature)) {
 			t.Errorf("%q: a wrong signature is not final: %v", body, err)
 		}
 	})

@@ -34,9 +34,10 @@ func newDoctorBootstrap() *cobra.Command {
 		Use:   "bootstrap",
 		Short: "Find out why a machine cannot discover or join a cluster by token",
 		Long: "Find out why a machine cannot discover or join a cluster by token, as kubeadm join and wid bootstrap discover do. The\n" +
-			"token's secret is never shown, and sent only to a cluster that has proved its identity. With the ID of a token alone,\n" +
-			"or without an administrator's kubeconfig, it examines as much as these allow.",
+			"token's secret is never shown, and sent only to a cluster that has proved its identity. With --kubeconfig it also examines\n" +
+			"the cluster: cluster-info, the right to read it, the token and the signature. Then --server may be left out.",
 		Example: "  wid doctor bootstrap --server 10.0.0.1:6443 --token-file token --ca-cert-hash sha256:…\n" +
+			"  wid doctor bootstrap --kubeconfig admin.conf --token abcdef\n" +
 			"  wid doctor bootstrap --server 10.0.0.1:6443 --token-file - --ca-cert-hash sha256:… --kubeconfig admin.conf <token\n" +
 			"  wid doctor bootstrap --server 10.0.0.1:6443 --token abcdef --unsafe-skip-ca-verification",
 	}
@@ -49,7 +50,7 @@ func newDoctorBootstrap() *cobra.Command {
 	f.StringSliceVar(&d.pins, "ca-cert-hash", nil, "pin of the cluster's CA, sha256:<hex>; may be repeated")
 	f.BoolVar(&d.unsafe, "unsafe-skip-ca-verification", false, "trust every server that knows the token, without a pin")
 	f.StringVar(&d.serverName, "tls-server-name", "", "name in the server's certificate, if it differs from the address")
-	f.StringVar(&d.kube.path, "kubeconfig", "", "kubeconfig of an administrator of that cluster, to read the token's Secret")
+	f.StringVar(&d.kube.path, "kubeconfig", "", "kubeconfig of an administrator of that cluster, to examine its objects")
 	f.StringVar(&d.kube.context, "context", "", "context of the kubeconfig")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return d.run(cmd, func(ctx context.Context) (*doctor.Report, error) { return d.examine(ctx, cmd) })
@@ -59,8 +60,8 @@ func newDoctorBootstrap() *cobra.Command {
 
 func (d *bootstrapDoctor) examine(ctx context.Context, cmd *cobra.Command) (*doctor.Report, error) {
 	switch {
-	case d.server == "":
-		return nil, usagef("name the API server with --server, as host:port")
+	case d.server == "" && d.kube == (kubeFile{}):
+		return nil, usagef("name the API server with --server, as host:port, or the cluster with --kubeconfig")
 	case d.token != "" && d.tokenFile != "":
 		return nil, usagef("--token and --token-file exclude each other")
 	case len(d.pins) > 0 && d.unsafe:
@@ -75,9 +76,9 @@ func (d *bootstrapDoctor) examine(ctx context.Context, cmd *cobra.Command) (*doc
 		return nil, err
 	}
 	config := bootstrapdoctor.Config{Server: d.server, ServerName: d.serverName, Token: token, Pins: d.pins, WithoutPins: d.unsafe,
-		Client: cluster.reader(), Skip: d.skip, Timeout: d.timeout, Progress: d.waiting.begin}
+		Skip: d.skip, Timeout: d.timeout, Progress: d.waiting.begin}
 	if cluster != nil {
-		config.Cluster = cluster.name
+		config.Cluster, config.Client = cluster.name, cluster
 	}
 	return bootstrapdoctor.Run(ctx, config), nil
 }

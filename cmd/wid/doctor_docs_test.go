@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/doctor"
 	bootstrapdoctor "github.com/workloadid/workloadid/doctor/bootstrap"
 	identitydoctor "github.com/workloadid/workloadid/doctor/identity"
@@ -96,6 +97,9 @@ func TestDocumentedReasonsOfTargets(t *testing.T) {
 	reason, row := regexp.MustCompile(`(?:Failed|Off|refusal)\("([A-Z][A-Za-z]+)"`), regexp.MustCompile("(?m)^\\| (`[^|]*) \\|")
 	for heading, packages := range map[string][]string{"Bootstrap": {"bootstrap"}, "Pod identity": {"podidentity"}} {
 		var inCode []string
+		if heading == "Bootstrap" { // the causes of bootstrap.Discover, but for a server that starts
+			inCode = append(inCode, causes(t)...)
+		}
 		for _, name := range packages {
 			files, _ := filepath.Glob(filepath.Join("..", "..", "doctor", name, "*.go"))
 			for _, file := range files {
@@ -122,6 +126,20 @@ func TestDocumentedReasonsOfTargets(t *testing.T) {
 			t.Errorf("%s: the code has\n%s, docs/doctor.md\n%s", heading, inCode, onPage)
 		}
 	}
+}
+
+func causes(t *testing.T) (all []string) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "..", "bootstrap", "cause.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, match := range regexp.MustCompile(`Cause += "([A-Za-z]+)"`).FindAllStringSubmatch(string(content), -1) {
+		if match[1] != string(bootstrap.CauseStarting) {
+			all = append(all, match[1])
+		}
+	}
+	return all
 }
 
 // The commands of the page have flags that exist.

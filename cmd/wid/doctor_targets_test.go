@@ -5,8 +5,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -73,6 +76,7 @@ func TestDoctorBootstrap(t *testing.T) {
 		"a malformed token": {more: []string{"--token=" + strings.Replace(token, ".", ":", 1)}, code: doctor.ExitFail, class: "TokenMalformed"},
 		"a wrong pin":       {more: []string{"--token=" + token, "--ca-cert-hash=sha256:12"}, code: doctor.ExitFail, class: "PinMalformed"},
 		"another's token":   {more: []string{"--token=zzzzzz." + secret}, code: doctor.ExitFail, class: "NotSignedForToken"},
+		"the cluster alone": {more: []string{"--server=", "--token=" + id, "--kubeconfig=" + kubeconfig}},
 	} {
 		w := *w
 		w.env = append(append([]string(nil), w.env...), "WID_BOOTSTRAP_TOKEN="+tt.env)
@@ -83,6 +87,49 @@ func TestDoctorBootstrap(t *testing.T) {
 			t.Errorf("%s: ends with %d: %+v\n%s", name, r.code, first, r.stdout+r.stderr)
 		}
 	}
+}
+
+// The remedy as it is printed, with the kubeconfig of the cluster, corrects what is wrong.
+func TestBootstrapRemedy(t *testing.T) {
+	w := newWorld(t)
+	cluster, kubeconfig, token, _ := signedCluster(t)
+	id, _, _ := strings.Cut(token, ".")
+	bindings := &rbacv1.RoleBindingList{}
+	if err := cluster.Client().List(t.Context(), bindings, client.InNamespace("kube-public")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range bindings.Items {
+		if subjects := bindings.Items[i].Subjects; len(subjects) == 1 && subjects[0].Name == "system:anonymous" {
+			if err := cluster.Client().Delete(t.Context(), &bindings.Items[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	args := []string{"doctor", "bootstrap", "-o=json", "--token=" + id, "--kubeconfig=" + kubeconfig, "--context=" + contextOf(t, kubeconfig)}
+	remedy := ""
+	for deadline := time.Now().Add(time.Minute); remedy == "" && time.Now().Before(deadline); { // the authorizer takes a moment
+		if f := targetReport(t, w.wid(t, "", args...)).Worst(); f != nil && f.Class == "AnonymousForbidden" {
+			remedy = f.Remedy.Commands[0]
+		}
+	}
+	must(t, strings.Fields(remedy)[1:]...)
+	for deadline := time.Now().Add(time.Minute); ; {
+		r := w.wid(t, "", args...)
+		if f := targetReport(t, r).Of("access"); f.Result == doctor.Pass {
+			return
+		} else if time.Now().After(deadline) {
+			t.Fatalf("%s: %+v", remedy, f)
+		}
+	}
+}
+
+func contextOf(t *testing.T, kubeconfig string) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config.CurrentContext
 }
 
 // A real API server that is no hub, asked as both sides, also under the former name of the command.

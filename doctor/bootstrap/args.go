@@ -21,11 +21,11 @@ func howToPin() doctor.Remedy {
 func (e *examination) checkArguments(context.Context) doctor.Finding {
 	remedy := doctor.Do("Name the API server as HOST:PORT.")
 	switch {
-	case e.Server == "":
+	case e.Server == "" && e.Client == nil:
 		return doctor.Failed("ServerMalformed", remedy, "There is no server.")
 	case isToken(e.Server) || isToken(e.ServerName):
 		return doctor.Failed("ServerMalformed", remedy, "There is a token in the place of the server.")
-	case e.urlErr != nil:
+	case e.urlErr != nil && e.Server != "":
 		return doctor.Failed("ServerMalformed", remedy, "The server is malformed: %s.", e.urlErr)
 	case !validServerName(e.ServerName):
 		return doctor.Failed("ServerMalformed", doctor.Do("Write a name of the certificate, without a port."), "The server name is malformed: %.100q.", e.ServerName)

@@ -31,17 +31,6 @@ func TestHealthy(t *testing.T) {
 			}
 			w.config.Server = w.server.URL + "/k8s/clusters/c1"
 		},
-		"the signature lags": func(w *world) {
-			good, n := w.data, 0
-			w.answer = func(http.ResponseWriter, *http.Request) bool {
-				if n++; n == 1 {
-					w.data = map[string]string{"kubeconfig": good["kubeconfig"], "jws-kubeconfig-" + tokenID: strings.Repeat("x", 90)}
-				} else {
-					w.data = good
-				}
-				return false
-			}
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,15 +51,13 @@ func TestUncertain(t *testing.T) {
 		want   reporttest.Want
 	}{
 		"the ID alone, without an administrator": {func(w *world) { w.config.Token, w.withoutAdmin = tokenID, true },
-			reporttest.Want{Check: "signature", Says: "only its secret tells", Result: doctor.Unknown}},
+			reporttest.Want{Check: "discovery", Says: "only its secret tells", Result: doctor.Unknown}},
 		"no token": {func(w *world) { w.config.Token = "" },
-			reporttest.Want{Check: "signature", Says: "There is no token", Result: doctor.Unknown}},
+			reporttest.Want{Check: "discovery", Says: "There is no token", Result: doctor.Unknown}},
 		"no pin, and no wish to do without": {func(w *world) { w.config.Pins = nil },
-			reporttest.Want{Check: "pins", Class: "CANotPinned", Says: "There is no pin", Result: doctor.Warn}},
-		"kubeconfig of a cluster without cluster-info": {func(w *world) { w.secret, w.own = nil, nil },
-			reporttest.Want{Check: "token", Says: "The kubeconfig is of another cluster", Result: doctor.Unknown}},
-		"kubeconfig of another cluster": {func(w *world) { w.secret, w.own = nil, map[string]string{"kubeconfig": "apiVersion: v1"} },
-			reporttest.Want{Check: "token", Says: "The kubeconfig is of another cluster", Result: doctor.Unknown}},
+			reporttest.Want{Check: "discovery", Class: "NoPin", Says: "There is no pin", Result: doctor.Warn}},
+		"kubeconfig of another cluster": {func(w *world) { w.secret, w.own = nil, nil },
+			reporttest.Want{Check: "cluster-info", Class: "NotPublished", Result: doctor.Warn}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -96,17 +83,13 @@ func TestSkippedChecksSendNothing(t *testing.T) {
 	if report := w.run(); report.ExitCode() != doctor.ExitUncertain || w.asked.Load() != 0 {
 		t.Errorf("%d requests:\n%s", w.asked.Load(), report)
 	}
-	w.config.Skip = []string{"server"}
-	if r := w.run(); r.Of("signature").Result != doctor.Skip || r.Of("pins").Result != doctor.Skip {
-		t.Errorf("%s", r.Text(doctor.TextOptions{Verbose: true}))
-	}
 }
 
 func TestServerThatHangs(t *testing.T) {
 	w := newWorld(t)
 	w.answer = func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true }
 	w.config.Timeout = 300 * time.Millisecond
-	if report := w.run(); report.Headline != "server" {
+	if report := w.run(); report.Headline != "discovery" {
 		t.Errorf("%s", report)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -126,24 +109,26 @@ func TestHostileClusterInfo(t *testing.T) {
 	}
 }
 
-// A pinned CA that vouches for cluster-info excludes an attacker in between.
-func TestWrongSignatureOfPinnedCluster(t *testing.T) {
-	for name, tt := range map[string]struct {
-		change   func(w *world)
-		suspects bool
-	}{
-		"pinned":     {func(*world) {}, false},
-		"not pinned": {func(w *world) { w.config.Pins, w.config.WithoutPins = nil, true }, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.withoutAdmin, w.config.Token = true, tokenID+".aaaaaaaaaaaaaaaa"
-			tt.change(w)
-			f := w.run().Of("signature")
-			if f.Class != "SignatureWrong" || strings.Contains(strings.Join(f.Causes, " "), "attacker") != tt.suspects {
-				t.Errorf("%+v", f)
-			}
-		})
+// An administrator needs no address of a joining machine.
+func TestClusterAlone(t *testing.T) {
+	w := newWorld(t)
+	w.config.Server, w.config.Token = "", tokenID
+	reporttest.Healthy(t, w.run(), secretHalf)
+	w = newWorld(t)
+	w.config.Server, w.config.Token = "", tokenID
+	w.unsigned()
+	reporttest.Headline(t, w.run(), reporttest.Want{Check: "signature", Class: "NotSigned"}, secretHalf)
+}
+
+// A new token has the groups of the old one, which decide what its user may do.
+func TestNewTokenKeepsItsGroups(t *testing.T) {
+	w := newWorld(t)
+	w.unsigned()
+	w.tokenOf(func(c *bootstrap.TokenConfig) {
+		c.Expires, c.Groups = time.Now().Add(-time.Hour), []string{"system:bootstrappers:managedcluster"}
+	})
+	if got := w.run().Worst().Remedy.Commands; len(got) != 1 || got[0] != "wid bootstrap create --groups system:bootstrappers:managedcluster" {
+		t.Errorf("got %q", got)
 	}
 }
 

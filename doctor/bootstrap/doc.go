@@ -3,6 +3,6 @@
 //	report := bootstrap.Run(ctx, bootstrap.Config{Server: "10.0.0.1:6443", Token: "abcdef.0123456789abcdef", Pins: pins})
 //	fmt.Print(report)
 //
-// It sends the token only to a cluster that has proved its identity. With the ID of a token alone, or without Client, it examines
-// as much as these allow.
+// On the joining machine it does what the machine does, and explains the typed cause of the failure. With Client it also examines the
+// objects of the cluster. It sends the token only to a cluster that has proved its identity.
 package bootstrap

@@ -1,6 +1,7 @@
 package bootstrap_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -19,10 +20,12 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/doctor"
@@ -104,7 +107,7 @@ type world struct {
 	secret       *corev1.Secret
 	own          map[string]string
 	withoutAdmin bool
-	ahead        time.Duration // of the server's clock
+	forbidden    bool // anonymous clients have no RoleBinding
 }
 
 func newWorld(t *testing.T) *world {
@@ -119,7 +122,7 @@ func newWorld(t *testing.T) *world {
 	w.server.StartTLS()
 	t.Cleanup(w.server.Close)
 	w.publish(&bootstrap.ClusterInfo{Server: w.server.URL, CAData: w.ca.pem})
-	w.config = examine.Config{Server: w.server.URL, Token: wholeToken, Pins: []string{w.ca.pin()}, Pause: time.Millisecond}
+	w.config = examine.Config{Server: w.server.URL, Token: wholeToken, Pins: []string{w.ca.pin()}}
 	w.tokenOf(func(*bootstrap.TokenConfig) {})
 	return w
 }
@@ -137,6 +140,12 @@ func (w *world) publish(info *bootstrap.ClusterInfo) {
 
 func (w *world) publishRaw(content string) {
 	w.data = map[string]string{"kubeconfig": content, "jws-kubeconfig-" + tokenID: bootstrap.Sign([]byte(content), w.parse(wholeToken))}
+	w.own = w.data
+}
+
+// unsigned is cluster-info after the signer has noticed that a token is no longer valid.
+func (w *world) unsigned() {
+	w.data = map[string]string{"kubeconfig": w.data["kubeconfig"]}
 	w.own = w.data
 }
 
@@ -163,7 +172,6 @@ func (w *world) tokenOf(change func(*bootstrap.TokenConfig)) {
 func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 	w.asked.Add(1)
 	rw.Header().Set("Content-Type", "application/json")
-	rw.Header().Set("Date", time.Now().Add(w.ahead).UTC().Format(http.TimeFormat))
 	if w.answer != nil && w.answer(rw, r) {
 		return
 	}
@@ -193,17 +201,19 @@ func status(rw http.ResponseWriter, code int, message string) {
 func (w *world) run() *doctor.Report {
 	w.t.Helper()
 	if !w.withoutAdmin && w.config.Client == nil {
-		scheme := runtime.NewScheme()
-		if err := corev1.AddToScheme(scheme); err != nil {
-			w.t.Fatal(err)
-		}
 		info := &corev1.ConfigMap{Data: w.own}
 		info.Namespace, info.Name = "kube-public", "cluster-info"
 		objs := []client.Object{info}
 		if w.secret != nil {
 			objs = append(objs, w.secret)
 		}
-		w.config.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objs...).Build()
+		w.config.Client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objs...).WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(_ context.Context, _ client.WithWatch, obj client.Object, _ ...client.CreateOption) error {
+				if review, ok := obj.(*authorizationv1.SubjectAccessReview); ok && review.Spec.User == "system:anonymous" && !w.forbidden {
+					review.Status.Allowed = true
+				}
+				return nil
+			}}).Build()
 	}
 	return examine.Run(w.t.Context(), w.config)
 }
