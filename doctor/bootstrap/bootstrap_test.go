@@ -120,6 +120,21 @@ func TestClusterAlone(t *testing.T) {
 	reporttest.Headline(t, w.run(), reporttest.Want{Check: "signature", Class: "NotSigned"}, secretHalf)
 }
 
+// An administrator whose token signs another cluster-info excludes a mistyped secret.
+func TestWrongSignatureCauses(t *testing.T) {
+	for name, withoutAdmin := range map[string]bool{"with an administrator": false, "without one": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.withoutAdmin = withoutAdmin
+			w.data = map[string]string{"kubeconfig": w.data["kubeconfig"] + "\n", "jws-kubeconfig-" + tokenID: w.data["jws-kubeconfig-"+tokenID]}
+			f := w.run().Of("discovery")
+			if all := strings.Join(f.Causes, " "); f.Class != "SignatureWrong" || !strings.Contains(all, "attacker") || strings.Contains(all, "mistyped") != withoutAdmin {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
 // A new token has the groups of the old one, which decide what its user may do.
 func TestNewTokenKeepsItsGroups(t *testing.T) {
 	w := newWorld(t)

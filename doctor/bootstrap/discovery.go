@@ -82,6 +82,9 @@ func (e *examination) explain(failed *bootstrap.AddressError) doctor.Finding {
 		f.Causes = []string{"the token has expired or was deleted", "the ID is mistyped, or of another cluster", "the token lacks the usage signing"}
 	case bootstrap.CauseSignatureWrong:
 		f.Causes = []string{"the secret half of the token is mistyped", "cluster-info was edited, and the signer does not run", "an attacker is in between"}
+		if e.stored != nil { // its secret half is right, and the cluster's own signature too
+			f.Causes = []string{"the kubeconfig is of another cluster than the server", "an attacker is in between"}
+		}
 	}
 	return f
 }
