@@ -299,7 +299,7 @@ func TestCheckThatIgnoresItsContext(t *testing.T) {
 
 // A pasted part of a command would do something else, or wait for its other part.
 func TestTextCutsNoCommand(t *testing.T) {
-	long := "kubectl --kubeconfig /home/jane/.kube/shop.yaml --context admin@shop-eu-central-1 get events -n open-cluster-management-agent"
+	long := "kubectl --kubeconfig clusters/shop/admin.yaml --context admin@shop-eu-central-1 get events -n open-cluster-management-agent"
 	for causes := range 4 {
 		f := doctor.Failed("", doctor.Do("Run:", long, long, long, long), "It failed.")
 		f.Causes = slices.Repeat([]string{"a cause"}, causes)
