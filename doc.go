@@ -24,9 +24,7 @@
 //	bootstrap/controllers         signs, publishes and cleans up
 //	bootstrap/tokens              creates, lists and extends bootstrap tokens
 //	bootstrap/authenticator       authenticates them as a webhook
-//	doctor                        the engine that finds out why something does not work, and the error classes
-//	doctor/identity, trust/aws, bootstrap, registration, podidentity
-//	                              the checks of each system
+//	doctor                        names the causes of errors, for conditions
 //
 // Importing auth compiles no cloud SDK, and importing one provider compiles no other cloud's.
 package workloadid

@@ -64,7 +64,7 @@ func TestImportGraph(t *testing.T) {
 	refuse(t, module+"/auth/clientgo", own, all...)
 	refuseInDoctor(t, all)
 	for _, core := range []string{"/auth", "/cache", "/bootstrap", "/auth/aws", "/auth/azure", "/auth/gcp", "/auth/token", "/auth/exchange", "/auth/authtest", "/bootstrap/controllers"} {
-		refuse(t, module+core, "the doctor imports what it examines, never the other way round", module+"/doctor")
+		refuse(t, module+core, "the doctor imports what it examines, never the other way round", module+"/internal/doctor")
 	}
 	for _, pkg := range []string{"/registration", "/registration/agent", "/registration/hub", "/registration/csr", "/registration/relay", "/registration/token"} {
 		refuse(t, module+pkg, "what calls AWS lives in registration/awsirsa, and hubs import that where they need it", all...)
@@ -77,7 +77,7 @@ func TestImportGraph(t *testing.T) {
 	refuse(t, module+"/auth/podidentity/api/v1alpha1", "the types need apimachinery only; clients and providers belong into the server, the proxy or the webhook",
 		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth/aws"}, all...)...)
 	refuse(t, module+"/auth/podidentity/server", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)
-	refuse(t, module+"/auth/podidentity/server", "the doctor imports what it examines, never the other way round", module+"/doctor", module+"/registration")
+	refuse(t, module+"/auth/podidentity/server", "the doctor imports what it examines, never the other way round", module+"/internal/doctor", module+"/registration")
 	for _, core := range []string{"/auth", "/cache", "/auth/aws", "/auth/authtest"} {
 		refuse(t, module+core, "podidentity is a consumer of auth and its providers; what it lacks there is an option for all consumers", module+"/auth/podidentity")
 	}
@@ -107,19 +107,20 @@ func TestImportGraph(t *testing.T) {
 func refuseInDoctor(t *testing.T, all []string) {
 	t.Helper()
 	const value = "a value of the Config does what only an SDK can do: a Provider, a Trust, Identify"
+	refuse(t, module+"/doctor", value, all...)
 	for _, pkg := range []string{"", "/identity", "/bootstrap", "/podidentity"} {
-		refuse(t, module+"/doctor"+pkg, value, all...)
+		refuse(t, module+"/internal/doctor"+pkg, value, all...)
 	}
-	refuse(t, module+"/doctor/registration", "it uses the SDK of AWS only, through registration/awsirsa", append(sdks["azure"], sdks["gcp"]...)...)
+	refuse(t, module+"/internal/doctor/registration", "it uses the SDK of AWS only, through registration/awsirsa", append(sdks["azure"], sdks["gcp"]...)...)
 	packages := []string{"identity", "trust", "bootstrap", "registration", "podidentity"}
 	for _, pkg := range append(packages, "trust/aws") {
 		if pkg == "trust" {
 			continue // it has no files
 		}
-		refuse(t, module+"/doctor/"+pkg, "tests use the fakes, programs do not", module+"/auth/authtest")
+		refuse(t, module+"/internal/doctor/"+pkg, "tests use the fakes, programs do not", module+"/auth/authtest")
 		for _, other := range packages {
 			if other != pkg && !strings.HasPrefix(pkg, other+"/") {
-				refuse(t, module+"/doctor/"+pkg, "what two packages of checks need belongs into doctor or doctor/internal", module+"/doctor/"+other)
+				refuse(t, module+"/internal/doctor/"+pkg, "what two packages of checks need belongs into internal/doctor or internal/doctor/internal", module+"/internal/doctor/"+other)
 			}
 		}
 	}

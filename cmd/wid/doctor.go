@@ -15,7 +15,7 @@ import (
 	"golang.org/x/term"
 	"k8s.io/client-go/rest"
 
-	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/doctor"
 )
 
 // exitStatus ends the program with a code after its answer has been written.

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/workloadid/workloadid/auth/plugin"
-	"github.com/workloadid/workloadid/doctor"
-	bootstrapdoctor "github.com/workloadid/workloadid/doctor/bootstrap"
+	"github.com/workloadid/workloadid/internal/doctor"
+	bootstrapdoctor "github.com/workloadid/workloadid/internal/doctor/bootstrap"
 )
 
 // bootstrapDoctor are the flags of wid doctor bootstrap.

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/doctor"
-	podidentitydoctor "github.com/workloadid/workloadid/doctor/podidentity"
+	"github.com/workloadid/workloadid/internal/doctor"
+	podidentitydoctor "github.com/workloadid/workloadid/internal/doctor/podidentity"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
 )

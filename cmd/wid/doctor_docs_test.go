@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/workloadid/workloadid/bootstrap"
-	"github.com/workloadid/workloadid/doctor"
-	bootstrapdoctor "github.com/workloadid/workloadid/doctor/bootstrap"
-	identitydoctor "github.com/workloadid/workloadid/doctor/identity"
-	podidentitydoctor "github.com/workloadid/workloadid/doctor/podidentity"
-	registrationdoctor "github.com/workloadid/workloadid/doctor/registration"
+	"github.com/workloadid/workloadid/internal/doctor"
+	bootstrapdoctor "github.com/workloadid/workloadid/internal/doctor/bootstrap"
+	identitydoctor "github.com/workloadid/workloadid/internal/doctor/identity"
+	podidentitydoctor "github.com/workloadid/workloadid/internal/doctor/podidentity"
+	registrationdoctor "github.com/workloadid/workloadid/internal/doctor/registration"
 )
 
 func doctorPage(t *testing.T) string {
@@ -44,7 +44,7 @@ func TestDocumentedChecks(t *testing.T) {
 
 // The table has a row for each reason, and no other. Its checks exist.
 func TestDocumentedReasons(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join("..", "..", "doctor", "internal", "reason", "reason.go"))
+	content, err := os.ReadFile(filepath.Join("..", "..", "internal", "doctor", "internal", "reason", "reason.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestDocumentedReasons(t *testing.T) {
 // Causes have names, no numbers.
 func TestNoNumberedCauses(t *testing.T) {
 	numbered := regexp.MustCompile(`["\x60][ABGKNOPZ][0-9]{1,2}["\x60]`)
-	err := filepath.WalkDir(filepath.Join("..", "..", "doctor"), func(path string, _ os.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join("..", "..", "internal", "doctor"), func(path string, _ os.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -101,7 +101,7 @@ func TestDocumentedReasonsOfTargets(t *testing.T) {
 			inCode = append(inCode, causes(t)...)
 		}
 		for _, name := range packages {
-			files, _ := filepath.Glob(filepath.Join("..", "..", "doctor", name, "*.go"))
+			files, _ := filepath.Glob(filepath.Join("..", "..", "internal", "doctor", name, "*.go"))
 			for _, file := range files {
 				content, err := os.ReadFile(file)
 				if err != nil {

@@ -7,7 +7,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
-	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/doctor"
 )
 
 // Without --provider a ServiceAccount that names no cloud is examined like any other.

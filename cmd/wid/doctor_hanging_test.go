@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/doctor"
 )
 
 // silent accepts connections and never answers. It reports each connection.

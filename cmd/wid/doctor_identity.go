@@ -20,9 +20,9 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
-	"github.com/workloadid/workloadid/doctor"
-	identitydoctor "github.com/workloadid/workloadid/doctor/identity"
-	trustaws "github.com/workloadid/workloadid/doctor/trust/aws"
+	"github.com/workloadid/workloadid/internal/doctor"
+	identitydoctor "github.com/workloadid/workloadid/internal/doctor/identity"
+	trustaws "github.com/workloadid/workloadid/internal/doctor/trust/aws"
 )
 
 // doctorFlags are the flags of wid doctor that the other commands do not have.

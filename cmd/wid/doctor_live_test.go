@@ -10,7 +10,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
-	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/doctor"
 )
 
 const liveCluster = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"

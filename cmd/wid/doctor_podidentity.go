@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/doctor"
-	podidentitydoctor "github.com/workloadid/workloadid/doctor/podidentity"
+	"github.com/workloadid/workloadid/internal/doctor"
+	podidentitydoctor "github.com/workloadid/workloadid/internal/doctor/podidentity"
 )
 
 // podIdentityDoctor are the flags of wid doctor pod-identity.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/workloadid/workloadid/doctor"
-	registrationdoctor "github.com/workloadid/workloadid/doctor/registration"
+	"github.com/workloadid/workloadid/internal/doctor"
+	registrationdoctor "github.com/workloadid/workloadid/internal/doctor/registration"
 )
 
 // registrationDoctor are the flags of wid doctor registration.

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/doctor"
 )
 
 // A pasted command asks and changes the cluster that was examined, not the current context of kubectl.

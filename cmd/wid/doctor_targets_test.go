@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
-	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth/azure"
-	"github.com/workloadid/workloadid/doctor"
-	identitydoctor "github.com/workloadid/workloadid/doctor/identity"
+	"github.com/workloadid/workloadid/internal/doctor"
+	identitydoctor "github.com/workloadid/workloadid/internal/doctor/identity"
 )
 
 // doctorOf runs wid doctor in this process, with an issuer that anonymous clients can read.

@@ -1,0 +1,235 @@
+package bootstrap_test
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/internal/reporttest"
+)
+
+// fault is a mistake in a cluster that could be joined otherwise.
+type fault struct {
+	name  string
+	spoil func(w *world)
+	// check and class are those of the headline, says is a part of its message.
+	check, class, says string
+}
+
+func TestFaults(t *testing.T) {
+	var all []fault
+	for _, list := range [][]fault{argumentFaults(), serverFaults(), secretFaults(), signatureFaults(), trustFaults()} {
+		all = append(all, list...)
+	}
+	for _, f := range all {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			f.spoil(w)
+			want := reporttest.Want{Check: f.check, Class: f.class, Says: f.says}
+			switch {
+			case strings.HasSuffix(f.name, "authentication usage"), strings.HasSuffix(f.name, "group"): // the discovery works
+				want.Result = doctor.Warn
+			case f.class == "":
+				want.Result = doctor.Unknown
+			}
+			reporttest.Headline(t, w.run(), want, secretHalf)
+			if f.check == "args" && w.asked.Load() != 0 {
+				t.Errorf("%d requests before the arguments were judged", w.asked.Load())
+			}
+		})
+	}
+}
+
+func argumentFaults() []fault {
+	pin := func(change func(pin string) string) func(*world) {
+		return func(w *world) { w.config.Pins = append(w.config.Pins, change(w.ca.pin())) }
+	}
+	token := func(text string) func(*world) { return func(w *world) { w.config.Token = text } }
+	server := func(text string) func(*world) { return func(w *world) { w.config.Server = text } }
+	return []fault{
+		{"no server", func(w *world) { w.config.Server, w.withoutAdmin = "", true }, "args", "ServerMalformed", "There is no server"},
+		{"server over http", server("http://10.0.0.1:6443"), "args", "ServerMalformed", "https://<host>"},
+		{"server with a password", server("https://user:" + secretHalf + "@10.0.0.1:6443"), "args", "ServerMalformed", "without a user name"},
+		{"token as the server", server(wholeToken), "args", "ServerMalformed", "a token in the place of the server"},
+		{"token as the server, with a port", server(wholeToken + ":6443"), "args", "ServerMalformed", "a token in the place of the server"},
+		{"token as the server, as a URL", server("https://" + wholeToken + "/"), "args", "ServerMalformed", "a token in the place of the server"},
+		{"token as a pin with a prefix", pin(func(string) string { return "sha256:" + wholeToken }), "args", "PinMalformed", "a token in the place of a pin"},
+		{"token as a pin", pin(func(string) string { return wholeToken }), "args", "PinMalformed", "a token in the place of a pin"},
+		{"server name with a port", func(w *world) { w.config.ServerName = "api:6443" }, "args", "ServerMalformed", "server name is malformed"},
+		{"token with a colon", token(tokenID + ":" + secretHalf), "args", "TokenMalformed", "neither a token"},
+		{"the secret half alone", token(secretHalf), "args", "TokenMalformed", "may be the secret half"},
+		{"token in upper case", token(strings.ToUpper(tokenID) + "." + secretHalf), "args", "TokenMalformed", "lower-case"},
+		{"token that was cut", token(wholeToken[:20]), "args", "TokenMalformed", "16 lower-case"},
+		{"pin without a prefix", pin(func(p string) string { return strings.TrimPrefix(p, "sha256:") }), "args", "PinMalformed", "pin is malformed"},
+		{"pin that was cut", pin(func(p string) string { return p[:60] }), "args", "PinMalformed", "pin is malformed"},
+		{"fingerprint with colons", pin(func(string) string { return "AB:CD:" + strings.Repeat("00:", 29) + "EF" }), "args", "PinMalformed", "fingerprint"},
+		{"pin with a blank", pin(func(p string) string { return p + "\n" }), "args", "PinMalformed", "pin is malformed"},
+		{"pin of another hash", pin(func(string) string { return "sha1:abc" }), "args", "PinMalformed", "pin is malformed"},
+	}
+}
+
+func serverFaults() []fault {
+	const server = "discovery"
+	refuse := func(code int, message string) func(*world) {
+		return func(w *world) {
+			w.answer = func(rw http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path == infoPath {
+					status(rw, code, message)
+				}
+				return r.URL.Path == infoPath
+			}
+		}
+	}
+	always := func(answer http.HandlerFunc) func(*world) {
+		return func(w *world) {
+			w.answer = func(rw http.ResponseWriter, r *http.Request) bool { answer(rw, r); return true }
+		}
+	}
+	return []fault{
+		{"no server listens", func(w *world) { w.config.Server = "127.0.0.1:1" }, server, "ServerUnreachable", "cannot be reached"},
+		{"no TLS", func(w *world) {
+			plain := httptest.NewServer(http.NotFoundHandler())
+			w.t.Cleanup(plain.Close)
+			w.config.Server = strings.TrimPrefix(plain.URL, "http://")
+		}, server, "NotAnAPIServer", "Something other than an API server"},
+		{"redirect", always(func(rw http.ResponseWriter, r *http.Request) {
+			http.Redirect(rw, r, "https://login.example/", http.StatusFound)
+		}), server, "NotAnAPIServer", "Something other than an API server"},
+		{"a web server", always(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte("<html>")) }), server, "NotAnAPIServer", "not a ConfigMap"},
+		{"a web server without the page", always(http.NotFound), server, "NotAnAPIServer", "Something other than an API server"},
+		{"a proxy that wants a login", always(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusForbidden) }), server, "NotAnAPIServer", "Something other than an API server"},
+		{"anonymous access off", always(func(rw http.ResponseWriter, _ *http.Request) { status(rw, http.StatusUnauthorized, "Unauthorized") }), server, "AnonymousRefused", "refuses anonymous requests"},
+		{"RoleBinding removed, as an administrator sees it", func(w *world) { w.unsigned(); w.forbidden = true }, "access", "AnonymousForbidden", "RoleBinding is missing"},
+		{"RoleBinding removed", refuse(http.StatusForbidden, `configmaps "cluster-info" is forbidden: User "system:anonymous" cannot get resource "configmaps" in API group "" in the namespace "kube-public"`), server, "AnonymousForbidden", "may not read cluster-info"},
+		{"no cluster-info", refuse(http.StatusNotFound, `configmaps "cluster-info" not found`), server, "NotPublished", "there is no cluster-info"},
+		{"no kubeconfig in it", func(w *world) { delete(w.data, "kubeconfig") }, "cluster-info", "NotPublished", "no cluster-info with a kubeconfig"},
+		{"nothing in it", func(w *world) { w.data = nil }, server, "NotPublished", "no kubeconfig"},
+		{"server overloaded", refuse(http.StatusTooManyRequests, "slow down"), server, "", "429"},
+		{"answer without end", always(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(make([]byte, 2<<20)) }), server, "NotAnAPIServer", "not a ConfigMap"},
+		{"server starting", always(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusServiceUnavailable) }), server, "", "503"},
+	}
+}
+
+func secretFaults() []fault {
+	const check = "token"
+	token := func(change func(*bootstrap.TokenConfig)) func(*world) {
+		return func(w *world) { w.unsigned(); w.tokenOf(change) }
+	}
+	secret := func(change func(*corev1.Secret)) func(*world) {
+		return func(w *world) { w.unsigned(); change(w.secret) }
+	}
+	return []fault{
+		{"deleted", func(w *world) { w.unsigned(); w.secret = nil }, check, "NoToken", "There is no token abcdef"},
+		{"being deleted", secret(func(s *corev1.Secret) {
+			now := metav1.Now()
+			s.DeletionTimestamp, s.Finalizers = &now, []string{"example.com/keep"}
+		}), check, "NoToken", "There is no token abcdef"},
+		{"of another type", secret(func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }), check, "TokenSecretMalformed", "the type is"},
+		{"name and ID differ", secret(func(s *corev1.Secret) { s.Data["token-id"] = []byte("fedcba") }), check, "TokenSecretMalformed", "token-id"},
+		{"another secret half", secret(func(s *corev1.Secret) { s.Data["token-secret"] = []byte("aaaaaaaaaaaaaaaa") }), check, "TokenDiffers", "another secret half"},
+		{"expired", token(func(c *bootstrap.TokenConfig) { c.Expires = time.Now().Add(-time.Hour) }), check, "TokenExpired", "has expired"},
+		{"malformed expiration", secret(func(s *corev1.Secret) { s.Data["expiration"] = []byte("tomorrow") }), check, "TokenExpired", "expiration of the token is malformed"},
+		{"no signing usage", secret(func(s *corev1.Secret) { s.Data["usage-bootstrap-signing"] = []byte("yes") }), check, "TokenMayNotSign", "may not sign"},
+		{"no authentication usage", func(w *world) {
+			w.login = http.StatusUnauthorized
+			w.config.Token = tokenID // an ID is no credential
+			w.tokenOf(func(c *bootstrap.TokenConfig) { c.Usages, c.Groups = []string{bootstrap.UsageSigning}, nil })
+		}, "login", "TokenMayNotLogIn", "not log in"},
+		{"malformed group", func(w *world) {
+			w.config.Token = tokenID
+			w.secret.Data["auth-extra-groups"] = []byte("system:masters")
+		}, "login", "TokenMayNotLogIn", "authenticates no user"},
+		{"no authentication usage, and the login is refused", func(w *world) {
+			w.login = http.StatusUnauthorized
+			w.tokenOf(func(c *bootstrap.TokenConfig) { c.Usages, c.Groups = []string{bootstrap.UsageSigning}, nil })
+		}, "login", "TokenMayNotLogIn", "not log in"},
+		{"malformed group, and the login is refused", func(w *world) {
+			w.login = http.StatusUnauthorized
+			w.secret.Data["auth-extra-groups"] = []byte("system:bootstrappers:a,system:masters")
+		}, "login", "TokenMayNotLogIn", "authenticates no user"},
+		{"login refused", func(w *world) { w.login, w.withoutAdmin = http.StatusUnauthorized, true }, "login", "LoginRefused", "does not log in"},
+	}
+}
+
+func signatureFaults() []fault {
+	const check = "discovery"
+	alone := func(spoil func(w *world)) func(*world) {
+		return func(w *world) {
+			w.withoutAdmin = true
+			spoil(w)
+		}
+	}
+	other := func(w *world) {
+		w.data["jws-kubeconfig-fedcba"] = w.data["jws-kubeconfig-"+tokenID]
+		delete(w.data, "jws-kubeconfig-"+tokenID)
+	}
+	tamper := func(w *world) {
+		w.data = map[string]string{"kubeconfig": strings.Replace(w.data["kubeconfig"], "https://127", "https://128", 1), "jws-kubeconfig-" + tokenID: w.data["jws-kubeconfig-"+tokenID]}
+	}
+	return []fault{
+		{"signed for others", alone(other), check, "NotSignedForToken", "but for others"},
+		{"signed for others only, though the token is good", other, "signature", "NotSigned", "not signed for the token"},
+		{"not signed", alone(func(w *world) { delete(w.data, "jws-kubeconfig-"+tokenID) }), check, "NotSigned", "no signatures at all"},
+		{"empty signature", alone(func(w *world) { w.data["jws-kubeconfig-"+tokenID] = "" }), check, "NotSignedForToken", "but for others"},
+		{"wrong secret half", alone(func(w *world) { w.config.Token = tokenID + ".aaaaaaaaaaaaaaaa" }), check, "SignatureWrong", "mistyped, or belongs to another"},
+		{"changed after signing", alone(tamper), check, "SignatureWrong", "mistyped, or belongs to another"},
+		{"attacker in between", tamper, check, "SignatureWrong", "mistyped, or belongs to another"},
+		{"another algorithm", alone(func(w *world) { w.data["jws-kubeconfig-"+tokenID] = "eyJhbGciOiJub25lIn0.." }), check, "SignatureWrong", "mistyped, or belongs to another"},
+	}
+}
+
+func trustFaults() []fault {
+	const pins, tls, cluster = "discovery", "discovery", "cluster-info"
+	hash := func(c *x509.Certificate) string {
+		sum := sha256.Sum256(c.Raw)
+		return "sha256:" + hex.EncodeToString(sum[:])
+	}
+	info := func(change func(w *world, info *bootstrap.ClusterInfo)) func(*world) {
+		return func(w *world) {
+			i := &bootstrap.ClusterInfo{Server: w.server.URL, CAData: w.ca.pem}
+			change(w, i)
+			w.publish(i)
+		}
+	}
+	return []fault{
+		{"pin of another cluster", func(w *world) { w.config.Pins = []string{newAuthority(w.t).pin()} }, pins, "CANotPinned", "none of the cluster's CAs"},
+		{"hash of the certificate", func(w *world) { w.config.Pins = []string{hash(w.ca.cert)} }, pins, "CANotPinned", "whole certificate"},
+		{"no certificate authority", info(func(_ *world, i *bootstrap.ClusterInfo) { i.CAData = nil }), pins, "CANotPinned", "none of the cluster's CAs"},
+		{"credentials in cluster-info", func(w *world) {
+			w.publishRaw(w.data["kubeconfig"] + "\nusers:\n- name: admin\n  user: {token: " + secretHalf + "}\n")
+		}, cluster, "ClusterInfoMalformed", "must not hold credentials"},
+		{"something else than a kubeconfig", func(w *world) { w.publishRaw("[") }, cluster, "ClusterInfoMalformed", "not a kubeconfig"},
+		{"certificate of another authority", func(w *world) { w.use(newAuthority(w.t).issue(w.t, nil)) }, tls, "CertificateOfAnotherCA", "not from a pinned authority"},
+		{"certificate for another name", func(w *world) {
+			w.use(w.ca.issue(w.t, func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 1)} }))
+		}, tls, "CertificateForAnotherName", "another name"},
+		{"certificate has expired", func(w *world) {
+			w.use(w.ca.issue(w.t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }))
+		}, tls, "CertificateNotValidNow", "not valid at the time"},
+		{"other content later", func(w *world) {
+			n := 0
+			other := map[string]string{"kubeconfig": strings.Replace(w.data["kubeconfig"], "https://127.0.0.1", "https://10.0.0.1", 1)}
+			w.answer = func(rw http.ResponseWriter, r *http.Request) bool {
+				n++
+				if n > 1 && r.URL.Path == infoPath {
+					_ = json.NewEncoder(rw).Encode(map[string]any{"kind": "ConfigMap", "data": other})
+				}
+				return n > 1 && r.URL.Path == infoPath
+			}
+		}, tls, "ContentDiffers", "differs over the verified connection"},
+		{"address that leads nowhere", info(func(_ *world, i *bootstrap.ClusterInfo) { i.Server = "https://127.0.0.1:1" }), "login", "AddressUnusable", "does not work from here"},
+	}
+}

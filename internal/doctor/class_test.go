@@ -1,0 +1,213 @@
+package doctor_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/doctor"
+)
+
+// The texts are those of the services.
+func TestClasses(t *testing.T) {
+	seen := map[string]bool{}
+	for _, tc := range []struct {
+		id, provider string
+		status       int
+		code, text   string
+		cause        auth.Cause
+	}{
+		{"TrustPolicyRefusesSubject", "aws", 403, "AccessDenied", "Not authorized to perform sts:AssumeRoleWithWebIdentity", ""},
+		{"IssuerNotTrusted", "aws", 400, "InvalidIdentityToken", "No OpenIDConnect provider found in your account for https://x", ""},
+		{"SigningKeyUnavailable", "aws", 400, "InvalidIdentityToken", "Couldn't retrieve verification key from your identity provider,  please reference AssumeRoleWithWebIdentity documentation for requirements", ""},
+		{"AudienceNotTrusted", "aws", 400, "InvalidIdentityToken", "Incorrect token audience", ""},
+		{"TokenWithoutAudience", "aws", 400, "InvalidIdentityToken", "Missing a required claim: aud", ""},
+		{"TokenMalformed", "aws", 400, "InvalidIdentityToken", "The ID Token provided is not a valid JWT.", ""},
+		{"IssuerCertificateChanged", "aws", 400, "InvalidIdentityToken", "OpenIDConnect provider's HTTPS certificate doesn't match configured thumbprint", ""},
+		{"SignatureNotVerified", "aws", 400, "InvalidIdentityToken", "words that are new", ""},
+		{"TokenExpired", "aws", 400, "ExpiredTokenException", "Token expired: current date/time 1 must be before the expiration date/time0", ""},
+		{"IdentityMalformed", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is not the ARN of a role: x`, auth.CauseIdentityMalformed},
+		{"LifetimeRefused", "aws", 400, "ValidationError", "The requested DurationSeconds exceeds the MaxSessionDuration set for this role.", ""},
+		{"RegionDisabled", "aws", 403, "RegionDisabledException", "STS is not activated in this region", ""},
+		{"IssuerDidNotAnswer", "aws", 400, "IDPCommunicationError", "", ""},
+		{"IdentityNotConfigured", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is missing`, auth.CauseIdentityMissing},
+		{"RegistryDenied", "aws", 400, "AccessDeniedException", "User: x is not authorized to perform: ecr:GetAuthorizationToken on resource: *", ""},
+		{"RegistryPasswordExpired", "aws", 403, "DENIED", "Your authorization token has expired. Reauthenticate and try again.", ""},
+		{"ClusterNotFound", "aws", 404, "ResourceNotFoundException", "No cluster found for name: x.", ""},
+		{"RequestSignatureRefused", "aws", 403, "SignatureDoesNotMatch", "The request signature we calculated does not match", ""},
+		{"RequestSignatureRefused", "aws", 403, "", "Signature expired: 20260803T101500Z is now earlier than 20260803T104500Z", ""},
+		{"NoFederatedCredential", "azure", 401, "AADSTS70021", "No matching federated identity record found", ""},
+		{"IssuerNotTrusted", "azure", 401, "AADSTS700211", "", ""}, {"AudienceNotTrusted", "azure", 401, "AADSTS700212", "", ""}, {"SubjectNotTrusted", "azure", 401, "AADSTS700213", "", ""},
+		{"SubjectCaseDiffers", "azure", 401, "AADSTS7002138", "", ""}, {"NoFederatedCredential", "azure", 401, "AADSTS70025", "", ""}, {"IdentityNotFound", "azure", 400, "AADSTS700016", "", ""},
+		{"TenantNotFound", "azure", 400, "AADSTS90002", "", ""}, {"TargetMalformed", "azure", 400, "AADSTS900023", "", ""}, {"TokenExpired", "azure", 401, "AADSTS700024", "", ""},
+		{"SigningKeyUnavailable", "azure", 401, "AADSTS7000272", "", ""}, {"IssuerNotPublic", "azure", 400, "AADSTS90061", "", ""}, {"ScopeUnknown", "azure", 400, "AADSTS500011", "", ""},
+		{"RoleNotAssigned", "azure", 400, "AADSTS501051", "", ""},
+		{"IdentityNotConfigured", "azure", 400, "invalid_request", "Identity not found", ""},
+		{"RegistryDenied", "azure", 401, "UNAUTHORIZED", "authentication required, visit https://aka.ms/acr/authorization for more information.", ""},
+		{"ClusterDenied", "azure", 403, "AuthorizationFailed", "The client 'x' does not have authorization to perform action", ""},
+		{"ProviderNotFound", "gcp", 400, "invalid_target", "", ""}, {"TargetMalformed", "gcp", 400, "invalid_request", `Invalid value for "audience". This value should be the full resource name of the Identity Provider.`, ""},
+		{"AudienceNotTrusted", "gcp", 400, "invalid_grant", "The audience in ID Token [x] does not match the expected audience.", ""},
+		{"IssuerNotTrusted", "gcp", 400, "invalid_grant", "The issuer in ID Token https://a does not match the expected ones: https://b/", ""},
+		{"SigningKeyUnavailable", "gcp", 400, "invalid_grant", "Error connecting to the given credential's issuer.", ""},
+		{"SignatureNotVerified", "gcp", 400, "invalid_grant", "Unable to verify the ID Token signature.", ""},
+		{"TokenExpired", "gcp", 400, "invalid_grant", "ID Token issued at null is stale to sign-in.", ""},
+		{"AttributeConditionRefuses", "gcp", 400, "unauthorized_client", "The given credential is rejected by the attribute condition.", ""},
+		{"SubjectTooLong", "gcp", 400, "invalid_request", "The size of mapped attribute exceeds the 127 bytes limit.", ""},
+		{"ImpersonationDenied", "gcp", 403, "PERMISSION_DENIED", "Permission 'iam.serviceAccounts.getAccessToken' denied on resource (or it may not exist).", ""},
+		{"APIDisabled", "gcp", 403, "PERMISSION_DENIED", "IAM Service Account Credentials API has not been used in project 1 before or it is disabled.", ""},
+		{"IdentityNotFound", "gcp", 404, "NOT_FOUND", "Not found; Gaia id not found for email x", ""},
+		{"LifetimeRefused", "gcp", 400, "INVALID_ARGUMENT", "The access tokens can not have lifetimes of more than 1 hour.", ""},
+		{"ImpersonationDenied", "gcp", 403, "", "Unable to generate access token; IAM returned 403 Forbidden: The caller does not have permission", ""},
+		{"MetadataServerSilent", "gcp", 0, "", "the metadata server cannot be reached", auth.CauseMetadataServer},
+		{"RegistryDenied", "gcp", 403, "DENIED", `Permission "artifactregistry.repositories.downloadArtifacts" denied on resource "r" (or it may not exist)`, ""},
+		{"ClusterDenied", "gcp", 403, "PERMISSION_DENIED", `Required "container.clusters.get" permission(s) for "c".`, ""},
+		{"RightMissing", "aws", 403, "Forbidden", `serviceaccounts "x" is forbidden: User "u" cannot create resource "serviceaccounts/token" in API group ""`, auth.CauseTokenRequestForbidden},
+		{"ServiceAccountNotFound", "gcp", 404, "NotFound", `serviceaccounts "x" not found`, auth.CauseServiceAccountNotFound},
+		{"LifetimeRefused", "azure", 422, "Invalid", "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 10 minutes", ""},
+		{"AudienceDeniedToNode", "aws", 403, "Forbidden", `audience "X" not found in pod spec volume, system:node:N is not authorized`, ""},
+		{"AudienceOfAnotherService", "aws", 0, "", `the subject token is good for the API server (audience "a"), so it is not sent out`, auth.CauseAPIServerAudience},
+		{"TokenFileUnreadable", "aws", 0, "", "open x: permission denied", auth.CauseTokenFileForbidden},
+		{"LoginRefused", "generic", 401, "Unauthorized", "Unauthorized", ""},
+		{"TargetMalformed", "aws", 0, "", "", auth.CauseTargetMalformed}, {"TargetMalformed", "azure", 0, "", "", auth.CauseTargetMalformed},
+		{"TargetMalformed", "gcp", 0, "", "", auth.CauseTargetMalformed}, {"IdentityMalformed", "azure", 0, "", "", auth.CauseIdentityMalformed},
+		{"IdentityMalformed", "gcp", 0, "", "", auth.CauseIdentityMalformed}, {"IdentityNotConfigured", "azure", 0, "", "", auth.CauseIdentityMissing},
+		{"TokenExpired", "aws", 0, "", "", auth.CauseTokenExpired}, {"TokenExpired", "azure", 0, "", "", auth.CauseTokenExpired}, {"TokenExpired", "gcp", 0, "", "", auth.CauseTokenExpired},
+		{"", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is missing: sts:AssumeRoleWithWebIdentity`, ""}, // no service has said that
+		{"", "aws", 503, "", "it is down", ""}, {"", "aws", 400, "InvalidAction", "", ""}, {"", "gcp", 500, "INTERNAL", "Internal error encountered.", ""},
+	} {
+		e := &auth.Error{Provider: tc.provider, StatusCode: tc.status, Code: tc.code, Message: tc.text, Cause: tc.cause}
+		if slices.Contains([]string{"Forbidden", "NotFound", "Invalid", "Unauthorized"}, tc.code) {
+			e.Err = fromAPIServer(tc.status)
+		}
+		before := e.Error()
+		c := doctor.ClassOf(fmt.Errorf("wrapped: %w", e))
+		seen[c.Reason] = true
+		if c.Reason != tc.id {
+			t.Errorf("%s %d %s %q is %+v, not %s", tc.provider, tc.status, tc.code, tc.text, c, tc.id)
+		}
+		if c.Reason != "" && (c.Service == "" || c.Summary == "" || len(c.Causes) == 0 || c.Remedy == "") {
+			t.Errorf("%+v", c)
+		}
+		if strings.Contains(c.Remedy, "<") {
+			t.Errorf("%s: a shell takes that for a redirection: %s", c.Reason, c.Remedy)
+		}
+		if e.Error() != before {
+			t.Errorf("the text has changed: %q", e.Error())
+		}
+	}
+	// A registry, a cluster, a review or two documents show the others.
+	if len(seen) != 41 {
+		t.Errorf("%d classes were seen: %v", len(seen)-1, seen)
+	}
+}
+
+// The remedy is that of the error itself, if it has one: it names the object. If the class grants something, so may the error.
+func TestClassRemedy(t *testing.T) {
+	e := &auth.Error{Provider: "azure", Code: "AADSTS700016", StatusCode: 400, Remedy: "use the client ID"}
+	if c := doctor.ClassOf(e); c.Remedy != e.Remedy || c.Grant != "" {
+		t.Errorf("%+v", c)
+	}
+	e = &auth.Error{Provider: "aws", Code: "AccessDenied", StatusCode: 403, Message: "sts:AssumeRoleWithWebIdentity", Remedy: "let the role trust it"}
+	if c := doctor.ClassOf(e); c.Grant != e.Remedy || strings.Contains(c.Remedy, "trust") || !strings.Contains(c.Causes[0], "StringEquals") {
+		t.Errorf("%+v", c)
+	}
+	if c := doctor.ClassOf(errors.New("else")); c.Reason != "" {
+		t.Errorf("%+v", c)
+	}
+	if c := doctor.ClassOf(nil); c.Reason != "" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// STS answers AccessDenied for a role that does not exist, so a report has to show that cause.
+func TestMissingRoleIsAmongTheFirstCauses(t *testing.T) {
+	c := doctor.ClassOf(&auth.Error{Provider: "aws", Code: "AccessDenied", StatusCode: 403})
+	if len(c.Causes) < 2 || c.Causes[1] != "the role does not exist" {
+		t.Errorf("%q", c.Causes)
+	}
+}
+
+// The operation alone suggests the errors' remedies here. The answer says more.
+func TestRemedyOfTheClassBeatsThatOfTheOperation(t *testing.T) {
+	const grant = "grant roles/iam.workloadIdentityUser"
+	for want, e := range map[string]auth.Error{
+		"gcloud services enable iamcredentials.googleapis.com --project PROJECT_ID": {Provider: "gcp", StatusCode: 403, Message: "API has not been used in project 1"},
+		"list the audience in a projected volume of the pod":                        {Provider: "aws", StatusCode: 403, Message: `audience "x" not found in pod spec volume`, Err: fromAPIServer(403)},
+		"correct account, region and name in the cluster's ARN":                     {Provider: "aws", StatusCode: 404, Code: "ResourceNotFoundException"},
+	} {
+		e.Remedy = grant
+		if c := doctor.ClassOf(&e); c.Remedy != want || c.Grant == grant {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// A grant is the alternative of a finding, shown on request only, and never a part of a condition.
+func TestGrantsAreTheAlternative(t *testing.T) {
+	const grant = "open the door"
+	for _, e := range []auth.Error{
+		{Provider: "aws", StatusCode: 403, Code: "AccessDenied"}, {Provider: "aws", StatusCode: 403, Message: "x: ecr:GetAuthorizationToken"},
+		{Provider: "aws", StatusCode: 403, Message: "x: eks:DescribeCluster"}, {Provider: "azure", StatusCode: 400, Code: "AADSTS501051"},
+		{Provider: "azure", StatusCode: 401, Message: "aka.ms/acr/authorization"}, {Provider: "azure", StatusCode: 403, Code: "AuthorizationFailed"},
+		{Provider: "gcp", StatusCode: 403, Message: "iam.serviceAccounts.getAccessToken"}, {Provider: "gcp", StatusCode: 403, Message: "artifactregistry.x"},
+		{Provider: "gcp", StatusCode: 403, Message: "container.clusters.get"},
+	} {
+		e.Reason, e.Remedy = auth.ErrDenied, grant
+		f := doctor.Refusal("it", &e)
+		t.Run(f.Class, func(t *testing.T) {
+			if f.Result != doctor.Fail || f.Remedy.Or == nil || f.Remedy.Text == "" {
+				t.Fatalf("%+v", f)
+			}
+			c := doctor.ConditionOf(&e, "Ready", 1)
+			if text := run(t, fixed("exchange", f)).String() + c.Message; strings.Contains(text, grant) || strings.Contains(text, f.Remedy.Or.Commands[0]) {
+				t.Errorf("%s", text)
+			}
+		})
+	}
+}
+
+func fromAPIServer(status int) error {
+	return fmt.Errorf("wrapped: %w", &apierrors.StatusError{ErrStatus: metav1.Status{Code: int32(status)}}) //nolint:gosec // an HTTP status
+}
+
+// Another service's error with the codes and words of Kubernetes is not explained as the API server's.
+func TestClassesOfTheAPIServerOnly(t *testing.T) {
+	for id, e := range map[string]auth.Error{
+		"LifetimeRefused":      {StatusCode: 422, Code: "Invalid", Message: "expirationSeconds: too short"},
+		"AudienceDeniedToNode": {StatusCode: 403, Message: "audience not found in pod spec volume"},
+		"LoginRefused":         {StatusCode: 401, Code: "Unauthorized"},
+	} {
+		t.Run(id, func(t *testing.T) {
+			e.Provider, e.Err = "oauth", errors.New("answer of an OAuth server")
+			if c := doctor.ClassOf(&e); c.Reason != "" {
+				t.Errorf("another service: %+v", c)
+			}
+			e.Err = fromAPIServer(e.StatusCode)
+			if c := doctor.ClassOf(&e); c.Reason != id {
+				t.Errorf("the API server: %+v", c)
+			}
+		})
+	}
+}
+
+// Report, JSON and conditions name a cause with the same word.
+func TestReasonIsTheSameEverywhere(t *testing.T) {
+	err := &auth.Error{Reason: auth.ErrDenied, Provider: "azure", StatusCode: 401, Code: "AADSTS7002138"}
+	r := run(t, fixed("exchange", doctor.Refusal("it", err)))
+	encoded, encoding := json.Marshal(r)
+	if encoding != nil || !strings.Contains(r.String(), "[exchange, SubjectCaseDiffers]") || !strings.Contains(string(encoded), `"class":"SubjectCaseDiffers"`) {
+		t.Errorf("%s%s", r, encoded)
+	}
+	for _, c := range []metav1.Condition{r.Condition("Ready", 1), doctor.ConditionOf(err, "Ready", 1)} {
+		if c.Reason != "SubjectCaseDiffers" {
+			t.Errorf("%+v", c)
+		}
+	}
+}

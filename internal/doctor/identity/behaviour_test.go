@@ -1,0 +1,201 @@
+package identity_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/identity"
+)
+
+// expect is what a report says of one check.
+type expect struct {
+	name, provider string
+	setUp          func(w *world)
+	check          string
+	result         doctor.Result
+	says           string
+	exit           int
+}
+
+func TestFindings(t *testing.T) {
+	noEnv := func(_ *world, pod *corev1.Pod) { pod.Spec.Containers[0].Env = nil }
+	for _, tt := range []expect{
+		{"pod as the webhook leaves it", "aws", withPod(func(*world, *corev1.Pod) {}), "pod", doctor.Pass, "has the identity", 0},
+		{"pod of Azure as the webhook leaves it", "azure", withPod(func(*world, *corev1.Pod) {}), "pod", doctor.Pass, "has the identity", 0},
+		{"pod alone names the ServiceAccount", "aws", withPod(func(w *world, _ *corev1.Pod) { w.config.ServiceAccount = client.ObjectKey{} }), "exchange", doctor.Pass, "role tenant-a", 0},
+		{"sidecar without the identity", "aws", withPod(beside("proxy", false)), "pod", doctor.Pass, "has the identity", 0},
+		{"pod of Google shows nothing", "gcp", withPod(func(*world, *corev1.Pod) {}), "pod", doctor.Skip, "run wid doctor in the pod", 0},
+		{"EKS Pod Identity needs no annotation", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"),
+			func(w *world, _ *corev1.Pod) { delete(w.account.Annotations, aws.RoleARNAnnotation) })), "exchange", doctor.Skip, "agent", 0},
+		{"another endpoint than the agent's", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://evil.example/creds"))), "pod", doctor.Unknown, "not that of an agent", 3},
+		{"an endpoint that looks like the agent's", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23@evil.example/"))), "pod", doctor.Unknown, "not that of an agent", 3},
+		{"an endpoint from a Secret", "aws", withPod(all(noEnv, ref("AWS_CONTAINER_CREDENTIALS_FULL_URI", false))), "pod", doctor.Unknown, "not that of an agent", 3},
+		{"an agent with an IPv6 address", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://[fd00:ec2::23]/v1/credentials"))), "pod", doctor.Pass, "EKS Pod Identity", 0},
+		{"optional static keys", "aws", withPod(ref("AWS_ACCESS_KEY_ID", true)), "pod", doctor.Warn, "hides", 3},
+		{"envFrom hides the variables", "aws", withPod(all(noEnv, func(_ *world, pod *corev1.Pod) {
+			pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
+		})), "pod", doctor.Unknown, "envFrom", 3},
+		{"container that does not exist", "aws", withPod(named("x")), "pod", doctor.Fail, `no container "x"`, 1},
+		{"pod without containers", "aws", withPod(func(_ *world, pod *corev1.Pod) { pod.Spec = corev1.PodSpec{ServiceAccountName: "app"} }), "pod", doctor.Skip, "no containers", 0},
+		{"pod that has ended", "aws", withPod(func(_ *world, pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }), "pod", doctor.Unknown, "has ended", 3},
+		{"the kubelet creates the tokens of a pod", "aws", withPod(func(w *world, _ *corev1.Pod) { w.user.mayNot = []string{"serviceaccounts/token"} }), "token-request", doctor.Unknown, "may not create", 3},
+		{"inside of a healthy pod", "aws", inPod(func(*world) {}), "exchange", doctor.Pass, "role tenant-a", 0},
+		{"inside of a healthy pod of Azure", "azure", inPod(func(*world) {}), "exchange", doctor.Pass, azureClient, 0},
+		{"token reviews are forbidden", "aws", func(w *world) { w.user.mayNot = []string{"tokenreviews"} }, "token-review", doctor.Unknown, "may not have tokens reviewed", 3},
+		{"a given token needs no login", "aws", func(w *world) { w.config.Annotations = w.account.Annotations; w.write(w.sign(nil)); w.user.name = "" }, "exchange", doctor.Pass, "role tenant-a", 3},
+		{"a given token without annotations", "aws", func(w *world) { w.write(w.sign(nil)); w.withoutCluster = true }, "service-account", doctor.Unknown, "unknown", 3},
+		{"no cluster and no token", "aws", func(w *world) { w.withoutCluster = true }, "api-server", doctor.Unknown, "no access", 3},
+		{"a proxy's text in an answer of STS", "aws", answer("sts", "AssumeRoleWithWebIdentity", 503, "", ""), "exchange", doctor.Unknown, "fails", 3},
+		{"a check that is not wanted", "aws", func(w *world) { w.config.Skip = []string{"keys"} }, "keys", doctor.Skip, "not wanted", 0},
+		{"issuer that redirects", "aws", func(w *world) {
+			w.serve = http.RedirectHandler("https://elsewhere.example", http.StatusFound)
+			w.config.Skip = []string{"exchange"}
+		}, "discovery", doctor.Fail, "cannot be read", 1},
+		{"hostile value in a remedy", "aws", annotate(aws.RoleARNAnnotation, "", "eks.amazonaws.com/role_arn", "x;touch y"), "service-account", doctor.Fail, "misspelt", 1},
+		{"uploaded keys", "gcp", func(w *world) { w.config.JWKS = w.jwks() }, "keys", doctor.Pass, "uploaded", 0},
+		{"uploaded keys of another cluster", "gcp", func(w *world) { w.config.JWKS = []byte(`{"keys":[]}`) }, "keys", doctor.Warn, "lack the one", 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, tt.provider)
+			tt.setUp(w)
+			report := w.run()
+			readable(t, report)
+			if strings.Contains(report.String(), "=x;touch") {
+				t.Errorf("a value is not quoted:\n%s", report)
+			}
+			if f := report.Of(tt.check); f.Result != tt.result || !strings.Contains(f.Message, tt.says) || report.ExitCode() != tt.exit {
+				t.Errorf("%s %q, exit code %d:\n%s", f.Result, f.Message, report.ExitCode(), report.Text(doctor.TextOptions{Verbose: true}))
+			}
+		})
+	}
+}
+
+func (w *world) jwks() []byte {
+	body := httptest.NewRecorder()
+	w.issuer.ServeHTTP(body, httptest.NewRequestWithContext(w.t.Context(), http.MethodGet, w.issuer.URL()+"/openid/v1/jwks", nil))
+	return body.Body.Bytes()
+}
+
+// The issuer chooses jwks_uri, so that address must not make this machine read its own network.
+func TestKeysInTheOwnNetworkAreNotRead(t *testing.T) {
+	for _, address := range []string{"https://169.254.169.254/latest/meta-data", "https://127.0.0.1:6443/keys", "https://user:secret@keys.example/keys", "https://vault.internal/keys", "http://keys.example"} {
+		t.Run(address, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "aws")
+			document(func(d map[string]any) { d["jwks_uri"] = address })(w)
+			w.config.Skip = []string{"exchange"}
+			asked := &recording{next: w.config.IssuerClient.Transport}
+			w.config.IssuerClient = &http.Client{Transport: asked}
+			report := w.run()
+			if f := report.Of("discovery"); f.Result == doctor.Pass || slices.ContainsFunc(asked.hosts, func(h string) bool { return h != "issuer.example" }) {
+				t.Errorf("asked %q:\n%s", asked.hosts, report)
+			}
+		})
+	}
+}
+
+// recording notes the hosts of requests.
+type recording struct {
+	next  http.RoundTripper
+	mu    sync.Mutex
+	hosts []string
+}
+
+func (r *recording) RoundTrip(req *http.Request) (*http.Response, error) {
+	r.mu.Lock()
+	r.hosts = append(r.hosts, req.URL.Host)
+	r.mu.Unlock()
+	return r.next.RoundTrip(req)
+}
+
+func TestSecretsOfTheClusterAreNotShown(t *testing.T) {
+	const secret = "kubeconfig-bearer-token-0123456789"
+	w := newWorld(t, "aws")
+	w.user.name = "user " + secret
+	w.config.RESTConfig = w.api()
+	w.config.RESTConfig.BearerToken = secret
+	w.user.reviewError = "cannot verify " + w.sign(nil)
+	report := w.run()
+	readable(t, report)
+	if text := report.Text(doctor.TextOptions{Verbose: true}); strings.Contains(text, secret) {
+		t.Errorf("the report holds the token:\n%s", text)
+	}
+}
+
+func TestRunsAreIndependent(t *testing.T) {
+	w := newWorld(t, "aws")
+	first := w.run()
+	var done sync.WaitGroup
+	for range 4 {
+		done.Go(func() {
+			if again := identity.Run(t.Context(), w.config); again.String() != first.String() {
+				t.Errorf("got\n%s\nwant\n%s", again, first)
+			}
+		})
+	}
+	done.Wait()
+}
+
+func TestInterruptKeepsTheHeadline(t *testing.T) {
+	w := newWorld(t, "aws")
+	annotate(aws.RoleARNAnnotation, "")(w)
+	w.run() // makes the client
+	ctx, cancel := context.WithCancel(t.Context())
+	w.config.Progress = func(c doctor.Check) {
+		if c.ID == "pod" {
+			cancel()
+		}
+	}
+	if report := identity.Run(ctx, w.config); report.Headline != "service-account" {
+		t.Errorf("got %s", report)
+	}
+}
+
+func TestChecksHaveNamesAndKnownNeeds(t *testing.T) {
+	var ids []string
+	for _, c := range identity.Checks() {
+		for _, needed := range c.Needs {
+			if !slices.Contains(ids, needed) {
+				t.Errorf("%s needs %q, which is no earlier check", c.ID, needed)
+			}
+		}
+		if slices.Contains(ids, c.ID) || c.Title == "" || strings.ContainsAny(c.ID, "0123456789 ") {
+			t.Errorf("%q", c.ID)
+		}
+		ids = append(ids, c.ID)
+	}
+}
+
+func TestPasswordsInAddressesAreNotShown(t *testing.T) {
+	for name, spoil := range map[string]func(w *world){
+		"the API server": func(w *world) {
+			w.config.RESTConfig = w.api()
+			w.config.RESTConfig.Host = strings.Replace(w.config.RESTConfig.Host, "://", "://admin:hunter2pw@", 1)
+		},
+		"the variable": inPod(func(w *world) {
+			w.env["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = "http://u:hunter2pw@evil.example/x?token=hunter2pw"
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "aws")
+			spoil(w)
+			report := w.run()
+			encoded, err := json.Marshal(report)
+			if all := report.Text(doctor.TextOptions{Verbose: true}) + string(encoded); err != nil || strings.Contains(all, "hunter2pw") {
+				t.Errorf("%v\n%s", err, all)
+			}
+		})
+	}
+}

@@ -1,0 +1,61 @@
+package identity_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/doctor"
+)
+
+// A right that is missing and stops the exchange is the headline, whatever else is doubtful. One Role grants all that is needed.
+func TestMissingRightIsTheHeadline(t *testing.T) {
+	const role = "--verb=get,create --resource=serviceaccounts,serviceaccounts/token --resource-name=app"
+	late := func(w *world) { w.config.Now = func() time.Time { return time.Now().Add(10 * time.Minute) } }
+	forbid := func(rights ...string) func(w *world) { return func(w *world) { w.user.mayNot = rights } }
+	for _, tt := range []struct {
+		name, provider string
+		spoil          []func(w *world)
+		check, says    string
+		result         doctor.Result
+		command        string
+	}{
+		{"to read the ServiceAccount", "aws", []func(w *world){forbid("get serviceaccounts")}, "service-account", "may not read", doctor.Fail, role},
+		{"to read the ServiceAccount, beside a clock", "aws", []func(w *world){forbid("get serviceaccounts"), late}, "service-account", "may not read", doctor.Fail, role},
+		{"both", "aws", []func(w *world){forbid("get serviceaccounts", "serviceaccounts/token")}, "service-account", "may not read", doctor.Fail, role},
+		{"to create tokens, beside a clock", "aws", []func(w *world){forbid("serviceaccounts/token"), late}, "token-request", "may not create", doctor.Fail, role},
+		{"to create tokens of a pod, beside optional keys", "aws", []func(w *world){withPod(ref("AWS_ACCESS_KEY_ID", true)), forbid("serviceaccounts/token")},
+			"exchange", "may not create", doctor.Unknown, "kubectl exec -n tenant-a pod -- wid doctor --provider aws"},
+		{"to read the ServiceAccount of a given token", "aws", []func(w *world){forbid("get serviceaccounts"), claims(nil), late}, "service-account", "may not read", doctor.Fail, "--verb=get"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, tt.provider)
+			for _, spoil := range tt.spoil {
+				spoil(w)
+			}
+			report := w.run()
+			readable(t, report)
+			f := report.Worst()
+			if f == nil || f.Check != tt.check || f.Result != tt.result || !strings.Contains(f.Message, tt.says) || !strings.Contains(strings.Join(f.Remedy.Commands, "\n"), tt.command) {
+				t.Errorf("%+v\n%s", f, report)
+			}
+		})
+	}
+}
+
+// A missing right that stops nothing is no headline of a set-up that works.
+func TestUnneededRightIsNoHeadline(t *testing.T) {
+	w := newWorld(t, "aws")
+	withPod(func(w *world, _ *corev1.Pod) {
+		w.config.Annotations = map[string]string{aws.RoleARNAnnotation: roleARN}
+	})(w)
+	claims(nil)(w)
+	w.user.mayNot = []string{"get serviceaccounts", "serviceaccounts/token"}
+	if report := w.run(); report.ExitCode() == doctor.ExitFail || report.Of("exchange").Result != doctor.Pass {
+		t.Errorf("%s", report)
+	}
+}

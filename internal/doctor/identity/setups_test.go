@@ -1,0 +1,212 @@
+package identity_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/doctor"
+)
+
+// setup is one of the ten set-ups that a new user meets.
+type setup struct {
+	name  string
+	spoil func(w *world)
+	exit  int
+	want  string
+}
+
+func TestTenSetups(t *testing.T) {
+	for _, s := range setups() {
+		t.Run(s.name, func(t *testing.T) {
+			w := newWorld(t, "aws") // its servers live outside of the bubble
+			w.config.ClusterName = "prod"
+			s.spoil(w)
+			w.inMemory()
+			synctest.Test(t, func(t *testing.T) {
+				w.t = t
+				report := w.run()
+				readable(t, report)
+				text := report.Text(doctor.TextOptions{PolicyHint: "wid doctor … --show-policy"})
+				if report.ExitCode() != s.exit || text != strings.TrimPrefix(s.want, "\n") {
+					t.Errorf("exit code %d, %d lines:\n%s", report.ExitCode(), strings.Count(text, "\n"), text)
+				}
+			})
+		})
+	}
+}
+
+// inMemory replaces all networks, so that only the clock of the test's bubble passes.
+func (w *world) inMemory() {
+	if w.config.IssuerClient == nil {
+		w.config.IssuerClient = &http.Client{Transport: served{w.serve, ""}}
+	}
+	w.config.RESTConfig = &rest.Config{Host: "https://10.0.0.1:6443", Transport: served{w.issuer, ""}}
+	w.config.Options = append(w.config.Options, auth.WithHTTPClient(&http.Client{Transport: served{w.cloud.Handler(), w.hangs}}))
+}
+
+// served answers requests without a network, with the time of the bubble.
+type served struct {
+	http.Handler
+	hangs string // the host that gives no answer
+}
+
+func (s served) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Host == s.hangs {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	in, answer := r.Clone(r.Context()), httptest.NewRecorder()
+	in.Host = r.URL.Host
+	if in.Body == nil {
+		in.Body = http.NoBody
+	}
+	s.ServeHTTP(answer, in)
+	response := answer.Result()
+	response.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	response.Request = r
+	return response, nil
+}
+
+// readTrust is what a reader of the cloud's trust has found.
+type readTrust struct{ anchor, rule doctor.Finding }
+
+func (r readTrust) Anchor(context.Context, doctor.TrustQuery) doctor.Finding { return r.anchor }
+func (r readTrust) Rule(context.Context, doctor.TrustQuery) doctor.Finding   { return r.rule }
+
+func setups() []setup {
+	return []setup{
+		{"1 healthy", func(*world) {}, 0, `
+✓ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
+  Got credentials of role tenant-a until 01:00 UTC.
+  16 passed, 5 skipped (--verbose)
+`},
+		{"2 missing annotation", annotate(aws.RoleARNAnnotation, ""), 1, `
+✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
+  ServiceAccount tenant-a/app lacks the annotation eks.amazonaws.com/role-arn.
+  [service-account, IdentityNotConfigured]
+  Fix   Annotate it:
+          kubectl annotate sa -n tenant-a app --overwrite \
+            eks.amazonaws.com/role-arn=arn:aws:iam::ACCOUNT_ID:role/ROLE_NAME
+  Also  3 passed, 17 skipped (--verbose)
+`},
+		{"3 audience typo", func(w *world) {
+			w.account.Annotations[aws.AudienceAnnotation] = "sts.amazonaws.co"
+			w.allowAudience()
+		}, 1, `
+✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
+  The audience in the annotation eks.amazonaws.com/audience is misspelt.
+  [audience, AudienceNotTrusted]
+    audience  "sts.amazonaws.co"
+    expected  "sts.amazonaws.com"
+  Fix   Remove the annotation. The default is sts.amazonaws.com:
+          kubectl annotate sa -n tenant-a app --overwrite \
+            eks.amazonaws.com/audience-
+  Also  1 failure; 13 passed, 6 skipped (--verbose)
+`},
+		{"4 role of another tenant", func(w *world) {
+			const other = "arn:aws:iam::" + account + ":role/tenant-b"
+			w.account.Annotations[aws.RoleARNAnnotation] = other
+			w.cloud.AWS().SetRole(other, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
+			w.config.Trust = readTrust{doctor.Passed("The OIDC provider exists."), doctor.Failed("TrustPolicyRefusesSubject", doctor.Do("If the role is wrong:",
+				"kubectl annotate sa -n tenant-a app --overwrite eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME").
+				OrTrust("If tenant-a is meant to have it", "aws iam update-assume-role-policy"), "The trust policy of role tenant-b does not admit this ServiceAccount.").
+				Compare("token", subject, "policy", "system:serviceaccount:tenant-b:app")}
+		}, 1, `
+✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
+  The trust policy of role tenant-b does not admit this ServiceAccount.
+  [trust-rule, TrustPolicyRefusesSubject]
+    token   system:serviceaccount:tenant-a:app
+    policy  system:serviceaccount:tenant-b:app
+  Fix   If the role is wrong:
+          kubectl annotate sa -n tenant-a app --overwrite \
+            eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME
+  Or    If tenant-a is meant to have it, see: wid doctor … --show-policy
+  Also  1 failure; 15 passed, 4 skipped (--verbose)
+`},
+		{"5 wrong cluster", func(w *world) {
+			w.config.ClusterName = "staging"
+			w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL())
+		}, 1, `
+✗ tenant-a/app → aws, cluster staging (https://10.0.0.1:6443)
+  AWS STS: the account has no OIDC provider for the token's issuer.
+  [exchange, IssuerNotTrusted]
+  Cause - it was never created
+        - it was created in another account than the role's
+        - its URL differs from the issuer: the cluster was rebuilt, or a slash
+  Fix   Is staging the context that you meant?
+          kubectl config get-contexts
+  Or    If AWS is meant to trust it, see: wid doctor … --show-policy
+  Also  14 passed, 6 skipped (--verbose)
+`},
+		{"6 no right to create tokens", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, 1, `
+✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
+  You may not create tokens of tenant-a/app. [token-request, RightMissing]
+  Fix   Grant the rights to the identity that creates its tokens:
+          kubectl create role wid-token -n tenant-a --verb=get,create \
+            --resource=serviceaccounts,serviceaccounts/token \
+            --resource-name=app
+          kubectl create rolebinding wid-token -n tenant-a --role=wid-token \
+            --serviceaccount=system:controller
+  Also  4 passed, 16 skipped (--verbose)
+`},
+		{"7 STS hangs", func(w *world) { w.hangs = "sts.eu-central-1.amazonaws.com" }, 3, `
+? tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
+  AWS STS (sts.eu-central-1.amazonaws.com) gives no answer.
+  [exchange, ServiceUnreachable]
+  Fix   Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine.
+  Also  14 passed, 6 skipped (--verbose)
+`},
+		{"8 role does not exist", func(w *world) {
+			w.cloud.AWS().RemoveRole(roleARN)
+			w.config.Trust = readTrust{doctor.Passed("The OIDC provider exists."), doctor.Failed("TrustPolicyRefusesSubject", doctor.Do("Correct the annotation:",
+				"kubectl annotate sa -n tenant-a app --overwrite eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME"), "Role tenant-a does not exist in account 123456789012.")}
+		}, 1, `
+✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
+  Role tenant-a does not exist in account 123456789012.
+  [trust-rule, TrustPolicyRefusesSubject]
+  Fix   Correct the annotation:
+          kubectl annotate sa -n tenant-a app --overwrite \
+            eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME
+  Also  1 failure; 15 passed, 4 skipped (--verbose)
+`},
+		{"9 missing namespace", func(w *world) { w.config.ServiceAccount = client.ObjectKey{Namespace: "tenant-b", Name: "app"} }, 1, `
+✗ tenant-b/app → aws, cluster prod (https://10.0.0.1:6443)
+  Namespace tenant-b does not exist. A ServiceAccount app exists in tenant-a.
+  [service-account, ServiceAccountNotFound]
+  Fix   Name that one, if it is meant. Is prod the context that you meant?
+  Also  3 passed, 17 skipped (--verbose)
+`},
+		{"10 clock 2 hours off", func(w *world) { w.config.Now = func() time.Time { return time.Now().Add(2 * time.Hour) } }, 3, `
+! tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
+  This machine's clock is 2 h ahead of the API server. [time, ClockSkew]
+    this machine  2000-01-01T02:00:00Z
+    expected      2000-01-01T00:00:00Z
+  Fix   Synchronize this machine's clock (timedatectl, chronyc tracking).
+  Also  14 passed, 6 skipped (--verbose)
+`},
+	}
+}
+
+// The report in docs/doctor.md is that of a set-up.
+func TestDocumentedReport(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "doctor.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := setups()[3].want; !strings.Contains(string(content), "```text"+want+"```\n") {
+		t.Errorf("docs/doctor.md has another report than:%s", want)
+	}
+}

@@ -1,0 +1,212 @@
+package identity
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/workloadid/workloadid/auth/plugin"
+	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
+	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/shell"
+)
+
+// heldToken is the token under examination.
+type heldToken struct {
+	content, raw string // as read, and without the blanks around it
+	claims       *doctor.Claims
+	unread       error // of reading the file
+	err          error // of parsing the token
+}
+
+func (e *examination) hold(content string) heldToken {
+	t := heldToken{content: content, raw: strings.TrimSpace(content)}
+	e.keepSecret(t.raw)
+	t.claims, t.err = parseClaims(t.raw)
+	return t
+}
+
+// readToken reads the token of the caller, or else its file.
+func (e *examination) readToken(ctx context.Context) heldToken {
+	if e.Token != "" {
+		return e.hold(e.Token)
+	}
+	content, err := readFile(ctx, e.TokenFile)
+	if err != nil {
+		return heldToken{unread: err}
+	}
+	return e.hold(content)
+}
+
+// readFile reads a bounded file.
+func readFile(ctx context.Context, path string) (string, error) {
+	file, err := os.Open(path) //nolint:gosec // the caller names it
+	if err != nil {
+		return "", err
+	}
+	defer file.Close() //nolint:errcheck // nothing was written
+	content, err := plugin.Read(ctx, file)
+	return string(content), err
+}
+
+// parseClaims reads a token without verifying it. Its errors hold no part of the token.
+func parseClaims(token string) (*doctor.Claims, error) {
+	common, err := jwt.Parse(token)
+	if err != nil {
+		return nil, err
+	}
+	var header struct {
+		Algorithm string `json:"alg"`
+		KeyID     string `json:"kid"`
+	}
+	part, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[0])
+	if err != nil || json.Unmarshal(part, &header) != nil {
+		return nil, errors.New("its header is malformed")
+	}
+	c := &doctor.Claims{Issuer: common.Issuer, Subject: common.Subject, Audiences: common.Audience, IssuedAt: common.IssuedAt.Time,
+		Expiry: common.Expiry.Time, KeyID: header.KeyID, Algorithm: header.Algorithm}
+	if rest, ok := strings.CutPrefix(c.Subject, subjectPrefix); ok {
+		c.Namespace, c.ServiceAccount, _ = strings.Cut(rest, ":")
+	}
+	return c, nil
+}
+
+const subjectPrefix = "system:serviceaccount:"
+
+func (e *examination) checkTokenFormat(context.Context) doctor.Finding {
+	c := e.token.claims
+	if f, wrong := e.judgeFile(); wrong {
+		return f
+	}
+	switch {
+	case e.token.err != nil && !strings.Contains(e.token.raw, "."):
+		return doctor.Failed(reason.TokenMalformed, e.freshToken(), "This is not a JWT, perhaps an opaque access token.")
+	case e.token.err != nil:
+		return doctor.Failed(reason.TokenMalformed, e.freshToken(), "The token is not that of a ServiceAccount: %v.", e.token.err)
+	case c == nil:
+		return doctor.Skipped("There is no token to examine.")
+	}
+	sum := sha256.Sum256([]byte(e.token.raw))
+	return doctor.Passed("The token is a JWT.").Detail("alg", c.Algorithm).Detail("kid", c.KeyID).Detail("sha256", hex.EncodeToString(sum[:4]))
+}
+
+func (e *examination) freshToken() doctor.Remedy {
+	return doctor.Do("Use a token of the ServiceAccount:", fmt.Sprintf("kubectl create token -n %s %s --audience %s", e.namespaceWord(), e.nameWord(), e.audienceWord()))
+}
+
+// judgeFile judges a file that does not hold exactly one word.
+func (e *examination) judgeFile() (doctor.Finding, bool) {
+	remedy := doctor.Do("Mount a projected token there (volumes[].projected.sources[].serviceAccountToken).")
+	class, why, words := reason.TokenMalformed, "", len(strings.Fields(e.token.content))
+	switch err := e.token.unread; {
+	case e.TokenFile == "" || e.Token != "" || err == nil && words == 1:
+		return doctor.Finding{}, false
+	case errors.Is(err, fs.ErrNotExist):
+		class, why = reason.IdentityNotConfigured, "does not exist"
+	case errors.Is(err, fs.ErrPermission):
+		class, why = reason.TokenFileUnreadable, fmt.Sprintf("may not be read by user %d", os.Geteuid())
+		remedy = doctor.Do("Set securityContext.fsGroup in the pod's template.")
+	case err != nil:
+		why = "cannot be read: " + err.Error()
+	case words == 0:
+		why = "is empty"
+	default:
+		why, remedy = "has text beside the token", doctor.Do("Write the token alone into the file.")
+	}
+	return doctor.Failed(class, remedy, "The token file %q %s.", e.TokenFile, why), true
+}
+
+func (e *examination) checkClaims(_ context.Context, c *doctor.Claims) doctor.Finding {
+	want := c.Subject
+	if e.ServiceAccount.Name != "" {
+		want = subjectPrefix + e.ServiceAccount.Namespace + ":" + e.ServiceAccount.Name
+	}
+	switch {
+	case c.Issuer == "kubernetes/serviceaccount", len(c.Audiences) == 0:
+		return doctor.Failed(reason.TokenWithoutAudience, e.freshToken(), "This is a legacy token of a Secret, without an audience.")
+	case c.Issuer == "" || c.Subject == "" || c.Expiry.IsZero():
+		return doctor.Failed(reason.TokenMalformed, e.freshToken(), "The token lacks one of the claims iss, sub and exp.")
+	case c.Subject != want:
+		return doctor.Failed(reason.TokenOfAnotherServiceAccount, e.freshToken(), "The token is of another ServiceAccount.").Compare("token", c.Subject, "expected", want)
+	}
+	return doctor.Passed("The token is of %s.", c.Subject).Detail("iss", c.Issuer).Detail("aud", list(c.Audiences)).Detail("exp", stamp(c.Expiry))
+}
+
+func list(values []string) string { return cmp.Or(strings.Join(values, ", "), "none") }
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// checkAudience judges what the user wrote before what the token has, because the token follows the annotation.
+func (e *examination) checkAudience(ctx context.Context, c *doctor.Claims) doctor.Finding {
+	if f, wrong := e.judgeRequestedAudience(); wrong {
+		return f
+	}
+	want, err := e.wantedAudiences(ctx)
+	if err != nil {
+		return doctor.Skipped("The audience that %s needs is unknown.", e.cloud.name)
+	}
+	if !slices.ContainsFunc(want, func(a string) bool { return !slices.Contains(c.Audiences, a) }) {
+		return doctor.Passed("The token's audience is that of %s.", e.cloud.name).Detail("aud", list(c.Audiences))
+	}
+	remedy := e.freshToken()
+	if e.InPod {
+		remedy = doctor.Do("Set audience of serviceAccountToken in the volume of the pod's template.")
+	}
+	return doctor.Failed(reason.AudienceNotTrusted, remedy, "The token is for another receiver than %s.", e.cloud.name).
+		Compare("token", list(c.Audiences), "expected", list(want))
+}
+
+func (e *examination) wantedAudiences(ctx context.Context) ([]string, error) {
+	opts := e.resolved()
+	if len(opts.Audiences) > 0 {
+		return opts.Audiences, nil
+	}
+	return e.Provider.GetAudiences(ctx, e.serviceAccount(), opts)
+}
+
+// judgeRequestedAudience finds a misspelt audience in the annotation, or in the options. The exchange says what else is wrong with it.
+func (e *examination) judgeRequestedAudience() (doctor.Finding, bool) {
+	key := e.cloud.audienceKey
+	got, where := e.serviceAccount().Annotations[key], "The audience in the annotation "+key
+	remedy := doctor.Do("Remove the annotation. The default is "+e.defaultAudience()+":", e.annotating(key+"-"))
+	if requested := e.resolved().Audiences; len(requested) == 1 {
+		got, where, remedy = requested[0], "The requested audience", doctor.Do("Correct the audience of WithAudiences, or leave it out.")
+	}
+	near := e.nearAudience(got)
+	if near == "" || !e.cloud.readsIssuer {
+		return doctor.Finding{}, false
+	}
+	return doctor.Failed(reason.AudienceNotTrusted, remedy, "%s is misspelt.", where).
+		Compare("audience", fmt.Sprintf("%.100q", got), "expected", fmt.Sprintf("%q", near)), true
+}
+
+func (e *examination) defaultAudience() string { return append(slices.Clone(e.cloud.audiences), "")[0] }
+
+func (e *examination) audienceWord() string {
+	if e.Provider.GetName() == "gcp" {
+		if provider := e.serviceAccount().Annotations[e.cloud.annotations[1]]; provider != "" {
+			return shell.Word("//iam.googleapis.com/"+provider, "AUDIENCE")
+		}
+		return "AUDIENCE"
+	}
+	if requested := e.resolved().Audiences; len(requested) > 0 {
+		return shell.Word(requested[0], "AUDIENCE")
+	}
+	return shell.Word(e.defaultAudience(), "AUDIENCE")
+}
+
+// isAPIServer knows the usual audiences of API servers.
+func isAPIServer(audience string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(audience, "https://"), "kubernetes.default") || audience == "kubernetes" || audience == "api"
+}

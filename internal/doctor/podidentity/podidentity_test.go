@@ -1,0 +1,210 @@
+package podidentity_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/internal/reporttest"
+	examine "github.com/workloadid/workloadid/internal/doctor/podidentity"
+)
+
+func TestFaults(t *testing.T) {
+	const assumable = v1alpha1.ConditionRoleAssumable
+	// bare is a pod that no webhook injects.
+	bare := func(w *world) {
+		w.pod.Spec.InitContainers, w.pod.Spec.Volumes, w.pod.Spec.Containers[0].Env, w.pod.Status = nil, nil, nil, corev1.PodStatus{}
+		w.admit = failing(nil)
+	}
+	for _, f := range []struct {
+		name               string
+		spoil              func(w *world)
+		check, class, says string
+	}{
+		{"not installed", func(w *world) { w.absent["IAMBinding"] = true }, "binding", "ProviderNotInstalled", "not installed"},
+		{"no binding", func(w *world) { w.binding = nil }, "binding", "NoBinding", "No IAMBinding in namespace team-a names the ServiceAccount reporting"},
+		{"binding of another ServiceAccount", func(w *world) { w.binding.Spec.ServiceAccountRef.Name = "report" }, "binding", "NoBinding", "No IAMBinding"},
+		{"binding that is being deleted", func(w *world) {
+			w.binding.DeletionTimestamp, w.binding.Finalizers = new(metav1.Now()), []string{"example.com/keep"}
+		}, "binding", "NoBinding", "No IAMBinding"},
+		{"two bindings", func(w *world) { w.other = bindingOf("second", account) }, "binding", "SeveralBindings", "2 IAMBindings name the ServiceAccount"},
+		{"role not allowed", func(w *world) {
+			w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonRoleNotAllowed, "a message")
+		}, "server", "RoleNotAllowed", "does not allow namespace team-a"},
+		{"refused for another reason", func(w *world) {
+			w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionFalse, "Other", "a message")
+		}, "server", "BindingRefused", "a message"},
+		{"server silent", func(w *world) { w.binding.Status = v1alpha1.IAMBindingStatus{} }, "server", "ServerSilent", "has not checked"},
+		{"server behind", func(w *world) { w.binding.Generation = 2 }, "server", "ServerSilent", "has not checked the IAMBinding as it is now"},
+		{"trust policy", func(w *world) {
+			w.setCondition(assumable, metav1.ConditionFalse, "AccessDenied", "User: arn:aws:sts::123456789012:assumed-role/server/x is not authorized to perform: sts:AssumeRole")
+		}, "role", "RoleRefusesServer", "does not let the server assume the role"},
+		{"session policy", func(w *world) {
+			w.setCondition(assumable, metav1.ConditionFalse, "MalformedPolicyDocument", "a message")
+		}, "role", "SessionRefused", "refuses the session"},
+		{"STS gives no answer", func(w *world) { w.setCondition(assumable, metav1.ConditionUnknown, "Unavailable", "a message") }, "role", "STSUnavailable", "cannot ask AWS"},
+		{"no pod of that name", func(w *world) { w.pod = nil }, "pod", "NoPod", "There is no pod reporting-0"},
+		{"namespace without label", func(w *world) { bare(w); w.namespace.Labels = nil }, "injection", "NamespaceNotLabelled", "has not opted in"},
+		{"no webhook", func(w *world) { bare(w); w.hook, w.namespace.Labels = nil, nil }, "injection", "NoWebhook", "No webhook injects pods"},
+		{"no endpoint", func(w *world) { bare(w); w.endpoints = nil }, "injection", "WebhookHasNoEndpoint", "iam-system/webhook of the webhook has no ready endpoint"},
+		{"endpoint not ready", func(w *world) { bare(w); w.endpoints.Endpoints[0].Conditions.Ready = new(false) }, "injection", "WebhookHasNoEndpoint", "no ready endpoint"},
+		{"no endpoint, and pods are refused", func(w *world) {
+			bare(w)
+			w.endpoints, w.admit = nil, failing(apierrors.NewInternalError(errors.New("failed calling webhook")))
+		}, "injection", "WebhookHasNoEndpoint", "no ready endpoint"},
+		{"webhook does not inject", bare, "injection", "WebhookDoesNotInject", "without the sidecar"},
+		{"webhook not readable", func(w *world) { bare(w); w.forbidden["MutatingWebhookConfiguration"] = true }, "injection", "WebhookDoesNotInject", "without the sidecar"},
+		{"pod opts out", func(w *world) { bare(w); w.pod.Annotations = map[string]string{"iam.aws.k8s.io/inject": "false"} }, "injection", "PodOptsOut", "opts out"},
+		{"pod older than the webhook", func(w *world) { admit := w.admit; bare(w); w.admit = admit }, "injection", "PodNotInjected", "created before"},
+		{"no container with variables", func(w *world) {
+			w.pod.Spec.InitContainers, w.pod.Spec.Volumes, w.pod.Spec.Containers[0].Env = nil, nil, nil
+			w.admit = func(_ context.Context, pod *corev1.Pod) error {
+				pod.Spec.InitContainers = injectedPod().Spec.InitContainers
+				return nil
+			}
+		}, "injection", "NoContainerSelected", "to no container"},
+		{"another audience", func(w *world) { w.config.Audience = "other.example" }, "token", "AudienceDiffers", "another audience"},
+		{"token refused", func(w *world) { w.review.Authenticated = false }, "token", "TokenRefused", "refuses a token"},
+		{"token of the API server's audience", func(w *world) { w.review.Audiences = nil }, "token", "TokenRefused", "refuses a token"},
+		{"sidecar waits", func(w *world) { w.pod.Status.InitContainerStatuses[0].Started = new(false) }, "sidecar", "SidecarWaits", "no credentials yet"},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			f.spoil(w)
+			reporttest.Headline(t, w.run(), reporttest.Want{Check: f.check, Class: f.class, Says: f.says}, secret)
+		})
+	}
+}
+
+func failing(err error) func(context.Context, *corev1.Pod) error {
+	return func(context.Context, *corev1.Pod) error { return err }
+}
+
+// A pod with its sidecar keeps it, although the next one gets none.
+func TestOnlyTheNextPodIsNotInjected(t *testing.T) {
+	w := newWorld(t)
+	w.admit, w.namespace.Labels = failing(nil), nil
+	reporttest.Headline(t, w.run(), reporttest.Want{Check: "injection", Class: "NamespaceNotLabelled", Result: doctor.Warn}, secret)
+}
+
+// Only a pod that its owner creates again is deleted, and the remedy says what is lost.
+func TestRecreate(t *testing.T) {
+	w := newWorld(t)
+	w.pod.Spec.InitContainers, w.pod.Spec.Volumes, w.pod.Spec.Containers[0].Env = nil, nil, nil
+	if r := w.run().Of("injection").Remedy; len(r.Commands) > 0 || !strings.Contains(r.Text, "create the pod again") {
+		t.Errorf("got %+v", r)
+	}
+	w.pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "r", UID: "1", Controller: new(true)}}
+	w.pod.ResourceVersion = ""
+	if r := w.run().Of("injection").Remedy; len(r.Commands) != 1 || r.Commands[0] != "kubectl delete pod reporting-0 -n team-a" || !strings.Contains(r.Text, "nothing but this pod is lost") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// A binding that was added later may be the mistake, so no command deletes one by name.
+func TestConflictNamesTheNewerBinding(t *testing.T) {
+	now := time.Now()
+	for newest, age := range map[string]time.Duration{"aaa-evil": -time.Hour, "reporting": time.Hour} {
+		t.Run(newest, func(t *testing.T) {
+			w := newWorld(t)
+			w.binding.Name, w.binding.CreationTimestamp = "reporting", metav1.NewTime(now.Add(age))
+			w.other = bindingOf("aaa-evil", account)
+			w.other.CreationTimestamp = metav1.NewTime(now)
+			f := w.run().Of("binding")
+			if all := strings.Join(f.Remedy.Commands, "\n"); strings.Contains(all, "reporting") || strings.Contains(all, "aaa-evil") || f.Details[0].Text != newest {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
+func TestHealthy(t *testing.T) {
+	for name, change := range map[string]func(w *world){
+		"with a pod":                         func(*world) {},
+		"without a pod":                      func(w *world) { w.config.Pod, w.config.ServiceAccount = "", account },
+		"without the webhook's rights":       func(w *world) { w.forbidden["MutatingWebhookConfiguration"], w.forbidden["Namespace"] = true, true },
+		"one container without variables":    func(w *world) { w.pod.Spec.Containers = append(w.pod.Spec.Containers, corev1.Container{Name: "other"}) },
+		"without the allow-list":             func(w *world) { w.forbidden["IAMRoleAllowList"] = true },
+		"binding of another ServiceAccount":  func(w *world) { w.other = bindingOf("other", "other") },
+		"server's audience is not known":     func(w *world) { w.config.Audience = "" },
+		"pod older than an edit of the role": func(w *world) { w.pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-48 * time.Hour)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			change(w)
+			report := w.run()
+			reporttest.Healthy(t, report, secret)
+			if len(report.Findings) != len(examine.Checks()) || !strings.Contains(report.String(), "AWS lets the server assume the role") {
+				t.Errorf("%s", report)
+			}
+		})
+	}
+}
+
+func TestUncertain(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change         func(w *world)
+		check, command string
+	}{
+		"no right to IAMBindings": {func(w *world) { w.forbidden["IAMBinding"] = true }, "role", ""},
+		"no right to create pods": {func(w *world) { w.forbidden["create pods"] = true }, "injection", "kubectl run wid-doctor --image app --dry-run=server"},
+		"refused by a policy": {func(w *world) {
+			w.admit = failing(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("exceeded quota "+strings.Repeat("x", 5000))))
+		}, "injection", ""},
+		"no right to the pod":                         {func(w *world) { w.forbidden["Pod"] = true; w.config.ServiceAccount = account }, "pod", "kubectl get pod reporting-0"},
+		"no right to the pod, ServiceAccount unknown": {func(w *world) { w.forbidden["Pod"] = true }, "pod", "kubectl get pod reporting-0"},
+		"no right to tokens":                          {func(w *world) { w.forbidden["TokenRequest"] = true }, "token", "kubectl create token reporting --audience " + audience},
+		"no right to review":                          {func(w *world) { w.forbidden["TokenReview"] = true }, "token", "kubectl create token reporting --audience " + audience},
+		"role not tried yet":                          {func(w *world) { w.binding.Status.Conditions = w.binding.Status.Conditions[:1] }, "role", "aws iam get-role --role-name reporting"},
+		"pod not started":                             {func(w *world) { w.pod.Status = corev1.PodStatus{} }, "sidecar", "kubectl describe pod reporting-0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.change(w)
+			report := w.run()
+			if tt.command == "" && tt.check == "role" {
+				if report.Of("binding").Result != doctor.Unknown || report.ExitCode() != doctor.ExitUncertain {
+					t.Errorf("%s", report)
+				}
+				return
+			}
+			reporttest.Headline(t, report, reporttest.Want{Check: tt.check, Result: doctor.Unknown}, secret)
+			if commands := strings.Join(report.Worst().Remedy.Commands, " "); !strings.Contains(commands, tt.command) {
+				t.Errorf("got %s", commands)
+			}
+		})
+	}
+}
+
+func TestTrustIsWidenedOnRequestOnly(t *testing.T) {
+	w := newWorld(t)
+	w.setCondition(v1alpha1.ConditionRoleAssumable, metav1.ConditionFalse, "AccessDenied", "not authorized")
+	const command = "wid pod-identity trust-policy reporting"
+	if text := w.run().Text(doctor.TextOptions{Verbose: true}); strings.Contains(text, command) || !strings.Contains(text, "kubectl edit iambinding reporting") {
+		t.Errorf("%s", text)
+	}
+	w.config.ShowPolicy = true
+	if text := w.run().String(); !strings.Contains(text, command) {
+		t.Errorf("%s", text)
+	}
+}
+
+func TestHostileNames(t *testing.T) {
+	w := newWorld(t)
+	w.binding.Spec.ServiceAccountRef.Name = "x; rm -rf ~\x1b[2J"
+	w.binding.Name = "y; rm -rf ~"
+	if text := w.run().Text(doctor.TextOptions{Verbose: true}); strings.Contains(text, "iambinding y; rm") || strings.Contains(text, "\x1b") {
+		t.Errorf("%s", text)
+	}
+}

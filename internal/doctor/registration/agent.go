@@ -1,0 +1,285 @@
+package registration
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
+	"github.com/workloadid/workloadid/internal/shell"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// klusterlet holds the fields of Open Cluster Management's Klusterlet that the checks read.
+type klusterlet struct {
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec struct {
+		ClusterName  string `json:"clusterName"`
+		Namespace    string `json:"namespace"`
+		DeployOption struct {
+			Mode string `json:"mode"` // Default, Singleton, Hosted or SingletonHosted
+		} `json:"deployOption"`
+		RegistrationConfiguration struct {
+			RegistrationDriver struct {
+				AuthType string `json:"authType"`
+				AWSIRSA  struct {
+					HubClusterARN string `json:"hubClusterArn"`
+				} `json:"awsIrsa"`
+			} `json:"registrationDriver"`
+		} `json:"registrationConfiguration"`
+	} `json:"spec"`
+	Status struct {
+		Conditions []metav1.Condition `json:"conditions"`
+	} `json:"status"`
+}
+
+var klusterletKind = schema.GroupVersionKind{Group: "operator.open-cluster-management.io", Version: "v1", Kind: "Klusterlet"}
+
+// Names of the agent's Deployment: those of Open Cluster Management's operator, and that of wid join.
+const (
+	operatorAgent  = "klusterlet-registration-agent"
+	singletonAgent = "klusterlet-agent"
+	ownAgent       = "registration-agent"
+)
+
+const degraded = "HubConnectionDegraded"
+
+func (e *examination) logs() string {
+	return fmt.Sprintf("kubectl logs -n %s deploy/%s", e.agentNamespace, e.deployment)
+}
+
+func (e *examination) checkAgent(ctx context.Context) doctor.Finding {
+	if e.Spoke == nil {
+		return doctor.Skipped("There is no kubeconfig of the cluster.")
+	}
+	items, _, err := kube.List[klusterlet](ctx, e.Spoke, klusterletKind)
+	if kube.Absent(err) {
+		return e.checkOwnAgent(ctx)
+	}
+	if err != nil {
+		return kube.Unread("the Klusterlets", err, e.spoke.command("kubectl get klusterlets -o yaml"))
+	}
+	others := e.choose(items)
+	switch {
+	case e.klusterlet != nil:
+		return e.judgeKlusterlet()
+	case len(others) > 0:
+		return e.anotherName("the Klusterlet", others)
+	case e.Klusterlet != "":
+		return e.fault("KlusterletMissing", "There is no Klusterlet %.100q.", e.Klusterlet)
+	}
+	return e.checkOwnAgent(ctx)
+}
+
+func (e *examination) anotherName(which string, names []string) doctor.Finding {
+	reason := "AnotherClusterName"
+	if e.isSameServer() {
+		reason = "WrongKubeconfig"
+	}
+	return e.fault(reason, "The agent registers the cluster under another name.").Compare(which, strings.Join(names, ", "), "examined", e.ClusterName)
+}
+
+// checkOwnAgent examines the agent that wid join installs. It has no Klusterlet.
+func (e *examination) checkOwnAgent(ctx context.Context) doctor.Finding {
+	var d appsv1.Deployment
+	err := kube.Get(ctx, e.Spoke, appsv1.SchemeGroupVersion.WithKind("Deployment"), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ownAgent}, &d)
+	switch {
+	case client.IgnoreNotFound(err) != nil && !kube.Absent(err):
+		return kube.Unread("the agent's Deployment", err, e.spoke.command("kubectl get deploy -n "+agent.DefaultNamespace+" "+ownAgent))
+	case err != nil && e.isSameServer():
+		return e.fault("WrongKubeconfig", "There is no agent at the hub's own API server.")
+	case err != nil:
+		return e.fault("AgentMissing", "There is no agent in the cluster.")
+	}
+	for i, c := range d.Spec.Template.Spec.Containers {
+		for _, arg := range c.Args {
+			name, ok := strings.CutPrefix(arg, "--cluster-name=")
+			if !ok {
+				continue
+			}
+			if e.agentProgram = &d.Spec.Template.Spec.Containers[i]; name != e.ClusterName {
+				return e.anotherName("the agent", []string{fmt.Sprintf("%.100s", name)})
+			}
+		}
+	}
+	if d.Status.AvailableReplicas == 0 {
+		return e.fault("AgentNotRunning", "The agent does not run.").Compare("available", "0 replicas", "expected", "1")
+	}
+	return doctor.Passed("The agent runs.")
+}
+
+// choose finds the Klusterlet that registers the cluster, and returns the names that others register. Without a name the agent
+// invents one.
+func (e *examination) choose(items []klusterlet) (others []string) {
+	for i := range items {
+		k := &items[i]
+		name := k.Spec.ClusterName
+		if e.Klusterlet != "" && k.Name != e.Klusterlet {
+			continue
+		}
+		if name != e.ClusterName && (name != "" || len(items) > 1 && e.Klusterlet == "") {
+			others = append(others, fmt.Sprintf("%.100q", name))
+			continue
+		}
+		e.klusterlet, e.deployment = k, operatorAgent
+		namespace := k.Spec.Namespace
+		if strings.HasSuffix(k.Spec.DeployOption.Mode, "Hosted") {
+			namespace = k.Name // in the cluster that hosts the agent
+		}
+		if namespace != "" {
+			e.agentNamespace = shell.Word(namespace, "NAMESPACE")
+		}
+		if strings.HasPrefix(k.Spec.DeployOption.Mode, "Singleton") {
+			e.deployment = singletonAgent
+		}
+		return nil
+	}
+	return others
+}
+
+// judgeKlusterlet judges the agent up to its bootstrap credential.
+func (e *examination) judgeKlusterlet() doctor.Finding {
+	conditions := e.klusterlet.Status.Conditions
+	if c := conditionOf(conditions, "Applied"); c.Status == metav1.ConditionFalse {
+		return said(e.fault("AgentNotRunning", "The operator cannot install the agent."), c.Reason, c.Message)
+	}
+	if conditionOf(conditions, degraded).Status == "" {
+		return e.fault("AgentNotRunning", "The operator has not reported whether the agent reaches the hub.").As(doctor.Warn)
+	}
+	return e.judgeConnection("Bootstrap", "The agent is installed, and nothing is wrong with its bootstrap credential.")
+}
+
+// connections are the faults of credentials that the operator reports.
+var connections = []struct{ reason, message string }{
+	{"BootstrapSecretMissing", "The Secret bootstrap-hub-kubeconfig of the agent is missing."},
+	{"BootstrapSecretUnauthorized", "The hub refuses the agent's bootstrap credential, mostly because its token has expired."},
+	{"BootstrapSecretError", "The agent cannot reach the hub with bootstrap-hub-kubeconfig."},
+	{"HubKubeConfigSecretMissing", "The agent has no credential of its own yet."},
+	{"HubKubeConfigMissing", "The agent has no credential of its own yet."},
+	{"HubKubeConfigUnauthorized", "The hub refuses the agent's own credential, or the credential has no rights there."},
+	{"HubKubeConfigError", "The agent cannot reach the hub with its own credential."},
+	{"ClusterNameMissing", "The Secret hub-kubeconfig-secret of the agent lacks cluster-name."},
+	{"", "The agent's own credential does not work."}, // a reason of a newer operator
+}
+
+// judgeConnection goes by the reasons with a prefix, or by all. The operator joins several reasons with commas.
+func (e *examination) judgeConnection(prefix, fine string) doctor.Finding {
+	c := conditionOf(e.klusterlet.Status.Conditions, degraded)
+	reasons := strings.Split(c.Reason, ",")
+	for _, fault := range connections {
+		if c.Status != metav1.ConditionTrue || !strings.HasPrefix(fault.reason, prefix) || fault.reason != "" && !slices.Contains(reasons, fault.reason) {
+			continue
+		}
+		return said(e.fault(cmp.Or(fault.reason, "HubKubeConfigError"), "%s", fault.message), "", c.Message)
+	}
+	return doctor.Passed("%s", fine)
+}
+
+// name returns the cluster's name for a command.
+func (e *examination) name() string { return shell.Word(e.ClusterName, "CLUSTER") }
+
+// checkCredential judges the agent's own credential, by the word of the operator. An operator without the program aws cannot tell.
+func (e *examination) checkCredential(context.Context) doctor.Finding {
+	if e.klusterlet == nil || e.usesIAM() && strings.Contains(conditionOf(e.klusterlet.Status.Conditions, degraded).Reason, "HubKubeConfigError") {
+		return doctor.Skipped("There is no operator that can try the agent's credential.")
+	}
+	return e.judgeConnection("", "The agent reaches the hub with its own credential.")
+}
+
+const bootstrapSecret = agent.DefaultBootstrapSecret
+
+// checkSecrets shows names, keys and the public part of the certificate.
+func (e *examination) checkSecrets(ctx context.Context) doctor.Finding {
+	if e.Spoke == nil {
+		return doctor.Skipped("There is no kubeconfig of the cluster.")
+	}
+	hub, err := e.readSecret(ctx, ocm.HubKubeconfigSecret)
+	boot, bootErr := e.readSecret(ctx, bootstrapSecret)
+	for _, err := range []error{err, bootErr} {
+		if client.IgnoreNotFound(err) != nil {
+			return kube.Unread("the agent's Secrets", err, e.spoke.command("kubectl get secrets -n "+e.agentNamespace))
+		}
+	}
+	switch {
+	case hub == nil && boot == nil:
+		return e.fault("BootstrapSecretMissing", "Both Secrets of the agent are missing in namespace %s.", e.agentNamespace)
+	case hub == nil:
+		return e.quoteAgent(ctx, e.fault("HubKubeConfigSecretMissing", "The agent has a bootstrap credential, but no credential of its own yet."))
+	case len(hub["kubeconfig"]) == 0 && len(hub["tls.crt"]) == 0:
+		return e.quoteAgent(ctx, e.fault("HubKubeConfigMissing", "The agent has not been issued a credential yet: its Secret is incomplete."))
+	case len(hub["kubeconfig"]) == 0:
+		return e.fault("HubKubeConfigUnusable", "The Secret %s has no kubeconfig.", ocm.HubKubeconfigSecret)
+	}
+	if f := e.judgeCertificate(hub); f.Result != doctor.Pass {
+		return f
+	}
+	switch {
+	case boot == nil:
+		return e.fault("BootstrapSecretMissing", "The Secret %s of the agent is missing. It needs it when its certificate has expired.", bootstrapSecret).As(doctor.Warn)
+	case len(boot["kubeconfig"]) == 0:
+		return e.fault("BootstrapSecretError", "The Secret %s has no kubeconfig. The agent needs it when its certificate has expired.", bootstrapSecret).As(doctor.Warn)
+	}
+	return doctor.Passed("The agent has its Secrets.")
+}
+
+// readSecret returns nil data if there is no Secret, or no cluster.
+func (e *examination) readSecret(ctx context.Context, name string) (map[string][]byte, error) {
+	if e.Spoke == nil {
+		return nil, nil
+	}
+	var secret corev1.Secret
+	err := kube.Get(ctx, e.Spoke, corev1.SchemeGroupVersion.WithKind("Secret"), client.ObjectKey{Namespace: e.agentNamespace, Name: name}, &secret)
+	if secret.Data == nil && !apierrors.IsNotFound(err) {
+		secret.Data = map[string][]byte{}
+	}
+	return secret.Data, err
+}
+
+// hasCredential reports whether the hub has given the agent a credential.
+func (e *examination) hasCredential(ctx context.Context) bool {
+	data, err := e.readSecret(ctx, ocm.HubKubeconfigSecret)
+	return err == nil && len(data["kubeconfig"]) > 0
+}
+
+// judgeCertificate also passes a Secret of a driver without certificates.
+func (e *examination) judgeCertificate(secret map[string][]byte) doctor.Finding {
+	if len(secret["tls.crt"])+len(secret["tls.key"]) == 0 {
+		return doctor.Passed("The agent uses no certificate.")
+	}
+	var c *x509.Certificate
+	if block, _ := pem.Decode(secret["tls.crt"]); block != nil {
+		c, _ = x509.ParseCertificate(block.Bytes) //nolint:errcheck // nil says the same
+	}
+	user := registration.AgentUser(e.ClusterName, "")
+	switch {
+	case c == nil:
+		return e.fault("HubKubeConfigUnusable", "tls.crt in the Secret %s is not a certificate.", ocm.HubKubeconfigSecret)
+	case !strings.HasPrefix(c.Subject.CommonName, user):
+		return e.fault("HubKubeConfigUnusable", "The agent's certificate belongs to another cluster.").Compare("certificate", c.Subject.CommonName, "expected", user+"AGENT")
+	}
+	const overdue = 10 // a tenth; the agent renews while a fifth is left
+	f := doctor.Passed("The agent has a certificate until %s.", c.NotAfter.UTC().Format(time.RFC3339))
+	switch left := c.NotAfter.Sub(e.now()); {
+	case left <= 0:
+		f = e.fault("CertificateExpired", "The agent's certificate for the hub has expired.")
+	case left < c.NotAfter.Sub(c.NotBefore)/overdue:
+		f = e.fault("ClientCertificateUpdateFailed", "The agent's certificate expires soon and was not renewed in time.").As(doctor.Warn)
+	}
+	return f.Compare("expiry", kube.Stamp(c.NotAfter), "now", kube.Stamp(e.now()))
+}

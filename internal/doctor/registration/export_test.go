@@ -1,0 +1,45 @@
+package registration
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// Reasons returns the reasons of each row.
+func Reasons() (all []string) {
+	for _, r := range newExamination(Config{}).remedies(object{}) {
+		all = append(all, strings.Fields(r.reasons)...)
+	}
+	return all
+}
+
+// Remedies returns every row, for each kind of agent, hub and object.
+func Remedies(config Config) (all []doctor.Remedy) {
+	for _, o := range []object{{}, {request: "request-1"}, {request: "request-1", addOn: "search"}} {
+		for _, vary := range []func(e *examination){
+			func(*examination) {},
+			func(e *examination) { e.klusterlet = &klusterlet{} },
+			func(e *examination) {
+				e.cluster = &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{awsirsa.ARNAnnotation: "x"}}}
+			},
+			func(e *examination) {
+				e.agentProgram = &corev1.Container{Image: "registry.example/agent:v1", Args: []string{"--registration-auth=csr", "--addon-kubeclient-registration-auth=token",
+					"--addon-token-expiration-seconds=600"}}
+				e.hubProgram = &corev1.Container{Image: "registry.example/hub:v1", Args: []string{"--registration-auth=csr,aws-irsa", "--leader-elect", "--ocm-agents"}}
+			},
+		} {
+			e := newExamination(config)
+			vary(e)
+			for _, r := range e.remedies(o) {
+				all = append(all, r.remedy)
+			}
+		}
+	}
+	return all
+}

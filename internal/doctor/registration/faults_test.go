@@ -1,0 +1,296 @@
+package registration_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/internal/reporttest"
+)
+
+// fault is a mistake in a cluster that would be registered otherwise.
+type fault struct {
+	name  string
+	spoil func(w *world)
+	// check and class are those of the headline, says is a part of its message.
+	check, class, says string
+	result             doctor.Result
+}
+
+func TestFaults(t *testing.T) {
+	var all []fault
+	for _, list := range [][]fault{requestFaults(), hubFaults(), spokeFaults(), secretsFaults(), irsaFaults(), ownFaults()} {
+		all = append(all, list...)
+	}
+	for _, f := range all {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			f.spoil(w)
+			reporttest.Headline(t, w.run(), reporttest.Want{Check: f.check, Class: f.class, Says: f.says, Result: f.result}, secretValue)
+		})
+	}
+}
+
+// fresh takes everything away that comes with time: the cluster has only just been named at the hub.
+func fresh(w *world) {
+	part(w.cluster, "spec")["hubAcceptsClient"] = false
+	w.cluster["status"] = object{}
+	w.lease, w.addon, w.csrs = nil, nil, nil
+	w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"cluster-name": "cluster1", "agent-name": "agent1"})
+	setConditions(w.klusterlet, "HubConnectionDegraded", "True", "BootstrapSecretFunctional,HubKubeConfigMissing")
+}
+
+func accepted(w *world) {
+	fresh(w)
+	part(w.cluster, "spec")["hubAcceptsClient"] = true
+	setConditions(w.cluster, "HubAcceptedManagedCluster", "True", "HubClusterAdminAccepted")
+}
+
+func requestFaults() []fault {
+	const csr, bootstrapUser = "csr", "system:bootstrap:abcdef"
+	newest := func(state string) func(*world) {
+		return func(w *world) {
+			accepted(w)
+			w.csrs = []object{newCSR("cluster1-old", bootstrapUser, "Denied", time.Hour), newCSR("cluster1-new", bootstrapUser, state, time.Minute)}
+		}
+	}
+	many := func(w *world) {
+		for n := range 10 {
+			w.csrs = append(w.csrs, newCSR(fmt.Sprintf("cluster1-%d", n), agentUser, "Approved", time.Duration(n)*time.Minute))
+		}
+	}
+	return []fault{
+		{"no hub", func(w *world) { w.unknown["ManagedCluster"] = true }, "sides", "WrongKubeconfig", "does not lead to a hub", ""},
+		{"the agent has never arrived", func(w *world) { w.cluster, w.csrs, w.agent = nil, nil, nil }, "hub", "AgentNeverArrived", "never reached the hub", ""},
+		{"requests cannot be seen either", func(w *world) { w.cluster, w.agent, w.forbidden["CertificateSigningRequest"] = nil, nil, true }, "hub", "AgentNeverArrived", "never reached the hub", ""},
+		{"another cluster's requests", func(w *world) {
+			w.cluster, w.config.ClusterName, part(w.klusterlet, "spec")["clusterName"] = nil, "cluster10", "cluster10"
+			w.agent = nil
+		}, "hub", "AgentNeverArrived", "never reached the hub", ""},
+		{"another cluster's name", func(w *world) { w.cluster, w.config.ClusterName = nil, "cluster10" }, "agent", "AnotherClusterName", "another name", ""},
+		{"request waits", newest(""), csr, "RequestPending", "is pending", ""},
+		{"request waits for acceptance", func(w *world) {
+			fresh(w)
+			w.csrs = []object{newCSR("cluster1-new", bootstrapUser, "", time.Minute)}
+		}, "accept", "NotAccepted", "not accepted the cluster yet", ""},
+		{"request waits, and the hub says why", func(w *world) {
+			newest("")(w)
+			part(w.csrs[1], "metadata")["uid"] = "u1"
+			w.events = []object{newEvent("e1", "u1", "SeveralRequests", time.Minute), newEvent("e2", "u1", "AnotherKey", 0), newEvent("e3", "u2", "InvalidRequest", 0)}
+		}, csr, "AnotherKey", "is pending: by the hub", ""},
+		{"request waits, for a reason of tomorrow", func(w *world) {
+			newest("")(w)
+			part(w.csrs[1], "metadata")["uid"] = "u1"
+			w.events = []object{newEvent("e1", "u1", "SomethingNew", 0)}
+		}, csr, "RequestPending", "(SomethingNew): by the hub", ""},
+		{"renewal waits", func(w *world) { w.csrs = append(w.csrs, newCSR("cluster1-new", agentUser, "", time.Minute)) }, csr, "RequestPending", "is pending", doctor.Warn},
+		{"request denied", newest("Denied"), csr, "ClientCertificateDenied", "was denied", ""},
+		{"hub cannot sign", newest("Failed"), csr, "ClientCertificateFailed", "cannot sign", ""},
+		{"approved, never signed", func(w *world) {
+			newest("Approved")(w)
+			delete(part(w.csrs[1], "status"), "certificate")
+		}, csr, "ClientCertificateNotSigned", "but not signed", ""},
+		{"deleted, and the requests are forgotten", func(w *world) { w.cluster, w.csrs = nil, nil }, "hub", "NoManagedCluster", "no ManagedCluster", ""},
+		{"approved, no ManagedCluster", func(w *world) { w.cluster = nil }, "hub", "NoManagedCluster", "there is no ManagedCluster", ""},
+		{"too many requests", func(w *world) {
+			many(w)
+			setCondition(w.cluster, "ClusterCertificateRotated", "False", "ClientCertificateUpdateFailed", "Stop creating csr since there are too many csr created already on hub")
+		}, csr, "TooManyRequests", "11 requests", ""},
+		{"too many requests, the agent still works", many, csr, "TooManyRequests", "11 requests", doctor.Warn},
+		{"no request yet, and not joined", accepted, "secret", "HubKubeConfigMissing", "has not been issued a credential", ""},
+		{"never arrived, and the cluster knows why", func(w *world) {
+			w.cluster, w.csrs = nil, nil
+			setConditions(w.klusterlet, "HubConnectionDegraded", "True", "BootstrapSecretUnauthorized,HubKubeConfigMissing")
+		}, "agent", "BootstrapSecretUnauthorized", "its token has expired", ""},
+		{"add-on waits", func(w *world) {
+			waiting := newCSR("addon-cluster1-work-abc", agentUser, "", time.Minute)
+			part(part(waiting, "metadata"), "labels")["open-cluster-management.io/addon-name"] = "work"
+			w.csrs = append(w.csrs, waiting)
+		}, "addons", "ClientCertificateNotApproved", "add-on work is pending", doctor.Warn},
+	}
+}
+
+func hubFaults() []fault {
+	condition := func(kind, status, reason, message string) func(*world) {
+		return func(w *world) { setCondition(w.cluster, kind, status, reason, message) }
+	}
+	const acceptedCondition, available = "HubAcceptedManagedCluster", "ManagedClusterConditionAvailable"
+	return []fault{
+		{"not accepted", func(w *world) {
+			approvedRequest := w.csrs
+			fresh(w)
+			w.csrs = approvedRequest
+		}, "accept", "NotAccepted", "not accepted the cluster yet", ""},
+		{"accepted, hub idle", condition(acceptedCondition, "", "", ""), "accept", "HubNotActing", "has not acted", ""},
+		{"denied", func(w *world) {
+			part(w.cluster, "spec")["hubAcceptsClient"] = false
+			setCondition(w.cluster, acceptedCondition, "False", "HubClusterAdminDenied", "Denied by hub cluster admin")
+		}, "accept", "HubClusterAdminDenied", "denies", ""},
+		{"hub could not make the rights", condition(acceptedCondition, "False", "Error", "AccessDenied: iam:CreateRole"), "accept", "GrantFailed", "does not grant the cluster its rights", ""},
+		{"not joined", condition("ManagedClusterJoined", "", "", ""), "joined", "NotJoined", "has not joined", ""},
+		{"renewal fails", condition("ClusterCertificateRotated", "False", "ClientCertificateUpdateFailed", "Failed to create CSR"), "joined", "ClientCertificateUpdateFailed", "cannot renew", ""},
+		{"lease stopped", func(w *world) {
+			setConditions(w.cluster, available, "Unknown", "ManagedClusterLeaseUpdateStopped")
+			part(w.lease, "spec")["renewTime"] = "2026-01-01T00:00:00.000000Z"
+		}, "lease", "ManagedClusterLeaseUpdateStopped", "stopped renewing", ""},
+		{"lease stopped, hub has not noticed", func(w *world) {
+			part(w.lease, "spec")["renewTime"] = time.Now().Add(-301 * time.Second).UTC().Format("2006-01-02T15:04:05.000000Z")
+		}, "lease", "ManagedClusterLeaseUpdateStopped", "stopped renewing", ""},
+		{"lease stopped, since the certificate has expired", func(w *world) {
+			setConditions(w.cluster, available, "Unknown", "ManagedClusterLeaseUpdateStopped")
+			w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": secretValue, "cluster-name": "cluster1", "agent-name": "agent1",
+				"tls.key": secretValue, "tls.crt": clientCertificate(w.t, agentUser, time.Hour, -time.Minute)})
+		}, "secret", "CertificateExpired", "has expired", ""},
+		{"cluster not available", condition(available, "False", "ManagedClusterKubeAPIServerUnavailable", "no"), "lease", "ManagedClusterKubeAPIServerUnavailable", "is not available", ""},
+		{"availability unknown", condition(available, "", "", ""), "lease", "NotJoined", "has not reported", doctor.Warn},
+		{"clocks differ", func(w *world) {
+			setCondition(w.cluster, "ManagedClusterConditionClockSynced", "False", "ManagedClusterClockOutOfSync", "The clock of hub and agent is out of sync.")
+			setConditions(w.cluster, available, "Unknown", "ManagedClusterLeaseUpdateStopped")
+		}, "clock", "ClockSkew", "clocks of hub and cluster differ", ""},
+		{"being deleted", func(w *world) {
+			part(w.cluster, "metadata")["deletionTimestamp"] = ago(time.Minute)
+			part(w.cluster, "metadata")["finalizers"] = []any{"cluster.open-cluster-management.io/api-resource-cleanup"}
+		}, "hub", "Deleting", "being deleted", ""},
+		{"add-on without its token", func(w *world) {
+			setCondition(w.addon, "TokenInfrastructureReady", "False", "TokenInfrastructureApplyFailed", "Failed to apply token infrastructure: forbidden")
+		}, "addons", "TokenInfrastructureNotReady", "token of the add-on work", ""},
+		{"add-on of an older hub without its token", func(w *world) {
+			w.unknown["addon.open-cluster-management.io/v1beta1"], w.unknown["addon.open-cluster-management.io/v1alpha1"] = true, false
+			w.addon["apiVersion"] = "addon.open-cluster-management.io/v1alpha1"
+			setCondition(w.addon, "TokenInfrastructureReady", "False", "TokenInfrastructureApplyFailed", "Failed to apply token infrastructure: forbidden")
+		}, "addons", "TokenInfrastructureNotReady", "token of the add-on work", ""},
+	}
+}
+
+func spokeFaults() []fault {
+	const agent = "agent"
+	degraded := func(reason, message string) func(*world) {
+		return func(w *world) { setCondition(w.klusterlet, "HubConnectionDegraded", "True", reason, message) }
+	}
+	return []fault{
+		{"no operator", func(w *world) { w.unknown["Klusterlet"] = true }, agent, "AgentMissing", "no agent", ""},
+		{"no Klusterlet", func(w *world) { w.klusterlet = nil }, agent, "AgentMissing", "no agent", ""},
+		{"another name", func(w *world) { part(w.klusterlet, "spec")["clusterName"] = "cluster10" }, agent, "AnotherClusterName", "another name", ""},
+		{"no Klusterlet of that name", func(w *world) { w.config.Klusterlet = "other" }, agent, "KlusterletMissing", "no Klusterlet", ""},
+		{"bootstrap Secret missing", degraded("BootstrapSecretMissing,HubKubeConfigSecretMissing", ""), agent, "BootstrapSecretMissing", "bootstrap-hub-kubeconfig of the agent is missing", ""},
+		{"bootstrap Secret wrong", degraded("BootstrapSecretError,HubKubeConfigMissing", "dial tcp: connection refused"), agent, "BootstrapSecretError", "cannot reach the hub with bootstrap-hub-kubeconfig", ""},
+		{"bootstrap token expired", degraded("BootstrapSecretUnauthorized,HubKubeConfigMissing", ""), agent, "BootstrapSecretUnauthorized", "refuses the agent's bootstrap credential", ""},
+		{"no hub Secret", degraded("BootstrapSecretFunctional,HubKubeConfigSecretMissing", ""), "credential", "HubKubeConfigSecretMissing", "no credential of its own yet", ""},
+		{"hub kubeconfig missing", degraded("BootstrapSecretFunctional,HubKubeConfigMissing", "the CSR must be approved by the cluster-admin on the hub."), "credential", "HubKubeConfigMissing", "no credential of its own yet", ""},
+		{"hub kubeconfig wrong", degraded("BootstrapSecretFunctional,HubKubeConfigError", ""), "credential", "HubKubeConfigError", "cannot reach the hub with its own", ""},
+		{"cluster name missing", degraded("BootstrapSecretFunctional,ClusterNameMissing", ""), "credential", "ClusterNameMissing", "lacks cluster-name", ""},
+		{"hub credential refused", degraded("BootstrapSecretFunctional,HubKubeConfigUnauthorized", ""), "credential", "HubKubeConfigUnauthorized", "refuses the agent's own credential", ""},
+		{"a reason of tomorrow", degraded("BootstrapSecretFunctional,SomethingNew", ""), "credential", "HubKubeConfigError", "does not work", ""},
+		{"unknown authority", degraded("BootstrapSecretError,HubKubeConfigMissing", "tls: failed to verify certificate: x509: certificate signed by unknown authority"), agent, "BootstrapSecretError", "certificate signed by unknown authority", ""},
+		{"not installed", func(w *world) { setConditions(w.klusterlet, "Applied", "False", "KlusterletApplyFailed") }, agent, "AgentNotRunning", "cannot install", ""},
+		{"operator silent", func(w *world) { delete(w.klusterlet, "status") }, agent, "AgentNotRunning", "has not reported", doctor.Warn},
+	}
+}
+
+func secretsFaults() []fault {
+	const secret = "secret"
+	drop := func(key string) func(*world) { return func(w *world) { delete(part(w.agent, "data"), key) } }
+	certificate := func(user string, age, left time.Duration) func(*world) {
+		return func(w *world) {
+			w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": secretValue, "cluster-name": "cluster1", "agent-name": "agent1",
+				"tls.key": secretValue, "tls.crt": clientCertificate(w.t, user, age, left)})
+		}
+	}
+	return []fault{
+		{"no Secrets", func(w *world) { w.boot, w.agent = nil, nil }, secret, "BootstrapSecretMissing", "Both Secrets", ""},
+		{"no hub Secret, says the API", func(w *world) { w.agent = nil }, secret, "HubKubeConfigSecretMissing", "no credential of its own yet", ""},
+		{"no bootstrap Secret, says the API", func(w *world) { w.boot = nil }, secret, "BootstrapSecretMissing", "is missing", doctor.Warn},
+		{"bootstrap Secret empty", func(w *world) { w.boot["data"] = object{} }, secret, "BootstrapSecretError", "has no kubeconfig", doctor.Warn},
+		{"kubeconfig missing", drop("kubeconfig"), secret, "HubKubeConfigUnusable", "has no kubeconfig", ""},
+		{"certificate missing", drop("tls.crt"), secret, "HubKubeConfigUnusable", "not a certificate", ""},
+		{"certificate malformed", func(w *world) { part(w.agent, "data")["tls.crt"] = "eA==" }, secret, "HubKubeConfigUnusable", "not a certificate", ""},
+		{"certificate of another cluster", certificate("system:open-cluster-management:cluster10:agent1", time.Hour, time.Hour), secret, "HubKubeConfigUnusable", "another cluster", ""},
+		{"certificate expired", certificate(agentUser, time.Hour, -time.Minute), secret, "CertificateExpired", "has expired", ""},
+		{"certificate not renewed", certificate(agentUser, 95*time.Hour, 5*time.Hour), secret, "ClientCertificateUpdateFailed", "not renewed in time", doctor.Warn},
+	}
+}
+
+func irsaFaults() []fault {
+	const claim = "claim"
+	irsa := func(change func(w *world)) func(*world) {
+		return func(w *world) {
+			w.irsa()
+			change(w)
+		}
+	}
+	return []fault{
+		{"both annotations missing", irsa(func(w *world) { w.annotate("", "") }), claim, "AnnotationsMissing", "lacks an annotation", ""},
+		{"suffix missing", irsa(func(w *world) { w.annotate(managedARN, "") }), claim, "AnnotationsMissing", "lacks an annotation", ""},
+		{"ARN missing", irsa(func(w *world) { w.annotate("", roleOfPair) }), claim, "AnnotationsMissing", "lacks an annotation", ""},
+		{"name of a context as ARN", irsa(func(w *world) { w.annotate("managedcluster1.eu-west-1.eksctl.io", roleOfPair) }), claim, "InvalidClaim", "no valid ARN", ""},
+		{"another hub", irsa(func(w *world) { w.config.HubClusterARN = strings.Replace(hubARN, "hubcluster1", "hubcluster2", 1) }), claim, "InvalidClaim", "ARN of another hub", ""},
+		{"suffix of another cluster", irsa(func(w *world) { w.annotate(managedARN+"0", roleOfPair) }), claim, "InvalidClaim", "suffix belongs to another", ""},
+	}
+}
+
+// ownFaults are those of agents and hubs of this module.
+func ownFaults() []fault {
+	hub := func(reason string) func(*world) {
+		return func(w *world) {
+			setCondition(w.cluster, "HubAcceptedManagedCluster", "False", reason, "a message of the hub")
+		}
+	}
+	addOn := func(change func(w *world)) func(*world) {
+		return func(w *world) {
+			w.ownAgent()
+			w.items()
+			change(w)
+		}
+	}
+	addOnCondition := func(kind, reason string) func(*world) {
+		return addOn(func(w *world) { setCondition(w.addon, kind, "False", reason, "a message") })
+	}
+	return []fault{
+		{"agent does not run", func(w *world) { w.ownAgent(); part(w.deployment, "status")["availableReplicas"] = int64(0) }, "agent", "AgentNotRunning", "does not run", ""},
+		{"agent registers another name", func(w *world) { w.ownAgent(); w.config.ClusterName = "cluster10" }, "agent", "AnotherClusterName", "another name", ""},
+		{"malformed name", func(w *world) { w.config.ClusterName = "a; rm -rf ~" }, "sides", "InvalidName", "cannot be the name of a cluster", ""},
+		{"name is taken", hub("NamespaceTaken"), "accept", "NamespaceTaken", "does not grant the cluster its rights", ""},
+		{"claim is refused", hub("InvalidClaim"), "accept", "InvalidClaim", "does not grant the cluster its rights", ""},
+		{"unknown auth type", hub("UnknownDriver"), "accept", "UnknownDriver", "does not grant the cluster its rights", ""},
+		{"grant fails", hub("GrantFailed"), "accept", "GrantFailed", "does not grant", ""},
+		{"waits after a refusal", func(w *world) {
+			part(w.cluster, "spec")["hubAcceptsClient"] = false
+			hub("WaitingForAcceptance")(w)
+		}, "accept", "NotAccepted", "not accepted the cluster yet", ""},
+		{"claim has changed", func(w *world) {
+			setCondition(w.cluster, "HubAcceptedManagedCluster", "True", "ClaimChanged", "a message")
+		}, "accept", "ClaimChanged", "another AWS role", doctor.Warn},
+		{"RBAC is gone", func(w *world) { w.role = nil }, "rbac", "HubNotActing", "ClusterRole of the accepted cluster is missing", ""},
+		{"binding is gone", func(w *world) { w.binding = nil }, "rbac", "HubNotActing", "ClusterRoleBinding of the accepted cluster is missing", ""},
+		{"hub's clock is ahead", func(w *world) {
+			w.ahead = 2 * time.Hour
+			part(w.lease, "spec")["renewTime"] = time.Now().Add(w.ahead).UTC().Format("2006-01-02T15:04:05.000000Z")
+		}, "time", "ClockSkew", "2h0m0s behind", doctor.Warn},
+		{"two ARNs", func(w *world) {
+			w.ownIRSA()
+			part(part(w.cluster, "metadata"), "annotations")["agent.open-cluster-management.io/managed-cluster-arn"] = managedARN + "0"
+		}, "claim", "InvalidClaim", "no valid ARN", ""},
+		{"AWS refuses the agent", func(w *world) {
+			w.ownIRSA()
+			setCondition(w.cluster, "ClusterIAMRoleReady", "False", "RoleRefused", "AccessDenied")
+		}, "aws", "RoleRefused", "cannot use the role", ""},
+		{"add-on item refused", addOnCondition("RegistrationAccepted", "DuplicateItem"), "addons", "DuplicateItem", "refuses to register the add-on work", ""},
+		{"namespace of the add-on", addOnCondition("RegistrationAccepted", "NamespaceUnusable"), "addons", "NamespaceUnusable", "refuses to register the add-on work", ""},
+		{"add-on of a denied cluster", addOnCondition("TokenInfrastructureReady", "ClusterNotAccepted"), "addons", "ClusterNotAccepted", "token of the add-on work", ""},
+		{"subject of another program", addOnCondition("TokenInfrastructureReady", "InvalidSubject"), "addons", "InvalidSubject", "token of the add-on work", ""},
+		{"hub without tokens", addOn(func(w *world) { setCondition(w.addon, "TokenInfrastructureReady", "", "", "") }), "addons", "TokenInfrastructureNotReady", "no controller of the hub", ""},
+		{"token forbidden", addOnCondition("AddonTokenRefreshed", "TokenRequestForbidden"), "addons", "TokenRequestForbidden", "no token for the add-on work", ""},
+		{"token forbidden, in the names of OCM", addOn(func(w *world) {
+			setCondition(w.addon, "AddonTokenRefreshed", "", "", "")
+			setCondition(w.addon, "TokenRefreshed", "False", "TokenRequestForbidden", "a message")
+		}), "addons", "TokenRequestForbidden", "no token for the add-on work", ""},
+		{"certificate of an add-on denied", func(w *world) {
+			setCondition(w.addon, "TokenInfrastructureReady", "", "", "")
+			setCondition(w.addon, "ClusterCertificateRotated", "False", "ClientCertificateDenied", "a message")
+		}, "addons", "ClientCertificateDenied", "no certificate for the add-on work", ""},
+		{"a reason of tomorrow for an add-on", addOnCondition("AddonTokenRefreshed", "SomethingNew"), "addons", "TokenRequestFailed", "no token", ""},
+	}
+}

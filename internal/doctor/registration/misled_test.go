@@ -1,0 +1,66 @@
+package registration_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/workloadid/workloadid/internal/doctor"
+)
+
+// Faults of remedies that users met.
+func TestRemediesThatMisled(t *testing.T) {
+	own := func(change func(w *world)) func(*world) { return func(w *world) { w.ownAgent(); change(w) } }
+	const bootstrapUser = "system:bootstrap:abcdef"
+	for name, tt := range map[string]struct {
+		spoil func(w *world)
+		check string
+		// with and without are parts of the remedy.
+		with, without string
+	}{
+		"requests without a ManagedCluster": {own(func(w *world) { w.cluster = nil }), "hub", "--context CLUSTER delete secret", "bootstrap-hub-kubeconfig"},
+		"no agent":                          {own(func(w *world) { w.deployment = nil }), "agent", "--ca-cert-hash PIN --image IMAGE --apply --context CLUSTER", "-token -"},
+		"both Secrets missing":              {own(func(w *world) { w.boot, w.agent = nil, nil }), "secret", "--ca-cert-hash PIN --image IMAGE --registration-auth csr --apply --context CLUSTER", "-token -"},
+		"bootstrap Secret missing":          {own(func(w *world) { w.boot = nil }), "secret", "wid join", "Create it again"},
+		"join repeats the agent's flags": {own(func(w *world) {
+			w.boot = nil
+			unstructured.SetNestedSlice(w.deployment, []any{object{"name": "agent", "image": "registry.example/agent:v1", "args": []any{"--cluster-name=cluster1", //nolint:errcheck // a map
+				"--registration-auth=csr", "--addon-kubeclient-registration-auth=token"}}}, "spec", "template", "spec", "containers")
+		}), "secret", "--image registry.example/agent:v1 --registration-auth csr --addon-kubeclient-registration-auth token --apply", "IMAGE"},
+		"bootstrap Secret empty": {own(func(w *world) { w.boot["data"] = object{} }), "secret", "wid join", "Create it again"},
+		"certificate malformed":  {own(func(w *world) { part(w.agent, "data")["tls.crt"] = "eA==" }), "secret", "--context CLUSTER delete secret", "bootstrap-hub-kubeconfig"},
+		"certificate missing":    {own(func(w *world) { delete(part(w.agent, "data"), "tls.crt") }), "secret", "--context CLUSTER delete secret", "read in the agent's log"},
+		"hub without tokens": {own(func(w *world) {
+			w.items()
+			setCondition(w.addon, "TokenInfrastructureReady", "", "", "")
+		}), "addons", "wid hub init --image registry.example/hub:v1 --registration-auth csr --ocm-agents --addon-registration-auth csr,token --apply", ""},
+		"tokens that another hub cannot serve": {own(func(w *world) {
+			w.items()
+			w.program = nil
+			setCondition(w.addon, "TokenInfrastructureReady", "", "", "")
+		}), "addons", "let the agent use csr", "wid hub init"},
+		"denial that the hub has not acted on": {own(func(w *world) { part(w.cluster, "spec")["hubAcceptsClient"] = false }), "accept", "--context HUB get pods", "wid hub accept"},
+		"joined again": {own(func(w *world) {
+			part(w.lease, "spec")["renewTime"] = time.Now().Add(-2 * time.Minute).UTC().Format("2006-01-02T15:04:05.000000Z")
+			w.agent = nil
+			w.csrs = append(w.csrs, newCSR("cluster1-new", bootstrapUser, "", time.Minute))
+		}), "csr", "wid hub accept --clusters cluster1 --approve-request cluster1-new", "logs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			tt.spoil(w)
+			report := w.run()
+			f := report.Worst()
+			if f == nil || f.Check != tt.check {
+				t.Fatalf("%s", report.Text(doctor.TextOptions{Verbose: true}))
+			}
+			said := f.Remedy.Text + "\n" + strings.Join(f.Remedy.Commands, "\n")
+			if !strings.Contains(said, tt.with) || tt.without != "" && strings.Contains(said, tt.without) {
+				t.Errorf("got %s", said)
+			}
+		})
+	}
+}

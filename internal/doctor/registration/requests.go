@@ -1,0 +1,240 @@
+package registration
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
+)
+
+type certificateRequest = certificatesv1.CertificateSigningRequest
+
+// listRequests returns the requests of the agent and its add-ons, the newest first.
+func (e *examination) listRequests(ctx context.Context) ([]certificateRequest, error) {
+	list, _, err := kube.List[certificateRequest](ctx, e.Hub, certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"),
+		client.MatchingLabels{ocm.ClusterNameLabel: e.ClusterName})
+	slices.SortStableFunc(list, func(a, b certificateRequest) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	return list, err
+}
+
+// ownRequests leaves out those of add-ons.
+func (e *examination) ownRequests() []certificateRequest {
+	return slices.DeleteFunc(slices.Clone(e.requests), func(r certificateRequest) bool { return r.Labels[addon.NameLabel] != "" })
+}
+
+// decision returns the last condition of a request. The zero value means that it is pending.
+func decision(r *certificateRequest) (last certificatesv1.CertificateSigningRequestCondition) {
+	for _, c := range r.Status.Conditions {
+		if c.Status != corev1.ConditionFalse {
+			last = c
+		}
+	}
+	return last
+}
+
+// maxRequests is where the agent of Open Cluster Management stops making more.
+const maxRequests = 10
+
+func (e *examination) checkRequests(ctx context.Context) doctor.Finding {
+	own := e.ownRequests()
+	switch {
+	case e.requestsErr != nil:
+		return kube.Unread("the requests for certificates", e.requestsErr, e.hub.command("kubectl get csr -l "+ocm.ClusterNameLabel+"="+e.name()))
+	case len(own) == 0:
+		return doctor.Skipped("There is no request for a certificate; the hub forgets old ones.")
+	case len(own) >= maxRequests:
+		f := e.fault("TooManyRequests", "There are %d requests for certificates; the agent makes no more.", len(own))
+		if e.condition(ocm.ConditionCertificateRotated).Status != metav1.ConditionFalse && e.worksSince(ctx, time.Time{}) {
+			f.Result = doctor.Warn
+		}
+		return f
+	}
+	return e.judgeRequest(ctx, &own[max(0, slices.IndexFunc(own, e.fromAgent))])
+}
+
+// fromAgent reports whether the user of the request is the agent, or an identity that agents bootstrap with. Every user who may
+// create requests can choose the label.
+func (e *examination) fromAgent(r certificateRequest) bool {
+	return strings.HasPrefix(r.Spec.Username, registration.AgentUser(e.ClusterName, "")) || strings.HasPrefix(r.Spec.Username, "system:bootstrap:") ||
+		slices.Contains(r.Spec.Groups, registration.BootstrapGroup) || r.Spec.Username == registration.BootstrapUser
+}
+
+// judgeRequest judges the agent's newest request, since the agent has given up the others. Add-ons have one too.
+func (e *examination) judgeRequest(ctx context.Context, r *certificateRequest) doctor.Finding {
+	o, d := object{request: r.Name}, decision(r)
+	var f doctor.Finding
+	switch {
+	case d.Type == certificatesv1.CertificateDenied:
+		f = said(e.faultOf(o, "ClientCertificateDenied", "The request for a certificate was denied."), "", d.Message)
+	case d.Type == certificatesv1.CertificateFailed:
+		f = said(e.faultOf(o, "ClientCertificateFailed", "The hub cannot sign the request for a certificate."), "", d.Message)
+	case d.Type == "":
+		f = e.pending(ctx, r)
+	case len(r.Status.Certificate) == 0:
+		f = e.faultOf(o, "ClientCertificateNotSigned", "The request is approved, but not signed.")
+	default:
+		return doctor.Passed("The newest request is approved and signed.").Detail("name", r.Name)
+	}
+	return f.Compare("request", fmt.Sprintf("%s, by user %.300s", cmp.Or(string(d.Type), "Pending"), r.Spec.Username), "expected", "Approved, with a certificate").
+		Detail("name", fmt.Sprintf("%.100s", r.Name))
+}
+
+// pending goes by the hub's own Event. Hubs of Open Cluster Management record none. An agent that works has time.
+func (e *examination) pending(ctx context.Context, r *certificateRequest) doctor.Finding {
+	o := object{request: r.Name, addOn: r.Labels[addon.NameLabel]}
+	event := newestEvent(ctx, e.Hub, metav1.NamespaceDefault, r.UID, csr.ActionApprove)
+	otherwise, message := "RequestPending", "The request for a certificate is pending."
+	if o.addOn != "" {
+		otherwise, message = "ClientCertificateNotApproved", fmt.Sprintf("The certificate request of add-on %.63s is pending.", o.addOn)
+	}
+	switch {
+	case !e.fromAgent(*r):
+		otherwise, message = "UnknownRequester", "The pending request for a certificate is not the agent's."
+	case event.Reason == "UnknownRequester": // a hub without bootstrap users leaves all first requests to a person
+		event.Reason = otherwise
+	}
+	f := said(e.faultOf(o, e.known(event.Reason, otherwise), "%s", message), event.Reason, event.Message)
+	if e.worksSince(ctx, r.CreationTimestamp.Time) {
+		f.Result = doctor.Warn
+	}
+	return f
+}
+
+// newestEvent returns the newest Event of an action, the zero value if there is none, or the user may not list Events. Without a UID it is
+// one of any object.
+func newestEvent(ctx context.Context, c client.Reader, namespace string, about types.UID, action string) (newest corev1.Event) {
+	opts := []client.ListOption{client.InNamespace(namespace)}
+	if about != "" {
+		opts = append(opts, client.MatchingFields{"involvedObject.uid": string(about)})
+	}
+	events, _, _ := kube.List[corev1.Event](ctx, c, corev1.SchemeGroupVersion.WithKind("Event"), opts...) //nolint:errcheck // they only explain
+	seen := func(v *corev1.Event) time.Time {
+		if v.Series != nil {
+			return v.Series.LastObservedTime.Time
+		}
+		return v.EventTime.Time
+	}
+	for _, v := range events {
+		if v.Action == action && (about == "" || v.InvolvedObject.UID == about) && !seen(&v).Before(seen(&newest)) {
+			newest = v
+		}
+	}
+	return newest
+}
+
+// quoteAgent adds the newest Event of the agent.
+func (e *examination) quoteAgent(ctx context.Context, f doctor.Finding) doctor.Finding {
+	if e.Spoke == nil {
+		return f
+	}
+	event := newestEvent(ctx, e.Spoke, e.agentNamespace, "", "Register")
+	return said(f, event.Reason, event.Message)
+}
+
+// addOn is one of either version of the API.
+type addOn struct {
+	name string
+	addon.Status
+}
+
+// listAddOns reads the version that the hub stores, since items of the other one may read back empty.
+func (e *examination) listAddOns(ctx context.Context) (all []addOn, err error) {
+	const kind = "ManagedClusterAddOn"
+	older, _, err := kube.List[v1alpha1.ManagedClusterAddOn](ctx, e.Hub, v1alpha1.GroupVersion.WithKind(kind), client.InNamespace(e.ClusterName))
+	for i := range older {
+		all = append(all, addOn{older[i].Name, addon.StatusOf(&older[i])})
+	}
+	if !kube.Absent(err) {
+		return all, err
+	}
+	newer, _, err := kube.List[addon.ManagedClusterAddOn](ctx, e.Hub, addon.GroupVersion.WithKind(kind), client.InNamespace(e.ClusterName))
+	for i := range newer {
+		all = append(all, addOn{newer[i].Name, addon.StatusOf(&newer[i])})
+	}
+	return all, err
+}
+
+func (e *examination) checkAddOns(ctx context.Context) doctor.Finding {
+	all, err := e.listAddOns(ctx)
+	switch {
+	case kube.Absent(err):
+		return doctor.Skipped("The hub has no add-ons.")
+	case err != nil:
+		return kube.Unread("the add-ons", err, e.hub.command("kubectl get managedclusteraddons -n "+e.name()+" -o yaml"))
+	case len(all) == 0:
+		return doctor.Skipped("The cluster has no add-ons.")
+	}
+	e.readHubProgram(ctx)
+	var broken []doctor.Finding
+	for i := range all {
+		if f := e.judgeAddOn(&all[i]); f.Result != doctor.Pass {
+			broken = append(broken, f)
+		}
+	}
+	if len(broken) == 0 {
+		return e.pendingAddOns(ctx, len(all))
+	}
+	first := broken[0]
+	for _, f := range broken[1:min(len(broken), maxRequests)] {
+		first = first.Detail("also", f.Message+" ["+f.Class+"]")
+	}
+	return first
+}
+
+// pendingAddOns finds a request of an add-on that is neither approved nor denied.
+func (e *examination) pendingAddOns(ctx context.Context, n int) doctor.Finding {
+	i := slices.IndexFunc(e.requests, func(r certificateRequest) bool { return r.Labels[addon.NameLabel] != "" && decision(&r).Type == "" })
+	if i < 0 {
+		return doctor.Passed("Nothing is wrong with the credentials of %s.", kube.Count(n, "add-on"))
+	}
+	return e.judgeRequest(ctx, &e.requests[i]).As(doctor.Warn)
+}
+
+// judgeAddOn follows the order in which an add-on gets its credential.
+func (e *examination) judgeAddOn(a *addOn) doctor.Finding {
+	get := func(kind string) metav1.Condition { return conditionOf(a.Conditions, kind) }
+	isToken := slices.ContainsFunc(a.Items, func(r ocm.Registration) bool { return r.Driver == ocm.DriverToken })
+	ready, tokens, rotated := get(addon.ConditionTokenInfrastructureReady), get(addon.ConditionTokenRefreshed), get(ocm.ConditionCertificateRotated)
+	if tokens.Status == "" {
+		tokens = get(addon.ConditionTokenRefreshedOCM)
+	}
+	if isToken {
+		rotated = metav1.Condition{}
+	}
+	o := object{addOn: a.name, request: e.addOnRequest(a.name)}
+	for _, c := range []struct {
+		metav1.Condition
+
+		otherwise, message string
+	}{
+		{get(agent.ConditionRegistrationAccepted), "AddOnRefused", "The agent refuses to register the add-on %.63s."},
+		{ready, "TokenInfrastructureNotReady", "The hub cannot set up the token of the add-on %.63s."},
+		{tokens, "TokenRequestFailed", "The agent gets no token for the add-on %.63s."},
+		{rotated, "ClientCertificateUpdateFailed", "The agent gets no certificate for the add-on %.63s."},
+	} {
+		switch {
+		case c.Status == metav1.ConditionFalse:
+			return e.refused(o, c.Condition, c.otherwise, c.message, a.name)
+		case isToken && c.Type == ready.Type && c.Status == "":
+			return e.faultOf(o, c.otherwise, "The add-on %.63s uses a token, but no controller of the hub provides tokens.", a.name)
+		}
+	}
+	return doctor.Passed("Nothing is wrong with the add-on %.63s.", a.name)
+}

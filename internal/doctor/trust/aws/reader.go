@@ -1,0 +1,153 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/smithy-go"
+
+	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/internal/reading"
+	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+var (
+	_ doctor.Trust  = (*Reader)(nil)
+	_ doctor.Access = (*Reader)(nil)
+)
+
+// Reader asks STS, IAM and EKS, in up to four calls for the trust and three for a cluster. The zero value uses the SDK's default
+// chain: environment, shared files with AWS_PROFILE, IAM Identity Center, and so on. A Reader serves one examination.
+type Reader struct {
+	// Credentials are those of the person. Nil: the SDK's default chain.
+	Credentials aws.CredentialsProvider
+	// HTTPClient asks STS, IAM and EKS. Nil: the SDK's own, which trusts AWS_CA_BUNDLE. In both cases redirects are not followed and
+	// answers are bounded. The default chain has clients of its own.
+	HTTPClient *http.Client
+
+	config       aws.Config
+	arn, account string
+	secrets      []string
+	failed       bool
+}
+
+const whoAmI = "aws sts get-caller-identity"
+
+// start logs in once, and compares the account: a login cannot read what another account trusts.
+func (r *Reader) start(ctx context.Context, partition, account string) (f doctor.Finding) {
+	switch {
+	case r.failed:
+		return reading.Again("AWS")
+	case r.account == "":
+		f = r.logIn(ctx, partition)
+	}
+	if f.Result == "" && r.account != account {
+		f = doctor.Unclear(doctor.Do("Log in to account "+account+", for example with a profile:", "AWS_PROFILE=PROFILE "+whoAmI),
+			"Your login is in account %s, not in account %s, so nothing was read.", r.account, account)
+	}
+	r.failed = f.Result != ""
+	return f
+}
+
+func (r *Reader) logIn(ctx context.Context, partition string) doctor.Finding {
+	load := []func(*config.LoadOptions) error{config.WithDefaultRegion(regionOf(partition)), config.WithRetryer(newRetryer)}
+	if r.Credentials != nil {
+		load = append(load, config.WithCredentialsProvider(r.Credentials))
+	}
+	var login aws.Credentials
+	cfg, err := config.LoadDefaultConfig(ctx, load...)
+	if err == nil {
+		login, err = cfg.Credentials.Retrieve(ctx)
+	}
+	if err != nil {
+		return reading.NoLogin("AWS", "aws sso login", whoAmI)
+	}
+	if p, _ := awsname.PartitionOf(cfg.Region); p.Name != partition {
+		cfg.Region = regionOf(partition)
+	}
+	cfg.HTTPClient = r.guarded(cfg.HTTPClient)
+	r.config, r.secrets = cfg, []string{login.SecretAccessKey, login.SessionToken}
+	out, err := sts.NewFromConfig(cfg).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	q := r.question("AWS STS", "sts:GetCallerIdentity", "*", whoAmI)
+	switch {
+	case err != nil:
+		return explain(err, q)
+	case aws.ToString(out.Account) == "":
+		return q.Strange()
+	}
+	r.account, r.arn = redact.Text(*out.Account, r.secrets...), redact.Text(aws.ToString(out.Arn), r.secrets...)
+	return doctor.Finding{}
+}
+
+func (r *Reader) question(service, right, resource, show string) *reading.Question {
+	return &reading.Question{Service: service, Right: right, Resource: resource, Show: show, Login: r.arn, LogIn: "aws sso login", Secrets: r.secrets}
+}
+
+// newRetryer tries little, because a person waits.
+func newRetryer() aws.Retryer {
+	const maxAttempts, maxBackoff = 2, 300 * time.Millisecond
+	return retry.NewStandard(func(o *retry.StandardOptions) { o.MaxAttempts, o.MaxBackoff = maxAttempts, maxBackoff })
+}
+
+// guarded keeps the certificates that the SDK trusts.
+func (r *Reader) guarded(sdk aws.HTTPClient) *http.Client {
+	client := &http.Client{}
+	if b, ok := sdk.(*awshttp.BuildableClient); ok {
+		t := b.GetTransport()
+		transport.UseProxy(t, nil)
+		client.Transport = t
+	}
+	if r.HTTPClient != nil {
+		client = r.HTTPClient
+	}
+	return transport.Guard(client)
+}
+
+// regionOf returns a region in which IAM and STS of the partition answer.
+func regionOf(partition string) string {
+	for _, region := range []string{"cn-north-1", "us-gov-west-1", "us-iso-east-1", "us-isob-east-1", "eu-isoe-west-1", "us-isof-south-1", "eusc-de-east-1"} {
+		if p, _ := awsname.PartitionOf(region); p.Name == partition {
+			return region
+		}
+	}
+	return "us-east-1"
+}
+
+// explain returns the finding of a failed call. Of the answer it takes status, code and request ID: messages of services, and of
+// what stands in their place, may repeat the login.
+func explain(err error, q *reading.Question) doctor.Finding {
+	var response *awshttp.ResponseError
+	var api smithy.APIError
+	if !errors.As(err, &response) || response.HTTPStatusCode() == 0 {
+		return q.Unusable(err, 0, "", transport.Message(err, q.Secrets...))
+	}
+	code := ""
+	if errors.As(err, &api) && api.ErrorCode() != "UnknownError" {
+		code = api.ErrorCode()
+	}
+	f := explainCode(code, response.HTTPStatusCode(), q)
+	f.RequestID = redact.Text(response.ServiceRequestID(), q.Secrets...)
+	return f
+}
+
+func explainCode(code string, status int, q *reading.Question) doctor.Finding {
+	switch code {
+	case "AccessDenied", "AccessDeniedException", "UnauthorizedOperation":
+		return q.Refused(status, code)
+	case "ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch":
+		return q.LoginRefused(status, code)
+	}
+	if _, throttled := retry.DefaultThrottleErrorCodes[code]; throttled {
+		status = http.StatusTooManyRequests
+	}
+	return q.Unusable(nil, status, code, "the service answered with an error, or with something else than its protocol")
+}

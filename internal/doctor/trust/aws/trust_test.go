@@ -1,0 +1,223 @@
+package aws_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/internal/trusttest"
+	"github.com/workloadid/workloadid/internal/doctor/trust/aws"
+	"github.com/workloadid/workloadid/internal/annotation"
+)
+
+func TestHealthy(t *testing.T) {
+	for name, change := range map[string]func(w *world){
+		"usual":   func(*world) {},
+		"pattern": func(w *world) { w.role(authtest.Trust{SubjectPatterns: []string{"system:serviceaccount:tenant-?:*"}}) },
+		"several": func(w *world) {
+			w.role(authtest.Trust{Subjects: []string{"x", subject}, Principals: []string{platform}})
+		},
+		"audience": func(w *world) {
+			w.role(authtest.Trust{Subjects: []string{subject}, Audiences: []string{audience}})
+		},
+		"similar issuer": func(w *world) { w.Cloud.AWS().AddOIDCProvider(account, w.Issuer.URL()+"/", w.Issuer.HTTPClient(), "x") },
+		"may not list":   func(w *world) { w.Cloud.AWS().Deny(platform, "iam:ListOpenIDConnectProviders") },
+		"own region":     func(w *world) { w.Setenv("AWS_REGION", "us-west-2") },
+		"foreign region": func(w *world) { w.Setenv("AWS_REGION", "cn-north-1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			change(w)
+			if report := w.run(); report.Result != doctor.Pass || report.Of("trust-rule").Details[0].Text != platform {
+				t.Errorf("%+v\n%s", report, report)
+			}
+			if n := w.Cloud.Calls("iam", "") + w.Cloud.Calls("sts", "GetCallerIdentity"); n != 3 {
+				t.Errorf("%d calls", n)
+			}
+		})
+	}
+}
+
+const (
+	allow      = `{"Effect":"Allow","Principal":{"Federated":"PROVIDER"},"Action":"sts:AssumeRoleWithWebIdentity","Condition":`
+	good       = allow + `{"StringEquals":{"ISS:sub":"SUB","ISS:aud":"sts.amazonaws.com"}}}`
+	anchor     = "trust-anchor"
+	rule       = "trust-rule"
+	everywhere = "system:serviceaccount:tenant-a:*"
+)
+
+func TestFaults(t *testing.T) {
+	provider := func(account, suffix string) func(w *world) {
+		return func(w *world) {
+			w.Cloud.AWS().RemoveOIDCProvider("123456789012", w.Issuer.URL())
+			w.Cloud.AWS().AddOIDCProvider("123456789012", "https://other.example", w.Issuer.HTTPClient(), audience)
+			w.Cloud.AWS().AddOIDCProvider(account, w.Issuer.URL()+suffix, w.Issuer.HTTPClient(), audience)
+		}
+	}
+	role := func(trust authtest.Trust) func(w *world) { return func(w *world) { w.role(trust) } }
+	for _, row := range []struct {
+		name               string
+		spoil              func(w *world)
+		check, class, says string
+	}{
+		{"no OIDC provider", func(w *world) { w.Cloud.AWS().RemoveOIDCProvider(account, w.Issuer.URL()) }, anchor, "IssuerNotTrusted", "no provider"},
+		{"OIDC provider in another account", provider("210987654321", ""), anchor, "IssuerNotTrusted", "account https://other.example"},
+		{"OIDC provider with a slash", provider(account, "/"), anchor, "IssuerNotTrusted", "only by the / at"},
+		{"client ID missing", func(w *world) { w.provider("sts.amazon.com") }, anchor, "AudienceNotTrusted", "provider sts.amazon.com"},
+		{"audience annotated", func(w *world) {
+			w.Query.Annotations[annotation.AWSAudience], w.Query.Claims.Audiences = "vault", []string{"vault"}
+		}, anchor, "AudienceNotTrusted", "kubectl annotate sa -n tenant-a app --overwrite eks.amazonaws.com/audience-"},
+		{"role does not exist", func(w *world) { w.Cloud.AWS().RemoveRole(roleARN) }, rule, "TrustPolicyRefusesSubject", "Role tenant-a does not exist in account " + account},
+		{"role has another path", func(w *world) {
+			w.Cloud.AWS().RemoveRole(roleARN)
+			w.Cloud.AWS().SetRole("arn:aws:iam::"+account+":role/tenant-a", authtest.Trust{})
+		}, rule, "TrustPolicyRefusesSubject", "eks.amazonaws.com/role-arn=arn:aws:iam::" + account + ":role/tenant-a"},
+		{"another subject", role(authtest.Trust{Subjects: []string{"system:serviceaccount:tenant-b:app"}}), rule, "TrustPolicyRefusesSubject", "policy system:serviceaccount:tenant-b:app"},
+		{"* under StringEquals", role(authtest.Trust{Subjects: []string{everywhere}}), rule, "TrustPolicyRefusesSubject", "compares it literally"},
+		{"no statement for tokens", role(authtest.Trust{Principals: []string{platform}}), rule, "TrustPolicyRefusesSubject", "does not mention AssumeRoleWithWebIdentity"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t)
+			row.spoil(w)
+			f := trusttest.Row{Check: row.check, Class: row.class, Says: row.says, Result: doctor.Fail}.Expect(t, w.run())
+			if f.Details[0] != (doctor.Value{Name: "read as", Text: platform}) {
+				t.Errorf("%+v", f.Details)
+			}
+			if missing := strings.HasPrefix(row.name, "role"); missing != (f.Remedy.Or == nil) {
+				t.Errorf("the alternative is %+v", f.Remedy.Or)
+			}
+		})
+	}
+}
+
+func TestFaultsInFiles(t *testing.T) {
+	policy := func(condition string) string { return printed("["+allow+condition+"}]") + printedProvider }
+	for _, row := range []struct{ name, content, check, class, says string }{
+		{"* under StringEquals", policy(`{"StringEquals":{"ISS:sub":"` + everywhere + `"}}`), rule, "TrustPolicyRefusesSubject", "compares it literally"},
+		{"trust policy for another subject", policy(`{"StringEquals":{"ISS:sub":"system:serviceaccount:x:y"}}`), rule, "TrustPolicyRefusesSubject", "does not admit this ServiceAccount"},
+		{"another pattern", policy(`{"StringLike":{"ISS:sub":"system:serviceaccount:x:*"}}`), rule, "TrustPolicyRefusesSubject", "does not admit this ServiceAccount"},
+		{"case in the trust policy", policy(`{"StringEquals":{"ISS:sub":"system:serviceaccount:Tenant-A:app"}}`), rule, "TrustPolicyRefusesSubject", "upper and lower case"},
+		{"subject under the key of the audience", policy(`{"StringEquals":{"ISS:aud":"SUB"}}`), rule, "TrustPolicyRefusesSubject", "under the key of the audience"},
+		{"trust policy for another audience", policy(`{"StringEquals":{"ISS:sub":"SUB","ISS:aud":"sts.amazon.com"}}`), rule, "TrustPolicyRefusesSubject", "admit the token's audience"},
+		{"subject and audience differ", policy(`{"StringEquals":{"ISS:sub":"x","ISS:aud":"y"}}`), rule, "TrustPolicyRefusesSubject", "admit this ServiceAccount"},
+		{"condition on another issuer's key", policy(`{"StringEquals":{"other.example:sub":"SUB"}}`), rule, "TrustPolicyRefusesSubject", "on another issuer"},
+		{"trust policy of another cluster", strings.ReplaceAll(policy(`{"StringEquals":{"ISS:sub":"SUB"}}`), ":oidc-provider/issuer.", ":oidc-provider/other."), rule, "TrustPolicyRefusesSubject", "another OIDC provider"},
+		{"OIDC provider with a slash", printed("["+good+"]") + strings.Replace(printedProvider, "example", "example/", 1), anchor, "IssuerNotTrusted", "only by the / at"},
+		{"OIDC provider without the client ID", printed("["+good+"]") + strings.Replace(printedProvider, "amazonaws", "amazon", 1), anchor, "AudienceNotTrusted", "as a client ID"},
+		{"a condition that fails beside an unknown one", policy(`{"Bool":{"aws:x":"true"},"StringEquals":{"ISS:sub":"x"}}`), rule, "TrustPolicyRefusesSubject", "admit this ServiceAccount"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f := trusttest.Row{Check: row.check, Class: row.class, Says: row.says, Result: doctor.Fail}.Expect(t, parsed(t, row.content))
+			if f.Remedy.Or == nil || f.Observed == nil {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
+// What the person may not read, or what is no answer of AWS, is Unknown.
+func TestUnknown(t *testing.T) {
+	fault := func(action string, f authtest.Fault) func(w *world) {
+		return func(w *world) {
+			f.Service, f.Action = "iam", action
+			w.Cloud.AddFault(f)
+		}
+	}
+	deny := func(actions ...string) func(w *world) {
+		return func(w *world) { w.Cloud.AWS().Deny(platform, actions...) }
+	}
+	rewrite := func(from, to string) func(w *world) {
+		return fault("GetRole", authtest.Fault{Rewrite: func(b []byte) []byte { return []byte(strings.ReplaceAll(string(b), from, to)) }})
+	}
+	for _, row := range []struct {
+		name               string
+		spoil              func(w *world)
+		check, class, says string
+	}{
+		{"may not read the role", deny("iam:GetRole"), rule, "", "AWS IAM refuses iam:GetRole to " + platform},
+		{"may not read the provider", deny("iam:GetOpenIDConnectProvider"), anchor, "", "iam:GetOpenIDConnectProvider"},
+		{"another account", func(w *world) { w.login("210987654321", "platform") }, anchor, "", "in account 210987654321, not in account " + account},
+		{"unknown access key", func(w *world) { w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "x", "") }, anchor, "", "does not accept your login"},
+		{"no login", func(w *world) { w.reader.Credentials = credentials.NewStaticCredentialsProvider("", "", "") }, anchor, "", "no usable login"},
+		{"throttled", fault("GetRole", authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}), rule, "ServiceThrottles", "throttles"},
+		{"outage", fault("GetRole", authtest.Fault{Status: 503, Code: "ServiceUnavailable"}), rule, "ServiceFails", "ServiceUnavailable"},
+		{"web page", fault("GetRole", authtest.Fault{Body: "<html>sign in</html>"}), rule, "AnswerUnusable", "unusable"},
+		{"JSON", fault("GetRole", authtest.Fault{Body: "{}"}), rule, "AnswerUnusable", "unusable"},
+		{"large", fault("GetRole", authtest.Fault{Body: "<GetRoleResponse>" + strings.Repeat("x", 10<<20)}), rule, "AnswerUnusable", "unusable"},
+		{"empty answer", fault("GetOpenIDConnectProvider", authtest.Fault{Body: "<GetOpenIDConnectProviderResponse/>"}), anchor, "AnswerUnusable", "unusable"},
+		{"redirect", fault("GetRole", authtest.Fault{Redirect: "https://evil.example/"}), rule, "AnswerUnusable", "unusable"},
+		{"cut connection", fault("GetRole", authtest.Fault{Cut: true}), rule, "ServiceUnreachable", "no answer"},
+		{"broken encoding", rewrite("%22", "%2"), rule, "AnswerUnusable", "unusable"},
+		{"policy that is no JSON", rewrite("%7B", ""), rule, "", "cannot be read"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t)
+			row.spoil(w)
+			report := w.run()
+			trusttest.Row{Check: row.check, Class: row.class, Says: row.says, Result: doctor.Unknown}.Expect(t, report)
+			if other := report.Of(rule); row.check == anchor && other.Result == doctor.Unknown && other.Remedy.Text != "" {
+				t.Errorf("a second remedy: %+v", other)
+			}
+		})
+	}
+}
+
+func TestHanging(t *testing.T) {
+	for _, fault := range []authtest.Fault{{Service: "iam", Hang: true}, {Service: "sts", Hang: true}, {Service: "iam", Slow: true}} {
+		w := newWorld(t)
+		w.Cloud.AddFault(fault)
+		w.Timeout = 300 * time.Millisecond
+		if f := w.run().Of(anchor); f.Result != doctor.Unknown {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestDefaultChain(t *testing.T) {
+	w := newWorld(t)
+	id, secret := w.Cloud.AWS().AddUser(account, "engineer")
+	t.Setenv("AWS_ACCESS_KEY_ID", id)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
+	w.reader.Credentials = nil
+	if f := w.run().Of(rule); f.Result != doctor.Pass || !strings.HasSuffix(f.Details[0].Text, ":user/engineer") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// A service, or what stands in its place, may repeat the login as an error code.
+func TestLoginIsNotRepeated(t *testing.T) {
+	const session = "FwoGZXIvYXdzEBYaDExampleSessionTokenOfSomeLength0123456789"
+	w := newWorld(t)
+	w.Hidden = append(w.Hidden, session)
+	w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", session)
+	w.Cloud.AddFault(authtest.Fault{Service: "sts", Action: "GetCallerIdentity", Status: 403, Code: session, Message: "you sent " + session})
+	trusttest.Row{Check: anchor, Class: "AnswerUnusable", Says: "unusable", Result: doctor.Unknown}.Expect(t, w.run())
+}
+
+func TestFilesThatLackADocument(t *testing.T) {
+	another := strings.Replace(printed("["+good+"]"), roleARN, roleARN+"x", 1)
+	for name, tt := range map[string]struct{ content, check, says string }{
+		"no OIDC provider": {printed("[" + good + "]"), anchor, "aws iam get-open-id-connect-provider"},
+		"no role":          {printedProvider, rule, "aws iam get-role --role-name tenant-a >> trust.json"},
+		"another role":     {another + printedProvider, rule, "does not hold role tenant-a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			trusttest.Row{Check: tt.check, Says: tt.says, Result: doctor.Unknown}.Expect(t, parsed(t, tt.content))
+		})
+	}
+	if r := parsed(t, another+printed("["+good+"]")+printedProvider); r.Result != doctor.Pass {
+		t.Errorf("the right one of two roles is not found:\n%s", r)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, content := range []string{"", "x", "[]", "{}", "<html>", `{"Role":7}`, printedProvider + "}", strings.Repeat(" ", 2<<20)} {
+		if _, err := aws.Parse([]byte(content)); err == nil {
+			t.Errorf("accepts %.20q", content)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package aws_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"go.uber.org/goleak"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/internal/trusttest"
+	"github.com/workloadid/workloadid/internal/doctor/trust/aws"
+	"github.com/workloadid/workloadid/internal/annotation"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	account    = "123456789012"
+	platform   = "arn:aws:iam::" + account + ":user/platform"
+	roleARN    = "arn:aws:iam::" + account + ":role/team/tenant-a"
+	clusterARN = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
+	subject    = trusttest.Subject
+	audience   = "sts.amazonaws.com"
+)
+
+// world is an account in which everything fits, until a test changes that.
+type world struct {
+	*trusttest.World
+	reader *aws.Reader
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{trusttest.New(t, audience, roleARN, map[string]string{annotation.AWSRoleARN: roleARN}), nil}
+	w.reader = &aws.Reader{HTTPClient: w.Cloud.Client()}
+	w.login(account, "platform")
+	w.provider(audience)
+	w.role(authtest.Trust{Subjects: []string{subject}})
+	return w
+}
+
+// login makes the reader use the access key of a new user.
+func (w *world) login(account, name string) {
+	id, secret := w.Cloud.AWS().AddUser(account, name)
+	w.reader.Credentials = credentials.NewStaticCredentialsProvider(id, secret, "")
+	w.Hidden = append(w.Hidden, secret)
+}
+
+func (w *world) provider(clientIDs ...string) {
+	w.Cloud.AWS().AddOIDCProvider(account, w.Issuer.URL(), w.Issuer.HTTPClient(), clientIDs...)
+}
+
+func (w *world) role(trust authtest.Trust) {
+	trust.Issuer = w.Issuer.URL()
+	w.Cloud.AWS().SetRole(roleARN, trust)
+}
+
+func (w *world) run() *doctor.Report {
+	w.Helper()
+	return w.Run(w.reader)
+}
+
+// printed is what the command line of AWS prints, with the given statements. ISS is the issuer's host, PROVIDER its OIDC provider,
+// SUB the subject.
+func printed(statements string) string {
+	return strings.NewReplacer("ISS", "issuer.example", "PROVIDER", "arn:aws:iam::"+account+":oidc-provider/issuer.example", "SUB", subject).Replace(
+		fmt.Sprintf(`{"Role":{"Arn":%q,"AssumeRolePolicyDocument":{"Version":"2012-10-17","Statement":%s}}}`, roleARN, statements))
+}
+
+const printedProvider = `{"Url":"issuer.example","ClientIDList":["sts.amazonaws.com"],"ThumbprintList":[]}`
+
+// parsed runs the checks on files.
+func parsed(t *testing.T, content string, change ...func(*doctor.TrustQuery)) *doctor.Report {
+	t.Helper()
+	trust, err := aws.Parse([]byte(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := doctor.TrustQuery{Identity: roleARN, Annotations: map[string]string{annotation.AWSRoleARN: roleARN}, Claims: trusttest.Claims("https://issuer.example", audience)}
+	for _, apply := range change {
+		apply(&q)
+	}
+	report := trusttest.Run(t.Context(), q, trust, 0)
+	trusttest.Verify(t, report)
+	return report
+}
