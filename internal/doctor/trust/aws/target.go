@@ -5,10 +5,10 @@ import (
 	"strings"
 
 	awsauth "github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reading"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
-	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
 )

@@ -8,10 +8,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/trusttest"
 	"github.com/workloadid/workloadid/internal/doctor/trust/aws"
-	"github.com/workloadid/workloadid/internal/annotation"
 )
 
 func TestHealthy(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/trusttest"
 	"github.com/workloadid/workloadid/internal/doctor/trust/aws"
-	"github.com/workloadid/workloadid/internal/annotation"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
