@@ -10,6 +10,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/retry"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -231,4 +232,22 @@ func (k *kube) ask(cluster, agent string, hub client.Client) *certificatesv1.Cer
 	}
 	k.T.Fatal("no request was made")
 	return nil
+}
+
+// lastOf makes the passes of a driver that draw a key and make a request, and returns the error.
+func lastOf(t *testing.T, in registration.Input) (err error) {
+	t.Helper()
+	for range 2 {
+		step, stepErr := csr.New(csr.Options{}).Next(t.Context(), in)
+		in.State, err = step.State, stepErr
+	}
+	return err
+}
+
+// expectForbidden asks for a certificate that the admission policy lets the user not even ask for. The approver would refuse it too.
+func (k *kube) expectForbidden(cluster, agent string, hub client.Client) {
+	k.T.Helper()
+	if err := lastOf(k.T, registration.Input{Now: time.Now(), Cluster: cluster, Agent: agent, Hub: hub}); !apierrors.IsForbidden(err) {
+		k.T.Errorf("the error is %v", err)
+	}
 }
