@@ -1,20 +1,41 @@
 package authtest
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 
+	"github.com/google/uuid"
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/azurename"
 )
 
+// azureAPI is one request to an API of Azure.
+type azureAPI struct {
+	azure *Azure
+	w     http.ResponseWriter
+	r     *http.Request
+	fault *Fault
+}
+
+// begin returns false if a fault has answered.
+func (c *azureAPI) begin(call Call) (ok bool) {
+	c.w.Header().Set("x-ms-request-id", uuid.NewString())
+	c.fault, ok = c.azure.cloud.begin(c.w, c.r, call, func(f Fault) { c.fail(f.Status, f.Code, "%s", f.Message) })
+	return ok
+}
+
+func (c *azureAPI) fail(status int, code, format string, args ...any) {
+	c.azure.sendJSON(c.w, c.r, c.fault, status,
+		map[string]any{"error": map[string]string{"code": code, "message": fmt.Sprintf(format, args...)}})
+}
+
+func (c *azureAPI) answer(document any) { c.azure.sendJSON(c.w, c.r, c.fault, http.StatusOK, document) }
+
 func (a *Azure) serveManager(w http.ResponseWriter, r *http.Request, host string) {
 	host = strings.ToLower(host)
-	if a.serveIdentities(w, r, host) {
-		return
-	}
 	path, list := strings.CutSuffix(r.URL.Path, "/listClusterUserCredential")
 	call := Call{Service: "arm", Action: "managedClusters", Host: host, Parameters: map[string]string{"id": path}}
 	if list {
@@ -113,4 +134,15 @@ func (c AzureCluster) kubeconfigs() []kubeconfigResult {
 		results = append(results, kubeconfigResult{"clusterUser", document})
 	}
 	return results
+}
+
+func (a *Azure) managementAudiences(host string) (audiences []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range a.environments {
+		if e.ManagementHost == strings.ToLower(host) {
+			audiences = append(audiences, e.ManagementAudience, "https://"+host)
+		}
+	}
+	return audiences
 }

@@ -13,8 +13,7 @@ import (
 )
 
 // Azure is the Microsoft side of a Cloud: Microsoft Entra ID with tenants and their applications, container registries,
-// Azure Resource Manager with clusters and managed identities, Microsoft Graph with federated credentials, Git repositories of
-// Azure DevOps, and the metadata service of a machine. Tenants belong to the public cloud unless AddTenant names another.
+// Azure Resource Manager with clusters, Git repositories of Azure DevOps, and the metadata service of a machine. Tenants belong to the public cloud unless AddTenant names another.
 //
 // It does not imitate: users and consent; discovery of instances; signed access tokens (those for Azure Resource Manager and
 // Microsoft Graph have claims, the others are opaque); roles other than the lists of client IDs in its parameters;
@@ -32,8 +31,6 @@ type Azure struct {
 	repositories map[string][]string      // client IDs by path
 	machine      *azureTenantClient
 	tokens       map[string]AzureIdentity
-	managed      map[string]userAssigned // by lower-case resource ID
-	graphReaders map[string][]string     // client IDs by tenant
 }
 
 type azureTenant struct {
@@ -99,8 +96,7 @@ type AzureCluster struct {
 func newAzure(c *Cloud) *Azure {
 	return &Azure{cloud: c, environments: azurename.Clouds(), tenants: map[string]*azureTenant{}, issuers: map[string]*oidcProvider{},
 		registries: map[string]AzureRegistry{}, clusters: map[string]AzureCluster{},
-		repositories: map[string][]string{}, tokens: map[string]AzureIdentity{},
-		managed: map[string]userAssigned{}, graphReaders: map[string][]string{}}
+		repositories: map[string][]string{}, tokens: map[string]AzureIdentity{}}
 }
 
 func (a *Azure) services() []service {
@@ -108,7 +104,6 @@ func (a *Azure) services() []service {
 		{a.isAuthority, a.serveEntra},
 		{a.isRegistry, a.serveRegistry},
 		{a.isManager, a.serveManager},
-		{a.isGraph, a.serveGraph},
 		{azurename.IsDevOps, a.serveDevOps},
 	}
 }
