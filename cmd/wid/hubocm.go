@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,12 +13,14 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/shell"
+	"github.com/workloadid/workloadid/registration"
 )
 
 // Labels app of the Pods of Open Cluster Management.
 const (
 	ocmOperator = "cluster-manager" // sets the other one's replicas and RBAC
 	ocmHub      = "clustermanager-registration-controller"
+	ocmAddOns   = "clustermanager-addon-manager-controller" // also serves the tokens of add-ons
 )
 
 // ocmHubRole is the suffix of the names of the ClusterRole and its binding that give rights to the hub program of Open Cluster Management.
@@ -33,8 +36,8 @@ func (h *hubInit) checkOCM(ctx context.Context, cmd *cobra.Command, c client.Cli
 	case err != nil:
 		return answerOf(err, "list Deployments")
 	case len(running) > 0:
-		return &auth.Error{Reason: auth.ErrMisconfigured, Message: "the hub program of Open Cluster Management runs on this hub, and two such programs overwrite each other",
-			Remedy: "stop it, then run wid hub init again:\n  " + strings.Join(running, "\n  ")}
+		return &auth.Error{Reason: auth.ErrMisconfigured, Message: "programs of Open Cluster Management run on this hub that do the same as the hub program, and overwrite what it does",
+			Remedy: "stop them, then run wid hub init again:\n  " + strings.Join(running, "\n  ")}
 	}
 	binding, err := h.ocmBinding(ctx, c)
 	if err != nil || binding == "" {
@@ -43,15 +46,19 @@ func (h *hubInit) checkOCM(ctx context.Context, cmd *cobra.Command, c client.Cli
 	if !h.ocmAgents {
 		cmd.PrintErrln("wid: warning: this hub was one of Open Cluster Management: its agents stop to work without --ocm-agents")
 	}
-	cmd.PrintErrf("wid: its webhooks, placement, work and add-on programs stay. Its ClusterRoleBinding gives the hub program rights that it does not need. If you do not go back, delete it:\n  %s\n",
+	cmd.PrintErrf("wid: the other programs of Open Cluster Management stay, such as its webhooks. Its ClusterRoleBinding gives the hub program rights that it does not need. If you do not go back, delete it:\n  %s\n",
 		h.kubectl("kubectl delete clusterrolebinding "+shell.Word(binding, "NAME")))
 	return nil
 }
 
-// runningOCM returns commands that stop the hub program of Open Cluster Management, its operator first. Anyone may use their labels
-// elsewhere, so only their own namespaces count.
+// runningOCM returns commands that stop the programs of Open Cluster Management that ours replaces, the operator first. Anyone may use
+// their labels elsewhere, so only their own namespaces count.
 func (h *hubInit) runningOCM(ctx context.Context, c client.Client) (commands []string, err error) {
-	for _, program := range []struct{ namespace, app string }{{"open-cluster-management", ocmOperator}, {hubNamespace, ocmHub}} {
+	programs := []struct{ namespace, app string }{{"open-cluster-management", ocmOperator}, {hubNamespace, ocmHub}}
+	if slices.Contains(h.addOnTypes, registration.AuthTypeToken) {
+		programs = append(programs, struct{ namespace, app string }{hubNamespace, ocmAddOns})
+	}
+	for _, program := range programs {
 		err := pages(func(opts ...client.ListOption) (string, error) {
 			var list appsv1.DeploymentList
 			err := c.List(ctx, &list, append(opts, client.InNamespace(program.namespace))...)

@@ -259,12 +259,16 @@ func TestMovingFromOpenClusterManagement(t *testing.T) {
 	m := newMove(t)
 	m.installOCM()
 	const image = "--image=registry.example/hub:v1"
-	stop := m.documented[:2]
-	_, err := wid(t, "", "hub", "init", "--context", "hub", image, "--ocm-agents", "--apply")
+	stop := m.documented[:3]
+	_, err := wid(t, "", "hub", "init", "--context", "hub", image, "--ocm-agents", "--addon-registration-auth=csr,token", "--apply")
 	if err == nil || !strings.Contains(err.Error(), strings.Join(stop, "\n  ")) {
 		t.Errorf("init beside the other hub program says %v", err)
 	}
 	m.next("kubectl")
+	m.next("kubectl")
+	if _, err := wid(t, "", "hub", "init", "--context", "hub", image, "--ocm-agents", "--addon-registration-auth=csr,token", "--apply"); err == nil || !strings.Contains(err.Error(), stop[2]) {
+		t.Errorf("init beside the other program for tokens says %v", err)
+	}
 	m.next("kubectl")
 	if _, err := wid(t, "", "hub", "init", m.onHub, image, "--ocm-agents", "--apply"); err == nil || !strings.Contains(err.Error(), "--force-conflicts") {
 		t.Errorf("init on a hub with other ClusterRoles says %v", err)

@@ -85,6 +85,7 @@ func OCMHub() []client.Object {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: HubNamespace}},
 		deployment("open-cluster-management", "cluster-manager", "cluster-manager"),
 		deployment(HubNamespace, "cluster-manager-registration-controller", "clustermanager-registration-controller"),
+		deployment(HubNamespace, "cluster-manager-addon-manager-controller", "clustermanager-addon-manager-controller"),
 		deployment(HubNamespace, "cluster-manager-registration-webhook", "clustermanager-registration-webhook"),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: HubNamespace, Name: HubAccount}},
 		shared(program, rule(ocm.GroupVersion.Group, "managedclusters", nil, "get", "list", "watch", "update", "patch")),
