@@ -136,7 +136,8 @@ func (k *hubKube) testMoved(t *testing.T) {
 		foreign = bindingsFor("moved3")[1]
 		foreign.SetLabels(map[string]string{ocm.ClusterNameLabel: "moved3"})
 		foreign.SetFinalizers([]string{"example.com/other"})
-		role, _ := partsOf(foreign)
+		role, subjects := partsOf(foreign)
+		*subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: registration.ClusterGroup("moved3")}}
 		*role = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}
 		if err := k.admin.Create(t.Context(), foreign); err != nil {
 			t.Fatal(err)
