@@ -70,8 +70,9 @@ func CheckAddOns(flag string, seconds int64, authTypes ...string) error {
 type NamedDriver interface{ Name() string }
 
 const (
-	// HubARNFlag and ManagedARNFlag name the flags of auth type aws-irsa.
+	// HubARNFlag is the flag of auth type aws-irsa for the hub.
 	HubARNFlag     = "eks-hub-cluster-arn"
+	// ManagedARNFlag is that of the managed cluster.
 	ManagedARNFlag = "eks-managed-cluster-arn"
 )
 
