@@ -71,7 +71,7 @@ type NamedDriver interface{ Name() string }
 
 const (
 	// HubARNFlag is the flag of auth type aws-irsa for the hub.
-	HubARNFlag     = "eks-hub-cluster-arn"
+	HubARNFlag = "eks-hub-cluster-arn"
 	// ManagedARNFlag is that of the managed cluster.
 	ManagedARNFlag = "eks-managed-cluster-arn"
 )
