@@ -232,6 +232,7 @@ func TestWebhook(t *testing.T) {
 		}
 		eventually(t, "the quota is gone", func() bool { return w.run(t).Of("injection").Result == doctor.Pass })
 	})
+	t.Run("remedies", w.testRemedies)
 	t.Run("a slow webhook", func(t *testing.T) {
 		end := make(chan struct{})
 		slow := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
@@ -275,4 +276,37 @@ func (w *kubeWorld) testWithoutRight(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "name: "+webhook.ProxyContainer) {
 		t.Errorf("%s: %v\n%s", command, err, out)
 	}
+}
+
+// testRemedies runs printed commands until the fault is gone.
+func (w *kubeWorld) testRemedies(t *testing.T) {
+	mended := func(class string, change ...func(*examine.Config)) {
+		t.Helper()
+		change = append(change, func(c *examine.Config) { c.Flags = "--kubeconfig " + w.cluster.Kubeconfig(t) })
+		var f *doctor.Finding
+		is := func() bool { f = w.run(t, change...).Worst(); return f != nil && f.Class == class }
+		eventually(t, class, is)
+		for _, command := range f.Remedy.Commands {
+			command = filepath.Join(kubetest.Assets(t), strings.Replace(command, "NAME", "second", 1))
+			if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil { //nolint:gosec // a command of the doctor
+				t.Errorf("%s: %v\n%s", command, err, out)
+			}
+		}
+		eventually(t, class+" is gone", func() bool { return !is() })
+	}
+	w.label(t, map[string]any{"iam.aws.k8s.io/injection": nil})
+	owned := w.pod("owned")
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "r", UID: "1", Controller: new(true)}}
+	eventually(t, "the webhook is not asked", func() bool {
+		pod := w.pod("")
+		return w.Create(t.Context(), pod, client.DryRunAll) == nil && len(pod.Spec.InitContainers) == 0
+	})
+	owned.Spec.NodeName = "" // else a kubelet has to confirm the deletion
+	w.create(t, owned)
+	mended("NamespaceNotLabelled")
+	mended("PodNotInjected", ofPod("owned"))
+	second := bindingOf("second", account)
+	second.Namespace = w.namespace
+	w.create(t, second)
+	mended("SeveralBindings")
 }
