@@ -81,12 +81,12 @@ func (x *examiner) connect(k cli.KubeFile) (*kubeCluster, error) {
 	return &kubeCluster{Client: kube, config: config, name: describe(k, config)}, nil
 }
 
-// limited bounds the lookup of kinds, which has no context. Checks have a deadline of their own, within which an API server names a
-// webhook that does not answer.
+// limited bounds each read, because the lookup of kinds has no context. A creation has the deadline of its check, within which the API
+// server names a webhook that does not answer.
 type limited struct{ next http.RoundTripper }
 
 func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
-	if _, bounded := r.Context().Deadline(); bounded {
+	if _, bounded := r.Context().Deadline(); bounded && r.Method != http.MethodGet {
 		return l.next.RoundTrip(r)
 	}
 	const each = 5 * time.Second

@@ -12,9 +12,15 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A request of a check waits for the API server to name a slow webhook. A lookup of kinds has no deadline, and waits 5 seconds.
+// A creation waits for the API server to name a slow webhook. Everything else waits 5 seconds.
 func TestSlowWebhookIsNamed(t *testing.T) {
-	for name, tt := range map[string]struct{ check, want time.Duration }{"check": {12 * time.Second, 12 * time.Second}, "lookup": {0, 5 * time.Second}} {
+	for name, tt := range map[string]struct {
+		method      string
+		check, want time.Duration
+	}{
+		"dry run": {http.MethodPost, 12 * time.Second, 12 * time.Second}, "read": {http.MethodGet, 12 * time.Second, 5 * time.Second},
+		"lookup of kinds": {http.MethodGet, 0, 5 * time.Second},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx := t.Context()
@@ -23,7 +29,7 @@ func TestSlowWebhookIsNamed(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, tt.check)
 					defer cancel()
 				}
-				request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://cluster.example/api/v1/namespaces/a/pods?dryRun=All", http.NoBody)
+				request, err := http.NewRequestWithContext(ctx, tt.method, "https://cluster.example/api/v1/namespaces/a/pods?dryRun=All", http.NoBody)
 				if err != nil {
 					t.Fatal(err)
 				}
