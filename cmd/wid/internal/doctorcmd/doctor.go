@@ -162,23 +162,7 @@ func (x *examiner) finish(f *doctor.Finding) {
 	if x.reword != nil {
 		x.reword(f)
 	}
-	rewrite(f, x.sent.Clean)
-}
-
-// rewrite changes all texts of a finding but its commands.
-func rewrite(f *doctor.Finding, change func(string) string) {
-	f.Message, f.Remedy.Text = change(f.Message), change(f.Remedy.Text)
-	for _, v := range []*doctor.Value{f.Observed, f.Expected} {
-		if v != nil {
-			v.Text = change(v.Text)
-		}
-	}
-	for i := range f.Details {
-		f.Details[i].Text = change(f.Details[i].Text)
-	}
-	for i := range f.Causes {
-		f.Causes[i] = change(f.Causes[i])
-	}
+	f.Rewrite(x.sent.Clean, same)
 }
 
 func (x *examiner) encode(cmd *cobra.Command, report *doctor.Report) ([]byte, error) {

@@ -99,7 +99,7 @@ func (d *DoctorFlags) addTargetsTo(cmd *cobra.Command) {
 // inTermsOfFlags replaces the names of the library's options, and makes commands ask the examined cluster. The check "cluster"
 // is about another one.
 func (d *DoctorFlags) inTermsOfFlags(f *doctor.Finding) {
-	rewrite(f, d.id.TextOfFlags)
+	f.Rewrite(d.id.TextOfFlags, same)
 	if d.guessed && f.Check == "service-account" && f.Class == "IdentityNotConfigured" && f.Observed == nil {
 		f.Message = fmt.Sprintf("The ServiceAccount has no annotation of a cloud. AWS needs %s, Azure %s, Google Cloud %s.",
 			aws.RoleARNAnnotation, azure.ClientIDAnnotation, gcp.WorkloadIdentityProviderAnnotation)
