@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -217,7 +219,7 @@ func (e *examination) usesAgent() bool {
 	if e.InPod {
 		return e.Getenv(endpointVariable) != "" && e.Getenv(e.cloud.tokenFile) == ""
 	}
-	return e.pod != nil && e.pod.err == nil && hasVariable(&e.pod.value, endpointVariable) && !hasVariable(&e.pod.value, e.cloud.tokenFile)
+	return e.pod != nil && e.pod.err == nil && e.has(&e.pod.value, endpointVariable) && !e.has(&e.pod.value, e.cloud.tokenFile)
 }
 
 const (
@@ -288,10 +290,17 @@ func capital(text string) string {
 
 // refusal is doctor.Refusal with sentences for people.
 func (e *examination) refusal(service string, err error) doctor.Finding {
+	var known *auth.Error
+	if errors.As(err, &known) && (known.Cause == auth.CauseTargetMalformed || known.Cause == auth.CauseIdentityMalformed) {
+		return malformedName(err)
+	}
 	f := doctor.Refusal(service, err)
 	f.Message = strings.TrimSuffix(capital(f.Message), ".") + "."
 	if f.Result == doctor.Fail {
 		f.Remedy = e.remedyOf(doctor.ClassOf(err))
+	}
+	if f.Class == "" && f.StatusCode == 0 && errors.Is(err, auth.ErrMisconfigured) {
+		f.Class, f.Remedy = reason.TargetMalformed, doctor.Do("Correct the name.")
 	}
 	return f
 }

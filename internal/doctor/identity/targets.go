@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	registrytransport "github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/auth"
@@ -52,7 +51,7 @@ func (e *examination) checkCluster(ctx context.Context) doctor.Finding {
 	case user == "" || redact.Clean(user, e.secrets...) != user: // no user, or what it was sent
 		return doctor.Unclear(doctor.Do("Check that the address is that of the cluster's API server."), "The answer is not that of an API server.")
 	}
-	return e.mayAct(ctx, access, user)
+	return doctor.Passed("The cluster knows you as %s.", user)
 }
 
 // unknownToCluster explains a 401, which has no reason in it.
@@ -75,22 +74,6 @@ func (e *examination) unknownToCluster(ctx context.Context) doctor.Finding {
 	f := doctor.Failed(reason.ClusterRefusesIdentity, remedy, "The cluster refuses the credential (401).")
 	f.Causes, f.StatusCode = class.Causes, http.StatusUnauthorized
 	return f
-}
-
-// mayAct distinguishes a user without a role in Azure, as AKS words it.
-func (e *examination) mayAct(ctx context.Context, access *auth.RESTConfig, user string) doctor.Finding {
-	ok := doctor.Passed("The cluster knows you as %s.", user)
-	if e.Provider.GetName() != "azure" {
-		return ok
-	}
-	review := &authorizationv1.SelfSubjectAccessReview{TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
-		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "namespaces"}}}
-	_, err := e.post(ctx, access, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
-	if err != nil || review.Status.Allowed || !strings.Contains(review.Status.Reason, "does not have access to the resource in Azure") {
-		return ok
-	}
-	class := doctor.ClassFor("azure", reason.ClusterDenied)
-	return doctor.Failed(class.Reason, e.remedyOf(class), "The cluster knows you as %s, but Azure RBAC denies.", user).Detail("answer", review.Status.Reason)
 }
 
 // post creates a review at the cluster and reads the answer into it.

@@ -26,6 +26,8 @@ type user struct {
 	groups []string
 	// mayNot lists resources that the user must not create, such as "tokenreviews" and "serviceaccounts/token", and "get serviceaccounts".
 	mayNot []string
+	// webhook are the variables that a webhook adds to new pods.
+	webhook []corev1.EnvVar
 	// maxTokenLifetime shortens the tokens that are created. 0: the lifetime of the request.
 	maxTokenLifetime time.Duration
 	// reviewError is the error of each TokenReview. Empty: the review accepts tokens of the issuer.
@@ -61,6 +63,11 @@ func (v *reviewer) create(ctx context.Context, c client.WithWatch, obj client.Ob
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
 	switch review := obj.(type) {
+	case *corev1.Pod:
+		if !v.may("pods") {
+			return apierrors.NewForbidden(corev1.Resource("pods"), review.Name, nil)
+		}
+		review.Spec.Containers[0].Env = append(review.Spec.Containers[0].Env, v.user.webhook...)
 	case *authenticationv1.SelfSubjectReview:
 		review.Status.UserInfo = authenticationv1.UserInfo{Username: v.user.name, Groups: v.user.groups}
 		return nil
