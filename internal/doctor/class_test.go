@@ -108,14 +108,14 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// The remedy is that of the error itself, if it has one: it names the object. If the class grants something, so may the error.
+// The remedy is that of the error itself, if it has one: it names the object. A class with a grant keeps its own, as the error's may grant.
 func TestClassRemedy(t *testing.T) {
 	e := &auth.Error{Provider: "azure", Code: "AADSTS700016", StatusCode: 400, Remedy: "use the client ID"}
 	if c := doctor.ClassOf(e); c.Remedy != e.Remedy || c.Grant != "" {
 		t.Errorf("%+v", c)
 	}
 	e = &auth.Error{Provider: "aws", Code: "AccessDenied", StatusCode: 403, Message: "sts:AssumeRoleWithWebIdentity", Remedy: "let the role trust it"}
-	if c := doctor.ClassOf(e); c.Grant != e.Remedy || strings.Contains(c.Remedy, "trust") || !strings.Contains(c.Causes[0], "StringEquals") {
+	if c := doctor.ClassOf(e); !strings.Contains(c.Grant, "aws iam update-assume-role-policy") || strings.Contains(c.Remedy, "trust") || !strings.Contains(c.Causes[0], "StringEquals") {
 		t.Errorf("%+v", c)
 	}
 	if c := doctor.ClassOf(errors.New("else")); c.Reason != "" {

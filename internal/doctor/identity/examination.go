@@ -269,25 +269,6 @@ func (e *examination) annotating(assignment string) string {
 func (e *examination) namespaceWord() string { return shell.Word(e.key().Namespace, "NAMESPACE") }
 func (e *examination) nameWord() string      { return shell.Word(e.key().Name, "SERVICE_ACCOUNT") }
 
-// sentence makes a class's remedy a sentence for people. A command stays alone.
-func sentence(text string) doctor.Remedy {
-	program, _, _ := strings.Cut(text, " ")
-	switch program {
-	case "":
-		return doctor.Remedy{}
-	case "kubectl", "aws", "az", "gcloud", "eksctl":
-		return doctor.Do("Run:", text)
-	}
-	return doctor.Do(capital(text) + ".")
-}
-
-func capital(text string) string {
-	if text == "" {
-		return ""
-	}
-	return strings.ToUpper(text[:1]) + text[1:]
-}
-
 // refusal is doctor.Refusal with sentences for people.
 func (e *examination) refusal(service string, err error) doctor.Finding {
 	var known *auth.Error
@@ -295,7 +276,7 @@ func (e *examination) refusal(service string, err error) doctor.Finding {
 		return malformedName(err)
 	}
 	f := doctor.Refusal(service, err)
-	f.Message = strings.TrimSuffix(capital(f.Message), ".") + "."
+	f.Message = doctor.Sentence(f.Message)
 	if f.Result == doctor.Fail {
 		f.Remedy = e.remedyOf(doctor.ClassOf(err))
 	}

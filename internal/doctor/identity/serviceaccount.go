@@ -156,5 +156,5 @@ func malformedName(err error) doctor.Finding {
 	if !errors.As(err, &known) {
 		return doctor.Failed("", doctor.Remedy{}, "%v.", err)
 	}
-	return doctor.Failed(doctor.ClassOf(err).Reason, sentence(known.Remedy), "%s.", capital(known.Message))
+	return doctor.Failed(doctor.ClassOf(err).Reason, doctor.Do(doctor.Sentence(known.Remedy)), "%s", doctor.Sentence(known.Message))
 }

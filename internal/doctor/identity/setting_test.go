@@ -24,7 +24,7 @@ func TestAnswersWithSeveralCausesNameTheSetting(t *testing.T) {
 		}, describe, update + " --jwk-json-path="},
 		"condition": {func(w *world) {
 			w.pool(func(p *authtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } })
-		}, describe, "attribute condition"},
+		}, describe, update + " --attribute-condition=CONDITION"},
 		"issuer": {func(w *world) {
 			w.pool(func(p *authtest.WorkloadIdentityProvider) { p.Issuer += "/" })
 		}, describe, update + " --issuer-uri=https://issuer.example"},
