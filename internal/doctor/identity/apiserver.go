@@ -41,7 +41,7 @@ func (e *examination) checkAPIServer(ctx context.Context) doctor.Finding {
 		return doctor.Unclear(doctor.Do("Check kubeconfig and login. This has to work:", "kubectl get --raw /version"),
 			"The API server cannot be asked: %s.", strings.TrimRight(kubeerror.Message(err, e.secrets...), "."))
 	}
-	f := doctor.Failed(reason.LoginRefused, doctor.Do("Log in again (aws sso login, az login, gcloud auth login). In a pod, restart it."), "The API server refuses your credentials (401).")
+	f := doctor.Failed(reason.LoginRefused, doctor.Do("Log in again with the program that your kubeconfig names. In a pod, restart it."), "The API server refuses your credentials (401).")
 	if e.token.raw != "" || e.InPod {
 		f.Result = doctor.Warn // the exchange goes without the cluster
 	}
