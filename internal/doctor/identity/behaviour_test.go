@@ -56,7 +56,7 @@ func TestFindings(t *testing.T) {
 		{"issuer that redirects", "aws", func(w *world) {
 			w.serve = http.RedirectHandler("https://elsewhere.example", http.StatusFound)
 			w.config.Skip = []string{"exchange"}
-		}, "discovery", doctor.Fail, "cannot be read", 1},
+		}, "discovery", doctor.Unknown, "cannot be read", 3},
 		{"hostile value in a remedy", "aws", annotate(aws.RoleARNAnnotation, "", "eks.amazonaws.com/role_arn", "x;touch y"), "service-account", doctor.Fail, "misspelt", 1},
 		{"uploaded keys", "gcp", func(w *world) { w.config.JWKS = w.jwks() }, "keys", doctor.Pass, "uploaded", 0},
 		{"uploaded keys of another cluster", "gcp", func(w *world) { w.config.JWKS = []byte(`{"keys":[]}`) }, "keys", doctor.Warn, "lack the one", 3},

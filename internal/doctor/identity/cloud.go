@@ -75,32 +75,18 @@ func (c *cloud) nearMiss(annotations, labels map[string]string) miss {
 	return miss{}
 }
 
-// alike reports whether two words differ in case, separators or up to three characters.
+// alike reports whether two words differ in case, separators or up to three adjacent characters.
 func alike(a, b string) bool {
 	plain := strings.NewReplacer("-", "", "_", "", ".", "", "/", "")
 	a, b = plain.Replace(strings.ToLower(a)), plain.Replace(strings.ToLower(b))
-	const most, longest = 3, 256
-	return a == b || max(len(a), len(b)) <= longest && max(len(a), len(b))-min(len(a), len(b)) <= most && distance(a, b) <= most
-}
-
-// distance is the Levenshtein distance.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
 	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := corner
-			if a[i] != b[j] {
-				cost = min(corner, row[j], row[j+1]) + 1
-			}
-			corner, row[j+1] = row[j+1], cost
-		}
+	for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
 	}
-	return row[len(b)]
+	const most = 3
+	return max(len(a), len(b)) <= most
 }
 
 // nearAudience returns the known audience that a misspelt one was meant to be. It is empty for a known audience, and for one that

@@ -11,13 +11,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
@@ -37,7 +36,6 @@ type examination struct {
 	pod       *object[corev1.Pod]
 	account   *object[corev1.ServiceAccount]
 	documents *documents
-	public    *error // of reaching the cloud's token service
 	gained    auth.Token
 	stopped   *doctor.Finding // why there is no token to exchange: a right is missing
 }
@@ -176,13 +174,7 @@ func (e *examination) readAccount(ctx context.Context) *object[corev1.ServiceAcc
 }
 
 func (e *examination) read(ctx context.Context, kind string, key client.ObjectKey, into any) error {
-	u := &unstructured.Unstructured{}
-	u.SetAPIVersion("v1")
-	u.SetKind(kind)
-	if err := e.Reader.Get(ctx, key, u); err != nil {
-		return err
-	}
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
+	return kube.Get(ctx, e.Reader, corev1.SchemeGroupVersion.WithKind(kind), key, into)
 }
 
 // options returns those of a call for the identity under examination.

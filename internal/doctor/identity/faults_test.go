@@ -66,9 +66,9 @@ func (f *fault) diagnosed(t *testing.T) *doctor.Report {
 	if first == nil || first.Check != f.check || first.Class != f.class || !strings.Contains(first.Message, f.says) {
 		t.Fatalf("want %s %s %q:\n%s", f.check, f.class, f.says, report)
 	}
-	// A shortened token works, and so does one beside a clock that is off.
+	// A token works beside a clock that is off.
 	want := doctor.Fail
-	if f.name == "lifetime shortened" || report.Of("exchange").Result == doctor.Pass && slices.Contains(overridden(), first.Check) {
+	if report.Of("exchange").Result == doctor.Pass && slices.Contains(overridden(), first.Check) {
 		want = doctor.Warn
 	}
 	if first.Result != want || first.Remedy.Text == "" && len(first.Remedy.Commands) == 0 {

@@ -120,7 +120,7 @@ func issuerFaults() (all []fault) {
 	add(forAWSAndGCP("private bucket", "discovery", "IssuerNotPublic", "403 to anonymous", serve(http.StatusForbidden, "<Error><Code>AccessDenied</Code></Error>")))
 	add(forAWSAndGCP("documents missing", "discovery", "IssuerNotPublic", "404", serve(http.StatusNotFound, "")))
 	add(forAWSAndGCP("issuer is a web page", "discovery", "IssuerNotPublic", "not a discovery document", serve(http.StatusOK, "<html></html>")))
-	add(forAWSAndGCP("unreachable issuer", "discovery", "IssuerNotPublic", "cannot be read", func(w *world) {
+	add(forAWSAndGCP("unreachable issuer", "exchange", "SigningKeyUnavailable", "", func(w *world) {
 		client := &http.Client{Transport: broken{}}
 		w.config.IssuerClient = client
 		w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), client, aws.DefaultAudience)
@@ -175,7 +175,6 @@ func kubernetesFaults() []fault {
 		}, "token-request", "AudienceDeniedToNode", "audience"},
 		{"the ServiceAccount does not exist", "generic", func(w *world) { w.config.ServiceAccount.Name = "missing" }, "service-account", "ServiceAccountNotFound", "does not exist"},
 		{"the ServiceAccount does not exist", "aws", func(w *world) { w.config.ServiceAccount.Name = "missing" }, "service-account", "ServiceAccountNotFound", "does not exist"},
-		{"lifetime shortened", "generic", func(w *world) { w.user.maxTokenLifetime = 20 * time.Minute }, "token-request", "LifetimeRefused", "shortened"},
 		{"lifetime refused", "aws", func(w *world) { w.config.Options = append(w.config.Options, auth.WithTokenLifetime(time.Minute)) }, "token-request", "LifetimeRefused", ""},
 		{"the caller's own credentials are refused", "generic", func(w *world) { w.user = user{} }, "api-server", "LoginRefused", "401"},
 		{"token of another cluster", "aws", func(w *world) {

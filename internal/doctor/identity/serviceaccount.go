@@ -109,10 +109,7 @@ func (e *examination) judgeIdentityError(sa *corev1.ServiceAccount, err error) d
 	key := e.missingKey(sa)
 	if errors.As(err, &known) && known.Cause != auth.CauseIdentityMissing && (key == "" || known.Cause != auth.CauseMetadataServer) {
 		f := malformedName(err)
-		if f.Class = cmp.Or(f.Class, reason.IdentityNotConfigured); known.Cause == auth.CauseIdentityMalformed || known.Cause == auth.CauseTargetMalformed {
-			key = e.malformedKey(known.Cause)
-			f.Remedy = doctor.Do("Correct it:", e.annotating(key+"="+e.valueOf(key)))
-		}
+		f.Class = cmp.Or(f.Class, reason.IdentityNotConfigured)
 		return f
 	}
 	if key == "" {
@@ -130,19 +127,6 @@ func (e *examination) missingKey(sa *corev1.ServiceAccount) string {
 		return needed[i]
 	}
 	return ""
-}
-
-// malformedKey returns the annotation that the provider calls malformed.
-func (e *examination) malformedKey(cause auth.Cause) string {
-	switch {
-	case e.Provider.GetName() == "gcp" && cause == auth.CauseIdentityMalformed:
-		return annotation.GCPServiceAccount
-	case e.Provider.GetName() == "gcp":
-		return annotation.GCPWorkloadIdentityProvider
-	case cause == auth.CauseTargetMalformed:
-		return annotation.AzureTenantID
-	}
-	return e.cloud.required
 }
 
 func (e *examination) valueOf(key string) string {

@@ -2,8 +2,6 @@ package identity
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
@@ -28,22 +26,6 @@ func (e *examination) checkTime(ctx context.Context) doctor.Finding {
 		return kube.Off(reason.ClockSkew, "the API server", ahead).As(doctor.Fail)
 	}
 	return doctor.Passed("This machine's clock agrees with the API server's.")
-}
-
-// reachCloud asks the token service of the exchange once, without credentials. nil: it answers, even with a redirect.
-func (e *examination) reachCloud(ctx context.Context) error {
-	if e.public == nil {
-		err := errors.New("the provider names no token service")
-		if req, invalid := http.NewRequestWithContext(ctx, http.MethodGet, e.tokenServiceURL(), http.NoBody); invalid == nil && req.URL.Host != "" {
-			resp, failed := e.client(nil).Do(req)
-			if err = failed; resp != nil {
-				_ = resp.Body.Close() // of no use
-				err = nil
-			}
-		}
-		e.public = &err
-	}
-	return *e.public
 }
 
 // tokenServiceURL returns the address of the exchange, "" if the provider does not tell it.

@@ -28,8 +28,6 @@ type user struct {
 	mayNot []string
 	// webhook are the variables that a webhook adds to new pods.
 	webhook []corev1.EnvVar
-	// maxTokenLifetime shortens the tokens that are created. 0: the lifetime of the request.
-	maxTokenLifetime time.Duration
 	// reviewError is the error of each TokenReview. Empty: the review accepts tokens of the issuer.
 	reviewError string
 }
@@ -89,12 +87,6 @@ func (v *reviewer) createSubResource(ctx context.Context, c client.Client, name 
 	opts ...client.SubResourceCreateOption) error {
 	if !v.may("serviceaccounts/" + name) {
 		return authtest.Forbidden(v.user.name, client.ObjectKeyFromObject(obj))
-	}
-	if request, ok := sub.(*authenticationv1.TokenRequest); ok && v.user.maxTokenLifetime > 0 {
-		most := int64(v.user.maxTokenLifetime / time.Second)
-		if s := request.Spec.ExpirationSeconds; s == nil || *s > most {
-			request.Spec.ExpirationSeconds = &most
-		}
 	}
 	return c.SubResource(name).Create(ctx, obj, sub, opts...)
 }

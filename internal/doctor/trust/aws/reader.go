@@ -118,12 +118,8 @@ func (r *Reader) guarded(sdk aws.HTTPClient) *http.Client {
 
 // regionOf returns a region in which IAM and STS of the partition answer.
 func regionOf(partition string) string {
-	for _, region := range []string{"cn-north-1", "us-gov-west-1", "us-iso-east-1", "us-isob-east-1", "eu-isoe-west-1", "us-isof-south-1", "eusc-de-east-1"} {
-		if p, _ := awsname.PartitionOf(region); p.Name == partition {
-			return region
-		}
-	}
-	return "us-east-1"
+	return cmp.Or(map[string]string{"aws-cn": "cn-north-1", "aws-us-gov": "us-gov-west-1", "aws-iso": "us-iso-east-1", "aws-iso-b": "us-isob-east-1",
+		"aws-iso-e": "eu-isoe-west-1", "aws-iso-f": "us-isof-south-1", "aws-eusc": "eusc-de-east-1"}[partition], "us-east-1")
 }
 
 // explain returns the finding of a failed call. Of the answer it takes status, code and request ID: messages of services, and of
