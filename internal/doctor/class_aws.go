@@ -32,7 +32,6 @@ func awsRules() []classRule {
 		{reason: reason.IssuerDidNotAnswer, code: "IDPRejectedClaim"},
 		{reason: reason.IssuerDidNotAnswer, code: "IDPCommunicationError"},
 		{reason: reason.IdentityNotConfigured, cause: auth.CauseIdentityMissing},
-		{reason: reason.RegistryPasswordExpired, text: "authorization token has expired"},
 		{reason: reason.RequestSignatureRefused, code: "SignatureDoesNotMatch"},
 		{reason: reason.RequestSignatureRefused, text: "Signature expired"},
 		{reason: reason.RequestSignatureRefused, text: "Signature not yet current"},
@@ -82,7 +81,6 @@ func awsClasses() []Class {
 		known(reason.RegistryDenied, ecr, "the role may not log in to the registry, or not pull", "correct the repository or the role, if another one was meant",
 			"its policy lacks ecr:GetAuthorizationToken, which needs resource *", "its policy lacks ecr:BatchGetImage or ecr:GetDownloadUrlForLayer", "another role is used").
 			grant("aws iam attach-role-policy --role-name ROLE_NAME --policy-arn arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly"),
-		known(reason.RegistryPasswordExpired, ecr, "the password has expired", "log in again", "it was kept for more than 12 hours"),
 		known(reason.ClusterNotFound, eks, "the cluster is not found", correct, "another region or account", "a typo in its name"),
 		known(reason.ClusterDenied, eks, "the cluster may not be described", correct, "the role lacks eks:DescribeCluster").
 			grant(`aws iam put-role-policy --role-name ROLE_NAME --policy-name describe-cluster --policy-document '{"Version":"2012-10-17","Statement":[{` + action + `"eks:DescribeCluster","Resource":"CLUSTER_ARN"}]}'`),

@@ -32,6 +32,8 @@ type TrustQuery struct {
 	Identity string
 	// Annotations are those of the ServiceAccount, with the caller's laid over them.
 	Annotations map[string]string
+	// Cluster is the resource name of the cluster to reach, such as the ARN of an EKS cluster. Optional.
+	Cluster string
 }
 
 // Fill puts the names of the query into the words in capitals. Names that a shell, jq or IAM could interpret stay for the reader.
@@ -45,6 +47,9 @@ func (q *TrustQuery) Fill(text string) string {
 	}
 	if len(q.Claims.Audiences) == 1 && q.Claims.Audiences[0] == "sts.amazonaws.com" { // another one may be a mistake
 		set["AUDIENCE"] = q.Claims.Audiences[0]
+	}
+	if part := strings.Split(q.Cluster, ":"); len(part) == 6 && part[2] == "eks" { //nolint:mnd // of an ARN
+		set["CLUSTER_ARN"], set["CLUSTER_REGION"], set["CLUSTER_NAME"] = q.Cluster, part[3], strings.TrimPrefix(part[5], "cluster/")
 	}
 	q.fillGoogle(set)
 	var pairs []string

@@ -75,7 +75,7 @@ func (e *examination) shortIdentity() string {
 
 // query is what the cloud has to trust.
 func (e *examination) query() *doctor.TrustQuery {
-	sa, q := e.serviceAccount(), &doctor.TrustQuery{}
+	sa, q := e.serviceAccount(), &doctor.TrustQuery{Cluster: e.Cluster}
 	if e.token.claims != nil {
 		q.Claims = *e.token.claims
 	}

@@ -67,7 +67,7 @@ func awsFaults() []fault {
 		{"password of ECR expired", "aws", func(w *world) {
 			w.config.Repository = ecrHost + "/app"
 			w.cloud.AWS().SetRegistry(denyingRegistry(http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"Your authorization token has expired. Reauthenticate and try again."}]}`))
-		}, "registry", "RegistryPasswordExpired", "denies the pull"},
+		}, "registry", "RegistryDenied", "denies the pull"},
 		{"look-alike of ECR", "aws", func(w *world) { w.config.Repository = ecrHost + ".evil.example/app" }, "registry", "TargetMalformed", ""},
 		{"no such cluster", "aws", func(w *world) { w.config.Cluster = clusterARN }, "cluster", "ClusterNotFound", "not found"},
 		{"cluster may not be described", "aws", func(w *world) {

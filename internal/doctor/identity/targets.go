@@ -20,7 +20,6 @@ import (
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/redact"
-	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -56,20 +55,15 @@ func (e *examination) checkCluster(ctx context.Context) doctor.Finding {
 
 // unknownToCluster explains a 401, which has no reason in it.
 func (e *examination) unknownToCluster(ctx context.Context) doctor.Finding {
-	cluster, role := e.Cluster[strings.LastIndexByte(e.Cluster, '/')+1:], e.serviceAccount().Annotations[e.cloud.required]
 	class := doctor.ClassFor(e.Provider.GetName(), reason.ClusterRefusesIdentity)
-	remedy := doctor.Do("Configure the cluster to accept tokens of " + e.cloud.name + ".")
-	switch e.Provider.GetName() {
-	case "aws":
-		if e.Access != nil {
-			if f := e.Access.Access(ctx, e.Cluster, role); f.Result == doctor.Fail {
-				return f
-			}
+	if class.Reason != "" && e.Access != nil {
+		if f := e.Access.Access(ctx, e.Cluster, e.query().Identity); f.Result == doctor.Fail {
+			return f
 		}
-		remedy = doctor.Do("If another cluster is meant, correct its name.").OrTrust("If the role is meant to have access",
-			strings.NewReplacer("CLUSTER_NAME", shell.Word(cluster, "CLUSTER_NAME"), "ROLE_ARN", shell.Word(role, "ROLE_ARN")).Replace(class.Grant))
-	case "generic":
-		remedy = doctor.Do("Configure the cluster to trust issuer and audience of the token (AuthenticationConfiguration).")
+	}
+	remedy := e.remedyOf(class)
+	if class.Reason == "" {
+		remedy = doctor.Do("Configure the cluster to trust issuer and audience of the token.")
 	}
 	f := doctor.Failed(reason.ClusterRefusesIdentity, remedy, "The cluster refuses the credential (401).")
 	f.Causes, f.StatusCode = class.Causes, http.StatusUnauthorized
@@ -153,17 +147,14 @@ func (e *examination) judgeRegistry(err error) doctor.Finding {
 		body += string(d.Code) + " " + d.Message + " "
 	}
 	body = redact.Text(body, e.secrets...)
-	class := reason.RegistryDenied
 	switch {
 	case status == http.StatusNotFound:
-		return doctor.Failed(class, doctor.Do("Correct the name of the repository."), "The registry accepts the credentials, but has no repository %s.", e.Repository).As(doctor.Warn)
+		return doctor.Failed(reason.RegistryDenied, doctor.Do("Correct the name of the repository."), "The registry accepts the credentials, but has no repository %s.", e.Repository).As(doctor.Warn)
 	case status != http.StatusUnauthorized && status != http.StatusForbidden:
 		return doctor.Unclear(doctor.Do("Try again."), "The registry answers %d.", status)
-	case strings.Contains(body, "authorization token has expired"):
-		class = reason.RegistryPasswordExpired
 	}
-	known := doctor.ClassFor(e.Provider.GetName(), class)
-	f := doctor.Failed(class, e.remedyOf(known), "The registry gave a password, but denies the pull.").Detail("answer", cmp.Or(body, http.StatusText(status)))
+	known := doctor.ClassFor(e.Provider.GetName(), reason.RegistryDenied)
+	f := doctor.Failed(reason.RegistryDenied, e.remedyOf(known), "The registry gave a password, but denies the pull.").Detail("answer", cmp.Or(body, http.StatusText(status)))
 	f.Causes, f.StatusCode = known.Causes, status
 	return f
 }
