@@ -119,6 +119,9 @@ func (e *examination) checkToken(ctx context.Context) doctor.Finding {
 }
 
 func (e *examination) freshToken() doctor.Remedy {
+	if e.InPod {
+		return doctor.Do("Correct serviceAccountToken in the volume of the pod's template.")
+	}
 	return doctor.Do("Use a token of the ServiceAccount:", fmt.Sprintf("kubectl create token -n %s %s --audience %s", e.namespaceWord(), e.nameWord(), e.audienceWord()))
 }
 
