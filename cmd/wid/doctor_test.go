@@ -60,7 +60,7 @@ func claimsOf(jwt string, into any) {
 }
 
 // withoutCluster are the checks that a token in hand leaves open.
-const withoutCluster = "--skip=api-server,service-account,cluster-issuer,token-review,trust-anchor,trust-rule"
+const withoutCluster = "--skip=api-server,service-account,token-review,trust-anchor,trust-rule"
 
 func TestDoctorExitCodes(t *testing.T) {
 	w := newWorld(t)

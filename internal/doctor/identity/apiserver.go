@@ -3,7 +3,6 @@ package identity
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -42,7 +41,7 @@ func (e *examination) checkAPIServer(ctx context.Context) doctor.Finding {
 		return doctor.Unclear(doctor.Do("Check kubeconfig and login. This has to work:", "kubectl get --raw /version"),
 			"The API server cannot be asked: %s.", strings.TrimRight(kubeerror.Message(err, e.secrets...), "."))
 	}
-	f := doctor.Failed(reason.LoginRefused, doctor.Do("Log in again (aws sso login, az login, gcloud auth login). In a pod, restart it."), "The API server refuses your credentials (401).")
+	f := doctor.Failed(reason.LoginRefused, doctor.Do("Log in again with the program that your kubeconfig names. In a pod, restart it."), "The API server refuses your credentials (401).")
 	if e.token.raw != "" || e.InPod {
 		f.Result = doctor.Warn // the exchange goes without the cluster
 	}
@@ -103,21 +102,13 @@ func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccoun
 	if p, ok := e.Provider.(auth.TokenLifetimeProvider); ok && lifetime == 0 {
 		lifetime, _ = p.GetTokenLifetime(sa, opts) // the exchange reports a malformed one
 	}
-	if lifetime == 0 {
-		lifetime = time.Hour
-	}
-	request := auth.TokenRequest{Client: e.Client, ServiceAccount: sa, Lifetime: lifetime, BoundObject: opts.BoundObject}
+	request := auth.TokenRequest{Client: e.Client, ServiceAccount: sa, Lifetime: cmp.Or(lifetime, time.Hour), BoundObject: opts.BoundObject}
 	raw, _, err := request.Token(ctx, audiences)
 	if err != nil {
 		return e.refusedToken(ctx, err)
 	}
 	e.token = e.hold(raw)
-	key := client.ObjectKeyFromObject(sa)
-	if c := e.token.claims; c != nil && !c.IssuedAt.IsZero() && c.Expiry.Sub(c.IssuedAt) < lifetime-time.Minute {
-		return doctor.Failed(reason.LifetimeRefused, doctor.Do("Raise --service-account-max-token-expiration of the API server, or request less."),
-			"The API server shortened the token's lifetime.").Compare("granted", c.Expiry.Sub(c.IssuedAt).String(), "requested", lifetime.String()).As(doctor.Warn)
-	}
-	return doctor.Passed("The API server creates tokens of %s.", key)
+	return doctor.Passed("The API server creates tokens of %s.", client.ObjectKeyFromObject(sa))
 }
 
 // refusedToken judges a TokenRequest that failed. A pod needs no right to it: the kubelet creates its tokens.
@@ -144,37 +135,6 @@ func (e *examination) missingRight(ctx context.Context, format string, args ...a
 	return f
 }
 
-// checkClusterIssuer compares the token with the cluster's own discovery document and keys.
-func (e *examination) checkClusterIssuer(ctx context.Context, c *doctor.Claims) doctor.Finding {
-	if e.RESTConfig == nil || e.Client == nil {
-		return doctor.Skipped(noCluster)
-	}
-	d := e.clusterDocument(ctx, "/.well-known/openid-configuration")
-	var own discovery
-	if d.err != nil || d.status != http.StatusOK || json.Unmarshal(d.body, &own) != nil || own.Issuer == "" {
-		return doctor.Unclear(doctor.Do("Bind the ClusterRole system:service-account-issuer-discovery to yourself, and check that this works:",
-			"kubectl get --raw /.well-known/openid-configuration"), "The cluster's discovery document cannot be read.")
-	}
-	if own.Issuer != c.Issuer {
-		return doctor.Failed(reason.IssuersDiffer, doctor.Do(e.isMeant()+" If it is, request a new token.", contexts), "The token is of another cluster, or of an older issuer of this one.").
-			Compare("token", c.Issuer, "cluster", own.Issuer)
-	}
-	keys := e.clusterDocument(ctx, "/openid/v1/jwks")
-	if set := parseKeys(keys.body); keys.status == http.StatusOK && set != nil && len(set.Key(c.KeyID)) == 0 {
-		return doctor.Failed(reason.TokenRefused, doctor.Do("Request a new token, or restart its pod."), "The cluster no longer has the key that signed the token.").
-			Compare("kid", c.KeyID, "expected", "one of the cluster's")
-	}
-	return doctor.Passed("The cluster issues tokens as %s.", own.Issuer)
-}
-
-func (e *examination) clusterDocument(ctx context.Context, path string) document {
-	httpClient, address, err := e.apiServer(path)
-	if err != nil {
-		return document{err: err}
-	}
-	return get(ctx, httpClient, address)
-}
-
 func (e *examination) checkTokenReview(ctx context.Context, c *doctor.Claims) doctor.Finding {
 	if e.Client == nil {
 		return doctor.Skipped(noCluster)
@@ -192,7 +152,7 @@ func (e *examination) checkTokenReview(ctx context.Context, c *doctor.Claims) do
 	case review.Status.Authenticated:
 		return doctor.Passed("The cluster accepts the token.")
 	}
-	f := doctor.Failed(reason.TokenRefused, doctor.Do("Request a new token, or restart its pod."), "The cluster refuses the token.").Compare("TokenReview", cmp.Or(review.Status.Error, "not authenticated"), "expected", "authenticated")
-	f.Causes = []string{"its pod, Secret or ServiceAccount is gone", "the cluster's issuer or its signing keys have changed"}
+	f := doctor.Failed(reason.TokenRefused, doctor.Do(e.isMeant()+" If it is, request a new token.", contexts), "The cluster refuses the token.").Compare("TokenReview", cmp.Or(review.Status.Error, "not authenticated"), "expected", "authenticated")
+	f.Causes = []string{"its pod, Secret or ServiceAccount is gone", "it is of another cluster, or of an older issuer or key of this one"}
 	return f
 }

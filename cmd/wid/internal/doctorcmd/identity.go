@@ -228,7 +228,6 @@ func (d *DoctorFlags) guessProvider(ctx context.Context, config *identitydoctor.
 		sa = peek(ctx, config)
 		if len(credentials.CloudsOf(sa)) == 0 {
 			d.guessed = true
-			config.Skip = append(slices.Clone(config.Skip), "identifiers") // those of a guess prove nothing
 			return d.id.Flags.Set("provider", likeliest(sa))
 		}
 	case len(config.Annotations) == 0:
