@@ -17,13 +17,13 @@ var ofPrograms = regexp.MustCompile(`\b(With(out)?[A-Z]\w|TokenType[A-Z]|(Provid
 
 // mayName are the files whose texts may hold such words, with the reason.
 var mayName = map[string]string{
-	"auth/authtest/conformance.go":        "its reader writes a provider in Go",
-	"auth/authtest/conformance_http.go":   "its reader writes a provider in Go",
-	"auth/azure/arm.go":                   "prints a command of az",
-	"bootstrap/clusterinfo.go":            "prints kubeadm join",
-	"cache/flags.go":                      "checks the flags that it binds",
-	"registration/agent/kubeconfig.go":    "prints a command of kubectl",
-	"registration/internal/advice/wid.go": "holds the commands for readers of conditions and Events",
+	"auth/authtest/conformance.go":           "its reader writes a provider in Go",
+	"auth/authtest/conformance_http.go":      "its reader writes a provider in Go",
+	"auth/azure/arm.go":                      "prints a command of az",
+	"bootstrap/clusterinfo.go":               "prints kubeadm join",
+	"cache/flags.go":                         "checks the flags that it binds",
+	"registration/agent/kubeconfig.go":       "prints a command of kubectl",
+	"registration/internal/advice/advice.go": "holds the commands for readers of conditions and Events",
 }
 
 // Texts of the library suit every reader: auth.Error.Option holds the name of the Go option, which exists.
