@@ -96,6 +96,9 @@ func (d *doctorFlags) addTargetsTo(cmd *cobra.Command) {
 // is about another one.
 func (d *doctorFlags) inTermsOfFlags(f *doctor.Finding) {
 	rewrite(f, d.id.textOfFlags)
+	if text, ok := strings.CutSuffix(f.Remedy.Text, "."); ok && f.Remedy.Option != "" {
+		f.Remedy.Text = text + " (" + d.id.textOfFlags(f.Remedy.Option) + ")."
+	}
 	if d.guessed && f.Check == "service-account" && f.Class == "IdentityNotConfigured" && f.Observed == nil {
 		f.Message = fmt.Sprintf("The ServiceAccount has no annotation of a cloud. AWS needs %s, Azure %s, Google Cloud %s.",
 			aws.RoleARNAnnotation, azure.ClientIDAnnotation, gcp.WorkloadIdentityProviderAnnotation)

@@ -34,7 +34,7 @@ func TestRemedies(t *testing.T) {
 		"nobody listens":   {kubeconfig("refused", "https://127.0.0.1:1"), exitUnavailable, "; check the cluster's address in the kubeconfig"},
 		"nobody answers":   {append(kubeconfig("silent", "http://"+silent.Addr().String()), "--timeout=2s"), exitUnavailable, "; raise --timeout"},
 		"no plugin":        {append(kubeconfig("x", ""), "--kubeconfig="+missing), exitUnavailable, "; check the cluster's address in the kubeconfig"},
-		"too long a life":  {append(w.inHand(t), "--provider=aws", "--session-duration=2h"), exitMisconfigured, "; correct --session-duration, or raise the role's maximum"},
+		"too long a life":  {append(w.inHand(t), "--provider=aws", "--session-duration=2h"), exitMisconfigured, "or raise the role's maximum session duration (--session-duration)"},
 		"no identity":      {[]string{"--provider=aws", "--region=eu-central-1"}, exitUnavailable, "; give this process an identity (IAM roles for service accounts or EKS Pod Identity), or name a ServiceAccount with --service-account"},
 		"not an authority": {append(w.inHand(t), "--provider=azure", "--authority-host=x"), exitMisconfigured, `"x" is refused`},
 	} {

@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -292,6 +293,10 @@ func (e *examination) refusal(service string, err error) doctor.Finding {
 	f.Message = strings.TrimSuffix(capital(f.Message), ".") + "."
 	if f.Result == doctor.Fail {
 		f.Remedy = e.remedyOf(doctor.ClassOf(err))
+		var known *auth.Error
+		if errors.As(err, &known) {
+			f.Remedy.Option = known.Option
+		}
 	}
 	return f
 }

@@ -189,5 +189,7 @@ func malformedName(class string, err error) doctor.Finding {
 	if !errors.As(err, &known) {
 		return doctor.Failed(class, doctor.Remedy{}, "%v.", err)
 	}
-	return doctor.Failed(cmp.Or(class, doctor.ClassOf(err).Reason), sentence(known.Remedy), "%s.", capital(known.Message))
+	remedy := sentence(known.Remedy)
+	remedy.Option = known.Option
+	return doctor.Failed(cmp.Or(class, doctor.ClassOf(err).Reason), remedy, "%s.", capital(known.Message))
 }
