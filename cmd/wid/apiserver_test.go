@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
 // An answer without end costs neither memory nor patience.
@@ -35,7 +36,7 @@ func TestAPIServerThatStreams(t *testing.T) {
 	file := filepath.Join(w.home, "kubeconfig")
 	w.write(t, file, kubeconfigOf(t, server.URL, nil, nil, nil, ""))
 	r := w.wid(t, "", "token", "--provider=aws", "--kubeconfig="+file, "--service-account=tenant-a/app", "--region=eu-central-1")
-	if r.code != exitUnavailable || r.stdout != "" || whole.Load() > 0 {
+	if r.code != cli.ExitUnavailable || r.stdout != "" || whole.Load() > 0 {
 		t.Errorf("%+v after %d answers that were read whole", r, whole.Load())
 	}
 }
@@ -46,7 +47,7 @@ func TestAPIServerThatThrottles(t *testing.T) {
 	for name, tc := range map[string]struct {
 		after string
 		code  int
-	}{"soon": {"1", exitDenied}, "later": {"40", exitThrottled}, "in a year": {"31536000", exitThrottled}} {
+	}{"soon": {"1", cli.ExitDenied}, "later": {"40", cli.ExitThrottled}, "in a year": {"31536000", cli.ExitThrottled}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			var calls atomic.Int64
@@ -79,45 +80,20 @@ func TestKubeconfigFromAPipe(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"good":      {"wid token --kubeconfig <(cat good)", exitUnavailable, "refused"},
-		"context":   {"wid token --context x --kubeconfig <(cat good)", exitUnavailable, "refused"},
-		"variable":  {"KUBECONFIG=<(cat good) wid token", exitUnavailable, "refused"},
-		"inherited": {"exec 3< <(cat good); KUBECONFIG=/dev/fd/3 wid token", exitUnavailable, "refused"},
-		"nobody":    {"mkfifo fifo; wid token --timeout=100ms --kubeconfig fifo", exitUnavailable, "gave up waiting"},
-		"empty":     {"wid token --kubeconfig <(true)", exitMisconfigured, "pass --kubeconfig"},
-		"nonsense":  {"wid token --kubeconfig <(echo '{')", exitMisconfigured, "pass --kubeconfig"},
-		"directory": {"mkdir d; wid token --kubeconfig d", exitMisconfigured, "is a directory"},
+		"good":      {"wid token --kubeconfig <(cat good)", cli.ExitUnavailable, "refused"},
+		"context":   {"wid token --context x --kubeconfig <(cat good)", cli.ExitUnavailable, "refused"},
+		"variable":  {"KUBECONFIG=<(cat good) wid token", cli.ExitUnavailable, "refused"},
+		"inherited": {"exec 3< <(cat good); KUBECONFIG=/dev/fd/3 wid token", cli.ExitUnavailable, "refused"},
+		"nobody":    {"mkfifo fifo; wid token --timeout=100ms --kubeconfig fifo", cli.ExitUnavailable, "gave up waiting"},
+		"empty":     {"wid token --kubeconfig <(true)", cli.ExitMisconfigured, "pass --kubeconfig"},
+		"nonsense":  {"wid token --kubeconfig <(echo '{')", cli.ExitMisconfigured, "pass --kubeconfig"},
+		"directory": {"mkdir d; wid token --kubeconfig d", cli.ExitMisconfigured, "is a directory"},
 	} {
 		r := w.exec(t, "", nil, "bash", "-c", strings.Replace(tc.script, "wid token", "wid token --provider=generic --audience=x --service-account=tenant-a/app", 1))
 		if r.code != tc.code || r.stdout != "" || !strings.Contains(r.stderr, tc.want) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-}
-
-// The secret of an OAuth client may come from another program, though both the cache and the exchange look at it.
-func TestClientSecretFromAPipe(t *testing.T) {
-	id := parsed(t, "--exchange-client-id=x", "--exchange-client-secret-file="+pipeWith(t, "hunter2"))
-	if _, err := id.key(&source{key: &sourceKey{}}, request{}); err != nil {
-		t.Fatal(err)
-	}
-	if secret, err := id.clientSecret(); err != nil || string(secret) != "hunter2" {
-		t.Errorf("%q, %v", secret, err)
-	}
-}
-
-// pipeWith is a name for a pipe that holds that.
-func pipeWith(t *testing.T, content string) string {
-	t.Helper()
-	out, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = out.Close() })
-	if _, err := in.WriteString(content); err != nil || in.Close() != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("/dev/fd/%d", out.Fd())
 }
 
 // A named pipe that never ends can be interrupted, and malformed arguments are wrong usage.
@@ -131,16 +107,16 @@ func TestBootstrapInput(t *testing.T) {
 		code int
 		want string
 	}{
-		"wid bootstrap list --kubeconfig /nonexistent":                                  {exitMisconfigured, "pass --kubeconfig"},
-		"wid bootstrap publish --kubeconfig .":                                          {exitMisconfigured, "is a directory"},
-		"wid bootstrap discover":                                                        {exitUsage, "--discovery-file"},
-		"wid bootstrap discover x y":                                                    {exitUsage, "one of --token"},
-		"wid bootstrap discover x:1 --token x.hunter2 --unsafe-skip-ca-verification":    {exitUsage, "bootstrap token is"},
-		"wid bootstrap discover x:1 --token abcdef.0123456789abcdef --ca-cert-hash md5": {exitUsage, "sha256"},
-		"wid bootstrap delete":                                                          {exitUsage, "--help"},
-		"wid bootstrap create hunter2":                                                  {exitUsage, "bootstrap token is"},
-		"wid bootstrap create --ttl=-1s":                                                {exitUsage, "--ttl"},
-		"wid bootstrap create --usages=x":                                               {exitUsage, "--usages"},
+		"wid bootstrap list --kubeconfig /nonexistent":                                  {cli.ExitMisconfigured, "pass --kubeconfig"},
+		"wid bootstrap publish --kubeconfig .":                                          {cli.ExitMisconfigured, "is a directory"},
+		"wid bootstrap discover":                                                        {cli.ExitUsage, "--discovery-file"},
+		"wid bootstrap discover x y":                                                    {cli.ExitUsage, "one of --token"},
+		"wid bootstrap discover x:1 --token x.hunter2 --unsafe-skip-ca-verification":    {cli.ExitUsage, "bootstrap token is"},
+		"wid bootstrap discover x:1 --token abcdef.0123456789abcdef --ca-cert-hash md5": {cli.ExitUsage, "sha256"},
+		"wid bootstrap delete":                                                          {cli.ExitUsage, "--help"},
+		"wid bootstrap create hunter2":                                                  {cli.ExitUsage, "bootstrap token is"},
+		"wid bootstrap create --ttl=-1s":                                                {cli.ExitUsage, "--ttl"},
+		"wid bootstrap create --usages=x":                                               {cli.ExitUsage, "--usages"},
 	} {
 		r := w.exec(t, "", nil, "bash", "-c", script)
 		if r.code != tc.code || r.stdout != "" || !strings.Contains(r.stderr, tc.want) || strings.Contains(r.stderr, "hunter2") {

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
 )
 
 // A plugin that is called a thousand times mints once.
@@ -21,7 +23,7 @@ func TestAThousandCalls(t *testing.T) {
 	var first string
 	for range 1000 {
 		var out bytes.Buffer
-		root := (&app{httpClient: w.cloud.Client()}).newRoot()
+		root := rootOf(&credentials.App{HTTPClient: w.cloud.Client()})
 		root.SetArgs(args)
 		root.SetOut(&out)
 		if err := root.ExecuteContext(t.Context()); err != nil {
@@ -154,18 +156,6 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-func TestACredentialPrintsNoSecret(t *testing.T) {
-	c := &credential{Password: "hunter2hunter2"}
-	var b bytes.Buffer
-	cmd := &cobra.Command{}
-	cmd.SetErr(&b)
-	a := &app{stderr: &b}
-	a.warn("%v %+v %#v %s", c, c, c, c)
-	if strings.Contains(b.String(), "hunter2") {
-		t.Error(b.String())
-	}
-}
-
 // All commands have one shape: output as JSON and YAML, a context for each kubeconfig. The doctor follows with its own flags.
 func TestCommandsHaveOneShape(t *testing.T) {
 	var walk func(cmd *cobra.Command)
@@ -177,8 +167,8 @@ func TestCommandsHaveOneShape(t *testing.T) {
 			return
 		}
 		if f := cmd.Flag("output"); f != nil {
-			o, ok := f.Value.(*output)
-			if !ok || f.Shorthand != "o" || !slices.Contains(o.all, "json") || !slices.Contains(o.all, "yaml") {
+			o, ok := f.Value.(*cli.Output)
+			if !ok || f.Shorthand != "o" || !slices.Contains(o.All, "json") || !slices.Contains(o.All, "yaml") {
 				t.Errorf("%s: -o is %s", cmd.CommandPath(), f.Usage)
 			}
 		}

@@ -50,3 +50,8 @@ func TestCompletionOfChecks(t *testing.T) {
 		}
 	}
 }
+
+func kubeconfigThrough(server, proxy string) string {
+	return `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],` +
+		`"users":[{"name":"u","user":{"token":"secret"}}],"clusters":[{"name":"c","cluster":{"server":"` + server + `","proxy-url":"` + proxy + `"}}]}`
+}

@@ -27,6 +27,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
 // registryWithImage fills the cloud's registry with an image, and returns its digest.
@@ -278,7 +279,7 @@ func (w *world) interrupted(t *testing.T, called <-chan struct{}, args ...string
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // the code tells
-	if took := time.Since(start); took > 20*time.Second || cmd.ProcessState.ExitCode() != exitInterrupted || out.Len() != 0 {
+	if took := time.Since(start); took > 20*time.Second || cmd.ProcessState.ExitCode() != cli.ExitInterrupted || out.Len() != 0 {
 		t.Errorf("wid %q: after %s with %d: %q %q", args[:2], took, cmd.ProcessState.ExitCode(), out.String(), said.String())
 	}
 	return said.String()

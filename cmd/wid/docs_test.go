@@ -28,6 +28,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -225,7 +227,7 @@ func (w *kubeWorld) tryDebug(t *testing.T, block string) {
 	}
 }
 
-func newKubeletName() string { return (&app{}).newKubeletProvider().Name() }
+func newKubeletName() string { return (&credentials.App{}).NewKubeletProvider().Name() }
 
 // tryDocker pulls with the set-up. What it exports counts for the program that pulls.
 func (w *kubeWorld) tryDocker(t *testing.T, block string, setUp func()) {
@@ -275,7 +277,7 @@ func TestDocumentedExitCodes(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(string(content), "## Exit codes")
 	table, _, _ = strings.Cut(table, "\n## ")
-	source, err := os.ReadFile("main.go")
+	source, err := os.ReadFile(filepath.Join("internal", "cli", "errors.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +288,7 @@ func TestDocumentedExitCodes(t *testing.T) {
 		}
 		return strings.Join(codes, " ")
 	}
-	want := "0 " + numbers(string(source), `(?m)^\texit[A-Z]\w+ += (\d+)$`)
+	want := "0 " + numbers(string(source), `(?m)^\tExit[A-Z]\w+ += (\d+)$`)
 	if got := numbers(table, `(?m)^\| (\d+) \|`); got != want || len(want) < len("0 1 2 10 11 12 13 130") {
 		t.Errorf("documented are %s, not %s", got, want)
 	}
@@ -325,12 +327,12 @@ func TestDocumentedFlags(t *testing.T) {
 			documented = append(documented, line)
 		}
 	}
-	for _, s := range parsed(t).settings() {
+	for _, s := range parsed(t).Settings() {
 		provider := "all"
-		if s.ofOther("") {
-			provider = s.group
+		if s.OfOther("") {
+			provider = s.Group
 		}
-		want = append(want, "| `--"+s.name+"` | "+provider+" | "+s.usage+" |")
+		want = append(want, "| `--"+s.Name+"` | "+provider+" | "+s.Usage+" |")
 	}
 	if got, want := strings.Join(documented, "\n"), strings.Join(want, "\n"); got != want {
 		t.Errorf("docs/wid.md has to have these rows:\n%s", want)
@@ -344,8 +346,8 @@ func TestDocumentedFlagsOfSingleCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	common := map[string]bool{"help": true, "help-all": true}
-	for _, s := range parsed(t).settings() {
-		common[s.name] = true
+	for _, s := range parsed(t).Settings() {
+		common[s.Name] = true
 	}
 	var rows []string
 	commands := map[string][]string{}
@@ -374,7 +376,7 @@ func TestDocumentedFlagsOfSingleCommands(t *testing.T) {
 			t.Errorf("docs/wid.md has to have this row:%s", want)
 		}
 	}
-	if !strings.Contains(string(content), "`--timeout` is a minute") || defaultTimeout != time.Minute {
+	if !strings.Contains(string(content), "`--timeout` is a minute") || cli.DefaultTimeout != time.Minute {
 		t.Error("docs/wid.md has to have the default of --timeout")
 	}
 }

@@ -170,8 +170,8 @@ func TestDocumentedDoctorCommands(t *testing.T) {
 // The table has every flag of the commands, but those of an identity, which docs/wid.md has.
 func TestDocumentedDoctorFlags(t *testing.T) {
 	ofIdentity := map[string]bool{"help": true, "help-all": true}
-	for _, s := range parsed(t).settings() {
-		ofIdentity[s.name] = true
+	for _, s := range parsed(t).Settings() {
+		ofIdentity[s.Name] = true
 	}
 	root, _, err := newRoot().Find([]string{"doctor"})
 	if err != nil {

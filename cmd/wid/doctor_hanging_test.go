@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/doctor"
 )
 
@@ -112,7 +113,7 @@ func (w *world) interruptedDoctor(t *testing.T, args ...string) (stdout string, 
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // the code tells
-	if took := time.Since(start); took > 10*time.Second || cmd.ProcessState.ExitCode() != exitInterrupted {
+	if took := time.Since(start); took > 10*time.Second || cmd.ProcessState.ExitCode() != cli.ExitInterrupted {
 		t.Errorf("wid %q: after %s with %d: %s", args, took, cmd.ProcessState.ExitCode(), out.String())
 	}
 	for len(stderr) > 0 {

@@ -20,7 +20,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/cmd/wid/internal/install"
+	"github.com/workloadid/workloadid/cmd/wid/internal/joincmd"
 	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -101,7 +104,7 @@ func (r *remedied) shell(command string) {
 
 // runProgram runs the hub as its Deployment does.
 func (r *remedied) runProgram() (stop func()) {
-	return r.run(r.as(r.hub, r.hubConfig, hubNamespace, hubServiceAccount), func(mgr ctrl.Manager) error {
+	return r.run(r.as(r.hub, r.hubConfig, install.HubNamespace, install.HubServiceAccount), func(mgr ctrl.Manager) error {
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapGroups: []string{registration.BootstrapGroup},
 			Events: mgr.GetEventRecorder("hub")})
 		if err != nil {
@@ -119,7 +122,7 @@ func (r *remedied) runProgram() (stop func()) {
 func (r *remedied) agentIsUp() {
 	r.t.Helper()
 	d := &appsv1.Deployment{}
-	if err := r.managed.Get(r.t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: agentName}, d); err != nil {
+	if err := r.managed.Get(r.t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: joincmd.AgentName}, d); err != nil {
 		r.t.Fatal(err)
 	}
 	d.Status = appsv1.DeploymentStatus{Replicas: 1, ReadyReplicas: 1, AvailableReplicas: 1}
@@ -237,10 +240,10 @@ func (r *remedied) requests(stopAgent *func()) {
 
 	// The agent that works turns these into warnings.
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
-		ask(r.t, r.hub, r.bootstrapUser("system:bootstrap:other0"), "managed-0", "rival-"+name)
+		regtest.Ask(r.t, r.hub, r.bootstrapUser("system:bootstrap:other0"), "managed-0", "rival-"+name)
 	}
 	r.mended("TooManyRequests")
-	ask(r.t, r.hub, r.hub, "managed-0", "stranger") // an administrator is no bootstrap user
+	regtest.Ask(r.t, r.hub, r.hub, "managed-0", "stranger") // an administrator is no bootstrap user
 	r.mended("UnknownRequester")
 	r.headline("")
 }
@@ -256,11 +259,11 @@ func (r *remedied) addOns() {
 	r.must(r.hub.Status().Update(r.t.Context(), o))
 	r.mend("TokenInfrastructureNotReady")
 	d := &appsv1.Deployment{}
-	r.must(r.hub.Get(r.t.Context(), client.ObjectKey{Namespace: hubNamespace, Name: hubDeployment}, d))
+	r.must(r.hub.Get(r.t.Context(), client.ObjectKey{Namespace: install.HubNamespace, Name: install.HubDeployment}, d))
 	if c := d.Spec.Template.Spec.Containers[0]; c.Image != "registry.example/hub:v1" || !slices.Contains(c.Args, "--addon-registration-auth=csr,token") {
 		r.t.Errorf("%+v", c)
 	}
-	stop := r.run(r.as(r.hub, r.hubConfig, hubNamespace, hubServiceAccount), func(mgr ctrl.Manager) error {
+	stop := r.run(r.as(r.hub, r.hubConfig, install.HubNamespace, install.HubServiceAccount), func(mgr ctrl.Manager) error {
 		tokens, err := token.NewHub(token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
 		if err != nil {
 			return err

@@ -13,6 +13,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctorcmd"
 	"github.com/workloadid/workloadid/internal/doctor"
 	identitydoctor "github.com/workloadid/workloadid/internal/doctor/identity"
 )
@@ -20,20 +23,20 @@ import (
 // doctorOf runs wid doctor in this process, with an issuer that anonymous clients can read.
 func (w *world) doctorOf(t *testing.T, args ...string) (stdout string, code int) {
 	t.Helper()
-	a := &app{httpClient: w.cloud.Client()}
-	root := a.newRoot()
+	a := &credentials.App{HTTPClient: w.cloud.Client()}
+	root := rootOf(a)
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "doctor" {
 			root.RemoveCommand(cmd)
 		}
 	}
-	root.AddCommand(a.doctorCommand(&doctorFlags{issuerClient: w.issuer.HTTPClient()}))
+	root.AddCommand(doctorcmd.DoctorCommand(a, &doctorcmd.DoctorFlags{IssuerClient: w.issuer.HTTPClient()}))
 	var out bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&out)
 	root.SetArgs(append([]string{"doctor"}, args...))
 	if err := root.ExecuteContext(t.Context()); err != nil {
-		code = exitCode(t.Context(), err)
+		code = cli.ExitCode(t.Context(), err)
 	}
 	return out.String(), code
 }
@@ -133,8 +136,8 @@ func TestDoctorTakesProviderFromAnnotations(t *testing.T) {
 			for _, a := range tc.annotations {
 				args = append(args, "--annotation="+a)
 			}
-			a := &app{httpClient: w.cloud.Client()}
-			root := a.newRoot()
+			a := &credentials.App{HTTPClient: w.cloud.Client()}
+			root := rootOf(a)
 			var out bytes.Buffer
 			root.SetOut(&out)
 			root.SetArgs(append([]string{"doctor"}, args...))
@@ -143,7 +146,7 @@ func TestDoctorTakesProviderFromAnnotations(t *testing.T) {
 			if out.Len() == 0 {
 				text = err.Error()
 			}
-			if !strings.Contains(text, tc.says) || (out.Len() > 0) != (name == "of one cloud") || out.Len() == 0 && exitCode(t.Context(), err) != doctor.ExitUsage {
+			if !strings.Contains(text, tc.says) || (out.Len() > 0) != (name == "of one cloud") || out.Len() == 0 && cli.ExitCode(t.Context(), err) != doctor.ExitUsage {
 				t.Errorf("%v: %s", err, text)
 			}
 		})
@@ -192,7 +195,7 @@ func TestDoctorRemedyOfRBAC(t *testing.T) {
 	kubeconfig := filepath.Join(w.home, "diagnoser.yaml")
 	w.write(t, kubeconfig, kubeconfigOf(t, config.Host, config.CAData, config.CertData, config.KeyData, ""))
 	flags := []string{"--provider=aws", "--kubeconfig=" + kubeconfig, "--service-account=" + w.namespace + "/app", "--region=eu-central-1"}
-	if r := w.wid(t, "", append([]string{"token"}, flags...)...); r.code != exitDenied || r.stdout != "" {
+	if r := w.wid(t, "", append([]string{"token"}, flags...)...); r.code != cli.ExitDenied || r.stdout != "" {
 		t.Errorf("wid token ends with %d: %s", r.code, r.stderr)
 	}
 	args := append([]string{"doctor", "-o=json"}, flags...)

@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
 // withPlugin writes a kubeconfig with an exec plugin that is a script.
@@ -59,7 +61,7 @@ func TestExecPluginThatFails(t *testing.T) {
 	w := newWorld(t)
 	file := w.withPlugin(t, "https://127.0.0.1:1", "echo log in first >&2; exit 3")
 	r := w.wid(t, "", "token", "--provider=aws", "--kubeconfig="+file, "--service-account=tenant-a/app", "--region=eu-central-1")
-	if r.code != exitUnavailable || r.stdout != "" || !strings.Contains(r.stderr, "log in first\n") || !strings.Contains(r.stderr, "\nwid: ") {
+	if r.code != cli.ExitUnavailable || r.stdout != "" || !strings.Contains(r.stderr, "log in first\n") || !strings.Contains(r.stderr, "\nwid: ") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
 // revealed are the values of wid token.
@@ -141,29 +142,29 @@ func TestMistakesInExtras(t *testing.T) {
 		code int
 		want string
 	}{
-		"of another provider":  {[]string{"--provider=azure", "--assume-role=" + role("x")}, "", exitUsage, "--assume-role is for the provider aws"},
-		"provider by variable": {[]string{"--delegate=x"}, "WID_PROVIDER=aws", exitUsage, "--delegate is for the provider gcp"},
-		"no role":              {[]string{"--provider=aws", "--external-id=x"}, "", exitUsage, "--external-id goes with --assume-role"},
-		"no role, variable":    {[]string{"--provider=aws"}, "WID_SOURCE_IDENTITY=x", exitUsage, "--source-identity goes with --assume-role"},
-		"session name":         {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-name=a b"}, "", exitMisconfigured, `"a b"`},
-		"tag":                  {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-tag=x"}, "", exitUsage, "key=value"},
-		"tag twice":            {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-tag=x=1,x=2"}, "", exitUsage, "each key once"},
-		"role":                 {[]string{"--provider=aws", "--assume-role=shared"}, "", exitMisconfigured, "use arn:aws:iam::<account>:role/<name> (--assume-role)"},
-		"policy":               {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-policy={"}, "", exitMisconfigured, "JSON"},
-		"duration":             {[]string{"--provider=aws", "--session-duration=0s"}, "", exitMisconfigured, "(--session-duration)"},
-		"prefix":               {[]string{"--provider=aws", "--session-name-prefix="}, "", exitMisconfigured, "(--session-name-prefix)"},
-		"bound":                {[]string{"--provider=aws", "--bound-object=Pod/app"}, "", exitUsage, "Pod/<name>/<UID>"},
-		"bound, token":         {[]string{"--provider=aws", "--bound-object=Pod/app/u"}, "", exitMisconfigured, "leave them out"},
-		"life, token":          {[]string{"--provider=aws", "--token-lifetime=20m"}, "", exitMisconfigured, "leave them out"},
-		"shell":                {[]string{"--provider=aws", "--allow-shell-out"}, "", exitUsage, "wid's own identity"},
-		"delegate":             {[]string{"--provider=gcp", "--delegate=jane@example.com"}, "", exitMisconfigured, "jane@example.com"},
-		"life and ID token":    {[]string{"--provider=gcp", "--access-token-lifetime=15m", "--id-token-audience=x"}, "", exitMisconfigured, "leave it out (--access-token-lifetime)"},
-		"authority":            {[]string{"--provider=azure", "--authority-host=http://x"}, "", exitMisconfigured, "https://"},
-		"universe":             {[]string{"--provider=gcp", "--universe-domain=x y"}, "", exitMisconfigured, "--universe-domain"},
-		"secret":               {[]string{"--provider=exchange", "--exchange-client-secret-file=x"}, "", exitUsage, "--exchange-client-id"},
-		"two servers":          {[]string{"--provider=exchange", "--exchange-endpoint=https://x", "--exchange-issuer=https://x"}, "", exitMisconfigured, "leave one out (--exchange-endpoint, --exchange-issuer)"},
+		"of another provider":  {[]string{"--provider=azure", "--assume-role=" + role("x")}, "", cli.ExitUsage, "--assume-role is for the provider aws"},
+		"provider by variable": {[]string{"--delegate=x"}, "WID_PROVIDER=aws", cli.ExitUsage, "--delegate is for the provider gcp"},
+		"no role":              {[]string{"--provider=aws", "--external-id=x"}, "", cli.ExitUsage, "--external-id goes with --assume-role"},
+		"no role, variable":    {[]string{"--provider=aws"}, "WID_SOURCE_IDENTITY=x", cli.ExitUsage, "--source-identity goes with --assume-role"},
+		"session name":         {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-name=a b"}, "", cli.ExitMisconfigured, `"a b"`},
+		"tag":                  {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-tag=x"}, "", cli.ExitUsage, "key=value"},
+		"tag twice":            {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-tag=x=1,x=2"}, "", cli.ExitUsage, "each key once"},
+		"role":                 {[]string{"--provider=aws", "--assume-role=shared"}, "", cli.ExitMisconfigured, "use arn:aws:iam::<account>:role/<name> (--assume-role)"},
+		"policy":               {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-policy={"}, "", cli.ExitMisconfigured, "JSON"},
+		"duration":             {[]string{"--provider=aws", "--session-duration=0s"}, "", cli.ExitMisconfigured, "(--session-duration)"},
+		"prefix":               {[]string{"--provider=aws", "--session-name-prefix="}, "", cli.ExitMisconfigured, "(--session-name-prefix)"},
+		"bound":                {[]string{"--provider=aws", "--bound-object=Pod/app"}, "", cli.ExitUsage, "Pod/<name>/<UID>"},
+		"bound, token":         {[]string{"--provider=aws", "--bound-object=Pod/app/u"}, "", cli.ExitMisconfigured, "leave them out"},
+		"life, token":          {[]string{"--provider=aws", "--token-lifetime=20m"}, "", cli.ExitMisconfigured, "leave them out"},
+		"shell":                {[]string{"--provider=aws", "--allow-shell-out"}, "", cli.ExitUsage, "wid's own identity"},
+		"delegate":             {[]string{"--provider=gcp", "--delegate=jane@example.com"}, "", cli.ExitMisconfigured, "jane@example.com"},
+		"life and ID token":    {[]string{"--provider=gcp", "--access-token-lifetime=15m", "--id-token-audience=x"}, "", cli.ExitMisconfigured, "leave it out (--access-token-lifetime)"},
+		"authority":            {[]string{"--provider=azure", "--authority-host=http://x"}, "", cli.ExitMisconfigured, "https://"},
+		"universe":             {[]string{"--provider=gcp", "--universe-domain=x y"}, "", cli.ExitMisconfigured, "--universe-domain"},
+		"secret":               {[]string{"--provider=exchange", "--exchange-client-secret-file=x"}, "", cli.ExitUsage, "--exchange-client-id"},
+		"two servers":          {[]string{"--provider=exchange", "--exchange-endpoint=https://x", "--exchange-issuer=https://x"}, "", cli.ExitMisconfigured, "leave one out (--exchange-endpoint, --exchange-issuer)"},
 		"no secret": {[]string{"--provider=exchange", "--exchange-endpoint=https://x/t", "--exchange-client-id=x", "--exchange-client-secret-file=/nonexistent", "--audience=sts.amazonaws.com"},
-			"", exitMisconfigured, "--exchange-client-secret-file cannot be read"},
+			"", cli.ExitMisconfigured, "--exchange-client-secret-file cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := w.exec(t, "", []string{tc.env}, "wid", slices.Concat([]string{"token"}, inHand, tc.args)...)
@@ -185,7 +186,7 @@ func TestAllowShellOut(t *testing.T) {
 	w.write(t, keys, `{"Version":1,"AccessKeyId":"`+id+`","SecretAccessKey":"`+secret+`"}`)
 	w.write(t, filepath.Join(w.home, ".aws", "config"), "[default]\ncredential_process = cat "+keys+"\n")
 	args := []string{"token", "--provider=aws", "--region=eu-central-1", "-o=json"}
-	if r := w.wid(t, "", args...); r.code != exitMisconfigured || !strings.Contains(r.stderr, "--allow-shell-out") || r.stdout != "" {
+	if r := w.wid(t, "", args...); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, "--allow-shell-out") || r.stdout != "" {
 		t.Errorf("%+v", r)
 	}
 	if out := w.mustWid(t, "", append(args, "--allow-shell-out")...); !strings.Contains(out, id) || strings.Contains(out, secret) {

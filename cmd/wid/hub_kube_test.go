@@ -26,6 +26,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
+	"github.com/workloadid/workloadid/cmd/wid/internal/install"
+	"github.com/workloadid/workloadid/cmd/wid/internal/joincmd"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -75,7 +79,7 @@ func newHubWorld(t *testing.T) *hubWorld {
 
 func (w *hubWorld) client(config *rest.Config) client.Client {
 	w.t.Helper()
-	c, err := newRegistrationClient(config)
+	c, err := cli.NewRegistrationClient(config)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -118,7 +122,7 @@ func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) 
 }
 
 func (w *hubWorld) runHub() {
-	w.run(w.as(w.hub, w.hubConfig, hubNamespace, hubServiceAccount), func(mgr ctrl.Manager) error {
+	w.run(w.as(w.hub, w.hubConfig, install.HubNamespace, install.HubServiceAccount), func(mgr ctrl.Manager) error {
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()}) // without bootstrap users: a person approves
 		if err != nil {
 			return err
@@ -132,7 +136,7 @@ func (w *hubWorld) runHub() {
 }
 
 func (w *hubWorld) runAgent() (stop func()) {
-	config := w.as(w.managed, w.managedConfig, agent.DefaultNamespace, agentName)
+	config := w.as(w.managed, w.managedConfig, agent.DefaultNamespace, joincmd.AgentName)
 	return w.run(config, func(mgr ctrl.Manager) error {
 		agent, err := agent.New(agent.Options{Cluster: "managed-0", Driver: csr.New(csr.Options{}), Local: w.client(config)})
 		if err != nil {
@@ -157,14 +161,14 @@ func (w *hubWorld) document(begins string, variables ...string) (args []string, 
 func (w *hubWorld) fails(code int, want string, args ...string) {
 	w.t.Helper()
 	out, err := wid(w.t, "", args...)
-	if err == nil || exitCode(w.t.Context(), err) != code || !strings.Contains(err.Error(), want) {
+	if err == nil || cli.ExitCode(w.t.Context(), err) != code || !strings.Contains(err.Error(), want) {
 		w.t.Errorf("wid %s: got %v, want code %d and %s\n%s", strings.Join(args, " "), err, code, want, out)
 	}
 }
 
-func (w *hubWorld) status() (all []clusterStatus) {
+func (w *hubWorld) status() (all []hubcmd.ClusterStatus) {
 	w.t.Helper()
-	var list struct{ Items []clusterStatus }
+	var list struct{ Items []hubcmd.ClusterStatus }
 	if err := json.Unmarshal([]byte(must(w.t, "hub", "status", w.onHub, "-o", "json")), &list); err != nil {
 		w.t.Fatal(err)
 	}
@@ -185,7 +189,7 @@ func (w *hubWorld) until(what string, done func() bool) {
 // A cluster joins a hub and leaves it, by the commands alone.
 func TestHubCommands(t *testing.T) {
 	w := newHubWorld(t)
-	w.fails(exitMisconfigured, "wid hub init", "hub", "status", w.onHub)
+	w.fails(cli.ExitMisconfigured, "wid hub init", "hub", "status", w.onHub)
 	const image = "--image=registry.example/hub:v1" // that of the documentation
 	initHub := func(more ...string) string {
 		return must(t, append([]string{"hub", "init", w.onHub, image, "--apply", "--hub-apiserver=" + w.hubConfig.Host}, more...)...)
@@ -194,7 +198,7 @@ func TestHubCommands(t *testing.T) {
 		t.Errorf("init says %s", out)
 	}
 	must(t, "bootstrap", "publish", "--kubeconfig="+w.hubKubeconfig)
-	w.available(hubNamespace, hubDeployment)
+	w.available(install.HubNamespace, install.HubDeployment)
 	_, out := w.document("hub init")
 	if strings.Contains(out, "wid bootstrap publish") {
 		t.Errorf("init says %s", out)
@@ -209,8 +213,8 @@ func TestHubCommands(t *testing.T) {
 	_, line, _ := strings.Cut(out, "\n\nwid ")
 	line = strings.NewReplacer("CLUSTER_NAME", "managed-0", "AGENT_IMAGE", "registry.example/x:v1").Replace(strings.TrimSpace(line))
 	printed := strings.Fields(line) // join --hub-token … --hub-apiserver … --ca-cert-hash …
-	w.fails(exitMisconfigured, `no ManagedCluster "managed-0"`, "hub", "accept", w.onHub, "--clusters=managed-0")
-	w.fails(exitUnavailable, "gave up waiting for the agent", "hub", "accept", w.onHub, "--clusters=managed-0", "--wait", "--timeout=1s")
+	w.fails(cli.ExitMisconfigured, `no ManagedCluster "managed-0"`, "hub", "accept", w.onHub, "--clusters=managed-0")
+	w.fails(cli.ExitUnavailable, "gave up waiting for the agent", "hub", "accept", w.onHub, "--clusters=managed-0", "--wait", "--timeout=1s")
 	w.checkUnreachableHub()
 	must(t, append(printed, w.onOther)...)
 	join, out := w.document("join", `"$TOKEN"`, printed[2], `"$HUB"`, printed[4], `"$PIN"`, printed[6])
@@ -218,7 +222,7 @@ func TestHubCommands(t *testing.T) {
 		t.Errorf("join says %s", out)
 	}
 	w.checkPodSecurity(w.managed, append(without(join, "--apply"), "--reveal")...)
-	w.fails(exitUnavailable, "gave up waiting for the hub to let cluster", append(join, "--wait", "--timeout=3s")...)
+	w.fails(cli.ExitUnavailable, "gave up waiting for the hub to let cluster", append(join, "--wait", "--timeout=3s")...)
 	w.checkFirstContact(printed[2])
 	stopAgent := w.runAgent()
 	w.until("the agent asks for a certificate", func() bool {
@@ -247,8 +251,8 @@ func TestHubCommands(t *testing.T) {
 
 	w.checkLostCertificate()
 
-	w.fails(exitMisconfigured, `registered as "managed-0", not as "managed-1"`, "unjoin", w.onOther, "--cluster-name=managed-1")
-	w.fails(exitMisconfigured, `registered as "managed-0", not as "managed-1"`, append(join, "--cluster-name=managed-1")...)
+	w.fails(cli.ExitMisconfigured, `registered as "managed-0", not as "managed-1"`, "unjoin", w.onOther, "--cluster-name=managed-1")
+	w.fails(cli.ExitMisconfigured, `registered as "managed-0", not as "managed-1"`, append(join, "--cluster-name=managed-1")...)
 	if _, out := w.document("unjoin"); !strings.Contains(out, "withdrawn") || !strings.Contains(out, "Secret") {
 		t.Errorf("unjoin says %s", out)
 	}
@@ -259,7 +263,7 @@ func TestHubCommands(t *testing.T) {
 	for _, object := range []client.Object{
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: ocm.HubKubeconfigSecret}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: agent.DefaultBootstrapSecret}},
-		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: agentName}},
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: joincmd.AgentName}},
 	} {
 		if err := w.managed.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: object.GetName()}, object); !apierrors.IsNotFound(err) {
 			t.Errorf("%T %s: %v", object, object.GetName(), err)
@@ -298,8 +302,8 @@ func (w *hubWorld) checkAddOns(printed []string) *corev1.Secret {
 		arg             string
 		role            client.Object
 	}{
-		{w.hub, hubNamespace, hubDeployment, "--addon-registration-auth=csr,token", &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:hub:token"}}},
-		{w.managed, agent.DefaultNamespace, agentName, "--addon-kubeclient-registration-auth=token",
+		{w.hub, install.HubNamespace, install.HubDeployment, "--addon-registration-auth=csr,token", &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:hub:token"}}},
+		{w.managed, agent.DefaultNamespace, joincmd.AgentName, "--addon-kubeclient-registration-auth=token",
 			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultAddOnNamespace, Name: "registration-agent-addon"}}},
 	} {
 		deployment := &appsv1.Deployment{}
@@ -355,7 +359,7 @@ func (w *hubWorld) checkConflicts(initHub func(...string) string) {
 			w.t.Fatal(err)
 		}
 	}
-	w.fails(exitDenied, "--force-conflicts", "hub", "init", w.onHub, "--image=registry.example/hub:v1", "--apply")
+	w.fails(cli.ExitDenied, "--force-conflicts", "hub", "init", w.onHub, "--image=registry.example/hub:v1", "--apply")
 	if out := initHub("--force-conflicts"); strings.Count(out, "io\" left as it is") != 2 {
 		w.t.Errorf("init says %s", out)
 	}
@@ -367,7 +371,7 @@ func (w *hubWorld) checkConflicts(initHub func(...string) string) {
 // checkPodSecurity creates the pods of a printed Deployment where the Restricted Pod Security Standard is enforced.
 func (w *hubWorld) checkPodSecurity(c client.Client, args ...string) {
 	w.t.Helper()
-	objects, err := parseManifests(must(w.t, args...))
+	objects, err := install.ParseManifests(must(w.t, args...))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -409,13 +413,13 @@ func (w *hubWorld) checkFirstContact(bootstrapToken string) {
 		}
 	}
 	token := w.as(w.hub, w.hubConfig, "open-cluster-management", "agent-registration-bootstrap").BearerToken
-	if _, err := parseManifests(must(w.t, with(token, "--ca-file="+ca)...)); err != nil {
+	if _, err := install.ParseManifests(must(w.t, with(token, "--ca-file="+ca)...)); err != nil {
 		w.t.Error(err)
 	}
 	stranger := w.as(w.hub, w.hubConfig, "open-cluster-management", "other").BearerToken
-	w.fails(exitDenied, registration.BootstrapRole, with(stranger, "--ca-file="+ca)...)
-	w.fails(exitUnavailable, "renew the token", with(must(w.t, "bootstrap", "generate"), "--ca-file="+ca)...)
-	w.fails(exitDenied, "pins", with(bootstrapToken, "--ca-cert-hash=sha256:"+strings.Repeat("ab", 32))...)
+	w.fails(cli.ExitDenied, registration.BootstrapRole, with(stranger, "--ca-file="+ca)...)
+	w.fails(cli.ExitUnavailable, "renew the token", with("abcdef.0123456789abcdef", "--ca-file="+ca)...)
+	w.fails(cli.ExitDenied, "pins", with(bootstrapToken, "--ca-cert-hash=sha256:"+strings.Repeat("ab", 32))...)
 }
 
 // checkUnreachableHub leaves a hub that is gone.
@@ -432,7 +436,7 @@ func (w *hubWorld) checkUnreachableHub() {
 			w.t.Fatal(err)
 		}
 	}
-	w.fails(exitUnavailable, "--force", "unjoin", w.onOther, "--cluster-name=managed-0")
+	w.fails(cli.ExitUnavailable, "--force", "unjoin", w.onOther, "--cluster-name=managed-0")
 	if out := must(w.t, "unjoin", w.onOther, "--cluster-name=managed-0", "--force"); !strings.Contains(out, "wid hub deny --clusters managed-0") ||
 		strings.Count(out, "deleted") != 2 || strings.Contains(out, "hunter2") {
 		w.t.Errorf("unjoin says %s", out)
@@ -448,7 +452,7 @@ func (w *hubWorld) checkLostCertificate() {
 	}
 	w.until("the agent asks for another certificate", func() bool { return len(w.status()[0].PendingRequests) == 1 })
 	request := w.status()[0].PendingRequests[0].Name
-	w.fails(exitDenied, "may be that of an intruder", "hub", "accept", w.onHub, "--clusters=managed-0")
+	w.fails(cli.ExitDenied, "may be that of an intruder", "hub", "accept", w.onHub, "--clusters=managed-0")
 	if out := must(w.t, "hub", "accept", w.onHub, "--clusters=managed-0", "--approve-request="+request); !strings.Contains(out, "approved") {
 		w.t.Errorf("accept says %s", out)
 	}
@@ -469,7 +473,7 @@ func (w *hubWorld) checkIntruder() {
 		}
 		in.State = step.State
 	}
-	w.fails(exitDenied, `of user "admin"`, "hub", "accept", w.onHub, "--clusters=managed-0", "--wait")
+	w.fails(cli.ExitDenied, `of user "admin"`, "hub", "accept", w.onHub, "--clusters=managed-0", "--wait")
 	if w.status()[0].Accepted {
 		w.t.Error("accepted")
 	}

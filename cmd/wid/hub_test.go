@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/base64"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,19 +10,14 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	certificatesv1 "k8s.io/api/certificates/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 
-	"github.com/workloadid/workloadid/bootstrap"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -49,7 +41,7 @@ func writeFile(t *testing.T, name, content string) string {
 // taken for manifests.
 func TestHubMistakes(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nonexistent")
-	token := must(t, "bootstrap", "generate")
+	const token = "abcdef.0123456789abcdef"
 	account, expired := saToken(time.Now().Add(time.Hour)), saToken(time.Now().Add(-time.Hour))
 	nobody := "--kubeconfig=" + writeFile(t, "nobody.yaml", kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, "x"))
 	notCA := writeFile(t, "not-ca.crt", "hello")
@@ -72,88 +64,88 @@ func TestHubMistakes(t *testing.T) {
 		code  int
 		want  string
 	}{
-		"hub, unknown command":      {args: []string{"hub", "acept"}, code: exitUsage, want: `unknown command "acept"`},
-		"init without image":        {args: []string{"hub", "init"}, code: exitUsage, want: "--image"},
-		"init, unknown auth type":   {args: []string{"hub", "init", image, "--registration-auth=csr,ldap"}, code: exitUsage, want: `--registration-auth: unknown auth type "ldap": use one of aws-irsa, csr`},
-		"init, no auth type":        {args: []string{"hub", "init", image, "--registration-auth="}, code: exitUsage, want: "--registration-auth must not be empty"},
-		"init, waiting for nothing": {args: []string{"hub", "init", image, "--wait"}, code: exitUsage, want: "--apply"},
-		"init, token without end":   {args: []string{"hub", "init", image, "--token-ttl=0"}, code: exitUsage, want: "--token-ttl"},
-		"init, token":               {args: []string{"hub", "init", image, "--registration-auth=csr,token"}, code: exitUsage, want: "token registers add-ons only"},
-		"init, add-ons by ldap":     {args: []string{"hub", "init", image, "--addon-registration-auth=token,ldap"}, code: exitUsage, want: `--addon-registration-auth: unknown auth type "ldap": use one of csr, token`},
-		"join, token":               {args: joining("--registration-auth=token"), code: exitUsage, want: "token registers add-ons only"},
-		"join, add-ons by ldap":     {args: joining("--addon-kubeclient-registration-auth=ldap"), code: exitUsage, want: `--addon-kubeclient-registration-auth: unknown auth type "ldap"`},
-		"join, token of 5 s":        {args: joining("--addon-kubeclient-registration-auth=token", "--addon-token-expiration-seconds=5"), code: exitUsage, want: "--addon-token-expiration-seconds: token: ExpirationSeconds is 5"},
-		"join, lifetime alone":      {args: joining("--addon-token-expiration-seconds=3600"), code: exitUsage, want: "--addon-token-expiration-seconds needs --addon-kubeclient-registration-auth=token"},
-		"join, lifetime of csr":     {args: joining("--addon-kubeclient-registration-auth=csr", "--addon-token-expiration-seconds=3600"), code: exitUsage, want: "--addon-token-expiration-seconds needs --addon-kubeclient-registration-auth=token"},
-		"init, no time":             {args: []string{"hub", "init", image, "--timeout=0"}, code: exitUsage, want: "--timeout"},
-		"init, no kubeconfig":       {args: []string{"hub", "init", image, "--apply"}, code: exitMisconfigured, want: "pass --kubeconfig"},
-		"init, unknown context":     {args: []string{"hub", "init", image, "--apply", nobody, "--context=prod"}, code: exitMisconfigured, want: `"prod"`},
-		"init, http address":        {args: []string{"hub", "init", image, "--apply", nobody, "--hub-apiserver=http://hub.example"}, code: exitUsage, want: `--hub-apiserver: the server has to be https://`},
-		"init, hub unreachable":     {args: []string{"hub", "init", image, "--apply", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},
-		"init, aws without ARN":     {args: []string{"hub", "init", image, "--registration-auth=aws-irsa"}, code: exitUsage, want: "--eks-hub-cluster-arn is missing"},
-		"init, no ARN":              {args: []string{"hub", "init", image, "--registration-auth=aws-irsa", "--eks-hub-cluster-arn=foo"}, code: exitUsage, want: `--eks-hub-cluster-arn: "foo" is not the ARN`},
-		"init, ARN without aws":     {args: []string{"hub", "init", image, hubARN}, code: exitUsage, want: "--registration-auth=aws-irsa"},
-		"init, name too long":       {args: []string{"hub", "init", image, aws, hubARN + strings.Repeat("b", 30)}, code: exitUsage, want: "has 33 characters"},
-		"init, csr on EKS":          {args: []string{"hub", "init", image, "--apply", nobody, eks}, code: exitUsage, want: "EKS signs none"},
-		"init, both on EKS":         {args: []string{"hub", "init", image, "--apply", nobody, eks, "--registration-auth=csr,aws-irsa", hubARN}, code: exitUsage, want: "EKS signs none"},
-		"token without end":         {args: []string{"hub", "token", "--token-ttl=0"}, code: exitUsage, want: "--token-ttl"},
-		"token, http address":       {args: []string{"hub", "token", nobody, "--hub-apiserver=http://hub.example"}, code: exitUsage, want: `--hub-apiserver: the server has to be https://`},
-		"token, hub unreachable":    {args: []string{"hub", "token", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},
-		"policies without a hub":    {args: []string{"hub", "policies"}, code: exitUsage, want: "--eks-hub-cluster-arn is missing"},
-		"policies without issuer":   {args: []string{"hub", "policies", hubARN}, code: exitUsage, want: "--oidc-issuer is missing"},
-		"policies, http issuer":     {args: []string{"hub", "policies", hubARN, "--oidc-issuer=http://a"}, code: exitUsage, want: "https URL"},
-		"policies, no cluster":      {args: []string{"hub", "policies", hubARN, issuer, "--eks-managed-cluster-arn=foo"}, code: exitUsage, want: `--eks-managed-cluster-arn: "foo"`},
-		"policies, two partitions":  {args: []string{"hub", "policies", hubARN, issuer, chinese}, code: exitUsage, want: "partition"},
-		"policies, auth type":       {args: []string{"hub", "policies", hubARN, issuer, "--registration-auth=ldap"}, code: exitUsage, want: `"ldap"`},
-		"accept nothing":            {args: []string{"hub", "accept"}, code: exitUsage, want: "--clusters"},
-		"accept, argument":          {args: []string{"hub", "accept", "cluster1"}, code: exitUsage, want: `"cluster1"`},
-		"accept, bad name":          {args: []string{"hub", "accept", "--clusters=cluster1,a.b"}, code: exitUsage, want: `"a.b" is not a DNS label`},
-		"accept, reserved name":     {args: []string{"hub", "accept", "--clusters=kube-system"}, code: exitUsage, want: `"kube-system" is reserved`},
-		"accept, claim of two":      {args: []string{"hub", "accept", "--clusters=cluster1,cluster2", "--claim=x"}, code: exitUsage, want: "--claim and --approve-request are for one cluster"},
-		"accept, request of two":    {args: []string{"hub", "accept", "--clusters=cluster1,cluster2", "--approve-request=x"}, code: exitUsage, want: "--claim and --approve-request are for one cluster"},
-		"accept, hub unreachable":   {args: []string{"hub", "accept", "--clusters=cluster1", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},
-		"deny nothing":              {args: []string{"hub", "deny"}, code: exitUsage, want: "--clusters"},
-		"deny, hub unreachable":     {args: []string{"hub", "deny", "--clusters=cluster1", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},
-		"cleanup, negative age":     {args: []string{"hub", "cleanup", "--older-than=-1s"}, code: exitUsage, want: "--older-than"},
-		"cleanup, argument":         {args: []string{"hub", "cleanup", "cluster1"}, code: exitUsage, want: `"cluster1"`},
-		"cleanup, no kubeconfig":    {args: []string{"hub", "cleanup"}, code: exitMisconfigured, want: "pass --kubeconfig"},
-		"cleanup, hub unreachable":  {args: []string{"hub", "cleanup", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},
-		"status, output":            {args: []string{"hub", "status", "-o", "xml"}, code: exitUsage, want: `"xml"`},
-		"status, bad name":          {args: []string{"hub", "status", "--clusters=A"}, code: exitUsage, want: `"A" is not a DNS label`},
-		"status, hub unreachable":   {args: []string{"hub", "status", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},
-		"join without a name":       {args: []string{"join"}, code: exitUsage, want: "--cluster-name"},
-		"join, bad name":            {args: joining("--cluster-name=A_B"), code: exitUsage, want: `--cluster-name: the cluster name "A_B" is not a DNS label`},
-		"join, reserved name":       {args: joining("--cluster-name=managed-clusters"), code: exitUsage, want: "is reserved"},
-		"join, unknown auth type":   {args: joining("--registration-auth=aws"), code: exitUsage, want: `unknown auth type "aws": use one of aws-irsa, csr`},
-		"join, aws without hub":     {args: joining(aws, managedARN), code: exitUsage, want: "--eks-hub-cluster-arn is missing"},
-		"join, aws without cluster": {args: joining(aws, hubARN), code: exitUsage, want: "--eks-managed-cluster-arn is missing"},
-		"join, two partitions":      {args: joining(aws, hubARN, chinese), code: exitUsage, want: "partition"},
-		"join, ARN without aws":     {args: joining(managedARN), code: exitUsage, want: "--registration-auth=aws-irsa"},
-		"join, csr on EKS":          {args: joining("--hub-token="+token, pin, "--hub-apiserver=https://AB.gr7.eu-central-1.eks.amazonaws.com"), code: exitUsage, want: "EKS signs none"},
-		"join without a hub":        {args: joining("--hub-apiserver="), code: exitUsage, want: "--hub-apiserver"},
-		"join without a token":      {args: joining(), code: exitUsage, want: "--hub-token"},
-		"join, http hub":            {args: joining("--hub-token="+token, pin, "--hub-apiserver=http://hub.example"), code: exitUsage, want: `not "http://hub.example"`},
-		"join, neither pin nor CA":  {args: joining("--hub-token=" + token), code: exitUsage, want: "--ca-cert-hash"},
-		"join, pin and CA":          {args: joining("--hub-token="+token, pin, "--ca-file=x"), code: exitUsage, want: "exclude each other"},
-		"join, account without CA":  {args: joining("--hub-token="+account, pin), code: exitUsage, want: "--ca-file"},
-		"join, expired token":       {args: joining("--hub-token="+expired, "--ca-file="+notCA), code: exitUsage, want: "expired at"},
-		"join, no token":            {args: joining("--hub-token=hunter2", pin), code: exitUsage, want: "neither a bootstrap token"},
-		"join, no token from stdin": {args: joining("--hub-token=-", pin), stdin: "hunter2\n", code: exitUsage, want: "neither a bootstrap token"},
-		"join, empty stdin":         {args: joining("--hub-token=-", pin), code: exitUsage, want: "neither a bootstrap token"},
-		"join, malformed pin":       {args: joining("--hub-token="+token, "--ca-cert-hash=sha256:12"), code: exitUsage, want: "--ca-cert-hash"},
-		"join, no such CA file":     {args: joining("--hub-token="+account, "--ca-file=/nonexistent"), code: exitUsage, want: "/nonexistent"},
-		"join, CA without a CA":     {args: joining("--hub-token="+account, "--ca-file="+notCA), code: exitUsage, want: "--ca-file"},
-		"join without image":        {args: joining("--hub-token="+token, pin, "--image="), code: exitUsage, want: "--image"},
-		"join, waiting for nothing": {args: joining("--hub-token="+token, pin, "--wait"), code: exitUsage, want: "--apply"},
-		"join, hub unreachable":     {args: joining("--hub-token="+token, pin, "--timeout=200ms"), code: exitUnavailable, want: "127.0.0.1:1"},
-		"unjoin without a name":     {args: []string{"unjoin"}, code: exitUsage, want: "--cluster-name"},
-		"unjoin, bad name":          {args: []string{"unjoin", "--cluster-name=a.b"}, code: exitUsage, want: "is not a DNS label"},
-		"unjoin, no kubeconfig":     {args: []string{"unjoin", "--cluster-name=cluster1"}, code: exitMisconfigured, want: "pass --kubeconfig"},
-		"unjoin, unreachable":       {args: []string{"unjoin", "--cluster-name=cluster1", nobody}, code: exitUnavailable, want: "127.0.0.1:1"},
+		"hub, unknown command":      {args: []string{"hub", "acept"}, code: cli.ExitUsage, want: `unknown command "acept"`},
+		"init without image":        {args: []string{"hub", "init"}, code: cli.ExitUsage, want: "--image"},
+		"init, unknown auth type":   {args: []string{"hub", "init", image, "--registration-auth=csr,ldap"}, code: cli.ExitUsage, want: `--registration-auth: unknown auth type "ldap": use one of aws-irsa, csr`},
+		"init, no auth type":        {args: []string{"hub", "init", image, "--registration-auth="}, code: cli.ExitUsage, want: "--registration-auth must not be empty"},
+		"init, waiting for nothing": {args: []string{"hub", "init", image, "--wait"}, code: cli.ExitUsage, want: "--apply"},
+		"init, token without end":   {args: []string{"hub", "init", image, "--token-ttl=0"}, code: cli.ExitUsage, want: "--token-ttl"},
+		"init, token":               {args: []string{"hub", "init", image, "--registration-auth=csr,token"}, code: cli.ExitUsage, want: "token registers add-ons only"},
+		"init, add-ons by ldap":     {args: []string{"hub", "init", image, "--addon-registration-auth=token,ldap"}, code: cli.ExitUsage, want: `--addon-registration-auth: unknown auth type "ldap": use one of csr, token`},
+		"join, token":               {args: joining("--registration-auth=token"), code: cli.ExitUsage, want: "token registers add-ons only"},
+		"join, add-ons by ldap":     {args: joining("--addon-kubeclient-registration-auth=ldap"), code: cli.ExitUsage, want: `--addon-kubeclient-registration-auth: unknown auth type "ldap"`},
+		"join, token of 5 s":        {args: joining("--addon-kubeclient-registration-auth=token", "--addon-token-expiration-seconds=5"), code: cli.ExitUsage, want: "--addon-token-expiration-seconds: token: ExpirationSeconds is 5"},
+		"join, lifetime alone":      {args: joining("--addon-token-expiration-seconds=3600"), code: cli.ExitUsage, want: "--addon-token-expiration-seconds needs --addon-kubeclient-registration-auth=token"},
+		"join, lifetime of csr":     {args: joining("--addon-kubeclient-registration-auth=csr", "--addon-token-expiration-seconds=3600"), code: cli.ExitUsage, want: "--addon-token-expiration-seconds needs --addon-kubeclient-registration-auth=token"},
+		"init, no time":             {args: []string{"hub", "init", image, "--timeout=0"}, code: cli.ExitUsage, want: "--timeout"},
+		"init, no kubeconfig":       {args: []string{"hub", "init", image, "--apply"}, code: cli.ExitMisconfigured, want: "pass --kubeconfig"},
+		"init, unknown context":     {args: []string{"hub", "init", image, "--apply", nobody, "--context=prod"}, code: cli.ExitMisconfigured, want: `"prod"`},
+		"init, http address":        {args: []string{"hub", "init", image, "--apply", nobody, "--hub-apiserver=http://hub.example"}, code: cli.ExitUsage, want: `--hub-apiserver: the server has to be https://`},
+		"init, hub unreachable":     {args: []string{"hub", "init", image, "--apply", nobody}, code: cli.ExitUnavailable, want: "127.0.0.1:1"},
+		"init, aws without ARN":     {args: []string{"hub", "init", image, "--registration-auth=aws-irsa"}, code: cli.ExitUsage, want: "--eks-hub-cluster-arn is missing"},
+		"init, no ARN":              {args: []string{"hub", "init", image, "--registration-auth=aws-irsa", "--eks-hub-cluster-arn=foo"}, code: cli.ExitUsage, want: `--eks-hub-cluster-arn: "foo" is not the ARN`},
+		"init, ARN without aws":     {args: []string{"hub", "init", image, hubARN}, code: cli.ExitUsage, want: "--registration-auth=aws-irsa"},
+		"init, name too long":       {args: []string{"hub", "init", image, aws, hubARN + strings.Repeat("b", 30)}, code: cli.ExitUsage, want: "has 33 characters"},
+		"init, csr on EKS":          {args: []string{"hub", "init", image, "--apply", nobody, eks}, code: cli.ExitUsage, want: "EKS signs none"},
+		"init, both on EKS":         {args: []string{"hub", "init", image, "--apply", nobody, eks, "--registration-auth=csr,aws-irsa", hubARN}, code: cli.ExitUsage, want: "EKS signs none"},
+		"token without end":         {args: []string{"hub", "token", "--token-ttl=0"}, code: cli.ExitUsage, want: "--token-ttl"},
+		"token, http address":       {args: []string{"hub", "token", nobody, "--hub-apiserver=http://hub.example"}, code: cli.ExitUsage, want: `--hub-apiserver: the server has to be https://`},
+		"token, hub unreachable":    {args: []string{"hub", "token", nobody}, code: cli.ExitUnavailable, want: "127.0.0.1:1"},
+		"policies without a hub":    {args: []string{"hub", "policies"}, code: cli.ExitUsage, want: "--eks-hub-cluster-arn is missing"},
+		"policies without issuer":   {args: []string{"hub", "policies", hubARN}, code: cli.ExitUsage, want: "--oidc-issuer is missing"},
+		"policies, http issuer":     {args: []string{"hub", "policies", hubARN, "--oidc-issuer=http://a"}, code: cli.ExitUsage, want: "https URL"},
+		"policies, no cluster":      {args: []string{"hub", "policies", hubARN, issuer, "--eks-managed-cluster-arn=foo"}, code: cli.ExitUsage, want: `--eks-managed-cluster-arn: "foo"`},
+		"policies, two partitions":  {args: []string{"hub", "policies", hubARN, issuer, chinese}, code: cli.ExitUsage, want: "partition"},
+		"policies, auth type":       {args: []string{"hub", "policies", hubARN, issuer, "--registration-auth=ldap"}, code: cli.ExitUsage, want: `"ldap"`},
+		"accept nothing":            {args: []string{"hub", "accept"}, code: cli.ExitUsage, want: "--clusters"},
+		"accept, argument":          {args: []string{"hub", "accept", "cluster1"}, code: cli.ExitUsage, want: `"cluster1"`},
+		"accept, bad name":          {args: []string{"hub", "accept", "--clusters=cluster1,a.b"}, code: cli.ExitUsage, want: `"a.b" is not a DNS label`},
+		"accept, reserved name":     {args: []string{"hub", "accept", "--clusters=kube-system"}, code: cli.ExitUsage, want: `"kube-system" is reserved`},
+		"accept, claim of two":      {args: []string{"hub", "accept", "--clusters=cluster1,cluster2", "--claim=x"}, code: cli.ExitUsage, want: "--claim and --approve-request are for one cluster"},
+		"accept, request of two":    {args: []string{"hub", "accept", "--clusters=cluster1,cluster2", "--approve-request=x"}, code: cli.ExitUsage, want: "--claim and --approve-request are for one cluster"},
+		"accept, hub unreachable":   {args: []string{"hub", "accept", "--clusters=cluster1", nobody}, code: cli.ExitUnavailable, want: "127.0.0.1:1"},
+		"deny nothing":              {args: []string{"hub", "deny"}, code: cli.ExitUsage, want: "--clusters"},
+		"deny, hub unreachable":     {args: []string{"hub", "deny", "--clusters=cluster1", nobody}, code: cli.ExitUnavailable, want: "127.0.0.1:1"},
+		"cleanup, negative age":     {args: []string{"hub", "cleanup", "--older-than=-1s"}, code: cli.ExitUsage, want: "--older-than"},
+		"cleanup, argument":         {args: []string{"hub", "cleanup", "cluster1"}, code: cli.ExitUsage, want: `"cluster1"`},
+		"cleanup, no kubeconfig":    {args: []string{"hub", "cleanup"}, code: cli.ExitMisconfigured, want: "pass --kubeconfig"},
+		"cleanup, hub unreachable":  {args: []string{"hub", "cleanup", nobody}, code: cli.ExitUnavailable, want: "127.0.0.1:1"},
+		"status, output":            {args: []string{"hub", "status", "-o", "xml"}, code: cli.ExitUsage, want: `"xml"`},
+		"status, bad name":          {args: []string{"hub", "status", "--clusters=A"}, code: cli.ExitUsage, want: `"A" is not a DNS label`},
+		"status, hub unreachable":   {args: []string{"hub", "status", nobody}, code: cli.ExitUnavailable, want: "127.0.0.1:1"},
+		"join without a name":       {args: []string{"join"}, code: cli.ExitUsage, want: "--cluster-name"},
+		"join, bad name":            {args: joining("--cluster-name=A_B"), code: cli.ExitUsage, want: `--cluster-name: the cluster name "A_B" is not a DNS label`},
+		"join, reserved name":       {args: joining("--cluster-name=managed-clusters"), code: cli.ExitUsage, want: "is reserved"},
+		"join, unknown auth type":   {args: joining("--registration-auth=aws"), code: cli.ExitUsage, want: `unknown auth type "aws": use one of aws-irsa, csr`},
+		"join, aws without hub":     {args: joining(aws, managedARN), code: cli.ExitUsage, want: "--eks-hub-cluster-arn is missing"},
+		"join, aws without cluster": {args: joining(aws, hubARN), code: cli.ExitUsage, want: "--eks-managed-cluster-arn is missing"},
+		"join, two partitions":      {args: joining(aws, hubARN, chinese), code: cli.ExitUsage, want: "partition"},
+		"join, ARN without aws":     {args: joining(managedARN), code: cli.ExitUsage, want: "--registration-auth=aws-irsa"},
+		"join, csr on EKS":          {args: joining("--hub-token="+token, pin, "--hub-apiserver=https://AB.gr7.eu-central-1.eks.amazonaws.com"), code: cli.ExitUsage, want: "EKS signs none"},
+		"join without a hub":        {args: joining("--hub-apiserver="), code: cli.ExitUsage, want: "--hub-apiserver"},
+		"join without a token":      {args: joining(), code: cli.ExitUsage, want: "--hub-token"},
+		"join, http hub":            {args: joining("--hub-token="+token, pin, "--hub-apiserver=http://hub.example"), code: cli.ExitUsage, want: `not "http://hub.example"`},
+		"join, neither pin nor CA":  {args: joining("--hub-token=" + token), code: cli.ExitUsage, want: "--ca-cert-hash"},
+		"join, pin and CA":          {args: joining("--hub-token="+token, pin, "--ca-file=x"), code: cli.ExitUsage, want: "exclude each other"},
+		"join, account without CA":  {args: joining("--hub-token="+account, pin), code: cli.ExitUsage, want: "--ca-file"},
+		"join, expired token":       {args: joining("--hub-token="+expired, "--ca-file="+notCA), code: cli.ExitUsage, want: "expired at"},
+		"join, no token":            {args: joining("--hub-token=hunter2", pin), code: cli.ExitUsage, want: "neither a bootstrap token"},
+		"join, no token from stdin": {args: joining("--hub-token=-", pin), stdin: "hunter2\n", code: cli.ExitUsage, want: "neither a bootstrap token"},
+		"join, empty stdin":         {args: joining("--hub-token=-", pin), code: cli.ExitUsage, want: "neither a bootstrap token"},
+		"join, malformed pin":       {args: joining("--hub-token="+token, "--ca-cert-hash=sha256:12"), code: cli.ExitUsage, want: "--ca-cert-hash"},
+		"join, no such CA file":     {args: joining("--hub-token="+account, "--ca-file=/nonexistent"), code: cli.ExitUsage, want: "/nonexistent"},
+		"join, CA without a CA":     {args: joining("--hub-token="+account, "--ca-file="+notCA), code: cli.ExitUsage, want: "--ca-file"},
+		"join without image":        {args: joining("--hub-token="+token, pin, "--image="), code: cli.ExitUsage, want: "--image"},
+		"join, waiting for nothing": {args: joining("--hub-token="+token, pin, "--wait"), code: cli.ExitUsage, want: "--apply"},
+		"join, hub unreachable":     {args: joining("--hub-token="+token, pin, "--timeout=200ms"), code: cli.ExitUnavailable, want: "127.0.0.1:1"},
+		"unjoin without a name":     {args: []string{"unjoin"}, code: cli.ExitUsage, want: "--cluster-name"},
+		"unjoin, bad name":          {args: []string{"unjoin", "--cluster-name=a.b"}, code: cli.ExitUsage, want: "is not a DNS label"},
+		"unjoin, no kubeconfig":     {args: []string{"unjoin", "--cluster-name=cluster1"}, code: cli.ExitMisconfigured, want: "pass --kubeconfig"},
+		"unjoin, unreachable":       {args: []string{"unjoin", "--cluster-name=cluster1", nobody}, code: cli.ExitUnavailable, want: "127.0.0.1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := wid(t, tc.stdin, tc.args...)
-			if err == nil || exitCode(t.Context(), err) != tc.code || !strings.Contains(err.Error(), tc.want) {
+			if err == nil || cli.ExitCode(t.Context(), err) != tc.code || !strings.Contains(err.Error(), tc.want) {
 				t.Fatalf("got %v, want code %d and %s", err, tc.code, tc.want)
 			}
 			all := out + err.Error()
@@ -173,7 +165,7 @@ func TestHubMistakes(t *testing.T) {
 func TestHubInitPrints(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nonexistent")
 	const image = `registry.example/hub@sha256:0 "x": y`
-	objects, err := parseManifests(must(t, "hub", "init", "--image="+image))
+	objects, err := install.ParseManifests(must(t, "hub", "init", "--image="+image))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,13 +178,13 @@ func TestHubInitPrints(t *testing.T) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(last.Object, &deployment, true); err != nil {
 		t.Fatal(err)
 	}
-	if containers := deployment.Spec.Template.Spec.Containers; last.GetName() != hubDeployment || containers[0].Image != image || containers[0].Args[0] != "--registration-auth=csr" {
+	if containers := deployment.Spec.Template.Spec.Containers; last.GetName() != install.HubDeployment || containers[0].Image != image || containers[0].Args[0] != "--registration-auth=csr" {
 		t.Errorf("the Deployment is %v", last.Object)
 	}
 	if kinds["CustomResourceDefinition"] != 2 || kinds["ValidatingAdmissionPolicy"] != 4 || kinds["Secret"] != 0 {
 		t.Errorf("printed %v", kinds)
 	}
-	want := strings.Count(ocm.CRD+separator+addon.CRD+separator+registration.HubManifest+separator+registration.BootstrapManifest, "\nkind: ")
+	want := strings.Count(ocm.CRD+install.Separator+addon.CRD+install.Separator+registration.HubManifest+install.Separator+registration.BootstrapManifest, "\nkind: ")
 	if got := len(objects) - 1; got != want {
 		t.Errorf("%d objects, want %d", got, want)
 	}
@@ -210,7 +202,7 @@ func TestHubInitForAgentsOfOCM(t *testing.T) {
 		"asked, with AWS": {[]string{"--ocm-agents", "--registration-auth=aws-irsa", "--eks-hub-cluster-arn=" + eksHub}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, args, _, names := installed(t, must(t, append([]string{"hub", "init", "--image=x"}, row.flags...)...))
+			_, args, _, names := regtest.Installed(t, must(t, append([]string{"hub", "init", "--image=x"}, row.flags...)...))
 			for _, part := range []string{"bootstrap", "hub"} {
 				for _, kind := range []string{"ClusterRole", "ClusterRoleBinding"} {
 					if want := kind + " open-cluster-management:" + part + ":ocm-agents"; slices.Contains(names, want) != row.has {
@@ -222,67 +214,6 @@ func TestHubInitForAgentsOfOCM(t *testing.T) {
 				t.Errorf("args %q", args)
 			}
 		})
-	}
-}
-
-// Tokens of add-ons take rights of their own on both sides. Nothing gets them unasked.
-func TestManifestsForAddOns(t *testing.T) {
-	t.Setenv("KUBECONFIG", "/nonexistent")
-	hub := func(more ...string) string { return must(t, append([]string{"hub", "init", "--image=x"}, more...)...) }
-	join := func(authType string, arns clusterARNs, flags addOnFlags) string {
-		j := &join{cluster: "cluster1", authType: authType, arns: arns, addOns: flags, installing: installing{image: "x"}}
-		manifests, err := j.manifests(&bootstrap.ClusterInfo{Server: "https://hub.example"}, "token")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return manifests
-	}
-	const hubRole, agentRole = "ClusterRole open-cluster-management:hub:token", "Role registration-agent-addon"
-	tokens := addOnFlags{auth: "token", expirationSeconds: 3600}
-	for name, row := range map[string]struct {
-		manifests, role string
-		has             bool
-		arg             string
-	}{
-		"hub":             {hub(), hubRole, false, ""},
-		"hub, csr":        {hub("--addon-registration-auth=csr"), hubRole, false, "--addon-registration-auth=csr"},
-		"hub, both":       {hub("--addon-registration-auth=csr,token"), hubRole, true, "--addon-registration-auth=csr,token"},
-		"agent":           {join("csr", clusterARNs{}, addOnFlags{}), agentRole, false, ""},
-		"agent, csr":      {join("csr", clusterARNs{}, addOnFlags{auth: "csr"}), agentRole, true, "--addon-kubeclient-registration-auth=csr"},
-		"agent, token":    {join("csr", clusterARNs{}, tokens), agentRole, true, "--addon-token-expiration-seconds=3600"},
-		"agent, with AWS": {join("aws-irsa", clusterARNs{eksHub, eksManaged}, tokens), agentRole, true, "--addon-kubeclient-registration-auth=token"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, args, account, names := installed(t, row.manifests)
-			if slices.Contains(names, row.role) != row.has {
-				t.Errorf("manifests %q", names)
-			}
-			if given := strings.Contains(strings.Join(args, " "), "--addon-"); given != (row.arg != "") || given && !slices.Contains(args, row.arg) {
-				t.Errorf("args %q", args)
-			}
-			if row.role == agentRole && row.has && strings.Count(row.manifests, "{kind: ServiceAccount, name: "+account+",") != 2 {
-				t.Errorf("%q has no rights:\n%s", account, row.manifests)
-			}
-		})
-	}
-}
-
-// A user with rights in the agent's namespace alone takes a cluster out of its hub, and learns what stays.
-func TestUnjoinWithoutRightsToAddOns(t *testing.T) {
-	stored := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}}
-	c := fake.NewClientBuilder().WithObjects(stored).WithInterceptorFuncs(interceptor.Funcs{
-		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
-			return apierrors.NewForbidden(corev1.Resource("secrets"), "", nil)
-		}}).Build()
-	var out bytes.Buffer
-	cmd := newUnjoin()
-	cmd.SetOut(&out)
-	cmd.SetErr(&out)
-	if err := removeAgent(t.Context(), cmd, c, "managed-0", false); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(stored), stored); !apierrors.IsNotFound(err) || !strings.Contains(out.String(), agent.AddOnClusterLabel+"=managed-0") {
-		t.Errorf("%v: %s", err, &out)
 	}
 }
 
@@ -298,42 +229,5 @@ func TestJoinPrintsNoSecretToATerminal(t *testing.T) {
 	root.SetOut(terminal)
 	if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "--reveal") {
 		t.Errorf("got %v", err)
-	}
-}
-
-// A hub that signs no client certificates, such as Amazon EKS, is told apart from one that cannot be asked.
-func TestHubInitProbes(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := certificatesv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	for want, answer := range map[string]func(*certificatesv1.CertificateSigningRequest) error{
-		`warning: clusters cannot register with auth type csr: the hub does not sign client certificates: the request is Failed, reason "SignerValidationFailure"`: func(csr *certificatesv1.CertificateSigningRequest) error {
-			csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-				Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure"})
-			return nil
-		},
-		"warning: it is not known whether the hub signs client certificates: approve CertificateSigningRequest": func(*certificatesv1.CertificateSigningRequest) error {
-			return apierrors.NewForbidden(certificatesv1.Resource("certificatesigningrequests"), "x", nil)
-		},
-	} {
-		c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).WithInterceptorFuncs(interceptor.Funcs{
-			SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object, _ ...client.SubResourceUpdateOption) error {
-				csr, ok := o.(*certificatesv1.CertificateSigningRequest)
-				if !ok {
-					return errors.New("not a request")
-				}
-				if err := answer(csr); err != nil {
-					return err
-				}
-				return c.Status().Update(ctx, csr)
-			}}).Build()
-		var out bytes.Buffer
-		cmd := newHubInit()
-		cmd.SetErr(&out)
-		(&hubInit{}).probe(t.Context(), cmd, c)
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("got %s, want %s", out.String(), want)
-		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -148,7 +149,7 @@ func TestHubAcceptNamesTheMissingRight(t *testing.T) {
 			}
 			for _, want := range row.want {
 				_, err := wid(t, "", args...)
-				if err == nil || exitCode(t.Context(), err) != exitDenied {
+				if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied {
 					t.Fatalf("it says %v", err)
 				}
 				var got []string

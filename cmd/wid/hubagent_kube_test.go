@@ -3,54 +3,20 @@ package main
 import (
 	"strings"
 	"testing"
-	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
-
-// ask makes a request for a certificate as an agent does, and returns its name.
-func ask(t *testing.T, hub, user client.Client, cluster, agent string) (name string) {
-	t.Helper()
-	in := registration.Input{Now: time.Now(), Cluster: cluster, Agent: agent, Hub: user}
-	asked := map[string]bool{}
-	for _, r := range requestsOf(t, hub, cluster) {
-		asked[r.Name] = true
-	}
-	for range 2 { // draws a key, then makes the request
-		step, err := csr.New(csr.Options{}).Next(t.Context(), in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		in.State = step.State
-	}
-	for _, r := range requestsOf(t, hub, cluster) {
-		if !asked[r.Name] {
-			return r.Name
-		}
-	}
-	t.Fatal("no request was made")
-	return ""
-}
-
-func requestsOf(t *testing.T, hub client.Client, cluster string) []certificatesv1.CertificateSigningRequest {
-	t.Helper()
-	var list certificatesv1.CertificateSigningRequestList
-	if err := hub.List(t.Context(), &list, client.MatchingLabels{ocm.ClusterNameLabel: cluster}); err != nil {
-		t.Fatal(err)
-	}
-	return list.Items
-}
 
 // A bootstrap user waits for an administrator who denies a cluster and accepts it again.
 func TestHubAcceptKeepsTheAgentThatItApproved(t *testing.T) {
@@ -71,7 +37,7 @@ func TestHubAcceptKeepsTheAgentThatItApproved(t *testing.T) {
 		config.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: []string{registration.BootstrapGroup, "system:authenticated"}}
 		return regtest.NewClient(t, config)
 	}
-	ask(t, w.Admin, bootstrapUser("system:bootstrap:agent0"), "till", "agent1")
+	regtest.Ask(t, w.Admin, bootstrapUser("system:bootstrap:agent0"), "till", "agent1")
 	if out := must(t, "hub", "accept", "--clusters=till"); !strings.Contains(out, "approved") { // the hub has made no ClusterRole
 		t.Fatalf("accept says %s", out)
 	}
@@ -84,7 +50,7 @@ func TestHubAcceptKeepsTheAgentThatItApproved(t *testing.T) {
 		t.Errorf("the record is %q", got)
 	}
 
-	for _, r := range requestsOf(t, w.Admin, "till") { // as kube-controller-manager does after an hour
+	for _, r := range regtest.RequestsOf(t, w.Admin, "till") { // as kube-controller-manager does after an hour
 		if err := w.Admin.Delete(t.Context(), &r); err != nil {
 			t.Fatal(err)
 		}
@@ -92,10 +58,10 @@ func TestHubAcceptKeepsTheAgentThatItApproved(t *testing.T) {
 	if out := must(t, "hub", "deny", "--clusters=till", "--wait"); !strings.Contains(out, "until it expires") {
 		t.Errorf("deny says %s", out)
 	}
-	thief := ask(t, w.Admin, bootstrapUser("system:bootstrap:thief0"), "till", "thief")
+	thief := regtest.Ask(t, w.Admin, bootstrapUser("system:bootstrap:thief0"), "till", "thief")
 	regtest.Eventually(t, "the hub denies", func() bool { return w.Reason("till", ocm.ConditionHubAccepted) == "False/HubClusterAdminDenied" })
 	out, err := wid(t, "", "hub", "accept", "--clusters=till")
-	if err == nil || exitCode(t.Context(), err) != exitDenied || w.Cluster("till").Spec.HubAcceptsClient || recorded() != "agent1" {
+	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied || w.Cluster("till").Spec.HubAcceptsClient || recorded() != "agent1" {
 		t.Errorf("accept says %s, %v, the record is %q", out, err, recorded())
 	}
 	for _, want := range []string{`"agent1"`, "intruder", thief, "--approve-request"} {

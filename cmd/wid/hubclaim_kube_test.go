@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -19,7 +21,7 @@ import (
 
 // slowAWS reports each call, and revokes only when it is told to.
 type slowAWS struct {
-	awsClaims
+	install.AWSClaims
 	granted          chan string
 	revoking, revoke chan struct{}
 }
@@ -66,7 +68,7 @@ func TestHubAcceptShowsWhatABootstrapUserMadeOfADeniedCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := wid(t, "", "hub", "accept", "--clusters=shop")
-	if err == nil || exitCode(t.Context(), err) != exitUnavailable || !strings.Contains(err.Error(), "still taking away") || w.Cluster("shop").Spec.HubAcceptsClient {
+	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitUnavailable || !strings.Contains(err.Error(), "still taking away") || w.Cluster("shop").Spec.HubAcceptsClient {
 		t.Errorf("accept says %s, %v", out, err)
 	}
 	close(d.revoke)

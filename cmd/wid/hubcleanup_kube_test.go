@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
+
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +15,9 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
+	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -31,12 +36,12 @@ func newCleanupWorld(t *testing.T) *cleanupWorld {
 	w := &cleanupWorld{hubWorld: &hubWorld{t: t, hubConfig: hub.Config()}}
 	w.hub = w.client(w.hubConfig)
 	manifests := must(t, "hub", "init", "--image=x", "--cleanup-image=registry.example/wid:v1")
-	if err := (&installing{}).applyAll(t.Context(), newHubInit(), w.hub, manifests); err != nil {
+	if err := (&install.Installing{}).ApplyAll(t.Context(), hubcmd.NewHubInit(), w.hub, manifests); err != nil {
 		t.Fatal(err)
 	}
 	template := cleanupJob(t, manifests).Spec.JobTemplate.Spec.Template
-	w.checkRestricted(w.hub, hubNamespace, template)
-	w.job = w.as(w.hub, w.hubConfig, hubNamespace, template.Spec.ServiceAccountName)
+	w.checkRestricted(w.hub, install.HubNamespace, template)
+	w.job = w.as(w.hub, w.hubConfig, install.HubNamespace, template.Spec.ServiceAccountName)
 	w.flag = "--kubeconfig=" + writeFile(t, "job.yaml", kubeconfigOf(t, w.job.Host, w.job.CAData, nil, nil, w.job.BearerToken))
 	w.until("the job may list and delete", func() bool { return w.may("list", "", "") && w.may("delete", "", "") })
 	w.until("the hub serves ManagedClusters", func() bool { return w.hub.List(t.Context(), &ocm.ManagedClusterList{}) == nil })
@@ -49,7 +54,7 @@ func (w *cleanupWorld) may(verb, subresource, other string) bool {
 	w.t.Helper()
 	attributes := &authorizationv1.ResourceAttributes{Verb: verb, Group: ocm.GroupVersion.Group, Resource: "managedclusters", Subresource: subresource}
 	if other != "" {
-		attributes = &authorizationv1.ResourceAttributes{Verb: verb, Namespace: hubNamespace, Resource: other}
+		attributes = &authorizationv1.ResourceAttributes{Verb: verb, Namespace: install.HubNamespace, Resource: other}
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
 	if err := w.client(w.job).Create(w.t.Context(), review); err != nil {
@@ -76,7 +81,7 @@ func (w *cleanupWorld) condition(name string) string {
 	if err := w.hub.Get(w.t.Context(), client.ObjectKey{Name: name}, cluster); err != nil {
 		w.t.Fatal(err)
 	}
-	status, _ := conditionOf(cluster, ocm.ConditionHubAccepted)
+	status, _ := hubcmd.ConditionOf(cluster, ocm.ConditionHubAccepted)
 	return status
 }
 
@@ -88,10 +93,10 @@ func TestHubCleanupOfAHub(t *testing.T) {
 	if err := w.hub.Create(t.Context(), pending); err != nil {
 		t.Fatal(err)
 	}
-	if out := must(t, "hub", "cleanup", w.flag); out != "none denied for 1h" || !hasCluster(t, w.hub, "managed-0") {
+	if out := must(t, "hub", "cleanup", w.flag); out != "none denied for 1h" || !regtest.HasCluster(t, w.hub, "managed-0") {
 		t.Errorf("after less than an hour it says %s", out)
 	}
-	if out := must(t, "hub", "cleanup", w.flag, "--older-than=0", "--dry-run"); !strings.Contains(out, `cluster "managed-0" would be deleted`) || !hasCluster(t, w.hub, "managed-0") {
+	if out := must(t, "hub", "cleanup", w.flag, "--older-than=0", "--dry-run"); !strings.Contains(out, `cluster "managed-0" would be deleted`) || !regtest.HasCluster(t, w.hub, "managed-0") {
 		t.Errorf("--dry-run says %s", out)
 	}
 	if out := must(t, "hub", "cleanup", w.flag, "--older-than=0"); !strings.HasPrefix(out, `cluster "managed-0" deleted: denied since 20`) || strings.Contains(out, "pending") {
@@ -105,7 +110,7 @@ func TestHubCleanupOfAHub(t *testing.T) {
 			t.Errorf("%T: %v", object, err)
 		}
 	}
-	if !hasCluster(t, w.hub, "pending") {
+	if !regtest.HasCluster(t, w.hub, "pending") {
 		t.Error("the pending cluster is deleted")
 	}
 	w.checkAcceptedMeanwhile()
@@ -130,10 +135,10 @@ func (w *cleanupWorld) checkAcceptedMeanwhile() {
 		return err
 	}}
 	var out strings.Builder
-	cmd := newHubCleanup()
+	cmd := hubcmd.NewHubCleanup()
 	cmd.SetOut(&out)
-	err := cleanUp(w.t.Context(), cmd, hub, 0, false)
-	if err != nil || !strings.HasPrefix(out.String(), `cluster "managed-1" left alone`) || !hasCluster(w.t, w.hub, "managed-1") {
+	err := hubcmd.CleanUp(w.t.Context(), cmd, hub, 0, false)
+	if err != nil || !strings.HasPrefix(out.String(), `cluster "managed-1" left alone`) || !regtest.HasCluster(w.t, w.hub, "managed-1") {
 		w.t.Errorf("cleanup of a cluster that is accepted meanwhile says %q, %v", out.String(), err)
 	}
 	w.until("the hub accepts the cluster again", func() bool { return w.condition("managed-1") == "True" })
@@ -161,9 +166,9 @@ func (w *cleanupWorld) checkNeedsItsRights() {
 			w.t.Fatal(err)
 		}
 		w.until("the job may not "+verb, func() bool { return w.may(rest, "", "") && !w.may(verb, "", "") })
-		w.fails(exitDenied, verb, "hub", "cleanup", w.flag, "--older-than=0")
+		w.fails(cli.ExitDenied, verb, "hub", "cleanup", w.flag, "--older-than=0")
 	}
-	if !hasCluster(w.t, w.hub, "managed-2") {
+	if !regtest.HasCluster(w.t, w.hub, "managed-2") {
 		w.t.Error("deleted without the right to it")
 	}
 }

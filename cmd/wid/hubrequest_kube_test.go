@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -105,12 +106,12 @@ func TestHubAcceptApprovesRequestsOfBootstrapUsers(t *testing.T) {
 	}{
 		"a bootstrap token":                 {asks{token}, false, 0, "approved", true},
 		"the bootstrap ServiceAccount":      {asks{account}, false, 0, "approved", true},
-		"a node":                            {asks{node}, false, exitDenied, `of user "system:node:n1"`, false},
+		"a node":                            {asks{node}, false, cli.ExitDenied, `of user "system:node:n1"`, false},
 		"a node, named":                     {asks{node}, true, 0, "approved", true},
 		"the agent itself, which renews":    {asks{agent}, false, 0, "accepted", false},
-		"two bootstrap tokens":              {asks{token, token}, false, exitDenied, "2 requests", false},
+		"two bootstrap tokens":              {asks{token, token}, false, cli.ExitDenied, "2 requests", false},
 		"two bootstrap tokens, one named":   {asks{token, token}, true, 0, "approved", true},
-		"a bootstrap token and a node":      {asks{token, node}, false, exitDenied, "2 requests", false},
+		"a bootstrap token and a node":      {asks{token, node}, false, cli.ExitDenied, "2 requests", false},
 		"a bootstrap token, named, another": {asks{token, node}, true, 0, "approved", true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +128,7 @@ func TestHubAcceptApprovesRequestsOfBootstrapUsers(t *testing.T) {
 			if err != nil {
 				out += err.Error()
 			}
-			if (err != nil) != (c.code != 0) || err != nil && exitCode(t.Context(), err) != c.code || !strings.Contains(out, c.want) {
+			if (err != nil) != (c.code != 0) || err != nil && cli.ExitCode(t.Context(), err) != c.code || !strings.Contains(out, c.want) {
 				t.Errorf("it says %s", out)
 			}
 			if err != nil && !strings.Contains(out, "--approve-request") {
@@ -148,7 +149,7 @@ func TestHubAcceptApprovesRequestsOfBootstrapUsers(t *testing.T) {
 			cluster := w.cluster(t, arn)
 			request := token(t, cluster)
 			_, err := wid(t, "", "hub", "accept", "--clusters="+cluster, "--approve-request=mistyped")
-			if err == nil || exitCode(t.Context(), err) != exitMisconfigured || !strings.Contains(err.Error(), `"mistyped"`) || w.isApproved(t, request) || w.Cluster(cluster).Spec.HubAcceptsClient {
+			if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitMisconfigured || !strings.Contains(err.Error(), `"mistyped"`) || w.isApproved(t, request) || w.Cluster(cluster).Spec.HubAcceptsClient {
 				t.Errorf("it says %v", err)
 			}
 		})
@@ -169,7 +170,7 @@ func TestHubAcceptComparesTheClaim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cluster := w.cluster(t, c.claims)
 			_, err := wid(t, "", "hub", "accept", "--clusters="+cluster, "--claim="+c.flag)
-			if (err != nil) != (c.want != "") || err != nil && (exitCode(t.Context(), err) != exitDenied || !strings.Contains(err.Error(), c.want)) {
+			if (err != nil) != (c.want != "") || err != nil && (cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("it says %v", err)
 			}
 			if got := w.Cluster(cluster).Spec.HubAcceptsClient; got != (c.want == "") {

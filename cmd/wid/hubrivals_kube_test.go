@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -35,9 +36,9 @@ func runHub(w *regtest.World) {
 }
 
 // refusals returns the pending requests of a cluster as status lists them.
-func refusals(t *testing.T, cluster string, args ...string) []pendingRequest {
+func refusals(t *testing.T, cluster string, args ...string) []hubcmd.PendingRequest {
 	t.Helper()
-	var list struct{ Items []clusterStatus }
+	var list struct{ Items []hubcmd.ClusterStatus }
 	if err := json.Unmarshal([]byte(must(t, append([]string{"hub", "status", "--clusters=" + cluster, "-o", "json"}, args...)...)), &list); err != nil {
 		t.Fatal(err)
 	}
@@ -72,9 +73,9 @@ func TestHubAcceptPicksOneOfSeveralRequests(t *testing.T) {
 			m := w.NewMember(name, "registration-agent")
 			bootstrap := regtest.NewClient(t, regtest.WithToken(w.Hub.Config(), m.Bootstrap))
 			m.Start(agent.Options{Driver: csr.New(csr.Options{})})
-			m.Until("the agent asks", func() bool { return len(requestsOf(t, w.Admin, name)) == 1 })
-			live := requestsOf(t, w.Admin, name)[0].Name
-			dead := ask(t, w.Admin, bootstrap, name, "before-the-restart")
+			m.Until("the agent asks", func() bool { return len(regtest.RequestsOf(t, w.Admin, name)) == 1 })
+			live := regtest.RequestsOf(t, w.Admin, name)[0].Name
+			dead := regtest.Ask(t, w.Admin, bootstrap, name, "before-the-restart")
 			awaitRefusal(t, name, dead, "NotAccepted")
 			if _, err := wid(t, "", "hub", "accept", "--clusters="+name); err == nil || !strings.Contains(err.Error(), "wid hub accept --clusters "+name+" --approve-request") {
 				t.Errorf("accept says %v", err)
@@ -108,7 +109,7 @@ func TestHubAcceptPicksOneOfSeveralRequests(t *testing.T) {
 			if got := awaitRefusal(t, name, dead, "AlreadyJoined"); !strings.Contains(got, "--approve-request "+dead) {
 				t.Errorf("the refusal says %s", got)
 			}
-			for _, r := range requestsOf(t, w.Admin, name) {
+			for _, r := range regtest.RequestsOf(t, w.Admin, name) {
 				if approved := len(r.Status.Conditions) > 0; approved != (r.Name == live) {
 					t.Errorf("request %q is approved: %t", r.Name, approved)
 				}
@@ -149,7 +150,7 @@ func TestHubStatusShowsTheNewestRefusal(t *testing.T) {
 	event("Other", "of another object", 0, func(e *eventsv1.Event) { e.Regarding.Kind = "Node" })
 	event("Other", "of a deleted request of the name", 0, func(e *eventsv1.Event) { e.Regarding.UID = "deleted" })
 	user := "system:bootstrap:abcdef"
-	if got, want := refusals(t, cluster), []pendingRequest{{name, user, "SeveralRequests", "two lines [31m"}}; !slices.Equal(got, want) {
+	if got, want := refusals(t, cluster), []hubcmd.PendingRequest{{Name: name, User: user, Reason: "SeveralRequests", Message: "two lines [31m"}}; !slices.Equal(got, want) {
 		t.Errorf("status shows %+v", got)
 	}
 	if out := must(t, "hub", "status", "--clusters="+cluster); !strings.Contains(out, " 1 (SeveralRequests) ") {
@@ -165,7 +166,7 @@ func TestHubStatusShowsTheNewestRefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("KUBECONFIG", path)
-	if got, want := refusals(t, cluster), []pendingRequest{{Name: name, User: user}}; !slices.Equal(got, want) {
+	if got, want := refusals(t, cluster), []hubcmd.PendingRequest{{Name: name, User: user}}; !slices.Equal(got, want) {
 		t.Errorf("without the right to list Events, status shows %+v", got)
 	}
 }

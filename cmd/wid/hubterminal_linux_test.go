@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"unsafe"
+
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
 // terminal returns both ends of a terminal.
@@ -60,7 +62,7 @@ func TestHubAcceptAsksAtATerminal(t *testing.T) {
 				t.Fatal(err)
 			}
 			out, err := widWith(t, program, append([]string{"hub", "accept", "--clusters=" + strings.Join(clusters, ",")}, c.args...)...)
-			if (err == nil) != (c.accepts == c.clusters) || err != nil && (exitCode(t.Context(), err) != exitDenied || !strings.Contains(err.Error(), "--claim")) {
+			if (err == nil) != (c.accepts == c.clusters) || err != nil && (cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), "--claim")) {
 				t.Errorf("it says %s, %v", out, err)
 			}
 			if got := strings.Count(out, `claim "`+eksManaged+`"? [yes/no]`); got != c.asks {

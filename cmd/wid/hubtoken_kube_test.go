@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -63,7 +65,7 @@ func TestHubInitNamesTheFlagsThatItChanges(t *testing.T) {
 	first := []string{"hub", "init", "--image=x", "--apply", "--ocm-agents", "--addon-registration-auth=csr,token"}
 	must(t, first...)
 	sidecar := client.RawPatch(types.StrategicMergePatchType, []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"proxy","image":"x","args":["--port=1"]}]}}}}`))
-	if err := hub.Client().Patch(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: hubDeployment}}, sidecar); err != nil {
+	if err := hub.Client().Patch(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: install.HubNamespace, Name: install.HubDeployment}}, sidecar); err != nil {
 		t.Fatal(err)
 	}
 	if out := must(t, append(first, "--image=y")...); strings.Contains(out, "other flags") {
@@ -72,29 +74,10 @@ func TestHubInitNamesTheFlagsThatItChanges(t *testing.T) {
 	again := []string{"hub", "init", "--image=x", "--apply", "--addon-registration-auth=token"}
 	changes := "\n  --addon-registration-auth=csr,token becomes --addon-registration-auth=token\n  --ocm-agents is dropped\n"
 	out, err := wid(t, "", again...)
-	if err == nil || exitCode(t.Context(), err) != exitDenied || !strings.Contains(err.Error(), "--yes") || !strings.Contains(out, changes) || strings.Contains(out, "applied") {
+	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), "--yes") || !strings.Contains(out, changes) || strings.Contains(out, "applied") {
 		t.Errorf("init says %s, %v", out, err)
 	}
 	if out := must(t, append(again, "--yes")...); !strings.Contains(out, changes) || !strings.Contains(out, "applied") {
 		t.Errorf("with --yes init says %s", out)
-	}
-}
-
-func TestChangedFlags(t *testing.T) {
-	for name, tc := range map[string]struct{ running, next, want []string }{
-		"the same":      {[]string{"--a=1", "--b"}, []string{"--b", "--a=1"}, nil},
-		"one more":      {[]string{"--a=1"}, []string{"--a=1", "--b"}, nil},
-		"another value": {[]string{"--a=1"}, []string{"--a=2"}, []string{"--a=1 becomes --a=2"}},
-		"no value":      {[]string{"--a"}, []string{"--a=false"}, []string{"--a becomes --a=false"}},
-		"dropped":       {[]string{"--a=1", "--b"}, nil, []string{"--a=1 is dropped", "--b is dropped"}},
-		"repeated":      {[]string{"--a=1", "--a=2"}, []string{"--a=1,2"}, nil},
-		"two words":     {[]string{"--a", "1"}, []string{"--a=1"}, nil},
-		"value with =":  {[]string{"--a=b=c"}, []string{"--a=b"}, []string{"--a=b=c becomes --a=b"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := changedFlags(flagsIn(tc.running), flagsIn(tc.next)); !slices.Equal(got, tc.want) {
-				t.Errorf("got %q, want %q", got, tc.want)
-			}
-		})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -20,7 +22,7 @@ func TestHubAcceptWaitsForTheAgentThatJoinsAgain(t *testing.T) {
 	runHub(w)
 	const name = "again"
 	m := w.NewMember(name, "registration-agent")
-	pending := func() []pendingRequest { return refusals(t, name) }
+	pending := func() []hubcmd.PendingRequest { return refusals(t, name) }
 	asks := func() bool { return w.Cluster(name).Name != "" && len(pending()) == 1 }
 	m.Start(agent.Options{Driver: csr.New(csr.Options{})})
 	m.Until("the agent asks", asks)
@@ -38,12 +40,12 @@ func TestHubAcceptWaitsForTheAgentThatJoinsAgain(t *testing.T) {
 	m.Until("the new agent asks", asks)
 	request := pending()[0].Name
 	_, err := wid(t, "", "hub", "accept", "--clusters="+name)
-	if err == nil || exitCode(t.Context(), err) != exitDenied || !strings.Contains(err.Error(), "if the cluster joined again") ||
+	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), "if the cluster joined again") ||
 		!strings.Contains(err.Error(), "wid hub accept --clusters "+name+" --approve-request "+request) {
 		t.Errorf("accept says %v", err)
 	}
 	out, err := wid(t, "", "hub", "accept", "--clusters="+name, "--approve-request="+request, "--wait", "--timeout=5s")
-	if err == nil || exitCode(t.Context(), err) != exitUnavailable || !strings.Contains(err.Error(), "to renew its Lease") {
+	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitUnavailable || !strings.Contains(err.Error(), "to renew its Lease") {
 		t.Errorf("before the agent has its certificate, accept says %s, %v", out, err)
 	}
 	type outcome struct {
@@ -74,7 +76,7 @@ func TestHubDenySaysWhetherTheHubHasActed(t *testing.T) {
 	if out := must(t, "hub", "deny", "--clusters="+name); !strings.Contains(out, open) {
 		t.Errorf("without a hub program deny says %s", out)
 	}
-	if out, err := wid(t, "", "hub", "deny", "--clusters="+name, "--wait", "--timeout=1s"); err == nil || exitCode(t.Context(), err) != exitUnavailable ||
+	if out, err := wid(t, "", "hub", "deny", "--clusters="+name, "--wait", "--timeout=1s"); err == nil || cli.ExitCode(t.Context(), err) != cli.ExitUnavailable ||
 		!strings.Contains(err.Error(), "gave up waiting for the hub program to take away the access") {
 		t.Errorf("without a hub program deny --wait says %s, %v", out, err)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -198,7 +199,7 @@ func TestKubeconfigForEKS(t *testing.T) {
 	}
 	// The kubeconfig was changed to lead somewhere else.
 	info := `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://evil.example"}}}`
-	if r := w.exec(t, "", []string{"KUBERNETES_EXEC_INFO=" + info}, "wid", exec.Args...); r.code != exitMisconfigured || r.stdout != "" || !strings.Contains(r.stderr, "is not that of the cluster") {
+	if r := w.exec(t, "", []string{"KUBERNETES_EXEC_INFO=" + info}, "wid", exec.Args...); r.code != cli.ExitMisconfigured || r.stdout != "" || !strings.Contains(r.stderr, "is not that of the cluster") {
 		t.Errorf("for another server: %+v", r)
 	}
 }
@@ -255,13 +256,13 @@ func TestManyCallsMintOnce(t *testing.T) {
 	if err := w.cluster.Client().Update(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
-	if r := w.wid(t, "", args...); r.code != exitDenied || r.stdout != "" {
+	if r := w.wid(t, "", args...); r.code != cli.ExitDenied || r.stdout != "" {
 		t.Errorf("with another role: %+v", r)
 	}
 	if err := w.cluster.Client().Delete(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
-	if r := w.wid(t, "", args...); r.code != exitMisconfigured || r.stdout != "" || !strings.Contains(r.stderr, "create it, or correct the name") {
+	if r := w.wid(t, "", args...); r.code != cli.ExitMisconfigured || r.stdout != "" || !strings.Contains(r.stderr, "create it, or correct the name") {
 		t.Errorf("after it was deleted: %+v", r)
 	}
 }
@@ -281,7 +282,7 @@ func TestRefusalsOfTheCluster(t *testing.T) {
 		file := filepath.Join(w.home, name+".yaml")
 		w.write(t, file, kubeconfigOf(t, user.Host, user.CAData, user.CertData, user.KeyData, ""))
 		r := w.wid(t, "", "credential-process", "--kubeconfig="+file, "--service-account="+w.namespace+"/app", "--region=eu-central-1")
-		if r.code != exitDenied || r.stdout != "" || !strings.Contains(r.stderr, tc.want) {
+		if r.code != cli.ExitDenied || r.stdout != "" || !strings.Contains(r.stderr, tc.want) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -290,7 +291,7 @@ func TestRefusalsOfTheCluster(t *testing.T) {
 	file := filepath.Join(w.home, "expired.yaml")
 	w.write(t, file, kubeconfigOf(t, admin.Host, admin.CAData, nil, nil, "an-old-token"))
 	r := w.wid(t, "", "credential-process", "--kubeconfig="+file, "--service-account="+w.namespace+"/app", "--region=eu-central-1")
-	if r.code != exitUnavailable || r.stdout != "" || !strings.Contains(r.stderr, "kubeconfig") {
+	if r.code != cli.ExitUnavailable || r.stdout != "" || !strings.Contains(r.stderr, "kubeconfig") {
 		t.Errorf("expired login: %+v", r)
 	}
 }

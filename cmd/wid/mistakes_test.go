@@ -13,6 +13,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/plugin"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
 const (
@@ -49,80 +50,80 @@ func TestMistakes(t *testing.T) {
 		code  int
 		want  string // on standard error
 	}{
-		"no provider":         {args: []string{"token"}, code: exitUsage, want: "--provider, one of: aws, azure, gcp, generic, exchange\n"},
-		"three clouds":        {args: with("token"), code: exitUsage, want: `ServiceAccount "tenant-a/app" has annotations of aws and azure and gcp: pick one with --provider`},
-		"no cloud":            {args: []string{"token", inHand[len(inHand)-2], "--annotation=a=b"}, code: exitUsage, want: `"tenant-a/app" has no annotation of a cloud`},
-		"flag of another":     {args: []string{"token", inHand[len(inHand)-2], "--annotation=" + aws.RoleARNAnnotation + "=" + role("tenant-a"), "--delegate=x"}, code: exitUsage, want: "--delegate is for the provider gcp"},
-		"nobody's provider":   {args: []string{"token", "--kubeconfig=nobody.yaml", "--service-account=a/b", "--timeout=10s"}, code: exitUnavailable, want: `read ServiceAccount "a/b"`},
-		"nobody's completion": {args: []string{"completion", "tcsh"}, code: exitUsage, want: "wid completion --help"},
-		"bootstrap token":     {args: []string{"bootstrap", "extend", "ABC"}, code: exitUsage, want: "six lower-case letters and digits"},
-		"unknown provider":    {args: with("token --provider oracle"), code: exitMisconfigured, want: `no provider "oracle"; use one of: aws, azure, gcp, generic, exchange`},
-		"unknown command":     {args: []string{"tokn"}, code: exitUsage, want: "unknown command"},
-		"unknown flag":        {args: []string{"token", "--secret"}, code: exitUsage, want: "wid token --help"},
-		"argument":            {args: with("token x"), code: exitUsage, want: "--help"},
-		"output":              {args: with("token --provider aws -o xml"), code: exitUsage, want: "pass table, json, yaml or env"},
-		"env not revealed":    {args: with("token --provider aws -o env"), code: exitUsage, want: "add --reveal"},
-		"environment":         {args: with("token --provider aws"), env: []string{"WID_TIMEOUT=soon"}, code: exitUsage, want: "WID_TIMEOUT"},
-		"no time":             {args: with("token --provider aws --timeout 0"), code: exitUsage, want: "--timeout"},
-		"annotation":          {args: with("token --provider aws --annotation x"), code: exitUsage, want: "key=value"},
-		"annotation twice":    {args: with("token --provider aws", inHand[0]), code: exitUsage, want: "given twice"},
-		"annotation alone":    {args: []string{"token", "--provider=aws", "--service-account=a/b", "--annotation=x=y"}, code: exitUsage, want: "ServiceAccount's own count"},
-		"token and cluster":   {args: with("token --provider aws --context x"), code: exitUsage, want: "no cluster is asked"},
-		"two tokens":          {args: with("token --provider aws --token-stdin"), code: exitUsage, want: "exclude each other"},
-		"two clusters":        {args: []string{"token", "--provider=aws", "--in-cluster", "--context=x"}, code: exitUsage, want: "--in-cluster excludes"},
-		"cluster, no name":    {args: []string{"token", "--provider=aws", "--kubeconfig=x"}, code: exitUsage, want: "--service-account namespace/name"},
-		"name":                {args: []string{"token", "--provider=aws", "--service-account=app"}, code: exitUsage, want: "namespace/name"},
-		"another name":        {args: with("token --provider aws --service-account tenant-b/app"), code: exitDenied, want: `"tenant-b/app"`},
-		"proxy":               {args: with("token --provider aws --proxy-url ftp://x"), code: exitMisconfigured, want: "proxy"},
-		"exchange nowhere":    {args: with("token --provider exchange"), code: exitUsage, want: "--exchange-endpoint"},
-		"no token file":       {args: []string{"token", "--provider=aws", "--token-file=/nonexistent"}, code: exitMisconfigured, want: "/nonexistent"},
-		"not UTF-8":           {args: with("token --provider aws --audience \xff"), code: exitUsage, want: "--audience is not UTF-8"},
-		"no token":            {args: []string{"token", "--provider=aws", "--token-file=not-a-token"}, code: exitMisconfigured, want: "not-a-token"},
-		"empty stdin":         {args: []string{"token", "--provider=aws", "--token-stdin"}, code: exitMisconfigured, want: "empty"},
-		"endless stdin":       {args: []string{"token", "--provider=aws", "--token-stdin"}, stdin: strings.Repeat("x", 1<<20), code: exitMisconfigured, want: "more than"},
-		"no cluster":          {args: []string{"token", "--provider=aws", "--service-account=a/b"}, code: exitMisconfigured, want: "pass --kubeconfig"},
-		"broken kubeconfig":   {args: []string{"token", "--provider=aws", "--service-account=a/b", "--kubeconfig=broken.yaml"}, code: exitMisconfigured, want: "pass --kubeconfig"},
-		"not in a pod":        {args: []string{"token", "--provider=aws", "--service-account=a/b", "--in-cluster"}, code: exitMisconfigured, want: "run in a pod"},
-		"nobody there":        {args: []string{"token", "--provider=aws", "--service-account=a/b", "--kubeconfig=nobody.yaml", "--region=eu-central-1"}, code: exitUnavailable, want: "refused"},
-		"linked cache":        {args: with("token --provider aws --cache-dir linked"), code: exitMisconfigured, want: "symbolic link"},
-		"open cache":          {args: with("token --provider aws --cache-dir open"), code: exitMisconfigured, want: "open to other users"},
-		"cache is a file":     {args: with("token --provider aws --cache-dir not-a-token"), code: exitMisconfigured, want: "--no-cache"},
-		"denied":              {args: with("token --provider aws --annotation " + aws.AudienceAnnotation + "=vault"), code: exitDenied, want: "audience"},
-		"no region":           {args: slices.Concat([]string{"token", "--provider=aws"}, inHand[:len(inHand)-1]), code: exitMisconfigured, want: "region"},
-		"process, provider":   {args: with("credential-process --provider gcp"), code: exitUsage, want: "AWS"},
-		"process, nobody":     {args: []string{"credential-process"}, code: exitUsage, want: "--service-account"},
-		"exec, not JSON":      {args: with("exec-credential --provider aws"), env: execInfo("{"), code: exitMisconfigured, want: plugin.ExecInfoVariable},
-		"exec, kind":          {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"Pod","apiVersion":"v1"}`), code: exitMisconfigured, want: `"Pod"`},
-		"exec, version":       {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v9"}`), code: exitMisconfigured, want: "v1beta1"},
-		"exec, insecure":      {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"cluster":{"server":"https://x","insecure-skip-tls-verify":true}}}`), code: exitMisconfigured, want: "insecure-skip-tls-verify"},
-		"exec, recursion":     {args: []string{"exec-credential", "--provider=generic", "--service-account=a/b"}, env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1"}`), code: exitUsage, want: "--in-cluster"},
-		"exec, address alone": {args: []string{"exec-credential", "--provider=gcp"}, env: execInfo(otherCluster), code: exitMisconfigured, want: "set the cluster's full name"},
-		"exec, own, flag":     {args: []string{"exec-credential", "--provider=gcp", "--cluster-address=https://y"}, env: execInfo(otherCluster), code: exitDenied, want: "--cluster-address"},
-		"exec, no cluster":    {args: with("exec-credential --provider aws"), code: exitMisconfigured, want: "cluster"},
-		"exec, no CA":         {args: with("exec-credential --provider aws --cluster-ca-file /nonexistent"), code: exitMisconfigured, want: "PEM"},
-		"kubeconfig, stdin":   {args: []string{"kubeconfig", "--provider=aws", "--token-stdin"}, code: exitUsage, want: "--token-file"},
-		"kubeconfig, proxy":   {args: with("kubeconfig --provider=aws --proxy-url=http://u:hunter2@proxy"), code: exitUsage, want: "HTTPS_PROXY"},
-		"kubeconfig, cannot":  {args: with("kubeconfig --provider exchange --exchange-endpoint https://x.example"), code: exitMisconfigured, want: "clusters"},
-		"git, nothing":        {args: with("git-credential get"), code: exitMisconfigured, want: "no repository"},
-		"git, not a line":     {args: with("git-credential get"), stdin: "hello\n", code: exitMisconfigured, want: "<key>=<value>"},
-		"git, http":           {args: with("git-credential get"), stdin: strings.Replace(gitGet, "https", "http", 1), code: exitMisconfigured, want: "no credential"},
-		"git, not ours":       {args: with("git-credential get"), stdin: "protocol=https\nhost=github.com\npath=a/b\n", code: exitMisconfigured, want: "github.com"},
-		"git, look-alike":     {args: with("git-credential get"), stdin: strings.Replace(gitGet, gitHost, gitHost+".evil.example", 1), code: exitMisconfigured, want: "evil.example"},
-		"git, user in host":   {args: with("git-credential get"), stdin: strings.Replace(gitGet, gitHost, gitHost+"@evil.example", 1), code: exitMisconfigured, want: "holds a user name"},
-		"git, no path":        {args: with("git-credential get"), stdin: strings.Replace(gitGet, "path=v1/repos/my-repo\n", "", 1), code: exitMisconfigured, want: "useHttpPath true"},
-		"git, no such path":   {args: with("git-credential get"), stdin: strings.Replace(gitGet, "my-repo", "my-repo.git", 1), code: exitMisconfigured, want: "CodeCommit"},
-		"git, not theirs":     {args: with("git-credential get --provider gcp"), stdin: gitGet, code: exitMisconfigured, want: "Secure Source Manager"},
-		"git, token-stdin":    {args: []string{"git-credential", "get", "--token-stdin"}, stdin: gitGet, code: exitUsage, want: "--token-file"},
-		"kubelet, nothing":    {args: []string{"kubelet-credential-provider"}, code: exitMisconfigured, want: "no request"},
-		"kubelet, not JSON":   {args: []string{"kubelet-credential-provider"}, stdin: "{", code: exitMisconfigured, want: "in JSON"},
-		"kubelet, kind":       {args: []string{"kubelet-credential-provider"}, stdin: `{"kind":"Pod"}`, code: exitMisconfigured, want: `"Pod"`},
-		"kubelet, version":    {args: []string{"kubelet-credential-provider"}, stdin: strings.Replace(kubeletRequest, "/v1", "/v1alpha1", 1) + "}", code: exitMisconfigured, want: "CredentialProviderConfig"},
-		"kubelet, no image":   {args: []string{"kubelet-credential-provider"}, stdin: `{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderRequest"}`, code: exitMisconfigured, want: "no image"},
-		"kubelet, no token":   {args: []string{"kubelet-credential-provider"}, stdin: kubeletRequest + "}", code: exitMisconfigured, want: "--node-identity"},
-		"kubelet, bad token":  {args: []string{"kubelet-credential-provider"}, stdin: kubeletRequest + `,"serviceAccountToken":"x"}`, code: exitMisconfigured, want: "JWT"},
-		"kubelet, not ours":   {args: []string{"kubelet-credential-provider"}, stdin: strings.Replace(kubeletRequest, registryHost, "ghcr.io", 1) + "}", code: exitMisconfigured, want: "ghcr.io"},
-		"kubelet, identity":   {args: []string{"kubelet-credential-provider", "--service-account=a/b"}, stdin: kubeletRequest + "}", code: exitUsage, want: "kubelet says"},
-		"version":             {args: []string{"version", "-o", "xml"}, code: exitUsage, want: "pass table, json or yaml"},
+		"no provider":         {args: []string{"token"}, code: cli.ExitUsage, want: "--provider, one of: aws, azure, gcp, generic, exchange\n"},
+		"three clouds":        {args: with("token"), code: cli.ExitUsage, want: `ServiceAccount "tenant-a/app" has annotations of aws and azure and gcp: pick one with --provider`},
+		"no cloud":            {args: []string{"token", inHand[len(inHand)-2], "--annotation=a=b"}, code: cli.ExitUsage, want: `"tenant-a/app" has no annotation of a cloud`},
+		"flag of another":     {args: []string{"token", inHand[len(inHand)-2], "--annotation=" + aws.RoleARNAnnotation + "=" + role("tenant-a"), "--delegate=x"}, code: cli.ExitUsage, want: "--delegate is for the provider gcp"},
+		"nobody's provider":   {args: []string{"token", "--kubeconfig=nobody.yaml", "--service-account=a/b", "--timeout=10s"}, code: cli.ExitUnavailable, want: `read ServiceAccount "a/b"`},
+		"nobody's completion": {args: []string{"completion", "tcsh"}, code: cli.ExitUsage, want: "wid completion --help"},
+		"bootstrap token":     {args: []string{"bootstrap", "join-command", "ABC"}, code: cli.ExitUsage, want: "six lower-case letters and digits"},
+		"unknown provider":    {args: with("token --provider oracle"), code: cli.ExitMisconfigured, want: `no provider "oracle"; use one of: aws, azure, gcp, generic, exchange`},
+		"unknown command":     {args: []string{"tokn"}, code: cli.ExitUsage, want: "unknown command"},
+		"unknown flag":        {args: []string{"token", "--secret"}, code: cli.ExitUsage, want: "wid token --help"},
+		"argument":            {args: with("token x"), code: cli.ExitUsage, want: "--help"},
+		"output":              {args: with("token --provider aws -o xml"), code: cli.ExitUsage, want: "pass table, json, yaml or env"},
+		"env not revealed":    {args: with("token --provider aws -o env"), code: cli.ExitUsage, want: "add --reveal"},
+		"environment":         {args: with("token --provider aws"), env: []string{"WID_TIMEOUT=soon"}, code: cli.ExitUsage, want: "WID_TIMEOUT"},
+		"no time":             {args: with("token --provider aws --timeout 0"), code: cli.ExitUsage, want: "--timeout"},
+		"annotation":          {args: with("token --provider aws --annotation x"), code: cli.ExitUsage, want: "key=value"},
+		"annotation twice":    {args: with("token --provider aws", inHand[0]), code: cli.ExitUsage, want: "given twice"},
+		"annotation alone":    {args: []string{"token", "--provider=aws", "--service-account=a/b", "--annotation=x=y"}, code: cli.ExitUsage, want: "ServiceAccount's own count"},
+		"token and cluster":   {args: with("token --provider aws --context x"), code: cli.ExitUsage, want: "no cluster is asked"},
+		"two tokens":          {args: with("token --provider aws --token-stdin"), code: cli.ExitUsage, want: "exclude each other"},
+		"two clusters":        {args: []string{"token", "--provider=aws", "--in-cluster", "--context=x"}, code: cli.ExitUsage, want: "--in-cluster excludes"},
+		"cluster, no name":    {args: []string{"token", "--provider=aws", "--kubeconfig=x"}, code: cli.ExitUsage, want: "--service-account namespace/name"},
+		"name":                {args: []string{"token", "--provider=aws", "--service-account=app"}, code: cli.ExitUsage, want: "namespace/name"},
+		"another name":        {args: with("token --provider aws --service-account tenant-b/app"), code: cli.ExitDenied, want: `"tenant-b/app"`},
+		"proxy":               {args: with("token --provider aws --proxy-url ftp://x"), code: cli.ExitMisconfigured, want: "proxy"},
+		"exchange nowhere":    {args: with("token --provider exchange"), code: cli.ExitUsage, want: "--exchange-endpoint"},
+		"no token file":       {args: []string{"token", "--provider=aws", "--token-file=/nonexistent"}, code: cli.ExitMisconfigured, want: "/nonexistent"},
+		"not UTF-8":           {args: with("token --provider aws --audience \xff"), code: cli.ExitUsage, want: "--audience is not UTF-8"},
+		"no token":            {args: []string{"token", "--provider=aws", "--token-file=not-a-token"}, code: cli.ExitMisconfigured, want: "not-a-token"},
+		"empty stdin":         {args: []string{"token", "--provider=aws", "--token-stdin"}, code: cli.ExitMisconfigured, want: "empty"},
+		"endless stdin":       {args: []string{"token", "--provider=aws", "--token-stdin"}, stdin: strings.Repeat("x", 1<<20), code: cli.ExitMisconfigured, want: "more than"},
+		"no cluster":          {args: []string{"token", "--provider=aws", "--service-account=a/b"}, code: cli.ExitMisconfigured, want: "pass --kubeconfig"},
+		"broken kubeconfig":   {args: []string{"token", "--provider=aws", "--service-account=a/b", "--kubeconfig=broken.yaml"}, code: cli.ExitMisconfigured, want: "pass --kubeconfig"},
+		"not in a pod":        {args: []string{"token", "--provider=aws", "--service-account=a/b", "--in-cluster"}, code: cli.ExitMisconfigured, want: "run in a pod"},
+		"nobody there":        {args: []string{"token", "--provider=aws", "--service-account=a/b", "--kubeconfig=nobody.yaml", "--region=eu-central-1"}, code: cli.ExitUnavailable, want: "refused"},
+		"linked cache":        {args: with("token --provider aws --cache-dir linked"), code: cli.ExitMisconfigured, want: "symbolic link"},
+		"open cache":          {args: with("token --provider aws --cache-dir open"), code: cli.ExitMisconfigured, want: "open to other users"},
+		"cache is a file":     {args: with("token --provider aws --cache-dir not-a-token"), code: cli.ExitMisconfigured, want: "--no-cache"},
+		"denied":              {args: with("token --provider aws --annotation " + aws.AudienceAnnotation + "=vault"), code: cli.ExitDenied, want: "audience"},
+		"no region":           {args: slices.Concat([]string{"token", "--provider=aws"}, inHand[:len(inHand)-1]), code: cli.ExitMisconfigured, want: "region"},
+		"process, provider":   {args: with("credential-process --provider gcp"), code: cli.ExitUsage, want: "AWS"},
+		"process, nobody":     {args: []string{"credential-process"}, code: cli.ExitUsage, want: "--service-account"},
+		"exec, not JSON":      {args: with("exec-credential --provider aws"), env: execInfo("{"), code: cli.ExitMisconfigured, want: plugin.ExecInfoVariable},
+		"exec, kind":          {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"Pod","apiVersion":"v1"}`), code: cli.ExitMisconfigured, want: `"Pod"`},
+		"exec, version":       {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v9"}`), code: cli.ExitMisconfigured, want: "v1beta1"},
+		"exec, insecure":      {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"cluster":{"server":"https://x","insecure-skip-tls-verify":true}}}`), code: cli.ExitMisconfigured, want: "insecure-skip-tls-verify"},
+		"exec, recursion":     {args: []string{"exec-credential", "--provider=generic", "--service-account=a/b"}, env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1"}`), code: cli.ExitUsage, want: "--in-cluster"},
+		"exec, address alone": {args: []string{"exec-credential", "--provider=gcp"}, env: execInfo(otherCluster), code: cli.ExitMisconfigured, want: "set the cluster's full name"},
+		"exec, own, flag":     {args: []string{"exec-credential", "--provider=gcp", "--cluster-address=https://y"}, env: execInfo(otherCluster), code: cli.ExitDenied, want: "--cluster-address"},
+		"exec, no cluster":    {args: with("exec-credential --provider aws"), code: cli.ExitMisconfigured, want: "cluster"},
+		"exec, no CA":         {args: with("exec-credential --provider aws --cluster-ca-file /nonexistent"), code: cli.ExitMisconfigured, want: "PEM"},
+		"kubeconfig, stdin":   {args: []string{"kubeconfig", "--provider=aws", "--token-stdin"}, code: cli.ExitUsage, want: "--token-file"},
+		"kubeconfig, proxy":   {args: with("kubeconfig --provider=aws --proxy-url=http://u:hunter2@proxy"), code: cli.ExitUsage, want: "HTTPS_PROXY"},
+		"kubeconfig, cannot":  {args: with("kubeconfig --provider exchange --exchange-endpoint https://x.example"), code: cli.ExitMisconfigured, want: "clusters"},
+		"git, nothing":        {args: with("git-credential get"), code: cli.ExitMisconfigured, want: "no repository"},
+		"git, not a line":     {args: with("git-credential get"), stdin: "hello\n", code: cli.ExitMisconfigured, want: "<key>=<value>"},
+		"git, http":           {args: with("git-credential get"), stdin: strings.Replace(gitGet, "https", "http", 1), code: cli.ExitMisconfigured, want: "no credential"},
+		"git, not ours":       {args: with("git-credential get"), stdin: "protocol=https\nhost=github.com\npath=a/b\n", code: cli.ExitMisconfigured, want: "github.com"},
+		"git, look-alike":     {args: with("git-credential get"), stdin: strings.Replace(gitGet, gitHost, gitHost+".evil.example", 1), code: cli.ExitMisconfigured, want: "evil.example"},
+		"git, user in host":   {args: with("git-credential get"), stdin: strings.Replace(gitGet, gitHost, gitHost+"@evil.example", 1), code: cli.ExitMisconfigured, want: "holds a user name"},
+		"git, no path":        {args: with("git-credential get"), stdin: strings.Replace(gitGet, "path=v1/repos/my-repo\n", "", 1), code: cli.ExitMisconfigured, want: "useHttpPath true"},
+		"git, no such path":   {args: with("git-credential get"), stdin: strings.Replace(gitGet, "my-repo", "my-repo.git", 1), code: cli.ExitMisconfigured, want: "CodeCommit"},
+		"git, not theirs":     {args: with("git-credential get --provider gcp"), stdin: gitGet, code: cli.ExitMisconfigured, want: "Secure Source Manager"},
+		"git, token-stdin":    {args: []string{"git-credential", "get", "--token-stdin"}, stdin: gitGet, code: cli.ExitUsage, want: "--token-file"},
+		"kubelet, nothing":    {args: []string{"kubelet-credential-provider"}, code: cli.ExitMisconfigured, want: "no request"},
+		"kubelet, not JSON":   {args: []string{"kubelet-credential-provider"}, stdin: "{", code: cli.ExitMisconfigured, want: "in JSON"},
+		"kubelet, kind":       {args: []string{"kubelet-credential-provider"}, stdin: `{"kind":"Pod"}`, code: cli.ExitMisconfigured, want: `"Pod"`},
+		"kubelet, version":    {args: []string{"kubelet-credential-provider"}, stdin: strings.Replace(kubeletRequest, "/v1", "/v1alpha1", 1) + "}", code: cli.ExitMisconfigured, want: "CredentialProviderConfig"},
+		"kubelet, no image":   {args: []string{"kubelet-credential-provider"}, stdin: `{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderRequest"}`, code: cli.ExitMisconfigured, want: "no image"},
+		"kubelet, no token":   {args: []string{"kubelet-credential-provider"}, stdin: kubeletRequest + "}", code: cli.ExitMisconfigured, want: "--node-identity"},
+		"kubelet, bad token":  {args: []string{"kubelet-credential-provider"}, stdin: kubeletRequest + `,"serviceAccountToken":"x"}`, code: cli.ExitMisconfigured, want: "JWT"},
+		"kubelet, not ours":   {args: []string{"kubelet-credential-provider"}, stdin: strings.Replace(kubeletRequest, registryHost, "ghcr.io", 1) + "}", code: cli.ExitMisconfigured, want: "ghcr.io"},
+		"kubelet, identity":   {args: []string{"kubelet-credential-provider", "--service-account=a/b"}, stdin: kubeletRequest + "}", code: cli.ExitUsage, want: "kubelet says"},
+		"version":             {args: []string{"version", "-o", "xml"}, code: cli.ExitUsage, want: "pass table, json or yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := w.exec(t, tc.stdin, tc.env, "wid", tc.args...)
@@ -152,11 +153,11 @@ func TestSilentStandardInput(t *testing.T) {
 		cmd.Env, cmd.Stdin = append(os.Environ(), w.env...), silent
 		out, err := cmd.Output()
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != exitMisconfigured || len(out) != 0 || !strings.Contains(string(exit.Stderr), "does not end") {
+		if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitMisconfigured || len(out) != 0 || !strings.Contains(string(exit.Stderr), "does not end") {
 			t.Errorf("%s: %v, %q", args, err, out)
 		}
 		_, _ = silent.Close(), open.Close()
-		if r := w.exec(t, "", nil, "bash", "-c", "wid "+args+" <&-"); r.code != exitMisconfigured || r.stdout != "" {
+		if r := w.exec(t, "", nil, "bash", "-c", "wid "+args+" <&-"); r.code != cli.ExitMisconfigured || r.stdout != "" {
 			t.Errorf("%s, closed: %+v", args, r)
 		}
 	}
@@ -250,7 +251,7 @@ func TestDamagedCache(t *testing.T) {
 	if err := os.Chmod(files[0], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if r := w.wid(t, "", args...); r.code != exitMisconfigured || r.stdout != "" || !strings.Contains(r.stderr, "open to other users") {
+	if r := w.wid(t, "", args...); r.code != cli.ExitMisconfigured || r.stdout != "" || !strings.Contains(r.stderr, "open to other users") {
 		t.Errorf("%+v", r)
 	}
 	w.mustWid(t, "", append(args, "--no-cache")...)
@@ -306,14 +307,14 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("%q, %v", kept, err)
 	}
 	r = w.exec(t, "", nil, "bash", "-c", "ulimit -f 0; wid kubeconfig --provider=generic --audience=x --cluster-address=https://x.example -f new.yaml "+w.tokenFile(t, "x"))
-	if r.code != exitMisconfigured || r.stdout != "" || !strings.Contains(r.stderr, "cannot be written") {
+	if r.code != cli.ExitMisconfigured || r.stdout != "" || !strings.Contains(r.stderr, "cannot be written") {
 		t.Errorf("%+v", r)
 	}
 	if left, err := filepath.Glob(filepath.Join(w.home, ".wid-*")); err != nil || len(left) != 0 {
 		t.Errorf("%q, %v", left, err)
 	}
 	r = w.exec(t, "", nil, "bash", "-c", "wid credential-process "+args+" >/dev/full")
-	if r.code != exitOther || !strings.Contains(r.stderr, "no space left") {
+	if r.code != cli.ExitOther || !strings.Contains(r.stderr, "no space left") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -50,7 +51,7 @@ func TestTrustPolicyOfBinding(t *testing.T) {
 	cluster := kubetest.StartNew(t)
 	w := &kubeWorld{world: newWorld(t), cluster: cluster}
 	args := []string{"pod-identity", "trust-policy", "--kubeconfig=" + cluster.Kubeconfig(t), "--cluster=prod", "--server-role=" + podServerRole}
-	if r := w.exec(t, "", nil, "wid", append(args, "reporting")...); r.code != exitMisconfigured || !strings.Contains(r.stderr, "has no IAMBindings") {
+	if r := w.exec(t, "", nil, "wid", append(args, "reporting")...); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, "has no IAMBindings") {
 		t.Errorf("without the CustomResourceDefinition: %+v", r)
 	}
 	crd, object := filepath.Join(w.home, "crd.yaml"), filepath.Join(w.home, "binding.yaml")
@@ -73,10 +74,10 @@ func TestTrustPolicyOfBinding(t *testing.T) {
 	if r := w.exec(t, "", nil, "kubectl", set...); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	if r := w.exec(t, "", nil, "wid", append(args, "reporting")...); r.code != exitMisconfigured || !strings.Contains(r.stderr, `read IAMBinding "team-c/reporting"`) {
+	if r := w.exec(t, "", nil, "wid", append(args, "reporting")...); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, `read IAMBinding "team-c/reporting"`) {
 		t.Errorf("the namespace of the context: %+v", r)
 	}
-	if r := w.exec(t, "", nil, "wid", append(args, "-n", "team-b", "reporting")...); r.code != exitMisconfigured || !strings.Contains(r.stderr, `read IAMBinding "team-b/reporting"`) {
+	if r := w.exec(t, "", nil, "wid", append(args, "-n", "team-b", "reporting")...); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, `read IAMBinding "team-b/reporting"`) {
 		t.Errorf("another namespace: %+v", r)
 	}
 }
@@ -108,7 +109,7 @@ func TestTrustPolicyFlagsThatCannotWork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newWorld(t).exec(t, "", nil, "wid", append([]string{"pod-identity", "trust-policy", "--cluster=prod"}, test.args...)...)
-			if r.code != exitUsage || !strings.Contains(r.stderr, test.want) || r.stdout != "" {
+			if r.code != cli.ExitUsage || !strings.Contains(r.stderr, test.want) || r.stdout != "" {
 				t.Errorf("%+v", r)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
 // Whatever goes wrong, the message ends with what to do.
@@ -31,12 +32,12 @@ func TestRemedies(t *testing.T) {
 		code int
 		want string
 	}{
-		"nobody listens":   {kubeconfig("refused", "https://127.0.0.1:1"), exitUnavailable, "; check the cluster's address in the kubeconfig"},
-		"nobody answers":   {append(kubeconfig("silent", "http://"+silent.Addr().String()), "--timeout=2s"), exitUnavailable, "; raise --timeout"},
-		"no plugin":        {append(kubeconfig("x", ""), "--kubeconfig="+missing), exitUnavailable, "; check the cluster's address in the kubeconfig"},
-		"too long a life":  {append(w.inHand(t), "--provider=aws", "--session-duration=2h"), exitMisconfigured, "or raise the role's maximum session duration (--session-duration)"},
-		"no identity":      {[]string{"--provider=aws", "--region=eu-central-1"}, exitUnavailable, "; give this process an identity (IAM roles for service accounts or EKS Pod Identity), or name a ServiceAccount with --service-account"},
-		"not an authority": {append(w.inHand(t), "--provider=azure", "--authority-host=x"), exitMisconfigured, `"x" is refused`},
+		"nobody listens":   {kubeconfig("refused", "https://127.0.0.1:1"), cli.ExitUnavailable, "; check the cluster's address in the kubeconfig"},
+		"nobody answers":   {append(kubeconfig("silent", "http://"+silent.Addr().String()), "--timeout=2s"), cli.ExitUnavailable, "; raise --timeout"},
+		"no plugin":        {append(kubeconfig("x", ""), "--kubeconfig="+missing), cli.ExitUnavailable, "; check the cluster's address in the kubeconfig"},
+		"too long a life":  {append(w.inHand(t), "--provider=aws", "--session-duration=2h"), cli.ExitMisconfigured, "or raise the role's maximum session duration (--session-duration)"},
+		"no identity":      {[]string{"--provider=aws", "--region=eu-central-1"}, cli.ExitUnavailable, "; give this process an identity (IAM roles for service accounts or EKS Pod Identity), or name a ServiceAccount with --service-account"},
+		"not an authority": {append(w.inHand(t), "--provider=azure", "--authority-host=x"), cli.ExitMisconfigured, `"x" is refused`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := w.wid(t, "", append([]string{"token"}, tc.args...)...)
@@ -46,29 +47,11 @@ func TestRemedies(t *testing.T) {
 		})
 	}
 	unknown := &auth.Error{Reason: auth.ErrDenied, Message: "no", Code: "AADSTS999999"}
-	if got := parsed(t).inTermsOfFlags(unknown).Error(); !strings.Contains(got, "https://login.microsoftonline.com/error") {
+	if got := parsed(t).InTermsOfFlags(unknown).Error(); !strings.Contains(got, "https://login.microsoftonline.com/error") {
 		t.Error(got)
 	}
 	unknown.Remedy = "do this"
-	if got := parsed(t).inTermsOfFlags(unknown).Error(); !strings.HasSuffix(got, "; do this") {
+	if got := parsed(t).InTermsOfFlags(unknown).Error(); !strings.HasSuffix(got, "; do this") {
 		t.Error(got)
-	}
-}
-
-func TestRemedyByCause(t *testing.T) {
-	for name, tc := range map[string]struct {
-		cause auth.Cause
-		want  string
-	}{
-		"no identity":          {auth.CauseNoOwnIdentity, "denied: no; do this with --service-account"},
-		"audience not allowed": {auth.CauseAudienceNotAllowed, "denied: no; pass it with --audience"},
-		"another cause":        {auth.CauseTokenExpired, "denied: no; do this"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			err := &auth.Error{Reason: auth.ErrDenied, Message: "no", Cause: tc.cause, Remedy: "do this"}
-			if got := parsed(t).inTermsOfFlags(err).Error(); got != tc.want {
-				t.Errorf("got %q", got)
-			}
-		})
 	}
 }

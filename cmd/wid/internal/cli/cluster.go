@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// Cluster is the cluster of a kubeconfig.
+type Cluster struct{ KubeFile }
+
+// Config is for clients of the cluster.
+func (c *Cluster) Config() (*rest.Config, error) {
+	config, _, err := c.ConfigAndNamespace()
+	return config, err
+}
+
+// ConfigAndNamespace also returns the namespace of the context.
+func (c *Cluster) ConfigAndNamespace() (*rest.Config, string, error) {
+	config, namespace, err := c.KubeFile.configAndNamespace()
+	if err != nil {
+		return nil, "", &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "pass --kubeconfig, or set KUBECONFIG",
+			Message: "cannot read the kubeconfig: " + KubeconfigMistake(err)}
+	}
+	return config, namespace, nil
+}
+
+// BindKubeFile adds --kubeconfig and --context.
+func BindKubeFile(f *pflag.FlagSet, k *KubeFile, of string) {
+	f.StringVar(&k.Path, "kubeconfig", "", "kubeconfig of "+of+"; KUBECONFIG and ~/.kube/config otherwise")
+	f.StringVar(&k.Context, "context", "", "context of the kubeconfig")
+}
+
+// Wid returns a command of this program for the cluster of k.
+func (k KubeFile) Wid(command string) string {
+	return strings.TrimSpace(command + " " + strings.TrimPrefix(k.Kubectl("kubectl "), "kubectl "))
+}
+
+// Side is the hub or the managed cluster, as a command reaches it.
+type Side struct {
+	Cluster
+	Timeout time.Duration
+}
+
+// Command returns a command whose work ends in time.
+func (s *Side) Command(cmd *cobra.Command, of string, work func(ctx context.Context, cmd *cobra.Command) error) *cobra.Command {
+	BindKubeFile(cmd.Flags(), &s.KubeFile, of)
+	cmd.Flags().DurationVar(&s.Timeout, "timeout", 5*time.Minute, "time for everything together")
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if s.Timeout <= 0 {
+			return Usagef("--timeout is more than 0, not %s", s.Timeout)
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), s.Timeout)
+		defer cancel()
+		_, err := Within(ctx, func(ctx context.Context) ([]byte, error) { return nil, work(ctx, cmd) })
+		return err
+	}
+	return cmd
+}
+
+// AnswerOf classifies the error of an API server, and says what to do about it.
+func AnswerOf(err error, operation string) error {
+	var known *auth.Error
+	var usage *UsageError
+	if err == nil || errors.As(err, &known) || errors.As(err, &usage) {
+		return err
+	}
+	e := &auth.Error{Operation: operation, Err: err, Message: OneLine(kubeerror.Message(err))}
+	switch status := apierrors.APIStatus(nil); {
+	case meta.IsNoMatchError(err) || errors.As(err, new(*meta.NoKindMatchError)):
+		e.Reason, e.Remedy = auth.ErrMisconfigured, "prepare the hub with wid hub init --apply, or pick another cluster with --context"
+	case apierrors.IsUnauthorized(err):
+		e.Reason, e.Remedy = auth.ErrUnavailable, "log in again, or renew the token"
+	case apierrors.IsForbidden(err):
+		e.Reason, e.Remedy = auth.ErrDenied, "use a user who has that right"
+	case apierrors.IsTooManyRequests(err):
+		e.Reason, e.Remedy = auth.ErrThrottled, "try again later"
+	case apierrors.IsConflict(err):
+		e.Reason, e.Remedy = auth.ErrUnavailable, "it has changed meanwhile: run the command again"
+	case errors.As(err, &status) && status.Status().Code < 500:
+		e.Reason, e.Remedy = auth.ErrMisconfigured, "correct what the API server refuses"
+	default:
+		e.Reason, e.Remedy = auth.ErrUnavailable, "check the address of the cluster and the network, and try kubectl version with the same kubeconfig"
+	}
+	return e
+}
+
+// WarnOfLoopback warns of addresses of kind or of a tunnel, which other machines cannot reach.
+func WarnOfLoopback(cmd *cobra.Command, server, flag string) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip.IsLoopback() {
+		cmd.PrintErrf("wid: other machines cannot reach %s; name an address that they can with --%s\n", server, flag)
+	}
+}
+
+// End returns the text of an expiry.
+func End(expires time.Time) string {
+	if expires.IsZero() {
+		return "never"
+	}
+	return expires.UTC().Format(time.RFC3339)
+}
+
+const (
+	// page is how many objects of a hub are read at once. Bootstrap users and clusters can create many, each as large as etcd takes.
+	page    = client.Limit(20)
+	maxPage = 32 << 20 // 20 objects of 1.5 MiB
+)
+
+// Pages calls list for each page, with the position of the page after it, which list returns.
+func Pages(list func(opts ...client.ListOption) (next string, err error)) error {
+	for next := ""; ; {
+		var err error
+		if next, err = list(page, client.Continue(next)); err != nil || next == "" {
+			return err
+		}
+	}
+}
+
+// Connect reads the kubeconfig. It makes no request.
+func (s *Side) Connect() (client.Client, *rest.Config, error) {
+	s.answers = maxPage
+	config, err := s.Config()
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := NewRegistrationClient(config)
+	return c, config, err
+}
+
+// NewRegistrationClient returns a client that knows the kinds of a hub and of a managed cluster.
+func NewRegistrationClient(config *rest.Config) (client.Client, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.UserAgent, config.QPS = "wid", -1 // a few requests that a person waits for
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	return c, AnswerOf(err, "connect to "+config.Host)
+}

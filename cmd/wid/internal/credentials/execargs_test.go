@@ -1,0 +1,154 @@
+package credentials
+
+import (
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// bare are the arguments of every kubeconfig.
+var bare = []string{"exec-credential", "--no-environment"}
+
+// What kubectl is told to pass on means the same, flag by flag.
+func TestKubeconfigCarriesEveryFlag(t *testing.T) {
+	for _, v := range shaping {
+		t.Setenv(v.name, "")
+	}
+	for _, s := range parsed(t).Settings() {
+		if slices.Contains([]string{"kubeconfig", "context", "in-cluster", "service-account"}, s.Name) {
+			continue // clusterArgs
+		}
+		provider := s.Group
+		if !s.OfOther("") {
+			provider = "aws"
+		}
+		id := parsed(t, flagsFor(s)...)
+		args, env, err := id.execArgs(provider, target{})
+		if err != nil || !slices.Equal(args[:2], bare) {
+			t.Errorf("--%s: %q, %v, %v", s.Name, args, env, err)
+			continue
+		}
+		want, got := id.flagValues(), parsed(t, args[1:]...).flagValues()
+		if s.marks&isPath != 0 {
+			absolute, err := filepath.Abs(sample(s)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[s.Name] = absolute
+		}
+		if !reflect.DeepEqual(got, want) || len(got) != 1 {
+			t.Errorf("--%s: %v becomes %v", s.Name, want, got)
+		}
+		// Another provider has no use for it, and would refuse it.
+		if args, _, err := id.execArgs("generic", target{}); s.OfOther("") && (err != nil || len(args) != len(bare)) {
+			t.Errorf("--%s is passed on for the provider generic: %q, %v", s.Name, args, err)
+		}
+	}
+}
+
+// A name that is empty is not that of the working directory.
+func TestKubeconfigWithAnEmptyPath(t *testing.T) {
+	args, _, err := parsed(t, "--cache-dir=").execArgs("aws", target{})
+	if err != nil || !slices.Equal(args, append(slices.Clone(bare), "--cache-dir=")) {
+		t.Errorf("%q, %v", args, err)
+	}
+}
+
+// Whatever a value is, it is one value again in kubectl's call.
+func FuzzListsInKubeconfigs(f *testing.F) {
+	for _, s := range []string{"", "a", "a,b", `"`, `""`, " a", "a\nb", "\\.", "#", "'", "=", "\r"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		id := parsed(t)
+		id.audiences = []string{value, "next"}
+		if err := id.Flags.Lookup("audience").Value.(pflag.SliceValue).Replace(id.audiences); err != nil { //nolint:forcetypeassert // a list
+			t.Fatal(err)
+		}
+		s := Setting{Name: "audience", target: &id.audiences}
+		args, err := s.values(id.Flags.Lookup("audience"))
+		if err != nil {
+			if !strings.Contains(value, "\r") {
+				t.Errorf("%q: %v", value, err)
+			}
+			return
+		}
+		if got := parsed(t, "--audience="+args[0]).audiences; !slices.Equal(got, []string{value, "next"}) {
+			t.Errorf("%q becomes %q", value, got)
+		}
+	})
+}
+
+// What the environment says here goes along: as a flag if there is one, as a variable otherwise.
+func TestKubeconfigCarriesTheEnvironment(t *testing.T) {
+	here, err := filepath.Abs("cloud.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range shaping {
+		t.Setenv(v.name, "")
+	}
+	for name, tc := range map[string]struct {
+		provider, variable, value string
+		given                     []string
+		cluster                   string
+		want                      string
+	}{
+		"region":            {"aws", "AWS_REGION", "eu-west-1", nil, "", "--region=eu-west-1"},
+		"region, flag":      {"aws", "AWS_REGION", "eu-west-1", []string{"--region=us-east-1"}, "", "--region=us-east-1"},
+		"region, ARN":       {"aws", "AWS_REGION", "eu-west-1", nil, prodARN, "--cluster=" + prodARN},
+		"region, elsewhere": {"gcp", "AWS_REGION", "eu-west-1", nil, "", ""},
+		"authority":         {"azure", "AZURE_AUTHORITY_HOST", "https://login.microsoftonline.us", nil, "", "--authority-host=https://login.microsoftonline.us"},
+		"tenant":            {"azure", "AZURE_TENANT_ID", azureTenant, nil, "", "AZURE_TENANT_ID=" + azureTenant},
+		"cloud":             {"azure", "AZURE_ENVIRONMENT_FILEPATH", "cloud.json", nil, "", "AZURE_ENVIRONMENT_FILEPATH=" + here},
+		"metadata":          {"gcp", "GCE_METADATA_HOST", "127.0.0.1:1", nil, "", "GCE_METADATA_HOST=127.0.0.1:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(tc.variable, tc.value)
+			args, env, err := parsed(t, tc.given...).execArgs(tc.provider, target{resource: tc.cluster})
+			got := args[len(bare):]
+			for _, v := range env {
+				got = append(got, v.Name+"="+v.Value)
+			}
+			if err != nil || strings.Join(got, " ") != tc.want {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+}
+
+// For a ServiceAccount, what is not set here is empty there. Wid's own identity is that of where kubectl runs.
+func TestKubeconfigKeepsTheEnvironmentOut(t *testing.T) {
+	for _, v := range shaping {
+		t.Setenv(v.name, "")
+	}
+	t.Setenv("AZURE_TENANT_ID", azureTenant)
+	for name, tc := range map[string]struct {
+		provider string
+		given    []string
+		cluster  string
+		want     string
+	}{
+		"azure":      {"azure", []string{"--token-file=token"}, "", "AZURE_TENANT_ID=" + azureTenant + " AZURE_AUTHORITY_HOST= AZURE_ENVIRONMENT_FILEPATH="},
+		"authority":  {"azure", []string{"--token-file=token", "--authority-host=x"}, "", "AZURE_TENANT_ID=" + azureTenant + " AZURE_ENVIRONMENT_FILEPATH="},
+		"aws":        {"aws", []string{"--token-file=token"}, "", "AWS_REGION="},
+		"aws, ARN":   {"aws", []string{"--token-file=token"}, prodARN, ""},
+		"gcp":        {"gcp", []string{"--token-file=token"}, "", "GCE_METADATA_HOST="},
+		"generic":    {"generic", []string{"--token-file=token"}, "", ""},
+		"own, azure": {"azure", nil, "", "AZURE_TENANT_ID=" + azureTenant},
+		"own, gcp":   {"gcp", nil, "", ""},
+	} {
+		_, env, err := parsed(t, tc.given...).execArgs(tc.provider, target{resource: tc.cluster})
+		var got []string
+		for _, v := range env {
+			got = append(got, v.Name+"="+v.Value)
+		}
+		if err != nil || strings.Join(got, " ") != tc.want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package doctorcmd
+
+import (
+	"compress/gzip"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
+)
+
+func TestDoctorReadsBoundedAnswers(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		_, _ = z.Write([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`))
+		_, _ = z.Write(make([]byte, 17<<20))
+		_ = z.Close()
+	}))
+	defer server.Close()
+	for name, kube := range doctorClients(t, server.URL) {
+		err := kube.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "b"}, &corev1.Pod{})
+		if err == nil || !strings.Contains(err.Error(), "too large") {
+			t.Errorf("%s: an answer of 17 MiB gives %v", name, err)
+		}
+	}
+}
+
+// doctorClients are the clients of all targets, for one API server.
+func doctorClients(t *testing.T, server string) map[string]client.Client {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	writeKubeconfig(t, path, kubeconfigThrough(server, ""))
+	config, err := cli.KubeFile{Path: path}.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kube, err := newDoctorClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := (&examiner{sent: &cli.Sent{}}).open(cli.KubeFile{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]client.Client{"identity": kube, "others": cluster}
+}
+
+func TestDoctorFollowsNoRedirect(t *testing.T) {
+	var asked atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer other.Close()
+	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	defer server.Close()
+	for name, kube := range doctorClients(t, server.URL) {
+		if err := kube.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "b"}, &corev1.Pod{}); err == nil || asked.Load() != 0 {
+			t.Errorf("%s: a redirect gives %v, and the other server got %d requests", name, err, asked.Load())
+		}
+	}
+}
+
+func TestDoctorKeepsThePasswordOfAProxy(t *testing.T) {
+	t.Setenv(credentials.DepthVariable, "") // clusterConfig counts in the environment
+	for _, proxy := range []string{"http://me:hunter2@proxy:port", "ftp://me:hunter2@proxy", "http://me:hunter2@pro xy", "%hunter2"} {
+		path := filepath.Join(t.TempDir(), "kubeconfig")
+		writeKubeconfig(t, path, kubeconfigThrough("https://127.0.0.1:1", proxy))
+		_, err := (&examiner{sent: &cli.Sent{}}).open(cli.KubeFile{Path: path})
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("open: %v", err)
+		}
+		_, err = (&credentials.Identity{Kubeconfig: path}).ClusterConfig()
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("clusterConfig: %v", err)
+		}
+	}
+}
+
+// The first line of a report names the API server, whose address may hold a password.
+func TestDoctorKeepsThePasswordOfAnAddress(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	writeKubeconfig(t, path, kubeconfigThrough("https://me:hunter2@127.0.0.1:1/prefix", ""))
+	cluster, err := (&examiner{sent: &cli.Sent{}}).open(cli.KubeFile{Path: path})
+	if err != nil || strings.Contains(cluster.name, "hunter2") || !strings.Contains(cluster.name, "127.0.0.1:1/prefix") {
+		t.Errorf("%+v, %v", cluster, err)
+	}
+}
+
+func kubeconfigThrough(server, proxy string) string {
+	return `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],` +
+		`"users":[{"name":"u","user":{"token":"secret"}}],"clusters":[{"name":"c","cluster":{"server":"` + server + `","proxy-url":"` + proxy + `"}}]}`
+}
+
+func writeKubeconfig(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

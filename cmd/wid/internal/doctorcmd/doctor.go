@@ -1,0 +1,234 @@
+// Package doctorcmd is wid doctor.
+package doctorcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/client-go/rest"
+
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/doctor"
+)
+
+const (
+	doctorCodes = "Exit codes: 0 all passed, 1 something failed, 2 wrong usage, 3 nothing failed, but something is unknown or doubtful."
+	// silence is the time after which a check that still runs is named on standard error.
+	silence = 2 * time.Second
+)
+
+// examiner runs the checks of wid doctor or of one of its subcommands, and prints the report.
+type examiner struct {
+	output              *cli.Output
+	verbose, showPolicy bool
+	skip                []string
+	timeout             time.Duration
+	checks              []doctor.Check
+	// reword changes a finding for people at a command line. Optional.
+	reword func(f *doctor.Finding)
+
+	waiting waiting
+	stderr  io.Writer
+	sent    *cli.Sent
+	mu      sync.Mutex
+	relays  []*cli.Relay // of the kubeconfigs' exec plugins
+}
+
+func (x *examiner) addTo(cmd *cobra.Command) {
+	cmd.Args = cobra.NoArgs
+	cmd.Long += "\n\n" + doctorCodes
+	x.output = cli.OutputFlag(cmd, "text", "json", "yaml")
+	f := cmd.Flags()
+	f.BoolVar(&x.verbose, "verbose", false, "list every check")
+	f.BoolVar(&x.showPolicy, "show-policy", false, "also print the commands that make a cloud trust more")
+	f.StringSliceVar(&x.skip, "skip", nil, "names of checks to leave out")
+	_ = cmd.RegisterFlagCompletionFunc("skip", x.offerChecks) // the flag exists
+}
+
+// offerChecks completes the last name of a list.
+func (x *examiner) offerChecks(_ *cobra.Command, _ []string, typed string) (values []string, _ cobra.ShellCompDirective) {
+	before := typed[:strings.LastIndexByte(typed, ',')+1]
+	for _, c := range x.checks {
+		values = append(values, before+c.ID)
+	}
+	return values, cobra.ShellCompDirectiveNoFileComp
+}
+
+// addTimeoutTo is for commands without the flags of an identity.
+func (x *examiner) addTimeoutTo(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&x.timeout, "timeout", cli.DefaultTimeout, "time for all checks together, a minute at most")
+}
+
+// run prints the report, also if the checks were interrupted. examine returns an error only if it began no check.
+func (x *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*doctor.Report, error)) error {
+	if err := x.judgeFlags(); err != nil {
+		return err
+	}
+	if x.sent == nil {
+		x.sent = &cli.Sent{}
+	}
+	x.stderr, x.waiting.out = cmd.ErrOrStderr(), cmd.ErrOrStderr()
+	ctx, cancel := context.WithTimeout(cmd.Context(), x.timeout)
+	defer cancel()
+	report, err := awaitReport(ctx, examine)
+	x.waiting.stop()
+	x.endRelays()
+	if err != nil {
+		return x.asUsage(err)
+	}
+	for i := range report.Findings {
+		x.finish(&report.Findings[i])
+	}
+	content, err := x.encode(cmd, report)
+	if err == nil {
+		_, err = cmd.OutOrStdout().Write(content)
+	}
+	code := report.ExitCode()
+	if cmd.Context().Err() != nil {
+		code = cli.ExitInterrupted
+	}
+	if err != nil || code == doctor.ExitPass {
+		return err
+	}
+	return cli.ExitStatus(code)
+}
+
+func (x *examiner) judgeFlags() error {
+	if x.timeout <= 0 {
+		return cli.Usagef("--timeout has to be more than 0, not %s", x.timeout)
+	}
+	var known []string
+	for _, c := range x.checks {
+		known = append(known, c.ID)
+	}
+	for _, id := range x.skip {
+		if !slices.Contains(known, id) {
+			return cli.Usagef("--skip %.100q names no check; the checks are %s", id, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// awaitReport leaves behind what ignores its context, such as a read from a pipe. The engine abandons a check earlier.
+func awaitReport(ctx context.Context, examine func(ctx context.Context) (*doctor.Report, error)) (*doctor.Report, error) {
+	type outcome struct {
+		report *doctor.Report
+		err    error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		report, err := examine(ctx)
+		done <- outcome{report, err}
+	}()
+	select {
+	case o := <-done:
+		return o.report, o.err
+	case <-ctx.Done():
+	}
+	select {
+	case o := <-done:
+		return o.report, o.err
+	case <-time.After(2 * cli.Grace):
+		return nil, ctx.Err()
+	}
+}
+
+// asUsage makes every mistake before the first check one of usage, because 1 and 3 are verdicts.
+func (x *examiner) asUsage(err error) error {
+	var usage *cli.UsageError
+	switch {
+	case errors.As(err, &usage):
+		return err
+	case errors.Is(err, context.Canceled):
+		return cli.ErrInterrupted
+	case errors.Is(err, context.DeadlineExceeded):
+		_, _ = fmt.Fprintln(x.stderr, "wid: gave up waiting for a file, a program or the network") // as main does
+		return cli.ExitStatus(doctor.ExitUncertain)
+	}
+	return cli.Usagef("%s", x.sent.Clean(err.Error()))
+}
+
+// finish removes what clients of the kubeconfig have sent, which an API server may repeat.
+func (x *examiner) finish(f *doctor.Finding) {
+	if x.reword != nil {
+		x.reword(f)
+	}
+	rewrite(f, x.sent.Clean)
+}
+
+// rewrite changes all texts of a finding but its commands.
+func rewrite(f *doctor.Finding, change func(string) string) {
+	f.Message, f.Remedy.Text = change(f.Message), change(f.Remedy.Text)
+	for _, v := range []*doctor.Value{f.Observed, f.Expected} {
+		if v != nil {
+			v.Text = change(v.Text)
+		}
+	}
+	for i := range f.Details {
+		f.Details[i].Text = change(f.Details[i].Text)
+	}
+	for i := range f.Causes {
+		f.Causes[i] = change(f.Causes[i])
+	}
+}
+
+func (x *examiner) encode(cmd *cobra.Command, report *doctor.Report) ([]byte, error) {
+	if x.output.Format != "text" {
+		return x.output.Encode(report, nil)
+	}
+	o := doctor.TextOptions{Verbose: x.verbose, PolicyHint: cmd.CommandPath() + " … --show-policy"}
+	if file, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor fits
+		o.Color = os.Getenv("NO_COLOR") == ""
+		o.Width, _, _ = term.GetSize(int(file.Fd())) //nolint:gosec // a file descriptor fits; zero is the default
+	}
+	return []byte(report.Text(o)), nil
+}
+
+// relay keeps our standard error from exec plugins, which may outlive this program.
+func (x *examiner) relay(config *rest.Config) error {
+	r, err := cli.NewRelay(config, x.stderr)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.relays = append(x.relays, r)
+	return err
+}
+
+func (x *examiner) endRelays() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, r := range x.relays {
+		r.End()
+	}
+}
+
+// waiting names each check that takes long. Its methods are safe for concurrent use.
+type waiting struct {
+	out   io.Writer
+	mu    sync.Mutex
+	timer *time.Timer
+}
+
+// begin is the progress callback of an examination.
+func (w *waiting) begin(c doctor.Check) {
+	w.stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(silence, func() { _, _ = fmt.Fprintf(w.out, "waiting for %s …\n", c.Title) }) // nothing depends on it
+}
+
+func (w *waiting) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}

@@ -1,0 +1,71 @@
+package doctorcmd
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
+	"github.com/workloadid/workloadid/internal/doctor"
+	podidentitydoctor "github.com/workloadid/workloadid/internal/doctor/podidentity"
+)
+
+// podIdentityDoctor are the flags of wid doctor pod-identity.
+type podIdentityDoctor struct {
+	examiner
+
+	serviceAccount, pod, audience string
+	kube                          cli.KubeFile
+}
+
+func newDoctorPodIdentity() *cobra.Command {
+	d := &podIdentityDoctor{examiner: examiner{checks: podidentitydoctor.Checks()}}
+	d.reword = func(f *doctor.Finding) { inCluster(d.kube, f) }
+	cmd := &cobra.Command{
+		Use:   "pod-identity",
+		Short: "Find out why a pod gets no AWS credentials through an IAMBinding",
+		Long: "Find out why a pod gets no AWS credentials through an IAMBinding: the binding, the role, the webhook, the pod's token and\n" +
+			"the sidecar. It stores nothing. It asks the webhook with a dry run, which needs the right to create pods: of a copy of --pod,\n" +
+			"or else of a pod with the ServiceAccount.",
+		Example: "  wid doctor pod-identity --pod team-a/reporting-0\n" +
+			"  wid doctor pod-identity --service-account team-a/reporting --context prod",
+	}
+	d.addTo(cmd)
+	d.addTimeoutTo(cmd)
+	f := cmd.Flags()
+	f.StringVar(&d.serviceAccount, "service-account", "", "the ServiceAccount, namespace/name; else that of the pod")
+	f.StringVar(&d.pod, "pod", "", "the pod that gets no credentials, namespace/name")
+	f.StringVar(&d.audience, "audience", "", "audience that the server expects; else that of the pod's token")
+	f.StringVar(&d.kube.Path, "kubeconfig", "", "kubeconfig of the cluster")
+	f.StringVar(&d.kube.Context, "context", "", "context of the kubeconfig")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return d.run(cmd, d.examine) }
+	return cmd
+}
+
+func (d *podIdentityDoctor) examine(ctx context.Context) (*doctor.Report, error) {
+	pod, err := parsePod(d.pod)
+	if err != nil {
+		return nil, err
+	}
+	account := client.ObjectKey{Namespace: pod.Namespace}
+	if d.serviceAccount != "" {
+		if account, err = credentials.ParseServiceAccount(d.serviceAccount); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case account.Namespace == "":
+		return nil, cli.Usagef("name the pod with --pod namespace/name, or the ServiceAccount with --service-account namespace/name")
+	case d.pod != "" && pod.Namespace != account.Namespace:
+		return nil, cli.Usagef("--pod and --service-account are of two namespaces, %.100q and %.100q", pod.Namespace, account.Namespace)
+	}
+	cluster, err := d.connect(d.kube)
+	if err != nil {
+		return nil, err
+	}
+	return podidentitydoctor.Run(ctx, podidentitydoctor.Config{Namespace: account.Namespace, ServiceAccount: account.Name, Pod: pod.Name,
+		Audience: d.audience, Client: cluster, Cluster: cluster.name, Skip: d.skip, Timeout: d.timeout,
+		Progress: d.waiting.begin, ShowPolicy: d.showPolicy}), nil
+}

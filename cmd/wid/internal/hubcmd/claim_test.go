@@ -1,0 +1,347 @@
+package hubcmd
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workloadid/workloadid/internal/testing/regtest"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// claimHub is a hub with a driver that is slow to revoke, as AWS is.
+type claimHub struct {
+	t        *testing.T
+	fake     client.WithWatch
+	hub      *hub.Hub
+	approves bool
+	during   func() // runs while the driver revokes
+	granted  []string
+}
+
+func (*claimHub) Name() string                                      { return registration.AuthTypeAWS }
+func (*claimHub) Claim(c *ocm.ManagedCluster) (string, bool, error) { return awsirsa.Claim(c) }
+func (h *claimHub) Approves(context.Context, *ocm.ManagedCluster, string) (bool, error) {
+	return h.approves, nil
+}
+
+func (h *claimHub) Grant(_ context.Context, _, claim string) (time.Duration, error) {
+	h.granted = append(h.granted, claim)
+	return 0, nil
+}
+
+func (h *claimHub) Revoke(context.Context, string, string) error {
+	if h.during != nil {
+		h.during()
+	}
+	return nil
+}
+
+func newClaimHub(t *testing.T) *claimHub {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(ocm.AddToScheme(scheme), rbacv1.AddToScheme(scheme), corev1.AddToScheme(scheme), certificatesv1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	h := &claimHub{t: t, fake: fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&ocm.ManagedCluster{}).Build()}
+	certificates, err := csr.NewHubDriver(csr.HubDriverOptions{Client: h.fake})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.hub, err = hub.New(hub.Options{Client: h.fake, Drivers: []registration.HubDriver{certificates, h}, Default: certificates.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func (h *claimHub) pass() {
+	h.t.Helper()
+	if _, err := h.hub.Reconcile(h.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "shop"}}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *claimHub) create(arn string, accepted bool) {
+	h.t.Helper()
+	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{awsirsa.ARNAnnotation: arn}},
+		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted}}
+	if err := h.fake.Create(h.t.Context(), cluster); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *claimHub) cluster() *ocm.ManagedCluster {
+	h.t.Helper()
+	cluster := &ocm.ManagedCluster{}
+	if err := h.fake.Get(h.t.Context(), client.ObjectKey{Name: "shop"}, cluster); err != nil {
+		h.t.Fatal(err)
+	}
+	return cluster
+}
+
+func (h *claimHub) edit(change func(*ocm.ManagedCluster)) {
+	h.t.Helper()
+	cluster := h.cluster()
+	change(cluster)
+	if err := h.fake.Update(h.t.Context(), cluster); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// decide runs wid hub accept or wid hub deny.
+func (h *claimHub) decide(hub client.Client, decide func(*deciding, context.Context, *ocm.ManagedCluster) error) (string, error) {
+	h.t.Helper()
+	var out strings.Builder
+	cmd := newHubAccept()
+	cmd.SetOut(&out)
+	err := decide(&deciding{cmd: cmd, hub: hub}, h.t.Context(), h.cluster())
+	return out.String(), err
+}
+
+// A bootstrap user changes the claim of a denied cluster while the hub still revokes by the record: accept shows neither of the two.
+func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
+	for name, tc := range map[string]struct {
+		annotations map[string]string
+		shows       string
+	}{
+		"another ARN": {map[string]string{awsirsa.ARNAnnotation: eksAttacker}, eksAttacker},
+		"no ARN":      {nil, `auth type "csr"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newClaimHub(t)
+			h.create(eksManaged, true)
+			h.pass()
+			h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
+			h.edit(func(c *ocm.ManagedCluster) { c.Annotations = tc.annotations })
+			h.granted = nil
+			h.during = func() {
+				out, err := h.decide(h.fake, (*deciding).accept)
+				if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitUnavailable || !strings.Contains(err.Error(), `still taking away the access of cluster "shop"`) || out != "" {
+					t.Errorf("accept says %q, %v", out, err)
+				}
+			}
+			h.pass()
+			h.during = nil
+			h.pass()
+			if h.cluster().Spec.HubAcceptsClient || len(h.granted) > 0 {
+				t.Errorf("the hub granted %q", h.granted)
+			}
+			if out, err := h.decide(h.fake, (*deciding).accept); err != nil || !strings.Contains(out, tc.shows) || strings.Contains(out, eksManaged) {
+				t.Errorf("after the revocation accept says %q, %v", out, err)
+			}
+		})
+	}
+}
+
+// asBootstrapUser fills in the requester, as an API server does.
+func asBootstrapUser(c client.WithWatch) client.Client {
+	return interceptor.NewClient(c, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if r, ok := o.(*certificatesv1.CertificateSigningRequest); ok {
+			r.Spec.Username, r.Spec.Groups = "system:bootstrap:abcdef", []string{registration.BootstrapGroup}
+		}
+		return c.Create(ctx, o, opts...)
+	}})
+}
+
+// The request of another agent comes while the command waits.
+func TestHubAcceptRefusesALateRequestOfAnotherAgent(t *testing.T) {
+	h := newClaimHub(t)
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{registration.AgentAnnotation: "agent1"}}}
+	if err := errors.Join(h.fake.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}), h.fake.Create(t.Context(), role)); err != nil {
+		t.Fatal(err)
+	}
+	lists, thief := 0, ""
+	hub := interceptor.NewClient(h.fake, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if lists++; lists == 2 {
+			thief = regtest.Ask(t, h.fake, asBootstrapUser(h.fake), "shop", "thief")
+		}
+		return c.List(ctx, list, opts...)
+	}})
+	out, err := h.decide(hub, (*deciding).accept)
+	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), thief) || !strings.Contains(err.Error(), `"agent1"`) {
+		t.Errorf("accept says %q, %v", out, err)
+	}
+	if requests := regtest.RequestsOf(t, h.fake, "shop"); len(requests) != 1 || len(requests[0].Status.Conditions) > 0 {
+		t.Errorf("the requests are %+v", requests)
+	}
+}
+
+// What the hub still revokes by is no obstacle if the cluster claims the same as before.
+func TestHubAcceptsTheSameClaimDuringRevocation(t *testing.T) {
+	h := newClaimHub(t)
+	h.create(eksManaged, true)
+	h.pass()
+	h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
+	if out, err := h.decide(h.fake, (*deciding).accept); err != nil || !strings.Contains(out, eksManaged) {
+		t.Errorf("accept says %q, %v", out, err)
+	}
+}
+
+// A cluster that the hub refused was never accepted, so nothing but the condition keeps the hub from approving it.
+func TestHubDenyLastsForARefusedCluster(t *testing.T) {
+	h := newClaimHub(t)
+	h.approves = true
+	h.create("foo", true)
+	h.pass()
+	if status, reason := ConditionOf(h.cluster(), ocm.ConditionHubAccepted); status != "False" || reason != "InvalidClaim" {
+		t.Fatalf("the condition is %s, %s", status, reason)
+	}
+	h.backdate(2 * time.Hour)
+	conflicts := 0
+	hub := interceptor.NewClient(h.fake, interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		if conflicts++; conflicts == 1 { // the hub reports at the same time
+			h.pass()
+		}
+		return c.SubResource(sub).Patch(ctx, o, p, opts...)
+	}})
+	if out, err := h.decide(hub, (*deciding).deny); err != nil || !strings.Contains(out, `cluster "shop" denied: the hub had not let it in`) {
+		t.Errorf("deny says %q, %v", out, err)
+	}
+	h.edit(func(c *ocm.ManagedCluster) { c.Annotations[awsirsa.ARNAnnotation] = eksAttacker })
+	h.pass()
+	if h.cluster().Spec.HubAcceptsClient || len(h.granted) > 0 {
+		t.Errorf("the hub granted %q", h.granted)
+	}
+	if denied := meta.FindStatusCondition(h.cluster().Status.Conditions, ocm.ConditionHubAccepted); denied == nil || denied.Reason != ocm.ReasonHubDenied || time.Since(denied.LastTransitionTime.Time) > time.Hour {
+		t.Errorf("the condition is %+v", denied)
+	}
+}
+
+func (h *claimHub) backdate(ago time.Duration) {
+	h.t.Helper()
+	cluster := h.cluster()
+	for i := range cluster.Status.Conditions {
+		cluster.Status.Conditions[i].LastTransitionTime = metav1.NewTime(time.Now().Add(-ago))
+	}
+	if err := h.fake.Status().Update(h.t.Context(), cluster); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func TestHubDenyFailsIfTheHubAcceptsMeanwhile(t *testing.T) {
+	h := newClaimHub(t)
+	h.create(eksManaged, false)
+	hub := interceptor.NewClient(h.fake, interceptor.Funcs{SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+		h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = true })
+		return apierrors.NewConflict(ocm.GroupVersion.WithResource("managedclusters").GroupResource(), "shop", errors.New("changed"))
+	}})
+	out, err := h.decide(hub, (*deciding).deny)
+	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitUnavailable || !strings.Contains(err.Error(), `cluster "shop" was accepted meanwhile; run the command again`) || out != "" {
+		t.Errorf("deny says %q, %v", out, err)
+	}
+}
+
+func TestHubDenySaysWhatItDoes(t *testing.T) {
+	h := newClaimHub(t)
+	h.create(eksManaged, false)
+	for _, want := range []string{"it was not accepted, and the hub no longer accepts it automatically", `cluster "shop" is denied already`} {
+		if out, err := h.decide(h.fake, (*deciding).deny); err != nil || !strings.Contains(out, want) {
+			t.Errorf("deny says %q, %v, want %s", out, err, want)
+		}
+	}
+	h.approves = true
+	h.pass()
+	if h.cluster().Spec.HubAcceptsClient {
+		t.Error("approved after the denial")
+	}
+}
+
+// The hub retries a grant that failed, so the wait goes on. Other refusals end it.
+func TestHubAcceptWaitsWhileTheHubRetries(t *testing.T) {
+	for reason, waits := range map[string]bool{hub.ReasonGrantFailed: true, "InvalidClaim": false} {
+		t.Run(reason, func(t *testing.T) {
+			h := newClaimHub(t)
+			h.create(eksManaged, true)
+			cluster := h.cluster()
+			cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: reason,
+				Message: "AccessDenied of IAM", ObservedGeneration: cluster.Generation, LastTransitionTime: metav1.Now()}}
+			if err := h.fake.Status().Update(t.Context(), cluster); err != nil {
+				t.Fatal(err)
+			}
+			waitingFor, err := (&deciding{cmd: newHubAccept(), hub: h.fake}).joined(t.Context(), cluster, &agentBefore{})
+			if (err == nil) != waits || strings.Contains(waitingFor, "AccessDenied of IAM") != waits {
+				t.Errorf("waits %q, %v", waitingFor, err)
+			}
+		})
+	}
+}
+
+func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		accepted                bool
+		condition, reason, want string
+	}{
+		"new":                          {false, "", "", "false (waiting)"},
+		"refusal mended":               {false, "False", hub.ReasonWaiting, "false (waiting)"},
+		"refused before acceptance":    {false, "False", "InvalidClaim", "false (InvalidClaim)"},
+		"denied":                       {false, "False", ocm.ReasonHubDenied, "false (denied)"},
+		"denied, hub has not acted":    {false, "True", ocm.ReasonHubAccepted, "false (the hub has not acted yet)"},
+		"accepted":                     {true, "True", ocm.ReasonHubAccepted, "true"},
+		"accepted, claim changed":      {true, "True", hub.ReasonClaimChanged, "true (ClaimChanged)"},
+		"accepted, grant failed":       {true, "False", hub.ReasonGrantFailed, "true (GrantFailed)"},
+		"accepted, hub has not acted":  {true, "", "", "true (the hub has not acted yet)"},
+		"accepted again after refusal": {true, "False", ocm.ReasonHubDenied, "true (the hub has not acted yet)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := ClusterStatus{Name: "shop", AuthType: "csr", Accepted: tc.accepted, Condition: tc.condition, Reason: tc.reason, Joined: "True", Available: "Unknown"}
+			var out strings.Builder
+			statusTable(&out, []ClusterStatus{c})
+			want := tc.want + " - -"
+			if tc.accepted {
+				want = tc.want + " True Unknown"
+			}
+			if fields := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(fields, "shop csr "+want+" ") {
+				t.Errorf("status is\n%s, want %s", out.String(), want)
+			}
+		})
+	}
+}
+
+// A table shows the reason, the other outputs also the message. Neither shows the record of a cluster that is not accepted.
+func TestHubStatusShowsMessageAndCurrentClaim(t *testing.T) {
+	h := newClaimHub(t)
+	h.create(eksManaged, true)
+	h.pass()
+	h.edit(func(c *ocm.ManagedCluster) { c.Annotations[awsirsa.ARNAnnotation] = eksAttacker })
+	h.pass()
+	for accepted, claim := range map[bool]string{true: eksManaged, false: eksAttacker} {
+		h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = accepted })
+		all, err := statusOf(t.Context(), h.fake)
+		if err != nil || len(all) != 1 || all[0].Claim != claim || !strings.Contains(all[0].Message, "keeps that; its annotations now say") {
+			t.Errorf("accepted %t: %+v, %v", accepted, all, err)
+		}
+	}
+}
+
+func TestHubStatusSaysWhatKeepsADeletedCluster(t *testing.T) {
+	now := metav1.Now()
+	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: &now}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
+	cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted},
+		{Type: hub.ConditionDeleting, Status: metav1.ConditionFalse, Message: "an add-on is left"}}
+	row := statusRow(nil, cluster, nil, nil)
+	if row.accepted() != "true (deleting)" || row.Message != "an add-on is left" {
+		t.Errorf("status is %q: %q", row.accepted(), row.Message)
+	}
+}

@@ -1,0 +1,66 @@
+package hubcmd
+
+import (
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// The hub creates a Lease that is missing, which is no news of the agent. A first join needs no Lease.
+func TestHubAcceptTakesOnlyARenewalForTheAgent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		joined, lease bool // before
+		renewals      int  // writes of the Lease afterwards, the first one by the hub if there was none
+		want          bool
+	}{
+		"first join":                       {want: true},
+		"joined before, Lease unchanged":   {joined: true, lease: true},
+		"joined before, Lease renewed":     {joined: true, lease: true, renewals: 1, want: true},
+		"joined before, Lease of the hub":  {joined: true, renewals: 1},
+		"joined before, that Lease renews": {joined: true, renewals: 2, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newClaimHub(t)
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: ocm.LeaseName}}
+			if tc.lease {
+				if err := h.fake.Create(t.Context(), lease); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+			if tc.joined {
+				cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue}}
+			}
+			d := &deciding{hub: h.fake, wait: true}
+			before, err := d.agentBefore(t.Context(), cluster)
+			if err != nil {
+				t.Fatal(err)
+			}
+			renews := func() bool {
+				got, err := before.renews(t.Context(), h.fake, "shop")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return got
+			}
+			got := renews()
+			for range tc.renewals {
+				if lease.ResourceVersion == "" {
+					err = h.fake.Create(t.Context(), lease)
+				} else {
+					err = h.fake.Update(t.Context(), lease)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = renews()
+			}
+			if got != tc.want {
+				t.Errorf("renews is %t", got)
+			}
+		})
+	}
+}

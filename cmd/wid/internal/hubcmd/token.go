@@ -1,0 +1,184 @@
+package hubcmd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/bootstrap/tokens"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/install"
+	"github.com/workloadid/workloadid/internal/shell"
+	"github.com/workloadid/workloadid/registration"
+)
+
+// inviting are the flags of commands that print the command by which a cluster joins.
+type inviting struct {
+	server              string
+	ttl                 time.Duration
+	cluster, agentImage string
+}
+
+func (i *inviting) bind(f *pflag.FlagSet) {
+	f.StringVar(&i.server, "hub-apiserver", "", "https URL under which clusters reach the hub's API server, if not that of the kubeconfig")
+	f.DurationVar(&i.ttl, "token-ttl", 24*time.Hour, "lifetime of the bootstrap token")
+}
+
+func (i *inviting) check() error {
+	if i.ttl < time.Second {
+		return cli.Usagef("--token-ttl is a second or more, not %s", i.ttl)
+	}
+	return nil
+}
+
+func newHubToken() *cobra.Command {
+	s, i := &cli.Side{}, &inviting{}
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Create a bootstrap token, and print the command that joins a cluster with it",
+		Long: "Create a bootstrap token, and print the command that joins a cluster with it. The command has the address and pin of the hub, and\n" +
+			"the auth types of the hub program that runs. It is a secret until the token expires.",
+		Example: "  wid hub token --context hub --cluster-name managed-1 --agent-image registry.example/agent:v1",
+	}
+	i.bind(cmd.Flags())
+	cmd.Flags().StringVar(&i.cluster, "cluster-name", "CLUSTER_NAME", "name of the cluster in the command")
+	cmd.Flags().StringVar(&i.agentImage, "agent-image", "AGENT_IMAGE", "image of the agent in the command")
+	return s.Command(cmd, "the hub", func(ctx context.Context, cmd *cobra.Command) error {
+		if err := i.check(); err != nil {
+			return err
+		}
+		c, config, err := s.Connect()
+		if err != nil {
+			return err
+		}
+		info, err := i.info(config)
+		if err != nil {
+			return err
+		}
+		return i.invite(ctx, cmd, c, info)
+	})
+}
+
+// info is how clusters reach the hub.
+func (i *inviting) info(config *rest.Config) (*bootstrap.ClusterInfo, error) {
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, cli.Usagef("the kubeconfig cannot be used: %s", cli.KubeconfigMistake(err))
+	}
+	info := &bootstrap.ClusterInfo{Server: config.Host, CAData: config.CAData}
+	if i.server != "" {
+		info.Server = i.server
+	}
+	if _, err := info.Encode(); err != nil {
+		return nil, cli.Usagef("--hub-apiserver: %v", err)
+	}
+	return info, nil
+}
+
+// invite creates a token, and prints the command that uses it. The auth types are those of the hub program that runs.
+func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, c client.Client, info *bootstrap.ClusterInfo) error {
+	pins, err := info.Pins()
+	if err != nil {
+		return err
+	}
+	running, err := hubFlags(ctx, c)
+	if err != nil {
+		return err
+	}
+	if running == nil {
+		cmd.PrintErrf("wid: warning: there is no Deployment %q, so the auth types of the hub are not known\n", install.HubNamespace+"/"+install.HubDeployment)
+	}
+	token, err := tokens.Manager{Client: c}.Create(ctx, bootstrap.TokenConfig{Description: "joins clusters to this hub",
+		Expires: time.Now().Add(i.ttl), Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}, Groups: []string{registration.BootstrapGroup}})
+	if err != nil {
+		return cli.AnswerOf(err, "create a bootstrap token")
+	}
+	cli.WarnOfLoopback(cmd, info.Server, "hub-apiserver")
+	published := &corev1.ConfigMap{}
+	err = c.Get(ctx, client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}, published)
+	if apierrors.IsNotFound(err) {
+		cmd.PrintErrln("wid: warning: clusters cannot find the hub's CA, since it publishes no cluster-info: run wid bootstrap publish on it")
+	}
+	line := "wid join --hub-token " + token.Token.Reveal() + " --hub-apiserver " + shell.Word(info.Server, "SERVER")
+	for _, pin := range pins {
+		line += " --ca-cert-hash " + pin.String()
+	}
+	if len(pins) == 0 {
+		line += " --ca-file CA_FILE"
+	}
+	return cli.Say(cmd, "\nUntil %s, join a cluster with\n\n%s%s --cluster-name %s --image %s --apply", cli.End(token.Expires), line, joinFlags(running),
+		shell.Word(i.cluster, "CLUSTER_NAME"), shell.Word(i.agentImage, "AGENT_IMAGE"))
+}
+
+// joinFlags returns the flags of wid join that fit the flags of the hub program.
+func joinFlags(running map[string]string) (line string) {
+	types := strings.Split(running["--registration-auth"], ",")
+	if slices.Contains(types, registration.AuthTypeAWS) && !slices.Contains(types, registration.AuthTypeCSR) {
+		line = fmt.Sprintf(" --registration-auth %s --%s %s --%s MANAGED_CLUSTER_ARN", registration.AuthTypeAWS, install.HubARNFlag,
+			shell.Word(running["--"+install.HubARNFlag], "HUB_ARN"), install.ManagedARNFlag)
+	}
+	addOns := strings.Split(running["--addon-registration-auth"], ",")
+	for _, authType := range []string{registration.AuthTypeToken, registration.AuthTypeCSR} {
+		if slices.Contains(addOns, authType) {
+			return line + " --" + install.AddOnAuthFlag + " " + authType
+		}
+	}
+	return line
+}
+
+// hubFlags returns the flags of the hub program that runs, nil if there is none.
+func hubFlags(ctx context.Context, c client.Client) (map[string]string, error) {
+	d := &appsv1.Deployment{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: install.HubNamespace, Name: install.HubDeployment}, d)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, cli.AnswerOf(err, fmt.Sprintf("read Deployment %q", install.HubNamespace+"/"+install.HubDeployment))
+	}
+	flags := map[string]string{}
+	for _, container := range d.Spec.Template.Spec.Containers {
+		if container.Name == install.ContainerName { // sidecars stay as they are
+			flags = flagsIn(container.Args)
+		}
+	}
+	return flags, nil
+}
+
+// flagsIn returns the values of flags by "--name". Those of a repeated flag are a list.
+func flagsIn(args []string) map[string]string {
+	flags, name := map[string]string{}, ""
+	for _, arg := range args {
+		value := arg
+		if strings.HasPrefix(arg, "-") {
+			name, value, _ = strings.Cut(arg, "=")
+		}
+		flags[name] = strings.Trim(flags[name]+","+value, ",")
+	}
+	return flags
+}
+
+// changedFlags says which flags a hub program loses, or has with another value afterwards.
+func changedFlags(running, next map[string]string) (changes []string) {
+	for _, name := range slices.Sorted(maps.Keys(running)) {
+		before := strings.TrimSuffix(name+"="+running[name], "=")
+		switch now, ok := next[name]; {
+		case !ok:
+			changes = append(changes, before+" is dropped")
+		case now != running[name]:
+			changes = append(changes, before+" becomes "+name+"="+now)
+		}
+	}
+	return changes
+}

@@ -1,0 +1,150 @@
+package joincmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/cmd/wid/internal/install"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+const (
+	eksHub     = "arn:aws:eks:eu-central-1:123456789012:cluster/hub"
+	eksManaged = "arn:aws:eks:eu-west-1:222222222222:cluster/shop"
+	eksIssuer  = "--oidc-issuer=https://oidc.example/id/A"
+)
+
+// hub returns what wid hub prints.
+func hub(t *testing.T, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := hubcmd.NewHub()
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// The agent runs as a ServiceAccount that the role of wid hub policies trusts.
+func TestJoinForAWS(t *testing.T) {
+	j := &join{cluster: "cluster1", authType: registration.AuthTypeAWS, arns: install.ClusterARNs{Hub: eksHub, Managed: eksManaged}, Installing: install.Installing{Image: "x"}}
+	manifests, err := j.manifests(&bootstrap.ClusterInfo{Server: "https://hub.example"}, "token")
+	if err != nil {
+		t.Fatal(err)
+	}
+	accounts, args, account, _ := regtest.Installed(t, manifests)
+	var role struct{ ARN string }
+	printed := hub(t, "policies", "--eks-hub-cluster-arn="+eksHub, "--eks-managed-cluster-arn="+eksManaged, eksIssuer)
+	if err := json.Unmarshal([]byte(printed), &role); err != nil || accounts[account] != role.ARN || len(accounts) != 1 {
+		t.Errorf("ServiceAccounts %v, role %q, %v", accounts, role.ARN, err)
+	}
+	if !strings.Contains(printed, `"system:serviceaccount:open-cluster-management-agent:`+account+`"`) || !strings.Contains(manifests, "{kind: ServiceAccount, name: "+account+",") {
+		t.Errorf("%q is not trusted or has no rights:\n%s", account, printed)
+	}
+	if !slices.Contains(args, "--eks-hub-cluster-arn="+eksHub) || !slices.Contains(args, "--eks-managed-cluster-arn="+eksManaged) || !slices.Contains(args, "--registration-auth=aws-irsa") {
+		t.Errorf("args %q", args)
+	}
+}
+
+// The Secret says which driver made the credential.
+func TestUnjoinPicksTheDriver(t *testing.T) {
+	local := fake.NewClientBuilder().Build()
+	for name, tc := range map[string]struct {
+		authType string
+		arns     install.ClusterARNs
+		want     string
+	}{
+		"certificate":     {"csr", install.ClusterARNs{}, "there is no Secret"},
+		"unknown":         {"mine", install.ClusterARNs{}, "there is no Secret"},
+		"AWS":             {"aws-irsa", install.ClusterARNs{Hub: eksHub, Managed: eksManaged}, "there is no Secret"},
+		"AWS without ARN": {"aws-irsa", install.ClusterARNs{}, "--eks-hub-cluster-arn is missing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			secret := &corev1.Secret{Data: map[string][]byte{"kubeconfig": []byte("x"), "auth-type": []byte(tc.authType)}}
+			if err := tell(t.Context(), local, "cluster1", secret, &tc.arns); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+// Tokens of add-ons take rights of their own on both sides. Nothing gets them unasked.
+func TestManifestsForAddOns(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/nonexistent")
+	initHub := func(more ...string) string { return hub(t, append([]string{"init", "--image=x"}, more...)...) }
+	join := func(authType string, arns install.ClusterARNs, flags addOnFlags) string {
+		j := &join{cluster: "cluster1", authType: authType, arns: arns, addOns: flags, Installing: install.Installing{Image: "x"}}
+		manifests, err := j.manifests(&bootstrap.ClusterInfo{Server: "https://hub.example"}, "token")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return manifests
+	}
+	const hubRole, agentRole = "ClusterRole open-cluster-management:hub:token", "Role registration-agent-addon"
+	tokens := addOnFlags{auth: "token", expirationSeconds: 3600}
+	for name, row := range map[string]struct {
+		manifests, role string
+		has             bool
+		arg             string
+	}{
+		"hub":             {initHub(), hubRole, false, ""},
+		"hub, csr":        {initHub("--addon-registration-auth=csr"), hubRole, false, "--addon-registration-auth=csr"},
+		"hub, both":       {initHub("--addon-registration-auth=csr,token"), hubRole, true, "--addon-registration-auth=csr,token"},
+		"agent":           {join("csr", install.ClusterARNs{}, addOnFlags{}), agentRole, false, ""},
+		"agent, csr":      {join("csr", install.ClusterARNs{}, addOnFlags{auth: "csr"}), agentRole, true, "--addon-kubeclient-registration-auth=csr"},
+		"agent, token":    {join("csr", install.ClusterARNs{}, tokens), agentRole, true, "--addon-token-expiration-seconds=3600"},
+		"agent, with AWS": {join("aws-irsa", install.ClusterARNs{Hub: eksHub, Managed: eksManaged}, tokens), agentRole, true, "--addon-kubeclient-registration-auth=token"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, args, account, names := regtest.Installed(t, row.manifests)
+			if slices.Contains(names, row.role) != row.has {
+				t.Errorf("manifests %q", names)
+			}
+			if given := strings.Contains(strings.Join(args, " "), "--addon-"); given != (row.arg != "") || given && !slices.Contains(args, row.arg) {
+				t.Errorf("args %q", args)
+			}
+			if row.role == agentRole && row.has && strings.Count(row.manifests, "{kind: ServiceAccount, name: "+account+",") != 2 {
+				t.Errorf("%q has no rights:\n%s", account, row.manifests)
+			}
+		})
+	}
+}
+
+// A user with rights in the agent's namespace alone takes a cluster out of its hub, and learns what stays.
+func TestUnjoinWithoutRightsToAddOns(t *testing.T) {
+	stored := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}}
+	c := fake.NewClientBuilder().WithObjects(stored).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return apierrors.NewForbidden(corev1.Resource("secrets"), "", nil)
+		}}).Build()
+	var out bytes.Buffer
+	cmd := NewUnjoin()
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	if err := removeAgent(t.Context(), cmd, c, "managed-0", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(stored), stored); !apierrors.IsNotFound(err) || !strings.Contains(out.String(), agent.AddOnClusterLabel+"=managed-0") {
+		t.Errorf("%v: %s", err, &out)
+	}
+}
