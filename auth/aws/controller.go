@@ -99,7 +99,7 @@ func controllerError(err error) error {
 		e.Err = nil // its text holds the output of the program
 	}
 	if e.Remedy == "" {
-		e.Cause, e.Remedy = auth.CauseNoOwnIdentity, noIdentity
+		e.Cause, e.Remedy, e.Option = auth.CauseNoOwnIdentity, noIdentity, "auth.WithServiceAccount"
 	}
 	return e
 }

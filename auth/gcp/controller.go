@@ -61,7 +61,7 @@ func controllerError(err error) error {
 	}
 	e.Operation = opControllerToken
 	if e.Remedy == "" {
-		e.Cause, e.Remedy = cmp.Or(e.Cause, auth.CauseNoOwnIdentity), noIdentity
+		e.Cause, e.Remedy, e.Option = cmp.Or(e.Cause, auth.CauseNoOwnIdentity), noIdentity, "auth.WithServiceAccount"
 	}
 	return e
 }

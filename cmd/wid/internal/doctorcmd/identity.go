@@ -96,12 +96,12 @@ func (d *DoctorFlags) addTargetsTo(cmd *cobra.Command) {
 	cli.Rare(f, "container", "in-pod", "cluster-address", "cluster-ca-file", "issuer", "jwks-file")
 }
 
-// inTermsOfFlags replaces the names of the library's options, and makes commands ask the examined cluster. The check "cluster"
+// inTermsOfFlags names the flags of a remedy, and makes commands ask the examined cluster. The check "cluster"
 // is about another one.
 func (d *DoctorFlags) inTermsOfFlags(f *doctor.Finding) {
-	rewrite(f, d.id.TextOfFlags)
-	if text, ok := strings.CutSuffix(f.Remedy.Text, "."); ok && f.Remedy.Option != "" {
-		f.Remedy.Text = text + " (" + d.id.TextOfFlags(f.Remedy.Option) + ")."
+	text, ok := strings.CutSuffix(f.Remedy.Text, ".")
+	if flags := d.id.FlagsOf(f.Remedy.Option); ok && flags != "" {
+		f.Remedy.Text = text + " (" + flags + ")."
 	}
 	if d.guessed && f.Check == "service-account" && f.Class == "IdentityNotConfigured" && f.Observed == nil {
 		f.Message = fmt.Sprintf("The ServiceAccount has no annotation of a cloud. AWS needs %s, Azure %s, Google Cloud %s.",
