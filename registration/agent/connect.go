@@ -29,7 +29,7 @@ type agentConn struct {
 	stored  map[string][]byte // what the driver sees of the Secret
 }
 
-// agentClient is a client and what it was made of.
+// agentClient caches a client and the data it was built from.
 type agentClient struct {
 	client.Client
 	made map[string][]byte

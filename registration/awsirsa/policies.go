@@ -216,7 +216,7 @@ func webIdentity(cluster ClusterARN, issuer, subject string) (Statement, error) 
 		return Statement{}, fmt.Errorf("%w; %s", err, remedy)
 	}
 	if strings.ContainsAny(issuer, `"*$`) { // they mean something in a policy
-		return Statement{}, errors.New("the OIDC issuer holds characters that have no place in it; " + remedy)
+		return Statement{}, errors.New("the OIDC issuer holds invalid characters; " + remedy)
 	}
 	provider := strings.TrimSuffix(strings.TrimPrefix(issuer, "https://"), "/")
 	return Statement{Effect: "Allow", Action: oneOrMany{"sts:AssumeRoleWithWebIdentity"},

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	doctorCodes = "Exit codes: 0 all passed, 1 something failed, 2 wrong usage, 3 nothing failed, but something is unknown or doubtful."
+	doctorCodes = "  0  all passed\n  1  something failed\n  2  wrong usage\n  3  nothing failed, but something is unknown or doubtful"
 	// silence is the time after which a check that still runs is named on standard error.
 	silence = 2 * time.Second
 )
@@ -45,7 +45,7 @@ type examiner struct {
 
 func (x *examiner) addTo(cmd *cobra.Command) {
 	cmd.Args = cobra.NoArgs
-	cmd.Long += "\n\n" + doctorCodes
+	cli.ExitCodes(cmd, doctorCodes)
 	x.output = cli.OutputFlag(cmd, "text", "json", "yaml")
 	f := cmd.Flags()
 	f.BoolVar(&x.verbose, "verbose", false, "list every check")
