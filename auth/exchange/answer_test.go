@@ -84,7 +84,7 @@ func TestErrors(t *testing.T) {
 		"access_token huge":       {one("access_token", strings.Repeat("x", 100_000)), auth.ErrUnavailable, "larger than"},
 		"no token_type":           {one("token_type", nil), auth.ErrUnavailable, "token_type is missing"},
 		"another token_type":      {one("token_type", "DPoP"), auth.ErrMisconfigured, `"DPoP"`},
-		"a refresh token":         {one("issued_token_type", "urn:ietf:params:oauth:token-type:refresh_token"), auth.ErrMisconfigured, "set Provider.RequestedTokenType"},
+		"a refresh token":         {one("issued_token_type", "urn:ietf:params:oauth:token-type:refresh_token"), auth.ErrMisconfigured, "request an access token, urn:ietf:params:oauth:token-type:access_token (exchange.Provider.RequestedTokenType)"},
 		"another issued type":     {one("issued_token_type", exchange.TokenTypeIDToken), auth.ErrMisconfigured, "id_token"},
 		"no issued type":          {one("issued_token_type", "token"), auth.ErrUnavailable, "issued_token_type"},
 		"less scope":              {one("scope", "write"), auth.ErrDenied, `did not grant the scope "read"`},

@@ -22,7 +22,7 @@ func TestProvidersThatAreRefused(t *testing.T) {
 		provider *exchange.Provider
 		want     string
 	}{
-		"zero":             {&exchange.Provider{}, "Provider.Endpoint or Provider.IssuerURL"},
+		"zero":             {&exchange.Provider{}, "(exchange.Provider.Endpoint, exchange.Provider.IssuerURL)"},
 		"both":             {&exchange.Provider{Endpoint: endpoint, IssuerURL: w.oauth.URL()}, "exclude"},
 		"http":             {&exchange.Provider{Endpoint: "http://oauth.example/token"}, "https://"},
 		"capitals":         {&exchange.Provider{Endpoint: "HTTPS://oauth.example/token"}, "https://"},

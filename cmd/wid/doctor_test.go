@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,9 +113,15 @@ func TestDoctorSpeaksOfFlags(t *testing.T) {
 	w := newWorld(t)
 	w.env = nil
 	t.Setenv("AWS_REGION", "")
-	stdout, code := w.doctorOf(t, append(annotationFlags(), w.tokenFile(t, "sts.amazonaws.com"), "--provider=aws", "--verbose")...)
-	if code != doctor.ExitFail || !strings.Contains(stdout, "--region") || strings.Contains(stdout, "WithSTSRegion") {
-		t.Errorf("ends with %d:\n%s", code, stdout)
+	flags := append(annotationFlags(), w.tokenFile(t, "sts.amazonaws.com"), "--provider=aws", "--verbose")
+	for want, flags := range map[string][]string{
+		"(--region)":   flags,
+		"(--audience)": append(slices.Clone(flags), "--region=eu-central-1", "--audience=sts.amazonaws.co"),
+	} {
+		stdout, code := w.doctorOf(t, flags...)
+		if code != doctor.ExitFail || !strings.Contains(stdout, want) || strings.Contains(stdout, "auth.With") {
+			t.Errorf("ends with %d, without %s:\n%s", code, want, stdout)
+		}
 	}
 }
 

@@ -271,6 +271,10 @@ func (e *examination) refusal(service string, err error) doctor.Finding {
 	f.Message = doctor.Sentence(f.Message)
 	if f.Result == doctor.Fail {
 		f.Remedy = e.remedyOf(doctor.ClassOf(err))
+		var known *auth.Error
+		if errors.As(err, &known) {
+			f.Remedy.Option = known.Option
+		}
 	}
 	if f.Class == "" && f.StatusCode == 0 && errors.Is(err, auth.ErrMisconfigured) {
 		f.Class, f.Remedy = reason.TargetMalformed, doctor.Do("Correct the name.")

@@ -140,5 +140,7 @@ func malformedName(err error) doctor.Finding {
 	if !errors.As(err, &known) {
 		return doctor.Failed("", doctor.Remedy{}, "%v.", err)
 	}
-	return doctor.Failed(doctor.ClassOf(err).Reason, doctor.Do(doctor.Sentence(known.Remedy)), "%s", doctor.Sentence(known.Message))
+	remedy := doctor.Do(doctor.Sentence(known.Remedy))
+	remedy.Option = known.Option
+	return doctor.Failed(doctor.ClassOf(err).Reason, remedy, "%s", doctor.Sentence(known.Message))
 }

@@ -141,7 +141,8 @@ func (e *examination) checkAudience(context.Context) doctor.Finding {
 	got, where := e.serviceAccount().Annotations[key], "The audience in the annotation "+key
 	remedy := doctor.Do("Remove the annotation. The default is "+e.defaultAudience()+":", e.annotating(key+"-"))
 	if requested := e.resolved().Audiences; len(requested) == 1 {
-		got, where, remedy = requested[0], "The requested audience", doctor.Do("Correct the audience of WithAudiences, or leave it out.")
+		got, where, remedy = requested[0], "The requested audience", doctor.Do("Correct the audience, or leave it out.")
+		remedy.Option = "auth.WithAudiences"
 	}
 	near := e.nearAudience(got)
 	if near == "" || !e.cloud.readsIssuer {

@@ -96,10 +96,13 @@ func (d *DoctorFlags) addTargetsTo(cmd *cobra.Command) {
 	cli.Rare(f, "container", "in-pod", "cluster-address", "cluster-ca-file", "issuer", "jwks-file")
 }
 
-// inTermsOfFlags replaces the names of the library's options, and makes commands ask the examined cluster. The check "cluster"
+// inTermsOfFlags names the flags of a remedy, and makes commands ask the examined cluster. The check "cluster"
 // is about another one.
 func (d *DoctorFlags) inTermsOfFlags(f *doctor.Finding) {
-	f.Rewrite(d.id.TextOfFlags, same)
+	text, ok := strings.CutSuffix(f.Remedy.Text, ".")
+	if flags := d.id.FlagsOf(f.Remedy.Option); ok && flags != "" {
+		f.Remedy.Text = text + " (" + flags + ")."
+	}
 	if d.guessed && f.Check == "service-account" && f.Class == "IdentityNotConfigured" && f.Observed == nil {
 		f.Message = fmt.Sprintf("The ServiceAccount has no annotation of a cloud. AWS needs %s, Azure %s, Google Cloud %s.",
 			aws.RoleARNAnnotation, azure.ClientIDAnnotation, gcp.WorkloadIdentityProviderAnnotation)
