@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
 )
 
 // What was kept for a token in hand is not served once the token has expired.
@@ -25,12 +26,12 @@ func TestExpiredTokenIsNotServedFromDisk(t *testing.T) {
 		refused := errors.New("expired")
 		mints := 0
 		get := func() error {
-			_, err := id.get(t.Context(), s, request{Kind: "access-token"}, func(context.Context, []auth.Option) (*credential, error) {
+			_, err := id.get(t.Context(), s, wanted("access-token", func(context.Context, []auth.Option) (*credential, error) {
 				if mints++; mints > 1 {
 					return nil, refused
 				}
-				return &credential{Token: "t", Expires: time.Now().Add(time.Hour)}, nil
-			})
+				return bearer(&aws.Provider{}, "t", time.Now().Add(time.Hour)), nil
+			}))
 			return err
 		}
 		for range 2 {

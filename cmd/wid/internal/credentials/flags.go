@@ -7,11 +7,11 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/exchange"
@@ -33,12 +33,10 @@ type Setting struct {
 type mark int
 
 const (
-	// aboutSource marks flags that do not change a credential, or that are in the key of its source already (sourceKey).
+	// aboutSource marks flags that do not change a credential, or that are in the key of its source already (keyOf).
 	aboutSource mark = 1 << iota
 	// isPath marks names of files and directories.
 	isPath
-	// shapesByContent marks the file whose content shapes the credential: the client's secret.
-	shapesByContent
 	// common marks flags that --help shows.
 	common
 )
@@ -86,8 +84,11 @@ func (id *Identity) generalSettings() []Setting {
 	}
 }
 
+// lastRole is the option of --assume-role and of the flags that shape the last role.
+const lastRole = "aws.WithAssumeRole"
+
 func (id *Identity) awsSettings() []Setting {
-	const g, role = aws.ProviderName, "aws.WithAssumeRole"
+	const g, role = aws.ProviderName, lastRole
 	return []Setting{
 		{g, "assume-role", &id.assumeRoles, role, "ARN of a further role to assume (role chaining); the next six flags shape the last one", 0},
 		{g, "session-name", &id.role.SessionName, role, "exact name of that role's session", 0},
@@ -127,7 +128,7 @@ func (id *Identity) exchangeSettings() []Setting {
 		{g, "exchange-subject-token-type", &x.SubjectTokenType, "exchange.Provider.SubjectTokenType", "type of the ServiceAccount's token, a URN", 0},
 		{g, "exchange-assumed-lifetime", &x.AssumedLifetime, "exchange.Provider.AssumedLifetime", "lifetime of tokens for which the server returns none", 0},
 		{g, "exchange-client-id", &id.clientID, "exchange.Provider.Client", "client ID of wid at the server", 0},
-		{g, "exchange-client-secret-file", &id.clientSecretFile, "exchange.ClientSecretBasic", "file with that client's secret", isPath | shapesByContent},
+		{g, "exchange-client-secret-file", &id.clientSecretFile, "exchange.ClientSecretBasic", "file with that client's secret", isPath},
 	}
 }
 
@@ -142,14 +143,14 @@ func (id *Identity) programSettings() []Setting {
 // otherFlags are the flags of some commands, and a variable, by the Go option.
 var otherFlags = map[string]string{
 	"auth.WithClusterResource": "--cluster", "auth.WithClusterAddress": "--cluster-address", "auth.WithCAData": "--cluster-ca-file",
-	"auth.Policy.AllowCluster": "--cluster or --cluster-address", "aws.WithClusterName": "--cluster-name",
+	"aws.WithClusterName":          "--cluster-name",
 	"azure.Provider.PrivateClouds": "AZURE_ENVIRONMENT_FILEPATH",
 }
 
 // NewIdentity adds the flags to a command. The environment holds each one too, as WID_<NAME>, since some programs call their
 // plugins without arguments.
 func (a *App) NewIdentity(cmd *cobra.Command) *Identity {
-	id := &Identity{App: a, Flags: pflag.NewFlagSet("identity", pflag.ContinueOnError), Timeout: cli.DefaultTimeout}
+	id := &Identity{App: a, cmd: cmd, Flags: pflag.NewFlagSet("identity", pflag.ContinueOnError), Timeout: cli.DefaultTimeout}
 	id.Flags.SortFlags, cmd.Flags().SortFlags = false, false
 	for _, s := range id.Settings() {
 		usage := s.Usage + " (" + variableOf(s.Name) + ")"
@@ -176,7 +177,9 @@ func (a *App) NewIdentity(cmd *cobra.Command) *Identity {
 	cmd.Flags().AddFlagSet(id.Flags)
 	cmd.Flags().BoolVar(&id.noEnvironment, "no-environment", false, "ignore WID_ variables, except those for the cache and the timeout")
 	cli.Rare(cmd.Flags(), "no-environment")
-	id.clientSecret = sync.OnceValues(func() ([]byte, error) { return cli.ReadBounded(id.clientSecretFile) })
+	id.clientSecret = sync.OnceValues(func() ([]byte, error) {
+		return readNamed("exchange-client-secret-file", id.clientSecretFile, "name a file with nothing but the secret")
+	})
 	return id
 }
 
@@ -198,21 +201,6 @@ func (id *Identity) fromEnvironment() error {
 	return nil
 }
 
-// checkText refuses text that is not UTF-8, since the key of the cache encodes two such texts alike.
-func (id *Identity) checkText(cmd *cobra.Command) (err error) {
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !utf8.ValidString(f.Value.String()) {
-			err = cli.Usagef("--%s is not UTF-8", f.Name)
-		}
-	})
-	for _, v := range shaping {
-		if !utf8.ValidString(os.Getenv(v.name)) {
-			err = cli.Usagef("the environment variable %s is not UTF-8", v.name)
-		}
-	}
-	return err
-}
-
 func (id *Identity) changed(flag string) bool { return id.Flags.Lookup(flag).Changed }
 
 // OfOther reports whether the flag serves only one provider, and not this one.
@@ -220,27 +208,15 @@ func (s *Setting) OfOther(provider string) bool {
 	return !slices.Contains([]string{GroupIdentity, groupRequest, GroupProgram, provider}, s.Group)
 }
 
-// checkGiven refuses flags of the command line that the provider would ignore. The environment may serve several providers.
-func (id *Identity) checkGiven(provider string) error {
-	for _, s := range id.Settings() {
-		if id.given[s.Name] && s.OfOther(provider) {
-			return cli.Usagef("--%s is for the provider %s, not for %.100q; leave it out", s.Name, s.Group, provider)
-		}
+// readNamed reads the file of a flag, if there is one.
+func readNamed(flag, path, remedy string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
 	}
-	return nil
-}
-
-// flagValues returns the flags that are set, on the command line or by the environment.
-func (id *Identity) flagValues() map[string]any {
-	values := map[string]any{}
-	id.Flags.VisitAll(func(f *pflag.Flag) {
-		if !f.Changed {
-			return
-		}
-		values[f.Name] = f.Value.String()
-		if list, ok := f.Value.(pflag.SliceValue); ok {
-			values[f.Name] = list.GetSlice()
-		}
-	})
-	return values
+	content, err := cli.ReadBounded(path)
+	if err != nil {
+		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: remedy,
+			Message: "--" + flag + " cannot be read: " + cli.OneLine(err.Error())}
+	}
+	return content, nil
 }

@@ -69,7 +69,7 @@ func DoctorCommand(a *credentials.App, d *DoctorFlags) *cobra.Command {
 	d.addTargetsTo(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		d.id.Stderr, d.stderr = cmd.ErrOrStderr(), cmd.ErrOrStderr()
-		if err := d.id.Complete(cmd); err != nil {
+		if err := d.id.Complete(); err != nil {
 			return d.asUsage(err)
 		}
 		d.timeout = d.id.Timeout
@@ -141,7 +141,7 @@ func (d *DoctorFlags) examine(ctx context.Context, cmd *cobra.Command) (*doctor.
 	}
 	if d.id.TokenStdin {
 		var err error
-		if config.Token, err = d.id.ReadToken(ctx, cmd); err != nil {
+		if config.Token, err = d.id.ReadToken(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -162,7 +162,7 @@ func (d *DoctorFlags) names(_ context.Context, config *identitydoctor.Config) (e
 		return cli.Usagef("--container needs --pod")
 	}
 	if len(d.id.Annotations) > 0 {
-		config.Annotations, err = credentials.ParseAnnotations(d.id.Annotations)
+		config.Annotations, err = credentials.Pairs("annotation", d.id.Annotations)
 	}
 	inAnyPod := os.Getenv("KUBERNETES_SERVICE_HOST") != ""
 	if inAnyPod && config.ServiceAccount.Name == "" && !d.id.HasToken() && !d.id.NamesCluster() {
@@ -236,7 +236,7 @@ func (d *DoctorFlags) guessProvider(ctx context.Context, config *identitydoctor.
 	case len(config.Annotations) == 0:
 		return nil // named explains it
 	}
-	return d.id.Detect(&credentials.Source{ServiceAccount: sa})
+	return d.id.Detect(sa)
 }
 
 // peek returns an empty ServiceAccount if reading it fails or takes long. It leaves a login program behind that ignores ctx.
