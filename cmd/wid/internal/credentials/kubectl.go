@@ -1,6 +1,7 @@
 package credentials
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/url"
@@ -100,11 +101,12 @@ func (id *Identity) writeKubeconfig(ctx context.Context, t target, name, command
 		}
 	}
 	cluster := &clientcmdapi.Cluster{Server: access.Host(), CertificateAuthorityData: access.CAData()}
-	return clientcmd.Write(*ownKubeconfig(name, cluster, command, args, env))
+	content, err := clientcmd.Write(*ownKubeconfig(name, cluster, command, args, env))
+	return append([]byte(ownMark), content...), err
 }
 
-// installHint is shown by kubectl where wid is missing. It also marks files of wid kubeconfig.
-const installHint = "wid is the command line of github.com/workloadid/workloadid"
+// ownMark begins files of wid kubeconfig. Programs that merge kubeconfigs drop comments.
+const ownMark = "# wid kubeconfig -f replaces this file.\n"
 
 func ownKubeconfig(name string, cluster *clientcmdapi.Cluster, command string, args []string, env []clientcmdapi.ExecEnvVar,
 ) *clientcmdapi.Config {
@@ -112,7 +114,7 @@ func ownKubeconfig(name string, cluster *clientcmdapi.Cluster, command string, a
 	config.Clusters[name] = cluster
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
 		APIVersion: "client.authentication.k8s.io/v1", Command: command, Args: args, Env: env,
-		InteractiveMode: clientcmdapi.NeverExecInteractiveMode, ProvideClusterInfo: true, InstallHint: installHint,
+		InteractiveMode: clientcmdapi.NeverExecInteractiveMode, ProvideClusterInfo: true, InstallHint: "wid is the command line of github.com/workloadid/workloadid",
 	}}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
@@ -121,7 +123,7 @@ func ownKubeconfig(name string, cluster *clientcmdapi.Cluster, command string, a
 
 // save never writes over a file that it has not written itself, such as one that kubeconfigs were merged into.
 func (id *Identity) save(file string, content []byte) error {
-	if old, err := cli.ReadBounded(file); !errors.Is(err, os.ErrNotExist) && (err != nil || !isOwnKubeconfig(old)) {
+	if old, err := cli.ReadBounded(file); !errors.Is(err, os.ErrNotExist) && (err != nil || !bytes.HasPrefix(old, []byte(ownMark))) {
 		return cli.Usagef("--file %s exists and was not written by wid kubeconfig; choose another file, or remove it", file)
 	}
 	if err := cli.ReplaceFile(file, content, 0o600); err != nil {
@@ -130,20 +132,6 @@ func (id *Identity) save(file string, content []byte) error {
 	}
 	id.warn("wrote %s; try it with kubectl --kubeconfig %s get namespaces", file, file)
 	return nil
-}
-
-// isOwnKubeconfig reports whether a file holds what wid kubeconfig writes, and nothing else.
-func isOwnKubeconfig(content []byte) bool {
-	config, err := clientcmd.Load(content)
-	if err != nil || len(config.Clusters) != 1 || len(config.Contexts) != 1 || len(config.AuthInfos) != 1 {
-		return false
-	}
-	for _, user := range config.AuthInfos {
-		if user.Exec == nil || user.Exec.InstallHint != installHint {
-			return false
-		}
-	}
-	return true
 }
 
 // execArgs returns the arguments and variables with which kubectl runs wid. They mean the same in any directory and environment.

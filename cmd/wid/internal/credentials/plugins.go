@@ -41,7 +41,7 @@ func (id *Identity) serve(ctx context.Context, action string, r request, encode 
 
 // NewDockerCredential returns wid docker-credential.
 func (a *App) NewDockerCredential() *cobra.Command {
-	checkArgs := cli.Exactly(cobra.ExactArgs(1))
+	checkArgs := cli.Exactly(cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs))
 	cmd := a.command(&cobra.Command{
 		Use:   "docker-credential get|store|erase|list",
 		Short: "Act as a Docker credential helper, for ECR, ACR and Artifact Registry",
@@ -79,9 +79,6 @@ func docker(ctx context.Context, id *Identity, args []string) ([]byte, error) {
 		return []byte("{}\n"), nil // credentials exist on request only
 	case "store":
 		return nil, cli.Usagef("credentials are not stored but made when they are needed; there is no need to log in")
-	case "get", "erase":
-	default:
-		return nil, cli.Usagef("a docker credential helper does get, store, erase and list, not %.100q", args[0])
 	}
 	in, err := id.input()
 	if err != nil {

@@ -90,16 +90,12 @@ func (id *Identity) Named() (auth.Provider, error) {
 
 // resolveNamed is resolve for commands whose provider is that of --provider, or the only cloud in the ServiceAccount's annotations.
 func (id *Identity) resolveNamed(ctx context.Context) (*source, auth.Provider, error) {
-	if id.isOwn() {
-		if _, err := id.Named(); err != nil { // before any request
-			return nil, nil, err
-		}
-	}
 	s, err := id.resolve(ctx)
-	if err == nil && id.Provider == "" {
-		if s.readErr != nil {
-			return nil, nil, cli.AnswerOf(s.readErr, fmt.Sprintf("read ServiceAccount %q", id.ServiceAccount))
-		}
+	switch {
+	case err != nil || id.Provider != "" || s.account == nil:
+	case s.readErr != nil:
+		err = cli.AnswerOf(s.readErr, fmt.Sprintf("read ServiceAccount %q", id.ServiceAccount))
+	default:
 		err = id.Detect(s.account)
 	}
 	if err != nil {
