@@ -36,7 +36,11 @@ func (t *target) bind(cmd *cobra.Command) {
 }
 
 func (t *target) options(ca []byte) []auth.Option {
-	return []auth.Option{auth.WithClusterResource(t.resource), auth.WithClusterAddress(t.address), auth.WithCAData(string(ca)), aws.WithClusterName(t.name)}
+	opts := []auth.Option{auth.WithClusterResource(t.resource), auth.WithClusterAddress(t.address), auth.WithCAData(string(ca))}
+	if t.name != "" {
+		opts = append(opts, aws.WithClusterName(t.name))
+	}
+	return opts
 }
 
 func (t *target) ca() ([]byte, error) {
