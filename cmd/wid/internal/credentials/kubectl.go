@@ -43,10 +43,6 @@ func (t *target) options(ca []byte) []auth.Option {
 	return opts
 }
 
-func (t *target) ca() ([]byte, error) {
-	return readNamed("cluster-ca-file", t.caFile, "name a PEM file with the cluster's CA")
-}
-
 // NewKubeconfig returns wid kubeconfig.
 func (a *App) NewKubeconfig() *cobra.Command {
 	var t target
@@ -80,7 +76,7 @@ func (id *Identity) writeKubeconfig(ctx context.Context, t target, name, command
 	if _, _, err := id.execArgs(id.Provider, t); err != nil { // before any request, and before a pipe is read
 		return nil, err
 	}
-	ca, err := t.ca()
+	ca, err := readNamed("cluster-ca-file", t.caFile, "name a PEM file with the cluster's CA")
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +219,7 @@ func (id *Identity) exec(ctx context.Context, t target) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	ca, err := t.ca()
+	ca, err := readNamed("cluster-ca-file", t.caFile, "name a PEM file with the cluster's CA")
 	if err != nil {
 		return nil, err
 	}

@@ -15,12 +15,16 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
-// input returns standard input, for the request of the program that runs wid.
-func (id *Identity) input() (io.Reader, error) {
+// read reads the request of the program that runs wid from standard input.
+func read[T any](ctx context.Context, id *Identity, parse func(context.Context, io.Reader) (T, error)) (r T, err error) {
 	if id.TokenStdin {
-		return nil, cli.Usagef("standard input has the request, so --token-stdin cannot be used here; use --token-file")
+		return r, cli.Usagef("standard input has the request, so --token-stdin cannot be used here; use --token-file")
 	}
-	return cli.InputOf(id.cmd)
+	in, err := cli.InputOf(id.cmd)
+	if err != nil {
+		return r, err
+	}
+	return parse(ctx, in)
 }
 
 // serve answers with what encode makes of the credential, or drops the credential if the action is erase.
@@ -80,11 +84,7 @@ func docker(ctx context.Context, id *Identity, args []string) ([]byte, error) {
 	case "store":
 		return nil, cli.Usagef("credentials are not stored but made when they are needed; there is no need to log in")
 	}
-	in, err := id.input()
-	if err != nil {
-		return nil, err
-	}
-	host, err := plugin.ReadDockerServer(ctx, in)
+	host, err := read(ctx, id, plugin.ReadDockerServer)
 	if err != nil {
 		return nil, err
 	}
@@ -116,11 +116,7 @@ func git(ctx context.Context, id *Identity, args []string) ([]byte, error) {
 	default: // what git offers to store is kept already; helpers ignore unknown actions (gitcredentials(7))
 		return nil, nil
 	}
-	in, err := id.input()
-	if err != nil {
-		return nil, err
-	}
-	r, err := plugin.ReadGitRequest(ctx, in)
+	r, err := read(ctx, id, plugin.ReadGitRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -176,11 +172,8 @@ func (id *Identity) kubelet(ctx context.Context, node bool) ([]byte, error) {
 	if !id.isOwn() {
 		return nil, cli.Usagef("the kubelet says whose identity it is: leave --service-account, --token-file and --token-stdin out")
 	}
-	in, err := id.input()
-	if err != nil {
-		return nil, err
-	}
-	if id.puller, err = plugin.ReadKubeletRequest(ctx, in); err != nil {
+	var err error
+	if id.puller, err = read(ctx, id, plugin.ReadKubeletRequest); err != nil {
 		return nil, err
 	}
 	_, host, err := plugin.KubeletRegistry(id.puller) // credentials are good for the whole registry

@@ -177,10 +177,10 @@ func (id *Identity) atRepository(u *url.URL) (auth.Provider, error) {
 		if !ok || u.Scheme != "https" {
 			return errNotOurs
 		}
-		if _, err := g.ParseGitRepository(u, o); err != nil && !(p == &id.aws && isCodeCommit(u.Host)) { // its exchange explains a wrong path
-			return errNotOurs
+		if _, err := g.ParseGitRepository(u, o); err == nil || p == &id.aws && isCodeCommit(u.Host) { // the exchange explains a wrong path
+			return nil
 		}
-		return nil
+		return errNotOurs
 	})
 }
 

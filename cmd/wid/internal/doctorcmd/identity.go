@@ -74,7 +74,7 @@ func DoctorCommand(a *credentials.App, d *DoctorFlags) *cobra.Command {
 		}
 		d.timeout = d.id.Timeout
 		defer func() { d.id.Relay.Load().End() }()
-		return d.run(cmd, func(ctx context.Context) (*doctor.Report, error) { return d.examine(ctx, cmd) })
+		return d.run(cmd, func(ctx context.Context) (*doctor.Report, error) { return d.examine(ctx) })
 	}
 	cmd.AddCommand(newDoctorBootstrap(), newDoctorRegistration(), newDoctorPodIdentity())
 	return cmd
@@ -130,7 +130,7 @@ func asAdministrator(text *string, commands []string) {
 	}
 }
 
-func (d *DoctorFlags) examine(ctx context.Context, cmd *cobra.Command) (*doctor.Report, error) {
+func (d *DoctorFlags) examine(ctx context.Context) (*doctor.Report, error) {
 	config := identitydoctor.Config{TokenFile: d.id.TokenFile, InPod: d.inPod, Container: d.container, Issuer: d.issuer, Repository: d.registry,
 		Cluster: d.cluster, ClusterAddress: d.clusterAddress, ShowPolicy: d.showPolicy, Skip: d.skip, Timeout: d.timeout,
 		IssuerClient: d.IssuerClient, Identify: d.identify, Progress: d.waiting.begin}
