@@ -25,7 +25,6 @@ import (
 
 // credential holds the result of a command in a form that disks can keep.
 type credential struct {
-	Provider string
 	// Identity names the principal at the provider. It is no secret.
 	Identity string `json:",omitempty"`
 	// GitCredential has the user, the password or the bearer token of clusters and registries too, and the expiry of all credentials.
@@ -180,5 +179,5 @@ func refusedBy(err error) *credential {
 	if !errors.As(err, &e) || !e.Permanent() || e.StatusCode == 0 {
 		return nil
 	}
-	return &credential{Provider: e.Provider, GitCredential: plugin.GitCredential{Expires: time.Now().Add(refusalLife)}, Refused: e}
+	return &credential{GitCredential: plugin.GitCredential{Expires: time.Now().Add(refusalLife)}, Refused: e}
 }

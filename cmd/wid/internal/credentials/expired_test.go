@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/aws"
 )
 
 // What was kept for a token in hand is not served once the token has expired.
@@ -30,7 +29,7 @@ func TestExpiredTokenIsNotServedFromDisk(t *testing.T) {
 				if mints++; mints > 1 {
 					return nil, refused
 				}
-				return bearer(&aws.Provider{}, "t", time.Now().Add(time.Hour)), nil
+				return bearer("t", time.Now().Add(time.Hour)), nil
 			}))
 			return err
 		}

@@ -183,9 +183,10 @@ func (id *Identity) resolve(ctx context.Context) (*source, error) {
 		s, err = id.fromCluster(ctx)
 	default:
 		// It depends on the whole environment, so nothing of it is kept. The provider generic asks the API server for its own tokens.
-		if config, podErr := id.podConfig(); podErr == nil {
-			kube, clientErr := newKubeClient(config)
-			s.opts, err = []auth.Option{auth.WithClient(kube)}, clientErr
+		if config, err := id.podConfig(); err == nil {
+			if kube, err := newKubeClient(config); err == nil {
+				s.opts = []auth.Option{auth.WithClient(kube)}
+			}
 		}
 	}
 	if err != nil {

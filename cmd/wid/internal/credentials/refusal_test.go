@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/aws"
 )
 
 // What may be different with the next call is not kept.
@@ -44,7 +43,7 @@ func TestARefusalIsNoCredential(t *testing.T) {
 		return nil, &auth.Error{Reason: auth.ErrDenied, StatusCode: 403, Message: "no"}
 	}
 	grant := func(context.Context, []auth.Option) (*credential, error) {
-		return bearer(&aws.Provider{}, "granted", time.Now().Add(time.Hour)), nil
+		return bearer("granted", time.Now().Add(time.Hour)), nil
 	}
 	for range 2 {
 		if c, err := id.get(t.Context(), s, wanted("cluster", refuse)); c != nil || !errors.Is(err, auth.ErrDenied) {

@@ -46,7 +46,7 @@ func forRegistry(p auth.Provider, host string) request {
 		if err != nil {
 			return nil, err
 		}
-		return &credential{Provider: p.GetName(), GitCredential: plugin.GitCredential{Username: login.Username, Password: login.Password, Expires: r.ExpiresAt()}}, nil
+		return &credential{GitCredential: plugin.GitCredential{Username: login.Username, Password: login.Password, Expires: r.ExpiresAt()}}, nil
 	}}
 }
 
@@ -56,8 +56,7 @@ func forRepository(p auth.Provider, u *url.URL) request {
 		if err != nil {
 			return nil, err
 		}
-		return &credential{Provider: p.GetName(), GitCredential: plugin.GitCredential{Username: g.Username(), Password: g.Password(),
-			BearerToken: g.BearerToken(), Expires: g.ExpiresAt()}}, nil
+		return &credential{GitCredential: plugin.GitCredential{Username: g.Username(), Password: g.Password(), BearerToken: g.BearerToken(), Expires: g.ExpiresAt()}}, nil
 	}}
 }
 
@@ -67,12 +66,12 @@ func forCluster(p auth.Provider, t target, ca []byte) request {
 		if err != nil {
 			return nil, err
 		}
-		return bearer(p, config.BearerToken(), config.ExpiresAt()), nil
+		return bearer(config.BearerToken(), config.ExpiresAt()), nil
 	}}
 }
 
-func bearer(p auth.Provider, token string, expires time.Time) *credential {
-	return &credential{Provider: p.GetName(), GitCredential: plugin.GitCredential{BearerToken: token, Expires: expires}}
+func bearer(token string, expires time.Time) *credential {
+	return &credential{GitCredential: plugin.GitCredential{BearerToken: token, Expires: expires}}
 }
 
 // fromAccessToken reads the token types of all providers.
@@ -80,23 +79,23 @@ func fromAccessToken(p auth.Provider, t auth.Token) (*credential, error) {
 	switch t := t.(type) {
 	case *aws.Token:
 		k := t.Credentials()
-		c := bearer(p, "", t.ExpiresAt())
+		c := bearer("", t.ExpiresAt())
 		c.Identity = t.AssumedRoleARN()
 		c.Keys = plugin.ProcessCredentials{AccessKeyID: k.AccessKeyID, SecretAccessKey: k.SecretAccessKey, SessionToken: k.SessionToken,
 			AccountID: t.AccountID(), Expires: t.ExpiresAt()}
 		return c, nil
 	case *azure.Token:
-		return bearer(p, t.AccessToken().Token, t.ExpiresAt()), nil
+		return bearer(t.AccessToken().Token, t.ExpiresAt()), nil
 	case *gcp.Token:
-		return bearer(p, t.AccessToken(), t.ExpiresAt()), nil
+		return bearer(t.AccessToken(), t.ExpiresAt()), nil
 	case *gcp.IDToken:
-		c := bearer(p, "", t.ExpiresAt())
+		c := bearer("", t.ExpiresAt())
 		c.IDToken = t.Value()
 		return c, nil
 	case *token.Token:
-		return bearer(p, t.Reveal(), t.ExpiresAt()), nil
+		return bearer(t.Reveal(), t.ExpiresAt()), nil
 	case *exchange.Token:
-		return bearer(p, t.Reveal(), t.ExpiresAt()), nil
+		return bearer(t.Reveal(), t.ExpiresAt()), nil
 	}
 	return nil, fmt.Errorf("the provider %q has tokens of type %T, which wid does not know", p.GetName(), t)
 }

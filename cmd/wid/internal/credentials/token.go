@@ -49,7 +49,7 @@ func (a *App) NewToken() *cobra.Command {
 		if c.Identity == "" && s.account != nil {
 			c.Identity, _ = provider.GetIdentity(s.account, &auth.Options{}) // the token shows that it is valid
 		}
-		return c.print(s.account, o, reveal)
+		return c.print(provider.GetName(), s.account, o, reveal)
 	})
 }
 
@@ -59,13 +59,13 @@ type value struct {
 	secret     bool
 }
 
-func (c *credential) values() []value {
-	bearer := map[string]string{azure.ProviderName: "AZURE_ACCESS_TOKEN", gcp.ProviderName: "CLOUDSDK_AUTH_ACCESS_TOKEN"}[c.Provider]
+func (c *credential) values(provider string) []value {
+	variable := map[string]string{azure.ProviderName: "AZURE_ACCESS_TOKEN", gcp.ProviderName: "CLOUDSDK_AUTH_ACCESS_TOKEN"}[provider]
 	return slices.DeleteFunc([]value{
 		{"AWS_ACCESS_KEY_ID", c.Keys.AccessKeyID, false},
 		{"AWS_SECRET_ACCESS_KEY", c.Keys.SecretAccessKey, true},
 		{"AWS_SESSION_TOKEN", c.Keys.SessionToken, true},
-		{cmp.Or(bearer, "WID_TOKEN"), c.BearerToken, true},
+		{cmp.Or(variable, "WID_TOKEN"), c.BearerToken, true},
 		{"WID_ID_TOKEN", c.IDToken, true},
 	}, func(v value) bool { return v.text == "" })
 }
@@ -82,8 +82,8 @@ type shown struct {
 	Redacted []string `json:"redacted,omitempty"`
 }
 
-func (c *credential) print(sa *corev1.ServiceAccount, o *cli.Output, reveal bool) ([]byte, error) {
-	out := &shown{Provider: c.Provider, Identity: c.Identity, AccountID: c.Keys.AccountID, Values: map[string]string{}}
+func (c *credential) print(provider string, sa *corev1.ServiceAccount, o *cli.Output, reveal bool) ([]byte, error) {
+	out := &shown{Provider: provider, Identity: c.Identity, AccountID: c.Keys.AccountID, Values: map[string]string{}}
 	expires := "never"
 	if sa != nil {
 		out.ServiceAccount = client.ObjectKeyFromObject(sa).String()
@@ -94,7 +94,7 @@ func (c *credential) print(sa *corev1.ServiceAccount, o *cli.Output, reveal bool
 	}
 	rows := [][]string{{"provider", out.Provider}, {"ServiceAccount", out.ServiceAccount}, {"identity", out.Identity}, {"account", out.AccountID}, {"expires", expires}}
 	var env bytes.Buffer
-	for _, v := range c.values() {
+	for _, v := range c.values(provider) {
 		if v.secret && !reveal {
 			out.Redacted = append(out.Redacted, v.name)
 			rows = append(rows, []string{v.name, "[redacted, see --reveal]"})
