@@ -195,7 +195,7 @@ func TestDockerMistakes(t *testing.T) {
 		"not ours, address's port": {args: []string{"get"}, stdin: "[::1]:5000", want: "[::1]:5000"},
 		"other cloud":              {args: []string{"get"}, stdin: "teamregistry.azurecr.cn", want: "azurecr.cn"},
 		"user info":                {args: []string{"get"}, stdin: "https://u:hunter2@" + registryHost, want: "holds a user name"},
-		"action":                   {args: []string{"login"}, want: "get, store, erase and list"},
+		"action":                   {args: []string{"login"}, want: `invalid argument "login"`},
 		"token-stdin":              {args: []string{"get", "--token-stdin"}, stdin: registryHost, want: "--token-file"},
 		"no action":                {args: nil, want: "--help"},
 		"environment":              {args: append([]string{"get"}, inHand...), stdin: registryHost, env: []string{"WID_TIMEOUT=soon"}, want: "WID_TIMEOUT"},
