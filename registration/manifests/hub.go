@@ -89,7 +89,9 @@ func Hub(o HubOptions) (string, error) {
 	return join(append(manifests, program)), err
 }
 
-func (o HubOptions) registersWith(authType string) bool { return slices.Contains(o.AuthTypes, authType) }
+func (o HubOptions) registersWith(authType string) bool {
+	return slices.Contains(o.AuthTypes, authType)
+}
 
 // controller returns the manifests of the hub controller. With aws-irsa it has a role in IAM. Without csr it has no right to approve
 // certificates.

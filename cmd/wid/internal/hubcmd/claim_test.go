@@ -205,8 +205,8 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 	h.approves = true
 	h.create("foo", true)
 	h.pass()
-	if status, reason := ConditionOf(h.cluster(), ocm.ConditionHubAccepted); status != "False" || reason != "InvalidClaim" {
-		t.Fatalf("the condition is %s, %s", status, reason)
+	if c := conditionOf(h.cluster(), ocm.ConditionHubAccepted); c.Status != "False" || c.Reason != "InvalidClaim" {
+		t.Fatalf("the condition is %+v", c)
 	}
 	h.backdate(2 * time.Hour)
 	conflicts := 0
@@ -280,7 +280,7 @@ func TestHubAcceptWaitsWhileTheHubRetries(t *testing.T) {
 			if err := h.fake.Status().Update(t.Context(), cluster); err != nil {
 				t.Fatal(err)
 			}
-			waitingFor, err := (&deciding{cmd: newHubAccept(), hub: h.fake}).joined(t.Context(), cluster, &agentBefore{})
+			waitingFor, err := (&acceptance{deciding: &deciding{cmd: newHubAccept(), hub: h.fake}, cluster: cluster}).joined(t.Context())
 			if (err == nil) != waits || strings.Contains(waitingFor, "AccessDenied of IAM") != waits {
 				t.Errorf("waits %q, %v", waitingFor, err)
 			}
@@ -290,8 +290,9 @@ func TestHubAcceptWaitsWhileTheHubRetries(t *testing.T) {
 
 func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 	for name, tc := range map[string]struct {
-		accepted                bool
-		condition, reason, want string
+		accepted     bool
+		condition    metav1.ConditionStatus
+		reason, want string
 	}{
 		"new":                          {false, "", "", "false (waiting)"},
 		"refusal mended":               {false, "False", hub.ReasonWaiting, "false (waiting)"},
@@ -340,7 +341,7 @@ func TestHubStatusSaysWhatKeepsADeletedCluster(t *testing.T) {
 	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: &now}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
 	cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted},
 		{Type: hub.ConditionDeleting, Status: metav1.ConditionFalse, Message: "an add-on is left"}}
-	row := statusRow(nil, cluster, nil, nil)
+	row := statusRow(cluster, nil, nil)
 	if row.accepted() != "true (deleting)" || row.Message != "an add-on is left" {
 		t.Errorf("status is %q: %q", row.accepted(), row.Message)
 	}

@@ -13,9 +13,9 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/manifests"
 )
 
 // Labels app of the Pods of Open Cluster Management.
@@ -38,14 +38,14 @@ func (h *hubInit) checkOCM(ctx context.Context, cmd *cobra.Command, c client.Cli
 	case err != nil:
 		return cli.AnswerOf(err, "list Deployments")
 	case len(running) > 0:
-		return &auth.Error{Reason: auth.ErrMisconfigured, Message: "programs of Open Cluster Management run on this hub that do the same as the hub program, and overwrite what it does",
-			Remedy: "stop them, then run wid hub init again:\n  " + strings.Join(running, "\n  ")}
+		return cli.Problem(auth.ErrMisconfigured, "stop them, then run wid hub init again:\n  "+strings.Join(running, "\n  "),
+			"programs of Open Cluster Management run on this hub that do the same as the hub program, and overwrite what it does")
 	}
 	binding, err := h.ocmBinding(ctx, c)
 	if err != nil || binding == "" {
 		return err
 	}
-	if !h.ocmAgents {
+	if !h.options.OCMAgents {
 		cmd.PrintErrln("wid: warning: this hub was one of Open Cluster Management: its agents stop to work without --ocm-agents")
 	}
 	cmd.PrintErrf("wid: the other programs of Open Cluster Management stay, such as its webhooks. Its ClusterRoleBinding gives the hub program rights that it does not need. If you do not go back, delete it:\n  %s\n",
@@ -56,9 +56,9 @@ func (h *hubInit) checkOCM(ctx context.Context, cmd *cobra.Command, c client.Cli
 // runningOCM returns commands that stop the programs of Open Cluster Management that ours replaces, the operator first. Anyone may use
 // their labels elsewhere, so only their own namespaces count.
 func (h *hubInit) runningOCM(ctx context.Context, c client.Client) (commands []string, err error) {
-	programs := []struct{ namespace, app string }{{"open-cluster-management", ocmOperator}, {install.HubNamespace, ocmHub}}
-	if slices.Contains(h.addOnTypes, registration.AuthTypeToken) {
-		programs = append(programs, struct{ namespace, app string }{install.HubNamespace, ocmAddOns})
+	programs := []struct{ namespace, app string }{{"open-cluster-management", ocmOperator}, {manifests.HubNamespace, ocmHub}}
+	if slices.Contains(h.options.AddOnAuthTypes, registration.AuthTypeToken) {
+		programs = append(programs, struct{ namespace, app string }{manifests.HubNamespace, ocmAddOns})
 	}
 	for _, program := range programs {
 		err := cli.Pages(func(opts ...client.ListOption) (string, error) {

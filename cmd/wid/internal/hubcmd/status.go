@@ -3,8 +3,6 @@ package hubcmd
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -18,7 +16,6 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -39,14 +36,14 @@ type ClusterStatus struct {
 	// Accepted is the administrator's decision. Condition reports what the hub has done.
 	Accepted bool `json:"accepted"`
 	// Deleting says that the cluster is being deleted and has no access. Message then says what keeps it.
-	Deleting        bool             `json:"deleting,omitempty"`
-	Condition       string           `json:"condition,omitempty"`
-	Reason          string           `json:"reason,omitempty"`
-	Message         string           `json:"message,omitempty"`
-	Joined          string           `json:"joined,omitempty"`
-	Available       string           `json:"available,omitempty"`
-	Created         metav1.Time      `json:"created"`
-	PendingRequests []PendingRequest `json:"pendingRequests,omitempty"`
+	Deleting        bool                   `json:"deleting,omitempty"`
+	Condition       metav1.ConditionStatus `json:"condition,omitempty"`
+	Reason          string                 `json:"reason,omitempty"`
+	Message         string                 `json:"message,omitempty"`
+	Joined          metav1.ConditionStatus `json:"joined,omitempty"`
+	Available       metav1.ConditionStatus `json:"available,omitempty"`
+	Created         metav1.Time            `json:"created"`
+	PendingRequests []PendingRequest       `json:"pendingRequests,omitempty"`
 }
 
 // PendingRequest is a request that waits for approval. Reason and Message are those of the hub's newest refusal, "" if there is no Event or
@@ -90,10 +87,6 @@ func newHubStatus() *cobra.Command {
 }
 
 func statusOf(ctx context.Context, hub client.Client) (all []ClusterStatus, err error) {
-	drivers, err := hubDrivers(hub)
-	if err != nil {
-		return nil, err
-	}
 	roles, err := rolesOf(ctx, hub)
 	if err != nil {
 		return nil, err
@@ -117,7 +110,7 @@ func statusOf(ctx context.Context, hub client.Client) (all []ClusterStatus, err 
 		err := hub.List(ctx, &clusters, opts...)
 		for i := range clusters.Items {
 			c := &clusters.Items[i]
-			all = append(all, statusRow(drivers, c, roles[registration.ClusterRoleName(c.Name)], requests[c.Name]))
+			all = append(all, statusRow(c, roles[registration.ClusterRoleName(c.Name)], requests[c.Name]))
 		}
 		return clusters.Continue, err
 	})
@@ -174,35 +167,22 @@ func rolesOf(ctx context.Context, hub client.Client) (map[string]*rbacv1.Cluster
 }
 
 // statusRow returns the row of a cluster. The role is nil if the cluster has none.
-func statusRow(drivers []claimReader, c *ocm.ManagedCluster, role *rbacv1.ClusterRole, requests []PendingRequest) ClusterStatus {
+func statusRow(c *ocm.ManagedCluster, role *rbacv1.ClusterRole, requests []PendingRequest) ClusterStatus {
 	if role == nil {
 		role = &rbacv1.ClusterRole{}
 	}
 	row := ClusterStatus{Name: c.Name, Accepted: c.Spec.HubAcceptsClient, Created: c.CreationTimestamp, PendingRequests: requests}
 	var err error
-	if row.AuthType, row.Claim, err = claimOf(drivers, c, role); err != nil {
+	if row.AuthType, row.Claim, err = claimOf(c, role); err != nil {
 		row.AuthType = "invalid"
 	}
-	row.Condition, row.Reason = ConditionOf(c, ocm.ConditionHubAccepted)
-	if accepted := meta.FindStatusCondition(c.Status.Conditions, ocm.ConditionHubAccepted); accepted != nil {
-		row.Message = cli.OneLine(accepted.Message)
-	}
+	accepted := conditionOf(c, ocm.ConditionHubAccepted)
+	row.Condition, row.Reason, row.Message = accepted.Status, accepted.Reason, accepted.Message
 	if row.Deleting = !c.DeletionTimestamp.IsZero(); row.Deleting {
-		if waits := meta.FindStatusCondition(c.Status.Conditions, hub.ConditionDeleting); waits != nil {
-			row.Message = cli.OneLine(waits.Message)
-		}
+		row.Message = cmp.Or(conditionOf(c, hub.ConditionDeleting).Message, row.Message)
 	}
-	row.Joined, _ = ConditionOf(c, ocm.ConditionJoined)
-	row.Available, _ = ConditionOf(c, ocm.ConditionAvailable)
+	row.Joined, row.Available = conditionOf(c, ocm.ConditionJoined).Status, conditionOf(c, ocm.ConditionAvailable).Status
 	return row
-}
-
-// ConditionOf returns status and reason of a condition, "" if there is none.
-func ConditionOf(cluster *ocm.ManagedCluster, kind string) (status, reason string) {
-	if c := meta.FindStatusCondition(cluster.Status.Conditions, kind); c != nil {
-		return string(c.Status), cli.OneLine(c.Reason)
-	}
-	return "", ""
 }
 
 func statusTable(w io.Writer, all []ClusterStatus) {
@@ -215,7 +195,7 @@ func statusTable(w io.Writer, all []ClusterStatus) {
 		if !c.Accepted { // its agent no longer reports
 			c.Joined, c.Available = "", ""
 		}
-		cli.Row(w, c.Name, c.AuthType, c.accepted(), cmp.Or(c.Joined, "-"), cmp.Or(c.Available, "-"),
+		cli.Row(w, c.Name, c.AuthType, c.accepted(), string(cmp.Or(c.Joined, "-")), string(cmp.Or(c.Available, "-")),
 			duration.HumanDuration(time.Since(c.Created.Time)), c.pending(), cmp.Or(cli.OneLine(c.Claim), "-"))
 	}
 }
@@ -236,8 +216,8 @@ func (c *ClusterStatus) pending() string {
 
 // accepted says what the administrator wants, and the reason if the cluster is not simply accepted.
 func (c *ClusterStatus) accepted() string {
-	granted, denied := c.Condition == string(metav1.ConditionTrue), isDenial(c.Condition, c.Reason)
-	refused := c.Condition == string(metav1.ConditionFalse) && !denied
+	granted, denied := c.Condition == metav1.ConditionTrue, isDenial(metav1.Condition{Status: c.Condition, Reason: c.Reason})
+	refused := c.Condition == metav1.ConditionFalse && !denied
 	detail := c.Reason
 	switch {
 	case c.Deleting:
@@ -252,90 +232,4 @@ func (c *ClusterStatus) accepted() string {
 		detail = "the hub has not acted yet"
 	}
 	return fmt.Sprintf("%t (%s)", c.Accepted, detail)
-}
-
-// NewHubCleanup returns wid hub cleanup.
-func NewHubCleanup() *cobra.Command {
-	s := &cli.Side{}
-	var olderThan time.Duration
-	var dryRun bool
-	cmd := &cobra.Command{
-		Use:   "cleanup",
-		Short: "Delete the ManagedClusters that denied clusters leave behind",
-		Long: "Delete the ManagedClusters that the hub denied more than --older-than ago, if they are unchanged since the listing.\n" +
-			"The denial is deleted too: an agent with a bootstrap credential can ask to join again.",
-		Example: "  wid hub cleanup --context hub --dry-run",
-	}
-	cmd.Flags().DurationVar(&olderThan, "older-than", time.Hour, "delete clusters that have been denied for longer than this")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "list the clusters, and delete nothing")
-	return s.Command(cmd, "the hub", func(ctx context.Context, cmd *cobra.Command) error {
-		if olderThan < 0 {
-			return cli.Usagef("--older-than is 0 or more, not %s", olderThan)
-		}
-		hub, _, err := s.Connect()
-		if err != nil {
-			return err
-		}
-		return CleanUp(ctx, cmd, hub, olderThan, dryRun)
-	})
-}
-
-// CleanUp deletes the clusters that have been denied for longer than the given time. After a failure it goes on with the others.
-func CleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, olderThan time.Duration, dryRun bool) error {
-	before := time.Now().Add(-olderThan)
-	var outcomes []error
-	err := cli.Pages(func(opts ...client.ListOption) (string, error) {
-		var clusters ocm.ManagedClusterList
-		err := hub.List(ctx, &clusters, opts...)
-		for i := range clusters.Items {
-			if since, denied := deniedSince(&clusters.Items[i]); denied && since.Before(before) {
-				outcomes = append(outcomes, cleanUpCluster(ctx, cmd, hub, &clusters.Items[i], since, dryRun))
-			}
-		}
-		return clusters.Continue, err
-	})
-	if err == nil && len(outcomes) == 0 {
-		return cli.Say(cmd, "none denied for %s", shortDuration(olderThan))
-	}
-	return errors.Join(append(outcomes, cli.AnswerOf(err, "list the clusters"))...)
-}
-
-// shortDuration leaves out zeros at the end.
-func shortDuration(d time.Duration) string {
-	return strings.Replace(strings.Replace(d.String(), "m0s", "m", 1), "h0m", "h", 1)
-}
-
-func cleanUpCluster(ctx context.Context, cmd *cobra.Command, hub client.Client, cluster *ocm.ManagedCluster, since time.Time, dryRun bool) error {
-	outcome, err := "would be deleted", error(nil)
-	if !dryRun {
-		outcome, err = deleteUnchanged(ctx, hub, cluster)
-	}
-	if err != nil {
-		return err
-	}
-	return cli.Say(cmd, "cluster %q %s: denied since %s", cluster.Name, outcome, cli.End(since))
-}
-
-// deniedSince reports when the hub denied a cluster. It reports false while only one of the administrator and the hub denies it.
-func deniedSince(cluster *ocm.ManagedCluster) (since time.Time, denied bool) {
-	c := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
-	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != ocm.ReasonHubDenied || cluster.Spec.HubAcceptsClient || !cluster.DeletionTimestamp.IsZero() {
-		return time.Time{}, false
-	}
-	return c.LastTransitionTime.Time, true
-}
-
-// deleteUnchanged leaves a cluster alone that was accepted or created again since it was listed.
-func deleteUnchanged(ctx context.Context, hub client.Client, cluster *ocm.ManagedCluster) (outcome string, err error) {
-	err = hub.Delete(ctx, cluster, client.Preconditions{UID: &cluster.UID, ResourceVersion: &cluster.ResourceVersion})
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return "left alone, since it has changed meanwhile", nil
-	}
-	return "deleted", cli.AnswerOf(err, fmt.Sprintf("delete ManagedCluster %q", cluster.Name))
-}
-
-// cleanupManifest returns the CronJob that runs cleanup, with an image of this program.
-func cleanupManifest(image string) (string, error) {
-	quoted, err := json.Marshal(image)
-	return strings.Replace(registration.CleanupManifest, "WID_IMAGE", string(quoted), 1), err
 }
