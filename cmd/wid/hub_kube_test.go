@@ -27,9 +27,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/admin"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -165,9 +165,9 @@ func (w *hubWorld) fails(code int, want string, args ...string) {
 	}
 }
 
-func (w *hubWorld) status() (all []hubcmd.ClusterStatus) {
+func (w *hubWorld) status() (all []admin.Cluster) {
 	w.t.Helper()
-	var list struct{ Items []hubcmd.ClusterStatus }
+	var list struct{ Items []admin.Cluster }
 	if err := json.Unmarshal([]byte(must(w.t, "hub", "status", w.onHub, "-o", "json")), &list); err != nil {
 		w.t.Fatal(err)
 	}

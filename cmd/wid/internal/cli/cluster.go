@@ -20,6 +20,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/pages"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -31,7 +32,7 @@ type Side struct {
 
 // Config is for clients of the cluster. It also returns the namespace of the context.
 func (s *Side) Config() (*rest.Config, string, error) {
-	config, namespace, err := s.config(maxPage)
+	config, namespace, err := s.config(pages.MaxBytes)
 	if err != nil {
 		err = Problem(auth.ErrMisconfigured, "pass --kubeconfig, or set KUBECONFIG", "cannot read the kubeconfig: %s", KubeconfigMistake(err))
 	}
@@ -126,22 +127,6 @@ func End(expires time.Time) string {
 		return "never"
 	}
 	return expires.UTC().Format(time.RFC3339)
-}
-
-const (
-	// page is how many objects of a hub are read at once. Bootstrap users and clusters can create many, each as large as etcd takes.
-	page    = client.Limit(20)
-	maxPage = 32 << 20 // 20 objects of 1.5 MiB
-)
-
-// Pages calls list for each page, with the position of the page after it, which list returns.
-func Pages(list func(opts ...client.ListOption) (next string, err error)) error {
-	for next := ""; ; {
-		var err error
-		if next, err = list(page, client.Continue(next)); err != nil || next == "" {
-			return err
-		}
-	}
 }
 
 // NewRegistrationClient returns a client that knows the kinds of a hub and of a managed cluster.

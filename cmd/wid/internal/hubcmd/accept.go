@@ -19,7 +19,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/admin"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -71,7 +71,7 @@ func (a *acceptance) show(ctx context.Context) (err error) {
 	if err := a.hub.Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName(name)}, role); client.IgnoreNotFound(err) != nil {
 		return cli.AnswerOf(err, fmt.Sprintf("read the ClusterRole of cluster %q", name))
 	}
-	if a.authType, a.claim, err = claimOf(a.cluster, role); err != nil {
+	if a.authType, a.claim, err = admin.Claim(a.cluster, role); err != nil {
 		return cli.Problem(auth.ErrMisconfigured, "correct the annotations of its ManagedCluster", "cluster %q: %v", name, err)
 	}
 	recorded, ok := role.Annotations[registration.AuthTypeAnnotation]
@@ -80,19 +80,6 @@ func (a *acceptance) show(ctx context.Context) (err error) {
 			"the hub is still taking away the access of cluster %q, which now claims %s", name, a.described())
 	}
 	return cli.Say(a.cmd, "cluster %q: %s", name, a.described())
-}
-
-// claimOf returns the claim that the hub grants: the recorded one of an accepted cluster, otherwise the one in its annotations.
-// Certificates have no claim.
-func claimOf(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (authType, claim string, err error) {
-	if authType, ok := role.Annotations[registration.AuthTypeAnnotation]; ok && cluster.Spec.HubAcceptsClient {
-		return authType, role.Annotations[registration.ClaimAnnotation], nil
-	}
-	claim, ok, err := awsirsa.Claim(cluster)
-	if err != nil || !ok {
-		return registration.AuthTypeCSR, "", err
-	}
-	return registration.AuthTypeAWS, claim, nil
 }
 
 func (a *acceptance) described() string {
@@ -268,7 +255,7 @@ func (a *acceptance) joined(ctx context.Context) (waitingFor string, err error) 
 	if err := a.hub.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 		return "", cli.AnswerOf(err, fmt.Sprintf("read ManagedCluster %q", cluster.Name))
 	}
-	accepted := conditionOf(cluster, ocm.ConditionHubAccepted)
+	accepted := admin.Condition(cluster, ocm.ConditionHubAccepted)
 	refused := accepted.Status == metav1.ConditionFalse && accepted.ObservedGeneration == cluster.Generation && accepted.Reason != ocm.ReasonHubDenied
 	switch {
 	case !cluster.Spec.HubAcceptsClient:
@@ -281,7 +268,7 @@ func (a *acceptance) joined(ctx context.Context) (waitingFor string, err error) 
 		return "", e
 	case accepted.Status != metav1.ConditionTrue:
 		return fmt.Sprintf("for the hub program to let cluster %q in: it runs in Deployment %q", cluster.Name, hubProgram), nil
-	case conditionOf(cluster, ocm.ConditionJoined).Status != metav1.ConditionTrue:
+	case !meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined):
 		return fmt.Sprintf("for the agent of cluster %q to join", cluster.Name), nil
 	}
 	if renewed, err := a.renewed(ctx); err != nil || !renewed {

@@ -8,11 +8,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/admin"
 )
 
 // NewHubCleanup returns wid hub cleanup.
@@ -43,17 +42,19 @@ func NewHubCleanup() *cobra.Command {
 
 // CleanUp deletes the clusters that have been denied for longer than the given time. After a failure it goes on with the others.
 func CleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, olderThan time.Duration, dryRun bool) error {
-	before := time.Now().Add(-olderThan)
 	var outcomes []error
-	err := cli.Pages(func(opts ...client.ListOption) (string, error) {
-		var clusters ocm.ManagedClusterList
-		err := hub.List(ctx, &clusters, opts...)
-		for i := range clusters.Items {
-			if since, denied := deniedSince(&clusters.Items[i]); denied && since.Before(before) {
-				outcomes = append(outcomes, cleanUpCluster(ctx, cmd, hub, &clusters.Items[i], since, dryRun))
-			}
+	err := admin.CleanUp(ctx, hub, time.Now().Add(-olderThan), dryRun, func(d admin.Denied) {
+		outcome := "deleted"
+		switch {
+		case d.Err != nil:
+			outcomes = append(outcomes, cli.AnswerOf(d.Err, fmt.Sprintf("delete ManagedCluster %q", d.Name)))
+			return
+		case d.Changed:
+			outcome = "left alone, since it has changed meanwhile"
+		case dryRun:
+			outcome = "would be deleted"
 		}
-		return clusters.Continue, err
+		outcomes = append(outcomes, cli.Say(cmd, "cluster %q %s: denied since %s", d.Name, outcome, cli.End(d.Since)))
 	})
 	if err == nil && len(outcomes) == 0 {
 		return cli.Say(cmd, "none denied for %s", shortDuration(olderThan))
@@ -64,27 +65,4 @@ func CleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, olderTh
 // shortDuration leaves out zeros at the end.
 func shortDuration(d time.Duration) string {
 	return strings.Replace(strings.Replace(d.String(), "m0s", "m", 1), "h0m", "h", 1)
-}
-
-// cleanUpCluster leaves a cluster alone that was accepted or created again since it was listed.
-func cleanUpCluster(ctx context.Context, cmd *cobra.Command, hub client.Client, cluster *ocm.ManagedCluster, since time.Time, dryRun bool) error {
-	outcome := "would be deleted"
-	if !dryRun {
-		err := hub.Delete(ctx, cluster, client.Preconditions{UID: &cluster.UID, ResourceVersion: &cluster.ResourceVersion})
-		switch {
-		case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
-			outcome = "left alone, since it has changed meanwhile"
-		case err != nil:
-			return cli.AnswerOf(err, fmt.Sprintf("delete ManagedCluster %q", cluster.Name))
-		default:
-			outcome = "deleted"
-		}
-	}
-	return cli.Say(cmd, "cluster %q %s: denied since %s", cluster.Name, outcome, cli.End(since))
-}
-
-// deniedSince reports when the hub denied a cluster. It reports false while only one of the administrator and the hub denies it.
-func deniedSince(cluster *ocm.ManagedCluster) (since time.Time, denied bool) {
-	c := conditionOf(cluster, ocm.ConditionHubAccepted)
-	return c.LastTransitionTime.Time, isDenial(c) && !cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp.IsZero()
 }

@@ -13,8 +13,6 @@ import (
 	"golang.org/x/term"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -126,19 +124,6 @@ func (d *deciding) missing(ctx context.Context, cluster string) (rules []string)
 		rules = append(rules, fmt.Sprintf("{apiGroups: [%s], resources: [%s], verbs: [%s]}", a.Group, resource, a.Verb))
 	}
 	return rules
-}
-
-// conditionOf returns a condition with a reason and a message of one line each. It is empty if there is none.
-func conditionOf(cluster *ocm.ManagedCluster, kind string) (c metav1.Condition) {
-	if found := meta.FindStatusCondition(cluster.Status.Conditions, kind); found != nil {
-		c = *found
-		c.Reason, c.Message = cli.OneLine(c.Reason), cli.OneLine(c.Message)
-	}
-	return c
-}
-
-func isDenial(c metav1.Condition) bool {
-	return c.Status == metav1.ConditionFalse && c.Reason == ocm.ReasonHubDenied
 }
 
 func hasTerminal(cmd *cobra.Command) bool {

@@ -2,17 +2,17 @@ package hubcmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/registration/admin"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -26,22 +26,25 @@ func newHubDeny() *cobra.Command {
 }
 
 func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error {
-	accepted, condition := cluster.Spec.HubAcceptsClient, conditionOf(cluster, ocm.ConditionHubAccepted)
-	if !accepted && isDenial(condition) {
+	accepted := cluster.Spec.HubAcceptsClient
+	if !accepted && admin.IsDenied(cluster) {
 		return cli.Say(d.cmd, "cluster %q is denied already: nothing to do", cluster.Name)
 	}
 	if err := d.set(ctx, cluster, false); err != nil {
 		return err
 	}
-	if condition.Status == metav1.ConditionTrue {
+	if meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionHubAccepted) {
 		d.denied = append(d.denied, cluster.Name)
 		return nil
 	}
 	// The hub may take a cluster that it never let in for a new one.
-	if err := d.recordDenial(ctx, cluster.Name); err != nil {
-		return err
-	}
-	if !accepted {
+	err := admin.RecordDenial(ctx, d.hub, cluster.Name)
+	switch {
+	case errors.Is(err, admin.ErrAccepted):
+		return acceptedMeanwhile(cluster.Name)
+	case err != nil:
+		return cli.AnswerOf(err, fmt.Sprintf("set the condition %s of ManagedCluster %q", ocm.ConditionHubAccepted, cluster.Name))
+	case !accepted:
 		return cli.Say(d.cmd, "cluster %q denied: it was not accepted, and the hub no longer accepts it automatically", cluster.Name)
 	}
 	return cli.Say(d.cmd, "cluster %q denied: the hub had not let it in", cluster.Name)
@@ -50,28 +53,6 @@ func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error 
 // acceptedMeanwhile is the error of a denial that another person has reversed.
 func acceptedMeanwhile(name string) error {
 	return cli.Problem(auth.ErrUnavailable, "run the command again", "cluster %q was accepted meanwhile", name)
-}
-
-// recordDenial keeps the hub from approving a cluster that was never accepted. It fails if the hub was faster. Other writers of the
-// status only cause another attempt.
-func (d *deciding) recordDenial(ctx context.Context, name string) error {
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		cluster := &ocm.ManagedCluster{}
-		if err := d.hub.Get(ctx, client.ObjectKey{Name: name}, cluster); err != nil {
-			return err
-		}
-		if cluster.Spec.HubAcceptsClient {
-			return acceptedMeanwhile(name)
-		}
-		base := cluster.DeepCopy()
-		if !isDenial(conditionOf(cluster, ocm.ConditionHubAccepted)) { // the time of the denial counts, not that of an earlier refusal
-			meta.RemoveStatusCondition(&cluster.Status.Conditions, ocm.ConditionHubAccepted)
-		}
-		meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
-			Reason: ocm.ReasonHubDenied, Message: "denied by an administrator of the hub", ObservedGeneration: cluster.Generation})
-		return d.hub.Status().Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	})
-	return cli.AnswerOf(err, fmt.Sprintf("set the condition %s of ManagedCluster %q", ocm.ConditionHubAccepted, name))
 }
 
 // revoked says whether the hub has taken away the access of the denied clusters. Without --wait it gives the hub a moment for all of them.
@@ -111,7 +92,7 @@ func (d *deciding) revoking(ctx context.Context, name string) (waitingFor string
 		return "", cli.AnswerOf(err, fmt.Sprintf("read ManagedCluster %q", name))
 	case cluster.Spec.HubAcceptsClient:
 		return "", acceptedMeanwhile(name)
-	case isDenial(conditionOf(cluster, ocm.ConditionHubAccepted)):
+	case admin.IsDenied(cluster):
 		return "", nil
 	}
 	return fmt.Sprintf("for the hub program to take away the access of cluster %q: it runs in Deployment %q", name, hubProgram), nil

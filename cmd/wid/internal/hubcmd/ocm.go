@@ -13,6 +13,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/pages"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/manifests"
@@ -61,7 +62,7 @@ func (h *hubInit) runningOCM(ctx context.Context, c client.Client) (commands []s
 		programs = append(programs, struct{ namespace, app string }{manifests.HubNamespace, ocmAddOns})
 	}
 	for _, program := range programs {
-		err := cli.Pages(func(opts ...client.ListOption) (string, error) {
+		err := pages.Each(func(opts ...client.ListOption) (string, error) {
 			var list appsv1.DeploymentList
 			err := c.List(ctx, &list, append(opts, client.InNamespace(program.namespace))...)
 			for i := range list.Items {
@@ -81,7 +82,7 @@ func (h *hubInit) runningOCM(ctx context.Context, c client.Client) (commands []s
 
 // ocmBinding returns the name of the ClusterRoleBinding of the hub program of Open Cluster Management, "" if there is none.
 func (h *hubInit) ocmBinding(ctx context.Context, c client.Client) (name string, err error) {
-	err = cli.Pages(func(opts ...client.ListOption) (string, error) {
+	err = pages.Each(func(opts ...client.ListOption) (string, error) {
 		var list rbacv1.ClusterRoleBindingList
 		err := c.List(ctx, &list, opts...)
 		for _, b := range list.Items {
