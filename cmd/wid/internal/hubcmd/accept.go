@@ -2,9 +2,8 @@ package hubcmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -128,79 +127,26 @@ func (a *acceptance) renewed(ctx context.Context) (bool, error) {
 	return lease.ResourceVersion != a.lease, nil
 }
 
-// readRequest finds the request to approve. Among several it cannot tell which is the agent's.
+// readRequest finds the request to approve, and says what to do about one that it may not pick itself.
 func (a *acceptance) readRequest(ctx context.Context) (err error) {
-	var pending []certificatesv1.CertificateSigningRequest
-	if a.authType == registration.AuthTypeCSR {
-		if pending, err = csr.Pending(ctx, a.hub, a.cluster.Name); err != nil {
-			return cli.AnswerOf(err, fmt.Sprintf("list the requests of cluster %q", a.cluster.Name))
-		}
+	a.request, err = admin.Request(ctx, a.hub, a.cluster, a.authType, a.approves)
+	var refused *admin.RequestError
+	if !errors.As(err, &refused) {
+		return cli.AnswerOf(err, fmt.Sprintf("read the requests of cluster %q", a.cluster.Name))
 	}
-	named := slices.IndexFunc(pending, func(r certificatesv1.CertificateSigningRequest) bool { return r.Name == a.approves })
-	switch {
-	case named >= 0:
-		a.request = &pending[named]
-		return nil
-	case a.approves != "":
-		return cli.Problem(auth.ErrMisconfigured, "pass one that wid hub status -o yaml lists",
-			"no request %q of cluster %q waits for approval", a.approves, a.cluster.Name)
-	case len(pending) == 0 || len(pending) == 1 && isRenewal(&pending[0]): // the hub approves renewals, by its record
-		return nil
-	case len(pending) > 1:
-		return cli.Problem(auth.ErrDenied, "run "+a.approving("")+" with the name of its agent's",
-			"cluster %q has %d requests, and one may be that of an intruder: %s", a.cluster.Name, len(pending), requesters(pending))
-	case !isBootstrapUser(&pending[0].Spec):
-		return cli.Problem(auth.ErrDenied, "run "+a.approving(pending[0].Name)+" if that is the agent's user",
-			"the request of cluster %q is not that of a bootstrap user: %s", a.cluster.Name, requesters(pending))
+	reason, remedy := auth.ErrDenied, "run "+a.Wid("wid hub accept --clusters "+a.cluster.Name+" --approve-request "+shell.Word(refused.Name, "REQUEST"))
+	switch refused.Cause {
+	case admin.RequestNotFound:
+		reason, remedy = auth.ErrMisconfigured, "pass one that wid hub status -o yaml lists"
+	case admin.SeveralRequests:
+		remedy += " with the name of its agent's"
+	case admin.NotBootstrapUser:
+		remedy += " if that is the agent's user"
+	case admin.AnotherAgent:
+		remedy = "if the cluster joined again after wid unjoin, or its agent was replaced or lost its certificate, " + remedy +
+			"; else it may be that of an intruder: run " + a.Kubectl("kubectl certificate deny "+shell.Word(refused.Name, "REQUEST"))
 	}
-	a.request = &pending[0]
-	return a.checkAgent(ctx)
-}
-
-// checkAgent refuses a request that was not named if the cluster's agent works, or if the hub goes on with another agent.
-func (a *acceptance) checkAgent(ctx context.Context) error {
-	agent, err := csr.Replaces(ctx, a.hub, a.request)
-	if err != nil {
-		return cli.AnswerOf(err, fmt.Sprintf("read the agent of cluster %q", a.cluster.Name))
-	}
-	conditions := a.cluster.Status.Conditions
-	works := meta.IsStatusConditionTrue(conditions, ocm.ConditionJoined) && meta.IsStatusConditionTrue(conditions, ocm.ConditionAvailable)
-	if !works && agent == "" {
-		return nil
-	}
-	remedy := "if the cluster joined again after wid unjoin, or its agent was replaced or lost its certificate, run " + a.approving(a.request.Name) +
-		"; else it may be that of an intruder: run " + a.Kubectl("kubectl certificate deny "+shell.Word(a.request.Name, "REQUEST"))
-	return cli.Problem(auth.ErrDenied, remedy, "cluster %q has an agent already, recorded as %.100q, and request %q of user %.100q comes from another agent or has a new key",
-		a.cluster.Name, agent, a.request.Name, a.request.Spec.Username)
-}
-
-// approving returns the command that approves one request. Names of requests are free text.
-func (a *acceptance) approving(request string) string {
-	return a.Wid("wid hub accept --clusters " + a.cluster.Name + " --approve-request " + shell.Word(request, "REQUEST"))
-}
-
-// isRenewal reports whether the agent of a request has made it itself.
-func isRenewal(r *certificatesv1.CertificateSigningRequest) bool {
-	request, err := csr.ParseRequest(r)
-	return err == nil && r.Spec.Username == request.User()
-}
-
-// isBootstrapUser reports whether registration.BootstrapManifest lets a user ask for the first certificate of a cluster.
-func isBootstrapUser(spec *certificatesv1.CertificateSigningRequestSpec) bool {
-	return spec.Username == registration.BootstrapUser || slices.Contains(spec.Groups, registration.BootstrapGroup)
-}
-
-func requesters(pending []certificatesv1.CertificateSigningRequest) string {
-	const most = 5
-	var all []string
-	for _, r := range pending[:min(len(pending), most)] {
-		all = append(all, fmt.Sprintf("%q of user %.100q", r.Name, r.Spec.Username))
-	}
-	text := strings.Join(all, ", ")
-	if more := len(pending) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return cli.Problem(reason, remedy, "%v", refused)
 }
 
 // ask lets a person at a terminal decide, unless the flag has decided.
