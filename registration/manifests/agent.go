@@ -2,8 +2,10 @@ package manifests
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
@@ -12,6 +14,7 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // AgentName is the name of the agent's Deployment, and of its ServiceAccount without aws-irsa.
@@ -118,4 +121,29 @@ func (o AgentOptions) secret() (string, error) {
 		"metadata": map[string]any{"namespace": agent.DefaultNamespace, "name": agent.DefaultBootstrapSecret},
 		"data":     map[string]any{registration.SecretKeyKubeconfig: content}})
 	return string(secret), err
+}
+
+// AgentObjects returns the objects that an agent leaves on its managed cluster, apart from the Secrets of add-ons. Only kind and name of
+// the last three count. Delete from the end: the Deployment would recreate others. With rbac they include the rights of the agent and its
+// namespace. The namespace of add-ons stays, because their programs may run there.
+func AgentObjects(rbac bool) (objects []*unstructured.Unstructured, err error) {
+	if rbac {
+		if objects, err = Parse(registration.AgentManifest, registration.AgentAddOnManifest); err != nil {
+			return nil, err
+		}
+		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+			return o.GetKind() == "Namespace" && o.GetName() == agent.DefaultAddOnNamespace
+		})
+	}
+	for _, o := range []struct{ version, kind, name string }{
+		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", agent.DefaultBootstrapSecret}, {"apps/v1", "Deployment", AgentName},
+	} {
+		object := &unstructured.Unstructured{}
+		object.SetAPIVersion(o.version)
+		object.SetKind(o.kind)
+		object.SetNamespace(agent.DefaultNamespace)
+		object.SetName(o.name)
+		objects = append(objects, object)
+	}
+	return objects, nil
 }

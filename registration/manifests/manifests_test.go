@@ -143,3 +143,25 @@ func TestParseRefusesAKeyThatOccursTwice(t *testing.T) {
 		t.Errorf("%v, %v", objects, err)
 	}
 }
+
+// The Deployment goes first, and the namespace of add-ons stays.
+func TestAgentObjects(t *testing.T) {
+	for rbac, want := range map[bool]string{
+		false: "Secret hub-kubeconfig-secret, Secret bootstrap-hub-kubeconfig, Deployment registration-agent",
+		true: "Namespace open-cluster-management-agent, ServiceAccount registration-agent, Role registration-agent, RoleBinding registration-agent, " +
+			"Role registration-agent-addon, RoleBinding registration-agent-addon, " +
+			"Secret hub-kubeconfig-secret, Secret bootstrap-hub-kubeconfig, Deployment registration-agent",
+	} {
+		objects, err := manifests.AgentObjects(rbac)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, o := range objects {
+			names = append(names, o.GetKind()+" "+o.GetName())
+		}
+		if got := strings.Join(names, ", "); got != want {
+			t.Errorf("rbac %t: %s", rbac, got)
+		}
+	}
+}

@@ -11,13 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/registration/admin"
 	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -98,32 +98,16 @@ func (d *deciding) set(ctx context.Context, cluster *ocm.ManagedCluster, accepte
 	err := d.hub.Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 	operation := fmt.Sprintf("set hubAcceptsClient of ManagedCluster %q to %t", cluster.Name, accepted)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // the policy for bootstrap users answers Invalid
-		if rules := d.missing(ctx, cluster.Name); len(rules) > 0 {
+		var rules []string
+		for _, r := range admin.MissingRules(ctx, d.hub, cluster.Name) {
+			rules = append(rules, fmt.Sprintf("{apiGroups: %s, resources: %s, verbs: %s}", r.APIGroups, r.Resources, r.Verbs))
+		}
+		if len(rules) > 0 {
 			return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: cli.OneLine(kubeerror.Message(err)),
 				Remedy: "the user lacks a right: an administrator of the hub has to add these rules to a ClusterRole of the user: " + strings.Join(rules, ", ")}
 		}
 	}
 	return cli.AnswerOf(err, operation)
-}
-
-// missing returns the rules that the user lacks to set hubAcceptsClient. The webhook of Open Cluster Management asks for accept in a group of
-// its own. A hub may do without it, so that rule counts only if no other is missing.
-func (d *deciding) missing(ctx context.Context, cluster string) (rules []string) {
-	for _, a := range []authorizationv1.ResourceAttributes{
-		{Group: ocm.GroupVersion.Group, Resource: "managedclusters", Verb: "patch"},
-		{Group: ocm.GroupVersion.Group, Resource: "managedclusters", Subresource: "accept", Verb: "update"},
-		{Group: "register.open-cluster-management.io", Resource: "managedclusters", Subresource: "accept", Verb: "update"},
-	} {
-		a.Name = cluster
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
-		err := d.hub.Create(ctx, review)
-		if err != nil || review.Status.Allowed || a.Group != ocm.GroupVersion.Group && len(rules) > 0 {
-			continue
-		}
-		resource := strings.TrimSuffix(a.Resource+"/"+a.Subresource, "/")
-		rules = append(rules, fmt.Sprintf("{apiGroups: [%s], resources: [%s], verbs: [%s]}", a.Group, resource, a.Verb))
-	}
-	return rules
 }
 
 func hasTerminal(cmd *cobra.Command) bool {

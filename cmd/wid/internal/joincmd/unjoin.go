@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -111,18 +110,8 @@ func tell(ctx context.Context, local client.Client, name string, secret *corev1.
 }
 
 // removeAgent removes the Deployment and the bootstrap Secret first, without which nothing recreates the agent's own Secret and those of
-// add-ons. The namespace of add-ons stays: their programs may run there.
+// add-ons.
 func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, name string, purge bool) error {
-	var objects []*unstructured.Unstructured
-	if purge {
-		all, err := manifests.Parse(registration.AgentManifest, registration.AgentAddOnManifest)
-		if err != nil {
-			return err
-		}
-		objects = slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
-			return o.GetKind() == "Namespace" && o.GetName() == agent.DefaultAddOnNamespace
-		})
-	}
 	secrets := &unstructured.UnstructuredList{}
 	secrets.SetAPIVersion("v1")
 	secrets.SetKind("SecretList")
@@ -134,20 +123,15 @@ func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, n
 	case err != nil:
 		return cli.AnswerOf(err, "list the Secrets of add-ons")
 	}
+	var objects []*unstructured.Unstructured
 	for i := range secrets.Items {
 		objects = append(objects, &secrets.Items[i])
 	}
-	for _, o := range []struct{ version, kind, name string }{
-		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", agent.DefaultBootstrapSecret}, {"apps/v1", "Deployment", manifests.AgentName},
-	} {
-		object := &unstructured.Unstructured{}
-		object.SetAPIVersion(o.version)
-		object.SetKind(o.kind)
-		object.SetNamespace(agent.DefaultNamespace)
-		object.SetName(o.name)
-		objects = append(objects, object)
+	installed, err := manifests.AgentObjects(purge)
+	if err != nil {
+		return err
 	}
-	return install.RemoveAll(ctx, cmd, local, objects)
+	return install.RemoveAll(ctx, cmd, local, append(objects, installed...))
 }
 
 // agentSecret reads the agent's Secret, empty if there is none. It refuses that of another cluster name.
