@@ -37,6 +37,10 @@ type RequestError struct {
 	message string
 }
 
+func refuse(cause RequestCause, name, format string, args ...any) error {
+	return &RequestError{cause, name, fmt.Sprintf(format, args...)}
+}
+
 func (e *RequestError) Error() string { return e.message }
 
 // Request returns the request that an administrator approves together with a cluster, nil if there is none. authType is that of Claim, and
@@ -53,7 +57,7 @@ func Request(ctx context.Context, c client.Reader, cluster *ocm.ManagedCluster, 
 	if named != "" {
 		i := slices.IndexFunc(pending, func(r certificatesv1.CertificateSigningRequest) bool { return r.Name == named })
 		if i < 0 {
-			return nil, &RequestError{RequestNotFound, named, fmt.Sprintf("no request %q of cluster %q waits for approval", named, cluster.Name)}
+			return nil, refuse(RequestNotFound, named, "no request %q of cluster %q waits for approval", named, cluster.Name)
 		}
 		return &pending[i], nil
 	}
@@ -61,9 +65,9 @@ func Request(ctx context.Context, c client.Reader, cluster *ocm.ManagedCluster, 
 	case len(pending) == 0 || len(pending) == 1 && isRenewal(&pending[0]):
 		return nil, nil //nolint:nilnil // see above
 	case len(pending) > 1:
-		return nil, &RequestError{SeveralRequests, "", fmt.Sprintf("cluster %q has %d requests, and one may be that of an intruder: %s", cluster.Name, len(pending), requesters(pending))}
+		return nil, refuse(SeveralRequests, "", "cluster %q has %d requests, and one may be that of an intruder: %s", cluster.Name, len(pending), requesters(pending))
 	case !isBootstrapUser(&pending[0].Spec):
-		return nil, &RequestError{NotBootstrapUser, pending[0].Name, fmt.Sprintf("the request of cluster %q is not that of a bootstrap user: %s", cluster.Name, requesters(pending))}
+		return nil, refuse(NotBootstrapUser, pending[0].Name, "the request of cluster %q is not that of a bootstrap user: %s", cluster.Name, requesters(pending))
 	}
 	if err := checkAgent(ctx, c, cluster, &pending[0]); err != nil {
 		return nil, err
@@ -82,8 +86,8 @@ func checkAgent(ctx context.Context, c client.Reader, cluster *ocm.ManagedCluste
 	if !works && agent == "" {
 		return nil
 	}
-	return &RequestError{AnotherAgent, r.Name, fmt.Sprintf("cluster %q has an agent already, recorded as %.100q, and request %q of user %.100q comes from another agent or has a new key",
-		cluster.Name, agent, r.Name, r.Spec.Username)}
+	return refuse(AnotherAgent, r.Name, "cluster %q has an agent already, recorded as %.100q, and request %q of user %.100q comes from another agent or has a new key",
+		cluster.Name, agent, r.Name, r.Spec.Username)
 }
 
 // isRenewal reports whether the agent of a request has made it itself.

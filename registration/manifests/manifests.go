@@ -47,8 +47,10 @@ func deploymentOf(namespace, name, account, image string, args []string) (string
 
 // withRole annotates the ServiceAccount of manifests with its role in IAM, and gives it the name that the role trusts.
 func withRole(manifests, account, trusted, roleARN string) string {
+	const head = "kind: ServiceAccount\nmetadata:\n"
+	annotations := "  annotations: {" + aws.RoleARNAnnotation + ": \"" + roleARN + "\"}\n"
 	return strings.NewReplacer(
-		"kind: ServiceAccount\nmetadata:\n  name: "+account+"\n", "kind: ServiceAccount\nmetadata:\n  annotations: {"+aws.RoleARNAnnotation+": \""+roleARN+"\"}\n  name: "+trusted+"\n",
+		head+"  name: "+account+"\n", head+annotations+"  name: "+trusted+"\n",
 		"{kind: ServiceAccount, name: "+account+",", "{kind: ServiceAccount, name: "+trusted+",").Replace(manifests)
 }
 

@@ -131,7 +131,7 @@ func newDelete(s *cli.Side) *cobra.Command {
 		RunE: managing(s, func(cmd *cobra.Command, args []string, m tokens.Manager) error {
 			for _, arg := range args {
 				id, _, _ := strings.Cut(arg, ".")
-				if !bootstrap.ValidTokenID(id) {
+				if _, err := bootstrap.ParseToken(arg); err != nil && !bootstrap.ValidTokenID(arg) {
 					return cli.Usagef("name the token by its ID, six lower-case letters and digits, or as <id>.<secret>")
 				}
 				if err := m.Delete(cmd.Context(), arg); err != nil {

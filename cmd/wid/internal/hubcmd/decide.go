@@ -84,7 +84,8 @@ func (d *deciding) read(ctx context.Context, name string) (*ocm.ManagedCluster, 
 		if d.wait {
 			return fmt.Sprintf("for the agent of cluster %q to reach the hub: it does after wid join", name), nil
 		}
-		return "", cli.Problem(auth.ErrMisconfigured, "run wid join on that cluster, correct the name, or pass --wait to accept", "there is no ManagedCluster %q on the hub", name)
+		return "", cli.Problem(auth.ErrMisconfigured, "run wid join on that cluster, correct the name, or pass --wait to accept",
+			"there is no ManagedCluster %q on the hub", name)
 	})
 }
 
