@@ -249,7 +249,7 @@ func (o *Options) readError(err error) error {
 		e.Cause = CauseServiceAccountNotFound
 		if d := o.defaulted; d.name != "" {
 			e.Message = fmt.Sprintf("the controller's default ServiceAccount for %s: %s", d.purpose, e.Message)
-			e.Remedy = "create it, name another one in the object, or correct Settings." + d.field
+			e.Remedy, e.Option = "create it, name another one in the object, or correct the default", d.option
 		}
 	}
 	return e
@@ -454,6 +454,7 @@ func clean(err error, jwt string) *Error {
 	cleaned.exchange = true
 	cleaned.Message = redact.Line(known.Message, jwt)
 	cleaned.Remedy = redact.Line(known.Remedy, jwt)
+	cleaned.Option = redact.Text(known.Option, jwt)
 	cleaned.Code = redact.Text(known.Code, jwt)
 	cleaned.RequestID = redact.Text(known.RequestID, jwt)
 	return &cleaned

@@ -121,9 +121,9 @@ func TestMissingDefaultServiceAccountIsNamedAsTheControllersDefault(t *testing.T
 	settings := auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "access",
 		DefaultKubeConfigServiceAccount: "kubeconfig", DefaultDecryptionServiceAccount: "decryption"})
 	for usage, want := range map[auth.Usage][]string{
-		auth.UsageAccess:     {"tenant-a/access", "the controller's default ServiceAccount for access tokens", "correct Settings.DefaultServiceAccount"},
-		auth.UsageKubeConfig: {"tenant-a/kubeconfig", "the controller's default ServiceAccount for remote clusters", "correct Settings.DefaultKubeConfigServiceAccount"},
-		auth.UsageDecryption: {"tenant-a/decryption", "the controller's default ServiceAccount for decryption", "correct Settings.DefaultDecryptionServiceAccount"},
+		auth.UsageAccess:     {"tenant-a/access", "the controller's default ServiceAccount for access tokens", "correct the default (auth.Settings.DefaultServiceAccount"},
+		auth.UsageKubeConfig: {"tenant-a/kubeconfig", "the controller's default ServiceAccount for remote clusters", "correct the default (auth.Settings.DefaultKubeConfigServiceAccount"},
+		auth.UsageDecryption: {"tenant-a/decryption", "the controller's default ServiceAccount for decryption", "correct the default (auth.Settings.DefaultDecryptionServiceAccount"},
 	} {
 		_, err := auth.GetAccessToken(t.Context(), &exchange{}, settings, auth.WithClient(newCluster()), auth.WithUsage(usage), auth.WithOwner(object("tenant-a")))
 		testworld.CheckError(t, err, auth.ErrMisconfigured, want...)
@@ -241,7 +241,7 @@ func TestFaultyProviders(t *testing.T) {
 		"a panic":         {func(_ context.Context, jwt string) (auth.Token, error) { panic(jwt) }, "panic"},
 		"the token in it": {func(_ context.Context, jwt string) (auth.Token, error) { return nil, fmt.Errorf("cannot use %s", jwt) }, "cannot use"},
 		"the token in its own error": {func(_ context.Context, jwt string) (auth.Token, error) {
-			return nil, &auth.Error{Message: "bad token\n" + url.QueryEscape(jwt) + strings.Repeat("x", 2<<10), Code: jwt, Remedy: jwt, RequestID: jwt}
+			return nil, &auth.Error{Message: "bad token\n" + url.QueryEscape(jwt) + strings.Repeat("x", 2<<10), Code: jwt, Remedy: jwt, Option: jwt, RequestID: jwt}
 		}, "bad token [redacted]x"},
 	} {
 		for _, cached := range []bool{false, true} {

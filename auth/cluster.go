@@ -48,7 +48,8 @@ func (clusterDerivation) prepare(c *call) error {
 	}
 	o := &c.opts
 	if o.ClusterResource == "" && o.ClusterAddress == "" {
-		return misconfigured("pass WithClusterResource or WithClusterAddress", "neither the cluster nor its address is set")
+		return misconfigured("set one of them", "neither the cluster nor its address is set").
+			About("auth.WithClusterResource", "auth.WithClusterAddress")
 	}
 	if err := checkCAForm(o.CAData); err != nil {
 		return err

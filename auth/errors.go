@@ -82,6 +82,9 @@ type Error struct {
 	Message string
 	// Remedy is one short sentence without a final stop. Optional.
 	Remedy string
+	// Option is the Go option that the remedy is about, such as "auth.WithAudiences"; several are separated by ", ". Optional.
+	// Message and Remedy name no options, so that programs can put their own setting here.
+	Option string
 	// Code is the error code of the service, such as "InvalidIdentityToken". Optional.
 	Code string
 	// StatusCode is the HTTP status of the answer, zero if there was none.
@@ -98,7 +101,7 @@ type Error struct {
 	exchange bool // the provider returned it instead of a credential
 }
 
-// Error returns one line: provider, ServiceAccount, operation, reason, message, remedy.
+// Error returns one line: provider, ServiceAccount, operation, reason, message, remedy, and the remedy's option in parentheses.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.Provider != "" {
@@ -117,6 +120,9 @@ func (e *Error) Error() string {
 	b.WriteString(e.details())
 	if e.Remedy != "" {
 		b.WriteString("; " + e.Remedy)
+		if e.Option != "" {
+			b.WriteString(" (" + e.Option + ")")
+		}
 	}
 	return b.String()
 }
@@ -134,6 +140,12 @@ func (e *Error) details() string {
 		return ""
 	}
 	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+// About sets the Option, and returns e.
+func (e *Error) About(options ...string) *Error {
+	e.Option = strings.Join(options, ", ")
+	return e
 }
 
 // Unwrap returns the cause.

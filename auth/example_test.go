@@ -47,7 +47,7 @@ func ExampleGetAccessToken() {
 	}
 	// Output:
 	// valid: true
-	// generic: ServiceAccount "tenant-a/app": get access token: denied: it lies in namespace "tenant-a", but Kustomization "apps" that names it lies in "tenant-b"; name a ServiceAccount of the object's own namespace, or set Policy.AllowCrossNamespace
+	// generic: ServiceAccount "tenant-a/app": get access token: denied: it lies in namespace "tenant-a", but Kustomization "apps" that names it lies in "tenant-b"; name a ServiceAccount of the object's own namespace, or have the policy allow it (auth.Policy.AllowCrossNamespace)
 }
 
 func ExampleProviderSet() {

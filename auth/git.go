@@ -38,7 +38,7 @@ func (gitDerivation) prepare(c *call) error {
 // checkGitURL applies the rules that hold for all providers.
 func checkGitURL(u *url.URL) error {
 	if u == nil {
-		return misconfigured("pass WithGitURL", "there is no URL of a Git repository")
+		return misconfigured("give the URL", "there is no URL of a Git repository").About("auth.WithGitURL")
 	}
 	problem := ""
 	port := u.Port()

@@ -108,7 +108,8 @@ func (p *Policy) checkAudience(audience string) error {
 		return misconfigured("give the name of the service that accepts the token", "an audience is empty")
 	}
 	if !p.AllowAnyAudience && !slices.Contains(p.Audiences, audience) {
-		e := denied("add it to Policy.Audiences if tenants may choose it", "the audience %.300q is not in Policy.Audiences", audience)
+		e := denied("add it to the policy if tenants may choose it", "the policy does not list the audience %.300q", audience).
+			About("auth.Policy.Audiences")
 		e.Cause = CauseAudienceNotAllowed
 		return e
 	}
@@ -119,7 +120,7 @@ func (p *Policy) checkAudience(audience string) error {
 func (p *Policy) checkAudiences(audiences []string) error {
 	if len(audiences) == 0 {
 		// Without an audience the API server issues a token for itself.
-		return misconfigured("pass WithAudiences", "there is no audience for the ServiceAccount token")
+		return misconfigured("set the audience", "there is no audience for the ServiceAccount token").About("auth.WithAudiences")
 	}
 	for _, audience := range audiences {
 		if audience == "" {
@@ -139,7 +140,7 @@ func (p *Policy) checkProxy(owner *cache.InvolvedObject, proxy *url.URL) error {
 	if p.AllowProxy == nil || p.AllowProxy(*owner, *proxy) {
 		return nil
 	}
-	return denied("use another proxy or none, or set Policy.AllowProxy", "the proxy %.300q is not allowed", proxy.Host)
+	return denied("use another proxy or none, or have the policy allow it", "the proxy %.300q is not allowed", proxy.Host).About("auth.Policy.AllowProxy")
 }
 
 // checkCluster refuses clusters for the controller's own identity unless AllowCluster allows them.
@@ -147,8 +148,9 @@ func (p *Policy) checkCluster(r *ClusterRequest) error {
 	if p.AllowCluster != nil && p.AllowCluster(*r) {
 		return nil
 	}
-	return denied("name a ServiceAccount, or set Policy.AllowCluster",
-		"%s %q may not use the controller's own identity for %s", cmp.Or(r.Owner.Kind, "the object"), r.Owner.Name, r.cluster())
+	return denied("name a ServiceAccount, or have the policy allow the cluster",
+		"%s %q may not use the controller's own identity for %s", cmp.Or(r.Owner.Kind, "the object"), r.Owner.Name, r.cluster()).
+		About("auth.Policy.AllowCluster")
 }
 
 // cluster names what the object says about the cluster.
@@ -168,16 +170,16 @@ func (r *ClusterRequest) cluster() string {
 
 // checkNamespace refuses ServiceAccounts outside the owner's namespace unless AllowCrossNamespace allows them.
 func (p *Policy) checkNamespace(owner *cache.InvolvedObject, serviceAccount client.ObjectKey) error {
-	return checkOwned(owner, serviceAccount, "ServiceAccount", "AllowCrossNamespace", p.AllowCrossNamespace)
+	return checkOwned(owner, serviceAccount, "ServiceAccount", "auth.Policy.AllowCrossNamespace", p.AllowCrossNamespace)
 }
 
 // checkConfigMap refuses ConfigMaps outside the owner's namespace unless AllowConfigMap allows them.
 func (p *Policy) checkConfigMap(owner *cache.InvolvedObject, configMap client.ObjectKey) error {
-	return checkOwned(owner, configMap, "ConfigMap", "AllowConfigMap", p.AllowConfigMap)
+	return checkOwned(owner, configMap, "ConfigMap", "auth.Policy.AllowConfigMap", p.AllowConfigMap)
 }
 
 // checkOwned fails closed: without a namespaced owner, no namespace is the right one.
-func checkOwned(owner *cache.InvolvedObject, key client.ObjectKey, kind, field string,
+func checkOwned(owner *cache.InvolvedObject, key client.ObjectKey, kind, option string,
 	allow func(cache.InvolvedObject, client.ObjectKey) bool) error {
 	if owner.Namespace == key.Namespace && owner.Namespace != "" {
 		return nil
@@ -186,10 +188,10 @@ func checkOwned(owner *cache.InvolvedObject, key client.ObjectKey, kind, field s
 		return nil
 	}
 	if owner.Namespace == "" {
-		return misconfigured("pass WithOwner, or WithCache with the involved object, or set Policy."+field,
-			"the object that uses the %s is unknown, or has no namespace", kind)
+		return misconfigured("name the object, or have the policy allow the "+kind,
+			"the object that uses the %s is unknown, or has no namespace", kind).About("auth.WithOwner", "auth.WithCache", option)
 	}
-	return denied("name a "+kind+" of the object's own namespace, or set Policy."+field,
+	return denied("name a "+kind+" of the object's own namespace, or have the policy allow it",
 		"it lies in namespace %q, but %s %q that names it lies in %q", key.Namespace,
-		cmp.Or(owner.Kind, "the object"), owner.Name, owner.Namespace)
+		cmp.Or(owner.Kind, "the object"), owner.Name, owner.Namespace).About(option)
 }

@@ -13,8 +13,8 @@ func (o *Options) resolve() error {
 		return err
 	}
 	if len(o.Annotations) > 0 && o.ServiceAccount == nil && o.SubjectServiceAccount == nil {
-		return misconfigured("name a ServiceAccount, or leave WithAnnotations out to act as the controller",
-			"the caller's identity was given without a ServiceAccount")
+		return misconfigured("name a ServiceAccount, or leave the annotations out to act as the controller",
+			"the caller's identity was given without a ServiceAccount").About("auth.WithAnnotations")
 	}
 	if err := o.checkProxy(); err != nil {
 		return err
@@ -44,7 +44,8 @@ func (o *Options) checkProxy() error {
 	case p == nil:
 		return nil
 	case o.HTTPClient != nil:
-		return misconfigured("leave one out; a client brings its own proxy", "WithHTTPClient and WithProxyURL exclude each other")
+		return misconfigured("leave one out; a client brings its own proxy", "an HTTP client and a proxy exclude each other").
+			About("auth.WithHTTPClient", "auth.WithProxyURL")
 	case p.Host == "" || p.Scheme != "http" && p.Scheme != "https" && p.Scheme != "socks5":
 		// The rest of a malformed URL may hold a password in an unexpected place.
 		return misconfigured("use http://host:port, https:// or socks5://", "the proxy URL of scheme %.20q and host %.100q is not one", p.Scheme, p.Host)
@@ -77,8 +78,9 @@ func (o *Options) resolveServiceAccount() error {
 	}
 	namespace := o.owner().Namespace
 	if namespace == "" {
-		return misconfigured("pass WithOwner, or WithCache with the involved object",
-			"the default ServiceAccount %q lies in the namespace of the object that uses it, which is unknown", o.defaulted.name)
+		return misconfigured("name the object",
+			"the default ServiceAccount %q lies in the namespace of the object that uses it, which is unknown", o.defaulted.name).
+			About("auth.WithOwner", "auth.WithCache")
 	}
 	o.ServiceAccount = &client.ObjectKey{Namespace: namespace, Name: o.defaulted.name}
 	return o.checkServiceAccount()
@@ -88,12 +90,12 @@ func (o *Options) checkServiceAccount() error {
 	sa := o.ServiceAccount
 	switch {
 	case sa.Name == "":
-		return misconfigured("name a ServiceAccount, or leave WithServiceAccount out to act as the controller",
-			"a ServiceAccount without a name was given, in namespace %.100q", sa.Namespace)
+		return misconfigured("name a ServiceAccount, or leave the namespace out to act as the controller",
+			"a ServiceAccount without a name was given, in namespace %.100q", sa.Namespace).About("auth.WithServiceAccount")
 	case sa.Namespace == "":
 		return misconfigured("pass its namespace", "the ServiceAccount %.300q was given without a namespace", sa.Name)
 	case isNil(o.Client):
-		return misconfigured("pass WithServiceAccount or WithClient with a client", "the Kubernetes client is nil")
+		return misconfigured("pass a client", "the Kubernetes client is nil").About("auth.WithServiceAccount", "auth.WithClient")
 	}
 	return o.checkNames(*sa)
 }
@@ -101,11 +103,13 @@ func (o *Options) checkServiceAccount() error {
 func (o *Options) checkSubject() error {
 	switch {
 	case o.ServiceAccount != nil:
-		return misconfigured("leave one out", "WithServiceAccount and WithSubjectToken exclude each other")
+		return misconfigured("leave one out", "a ServiceAccount to request tokens of and a token in hand exclude each other").
+			About("auth.WithServiceAccount", "auth.WithSubjectToken")
 	case isNil(o.SubjectToken) || o.SubjectServiceAccount == nil:
 		return misconfigured("pass a source of tokens", "the source of subject tokens is nil")
 	case o.BoundObject != nil || o.TokenLifetime != 0:
-		return misconfigured("leave them out", "WithSubjectToken brings a token that exists already: its lifetime and bound object are set")
+		return misconfigured("leave them out", "a token in hand has its lifetime and bound object already").
+			About("auth.WithTokenLifetime", "auth.WithBoundObject")
 	}
 	return o.checkNames(client.ObjectKeyFromObject(o.SubjectServiceAccount))
 }

@@ -59,10 +59,11 @@ func (s *Settings) Validate() error {
 		case d.name == "":
 		case !s.ObjectLevelWorkloadIdentity:
 			return misconfigured("enable the feature gate "+featureObjectLevelWorkloadIdentity,
-				"Settings.%s is set to %q, but ServiceAccounts of objects are switched off", d.field, d.name)
+				"the default ServiceAccount for %s is %q, but ServiceAccounts of objects are switched off", d.purpose, d.name).
+				About("auth.Settings.ObjectLevelWorkloadIdentity")
 		case !validServiceAccountName(d.name):
 			return misconfigured("give the name of a ServiceAccount, without a namespace",
-				"Settings.%s is not a valid name: %q", d.field, d.name)
+				"the default ServiceAccount for %s is not a valid name: %q", d.purpose, d.name).About(d.option)
 		}
 	}
 	return s.TokenCache.Validate()
@@ -81,18 +82,18 @@ const (
 )
 
 // defaultAccount is one of the default ServiceAccounts.
-type defaultAccount struct{ name, field, purpose string }
+type defaultAccount struct{ name, option, purpose string }
 
 func (s *Settings) defaultServiceAccount(u Usage) defaultAccount {
 	switch {
 	case s == nil:
 		return defaultAccount{}
 	case u == UsageKubeConfig:
-		return defaultAccount{s.DefaultKubeConfigServiceAccount, "DefaultKubeConfigServiceAccount", "remote clusters"}
+		return defaultAccount{s.DefaultKubeConfigServiceAccount, "auth.Settings.DefaultKubeConfigServiceAccount", "remote clusters"}
 	case u == UsageDecryption:
-		return defaultAccount{s.DefaultDecryptionServiceAccount, "DefaultDecryptionServiceAccount", "decryption"}
+		return defaultAccount{s.DefaultDecryptionServiceAccount, "auth.Settings.DefaultDecryptionServiceAccount", "decryption"}
 	}
-	return defaultAccount{s.DefaultServiceAccount, "DefaultServiceAccount", "access tokens"}
+	return defaultAccount{s.DefaultServiceAccount, "auth.Settings.DefaultServiceAccount", "access tokens"}
 }
 
 // gateFlag parses the usual syntax of feature gates.

@@ -257,7 +257,7 @@ func (i *ClusterInfo) Pins() (PinSet, error) {
 // contains the token. It fails without a token, without a certificate, and if Server is invalid or has a path.
 func (i *ClusterInfo) JoinCommand(t Token) (string, error) {
 	if t.IsZero() {
-		return "", errors.New("there is no token to join with; use ParseToken")
+		return "", errors.New("there is no token to join with")
 	}
 	u, err := serverURL(i.Server)
 	if err != nil {

@@ -206,9 +206,9 @@ func (d *discovery) check(servers []string) error {
 	case len(servers) == 0:
 		return errors.New("there is no address of the cluster")
 	case d.token.IsZero():
-		return errors.New("there is no token; use ParseToken")
+		return errors.New("there is no token")
 	case len(d.pins) == 0 && !d.unpinned:
-		return errors.New("there are no pins; pass WithPins, or WithoutPins to trust every holder of the token")
+		return errors.New("there are no pins; give the hash of the cluster's CA, or trust every holder of the token")
 	case d.timeout <= 0:
 		return fmt.Errorf("the timeout has to be more than 0, not %s", d.timeout)
 	case d.serverName != "" && !validHost(d.serverName):
@@ -273,7 +273,7 @@ func (a *attempt) verify(data map[string]string) *AddressError {
 	jws := data[SignaturePrefix+a.token.id]
 	switch {
 	case data[KubeConfigKey] == "":
-		return waiting(CauseNotPublished, "cluster-info has no kubeconfig yet", "the cluster has not published it: run kubeadm init phase bootstrap-token or a publisher")
+		return waiting(CauseNotPublished, "cluster-info has no kubeconfig yet", "the cluster has not published it yet")
 	case jws == "" && signed(data):
 		return waiting(CauseNotSignedForToken, fmt.Sprintf("cluster-info is not signed for the token ID %q, but for others", a.token.id),
 			"the token has expired, was deleted, or lacks the usage signing: create a new one")
@@ -346,9 +346,9 @@ func (a *attempt) get(ctx context.Context, config *tls.Config) (map[string]strin
 		return nil, waiting(of(CauseAnonymousRefused), "the server refuses anonymous requests (401)", "anonymous access is off: use a discovery file, or allow it for cluster-info")
 	case status == http.StatusForbidden:
 		return nil, waiting(of(CauseForbidden), "anonymous requests may not read cluster-info (403)",
-			"the RoleBinding for system:anonymous in kube-public is missing: run kubeadm init phase bootstrap-token or a publisher")
+			"the RoleBinding for system:anonymous in kube-public is missing")
 	case status == http.StatusNotFound:
-		return nil, waiting(of(CauseNotPublished), "there is no cluster-info (404)", "the cluster has not published it: run kubeadm init phase bootstrap-token or a publisher")
+		return nil, waiting(of(CauseNotPublished), "there is no cluster-info (404)", "the cluster has not published it yet")
 	case status != http.StatusOK:
 		return nil, waiting(CauseNotAPIServer, fmt.Sprintf("the server answers with HTTP %d", status),
 			"an API server does not: the address is wrong, or something in between answers until the cluster is up")
@@ -385,8 +385,7 @@ func untrusted(err *tls.CertificateVerificationError) *AddressError {
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &name):
-		return final(CauseCertificateName, "%w: the server's certificate is for another name: %s; use an address that the certificate names, or WithServerName "+
-			"if you know its name", ErrPins, reason)
+		return final(CauseCertificateName, "%w: the server's certificate is for another name: %s; use an address that the certificate names, or one of its names as the server name", ErrPins, reason)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return waiting(CauseCertificateTime, "the server's certificate is not valid at the time of this machine: "+reason,
 			"the clock of this machine is wrong, or the server's certificate has to be renewed")

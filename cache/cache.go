@@ -94,7 +94,7 @@ type TokenCache struct {
 	inFlight int             // all of them
 }
 
-// NewTokenCache returns a cache for as many tokens as capacity says. Capacity 0 means no cache: every request mints.
+// NewTokenCache returns a cache that holds up to capacity tokens. Capacity 0 means no cache: every request mints.
 // Close it when it is no longer needed.
 func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 	c := &TokenCache{maxDuration: MaxDuration, mintTimeout: defaultMintTimeout, observer: noObserver{}, capacity: capacity,
@@ -128,7 +128,7 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 func (c *TokenCache) Enabled() bool { return c != nil && c.capacity > 0 }
 
 // Get returns the token of the key if it is fresh and meets MinimumLifetime and InvalidBefore of a Request. It does no I/O and
-// allocates nothing. The metrics do not count false, because the caller goes on to GetOrSet, which does.
+// allocates nothing. The metrics do not count false: GetOrSet, which the caller goes on to, counts the miss.
 func (c *TokenCache) Get(key Key, object InvolvedObject, minimumLifetime time.Duration, invalidBefore time.Time) (Token, bool) {
 	if !c.Enabled() {
 		return nil, false

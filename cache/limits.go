@@ -152,5 +152,5 @@ func (l *limits) awaitTurn(ctx context.Context, longest time.Duration) error {
 		return ctx.Err()
 	}
 	return &LimitError{message: fmt.Sprintf("more exchanges wait to start than %v a second let start within %s; "+
-		"try again, or raise the rate with cache.WithRate", float64(l.starts.Limit()), longest)}
+		"try again, or raise the rate of the cache", float64(l.starts.Limit()), longest)}
 }

@@ -43,7 +43,7 @@ func (p *Provider) NewChainedToken(ctx context.Context, previous auth.Token, opt
 	}
 	role, _ := lastRole(opts)
 	if role == nil {
-		return nil, self.Misconfigured("pass WithAssumeRole", "there is no further role to assume")
+		return nil, self.Misconfigured("name one", "there is no further role to assume").About(optionAssumeRole)
 	}
 	if err := p.checkPartition(role.RoleARN, opts); err != nil {
 		return nil, err

@@ -116,7 +116,7 @@ func TestChainOfTooManyRolesIsRefused(t *testing.T) {
 		roles = append(roles, aws.WithAssumeRole(aws.AssumeRole{RoleARN: fmt.Sprintf("%s-%d", target, i)}))
 	}
 	_, err := w.get(t, "tenant-a", "app", roles...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "more than 10 WithAssumeRole")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "more than 10 roles")
 	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
 		t.Errorf("%d requests were made", n)
 	}

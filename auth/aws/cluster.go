@@ -39,14 +39,14 @@ func (p *Provider) clusterOf(opts *auth.Options) (ClusterARN, error) {
 	if opts.ClusterResource == "" {
 		if name == "" {
 			return ClusterARN{}, self.Misconfigured(
-				"pass auth.WithClusterResource with its ARN, or aws.WithClusterName and auth.WithSTSRegion",
-				"the name of the EKS cluster is not known")
+				"give its ARN, or its name and region",
+				"the name of the EKS cluster is not known").About("auth.WithClusterResource", "aws.WithClusterName", "auth.WithSTSRegion")
 		}
 		region := p.stsRegion(opts)
 		partition, ok := awsname.PartitionOf(region)
 		if !ok {
-			return ClusterARN{}, self.Misconfigured("pass WithSTSRegion with the cluster's region",
-				"%.100q is not a region of a known partition of AWS", region)
+			return ClusterARN{}, self.Misconfigured("set the cluster's region",
+				"%.100q is not a region of a known partition of AWS", region).About("auth.WithSTSRegion")
 		}
 		return ClusterARN{Partition: partition.Name, Region: region, Name: name}, nil
 	}
@@ -56,8 +56,8 @@ func (p *Provider) clusterOf(opts *auth.Options) (ClusterARN, error) {
 			"%.300q is not the ARN of an EKS cluster: %v", opts.ClusterResource, err)
 	}
 	if name != "" && name != arn.Name {
-		return ClusterARN{}, self.Misconfigured("leave WithClusterName out",
-			"the cluster's ARN names %q, WithClusterName %q", arn.Name, name)
+		return ClusterARN{}, self.Misconfigured("leave the name out",
+			"the cluster's ARN names %q, but the name is %q", arn.Name, name).About("aws.WithClusterName")
 	}
 	return arn, nil
 }
@@ -107,8 +107,8 @@ func (p *Provider) describeCluster(ctx context.Context, cluster ClusterARN, toke
 ) (address string, ca []byte, err error) {
 	if opts.ClusterResource == "" {
 		return "", nil, self.Misconfigured(
-			"pass auth.WithClusterResource with the cluster's ARN, or address and certificate authority both",
-			"the cluster %q cannot be looked up by its name alone", cluster.Name)
+			"give the cluster's ARN, or its address and certificate authority both",
+			"the cluster %q cannot be looked up by its name alone", cluster.Name).About("auth.WithClusterResource")
 	}
 	o := eks.Options{Region: cluster.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)

@@ -208,7 +208,7 @@ func TestOwnIdentityWithClusterNameIsRefusedForObjects(t *testing.T) {
 		auth.WithClusterAddress("https://test.example"), auth.WithCAData(string(w.cloud.CA()))}
 	anyCluster := auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return true }})
 	_, err := auth.GetRESTConfig(t.Context(), &aws.Provider{}, append(opts, auth.WithOwner(object("tenant-b")), anyCluster)...)
-	testworld.CheckError(t, err, auth.ErrDenied, "own identity", "WithClusterName", "name a ServiceAccount")
+	testworld.CheckError(t, err, auth.ErrDenied, "own identity", "bare name", "name a ServiceAccount")
 	if n := len(w.cloud.Log()); n != 0 {
 		t.Errorf("%d calls", n)
 	}

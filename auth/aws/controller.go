@@ -99,7 +99,7 @@ func controllerError(err error) error {
 		e.Err = nil // its text holds the output of the program
 	}
 	if e.Remedy == "" {
-		e.Cause, e.Remedy = auth.CauseNoOwnIdentity, noIdentity
+		e.Cause, e.Remedy, e.Option = auth.CauseNoOwnIdentity, noIdentity, "auth.WithServiceAccount"
 	}
 	return e
 }
@@ -204,8 +204,8 @@ func (p *Provider) loadChain(ctx context.Context, opts *auth.Options) (aws.Crede
 	case err != nil:
 		return nil, err
 	case process && !opts.AllowShellOut:
-		e := self.Misconfigured(noIdentity+", or pass auth.WithAllowShellOut in a program that a person runs",
-			"the shared configuration names a credential_process, and no program may be run")
+		e := self.Misconfigured(noIdentity+", or allow programs where a person runs this one",
+			"the shared configuration names a credential_process, and no program may be run").About("auth.WithAllowShellOut")
 		e.Operation = opControllerToken
 		return nil, e
 	}

@@ -56,6 +56,9 @@ func classify(err error, operation string, secrets ...string) *auth.Error {
 	if errors.As(err, &api) {
 		e.Code, e.Message = auth.Redact(api.ErrorCode(), secrets...), auth.Redact(api.ErrorMessage(), secrets...)
 		e.Reason, e.Remedy = reasonOf(e.Code, e.Message, e.StatusCode)
+		if isTooLong(e.Code, e.Message) {
+			e.Option = "aws.WithSessionDuration"
+		}
 		return e
 	}
 	e.Message = transportMessage(err, secrets...)
@@ -90,8 +93,8 @@ func reasonOf(code, message string, status int) (auth.Reason, string) {
 		return auth.ErrUnavailable, "check the clock of the cluster's control plane: STS finds a new token expired"
 	case code == "RegionDisabledException":
 		return auth.ErrMisconfigured, "activate STS for the region in the account, or use another region"
-	case code == "ValidationError" && strings.Contains(message, "MaxSessionDuration"):
-		return auth.ErrMisconfigured, "correct WithSessionDuration, or raise the role's maximum session duration"
+	case isTooLong(code, message):
+		return auth.ErrMisconfigured, "correct the session's duration, or raise the role's maximum session duration"
 	case code == "PackedPolicyTooLarge":
 		return auth.ErrMisconfigured, "use fewer or shorter session tags, or a shorter session policy; " +
 			"AWS limits the packed size of both together, and tags of the roles before count too"
@@ -102,6 +105,11 @@ func reasonOf(code, message string, status int) (auth.Reason, string) {
 		return auth.ErrDenied, ""
 	}
 	return auth.ErrUnavailable, ""
+}
+
+// isTooLong reports that the role does not allow such long sessions.
+func isTooLong(code, message string) bool {
+	return code == "ValidationError" && strings.Contains(message, "MaxSessionDuration")
 }
 
 // isThrottled recognizes the throttling codes of the SDK, and related ones.

@@ -57,8 +57,8 @@ func (p *Provider) checkPartition(arn string, opts *auth.Options) error {
 	if opts.STSEndpoint != "" || !known || strings.HasPrefix(arn, "arn:"+partition.Name+":") {
 		return nil
 	}
-	return self.Misconfigured("use a region of the role's own partition with WithSTSRegion or AWS_REGION",
-		"the role %q is not in the partition %q of the region %q", arn, partition.Name, region)
+	return self.Misconfigured("set a region of the role's own partition, or AWS_REGION to one",
+		"the role %q is not in the partition %q of the region %q", arn, partition.Name, region).About("auth.WithSTSRegion")
 }
 
 // stsClient uses explicit options only: nothing of the environment signs or directs the request.

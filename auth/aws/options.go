@@ -107,20 +107,25 @@ const (
 	maxTagKey, maxTagValue       = 128, 256
 )
 
+// optionAssumeRole is a value of auth.Error.Option.
+const optionAssumeRole = "aws.WithAssumeRole"
+
+func wrongRole(format string, args ...any) error {
+	return self.Misconfigured("correct the role to assume", format, args...).About(optionAssumeRole)
+}
+
 func (r *AssumeRole) check() error {
-	const remedy = "correct WithAssumeRole"
 	if s := r.SessionName; s != "" && (len(s) < minSessionName || !validSessionPart(s)) {
-		return self.Misconfigured(remedy, "the session name has to be 2 to 64 letters, digits or +=,.@-_, not %.100q", s)
+		return wrongRole("the session name has to be 2 to 64 letters, digits or +=,.@-_, not %.100q", s)
 	}
 	if s := r.ExternalID; s != "" && (len(s) < minExternalID || len(s) > maxExternalID || !allOf(s, "+=,.@:/-_")) {
-		return self.Misconfigured(remedy, "the external ID has to be 2 to 1224 letters, digits or +=,.@:/-_, not %.100q", s)
+		return wrongRole("the external ID has to be 2 to 1224 letters, digits or +=,.@:/-_, not %.100q", s)
 	}
 	if s := r.SourceIdentity; s != "" && (len(s) < minSessionName || !validSessionPart(s) || hasAWSPrefix(s)) {
-		return self.Misconfigured(remedy,
-			"the source identity has to be 2 to 64 letters, digits or +=,.@-_, and not to begin with aws:, not %.100q", s)
+		return wrongRole("the source identity has to be 2 to 64 letters, digits or +=,.@-_, and not to begin with aws:, not %.100q", s)
 	}
 	if r.Policy != "" && (len(r.Policy) > maxSessionPolicy || !json.Valid([]byte(r.Policy))) {
-		return self.Misconfigured(remedy, "the session policy has to be a JSON document of at most %d characters", maxSessionPolicy)
+		return wrongRole("the session policy has to be a JSON document of at most %d characters", maxSessionPolicy)
 	}
 	return r.checkTags()
 }
@@ -132,35 +137,32 @@ func (r *chainedRole) checkFor(p *Provider, opts *auth.Options) error {
 		err = r.errOther
 	}
 	if err != nil {
-		return self.Misconfigured("give WithAssumeRole arn:aws:iam::<account>:role/<name>",
-			"the role to assume is not the ARN of a role: %v: %.600q", err, r.RoleARN)
+		return self.Misconfigured("use arn:aws:iam::<account>:role/<name>",
+			"the role to assume is not the ARN of a role: %v: %.600q", err, r.RoleARN).About(optionAssumeRole)
 	}
 	return r.err
 }
 
 func (r *AssumeRole) checkTags() error {
-	const remedy = "correct the tags of WithAssumeRole"
 	if len(r.Tags) > maxTags {
-		return self.Misconfigured(remedy, "there are %d session tags, at most %d are allowed", len(r.Tags), maxTags)
+		return wrongRole("there are %d session tags, at most %d are allowed", len(r.Tags), maxTags)
 	}
 	seen := map[string]bool{}
 	for key, value := range r.Tags {
 		folded := strings.ToLower(key)
 		switch {
 		case !validTag(key, maxTagKey) || key == "" || hasAWSPrefix(key):
-			return self.Misconfigured(remedy, "%.200q cannot be the key of a session tag", key)
+			return wrongRole("%.200q cannot be the key of a session tag", key)
 		case !validTag(value, maxTagValue):
-			return self.Misconfigured(remedy,
-				"the value of the session tag %q has more than 256 characters, or some that tags cannot have", key)
+			return wrongRole("the value of the session tag %q has more than 256 characters, or some that tags cannot have", key)
 		case seen[folded]:
-			return self.Misconfigured(remedy, "two session tags differ by case only, %q", key)
+			return wrongRole("two session tags differ by case only, %q", key)
 		}
 		seen[folded] = true
 	}
 	for i, key := range r.TransitiveTagKeys {
 		if _, ok := r.Tags[key]; !ok || i > 0 && key == r.TransitiveTagKeys[i-1] {
-			return self.Misconfigured(remedy,
-				"the transitive tag key %.200q is not that of a session tag, or is there twice", key)
+			return wrongRole("the transitive tag key %.200q is not that of a session tag, or is there twice", key)
 		}
 	}
 	return nil
@@ -224,18 +226,18 @@ func durationSeconds(opts *auth.Options) *int32 {
 }
 
 func (d *sessionDuration) check(opts *auth.Options) error {
-	const remedy = "correct WithSessionDuration"
+	const remedy, option = "correct the session's duration", "aws.WithSessionDuration"
 	own := opts.ServiceAccount == nil && opts.SubjectServiceAccount == nil
 	_, length := lastRole(opts)
 	switch {
 	case d.Duration < minSessionDuration || d.Duration > maxSessionDuration || d.Duration%time.Second != 0:
-		return self.Misconfigured(remedy, "a session lives for 15 minutes to 12 hours, in whole seconds, not %s", d.Duration)
+		return self.Misconfigured(remedy, "a session lives for 15 minutes to 12 hours, in whole seconds, not %s", d.Duration).About(option)
 	case (!own && length > 0 || length > 1) && d.Duration > maxChainedDuration:
 		return self.Misconfigured(remedy,
-			"a role that was assumed from another one lives for an hour at most, not %s", d.Duration)
+			"a role that was assumed from another one lives for an hour at most, not %s", d.Duration).About(option)
 	case own && length == 0:
 		return self.Misconfigured("leave it out, or name a ServiceAccount",
-			"WithSessionDuration does not apply to own credentials")
+			"the duration of a session does not apply to own credentials").About(option)
 	}
 	return nil
 }
@@ -275,7 +277,7 @@ func (p *Provider) checkOptions(opts *auth.Options) error {
 	roles := 0
 	for role := range chain(opts) {
 		if roles++; roles > maxChain {
-			return self.Misconfigured("pass fewer", "there are more than %d WithAssumeRole", maxChain)
+			return self.Misconfigured("pass fewer", "there are more than %d roles to assume", maxChain).About(optionAssumeRole)
 		}
 		if err := role.checkFor(p, opts); err != nil {
 			return err
@@ -288,17 +290,17 @@ func (p *Provider) checkOptions(opts *auth.Options) error {
 	}
 	if v := opts.ProviderOption(sessionPrefixOption{}); v != nil {
 		if s := sessionPrefix(opts); len(s) < minSessionName || len(s) > maxSessionPrefix || !allOf(s, "-_") {
-			return self.Misconfigured("correct WithSessionNamePrefix",
-				"the prefix of session names has to be 2 to 24 letters, digits, - or _, not %.100q", s)
+			return self.Misconfigured("correct the prefix",
+				"the prefix of session names has to be 2 to 24 letters, digits, - or _, not %.100q", s).About("aws.WithSessionNamePrefix")
 		}
 	}
 	if v := opts.ProviderOption(clusterNameOption{}); v != nil && !awsname.ValidClusterName(clusterName(opts)) {
-		return self.Misconfigured("correct WithClusterName", "%.200q cannot be the name of an EKS cluster", clusterName(opts))
+		return self.Misconfigured("correct the name", "%.200q cannot be the name of an EKS cluster", clusterName(opts)).About("aws.WithClusterName")
 	}
 	if clusterName(opts) != "" && opts.LendsOwnIdentity() {
 		// Policy.AllowCluster does not see this name, which decides where the credential is valid.
-		return &auth.Error{Reason: auth.ErrDenied, Remedy: "name a ServiceAccount, or the cluster by its ARN",
-			Message: "objects may not use the controller's own identity with WithClusterName"}
+		return self.Denied("name a ServiceAccount, or the cluster by its ARN",
+			"objects may not use the controller's own identity with the bare name of a cluster").About("auth.WithServiceAccount", "auth.WithClusterResource")
 	}
 	return nil
 }

@@ -79,10 +79,11 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 	}
 	switch region := p.stsRegion(opts); {
 	case region == "":
-		return self.MisconfiguredAs(auth.CauseTargetMalformed, "pass WithSTSRegion, or set the environment variable AWS_REGION",
-			"the region of AWS STS is not known")
+		return self.MisconfiguredAs(auth.CauseTargetMalformed, "set it, or the environment variable AWS_REGION",
+			"the region of AWS STS is not known").About("auth.WithSTSRegion")
 	case !awsname.ValidRegion(region):
-		return self.MisconfiguredAs(auth.CauseTargetMalformed, "use one such as eu-central-1", "%.100q is not an AWS region", region)
+		return self.MisconfiguredAs(auth.CauseTargetMalformed, "use one such as eu-central-1", "%.100q is not an AWS region", region).
+			About("auth.WithSTSRegion")
 	}
 	return p.checkOptions(opts)
 }

@@ -29,8 +29,8 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.Clu
 	}
 	if e.management == "" {
 		return auth.ClusterAccess{}, self.Misconfigured(
-			"describe the cloud in Provider.PrivateClouds, or give address and CA of the cluster instead of its name",
-			"the address of the Azure Resource Manager of %s is not known", e.name)
+			"describe the private cloud, or give address and CA of the cluster instead of its name",
+			"the address of the Azure Resource Manager of %s is not known", e.name).About(optionClouds)
 	}
 	return auth.ClusterAccess{AccessTokens: slices.Clip(e.clusterScopes)}, nil
 }

@@ -67,7 +67,7 @@ func nothingFound(missing []error) error {
 	return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: reason, Err: all,
 		Cause: auth.CauseNoOwnIdentity, Message: "this process has no identity" + text,
 		Remedy: `give it one (Microsoft Entra Workload ID needs the label azure.workload.identity/use: "true"), ` +
-			`or name a ServiceAccount`}
+			`or name a ServiceAccount`, Option: "auth.WithServiceAccount"}
 }
 
 // checkController refuses a token of the SDK that cannot be used.

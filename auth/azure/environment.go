@@ -90,7 +90,7 @@ func (s *surroundings) findEnvironments(p *Provider) error {
 	for i, c := range p.PrivateClouds {
 		e, err := s.private(c)
 		if err != nil {
-			return self.Misconfigured("correct Provider.PrivateClouds", "private cloud %d: %v", i, err)
+			return self.Misconfigured("correct its description", "private cloud %d: %v", i, err).About(optionClouds)
 		}
 		private = append(private, e)
 	}
@@ -211,13 +211,14 @@ func (p *Provider) environmentOf(opts *auth.Options) (*environment, string, erro
 			return nil, "", self.Misconfigured("use one such as https://login.microsoftonline.us", "%v", err)
 		}
 		if e = s.at(host); e == nil {
-			return nil, "", self.Misconfigured("use that of one of Microsoft's clouds, or describe the cloud in Provider.PrivateClouds",
-				"the authority %.300q is refused: its host is unknown", named)
+			return nil, "", self.Misconfigured("use that of one of Microsoft's clouds, or describe the private cloud",
+				"the authority %.300q is refused: its host is unknown", named).About(optionClouds)
 		}
 	}
 	if named != opts.STSEndpoint && opts.STSEndpoint != "" {
 		if other, err := parseAuthority("authority", opts.STSEndpoint); err != nil || other != host {
-			return nil, "", self.Misconfigured("leave one out", "WithAuthorityHost and WithSTSEndpoint name different authorities")
+			return nil, "", self.Misconfigured("leave one out", "the authority host and the STS endpoint name different authorities").
+				About("azure.WithAuthorityHost", "auth.WithSTSEndpoint")
 		}
 	}
 	return e, host, nil

@@ -75,8 +75,9 @@ func (e *environment) scopes(opts *auth.Options) ([]string, error) {
 		return opts.Scopes, nil
 	}
 	if len(e.defaultScopes) == 0 {
-		return nil, self.Misconfigured("pass WithScopes, or describe the cloud in Provider.PrivateClouds",
-			"%s has no default scope, because the address of its Azure Resource Manager is not known", e.name)
+		return nil, self.Misconfigured("set the scopes, or describe the private cloud",
+			"%s has no default scope, because the address of its Azure Resource Manager is not known", e.name).
+			About("auth.WithScopes", "azure.Provider.PrivateClouds")
 	}
 	return e.defaultScopes, nil
 }

@@ -27,8 +27,8 @@ func (p *Provider) ParseGitRepository(gitURL *url.URL, opts *auth.Options) (stri
 	case port != "" && port != "443", gitURL.Host != gitURL.Hostname() && port == "", !azurename.IsDevOps(host):
 		return "", self.Misconfigured(gitRemedy, "%.300q is not a host of Azure DevOps", gitURL.Host)
 	case !e.public:
-		return "", self.Misconfigured("pass WithAuthorityHost(\"https://login.microsoftonline.com\")",
-			"Azure DevOps belongs to the public cloud, the authority to %s", e.name)
+		return "", self.Misconfigured("use the authority "+publicAuthority,
+			"Azure DevOps belongs to the public cloud, the authority to %s", e.name).About(optionAuthority)
 	}
 	return gitInput, nil
 }

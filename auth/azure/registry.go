@@ -40,8 +40,8 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth
 	}
 	for _, other := range p.learn().environments {
 		if other.hasRegistry(host) {
-			return "", self.Misconfigured(fmt.Sprintf("pass WithAuthorityHost(%q)", "https://"+other.authorities[0]),
-				"the registry %q belongs to %s, the authority to %s", host, other.name, e.name)
+			return "", self.Misconfigured("use the authority https://"+other.authorities[0],
+				"the registry %q belongs to %s, the authority to %s", host, other.name, e.name).About(optionAuthority)
 		}
 	}
 	return "", self.Misconfigured("use <registry>.azurecr.io/<repository>", "%.300q is not a registry of Azure Container Registry", host)

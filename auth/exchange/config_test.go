@@ -22,7 +22,7 @@ func TestProvidersThatAreRefused(t *testing.T) {
 		provider *exchange.Provider
 		want     string
 	}{
-		"zero":             {&exchange.Provider{}, "Provider.Endpoint or Provider.IssuerURL"},
+		"zero":             {&exchange.Provider{}, "(exchange.Provider.Endpoint, exchange.Provider.IssuerURL)"},
 		"both":             {&exchange.Provider{Endpoint: endpoint, IssuerURL: w.oauth.URL()}, "exclude"},
 		"http":             {&exchange.Provider{Endpoint: "http://oauth.example/token"}, "https://"},
 		"capitals":         {&exchange.Provider{Endpoint: "HTTPS://oauth.example/token"}, "https://"},
@@ -31,13 +31,13 @@ func TestProvidersThatAreRefused(t *testing.T) {
 		"empty host":       {&exchange.Provider{Endpoint: "https://:443/token"}, "no valid host"},
 		"user":             {&exchange.Provider{Endpoint: "https://u:pass-word@oauth.example/token"}, "user name"},
 		"look-alike":       {&exchange.Provider{Endpoint: "https://oauth.example@evil.example/token"}, "user name"},
-		"backslash":        {&exchange.Provider{Endpoint: `https://oauth.example\@evil.example/`}, "no place"},
+		"backslash":        {&exchange.Provider{Endpoint: `https://oauth.example\@evil.example/`}, "invalid characters"},
 		"fragment":         {&exchange.Provider{Endpoint: endpoint + "#"}, "fragment"},
-		"line":             {&exchange.Provider{Endpoint: endpoint + "\n"}, "no place"},
-		"blank":            {&exchange.Provider{Endpoint: "https://oauth.example /token"}, "no place"},
+		"line":             {&exchange.Provider{Endpoint: endpoint + "\n"}, "invalid characters"},
+		"blank":            {&exchange.Provider{Endpoint: "https://oauth.example /token"}, "invalid characters"},
 		"port":             {&exchange.Provider{Endpoint: "https://oauth.example:0/token"}, "no valid host"},
 		"port missing":     {&exchange.Provider{Endpoint: "https://oauth.example:/token"}, "no valid host"},
-		"other letters":    {&exchange.Provider{Endpoint: "https://öauth.example/token"}, "no place"},
+		"other letters":    {&exchange.Provider{Endpoint: "https://öauth.example/token"}, "invalid characters"},
 		"percent":          {&exchange.Provider{Endpoint: "https://oauth%2eexample/token"}, "refused"},
 		"huge":             {&exchange.Provider{Endpoint: "https://oauth.example/" + strings.Repeat("x", 10_000)}, "too long"},
 		"issuer of http":   {&exchange.Provider{IssuerURL: "http://oauth.example"}, "https://"},

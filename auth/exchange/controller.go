@@ -15,8 +15,8 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 		return nil, err
 	}
 	if p.TokenFile == "" {
-		return nil, self.Misconfigured("set Provider.TokenFile to a projected ServiceAccount token, or name a ServiceAccount",
-			"this process has no identity of its own at the server")
+		return nil, self.Misconfigured("give it the file of a projected ServiceAccount token, or name a ServiceAccount",
+			"this process has no identity of its own at the server").About("exchange.Provider.TokenFile", "auth.WithServiceAccount")
 	}
 	audiences := p.learn().audiences[:]
 	if len(opts.Audiences) > 0 {

@@ -38,8 +38,8 @@ func (p *Provider) endpoint(ctx context.Context, httpClient *http.Client) (*url.
 func (p *Provider) discover(ctx context.Context, httpClient *http.Client) (endpoint *url.URL, problem *auth.Error) {
 	for _, address := range p.learn().metadata {
 		answer, err := transport.Send(ctx, httpClient, func() (*http.Request, error) { return getJSON(ctx, address) }, nil)
-		problem = self.Unavailable("", "check Provider.IssuerURL and that the server is reachable",
-			"it does not serve its metadata as a JSON object")
+		problem = self.Unavailable("", "check the issuer, and that the server is reachable",
+			"it does not serve its metadata as a JSON object").About(optionIssuer)
 		if err != nil {
 			problem.Message, problem.Err = transport.Message(err), err
 			return nil, problem
@@ -71,16 +71,16 @@ func getJSON(ctx context.Context, address string) (*http.Request, error) {
 func (p *Provider) tokenEndpoint(document oauth.Object) (*url.URL, *auth.Error) {
 	// RFC 8414, section 3.3, demands that they are identical.
 	if issuer := document.Text("issuer"); issuer != p.IssuerURL {
-		return nil, self.Misconfigured("set Provider.IssuerURL to exactly what the server's metadata say, a slash at the end included",
-			"its metadata are those of %.300q", issuer)
+		return nil, self.Misconfigured("use exactly the issuer of the server's metadata, a slash at the end included",
+			"its metadata are those of %.300q", issuer).About(optionIssuer)
 	}
 	u, err := parseEndpoint(document.Text("token_endpoint"))
 	if err != nil {
-		return nil, self.Misconfigured("correct the server's metadata, or set Provider.Endpoint", "%v", err)
+		return nil, self.Misconfigured("correct the server's metadata, or set the token endpoint", "%v", err).About(optionEndpoint)
 	}
 	if host, _ := address.Canonical(u); !slices.Contains(p.learn().hosts, host) {
-		return nil, self.Misconfigured("add that to Provider.AllowedEndpointHosts if it may have the tokens of ServiceAccounts",
-			"its token endpoint is at another host, %q", u.Host)
+		return nil, self.Misconfigured("allow that host if it may have the tokens of ServiceAccounts",
+			"its token endpoint is at another host, %q", u.Host).About("exchange.Provider.AllowedEndpointHosts")
 	}
 	return u, nil
 }

@@ -15,6 +15,14 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
+// Values of auth.Error.Option.
+const (
+	optionEndpoint        = "exchange.Provider.Endpoint"
+	optionIssuer          = "exchange.Provider.IssuerURL"
+	optionTokenType       = "exchange.Provider.RequestedTokenType"
+	optionAssumedLifetime = "exchange.Provider.AssumedLifetime"
+)
+
 // refusal returns the error of an error response (RFC 6749, section 5.2).
 func (r *tokenRequest) refusal(answer transport.Answer, a oauth.Answer) error {
 	e := r.failure(answer, a.Code)
@@ -48,6 +56,9 @@ func (r *tokenRequest) failure(answer transport.Answer, code string) *auth.Error
 		RequestID: r.clean(answer.Header.Get("X-Request-Id")),
 		Wait:      transport.RetryAfter(answer.Header, time.Now())}
 	e.Reason, e.Remedy = r.judge(code)
+	if code == "invalid_client" {
+		e.Option = "exchange.Provider.Client"
+	}
 	switch status := answer.Status; {
 	case status == http.StatusTooManyRequests:
 		e.Reason = auth.ErrThrottled
@@ -67,7 +78,7 @@ func (r *tokenRequest) judge(code string) (reason auth.Reason, remedy string) {
 		// In RFC 8693, invalid_request is also the code for tokens that the server does not trust.
 		return auth.ErrDenied, r.trustRemedy()
 	case "invalid_client":
-		return auth.ErrMisconfigured, "correct Provider.Client: ID, way of authentication, secret or key have to be those registered at the server"
+		return auth.ErrMisconfigured, "correct the client: its ID, way of authentication, secret or key have to be those registered at the server"
 	case "unauthorized_client":
 		return auth.ErrDenied, "allow token exchange to the client at the server"
 	case "unsupported_grant_type":

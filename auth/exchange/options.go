@@ -53,8 +53,8 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 		return c.err
 	}
 	if opts.STSEndpoint != "" {
-		return self.Misconfigured("leave WithSTSEndpoint out; the controller configures the server",
-			"the STS endpoint %q is refused: tokens go to the provider's own server only", redact.URL(opts.STSEndpoint))
+		return self.Misconfigured("leave it out; the controller configures the server",
+			"the STS endpoint %q is refused: tokens go to the provider's own server only", redact.URL(opts.STSEndpoint)).About("auth.WithSTSEndpoint")
 	}
 	for _, scope := range opts.Scopes {
 		if !oauth.ValidScope(scope) {
@@ -62,12 +62,12 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 		}
 	}
 	if a := p.audience(opts); a != p.Audience && !slices.Contains(p.AllowedAudiences, a) {
-		return self.Denied("add it to the provider's AllowedAudiences if callers may choose it",
-			"the audience %.300q is not one that the provider allows for issued tokens", a)
+		return self.Denied("allow it if callers may choose it",
+			"the audience %.300q is not one that the provider allows for issued tokens", a).About("exchange.Provider.AllowedAudiences")
 	}
 	if r := p.resource(opts); r != p.Resource && !slices.Contains(p.AllowedResources, r) {
-		return self.Denied("add it to the provider's AllowedResources if callers may choose it",
-			"the resource %.300q is not one that the provider allows for issued tokens", r)
+		return self.Denied("allow it if callers may choose it",
+			"the resource %.300q is not one that the provider allows for issued tokens", r).About("exchange.Provider.AllowedResources")
 	}
 	return nil
 }
@@ -99,21 +99,23 @@ func (p *Provider) server() string { return cmp.Or(p.Endpoint, p.IssuerURL) }
 func (p *Provider) check() error {
 	switch {
 	case p.server() == "":
-		return self.Misconfigured("set Provider.Endpoint or Provider.IssuerURL", "the provider knows no authorization server")
+		return self.Misconfigured("set its token endpoint or its issuer", "the provider knows no authorization server").About(optionEndpoint, optionIssuer)
 	case p.Endpoint != "" && p.IssuerURL != "":
-		return self.Misconfigured("leave one out", "Provider.Endpoint and Provider.IssuerURL exclude each other")
+		return self.Misconfigured("leave one out", "the token endpoint and the issuer exclude each other").About(optionEndpoint, optionIssuer)
 	case p.RequestedTokenType == oauth.TokenTypeRefreshToken:
-		return self.Misconfigured("request TokenTypeAccessToken", "refresh tokens cannot be requested: they outlive the ServiceAccount")
+		return self.Misconfigured("request an access token, "+oauth.TokenTypeAccessToken, "refresh tokens cannot be requested: they outlive the ServiceAccount").
+			About(optionTokenType)
 	case p.AssumedLifetime < 0 || p.AssumedLifetime > maxLifetime:
-		return self.Misconfigured("use some minutes", "Provider.AssumedLifetime cannot be %s", p.AssumedLifetime)
+		return self.Misconfigured("use some minutes", "the lifetime to assume cannot be %s", p.AssumedLifetime).About(optionAssumedLifetime)
 	case slices.Contains(p.AllowedAudiences, "") || slices.Contains(p.AllowedResources, ""):
-		return self.Misconfigured("leave it out", "Provider.AllowedAudiences or Provider.AllowedResources has an empty value")
+		return self.Misconfigured("leave it out", "an allowed audience or resource is empty").
+			About("exchange.Provider.AllowedAudiences", "exchange.Provider.AllowedResources")
 	}
-	for field, values := range map[string][]string{"RequestedTokenType": {p.RequestedTokenType}, "SubjectTokenType": {p.SubjectTokenType},
-		"ActorTokenType": {p.ActorTokenType}, "Resource": {p.Resource}, "AllowedResources": p.AllowedResources} {
+	for option, values := range map[string][]string{optionTokenType: {p.RequestedTokenType}, "exchange.Provider.SubjectTokenType": {p.SubjectTokenType},
+		"exchange.Provider.ActorTokenType": {p.ActorTokenType}, "exchange.Provider.Resource": {p.Resource}, "exchange.Provider.AllowedResources": p.AllowedResources} {
 		for _, uri := range values {
 			if uri != "" && !oauth.AbsoluteURI(uri) {
-				return self.Misconfigured("use an absolute URI without a fragment", "Provider.%s has %.300q", field, uri)
+				return self.Misconfigured("use an absolute URI without a fragment", "%.300q is not a URI", uri).About(option)
 			}
 		}
 	}

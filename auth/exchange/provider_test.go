@@ -138,7 +138,7 @@ func TestTokenTypes(t *testing.T) {
 		t.Fatalf("got %v, %v", token, err)
 	}
 	_, err = token.OAuth2Token()
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "N_A", "Reveal")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "N_A", "as it is")
 	p = w.provider()
 	p.SubjectTokenType = "urn:ietf:params:oauth:token-type:saml2"
 	_, err = w.get(t, p)

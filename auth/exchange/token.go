@@ -61,8 +61,8 @@ func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 // access token is ErrMisconfigured.
 func (t *Token) OAuth2Token() (*oauth2.Token, error) {
 	if !t.bearer {
-		return nil, self.Misconfigured("ask for TokenTypeAccessToken in Provider.RequestedTokenType, or use Reveal",
-			"the server issued a token of type N_A (%.100q), which is no access token", t.issuedType)
+		return nil, self.Misconfigured("request an access token, or use the token as it is",
+			"the server issued a token of type N_A (%.100q), which is no access token", t.issuedType).About(optionTokenType)
 	}
 	return &oauth2.Token{AccessToken: t.value.Reveal(), TokenType: "Bearer", Expiry: t.expiresAt}, nil
 }
@@ -150,13 +150,13 @@ func (r *tokenRequest) checkTypes(a *oauth.Answer) *auth.Error {
 		return self.Misconfigured("have the server issue bearer tokens to this client",
 			"the server issued a token of type %.100q, which cannot be used", a.TokenType)
 	case issued == oauth.TokenTypeRefreshToken:
-		return self.Misconfigured("set Provider.RequestedTokenType to TokenTypeAccessToken",
-			"the server issued a refresh token, which outlives the ServiceAccount")
+		return self.Misconfigured("request an access token, "+oauth.TokenTypeAccessToken,
+			"the server issued a refresh token, which outlives the ServiceAccount").About(optionTokenType)
 	case len(issued) > maxTokenType || issued != "" && !oauth.AbsoluteURI(issued):
 		return unusable("issued_token_type is not a URI")
 	case issued != "" && want != "" && issued != want:
-		return self.Misconfigured("allow that type to this client at the server, or change Provider.RequestedTokenType",
-			"the server issued a token of type %.200q instead of %.200q", issued, want)
+		return self.Misconfigured("allow that type to this client at the server, or request another",
+			"the server issued a token of type %.200q instead of %.200q", issued, want).About(optionTokenType)
 	}
 	return nil
 }
@@ -187,8 +187,8 @@ func (r *tokenRequest) expiry(a *oauth.Answer, now time.Time) (time.Time, *auth.
 	case a.ExpiresIn > 0:
 		lifetime = time.Duration(min(a.ExpiresIn, maxLifetime.Seconds()) * float64(time.Second))
 	case !own && r.provider.AssumedLifetime == 0:
-		return time.Time{}, self.Unavailable("", "have the server send expires_in, or set Provider.AssumedLifetime",
-			"the answer of the server does not tell when the token expires")
+		return time.Time{}, self.Unavailable("", "have the server send expires_in, or set a lifetime to assume",
+			"the answer of the server does not tell when the token expires").About(optionAssumedLifetime)
 	case !own:
 		lifetime = r.provider.AssumedLifetime
 	}

@@ -61,7 +61,7 @@ func controllerError(err error) error {
 	}
 	e.Operation = opControllerToken
 	if e.Remedy == "" {
-		e.Cause, e.Remedy = cmp.Or(e.Cause, auth.CauseNoOwnIdentity), noIdentity
+		e.Cause, e.Remedy, e.Option = cmp.Or(e.Cause, auth.CauseNoOwnIdentity), noIdentity, "auth.WithServiceAccount"
 	}
 	return e
 }
@@ -136,7 +136,12 @@ func (p *Provider) fileToken(ctx context.Context, opts *auth.Options, name strin
 	badFile := func(err error) *auth.Error {
 		return self.Misconfigured("write them anew, or unset "+credentialsVariable, "the credentials in the file %q cannot be used: %v", name, err)
 	}
-	if err := refuseShellOut(content, opts); err != nil {
+	switch err := refuseShellOut(content, opts); {
+	case errors.Is(err, errShellOut):
+		e := badFile(err).About("auth.WithAllowShellOut")
+		e.Remedy = "allow programs where a person runs this one, or unset " + credentialsVariable
+		return nil, e
+	case err != nil:
 		return nil, badFile(err)
 	}
 	client := p.clients.For(opts)
@@ -215,6 +220,8 @@ type credentialsSource struct {
 	Next *credentialsSource `json:"source_credentials"`
 }
 
+var errShellOut = errors.New("they name a program to run, which is not allowed")
+
 // refuseShellOut refuses external accounts whose tokens come from a program, at any depth.
 func refuseShellOut(content []byte, opts *auth.Options) error {
 	var file credentialsSource
@@ -223,7 +230,7 @@ func refuseShellOut(content []byte, opts *auth.Options) error {
 	}
 	for c := &file; c != nil && !opts.AllowShellOut; c = c.Next {
 		if len(c.Source.Executable) > 0 && string(c.Source.Executable) != "null" {
-			return errors.New("they name a program to run, which needs auth.WithAllowShellOut")
+			return errShellOut
 		}
 	}
 	return nil

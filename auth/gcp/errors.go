@@ -140,6 +140,9 @@ func (e *exchange) exchangeError(answer transport.Answer) *auth.Error {
 	if err.Remedy == "" {
 		err.Remedy = e.exchangeRemedy(s)
 	}
+	if s.code == "invalid_scope" {
+		err.Option = "auth.WithScopes"
+	}
 	return err
 }
 
@@ -155,7 +158,7 @@ func (e *exchange) exchangeRemedy(s serviceError) string {
 	case s.code == "unauthorized_client":
 		return "change the provider's attribute condition so that it admits the ServiceAccount"
 	case s.code == "invalid_scope":
-		return "check WithScopes"
+		return "check the scopes"
 	case strings.Contains(s.message, "audience in ID Token"):
 		return fmt.Sprintf("add %q to the allowed audiences of the workload identity provider", e.audience)
 	case strings.Contains(s.message, "issuer in ID Token"):

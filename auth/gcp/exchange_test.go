@@ -148,13 +148,13 @@ func TestExchangeErrorsOfFaults(t *testing.T) {
 		"beyond time":     {authtest.Fault{Body: `{"access_token":"x","expires_in":9223372036854775807}`}, auth.ErrUnavailable, "expiry is missing"},
 		"fraction":        {authtest.Fault{Body: `{"access_token":"x","expires_in":1e400}`}, auth.ErrUnavailable, ""},
 		"wrong type":      {authtest.Fault{Body: `{"access_token":"x","expires_in":3600,"token_type":"MAC"}`}, auth.ErrUnavailable, "MAC"},
-		"header in token": {authtest.Fault{Body: `{"access_token":"x\r\nX: y","expires_in":3600}`}, auth.ErrUnavailable, "no place"},
+		"header in token": {authtest.Fault{Body: `{"access_token":"x\r\nX: y","expires_in":3600}`}, auth.ErrUnavailable, "invalid characters"},
 		"redirect":        {authtest.Fault{Redirect: "https://evil.example/token"}, auth.ErrUnavailable, "redirect"},
 		"cut":             {authtest.Fault{Cut: true}, auth.ErrUnavailable, "no answer"},
 		"10 MB":           {authtest.Fault{Rewrite: func([]byte) []byte { return make([]byte, 10<<20) }}, auth.ErrUnavailable, "larger than"},
 		"quotes token": {authtest.Fault{Rewrite: func(b []byte) []byte {
 			return []byte(strings.Replace(string(b), "ya29", "\\u000aya29", 1))
-		}}, auth.ErrUnavailable, "no place"},
+		}}, auth.ErrUnavailable, "invalid characters"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.fault.Service = "gcp-sts"

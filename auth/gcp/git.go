@@ -24,8 +24,9 @@ func (p *Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInpu
 			"%.300q is not a Git host of Secure Source Manager", gitURL.Host)
 	}
 	if p.universe() != gcpname.DefaultUniverse {
-		return "", self.Misconfigured("leave Provider.UniverseDomain empty",
-			"the Git host %.300q belongs to the universe %q, the Provider to %.100q", host, gcpname.DefaultUniverse, p.universe())
+		return "", self.Misconfigured("leave the universe domain out",
+			"the Git host %.300q belongs to the universe %q, the provider to %.100q", host, gcpname.DefaultUniverse, p.universe()).
+			About("gcp.Provider.UniverseDomain")
 	}
 	return ProviderName, nil
 }

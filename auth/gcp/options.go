@@ -18,6 +18,9 @@ type (
 	idTokenOption   struct{}
 )
 
+// Values of auth.Error.Option.
+const optionDelegates, optionLifetime = "gcp.WithDelegates", "gcp.WithLifetime"
+
 // WithDelegates sets the e-mail addresses of the service accounts between the ServiceAccount and the service account of its
 // annotation. Each needs the role roles/iam.serviceAccountTokenCreator on the next, and the first has to trust the ServiceAccount.
 // It needs a ServiceAccount with ServiceAccountAnnotation.
@@ -77,10 +80,10 @@ func (p *Provider) checkOptions(opts *auth.Options) error {
 	audience, ofIDToken := idTokenAudience(opts)
 	switch {
 	case ofIDToken && asked:
-		return self.Misconfigured("leave WithLifetime out", "the lifetime of ID tokens cannot be chosen")
+		return self.Misconfigured("leave it out", "the lifetime of ID tokens cannot be chosen").About(optionLifetime)
 	case opts.ServiceAccount == nil && opts.SubjectServiceAccount == nil && (asked || len(emails) > 0):
 		return self.Misconfigured("leave them out, or name a ServiceAccount",
-			"WithDelegates and WithLifetime do not apply without a ServiceAccount")
+			"delegates and the lifetime of access tokens do not apply without a ServiceAccount").About(optionDelegates, optionLifetime)
 	case ofIDToken:
 		return opts.CheckAudience(audience)
 	}
@@ -95,7 +98,8 @@ func (p *Provider) checkLifetime(d time.Duration) error {
 	case d > maxExtendedLifetime:
 		return self.Misconfigured("use at most 12h", "access tokens cannot live for %s", d)
 	case d > maxLifetime && !p.AllowExtendedLifetime:
-		return self.Misconfigured("use at most 1h, or set Provider.AllowExtendedLifetime", "access tokens cannot live for %s", d)
+		return self.Misconfigured("use at most 1h, or allow more where the organization does", "access tokens cannot live for %s", d).
+			About("gcp.Provider.AllowExtendedLifetime")
 	}
 	return nil
 }
@@ -104,19 +108,19 @@ func (p *Provider) checkLifetime(d time.Duration) error {
 func needsImpersonation(opts *auth.Options) error {
 	_, lifetimeSet := lifetime(opts)
 	_, ofIDToken := idTokenAudience(opts)
-	var what string
+	var what, option string
 	switch {
 	case ofIDToken:
-		what = "WithIDTokenAudience"
+		what, option = "an ID token", "gcp.WithIDTokenAudience"
 	case len(delegates(opts)) > 0:
-		what = "WithDelegates"
+		what, option = "delegation", optionDelegates
 	case lifetimeSet:
-		what = "WithLifetime"
+		what, option = "the lifetime of access tokens", optionLifetime
 	default:
 		return nil
 	}
-	return self.Misconfigured("set it to the e-mail address of the service account to impersonate",
-		"%s needs the annotation %q, which is missing", what, ServiceAccountAnnotation)
+	return self.Misconfigured("set it to the e-mail address of the service account to impersonate, or leave the option out",
+		"%s needs the annotation %q, which is missing", what, ServiceAccountAnnotation).About(option)
 }
 
 func addOptionsToKey(key *auth.KeyBuilder, opts *auth.Options) {

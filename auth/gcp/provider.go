@@ -62,8 +62,8 @@ func (p *Provider) universe() string {
 // ValidateOptions refuses a malformed universe, a foreign STS endpoint, and options that contradict each other.
 func (p *Provider) ValidateOptions(opts *auth.Options) error {
 	if p.UniverseDomain != "" && !gcpname.ValidUniverse(p.UniverseDomain) {
-		return self.Misconfigured("set Provider.UniverseDomain to one such as googleapis.com",
-			"%.100q is not a universe domain", p.UniverseDomain)
+		return self.Misconfigured("use one such as googleapis.com",
+			"%.100q is not a universe domain", p.UniverseDomain).About("gcp.Provider.UniverseDomain")
 	}
 	if opts.STSEndpoint != "" {
 		if _, err := p.stsURL(opts); err != nil {

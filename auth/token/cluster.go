@@ -13,10 +13,10 @@ import (
 func (*Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
 	switch {
 	case opts.ClusterResource != "":
-		return auth.ClusterAccess{}, self.Misconfigured("pass WithClusterAddress instead of WithClusterResource",
-			"this provider knows no clusters by name")
+		return auth.ClusterAccess{}, self.Misconfigured("give its address instead",
+			"this provider knows no clusters by name").About("auth.WithClusterAddress")
 	case opts.ClusterAddress == "":
-		return auth.ClusterAccess{}, self.Misconfigured("pass WithClusterAddress", "the cluster's address is missing")
+		return auth.ClusterAccess{}, self.Misconfigured("set it", "the cluster's address is missing").About("auth.WithClusterAddress")
 	}
 	return auth.ClusterAccess{AccessTokens: make([][]auth.Option, 1), OneCluster: len(opts.Audiences) == 0 && opts.CAData == ""}, nil
 }

@@ -71,7 +71,7 @@ func defaultAudiences(opts *auth.Options) ([]string, error) {
 	case opts.ClusterAddress != "":
 		return []string{opts.ClusterAudience()}, nil
 	}
-	return nil, self.Misconfigured("pass WithAudiences", "there is no audience for the ServiceAccount token")
+	return nil, self.Misconfigured("set the audience", "there is no audience for the ServiceAccount token").About("auth.WithAudiences")
 }
 
 // NewTokenForServiceAccount returns the token as it is.
@@ -102,8 +102,8 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 		return nil, p.unusable(fmt.Errorf("its subject is %q", claims.Subject))
 	}
 	if opts.Client == nil {
-		return nil, self.Misconfigured("pass WithClient, or mount a token with these audiences",
-			"the token file %q has the audiences %q instead of %q", p.tokenFile(), claims.Audience, audiences)
+		return nil, self.Misconfigured("mount a token with these audiences, or pass a client that requests one",
+			"the token file %q has the audiences %q instead of %q", p.tokenFile(), claims.Audience, audiences).About("auth.WithClient")
 	}
 	token, _, err := (&auth.TokenRequest{
 		Client:         opts.Client,

@@ -18,6 +18,9 @@ type Registry struct {
 	Username string
 }
 
+// optionRegistries is a value of auth.Error.Option.
+const optionRegistries = "token.Provider.Registries"
+
 var (
 	_ auth.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
 	_ auth.OptionsValidator                    = (*Provider)(nil)
@@ -29,7 +32,7 @@ func (p *Provider) ValidateOptions(*auth.Options) error {
 	for _, r := range p.Registries {
 		if host, err := auth.RegistryHost(r.Host); err != nil || host != r.Host {
 			return self.Misconfigured("use <host> or <host>:<port> in lower case, without the port 443",
-				"the Host %q in Provider.Registries is not the canonical host of a registry", redact.URL(r.Host))
+				"the registry %q is not the canonical host of one", redact.URL(r.Host)).About(optionRegistries)
 		}
 	}
 	return nil
@@ -51,8 +54,8 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth
 	registry, ok := p.registry(host)
 	switch {
 	case !ok:
-		return "", self.Misconfigured("use another provider, or add the registry to Provider.Registries in the controller",
-			"%.300q is not a registry that the controller allows to receive ServiceAccount tokens", host)
+		return "", self.Misconfigured("use another provider, or add the registry in the controller",
+			"%.300q is not a registry that the controller allows to receive ServiceAccount tokens", host).About(optionRegistries)
 	case registry.Username == "":
 		return host, nil
 	}

@@ -17,7 +17,7 @@ func TestProxyPasswordOfKubeconfig(t *testing.T) {
 			{"token", "--provider=aws", "--service-account=a/b", "--kubeconfig=" + file},
 			{"doctor", "--provider=aws", "--service-account=a/b", "--kubeconfig=" + file},
 			{"doctor", "bootstrap", "--server=127.0.0.1:1", "--token=abcdef", "--kubeconfig=" + file},
-			{"doctor", "enrolment", "--cluster-name=a", "--hub-kubeconfig=" + file},
+			{"doctor", "registration", "--cluster-name=a", "--hub-kubeconfig=" + file},
 		} {
 			r := w.wid(t, "", append(args, "--timeout=10s")...)
 			if r.code == 0 || r.stdout+r.stderr == "" || strings.Contains(r.stdout+r.stderr, "PROXYSECRET") {

@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"iter"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -98,24 +101,50 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Every command explains itself, with an example that parses.
+// Every command explains itself: usage first, an example, lines of 80 columns, exit codes last. --help-all works everywhere.
 func TestHelp(t *testing.T) {
-	var walk func(cmd *cobra.Command)
-	walk = func(cmd *cobra.Command) {
-		for _, child := range cmd.Commands() {
-			walk(child)
-		}
-		if cmd.Short == "" {
-			t.Errorf("%s has no description", cmd.CommandPath())
-		}
-		if cmd.HasParent() && cmd.Parent().Name() == "wid" && !cmd.HasSubCommands() && cmd.Example == "" && cmd.Name() != "help" {
-			t.Errorf("%s has no example", cmd.CommandPath())
-		}
-		if out := must(t, append(strings.Fields(cmd.CommandPath())[1:], "--help")...); !strings.Contains(out, cmd.Name()) {
-			t.Errorf("%s --help: %s", cmd.CommandPath(), out)
+	for cmd := range commands(newRoot()) {
+		t.Run(cmd.CommandPath(), func(t *testing.T) {
+			path := strings.Fields(cmd.CommandPath())[1:]
+			out := must(t, append(path, "--help")...)
+			if cmd.Short == "" || !strings.HasPrefix(out, "Usage: "+cmd.CommandPath()) || !regexp.MustCompile(`(?m)^ +.*\b(wid |kubelet-credential-provider)`).MatchString(out) {
+				t.Errorf("it lacks description, usage or example:\n%s", out)
+			}
+			if last := out[strings.LastIndex(out, "\n\n")+2:]; !strings.HasPrefix(last, "Exit codes:") {
+				t.Errorf("it ends with %q", last)
+			}
+			for line := range strings.SplitSeq(out, "\n") {
+				if indent := len(line) - len(strings.TrimLeft(line, " ")); utf8.RuneCountInString(line) > 84 && indent == 0 {
+					t.Errorf("%d columns: %s", utf8.RuneCountInString(line), line)
+				}
+			}
+			if all := must(t, append(path, "--help-all")...); len(all) < len(out)-40 {
+				t.Errorf("--help-all is shorter:\n%s", all)
+			}
+		})
+	}
+	root := must(t, "--help")
+	for _, cmd := range newRoot().Commands() {
+		if cmd.GroupID == "" && cmd.Name() != "help" || !strings.Contains(root, "\n  "+cmd.Name()+" ") {
+			t.Errorf("%s is in no group", cmd.CommandPath())
 		}
 	}
-	walk(newRoot())
+}
+
+// commands yields a command and all below it.
+func commands(cmd *cobra.Command) iter.Seq[*cobra.Command] {
+	return func(yield func(*cobra.Command) bool) {
+		if !yield(cmd) {
+			return
+		}
+		for _, child := range cmd.Commands() {
+			for c := range commands(child) {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func TestCompletion(t *testing.T) {

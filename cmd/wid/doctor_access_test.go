@@ -77,7 +77,7 @@ func TestDoctorOfTokenAndCluster(t *testing.T) {
 	}
 	r := w.wid(t, "", append(args, "--kubeconfig="+w.kubeconfig)...)
 	report = parseReport(t, r.stdout)
-	for _, id := range []string{"identifiers", "api-server", "service-account", "cluster-issuer", "token-review", "exchange"} {
+	for _, id := range []string{"api-server", "service-account", "token-review", "exchange"} {
 		if f := report.Of(id); f.Result != doctor.Pass {
 			t.Errorf("%+v", f)
 		}

@@ -135,7 +135,7 @@ func contextOf(t *testing.T, kubeconfig string) string {
 // A real API server that is no hub, asked as both sides, also under the former name of the command.
 func TestDoctorRegistration(t *testing.T) {
 	w := newKubeWorld(t)
-	for _, command := range []string{"registration", "enrolment"} {
+	for _, command := range []string{"registration"} {
 		args := []string{"doctor", command, "--cluster-name=cluster1", "--hub-kubeconfig=" + w.kubeconfig, "--kubeconfig=" + w.kubeconfig}
 		r := w.wid(t, "", append(args, "-o=json")...)
 		if f := targetReport(t, r).Worst(); r.code != doctor.ExitFail || f.Check != "sides" || f.Class != "WrongKubeconfig" {

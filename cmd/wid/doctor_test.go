@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,7 +61,7 @@ func claimsOf(jwt string, into any) {
 }
 
 // withoutCluster are the checks that a token in hand leaves open.
-const withoutCluster = "--skip=api-server,service-account,cluster-issuer,token-review,trust-anchor,trust-rule"
+const withoutCluster = "--skip=api-server,service-account,token-review,trust-anchor,trust-rule"
 
 func TestDoctorExitCodes(t *testing.T) {
 	w := newWorld(t)
@@ -112,9 +113,15 @@ func TestDoctorSpeaksOfFlags(t *testing.T) {
 	w := newWorld(t)
 	w.env = nil
 	t.Setenv("AWS_REGION", "")
-	stdout, code := w.doctorOf(t, append(annotationFlags(), w.tokenFile(t, "sts.amazonaws.com"), "--provider=aws", "--verbose")...)
-	if code != doctor.ExitFail || !strings.Contains(stdout, "--region") || strings.Contains(stdout, "WithSTSRegion") {
-		t.Errorf("ends with %d:\n%s", code, stdout)
+	flags := append(annotationFlags(), w.tokenFile(t, "sts.amazonaws.com"), "--provider=aws", "--verbose")
+	for want, flags := range map[string][]string{
+		"(--region)":   flags,
+		"(--audience)": append(slices.Clone(flags), "--region=eu-central-1", "--audience=sts.amazonaws.co"),
+	} {
+		stdout, code := w.doctorOf(t, flags...)
+		if code != doctor.ExitFail || !strings.Contains(stdout, want) || strings.Contains(stdout, "auth.With") {
+			t.Errorf("ends with %d, without %s:\n%s", code, want, stdout)
+		}
 	}
 }
 
@@ -166,7 +173,6 @@ func TestDoctorMistakes(t *testing.T) {
 		"unknown flag":           {"--provider=aws", "--nonsense"},
 		"unknown check":          {"--provider=aws", "--skip=nonsense"},
 		"pod without namespace":  {"--provider=aws", "--pod=app"},
-		"container without pod":  {"--provider=aws", "--container=app"},
 		"unreadable kubeconfig":  {"--provider=aws", "--kubeconfig=" + bad, "--service-account=a/b"},
 		"no cluster":             {"--provider=aws", "--service-account=a/b"},
 		"no ServiceAccount":      {"--provider=aws", "--kubeconfig=" + bad},

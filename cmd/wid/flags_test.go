@@ -41,9 +41,9 @@ func TestHelpIsGrouped(t *testing.T) {
 func TestHelpOfTargetsIsTheirOwn(t *testing.T) {
 	flag := regexp.MustCompile(`(?m)^ +(?:-\w, +|)--([a-z-]+)`)
 	for target, want := range map[string][]string{
-		"bootstrap": {"ca-cert-hash", "context", "help", "kubeconfig", "output", "server", "show-policy", "skip", "timeout", "tls-server-name", "token",
+		"bootstrap": {"ca-cert-hash", "context", "help", "help-all", "kubeconfig", "output", "server", "show-policy", "skip", "timeout", "tls-server-name", "token",
 			"token-file", "unsafe-skip-ca-verification", "verbose"},
-		"enrolment": {"cluster-name", "context", "help", "hub-cluster-arn", "hub-context", "hub-kubeconfig", "klusterlet", "kubeconfig",
+		"registration": {"cluster-name", "context", "help", "help-all", "hub-cluster-arn", "hub-context", "hub-kubeconfig", "klusterlet", "kubeconfig",
 			"output", "show-policy", "skip", "timeout", "verbose"},
 	} {
 		var got []string
@@ -58,7 +58,7 @@ func TestHelpOfTargetsIsTheirOwn(t *testing.T) {
 		if s.Group == credentials.GroupProgram || s.Group == credentials.GroupIdentity {
 			continue
 		}
-		for _, args := range [][]string{{"doctor", "enrolment", "--" + s.Name}, {"doctor", "--" + s.Name + "=x", "enrolment"}} {
+		for _, args := range [][]string{{"doctor", "registration", "--" + s.Name}, {"doctor", "--" + s.Name + "=x", "registration"}} {
 			if _, err := wid(t, "", args...); err == nil || !strings.Contains(err.Error(), "unknown flag: --"+s.Name) {
 				t.Errorf("%q: %v", args, err)
 			}

@@ -58,14 +58,27 @@ func main() {
 func newRoot() *cobra.Command { return rootOf(&credentials.App{}) }
 
 func rootOf(a *credentials.App) *cobra.Command {
-	root := cli.Group("wid", "Kubernetes identities at the command line", bootstrapcmd.NewBootstrap(), hubcmd.NewHub(), joincmd.NewJoin(), joincmd.NewUnjoin(), podcmd.NewPodIdentity(),
-		a.NewToken(), doctorcmd.NewDoctor(a), a.NewExecCredential(), a.NewKubeconfig(), a.NewDockerCredential(), a.NewGitCredential(),
-		a.NewCredentialProcess(), a.NewKubeletProvider(), newVersion())
-	root.AddCommand(newCompletion(root))
-	root.Long = root.Short + ".\n\n" + exitCodes
+	root := cli.Group("wid", "Kubernetes identities at the command line")
+	add := func(title, example string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: example, Title: title}) // as cli.Help wants it
+		for _, cmd := range commands {
+			cmd.GroupID = example
+			root.AddCommand(cmd)
+		}
+	}
+	add("Credentials of a ServiceAccount", "wid token --service-account tenant-a/app --region eu-central-1",
+		a.NewToken(), a.NewKubeconfig(), doctorcmd.NewDoctor(a))
+	add("Plugins of other programs", "git config --global credential.https://dev.azure.com.helper '!wid git-credential --service-account tenant-a/app'",
+		a.NewExecCredential(), a.NewDockerCredential(), a.NewGitCredential(), a.NewCredentialProcess(), a.NewKubeletProvider())
+	add("Hubs and their clusters (Open Cluster Management)", "wid hub accept --clusters managed-0 --wait",
+		hubcmd.NewHub(), joincmd.NewJoin(), joincmd.NewUnjoin())
+	add("Pods and machines", "wid bootstrap create --ttl 1h",
+		podcmd.NewPodIdentity(), bootstrapcmd.NewBootstrap())
+	add("This program", "wid version -o json", newVersion(), newCompletion(root))
+	cli.ExitCodes(root, exitCodes)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = strings.TrimPrefix(buildVersion().String(), "wid ")
-	root.SetUsageFunc(cli.Usage)
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = cli.Help(cmd) }) // standard output is gone
 	root.SetFlagErrorFunc(wrongFlag)
 	cli.Finish(root)
 	return root
@@ -75,15 +88,15 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	return cli.Usagef("%v; see %s --help", err, cmd.CommandPath())
 }
 
-const exitCodes = `Exit codes (wid doctor has 0 to 3, wid docker-credential 0 and 1):
-  0    success
+const exitCodes = `  0    success
   1    any other error, such as standard output that cannot be written
   2    wrong flags or arguments
   10   misconfigured: correct what the message names
   11   denied by a policy, Kubernetes or the provider
   12   throttled
   13   unavailable: no usable answer, or an expired login
-  130  interrupted by SIGINT or SIGTERM`
+  130  interrupted by SIGINT or SIGTERM
+wid doctor has 0 to 3 of its own, wid docker-credential 0 and 1.`
 
 // argumentsOf inserts docker-credential if the program runs as docker-credential-wid.
 func argumentsOf(argv []string) []string {

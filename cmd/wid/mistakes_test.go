@@ -56,7 +56,7 @@ func TestMistakes(t *testing.T) {
 		"flag of another":     {args: []string{"token", inHand[len(inHand)-2], "--annotation=" + aws.RoleARNAnnotation + "=" + role("tenant-a"), "--delegate=x"}, code: cli.ExitUsage, want: "--delegate is for the provider gcp"},
 		"nobody's provider":   {args: []string{"token", "--kubeconfig=nobody.yaml", "--service-account=a/b", "--timeout=10s"}, code: cli.ExitUnavailable, want: `read ServiceAccount "a/b"`},
 		"nobody's completion": {args: []string{"completion", "tcsh"}, code: cli.ExitUsage, want: "wid completion --help"},
-		"bootstrap token":     {args: []string{"bootstrap", "join-command", "ABC"}, code: cli.ExitUsage, want: "six lower-case letters and digits"},
+		"bootstrap token":     {args: []string{"bootstrap", "join-command", "ABC"}, code: cli.ExitUsage, want: "<id>.<secret>"},
 		"unknown provider":    {args: with("token --provider oracle"), code: cli.ExitMisconfigured, want: `no provider "oracle"; use one of: aws, azure, gcp, generic, exchange`},
 		"unknown command":     {args: []string{"tokn"}, code: cli.ExitUsage, want: "unknown command"},
 		"unknown flag":        {args: []string{"token", "--secret"}, code: cli.ExitUsage, want: "wid token --help"},

@@ -35,8 +35,8 @@ func TestRemedies(t *testing.T) {
 		"nobody listens":   {kubeconfig("refused", "https://127.0.0.1:1"), cli.ExitUnavailable, "; check the cluster's address in the kubeconfig"},
 		"nobody answers":   {append(kubeconfig("silent", "http://"+silent.Addr().String()), "--timeout=2s"), cli.ExitUnavailable, "; raise --timeout"},
 		"no plugin":        {append(kubeconfig("x", ""), "--kubeconfig="+missing), cli.ExitUnavailable, "; check the cluster's address in the kubeconfig"},
-		"too long a life":  {append(w.inHand(t), "--provider=aws", "--session-duration=2h"), cli.ExitMisconfigured, "; correct --session-duration, or raise the role's maximum"},
-		"no identity":      {[]string{"--provider=aws", "--region=eu-central-1"}, cli.ExitUnavailable, "; give this process an identity (IAM roles for service accounts or EKS Pod Identity), or name a ServiceAccount with --service-account"},
+		"too long a life":  {append(w.inHand(t), "--provider=aws", "--session-duration=2h"), cli.ExitMisconfigured, "or raise the role's maximum session duration (--session-duration)"},
+		"no identity":      {[]string{"--provider=aws", "--region=eu-central-1"}, cli.ExitUnavailable, "; give this process an identity (IAM roles for service accounts or EKS Pod Identity), or name a ServiceAccount (--service-account)"},
 		"not an authority": {append(w.inHand(t), "--provider=azure", "--authority-host=x"), cli.ExitMisconfigured, `"x" is refused`},
 	} {
 		t.Run(name, func(t *testing.T) {

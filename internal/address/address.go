@@ -46,7 +46,7 @@ func parse(address string, allowed Part) (u *url.URL, problem string) {
 	case !strings.HasPrefix(address, "https://"):
 		return nil, "it has to begin with https://"
 	case strings.ContainsFunc(address, func(r rune) bool { return r <= ' ' || r > '~' || r == '\\' }):
-		return nil, "it holds characters that have no place in it"
+		return nil, "it holds invalid characters"
 	case strings.Contains(address, "#"):
 		return nil, "it holds a fragment"
 	case err != nil || u.Opaque != "":

@@ -85,6 +85,8 @@ type Value struct {
 type Remedy struct {
 	// Text is a sentence. With Commands it introduces them: "If the role is wrong:".
 	Text string `json:"text,omitempty"`
+	// Option is the auth.Error.Option of the error that Text is from. A program adds its own setting to Text.
+	Option string `json:"-"`
 	// Commands are shell commands or lines of a manifest. Words in capitals are for the reader to fill in.
 	Commands []string `json:"commands,omitempty"`
 	// Or is the alternative, which makes a cloud trust more.

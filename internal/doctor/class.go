@@ -24,19 +24,60 @@ type Class struct {
 	Causes []string
 	// Remedy corrects a mistake without making a service trust or permit more.
 	Remedy string
-	// Grant is the alternative that makes a service trust or permit more. It is empty if no grant can correct the failure.
+	// Grant is the alternative that makes a service trust or permit more: commands, one a line, or a sentence where no command does it. It
+	// is empty if no grant can correct the failure. Words in capitals are for the reader to fill in.
 	Grant string
-	// Show is a command that reads the setting, for an answer with several causes. It is empty otherwise.
+	// Show are commands that print what the remedy needs, one a line. It is empty otherwise.
 	Show string
 }
+
+// known returns a Class without Grant and Show.
+func known(name, service, summary, remedy string, causes ...string) Class {
+	return Class{Reason: name, Service: service, Summary: summary, Causes: causes, Remedy: remedy}
+}
+
+//nolint:gocritic // a copy
+func (c Class) grant(commands ...string) Class { c.Grant = strings.Join(commands, "\n"); return c }
+
+//nolint:gocritic // a copy
+func (c Class) show(commands ...string) Class { c.Show = strings.Join(commands, "\n"); return c }
 
 // remedy has the Grant as the alternative.
 func (c *Class) remedy() Remedy {
 	r := Do(c.Remedy)
 	if c.Grant != "" {
-		r = r.OrTrust("If the identity is meant to have it", c.Grant)
+		r = r.OrTrust("If the identity is meant to have it", strings.Split(c.Grant, "\n")...)
 	}
 	return r
+}
+
+// Advice returns the remedy as sentences and commands, with the names of a call. A sentence of the Grant is part of the condition.
+func (c *Class) Advice(q *TrustQuery) Remedy {
+	text := q.Fill(c.Remedy)
+	r := Do(Sentence(text))
+	if isCommand(text) {
+		r = Do("Run:", text)
+	}
+	if c.Show != "" {
+		r = Do(r.Text+" See:", strings.Split(q.Fill(c.Show), "\n")...)
+	}
+	if c.Grant != "" {
+		r = r.OrTrust(q.IfMeant(), strings.Split(q.Fill(c.Grant), "\n")...)
+	}
+	return r
+}
+
+// Sentence begins with a capital and ends with a full stop.
+func Sentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + strings.TrimSuffix(text[1:], ".") + "."
+}
+
+func isCommand(text string) bool {
+	program, _, _ := strings.Cut(text, " ")
+	return slices.Contains([]string{"kubectl", "aws", "az", "gcloud"}, program)
 }
 
 // catalog holds the known failures of a provider.
@@ -79,8 +120,8 @@ func isFromAPIServer(e *auth.Error) bool {
 	return errors.As(e.Err, &status)
 }
 
-// classify returns the class of the error. The error's own remedy names the object, so it replaces that of the class: its Grant if the
-// class has one, because the error's remedy may grant the same.
+// classify returns the class of the error. The error's own remedy names the object, so it replaces that of the class. A class with a
+// Grant keeps its own, because the error's remedy may grant the same.
 func classify(e *auth.Error) Class {
 	for _, known := range catalogs() {
 		if known.provider != "" && known.provider != e.Provider {
@@ -91,11 +132,7 @@ func classify(e *auth.Error) Class {
 			continue
 		}
 		c := known.class(known.rules[i].reason)
-		switch {
-		case known.rules[i].knowsBetter:
-		case c.Grant != "":
-			c.Grant = firstOf(e.Remedy, c.Grant)
-		default:
+		if !known.rules[i].knowsBetter && c.Grant == "" {
 			c.Remedy = firstOf(e.Remedy, c.Remedy)
 		}
 		return c
@@ -134,24 +171,18 @@ func kubernetesCatalog() catalog {
 		{reason: reason.AudienceOfAnotherService, cause: auth.CauseAPIServerAudience},
 		{reason: reason.TokenFileUnreadable, cause: auth.CauseTokenFileForbidden},
 	}, classes: []Class{
-		{Reason: reason.RightMissing, Service: service, Summary: "the RBAC rule for creating tokens is missing",
-			Causes: []string{"the Role lacks create on serviceaccounts/token", "the chart's value for RBAC is off"},
-			Remedy: "grant the verb create on serviceaccounts/token, with the ServiceAccount in resourceNames"},
-		{Reason: reason.ServiceAccountNotFound, Service: service, Summary: "the ServiceAccount does not exist",
-			Causes: []string{"its name has a typo", "it lies in another namespace"}, Remedy: "create it, or correct name and namespace"},
-		{Reason: reason.LifetimeRefused, Service: service, Summary: "the lifetime of the token is refused",
-			Causes: []string{"less than 10 minutes were asked for"}, Remedy: "ask for 600 seconds or more"},
-		{Reason: reason.AudienceDeniedToNode, Service: service, Summary: "the node may not ask for this audience",
-			Causes: []string{"the audience is in no projected volume of the pod, nor allowed by RBAC"},
-			Remedy: "list the audience in a projected volume of the pod", Grant: "allow the verb request-serviceaccounts-token-audience"},
-		{Reason: reason.AudienceOfAnotherService, Service: service, Summary: "the token's audience belongs to another service",
-			Causes: []string{"the default token of the pod was given to a cloud", "a token for a cloud was given to the API server"},
-			Remedy: "request a token with the audience of the service that receives it"},
-		{Reason: reason.TokenFileUnreadable, Service: service, Summary: "the token file cannot be read",
-			Causes: []string{"the program runs as another user than the file's", "defaultMode of the volume is too strict"},
-			Remedy: "set securityContext.fsGroup of the pod"},
-		{Reason: reason.LoginRefused, Service: service, Summary: "the API server refuses the caller's own credentials",
-			Causes: []string{"a client has kept a token that was replaced since", "the login has expired"},
-			Remedy: "log in again, or re-read the token file before each use"},
+		known(reason.RightMissing, service, "the RBAC rule for creating tokens is missing", "grant the verb create on serviceaccounts/token, with the ServiceAccount in resourceNames",
+			"the Role lacks create on serviceaccounts/token", "the chart's value for RBAC is off"),
+		known(reason.ServiceAccountNotFound, service, "the ServiceAccount does not exist", "create it, or correct name and namespace", "its name has a typo", "it lies in another namespace"),
+		known(reason.LifetimeRefused, service, "the lifetime of the token is refused", "ask for 600 seconds or more", "less than 10 minutes were asked for"),
+		known(reason.AudienceDeniedToNode, service, "the node may not ask for this audience", "list the audience in a projected volume of the pod",
+			"the audience is in no projected volume of the pod, nor allowed by RBAC").
+			grant("bind a ClusterRole with the verb request-serviceaccounts-token-audience on the audience to the group system:nodes"),
+		known(reason.AudienceOfAnotherService, service, "the token's audience belongs to another service", "request a token with the audience of the service that receives it",
+			"the default token of the pod was given to a cloud", "a token for a cloud was given to the API server"),
+		known(reason.TokenFileUnreadable, service, "the token file cannot be read", "set securityContext.fsGroup of the pod",
+			"the program runs as another user than the file's", "defaultMode of the volume is too strict"),
+		known(reason.LoginRefused, service, "the API server refuses the caller's own credentials", "log in again, or re-read the token file before each use",
+			"a client has kept a token that was replaced since", "the login has expired"),
 	}}
 }

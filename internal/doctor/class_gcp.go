@@ -36,56 +36,42 @@ func gcpRules() []classRule {
 
 func gcpClasses() []Class {
 	const sts, iam = "Google STS", "Google IAM Credentials"
-	const providers, accounts = "gcloud iam workload-identity-pools providers ", "gcloud iam service-accounts "
-	const show = providers + "describe PROVIDER_NAME"
+	const providers, accounts, bind = "gcloud iam workload-identity-pools providers ", "gcloud iam service-accounts ", "add-iam-policy-binding "
+	const show, update = providers + "describe PROVIDER_NAME", providers + "update-oidc PROVIDER_NAME --"
 	const name = "use projects/PROJECT_NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER"
 	const cluster, account = "check that this is the cluster that was meant", "correct the annotation iam.gke.io/gcp-service-account"
-	const upload = "kubectl get --raw /openid/v1/jwks >keys.json && " + providers + "update-oidc PROVIDER_NAME --jwk-json-path=keys.json"
+	const jwks, upload = "kubectl get --raw /openid/v1/jwks > keys.json", update + "jwk-json-path=keys.json"
 	return []Class{
-		{Reason: reason.ProviderNotFound, Service: sts, Summary: "pool or provider do not exist or are disabled",
-			Causes: []string{"the project's ID instead of its number", "a typo in pool or provider", "deleted (for 30 days it can be restored) or disabled", "created less than five minutes ago"},
-			Remedy: name, Show: show},
-		{Reason: reason.TargetMalformed, Service: sts, Summary: "the name of the provider is malformed",
-			Causes: []string{"the project's ID instead of its number", "the name of a pool", "a variable was not replaced", "another universe domain", "the pool of GKE"},
-			Remedy: name},
-		{Reason: reason.AudienceNotTrusted, Service: sts, Summary: "the token's audience is not one that the provider allows",
-			Causes: []string{"the token has another audience", "allowedAudiences is set, so the default one is refused"},
-			Remedy: "request the token with an allowed audience", Grant: "add it with --allowed-audiences", Show: show},
-		{Reason: reason.IssuerNotTrusted, Service: sts, Summary: "the token's issuer is not the provider's", Causes: []string{"a wrong issuer URI", "a slash at the end"},
-			Remedy: cluster, Grant: providers + "update-oidc PROVIDER_NAME --issuer-uri=ISSUER", Show: show},
-		{Reason: reason.SigningKeyUnavailable, Service: sts, Summary: "Google has no key for the token",
-			Causes: []string{"the issuer is not public and no keys are uploaded", "the uploaded keys lack the token's kid", "an EC key where RSA is expected", "Google keeps old keys for a while"},
-			Remedy: cluster, Grant: upload, Show: show},
-		{Reason: reason.SignatureNotVerified, Service: sts, Summary: "the signature is wrong", Causes: []string{"the key was replaced under the same kid"},
-			Remedy: cluster, Grant: upload, Show: show},
-		{Reason: reason.TokenExpired, Service: sts, Summary: "the token is too old, or from the future",
-			Causes: []string{"it has expired", "the issuer's clock is ahead", "a program keeps an old token"}, Remedy: "use a fresh token; synchronize the clocks"},
-		{Reason: reason.AttributeConditionRefuses, Service: sts, Summary: "the attribute condition rejects the token",
-			Causes: []string{"the condition, or the case of its values", "the token has no subject"},
-			Remedy: "check that this is the ServiceAccount that was meant", Grant: "change the provider's attribute condition", Show: show},
-		{Reason: reason.SubjectTooLong, Service: sts, Summary: "a mapped attribute is too long", Causes: []string{"namespace and name are too long for google.subject"},
-			Remedy: "shorten the names, or map another claim"},
-		{Reason: reason.ImpersonationDenied, Service: iam, Summary: "the ServiceAccount may not act as the service account",
-			Causes: []string{"roles/iam.workloadIdentityUser on it is missing, or has another member", "the member has the project's ID instead of its number",
-				"the role was granted to the service account instead of on it", "granted less than five minutes ago", "a typo in the e-mail address"},
-			Remedy: account + ", if another service account was meant",
-			Grant:  accounts + "add-iam-policy-binding EMAIL --role roles/iam.workloadIdentityUser --member PRINCIPAL", Show: accounts + "get-iam-policy EMAIL"},
-		{Reason: reason.APIDisabled, Service: iam, Summary: "the API is disabled", Causes: []string{"IAM Service Account Credentials API is off in the project"},
-			Remedy: "gcloud services enable iamcredentials.googleapis.com --project PROJECT_ID"},
-		{Reason: reason.IdentityNotFound, Service: iam, Summary: "the service account does not exist", Causes: []string{"a typo in the e-mail address", "deleted", "another project"},
-			Remedy: account},
-		{Reason: reason.IdentityMalformed, Service: iam, Summary: "the e-mail address is malformed", Causes: []string{"the member of a policy", "a resource name"},
-			Remedy: account},
-		{Reason: reason.LifetimeRefused, Service: iam, Summary: "the lifetime is refused", Causes: []string{"more than an hour was asked for", "the token is about to expire"},
-			Remedy: "ask for 3600 seconds or less"},
-		{Reason: reason.MetadataServerSilent, Service: "GKE metadata server", Summary: "the metadata server gives no credentials",
-			Causes: []string{"the pod has just started", "it uses the network of its host", "the node pool has no GKE metadata server", "the ServiceAccount is not annotated"},
-			Remedy: "wait some seconds; enable GKE_METADATA on the node pool, or annotate the ServiceAccount"},
-		{Reason: reason.RegistryDenied, Service: "Google Artifact Registry", Summary: "the registry refuses",
-			Causes: []string{"the role Artifact Registry Reader is missing", "a typo in location or repository"},
-			Remedy: "correct location, repository or service account, if another one was meant",
-			Grant:  "gcloud artifacts repositories add-iam-policy-binding REPOSITORY --location LOCATION --project REGISTRY_PROJECT --role roles/artifactregistry.reader --member MEMBER"},
-		{Reason: reason.ClusterDenied, Service: "GKE", Summary: "the cluster may not be described", Causes: []string{"roles/container.clusterViewer is missing"},
-			Remedy: "correct the name of the cluster, if another one was meant", Grant: "grant roles/container.clusterViewer"},
+		known(reason.ProviderNotFound, sts, "pool or provider do not exist or are disabled", name, "the project's ID instead of its number", "a typo in pool or provider",
+			"deleted (for 30 days it can be restored) or disabled", "created less than five minutes ago").show(show),
+		known(reason.TargetMalformed, sts, "the name of the provider is malformed", name,
+			"the project's ID instead of its number", "the name of a pool", "a variable was not replaced", "the pool of GKE"),
+		known(reason.AudienceNotTrusted, sts, "the token's audience is not one that the provider allows", "request the token with an allowed audience",
+			"the token has another audience", "allowedAudiences is set, so the default one is refused").grant(update + "allowed-audiences=ALL_AUDIENCES").show(show),
+		known(reason.IssuerNotTrusted, sts, "the token's issuer is not the provider's", cluster, "a wrong issuer URI", "a slash at the end").grant(update + "issuer-uri=ISSUER").show(show),
+		known(reason.SigningKeyUnavailable, sts, "Google has no key for the token", cluster, "the issuer is not public and no keys are uploaded",
+			"the uploaded keys lack the token's kid", "an EC key where RSA is expected", "Google keeps old keys for a while").grant(jwks, upload).show(show),
+		known(reason.SignatureNotVerified, sts, "the signature is wrong", cluster, "the key was replaced under the same kid").grant(jwks, upload).show(show),
+		known(reason.TokenExpired, sts, "the token is too old, or from the future", "use a fresh token; synchronize the clocks",
+			"it has expired", "the issuer's clock is ahead", "a program keeps an old token"),
+		known(reason.AttributeConditionRefuses, sts, "the attribute condition rejects the token", "check that this is the ServiceAccount that was meant",
+			"the condition, or the case of its values", "the token has no subject").grant(update + "attribute-condition=CONDITION").show(show),
+		known(reason.SubjectTooLong, sts, "a mapped attribute is too long", "shorten the names, or map another claim", "namespace and name are too long for google.subject"),
+		known(reason.ImpersonationDenied, iam, "the ServiceAccount may not act as the service account", account+", if another service account was meant",
+			"roles/iam.workloadIdentityUser on it is missing, or has another member", "the member has the project's ID instead of its number",
+			"the role was granted to the service account instead of on it", "granted less than five minutes ago").
+			grant(accounts + bind + "EMAIL --role roles/iam.workloadIdentityUser --member PRINCIPAL").show(accounts + "get-iam-policy EMAIL"),
+		known(reason.APIDisabled, iam, "the API is disabled", "gcloud services enable iamcredentials.googleapis.com --project PROJECT_ID", "IAM Service Account Credentials API is off in the project"),
+		known(reason.IdentityNotFound, iam, "the service account does not exist", account, "a typo in the e-mail address", "deleted", "another project"),
+		known(reason.IdentityMalformed, iam, "the e-mail address is malformed", account, "the member of a policy", "a resource name"),
+		known(reason.LifetimeRefused, iam, "the lifetime is refused", "ask for 3600 seconds or less", "more than an hour was asked for", "the token is about to expire"),
+		known(reason.MetadataServerSilent, "GKE metadata server", "the metadata server gives no credentials",
+			"wait some seconds; enable GKE_METADATA on the node pool, or annotate the ServiceAccount",
+			"the pod has just started", "it uses the network of its host", "the node pool has no GKE metadata server", "the ServiceAccount is not annotated"),
+		known(reason.RegistryDenied, "Google Artifact Registry", "the registry refuses", "correct location, repository or service account, if another one was meant",
+			"the role Artifact Registry Reader is missing", "a typo in location or repository").
+			grant("gcloud artifacts repositories " + bind + "REPOSITORY --location LOCATION --project REGISTRY_PROJECT --role roles/artifactregistry.reader --member MEMBER"),
+		known(reason.ClusterDenied, "GKE", "the cluster may not be described", "correct the name of the cluster, if another one was meant", "roles/container.clusterViewer is missing").
+			grant("gcloud projects " + bind + "CLUSTER_PROJECT --role roles/container.clusterViewer --member MEMBER"),
 	}
 }

@@ -176,7 +176,7 @@ func TestReportForgesNoLines(t *testing.T) {
 			f.Causes = []string{forged}
 			r := doctor.Run(t.Context(), doctor.Examination{Subject: forged, Cluster: forged, Checks: []doctor.Check{fixed("x", f)}})
 			text := r.Text(doctor.TextOptions{Verbose: true, Width: 200})
-			if strings.Count(text, "y Fix rm") != 9 || strings.Contains(text, "Fix"+blank) || !strings.Contains(text, "  name: x") {
+			if strings.Count(text, "y Fix rm") != 9 || strings.Contains(text, "Fix"+blank+"rm") || !strings.Contains(text, "  name: x") {
 				t.Errorf("got\n%s", text)
 			}
 		})

@@ -50,68 +50,46 @@ func (r *Report) Of(check string) *Finding {
 }
 
 // Worst returns the finding to act on first, nil if nothing is wrong.
-func (r *Report) Worst() *Finding {
-	if r.Headline == "" {
-		return nil
+func (r *Report) Worst() *Finding { return r.Of(r.Headline) }
+
+// verdict takes the first finding of the lowest rank.
+func (r *Report) verdict() (Result, string) {
+	result, headline, lowest := Pass, "", r.rank(&Finding{Result: Pass})
+	for i := range r.Findings {
+		if f := &r.Findings[i]; r.rank(f) < lowest {
+			result, headline, lowest = f.Result, f.Check, r.rank(f)
+		}
 	}
-	return r.Of(r.Headline)
+	return result, headline
 }
 
-// verdict takes the first failure. Without one, a decisive check that could not look comes before warnings, because nothing is
-// proved; if it passed, a warning comes before what could not be examined.
-func (r *Report) verdict() (Result, string) {
-	first := func(match func(f *Finding) bool) string {
-		for i := range r.Findings {
-			if match(&r.Findings[i]) {
-				return r.Findings[i].Check
-			}
-		}
-		return ""
-	}
-	is := func(result Result) func(*Finding) bool {
-		return func(f *Finding) bool { return f.Result == result && !f.cutShort }
-	}
-	if id := first(is(Fail)); id != "" {
-		return Fail, id
-	}
-	if id := first(func(f *Finding) bool { return f.Check == r.decisive && is(Unknown)(f) }); id != "" {
-		return Unknown, id
-	}
-	for _, result := range []Result{Warn, Unknown} {
-		if id := first(is(result)); id != "" {
-			return result, id
-		}
-	}
-	if id := first(func(f *Finding) bool { return f.cutShort }); id != "" {
-		return Unknown, id
-	}
-	return Pass, ""
+// rank puts a decisive check that could not look before warnings, because nothing is proved. If it passed, a warning comes before
+// what could not be examined, and what was cut short comes last.
+func (r *Report) rank(f *Finding) int {
+	return slices.Index([]bool{f.Result == Fail, f.Result == Unknown && f.Check == r.decisive && !f.cutShort, f.Result == Warn,
+		f.Result == Unknown && !f.cutShort, f.Result == Unknown, true}, true)
 }
 
 // counts says how many findings there are, without that of one check: "2 warnings; 14 passed, 6 skipped".
-func (r *Report) counts(without string) (doubtful, fine string) {
+func (r *Report) counts(without string) string {
 	n := map[Result]int{}
 	for i := range r.Findings {
 		if r.Findings[i].Check != without {
 			n[r.Findings[i].Result]++
 		}
 	}
-	var doubts, rest []string
-	for _, kind := range []struct {
-		list        *[]string
-		result      Result
-		one, plural string
-	}{
-		{&doubts, Fail, "failure", "failures"}, {&doubts, Warn, "warning", "warnings"}, {&doubts, Unknown, "unknown", "unknown"},
-		{&rest, Pass, "passed", "passed"}, {&rest, Skip, "skipped", "skipped"},
-	} {
-		switch count := n[kind.result]; count {
+	count := func(result Result, one, many string) string {
+		switch n[result] {
 		case 0:
+			return ""
 		case 1:
-			*kind.list = append(*kind.list, "1 "+kind.one)
-		default:
-			*kind.list = append(*kind.list, fmt.Sprintf("%d %s", count, kind.plural))
+			return "1 " + one
 		}
+		return fmt.Sprintf("%d %s", n[result], many)
 	}
-	return strings.Join(doubts, ", "), strings.Join(rest, ", ")
+	join := func(joint string, parts ...string) string {
+		return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), joint)
+	}
+	return join("; ", join(", ", count(Fail, "failure", "failures"), count(Warn, "warning", "warnings"), count(Unknown, "unknown", "unknown")),
+		join(", ", count(Pass, "passed", "passed"), count(Skip, "skipped", "skipped")))
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -48,10 +49,7 @@ type Examination struct {
 // Run performs the checks one after the other and returns a finding for each. When ctx ends or the Timeout expires, the checks
 // that are left are Unknown. A check that ignores its context, such as one that waits for a login program, is abandoned.
 func Run(ctx context.Context, e Examination) *Report {
-	if e.Timeout <= 0 {
-		e.Timeout = maxTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(e.Timeout, maxTimeout))
 	defer cancel()
 	blocked := map[string]string{} // ID of a check → ID of the failed check behind it
 	report := &Report{Subject: e.Subject, Cluster: e.Cluster, decisive: e.Decisive}
@@ -70,18 +68,22 @@ func Run(ctx context.Context, e Examination) *Report {
 }
 
 func (e *Examination) perform(ctx context.Context, check Check, blocked map[string]string) (f Finding) {
-	if slices.Contains(e.Skip, check.ID) {
-		return e.unwanted(check.ID)
-	}
 	for _, needed := range check.Needs {
-		if by := blocked[needed]; by != "" {
+		if by := blocked[needed]; by != "" && !slices.Contains(e.Skip, check.ID) {
 			blocked[check.ID] = by
 			f = Skipped("needs %s", by)
 			f.Because = by
 			return f
 		}
 	}
-	if reason := e.stopped(ctx); reason != "" {
+	switch reason := e.stopped(ctx); {
+	case slices.Contains(e.Skip, check.ID) && check.ID != e.Decisive:
+		return Skipped("not wanted")
+	case slices.Contains(e.Skip, check.ID):
+		f = Unclear(Do("Do not skip "+check.ID+"."), "Not wanted, so nothing proves that everything works.")
+		f.cutShort = true
+		return f
+	case reason != "":
 		f = Unclear(Remedy{}, "Not examined: %s.", reason)
 		f.cutShort = true
 		return f
@@ -95,33 +97,20 @@ func (e *Examination) perform(ctx context.Context, check Check, blocked map[stri
 	return f
 }
 
-// unwanted is the finding of a check that the caller skips. Without the decisive one, nothing is proved.
-func (e *Examination) unwanted(id string) Finding {
-	f := Skipped("not wanted")
-	if id == e.Decisive {
-		f = Unclear(Do("Do not skip "+id+"."), "Not wanted, so nothing proves that everything works.")
-		f.cutShort = true
-	}
-	return f
-}
-
-func (e *Examination) await(ctx context.Context, check Check) (f Finding) {
-	ctx, cancel := context.WithTimeout(ctx, orDefault(check.Timeout))
+// await gives a check that ignores its context a moment to notice its end.
+func (e *Examination) await(ctx context.Context, check Check) Finding {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(check.Timeout, DefaultTimeout))
 	defer cancel()
-	done := make(chan Finding, 1)
+	done, late := make(chan Finding, 1), make(chan struct{})
 	go func() { done <- run(ctx, check) }()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { close(late) }) })()
 	select {
-	case f = <-done:
+	case f := <-done:
 		return f
-	case <-ctx.Done():
+	case <-late:
 	}
-	select {
-	case f = <-done:
-	case <-time.After(grace):
-		e.abandoned = check.ID
-		f = Unclear(Do("Look at the programs and files of the kubeconfig: a login may wait for input."), "There was no answer in time.")
-	}
-	return f
+	e.abandoned = check.ID
+	return Unclear(Do("Look at the programs and files of the kubeconfig: a login may wait for input."), "There was no answer in time.")
 }
 
 func run(ctx context.Context, check Check) (f Finding) {
@@ -133,20 +122,13 @@ func run(ctx context.Context, check Check) (f Finding) {
 	return check.Run(ctx)
 }
 
-func orDefault(timeout time.Duration) time.Duration {
-	if timeout > 0 {
-		return timeout
-	}
-	return DefaultTimeout
-}
-
 // stopped says why no further check runs. Checks share state, so none runs beside an abandoned one.
 func (e *Examination) stopped(ctx context.Context) string {
 	switch err := ctx.Err(); {
 	case errors.Is(err, context.Canceled):
 		return "interrupted"
 	case err != nil:
-		return "the time is over"
+		return "the timeout expired"
 	case e.abandoned != "":
 		return e.abandoned + " still waits"
 	}
@@ -168,7 +150,7 @@ func (e *Examination) override(report *Report) {
 				f.Result = Warn
 				continue
 			}
-			by.Because = firstOf(by.Because, f.Check)
+			by.Because = cmp.Or(by.Because, f.Check)
 			by.Causes, by.Remedy = nil, Remedy{}
 		case Warn, Skip, Unknown:
 		}
@@ -177,11 +159,10 @@ func (e *Examination) override(report *Report) {
 
 // clean removes secrets, control characters and unwanted policies.
 func (e *Examination) clean(report *Report) {
-	var secrets []string
+	c := &cleaner{policies: e.ShowPolicy}
 	if e.Secrets != nil {
-		secrets = e.Secrets()
+		c.secrets = e.Secrets()
 	}
-	c := cleaner{secrets: secrets, policies: e.ShowPolicy}
 	report.Subject, report.Cluster = c.text(report.Subject), c.text(report.Cluster)
 	for i := range report.Findings {
 		c.finding(&report.Findings[i])
@@ -194,50 +175,15 @@ type cleaner struct {
 }
 
 func (c *cleaner) finding(f *Finding) {
-	f.Message, f.Code, f.RequestID = c.text(f.Message), c.text(f.Code), c.text(f.RequestID)
-	f.Observed, f.Expected = c.value(f.Observed), c.value(f.Expected)
-	f.Details = slices.Clone(f.Details)
-	for i := range f.Details {
-		f.Details[i] = *c.value(&f.Details[i])
+	if or := f.Remedy.Or; or != nil && !c.policies {
+		f.Remedy.Or = &Policy{When: or.When}
 	}
-	f.Causes = each(f.Causes, c.text)
-	f.Remedy.Text, f.Remedy.Commands = c.text(f.Remedy.Text), each(f.Remedy.Commands, c.line)
-	if or := f.Remedy.Or; or != nil {
-		policy := Policy{When: c.text(or.When)}
-		if c.policies {
-			policy.Commands = each(or.Commands, c.line)
-		}
-		f.Remedy.Or = &policy
-	}
-}
-
-func (c *cleaner) value(v *Value) *Value {
-	if v == nil {
-		return nil
-	}
-	text := c.text(v.Text)
-	if utf8.RuneCountInString(text) > maxValue {
-		text = string([]rune(text)[:maxValue]) + "…"
-	}
-	return &Value{c.text(v.Name), text}
-}
-
-func each(list []string, clean func(string) string) []string {
-	list = slices.Clone(list)
-	for i := range list {
-		list[i] = clean(list[i])
-	}
-	return list
+	f.Rewrite(c.text, c.line)
 }
 
 // text is line with single blanks, so that no value looks like the next line of a report.
 func (c *cleaner) text(s string) string {
 	return strings.Join(strings.FieldsFunc(c.line(s), isBlank), " ")
-}
-
-// isBlank includes letters and symbols without ink.
-func isBlank(r rune) bool {
-	return unicode.IsSpace(r) || strings.ContainsRune("\u2800\u3164\uffa0\u115f\u1160", r)
 }
 
 // line returns one printable line of up to 1 KiB, which commands with a policy need. The leading blanks of a manifest stay.
@@ -250,9 +196,36 @@ func (c *cleaner) line(s string) string {
 	}, redact.Line(s, c.secrets...))
 }
 
-func firstOf(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
+// isBlank includes letters and symbols that render blank.
+func isBlank(r rune) bool {
+	return unicode.IsSpace(r) || strings.ContainsRune("\u2800\u3164\uffa0\u115f\u1160", r)
 }
+
+// Rewrite changes the texts and the commands of the finding.
+func (f *Finding) Rewrite(text, command func(string) string) {
+	value := func(v Value) Value {
+		if v = (Value{text(v.Name), text(v.Text)}); utf8.RuneCountInString(v.Text) > maxValue {
+			v.Text = string([]rune(v.Text)[:maxValue]) + "…"
+		}
+		return v
+	}
+	f.Message, f.Code, f.RequestID, f.Remedy.Text = text(f.Message), text(f.Code), text(f.RequestID), text(f.Remedy.Text)
+	if f.Observed != nil && f.Expected != nil {
+		observed, expected := value(*f.Observed), value(*f.Expected)
+		f.Observed, f.Expected = &observed, &expected
+	}
+	f.Details, f.Causes, f.Remedy.Commands = each(f.Details, value), each(f.Causes, text), each(f.Remedy.Commands, command)
+	if or := f.Remedy.Or; or != nil {
+		f.Remedy.Or = &Policy{When: text(or.When), Commands: each(or.Commands, command)}
+	}
+}
+
+func each[T any](list []T, change func(T) T) []T {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i] = change(list[i])
+	}
+	return list
+}
+
+func firstOf(a, b string) string { return cmp.Or(a, b) }

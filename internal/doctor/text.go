@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -44,10 +43,10 @@ func (r *Report) Text(o TextOptions) string {
 		return w.String()
 	}
 	w.message(f)
-	w.comparison(f)
-	w.causes(f)
-	w.remedy(&f.Remedy, maxLines-1)
-	w.also(r)
+	w.body(f)
+	if counts := r.counts(r.Headline); counts != "" {
+		w.lines = append(w.lines, "  Also  "+counts+" (--verbose)")
+	}
 	return w.String()
 }
 
@@ -98,8 +97,7 @@ func (w *writer) healthy(r *Report) {
 	if f := r.Of(r.decisive); f != nil {
 		w.wrapped("  ", "  ", f.Message)
 	}
-	_, fine := r.counts(r.Headline)
-	w.lines = append(w.lines, "  "+fine+" (--verbose)")
+	w.lines = append(w.lines, "  "+r.counts("")+" (--verbose)")
 }
 
 // message ends with the check and the class, on a line of their own only where they do not fit.
@@ -115,61 +113,51 @@ func (w *writer) message(f *Finding) {
 	}
 }
 
-func (w *writer) comparison(f *Finding) {
-	if f.Observed == nil || f.Expected == nil {
-		return
+// body writes everything but the message: values, causes and remedy.
+func (w *writer) body(f *Finding) {
+	var values []Value
+	if f.Observed != nil && f.Expected != nil {
+		values = []Value{*f.Observed, *f.Expected}
 	}
-	width := max(utf8.RuneCountInString(f.Observed.Name), utf8.RuneCountInString(f.Expected.Name))
-	for _, v := range []*Value{f.Observed, f.Expected} {
+	if w.Verbose {
+		values = append(values, f.Details...)
+	}
+	width := 0
+	for _, v := range values {
+		width = max(width, utf8.RuneCountInString(v.Name))
+	}
+	for _, v := range values {
 		w.lines = append(w.lines, fmt.Sprintf("    %-*s  %s", width, v.Name, v.Text))
 	}
+	label := "  Cause "
+	for _, cause := range f.Causes {
+		if w.Verbose || len(w.lines) < maxBeforeFix {
+			w.wrapped(label+"- ", "          ", cause)
+		}
+		label = "        "
+	}
+	if f.Remedy.Text != "" {
+		w.wrapped("  Fix   ", "        ", f.Remedy.Text)
+		w.commands(&f.Remedy)
+	}
 }
 
-func (w *writer) causes(f *Finding) {
-	for i, cause := range f.Causes {
-		if len(w.lines) >= maxBeforeFix {
-			return
-		}
-		label := "        "
-		if i == 0 {
-			label = "  Cause "
-		}
-		w.wrapped(label+"- ", "          ", cause)
+// commands leaves out the commands that exceed the screen, never a part of one. A reader who needs them all has --verbose. The
+// commands of a policy were asked for, and are not counted.
+func (w *writer) commands(r *Remedy) {
+	or, room := w.alternative(r.Or), maxLines-1-len(w.lines)
+	if r.Or == nil || len(r.Or.Commands) == 0 {
+		room -= len(or)
 	}
-}
-
-// remedy writes up to the given number of lines in all.
-func (w *writer) remedy(r *Remedy, limit int) {
-	text := r.Text
-	commands := r.Commands
-	if text == "" && len(commands) == 0 {
-		return
-	}
-	if text == "" {
-		text, commands = commands[0], commands[1:]
-	}
-	or := w.alternative(r.Or)
-	w.wrapped("  Fix   ", "        ", text)
-	if r.Or == nil || len(r.Or.Commands) == 0 { // commands of a policy were asked for, and are not counted
-		limit -= len(or)
-	}
-	w.commands(commands, limit)
-	w.lines = append(w.lines, or...)
-}
-
-// commands leaves out the commands that exceed the limit, never a part of one. A reader who needs them all has --verbose.
-func (w *writer) commands(commands []string, limit int) {
-	for i, command := range commands {
-		lines, room := w.command("          ", command), limit-len(w.lines)
-		if i < len(commands)-1 {
-			room-- // for the last line
-		}
-		if len(lines) > room {
+	for i, command := range r.Commands {
+		lines := w.command(command)
+		if room -= len(lines); !w.Verbose && (room < 0 || room == 0 && i < len(r.Commands)-1) {
 			w.lines = append(w.lines, "          … (--verbose shows the whole)")
-			return
+			break
 		}
 		w.lines = append(w.lines, lines...)
 	}
+	w.lines = append(w.lines, or...)
 }
 
 // alternative writes the commands of a policy only if the report kept them.
@@ -177,27 +165,18 @@ func (w *writer) alternative(p *Policy) []string {
 	if p == nil {
 		return nil
 	}
-	sub := &writer{TextOptions: w.TextOptions}
-	switch {
-	case len(p.Commands) > 0:
-		sub.wrapped("  Or    ", "        ", p.When+":")
-		for _, command := range p.Commands {
-			sub.lines = append(sub.lines, sub.command("          ", command)...)
-		}
-	case w.PolicyHint != "":
-		sub.wrapped("  Or    ", "        ", p.When+", see: "+strings.ReplaceAll(w.PolicyHint, " ", "\u00a0"))
-	default:
-		sub.wrapped("  Or    ", "        ", p.When+", change what the cloud trusts.")
+	sub, text := &writer{TextOptions: w.TextOptions}, p.When+", change what the cloud trusts."
+	if w.PolicyHint != "" {
+		text = p.When + ", see: " + strings.ReplaceAll(w.PolicyHint, " ", "\u00a0")
+	}
+	if len(p.Commands) > 0 {
+		text = p.When + ":"
+	}
+	sub.wrapped("  Or    ", "        ", text)
+	for _, command := range p.Commands {
+		sub.lines = append(sub.lines, sub.command(command)...)
 	}
 	return sub.lines
-}
-
-func (w *writer) also(r *Report) {
-	doubtful, fine := r.counts(r.Headline)
-	parts := slices.DeleteFunc([]string{doubtful, fine}, func(s string) bool { return s == "" })
-	if len(parts) > 0 {
-		w.lines = append(w.lines, "  Also  "+strings.Join(parts, "; ")+" (--verbose)")
-	}
 }
 
 func (w *writer) verbose(r *Report) {
@@ -205,46 +184,21 @@ func (w *writer) verbose(r *Report) {
 	for i := range r.Findings {
 		width = max(width, len(r.Findings[i].Check))
 	}
-	indent := strings.Repeat(" ", width+6)
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		text := f.Message
 		if f.Class != "" {
 			text += " [" + f.Class + "]"
 		}
-		w.wrapped(fmt.Sprintf("  %s %-*s  ", w.sign(f.Result), width, f.Check), indent, text)
-		if f.Result == Pass || f.Result == Skip {
-			continue
+		w.wrapped(fmt.Sprintf("  %s %-*s  ", w.sign(f.Result), width, f.Check), strings.Repeat(" ", width+6), text)
+		if f.Result != Pass && f.Result != Skip {
+			w.body(f)
 		}
-		w.details(f, indent)
 	}
-	doubtful, fine := r.counts("")
-	w.lines = append(w.lines, "  "+strings.Join(slices.DeleteFunc([]string{doubtful, fine}, func(s string) bool { return s == "" }), "; "))
+	w.lines = append(w.lines, "  "+r.counts(""))
 }
 
-func (w *writer) details(f *Finding, indent string) {
-	values := f.Details
-	if f.Observed != nil && f.Expected != nil {
-		values = append([]Value{*f.Observed, *f.Expected}, values...)
-	}
-	for _, v := range values {
-		w.lines = append(w.lines, indent+v.Name+": "+v.Text)
-	}
-	for _, cause := range f.Causes {
-		w.wrapped(indent+"cause: ", indent+"  ", cause)
-	}
-	if f.Remedy.Text != "" {
-		w.wrapped(indent+"fix: ", indent+"  ", f.Remedy.Text)
-	}
-	for _, command := range f.Remedy.Commands {
-		w.lines = append(w.lines, w.command(indent+"  ", command)...)
-	}
-	for _, line := range w.alternative(f.Remedy.Or) {
-		w.lines = append(w.lines, indent+strings.TrimPrefix(line, "  "))
-	}
-}
-
-// wrapped breaks a text at blanks. The columns count runes.
+// wrapped breaks a text at blanks.
 func (w *writer) wrapped(first, rest, text string) {
 	for _, line := range breakLines(first, rest, text, w.Width, "") {
 		w.lines = append(w.lines, strings.ReplaceAll(line, "\u00a0", " "))
@@ -253,27 +207,24 @@ func (w *writer) wrapped(first, rest, text string) {
 
 // command breaks a shell command before its flags and arguments, so that it can be pasted. Lines that begin with a blank are those
 // of a manifest and stay whole.
-func (w *writer) command(indent, command string) []string {
+func (w *writer) command(command string) []string {
+	const indent = "          "
 	if strings.HasPrefix(command, " ") || strings.ContainsAny(command, `'"`) {
 		return []string{indent + command}
 	}
 	return breakLines(indent, indent+"  ", command, w.Width, ` \`)
 }
 
-func breakLines(first, rest, text string, width int, joint string) []string {
-	var lines []string
-	line, empty := first, true
-	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ' ' }) {
-		needed := utf8.RuneCountInString(line) + utf8.RuneCountInString(word) + len(joint)
-		if !empty && needed+1 > width {
-			lines = append(lines, line+joint)
-			line, empty = rest, true
+// breakLines counts runes as columns.
+func breakLines(first, rest, text string, width int, joint string) (lines []string) {
+	words := strings.FieldsFunc(text, func(r rune) bool { return r == ' ' })
+	line := first + strings.Join(words[:min(1, len(words))], "")
+	for _, word := range words[min(1, len(words)):] {
+		if utf8.RuneCountInString(line+" "+word+joint) > width {
+			lines, line = append(lines, line+joint), rest+word
+			continue
 		}
-		if !empty {
-			line += " "
-		}
-		line += word
-		empty = false
+		line += " " + word
 	}
 	return append(lines, line)
 }

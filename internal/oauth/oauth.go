@@ -90,7 +90,7 @@ func CheckToken(value string) error {
 	case len(value) > jwt.MaxSize:
 		return fmt.Errorf("its token is larger than %d bytes", jwt.MaxSize)
 	case strings.ContainsFunc(value, unprintable):
-		return errors.New("its token holds characters that have no place in it")
+		return errors.New("its token holds invalid characters")
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func TestParseAnswer(t *testing.T) {
 }
 
 func TestCheckToken(t *testing.T) {
-	for token, want := range map[string]string{"": "no token", "a b": "no place", "a\r\nb": "no place", "ä": "no place",
+	for token, want := range map[string]string{"": "no token", "a b": "invalid characters", "a\r\nb": "invalid characters", "ä": "invalid characters",
 		strings.Repeat("x", jwt.MaxSize+1): "larger", "a.b-c~d/e+f==": ""} {
 		if err := oauth.CheckToken(token); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%.20q: %v", token, err)

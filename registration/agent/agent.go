@@ -264,7 +264,7 @@ func (a *Agent) HubConfig(ctx context.Context) (*rest.Config, error) {
 }
 
 // ErrNotJoined reports that the cluster has no usable credential of its own.
-var ErrNotJoined = errors.New("the cluster has not joined the hub: have it accepted with wid hub accept")
+var ErrNotJoined = errors.New("the cluster has not joined the hub: have it accepted there")
 
 // Unjoin withdraws the cluster's acceptance on the hub. The hub then revokes all its access. Unjoin is idempotent.
 func (a *Agent) Unjoin(ctx context.Context) error {
@@ -279,8 +279,8 @@ func (a *Agent) Unjoin(ctx context.Context) error {
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { return withdraw(ctx, hub, a.opts.Cluster) })
 	switch {
 	case apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err):
-		return fmt.Errorf("the hub at %q refuses the credential of cluster %q; to remove the cluster, run wid hub deny --clusters %s there: %w",
-			config.Host, a.opts.Cluster, a.opts.Cluster, err)
+		return fmt.Errorf("the hub at %q refuses the credential of cluster %q; to remove the cluster, deny it there: %w",
+			config.Host, a.opts.Cluster, err)
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("withdraw cluster %q from the hub at %q: %w", a.opts.Cluster, config.Host, err)
 	}

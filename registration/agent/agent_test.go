@@ -283,7 +283,7 @@ func TestAgentWithoutBootstrapCredential(t *testing.T) {
 	w.restart()
 	w.pass()
 	w.refused[string(w.secret().Data["shared"])] = unauthorized()
-	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), "holds no user") || !strings.Contains(err.Error(), "wid join") {
+	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), "holds no user") || !strings.Contains(err.Error(), "join again") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -488,7 +488,7 @@ func TestAgentUnjoins(t *testing.T) {
 		t.Error("the hub still accepts the cluster")
 	}
 	w.refused[string(w.secret().Data["shared"])] = forbidden()
-	if err := w.agent.Unjoin(t.Context()); err == nil || !strings.Contains(err.Error(), "wid hub deny --clusters cluster1") {
+	if err := w.agent.Unjoin(t.Context()); err == nil || !strings.Contains(err.Error(), "deny it there") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -501,7 +501,7 @@ func TestAgentUnjoinsWhereItMayOnlyUpdate(t *testing.T) {
 	}{
 		"update": {},
 		"neither": {apierrors.NewForbidden(schema.GroupResource{Resource: "managedclusters"}, "cluster1", errors.New("no update")),
-			[]string{"no patch", "no update", "wid hub deny --clusters cluster1"}},
+			[]string{"no patch", "no update", "deny it there"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newAgentWorld(t)
@@ -569,9 +569,9 @@ func TestAgentExplainsTheHubsRefusal(t *testing.T) {
 		err  error
 		want string
 	}{
-		"bootstrap credential expired":  {unauthorized(), "renew Secret"},
+		"bootstrap credential expired":  {unauthorized(), "join again with a new one"},
 		"bootstrap user without rights": {forbidden(), `ClusterRole "open-cluster-management:bootstrap"`},
-		"hub without the CRD":           {&meta.NoKindMatchError{GroupKind: ocm.GroupVersion.WithKind("ManagedCluster").GroupKind()}, "wid hub init"},
+		"hub without the CRD":           {&meta.NoKindMatchError{GroupKind: ocm.GroupVersion.WithKind("ManagedCluster").GroupKind()}, "prepare it as a hub"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newAgentWorld(t)
@@ -635,7 +635,7 @@ func TestAgentRefusesABootstrapKubeconfig(t *testing.T) {
 		w := newAgentWorld(t)
 		w.opts.BootstrapSecret = "other"
 		w.restart()
-		if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), agentNamespace+"/other") || !strings.Contains(err.Error(), "wid join") {
+		if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), agentNamespace+"/other") || !strings.Contains(err.Error(), "join again") {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -28,7 +29,7 @@ type agentConn struct {
 	stored  map[string][]byte // what the driver sees of the Secret
 }
 
-// agentClient is a client and what it was made of.
+// agentClient caches a client and the data it was built from.
 type agentClient struct {
 	client.Client
 	made map[string][]byte
@@ -79,7 +80,7 @@ func (a *Agent) readBootstrap(ctx context.Context) (*agentHub, error) {
 	secret, key := &corev1.Secret{}, client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
 	switch err := a.opts.Local.Get(ctx, key, secret); {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no Secret %q on the managed cluster: create it with wid join", key)
+		return nil, fmt.Errorf("there is no Secret %q on the managed cluster: join again, which creates it", key)
 	case err != nil:
 		return nil, fmt.Errorf("read Secret %q on the managed cluster: %w", key, err)
 	}
@@ -137,8 +138,8 @@ func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *credentialSe
 		switch {
 		case apierrors.IsForbidden(err) && !secret.isForeign():
 			a.sessions.set(nil)
-			a.event(corev1.EventTypeNormal, "WaitingForAcceptance", fmt.Sprintf("the hub at %q does not let cluster %q in: accept it there with wid hub accept --clusters %s; "+
-				"if it was deleted there, delete Secret %q here to join again", hub.cluster.Server, a.opts.Cluster, a.opts.Cluster, a.opts.Secret))
+			a.event(corev1.EventTypeNormal, "WaitingForAcceptance", fmt.Sprintf("the hub at %q does not let cluster %q in: accept it there with %s; "+
+				"if it was deleted there, delete Secret %q here to join again", hub.cluster.Server, a.opts.Cluster, advice.Accept(a.opts.Cluster), a.opts.Secret))
 			return nil, nil //nolint:nilerr // the agent waits
 		case apierrors.IsUnauthorized(err):
 			// The driver gets another one.
@@ -149,7 +150,7 @@ func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *credentialSe
 	}
 	a.sessions.set(nil)
 	if hub.user == nil {
-		return nil, fmt.Errorf("the agent has no credential that the hub at %q takes, and Secret %q holds no user: add a bootstrap credential with wid join",
+		return nil, fmt.Errorf("the agent has no credential that the hub at %q takes, and Secret %q holds no user: join again with a bootstrap credential",
 			hub.cluster.Server, a.opts.BootstrapSecret)
 	}
 	kubeconfig, err := hub.compose(a.opts.Cluster, *hub.user)
@@ -225,9 +226,9 @@ func (a *Agent) hubError(hub *agentHub, err error) error {
 	case err == nil:
 		return nil
 	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
-		remedy = "it has no ManagedClusters, prepare it with wid hub init"
+		remedy = "it serves no ManagedClusters, prepare it as a hub"
 	case apierrors.IsUnauthorized(err):
-		remedy = fmt.Sprintf("it refuses the bootstrap credential, renew Secret %q with wid join", secret)
+		remedy = fmt.Sprintf("it refuses the bootstrap credential of Secret %q, join again with a new one", secret)
 	case apierrors.IsForbidden(err):
 		remedy = fmt.Sprintf("the bootstrap credential may not register cluster %q, bind its user to ClusterRole %q there", a.opts.Cluster, registration.BootstrapRole)
 	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown: // not the hub's answer

@@ -17,6 +17,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -129,7 +130,7 @@ func (d *Driver) Next(_ context.Context, in registration.Input) (registration.St
 
 // waiting says what the hub says.
 func (d *Driver) waiting(in registration.Input) string {
-	message := fmt.Sprintf("Cluster %q waits for the hub %q to accept %q: run wid hub accept --clusters %s there.", in.Cluster, d.hub, d.managed, in.Cluster)
+	message := fmt.Sprintf("Cluster %q waits for the hub %q to accept %q: run %s there.", in.Cluster, d.hub, d.managed, advice.Accept(in.Cluster))
 	if c := meta.FindStatusCondition(in.Conditions, ocm.ConditionHubAccepted); c != nil {
 		message += fmt.Sprintf(" The hub says %.100q: %.500q", c.Reason, c.Message)
 	}

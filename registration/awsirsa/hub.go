@@ -197,7 +197,7 @@ func Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 	case !ok1 && !ok2:
 		return "", false, fmt.Errorf("the annotation %q stands without %q: add the ARN of the cluster", OCMSuffixAnnotation, OCMARNAnnotation)
 	case ok1 && ok2 && proposed != released:
-		return "", false, fmt.Errorf("the annotations %q and %q say two ARNs, %.300q and %.300q: remove one of them", ARNAnnotation, OCMARNAnnotation, proposed, released)
+		return "", false, fmt.Errorf("the annotations %q and %q hold different ARNs, %.300q and %.300q: remove one of them", ARNAnnotation, OCMARNAnnotation, proposed, released)
 	case !ok1:
 		proposed = released
 	}

@@ -313,7 +313,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"quota", "quota", func(c *cloud) {
 			c.failures["CreateRole"] = apiError("LimitExceeded", "Cannot exceed quota for RolesPerAccount: 1000")
 		}},
-		{"no permission", "permissions that wid hub policies prints", func(c *cloud) { c.failures["CreateRole"] = apiError("AccessDenied", "no") }},
+		{"no permission", "permissions of its access policy", func(c *cloud) { c.failures["CreateRole"] = apiError("AccessDenied", "no") }},
 		{"no access entries", "API_AND_CONFIG_MAP", func(c *cloud) { c.configMode = true }},
 	} {
 		t.Run(e.name, func(t *testing.T) {

@@ -114,13 +114,12 @@ type Role struct {
 // Name returns the name of the role.
 func (r Role) Name() string { return r.ARN[strings.LastIndexByte(r.ARN, '/')+1:] }
 
-// Verify compares the role in IAM with what it should be. The access policy has to be an inline policy of the role's own name, as wid hub
-// policies prints it. It needs iam:GetRole and iam:GetRolePolicy.
+// Verify compares the role in IAM with what it should be. The access policy has to be an inline policy of the role's own name. It needs iam:GetRole and iam:GetRolePolicy.
 func (r Role) Verify(ctx context.Context, c RoleReader) error {
 	name := r.Name()
 	out, err := c.GetRole(ctx, &iam.GetRoleInput{RoleName: &name})
 	if err != nil || out.Role == nil {
-		return fmt.Errorf("role %q cannot be read: %w%s", r.ARN, orEmpty(err), ifMissing(err, "; create it as wid hub policies prints it"))
+		return fmt.Errorf("role %q cannot be read: %w%s", r.ARN, orEmpty(err), ifMissing(err, "; create it"))
 	}
 	var wrong []error
 	if arn := aws.ToString(out.Role.Arn); arn != r.ARN {
@@ -217,7 +216,7 @@ func webIdentity(cluster ClusterARN, issuer, subject string) (Statement, error) 
 		return Statement{}, fmt.Errorf("%w; %s", err, remedy)
 	}
 	if strings.ContainsAny(issuer, `"*$`) { // they mean something in a policy
-		return Statement{}, errors.New("the OIDC issuer holds characters that have no place in it; " + remedy)
+		return Statement{}, errors.New("the OIDC issuer holds invalid characters; " + remedy)
 	}
 	provider := strings.TrimSuffix(strings.TrimPrefix(issuer, "https://"), "/")
 	return Statement{Effect: "Allow", Action: oneOrMany{"sts:AssumeRoleWithWebIdentity"},

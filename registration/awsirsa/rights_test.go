@@ -148,7 +148,7 @@ func TestHubNeedsEachPermissionOfItsRole(t *testing.T) {
 		t.Run("without "+action, func(t *testing.T) {
 			err := errors.Join(life(t, without(role, action)))
 			var api smithy.APIError
-			if !errors.As(err, &api) || !strings.HasPrefix(api.ErrorCode(), "AccessDenied") || !strings.Contains(err.Error(), "wid hub policies") {
+			if !errors.As(err, &api) || !strings.HasPrefix(api.ErrorCode(), "AccessDenied") || !strings.Contains(err.Error(), "access policy") {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -9,9 +9,8 @@ import (
 
 // Helpers that tests call.
 var (
-	AddOnRequest  = addOnRequest
-	AcceptCommand = acceptCommand
-	SANExtension  = sanExtension
+	AddOnRequest = addOnRequest
+	SANExtension = sanExtension
 )
 
 // Reconcile judges one request.

@@ -26,6 +26,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -263,11 +264,6 @@ func never(reason, format string, args ...any) error {
 	return &refusal{reason: reason, text: fmt.Sprintf(format, args...), final: true}
 }
 
-// acceptCommand returns the command that approves one request. Names of requests are free text.
-func acceptCommand(cluster, request string) string {
-	return "wid hub accept --clusters " + cluster + " --approve-request " + shell.Word(request, "REQUEST")
-}
-
 // judge returns the rule that approves a request, or a refusal.
 func (h *HubDriver) judge(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) (rule string, err error) {
 	request, err := ParseRequest(csr)
@@ -380,7 +376,7 @@ func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster,
 		reason, differs = "AnotherKey", "has another key"
 	}
 	return notYet(reason, "cluster %q is accepted for the agent %.100q, and this request %s: if it comes from the right agent, run %s, which replaces "+
-		"the recorded agent", request.Cluster, agent.Agent, differs, acceptCommand(request.Cluster, csr.Name))
+		"the recorded agent", request.Cluster, agent.Agent, differs, advice.Approve(request.Cluster, csr.Name))
 }
 
 // checkRivals refuses a first request if a bootstrap user asks for the same cluster with another key, even in the name of the same agent.
@@ -395,7 +391,7 @@ func (h *HubDriver) checkRivals(ctx context.Context, request Request, name strin
 		if other, err := ParseRequest(rival); err == nil && other != request {
 			return notYet("SeveralRequests", "the agents %q and %q both ask for cluster %q with a key of their own: if this request comes from the right agent, "+
 				"run %s; the other one is request %.100q of user %.200q",
-				request.Agent, other.Agent, request.Cluster, acceptCommand(request.Cluster, name), rival.Name, rival.Spec.Username)
+				request.Agent, other.Agent, request.Cluster, advice.Approve(request.Cluster, name), rival.Name, rival.Spec.Username)
 		}
 	}
 	return nil
@@ -408,7 +404,7 @@ func (h *HubDriver) checkFirst(cluster *ocm.ManagedCluster, csr *certificatesv1.
 	}
 	if hasJoined(cluster) {
 		return notYet("AlreadyJoined", "cluster %q has joined, so only its agent may ask: if the agent lost its certificate, run %s, which replaces the agent; "+
-			"if the request is left from before it joined, run kubectl certificate deny %s", cluster.Name, acceptCommand(cluster.Name, csr.Name), shell.Word(csr.Name, "REQUEST"))
+			"if the request is left from before it joined, run kubectl certificate deny %s", cluster.Name, advice.Approve(cluster.Name, csr.Name), shell.Word(csr.Name, "REQUEST"))
 	}
 	return nil
 }

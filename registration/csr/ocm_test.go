@@ -153,15 +153,6 @@ func TestDocumentationOfRefusals(t *testing.T) {
 	}
 }
 
-// Names of requests are chosen by bootstrap users. The command that an Event prints runs as printed.
-func TestCommandOfARefusalIsSafe(t *testing.T) {
-	for name, want := range map[string]string{"csr1": "csr1", "a b;$(id)": `'a b;$(id)'`, "--all": "REQUEST", "a\nb": "REQUEST"} {
-		if got := csr.AcceptCommand("cluster1", name); got != "wid hub accept --clusters cluster1 --approve-request "+want {
-			t.Errorf("%q: %s", name, got)
-		}
-	}
-}
-
 // Whatever alternative names a request has, an accepted one has none, or the one DNS name of its add-on.
 func FuzzAddOnRequest(f *testing.F) {
 	key := ecKey(f)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -228,7 +229,7 @@ func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Stat
 		if removeErr := h.remove(ctx, addOn); removeErr != nil || (item == nil && err == nil) {
 			return nil, removeErr
 		}
-		return nil, refuse(ReasonClusterNotAccepted, "the hub has not accepted the cluster %q, or the cluster is being deleted: run wid hub accept", addOn.GetNamespace())
+		return nil, refuse(ReasonClusterNotAccepted, "the hub has not accepted the cluster %q, or the cluster is being deleted: run %s", addOn.GetNamespace(), advice.Accept(addOn.GetNamespace()))
 	}
 	if h.options.RemoveOnly && (item != nil || err != nil) {
 		return meta.FindStatusCondition(status.Conditions, addon.ConditionTokenInfrastructureReady), nil //nolint:nilerr // the refusal is the driver's

@@ -52,8 +52,8 @@ func (s *Server) forTenant(err error, b *v1alpha1.IAMBinding) error {
 		return err
 	}
 	told := *known // the cache shares the error
-	told.Remedy = fmt.Sprintf("let the trust policy of role %q allow sts:AssumeRole and sts:TagSession to the server's role, for the session name %q and the tag %s %q: "+
-		"wid pod-identity trust-policy prints it", b.Spec.AWS.RoleARN, SessionName(s.options.Cluster, b.Namespace, b.Spec.ServiceAccountRef.Name), v1alpha1.TagCluster, s.options.Cluster)
+	told.Remedy = fmt.Sprintf("let the trust policy of role %q allow sts:AssumeRole and sts:TagSession to the server's role, for the session name %q and the tag %s %q",
+		b.Spec.AWS.RoleARN, SessionName(s.options.Cluster, b.Namespace, b.Spec.ServiceAccountRef.Name), v1alpha1.TagCluster, s.options.Cluster)
 	return &told
 }
 

@@ -208,7 +208,7 @@ func TestStatusOfRolesThatCannotBeAssumed(t *testing.T) {
 	if !strings.Contains(c.Message, "is not authorized to perform: sts:AssumeRole on resource: "+roles+"missing") {
 		t.Errorf("the message is %q", c.Message)
 	}
-	for _, want := range []string{"let the trust policy of role \"" + roles + "missing\" allow sts:AssumeRole and sts:TagSession", "wid pod-identity trust-policy",
+	for _, want := range []string{"let the trust policy of role \"" + roles + "missing\" allow sts:AssumeRole and sts:TagSession",
 		`the session name "prod.` + w.namespace + `.missing"`, `the tag cluster "prod"`} {
 		if !strings.Contains(c.Message, want) {
 			t.Errorf("the message lacks %q: %s", want, c.Message)

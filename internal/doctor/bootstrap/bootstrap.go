@@ -1,7 +1,9 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
+	"regexp"
 	"strings"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -27,6 +30,8 @@ type Config struct {
 	WithoutPins bool
 	// Client examines the objects of the cluster as an administrator. Its scheme has the kinds of client-go. Nil: they are not examined.
 	Client client.Client
+	// Flags lead kubectl and wid to the cluster of Client. Empty: a context for the reader to fill in.
+	Flags string
 	// Cluster, Skip, Timeout and Progress are those of doctor.Examination.
 	Cluster  string
 	Skip     []string
@@ -40,17 +45,15 @@ type Config struct {
 type examination struct {
 	Config
 
-	// Of the arguments.
-	urlErr    error
-	id        string
-	token     bootstrap.Token // zero: its secret is not known
-	tokenErr  error
-	isWhole   bool // Config.Token is a whole token
-	pins      bootstrap.PinSet
-	wrongPins []string
+	side     kube.Side
+	id       string
+	token    bootstrap.Token // zero: its secret is not known
+	tokenErr error
+	pins     bootstrap.PinSet
+	pinErr   error
 
-	published  *corev1.ConfigMap // cluster-info as the administrator reads it
-	stored     *bootstrap.TokenConfig
+	published  *corev1.ConfigMap      // cluster-info as the administrator reads it
+	stored     *bootstrap.TokenConfig // nil: there is none, or it could not be read
 	discovered *bootstrap.ClusterInfo
 }
 
@@ -62,10 +65,10 @@ func (e *examination) checks() []doctor.Check {
 	args, by := []string{"args"}, "discovery"
 	return []doctor.Check{
 		{ID: "args", Title: "the form of address, token and pins", Run: e.checkArguments},
-		{ID: "cluster-info", Title: "the ConfigMap cluster-info", Needs: args, OverriddenBy: by, Run: e.checkPublished},
-		{ID: "access", Title: "the right of anonymous clients to read it", Needs: []string{"cluster-info"}, OverriddenBy: by, Run: e.checkAccess},
-		{ID: "token", Title: "the Secret of the token", Needs: args, OverriddenBy: by, Run: e.checkToken},
-		{ID: "signature", Title: "the signature of cluster-info", Needs: []string{"cluster-info", "token"}, OverriddenBy: by, Run: e.checkSignature},
+		{ID: "cluster-info", Title: "the ConfigMap cluster-info", Needs: args, OverriddenBy: by, Run: e.onCluster(e.checkPublished)},
+		{ID: "access", Title: "the right of anonymous clients to read it", Needs: []string{"cluster-info"}, OverriddenBy: by, Run: e.onCluster(e.checkAccess)},
+		{ID: "token", Title: "the Secret of the token", Needs: args, OverriddenBy: by, Run: e.onCluster(e.checkToken)},
+		{ID: "signature", Title: "the signature of cluster-info", Needs: []string{"cluster-info", "token"}, OverriddenBy: by, Run: e.onCluster(e.checkSignature)},
 		{ID: by, Title: "the discovery from this machine", Needs: args, Timeout: discoveryTimeout + time.Second, Run: e.checkDiscovery},
 		{ID: "login", Title: "the login with the token", Needs: []string{by}, Run: e.checkLogin},
 	}
@@ -73,11 +76,7 @@ func (e *examination) checks() []doctor.Check {
 
 // Run examines a discovery by token. No finding holds the secret of the token. It is safe for concurrent use.
 func Run(ctx context.Context, config Config) *doctor.Report {
-	if config.Now == nil {
-		config.Now = time.Now
-	}
-	e := &examination{Config: config}
-	e.parse()
+	e := newExamination(config)
 	subject := "bootstrap discovery at " + redact.URL(config.Server)
 	if config.Server == "" || isToken(subject) {
 		subject = "bootstrap discovery"
@@ -86,26 +85,41 @@ func Run(ctx context.Context, config Config) *doctor.Report {
 		Decisive: "discovery", Skip: config.Skip, Timeout: config.Timeout, Progress: config.Progress, Secrets: e.secrets})
 }
 
-func (e *examination) parse() {
-	server := e.Server
-	if !strings.Contains(server, "://") {
-		server = "https://" + server
+func newExamination(config Config) *examination {
+	e := &examination{Config: config, side: kube.Side{Flags: cmp.Or(config.Flags, "--context CLUSTER"), Examined: config.Client != nil}}
+	if e.Now == nil {
+		e.Now = time.Now
 	}
-	_, e.urlErr = (&bootstrap.ClusterInfo{Server: server}).Encode() // refuses everything but addresses of API servers
-	if strings.Contains(e.Token, ".") {
+	if e.id = e.Token; !bootstrap.ValidTokenID(e.Token) && e.Token != "" {
 		e.token, e.tokenErr = bootstrap.ParseToken(e.Token)
-		e.id, e.isWhole = e.token.ID(), e.tokenErr == nil
-	} else if bootstrap.ValidTokenID(e.Token) {
-		e.id = e.Token
+		e.id = e.token.ID()
 	}
-	for _, text := range e.Pins {
-		pin, err := bootstrap.ParsePin(text)
-		if err != nil {
-			e.wrongPins = append(e.wrongPins, text)
-			continue
-		}
-		e.pins = append(e.pins, pin)
+	e.pins, e.pinErr = bootstrap.ParsePins(e.Pins...)
+	return e
+}
+
+// checkArguments examines what must not leave this machine.
+func (e *examination) checkArguments(context.Context) doctor.Finding {
+	switch {
+	case e.Server == "" && e.Client == nil:
+		return e.fault("ServerMalformed", "There is no server.")
+	case isToken(e.Server) || isToken(e.ServerName):
+		return e.fault("ServerMalformed", "There is a token in the place of the server.")
+	case e.tokenErr != nil:
+		return e.fault("TokenMalformed", "The token is malformed: %s.", e.tokenErr)
+	case e.pinErr != nil:
+		return e.fault("PinMalformed", "The pin is malformed: %s.", e.pinErr)
 	}
+	return doctor.Passed("The arguments are well formed, with %s.", kube.Count(len(e.pins), "pin"))
+}
+
+var anyToken = regexp.MustCompile(`(?:\A|[^a-z0-9.-])[a-z0-9]{6}\.([a-z0-9]{16})(?:\z|[^a-z0-9.-])`)
+
+// isToken finds a token in the wrong argument, so that no report repeats it and no resolver is asked for it. The secret of a token
+// hardly ever lacks a digit, unlike a domain of that length.
+func isToken(text string) bool {
+	found := anyToken.FindStringSubmatch(text)
+	return found != nil && strings.ContainsAny(found[1], "0123456789")
 }
 
 func (e *examination) secrets() []string {

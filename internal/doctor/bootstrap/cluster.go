@@ -12,112 +12,77 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
-	"github.com/workloadid/workloadid/internal/shell"
 )
 
-const (
-	// showInfo shows cluster-info.
-	showInfo = "kubectl get configmap -n " + bootstrap.ConfigMapNamespace + " " + bootstrap.ConfigMapName + " -o yaml"
-	// newGroup says which group a token needs. The usual one of kubeadm has no right to register a cluster.
-	newGroup = "GROUP is system:bootstrappers:managedcluster for a cluster that joins a hub, system:bootstrappers:kubeadm:default-node-token for a node."
-)
-
-func noKubeconfig() doctor.Finding {
-	return doctor.Skipped("There is no kubeconfig of an administrator, so the cluster's objects are not examined.")
-}
-
-// publish returns the remedy that creates ConfigMap, Role and RoleBinding at once.
-func publish() doctor.Remedy {
-	return doctor.Do("In that cluster, as its administrator:", "wid bootstrap publish")
-}
-
-// newToken returns the remedy that creates a token with the groups of the stored one, if that was read.
-func (e *examination) newToken(text string) doctor.Remedy {
-	if e.stored != nil && len(e.stored.Groups) > 0 {
-		return doctor.Do(text+":", "wid bootstrap create --groups "+shell.Word(strings.Join(e.stored.Groups, ","), "GROUP"))
+// onCluster skips a check without the kubeconfig of an administrator.
+func (e *examination) onCluster(check func(context.Context) doctor.Finding) func(context.Context) doctor.Finding {
+	return func(ctx context.Context) doctor.Finding {
+		if e.Client == nil {
+			return doctor.Skipped("There is no kubeconfig of an administrator, so the cluster's objects are not examined.")
+		}
+		return check(ctx)
 	}
-	return doctor.Do(text+". "+newGroup, "wid bootstrap create --groups GROUP")
-}
-
-const createToken = "In that cluster, as its administrator, create a new token"
-
-func runSigner() doctor.Remedy {
-	return doctor.Do("Run the signer; kube-controller-manager takes:", "--controllers=*,bootstrapsigner,tokencleaner")
 }
 
 func (e *examination) checkPublished(ctx context.Context) doctor.Finding {
-	if e.Client == nil {
-		return noKubeconfig()
-	}
 	info := &corev1.ConfigMap{}
-	err := kube.Get(ctx, e.Client, corev1.SchemeGroupVersion.WithKind("ConfigMap"), client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}, info)
-	switch {
-	case err != nil && !apierrors.IsNotFound(err):
-		return kube.Unread("cluster-info", err, showInfo)
-	case err != nil || info.Data[bootstrap.KubeConfigKey] == "":
-		return doctor.Failed("NotPublished", publish(), "The cluster has no cluster-info with a kubeconfig in the namespace kube-public.")
+	err := e.Client.Get(ctx, client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}, info)
+	if client.IgnoreNotFound(err) != nil {
+		return kube.Unread("cluster-info", err, e.side.Command("kubectl get configmap -n kube-public cluster-info -o yaml"))
+	}
+	if info.Data[bootstrap.KubeConfigKey] == "" {
+		return e.fault("NotPublished", "The cluster has no cluster-info with a kubeconfig in the namespace kube-public.")
 	}
 	parsed, err := bootstrap.ParseClusterInfo([]byte(info.Data[bootstrap.KubeConfigKey]))
 	if err != nil {
-		return doctor.Failed("ClusterInfoMalformed", publish(), "cluster-info is refused: %s.", err)
+		return e.fault("ClusterInfoMalformed", "cluster-info is refused: %s.", err)
 	}
 	e.published = info
 	return doctor.Passed("cluster-info names %s.", parsed.Server)
 }
 
 func (e *examination) checkAccess(ctx context.Context) doctor.Finding {
-	if e.published == nil {
-		return doctor.Skipped("cluster-info was not read.")
-	}
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:anonymous", Groups: []string{"system:unauthenticated"},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: bootstrap.ConfigMapNamespace, Verb: "get", Resource: "configmaps", Name: bootstrap.ConfigMapName}}}
 	if err := e.Client.Create(ctx, review); err != nil {
-		return kube.Unread("the rights of anonymous clients", err, "kubectl auth can-i get configmaps/cluster-info -n kube-public --as system:anonymous --as-group system:unauthenticated")
+		return kube.Unread("the rights of anonymous clients", err, e.side.Command("kubectl auth can-i get configmaps/cluster-info -n kube-public --as system:anonymous --as-group system:unauthenticated"))
 	}
 	if !review.Status.Allowed {
-		return doctor.Failed("AnonymousForbidden", publish(), "Anonymous clients may not read cluster-info, because its RoleBinding is missing.")
+		return e.fault("AnonymousForbidden", "Anonymous clients may not read cluster-info, because its RoleBinding is missing.")
 	}
 	return doctor.Passed("Anonymous clients may read cluster-info.")
 }
 
 func (e *examination) checkToken(ctx context.Context) doctor.Finding {
-	switch {
-	case e.Client == nil:
-		return noKubeconfig()
-	case e.id == "":
+	if e.id == "" {
 		return doctor.Skipped("There is no token.")
 	}
 	name, secret := bootstrap.SecretNamePrefix+e.id, &corev1.Secret{}
-	err := kube.Get(ctx, e.Client, corev1.SchemeGroupVersion.WithKind("Secret"), client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: name}, secret)
+	err := e.Client.Get(ctx, client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: name}, secret)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && secret.DeletionTimestamp != nil:
-		f := doctor.Failed("NoToken", e.newToken(createToken), "There is no token %s in this cluster.", e.id)
+		f := e.fault("NoToken", "There is no token %s in this cluster.", e.id)
 		f.Causes = []string{"it has expired or was deleted", "it is of another cluster, or the kubeconfig is"}
 		return f
 	case err != nil:
-		return kube.Unread("the Secret of the token", err, "kubectl get secret -n kube-system "+name)
+		return kube.Unread("the Secret of the token", err, e.side.Command("kubectl get secret -n kube-system "+name))
 	}
-	if e.stored, err = bootstrap.ParseSecret(secret); err != nil {
-		return doctor.Failed("TokenSecretMalformed", doctor.Do("Kubernetes ignores the Secret, so nothing is lost with it. Delete it, then create a token. "+newGroup,
-			"kubectl delete secret -n kube-system "+name, "wid bootstrap create --groups GROUP"), "Kubernetes ignores the token: %s.", err)
+	stored, err := bootstrap.ParseSecret(secret)
+	if err != nil {
+		return e.fault("TokenSecretMalformed", "Kubernetes ignores the token: %s.", err)
 	}
-	return e.examineToken(e.stored)
-}
-
-func (e *examination) examineToken(c *bootstrap.TokenConfig) doctor.Finding {
-	usages := strings.Join(c.Usages, ", ")
-	switch now := e.Now(); {
-	case e.isWhole && !c.Token.Equal(e.token):
-		return doctor.Failed("TokenDiffers", e.newToken("Use the right secret half, or create a new token"), "The Secret of token %s holds another secret half.", e.id)
-	case c.MalformedExpiration:
-		return doctor.Failed("TokenExpired", e.newToken(createToken), "The expiration of the token is malformed, so the token counts as expired.")
-	case c.Expired(now):
-		return doctor.Failed("TokenExpired", e.newToken(createToken), "The token has expired.").Compare("expiration", kube.Stamp(c.Expires), "this machine", kube.Stamp(now))
-	case !c.Allows(bootstrap.UsageSigning):
-		return doctor.Failed("TokenMayNotSign", e.newToken(createToken), "The token may not sign cluster-info.").Compare("usages", usages, "needed", bootstrap.UsageSigning)
+	e.stored = stored
+	switch usages := strings.Join(stored.Usages, ", "); {
+	case !e.token.IsZero() && !stored.Token.Equal(e.token):
+		return e.fault("TokenDiffers", "The Secret of token %s holds another secret half.", e.id)
+	case stored.MalformedExpiration:
+		return e.fault("TokenExpired", "The expiration of the token is malformed, so the token counts as expired.")
+	case stored.Expired(e.Now()):
+		return e.fault("TokenExpired", "The token has expired.").Compare("expiration", kube.Stamp(stored.Expires), "this machine", kube.Stamp(e.Now()))
+	case !stored.Allows(bootstrap.UsageSigning):
+		return e.fault("TokenMayNotSign", "The token may not sign cluster-info.").Compare("usages", usages, "needed", bootstrap.UsageSigning)
 	}
-	e.token = c.Token
-	return doctor.Passed("The token may sign cluster-info.").Detail("usages", usages)
+	return doctor.Passed("The token may sign cluster-info.")
 }
 
 func (e *examination) checkSignature(context.Context) doctor.Finding {
@@ -127,9 +92,11 @@ func (e *examination) checkSignature(context.Context) doctor.Finding {
 	jws := e.published.Data[bootstrap.SignaturePrefix+e.id]
 	switch {
 	case jws == "":
-		return doctor.Failed("NotSigned", runSigner(), "cluster-info is not signed for the token, although the token may sign.")
+		return e.fault("NotSigned", "cluster-info is not signed for the token, although the token may sign.")
 	case bootstrap.Verify([]byte(e.published.Data[bootstrap.KubeConfigKey]), jws, e.stored.Token) != nil:
-		return doctor.Failed("SignatureWrong", runSigner(), "The signature of cluster-info is wrong: it was edited, and the signer does not run.")
+		f := e.fault("SignatureWrong", "The signature of cluster-info is wrong: it was edited, and the signer does not run.")
+		f.Remedy = e.remedies()["NotSigned"]
+		return f
 	}
 	return doctor.Passed("cluster-info is signed with the token.")
 }

@@ -61,21 +61,21 @@ func argumentFaults() []fault {
 	server := func(text string) func(*world) { return func(w *world) { w.config.Server = text } }
 	return []fault{
 		{"no server", func(w *world) { w.config.Server, w.withoutAdmin = "", true }, "args", "ServerMalformed", "There is no server"},
-		{"server over http", server("http://10.0.0.1:6443"), "args", "ServerMalformed", "https://<host>"},
-		{"server with a password", server("https://user:" + secretHalf + "@10.0.0.1:6443"), "args", "ServerMalformed", "without a user name"},
+		{"server over http", server("http://10.0.0.1:6443"), "discovery", "ServerMalformed", "https://<host>"},
+		{"server with a password", server("https://user:" + secretHalf + "@10.0.0.1:6443"), "discovery", "ServerMalformed", "without a user name"},
 		{"token as the server", server(wholeToken), "args", "ServerMalformed", "a token in the place of the server"},
 		{"token as the server, with a port", server(wholeToken + ":6443"), "args", "ServerMalformed", "a token in the place of the server"},
 		{"token as the server, as a URL", server("https://" + wholeToken + "/"), "args", "ServerMalformed", "a token in the place of the server"},
-		{"token as a pin with a prefix", pin(func(string) string { return "sha256:" + wholeToken }), "args", "PinMalformed", "a token in the place of a pin"},
-		{"token as a pin", pin(func(string) string { return wholeToken }), "args", "PinMalformed", "a token in the place of a pin"},
-		{"server name with a port", func(w *world) { w.config.ServerName = "api:6443" }, "args", "ServerMalformed", "server name is malformed"},
-		{"token with a colon", token(tokenID + ":" + secretHalf), "args", "TokenMalformed", "neither a token"},
-		{"the secret half alone", token(secretHalf), "args", "TokenMalformed", "may be the secret half"},
+		{"token as a pin with a prefix", pin(func(string) string { return "sha256:" + wholeToken }), "args", "PinMalformed", "pin is malformed"},
+		{"token as a pin", pin(func(string) string { return wholeToken }), "args", "PinMalformed", "pin is malformed"},
+		{"server name with a port", func(w *world) { w.config.ServerName = "api:6443" }, "discovery", "ServerMalformed", "the server name has to be"},
+		{"token with a colon", token(tokenID + ":" + secretHalf), "args", "TokenMalformed", "with a dot between them"},
+		{"the secret half alone", token(secretHalf), "args", "TokenMalformed", "with a dot between them"},
 		{"token in upper case", token(strings.ToUpper(tokenID) + "." + secretHalf), "args", "TokenMalformed", "lower-case"},
 		{"token that was cut", token(wholeToken[:20]), "args", "TokenMalformed", "16 lower-case"},
 		{"pin without a prefix", pin(func(p string) string { return strings.TrimPrefix(p, "sha256:") }), "args", "PinMalformed", "pin is malformed"},
 		{"pin that was cut", pin(func(p string) string { return p[:60] }), "args", "PinMalformed", "pin is malformed"},
-		{"fingerprint with colons", pin(func(string) string { return "AB:CD:" + strings.Repeat("00:", 29) + "EF" }), "args", "PinMalformed", "fingerprint"},
+		{"fingerprint with colons", pin(func(string) string { return "AB:CD:" + strings.Repeat("00:", 29) + "EF" }), "args", "PinMalformed", "pin is malformed"},
 		{"pin with a blank", pin(func(p string) string { return p + "\n" }), "args", "PinMalformed", "pin is malformed"},
 		{"pin of another hash", pin(func(string) string { return "sha1:abc" }), "args", "PinMalformed", "pin is malformed"},
 	}
@@ -205,9 +205,9 @@ func trustFaults() []fault {
 		}
 	}
 	return []fault{
-		{"pin of another cluster", func(w *world) { w.config.Pins = []string{newAuthority(w.t).pin()} }, pins, "CANotPinned", "none of the cluster's CAs"},
-		{"hash of the certificate", func(w *world) { w.config.Pins = []string{hash(w.ca.cert)} }, pins, "CANotPinned", "whole certificate"},
-		{"no certificate authority", info(func(_ *world, i *bootstrap.ClusterInfo) { i.CAData = nil }), pins, "CANotPinned", "none of the cluster's CAs"},
+		{"pin of another cluster", func(w *world) { w.config.Pins = []string{newAuthority(w.t).pin()} }, pins, "CANotPinned", "is pinned"},
+		{"hash of the certificate", func(w *world) { w.config.Pins = []string{hash(w.ca.cert)} }, pins, "CANotPinned", "is pinned"},
+		{"no certificate authority", info(func(_ *world, i *bootstrap.ClusterInfo) { i.CAData = nil }), pins, "CANotPinned", "is pinned"},
 		{"credentials in cluster-info", func(w *world) {
 			w.publishRaw(w.data["kubeconfig"] + "\nusers:\n- name: admin\n  user: {token: " + secretHalf + "}\n")
 		}, cluster, "ClusterInfoMalformed", "must not hold credentials"},

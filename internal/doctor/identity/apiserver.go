@@ -3,7 +3,6 @@ package identity
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -42,7 +41,7 @@ func (e *examination) checkAPIServer(ctx context.Context) doctor.Finding {
 		return doctor.Unclear(doctor.Do("Check kubeconfig and login. This has to work:", "kubectl get --raw /version"),
 			"The API server cannot be asked: %s.", strings.TrimRight(kubeerror.Message(err, e.secrets...), "."))
 	}
-	f := doctor.Failed(reason.LoginRefused, doctor.Do("Log in again (aws sso login, az login, gcloud auth login). In a pod, restart it."), "The API server refuses your credentials (401).")
+	f := doctor.Failed(reason.LoginRefused, doctor.Do("Log in again with the program that your kubeconfig names. In a pod, restart it."), "The API server refuses your credentials (401).")
 	if e.token.raw != "" || e.InPod {
 		f.Result = doctor.Warn // the exchange goes without the cluster
 	}
@@ -58,12 +57,15 @@ func (e *examination) caller(ctx context.Context) string {
 	return review.Status.UserInfo.Username
 }
 
+// asAdministrator keeps the login that lacks a right out of the commands that grant it.
+const asAdministrator = "kubectl --kubeconfig ADMIN_KUBECONFIG create "
+
 // grant returns the commands that grant the caller a right to one object.
 func (e *examination) grant(ctx context.Context, role, verb, resource string, object client.ObjectKey) []string {
 	namespace := shell.Word(object.Namespace, "NAMESPACE")
 	return []string{
-		fmt.Sprintf("kubectl create role %s -n %s --verb=%s --resource=%s --resource-name=%s", role, namespace, verb, resource, shell.Word(object.Name, "NAME")),
-		fmt.Sprintf("kubectl create rolebinding %s -n %s --role=%s %s", role, namespace, role, subjectFlag(e.caller(ctx))),
+		asAdministrator + fmt.Sprintf("role %s -n %s --verb=%s --resource=%s --resource-name=%s", role, namespace, verb, resource, shell.Word(object.Name, "NAME")),
+		asAdministrator + fmt.Sprintf("rolebinding %s -n %s --role=%s %s", role, namespace, role, subjectFlag(e.caller(ctx))),
 	}
 }
 
@@ -103,21 +105,13 @@ func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccoun
 	if p, ok := e.Provider.(auth.TokenLifetimeProvider); ok && lifetime == 0 {
 		lifetime, _ = p.GetTokenLifetime(sa, opts) // the exchange reports a malformed one
 	}
-	if lifetime == 0 {
-		lifetime = time.Hour
-	}
-	request := auth.TokenRequest{Client: e.Client, ServiceAccount: sa, Lifetime: lifetime, BoundObject: opts.BoundObject}
+	request := auth.TokenRequest{Client: e.Client, ServiceAccount: sa, Lifetime: cmp.Or(lifetime, time.Hour), BoundObject: opts.BoundObject}
 	raw, _, err := request.Token(ctx, audiences)
 	if err != nil {
 		return e.refusedToken(ctx, err)
 	}
 	e.token = e.hold(raw)
-	key := client.ObjectKeyFromObject(sa)
-	if c := e.token.claims; c != nil && !c.IssuedAt.IsZero() && c.Expiry.Sub(c.IssuedAt) < lifetime-time.Minute {
-		return doctor.Failed(reason.LifetimeRefused, doctor.Do("Raise --service-account-max-token-expiration of the API server, or request less."),
-			"The API server shortened the token's lifetime.").Compare("granted", c.Expiry.Sub(c.IssuedAt).String(), "requested", lifetime.String()).As(doctor.Warn)
-	}
-	return doctor.Passed("The API server creates tokens of %s.", key)
+	return doctor.Passed("The API server creates tokens of %s.", client.ObjectKeyFromObject(sa))
 }
 
 // refusedToken judges a TokenRequest that failed. A pod needs no right to it: the kubelet creates its tokens.
@@ -138,41 +132,10 @@ func (e *examination) refusedToken(ctx context.Context, err error) doctor.Findin
 
 // missingRight is the finding of a right that the exchange needs. One Role has all of them, so that the next run finds no other.
 func (e *examination) missingRight(ctx context.Context, format string, args ...any) doctor.Finding {
-	f := doctor.Failed(reason.RightMissing, doctor.Do("Grant the rights to the identity that creates its tokens:",
+	f := doctor.Failed(reason.RightMissing, doctor.Do("As an administrator: grant the rights to the identity that creates its tokens:",
 		e.grant(ctx, "wid-token", "get,create", "serviceaccounts,serviceaccounts/token", e.key())...), format, args...)
 	f.StatusCode = http.StatusForbidden
 	return f
-}
-
-// checkClusterIssuer compares the token with the cluster's own discovery document and keys.
-func (e *examination) checkClusterIssuer(ctx context.Context, c *doctor.Claims) doctor.Finding {
-	if e.RESTConfig == nil || e.Client == nil {
-		return doctor.Skipped(noCluster)
-	}
-	d := e.clusterDocument(ctx, "/.well-known/openid-configuration")
-	var own discovery
-	if d.err != nil || d.status != http.StatusOK || json.Unmarshal(d.body, &own) != nil || own.Issuer == "" {
-		return doctor.Unclear(doctor.Do("Bind the ClusterRole system:service-account-issuer-discovery to yourself, and check that this works:",
-			"kubectl get --raw /.well-known/openid-configuration"), "The cluster's discovery document cannot be read.")
-	}
-	if own.Issuer != c.Issuer {
-		return doctor.Failed(reason.IssuersDiffer, doctor.Do(e.isMeant()+" If it is, request a new token.", contexts), "The token is of another cluster, or of an older issuer of this one.").
-			Compare("token", c.Issuer, "cluster", own.Issuer)
-	}
-	keys := e.clusterDocument(ctx, "/openid/v1/jwks")
-	if set := parseKeys(keys.body); keys.status == http.StatusOK && set != nil && len(set.Key(c.KeyID)) == 0 {
-		return doctor.Failed(reason.TokenRefused, doctor.Do("Request a new token, or restart its pod."), "The cluster no longer has the key that signed the token.").
-			Compare("kid", c.KeyID, "expected", "one of the cluster's")
-	}
-	return doctor.Passed("The cluster issues tokens as %s.", own.Issuer)
-}
-
-func (e *examination) clusterDocument(ctx context.Context, path string) document {
-	httpClient, address, err := e.apiServer(path)
-	if err != nil {
-		return document{err: err}
-	}
-	return get(ctx, httpClient, address)
 }
 
 func (e *examination) checkTokenReview(ctx context.Context, c *doctor.Claims) doctor.Finding {
@@ -185,14 +148,14 @@ func (e *examination) checkTokenReview(ctx context.Context, c *doctor.Claims) do
 	case apierrors.IsForbidden(err) && (e.InPod || e.Pod.Name != ""):
 		return doctor.Skipped("The pod may not have tokens reviewed, and need not.")
 	case apierrors.IsForbidden(err):
-		return doctor.Unclear(doctor.Do("Grant the right to review tokens:",
-			"kubectl create clusterrolebinding wid-review --clusterrole=system:auth-delegator "+subjectFlag(e.caller(ctx))), "You may not have tokens reviewed.")
+		return doctor.Unclear(doctor.Do("As an administrator: grant the right to review tokens:",
+			asAdministrator+"clusterrolebinding wid-review --clusterrole=system:auth-delegator "+subjectFlag(e.caller(ctx))), "You may not have tokens reviewed.")
 	case err != nil:
 		return doctor.Unclear(doctor.Do("Try again."), "The token cannot be reviewed: %s.", kubeerror.Message(err, e.secrets...))
 	case review.Status.Authenticated:
 		return doctor.Passed("The cluster accepts the token.")
 	}
-	f := doctor.Failed(reason.TokenRefused, doctor.Do("Request a new token, or restart its pod."), "The cluster refuses the token.").Compare("TokenReview", cmp.Or(review.Status.Error, "not authenticated"), "expected", "authenticated")
-	f.Causes = []string{"its pod, Secret or ServiceAccount is gone", "the cluster's issuer or its signing keys have changed"}
+	f := doctor.Failed(reason.TokenRefused, doctor.Do(e.isMeant()+" If it is, request a new token.", contexts), "The cluster refuses the token.").Compare("TokenReview", cmp.Or(review.Status.Error, "not authenticated"), "expected", "authenticated")
+	f.Causes = []string{"its pod, Secret or ServiceAccount is gone", "it is of another cluster, or of an older issuer or key of this one"}
 	return f
 }

@@ -38,16 +38,10 @@ func TestFindings(t *testing.T) {
 		{"pod of Google shows nothing", "gcp", withPod(func(*world, *corev1.Pod) {}), "pod", doctor.Skip, "run wid doctor in the pod", 0},
 		{"EKS Pod Identity needs no annotation", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"),
 			func(w *world, _ *corev1.Pod) { delete(w.account.Annotations, aws.RoleARNAnnotation) })), "exchange", doctor.Skip, "agent", 0},
-		{"another endpoint than the agent's", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://evil.example/creds"))), "pod", doctor.Unknown, "not that of an agent", 3},
-		{"an endpoint that looks like the agent's", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23@evil.example/"))), "pod", doctor.Unknown, "not that of an agent", 3},
-		{"an endpoint from a Secret", "aws", withPod(all(noEnv, ref("AWS_CONTAINER_CREDENTIALS_FULL_URI", false))), "pod", doctor.Unknown, "not that of an agent", 3},
-		{"an agent with an IPv6 address", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://[fd00:ec2::23]/v1/credentials"))), "pod", doctor.Pass, "EKS Pod Identity", 0},
 		{"optional static keys", "aws", withPod(ref("AWS_ACCESS_KEY_ID", true)), "pod", doctor.Warn, "hides", 3},
 		{"envFrom hides the variables", "aws", withPod(all(noEnv, func(_ *world, pod *corev1.Pod) {
 			pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
 		})), "pod", doctor.Unknown, "envFrom", 3},
-		{"container that does not exist", "aws", withPod(named("x")), "pod", doctor.Fail, `no container "x"`, 1},
-		{"pod without containers", "aws", withPod(func(_ *world, pod *corev1.Pod) { pod.Spec = corev1.PodSpec{ServiceAccountName: "app"} }), "pod", doctor.Skip, "no containers", 0},
 		{"pod that has ended", "aws", withPod(func(_ *world, pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }), "pod", doctor.Unknown, "has ended", 3},
 		{"the kubelet creates the tokens of a pod", "aws", withPod(func(w *world, _ *corev1.Pod) { w.user.mayNot = []string{"serviceaccounts/token"} }), "token-request", doctor.Unknown, "may not create", 3},
 		{"inside of a healthy pod", "aws", inPod(func(*world) {}), "exchange", doctor.Pass, "role tenant-a", 0},
@@ -61,7 +55,7 @@ func TestFindings(t *testing.T) {
 		{"issuer that redirects", "aws", func(w *world) {
 			w.serve = http.RedirectHandler("https://elsewhere.example", http.StatusFound)
 			w.config.Skip = []string{"exchange"}
-		}, "discovery", doctor.Fail, "cannot be read", 1},
+		}, "discovery", doctor.Unknown, "cannot be read", 3},
 		{"hostile value in a remedy", "aws", annotate(aws.RoleARNAnnotation, "", "eks.amazonaws.com/role_arn", "x;touch y"), "service-account", doctor.Fail, "misspelt", 1},
 		{"uploaded keys", "gcp", func(w *world) { w.config.JWKS = w.jwks() }, "keys", doctor.Pass, "uploaded", 0},
 		{"uploaded keys of another cluster", "gcp", func(w *world) { w.config.JWKS = []byte(`{"keys":[]}`) }, "keys", doctor.Warn, "lack the one", 3},

@@ -19,10 +19,9 @@ type cloud struct {
 	required, audienceKey string
 	// example is the value of required, to be filled in.
 	example string
-	// label must be "true" on pods. skipKey is the annotation of pods that excludes containers.
-	label, skipKey string
-	// labelling adds the label to a sentence.
-	labelling string
+	// labelling adds the label of pods to a sentence. uninjected are the reasons of a webhook that leaves a pod alone.
+	labelling  string
+	uninjected []string
 	// tokenFile, identity and tenant are the variables that the webhook sets.
 	tokenFile, identity, tenant string
 	// hiding are variables that make SDKs use another identity.
@@ -37,14 +36,16 @@ func cloudOf(provider string) cloud {
 		return cloud{name: "AWS", service: "AWS STS", audiences: []string{"sts.amazonaws.com", "sts.amazonaws.com.cn"},
 			annotations: []string{annotation.AWSRoleARN, annotation.AWSAudience, annotation.AWSTokenExpiration, "eks.amazonaws.com/sts-regional-endpoints"},
 			required:    annotation.AWSRoleARN, audienceKey: annotation.AWSAudience, example: "arn:aws:iam::ACCOUNT_ID:role/ROLE_NAME",
-			skipKey: "eks.amazonaws.com/skip-containers", tokenFile: "AWS_WEB_IDENTITY_TOKEN_FILE", identity: "AWS_ROLE_ARN",
+			uninjected: []string{"the cluster is not EKS and has no Amazon EKS Pod Identity Webhook", "the template sets AWS_ROLE_ARN itself", "its annotation eks.amazonaws.com/skip-containers"},
+			tokenFile:  "AWS_WEB_IDENTITY_TOKEN_FILE", identity: "AWS_ROLE_ARN",
 			hiding: []string{"AWS_ACCESS_KEY_ID"}, readsIssuer: true}
 	case "azure":
 		return cloud{name: "Azure", service: "Microsoft Entra ID",
 			audiences:   []string{"api://AzureADTokenExchange", "api://AzureADTokenExchangeUSGov", "api://AzureADTokenExchangeChina"},
 			annotations: []string{annotation.AzureClientID, annotation.AzureTenantID, annotation.AzureTokenExpiration},
-			required:    annotation.AzureClientID, example: "CLIENT_ID", label: "azure.workload.identity/use", labelling: `, label the pod's template azure.workload.identity/use: "true"`, skipKey: "azure.workload.identity/skip-containers",
-			tokenFile: "AZURE_FEDERATED_TOKEN_FILE", identity: "AZURE_CLIENT_ID", tenant: "AZURE_TENANT_ID",
+			required:    annotation.AzureClientID, example: "CLIENT_ID", labelling: `, label the pod's template azure.workload.identity/use: "true"`,
+			uninjected: []string{`its template lacks the label azure.workload.identity/use: "true"`, "Azure Workload Identity is not installed", "its annotation azure.workload.identity/skip-containers"},
+			tokenFile:  "AZURE_FEDERATED_TOKEN_FILE", identity: "AZURE_CLIENT_ID", tenant: "AZURE_TENANT_ID",
 			hiding: []string{"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH"}, readsIssuer: true}
 	case "gcp":
 		return cloud{name: "Google Cloud", service: "Google STS", audiences: []string{"//iam.googleapis.com/PROVIDER"},
@@ -74,32 +75,18 @@ func (c *cloud) nearMiss(annotations, labels map[string]string) miss {
 	return miss{}
 }
 
-// alike reports whether two words differ in case, separators or up to three characters.
+// alike reports whether two words differ in case, separators or up to three adjacent characters.
 func alike(a, b string) bool {
 	plain := strings.NewReplacer("-", "", "_", "", ".", "", "/", "")
 	a, b = plain.Replace(strings.ToLower(a)), plain.Replace(strings.ToLower(b))
-	const most, longest = 3, 256
-	return a == b || max(len(a), len(b)) <= longest && max(len(a), len(b))-min(len(a), len(b)) <= most && distance(a, b) <= most
-}
-
-// distance is the Levenshtein distance.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
 	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := corner
-			if a[i] != b[j] {
-				cost = min(corner, row[j], row[j+1]) + 1
-			}
-			corner, row[j+1] = row[j+1], cost
-		}
+	for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
 	}
-	return row[len(b)]
+	const most = 3
+	return max(len(a), len(b)) <= most
 }
 
 // nearAudience returns the known audience that a misspelt one was meant to be. It is empty for a known audience, and for one that

@@ -29,8 +29,6 @@ type Config struct {
 	// Client is that of the ServiceAccount's cluster. Objects are read as unstructured ones, for which a manager's client starts no
 	// watch.
 	Client client.Client
-	// Reader reads in place of Client, such as Manager.GetAPIReader(). Nil means Client.
-	Reader client.Reader
 	// RESTConfig is the access to the same cluster, for its discovery document and its clock.
 	RESTConfig *rest.Config
 	// ClusterName names the cluster in the report: the context of a kubeconfig.
@@ -42,8 +40,6 @@ type Config struct {
 	TokenFile string
 	// Pod is the pod that gets no credentials. Optional.
 	Pod client.ObjectKey
-	// Container is the container of the pod that gets no credentials. Empty means any.
-	Container string
 	// InPod means that this process runs in the pod. Its environment is examined.
 	InPod bool
 	// Getenv reads the environment. Nil means os.Getenv.
@@ -59,8 +55,8 @@ type Config struct {
 	Trust doctor.Trust
 	// Access explains why an EKS cluster refuses the role. Nil means that the finding names the command that shows it.
 	Access doctor.Access
-	// Identify returns the identity of a credential, "" if the service tells none. Nil means that of the credential itself.
-	Identify func(ctx context.Context, token auth.Token) (string, error)
+	// Identify returns the identity of a credential, "" if the credential does not tell. Nil means that of AWS and of Kubernetes.
+	Identify func(token auth.Token) string
 
 	// Repository is an artifact repository to pull from, such as 123456789012.dkr.ecr.eu-central-1.amazonaws.com/app.
 	Repository string
@@ -116,21 +112,18 @@ func (e *examination) checks() []doctor.Check {
 		{ID: "source", Title: "the source of the credentials", Run: e.checkSource},
 		{ID: "api-server", Title: "access to the cluster", Run: e.checkAPIServer},
 		{ID: "service-account", Title: "the ServiceAccount and its annotations", Needs: []string{"api-server"}, Run: e.checkServiceAccount},
-		{ID: "identifiers", Title: "the names of region, registry and cluster", Run: e.checkIdentifiers},
 		{ID: "pod", Title: "what the pod was given", Needs: []string{"api-server"}, Run: e.checkPod},
 		{ID: "token-request", Title: "the right to create tokens", Needs: []string{"service-account"}, Run: e.checkTokenRequest},
-		{ID: "token-format", Title: "the form of the token", Needs: []string{"token-request"}, Run: e.checkTokenFormat},
-		{ID: "claims", Title: "the claims of the token", Needs: []string{"token-format"}, Run: e.onToken(e.checkClaims)},
-		{ID: "time", Title: "the token's validity and the clocks", Needs: []string{"claims"}, OverriddenBy: exchange, Explains: []string{reason.SignatureNotVerified, reason.TokenExpired}, Run: e.onToken(e.checkTime)},
-		{ID: "audience", Title: "the token's audience", Needs: []string{"claims"}, OverriddenBy: exchange, Explains: audience, Run: e.onToken(e.checkAudience)},
-		{ID: "issuer", Title: "the address of the issuer", Needs: []string{"claims"}, OverriddenBy: exchange, Explains: issuer, Run: e.onToken(e.checkIssuer)},
+		{ID: "token", Title: "the token", Needs: []string{"token-request"}, Run: e.checkToken},
+		{ID: "time", Title: "the clocks", Needs: []string{"api-server"}, OverriddenBy: exchange, Explains: []string{reason.SignatureNotVerified, reason.TokenExpired}, Run: e.checkTime},
+		{ID: "audience", Title: "the requested audience", Needs: []string{"service-account"}, OverriddenBy: exchange, Explains: audience, Run: e.checkAudience},
+		{ID: "issuer", Title: "the address of the issuer", Needs: []string{"token"}, OverriddenBy: exchange, Explains: issuer, Run: e.onToken(e.checkIssuer)},
 		{ID: "discovery", Title: "the issuer's discovery document", Needs: []string{"issuer"}, OverriddenBy: exchange, Explains: documents, Run: e.onDocuments(e.checkDiscovery)},
 		{ID: "keys", Title: "the published signing keys", Needs: []string{"discovery"}, OverriddenBy: exchange, Explains: documents, Run: e.onToken(e.checkKeys)},
-		{ID: "cluster-issuer", Title: "the cluster that issued the token", Needs: []string{"api-server", "claims"}, Run: e.onToken(e.checkClusterIssuer)},
-		{ID: "token-review", Title: "the cluster's verdict on the token", Needs: []string{"time", "cluster-issuer"}, Run: e.onToken(e.checkTokenReview)},
-		{ID: "trust-anchor", Title: "the issuer that the cloud trusts", Needs: []string{"claims"}, OverriddenBy: exchange, Explains: slices.Concat(issuer, audience), Run: e.onToken(e.checkAnchor)},
-		{ID: "trust-rule", Title: "the identity's trust in the token", Needs: []string{"claims"}, OverriddenBy: exchange, Explains: []string{reason.TrustPolicyRefusesSubject}, Run: e.onToken(e.checkRule)},
-		{ID: exchange, Title: "the exchange at the cloud", Needs: []string{"service-account", "identifiers", "claims"}, Timeout: callTimeout, Run: e.checkExchange},
+		{ID: "trust-anchor", Title: "the issuer that the cloud trusts", Needs: []string{"token"}, OverriddenBy: exchange, Explains: slices.Concat(issuer, audience), Run: e.onToken(e.checkAnchor)},
+		{ID: "trust-rule", Title: "the identity's trust in the token", Needs: []string{"token"}, OverriddenBy: exchange, Explains: []string{reason.TrustPolicyRefusesSubject}, Run: e.onToken(e.checkRule)},
+		{ID: exchange, Title: "the exchange at the cloud", Needs: []string{"service-account", "token"}, Timeout: callTimeout, Run: e.checkExchange},
+		{ID: "token-review", Title: "the cluster's verdict on the token", Needs: []string{"api-server", "token"}, Run: e.onToken(e.checkTokenReview)},
 		{ID: "identity", Title: "the identity of the credentials", Needs: []string{exchange}, Run: e.onCredential(e.checkIdentity)},
 		{ID: "registry", Title: "pulling from the registry", Needs: []string{exchange}, Timeout: callTimeout, Run: e.onCredential(e.checkRegistry, e.Repository)},
 		{ID: "cluster", Title: "access to the named cluster", Needs: []string{exchange}, Timeout: callTimeout, Run: e.onCredential(e.checkCluster, e.Cluster, e.ClusterAddress)},
@@ -143,8 +136,5 @@ func (c *Config) complete() {
 	}
 	if c.Getenv == nil {
 		c.Getenv = os.Getenv
-	}
-	if c.Reader == nil && c.Client != nil {
-		c.Reader = c.Client
 	}
 }

@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -10,13 +11,13 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
+	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -35,7 +36,6 @@ type examination struct {
 	pod       *object[corev1.Pod]
 	account   *object[corev1.ServiceAccount]
 	documents *documents
-	public    *error // of reaching the cloud's token service
 	gained    auth.Token
 	stopped   *doctor.Finding // why there is no token to exchange: a right is missing
 }
@@ -174,13 +174,7 @@ func (e *examination) readAccount(ctx context.Context) *object[corev1.ServiceAcc
 }
 
 func (e *examination) read(ctx context.Context, kind string, key client.ObjectKey, into any) error {
-	u := &unstructured.Unstructured{}
-	u.SetAPIVersion("v1")
-	u.SetKind(kind)
-	if err := e.Reader.Get(ctx, key, u); err != nil {
-		return err
-	}
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
+	return kube.Get(ctx, e.Client, corev1.SchemeGroupVersion.WithKind(kind), key, into)
 }
 
 // options returns those of a call for the identity under examination.
@@ -217,7 +211,7 @@ func (e *examination) usesAgent() bool {
 	if e.InPod {
 		return e.Getenv(endpointVariable) != "" && e.Getenv(e.cloud.tokenFile) == ""
 	}
-	return e.pod != nil && e.pod.err == nil && hasVariable(&e.pod.value, endpointVariable) && !hasVariable(&e.pod.value, e.cloud.tokenFile)
+	return e.pod != nil && e.pod.err == nil && e.has(&e.pod.value, endpointVariable) && !e.has(&e.pod.value, e.cloud.tokenFile)
 }
 
 const (
@@ -267,31 +261,23 @@ func (e *examination) annotating(assignment string) string {
 func (e *examination) namespaceWord() string { return shell.Word(e.key().Namespace, "NAMESPACE") }
 func (e *examination) nameWord() string      { return shell.Word(e.key().Name, "SERVICE_ACCOUNT") }
 
-// sentence makes a class's remedy a sentence for people. A command stays alone.
-func sentence(text string) doctor.Remedy {
-	program, _, _ := strings.Cut(text, " ")
-	switch program {
-	case "":
-		return doctor.Remedy{}
-	case "kubectl", "aws", "az", "gcloud", "eksctl":
-		return doctor.Do("Run:", text)
-	}
-	return doctor.Do(capital(text) + ".")
-}
-
-func capital(text string) string {
-	if text == "" {
-		return ""
-	}
-	return strings.ToUpper(text[:1]) + text[1:]
-}
-
 // refusal is doctor.Refusal with sentences for people.
 func (e *examination) refusal(service string, err error) doctor.Finding {
+	var known *auth.Error
+	if errors.As(err, &known) && (known.Cause == auth.CauseTargetMalformed || known.Cause == auth.CauseIdentityMalformed) {
+		return malformedName(err)
+	}
 	f := doctor.Refusal(service, err)
-	f.Message = strings.TrimSuffix(capital(f.Message), ".") + "."
+	f.Message = doctor.Sentence(f.Message)
 	if f.Result == doctor.Fail {
 		f.Remedy = e.remedyOf(doctor.ClassOf(err))
+		var known *auth.Error
+		if errors.As(err, &known) {
+			f.Remedy.Option = known.Option
+		}
+	}
+	if f.Class == "" && f.StatusCode == 0 && errors.Is(err, auth.ErrMisconfigured) {
+		f.Class, f.Remedy = reason.TargetMalformed, doctor.Do("Correct the name.")
 	}
 	return f
 }

@@ -45,7 +45,7 @@ func awsFaults() []fault {
 		{"session too long", "aws", func(w *world) { w.config.Options = append(w.config.Options, aws.WithSessionDuration(2*time.Hour)) }, "exchange", "LifetimeRefused", "longer"},
 		{"region not activated", "aws", sts(403, "RegionDisabledException", "STS is not activated in this region for account:123456789012. Your account administrator can activate STS in this region using the IAM Console."), "exchange", "RegionDisabled", "region"},
 		{"issuer says no", "aws", sts(403, "IDPRejectedClaim", ""), "exchange", "IssuerDidNotAnswer", "issuer"},
-		{"region missing", "aws", func(w *world) { w.config.Options = append(w.config.Options, auth.WithSTSRegion("")) }, "identifiers", "TargetMalformed", "region"},
+		{"region missing", "aws", func(w *world) { w.config.Options = append(w.config.Options, auth.WithSTSRegion("")) }, "exchange", "TargetMalformed", "region"},
 		{"ARN of an OIDC provider", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:iam::"+account+":oidc-provider/issuer.example"), "service-account", "IdentityMalformed", "OIDC provider"},
 		{"ARN of a session", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:sts::"+account+":assumed-role/tenant-a/x"), "service-account", "IdentityMalformed", "session"},
 		{"placeholder for the account", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:iam::${ACCOUNT}:role/tenant-a"), "service-account", "IdentityMalformed", "12 digits"},
@@ -67,14 +67,14 @@ func awsFaults() []fault {
 		{"password of ECR expired", "aws", func(w *world) {
 			w.config.Repository = ecrHost + "/app"
 			w.cloud.AWS().SetRegistry(denyingRegistry(http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"Your authorization token has expired. Reauthenticate and try again."}]}`))
-		}, "registry", "RegistryPasswordExpired", "denies the pull"},
-		{"look-alike of ECR", "aws", func(w *world) { w.config.Repository = ecrHost + ".evil.example/app" }, "identifiers", "TargetMalformed", ""},
+		}, "registry", "RegistryDenied", "denies the pull"},
+		{"look-alike of ECR", "aws", func(w *world) { w.config.Repository = ecrHost + ".evil.example/app" }, "registry", "TargetMalformed", ""},
 		{"no such cluster", "aws", func(w *world) { w.config.Cluster = clusterARN }, "cluster", "ClusterNotFound", "not found"},
 		{"cluster may not be described", "aws", func(w *world) {
 			w.eks(http.StatusCreated)
 			w.cloud.AWS().Deny(roleARN, "eks:DescribeCluster")
 		}, "cluster", "ClusterDenied", "may not be described"},
-		{"malformed cluster ARN", "aws", func(w *world) { w.config.Cluster = "prod" }, "identifiers", "TargetMalformed", ""},
+		{"malformed cluster ARN", "aws", func(w *world) { w.config.Cluster = "prod" }, "cluster", "TargetMalformed", ""},
 		{"EKS does not know the role", "aws", func(w *world) { w.eks(http.StatusUnauthorized) }, "cluster", "ClusterRefusesIdentity", "401"},
 	}
 	return list
@@ -130,9 +130,6 @@ func azureFaults() []fault {
 			w.cloud.Azure().SetCluster(cluster, authtest.AzureCluster{Tenant: azureTenant, Addresses: []string{"https://prod.hcp.eastus.azmk8s.io:443"}})
 			w.config.Cluster = cluster
 		}, "cluster", "ClusterDenied", "may not"},
-		{"Azure RBAC denies", "azure", func(w *world) {
-			w.aks(http.StatusCreated, "User does not have access to the resource in Azure. Update role assignment to allow access.")
-		}, "cluster", "ClusterDenied", "Azure RBAC denies"},
 		{"AKS does not accept the token", "azure", func(w *world) { w.aks(http.StatusUnauthorized, "") }, "cluster", "ClusterRefusesIdentity", "401"},
 	}
 }
@@ -182,6 +179,6 @@ func gcpFaults() []fault {
 		}, "registry", "RegistryDenied", "denies"},
 		{"cluster may not be described", "gcp", func(w *world) { w.config.Cluster = cluster }, "cluster", "ClusterDenied", ""},
 		{"GKE does not accept the token", "gcp", func(w *world) { w.at(http.StatusUnauthorized) }, "cluster", "ClusterRefusesIdentity", "401"},
-		{"malformed cluster name", "gcp", func(w *world) { w.config.Cluster = "prod" }, "identifiers", "TargetMalformed", fmt.Sprintf("%q", "prod")},
+		{"malformed cluster name", "gcp", func(w *world) { w.config.Cluster = "prod" }, "cluster", "TargetMalformed", fmt.Sprintf("%q", "prod")},
 	}
 }

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 )
@@ -52,32 +51,20 @@ func podFaults() []fault {
 		{"webhook has not changed the pod", "azure", withPod(noEnv), "pod", "IdentityNotConfigured", "webhook"},
 		{"pod of an older annotation", "aws", withPod(func(_ *world, pod *corev1.Pod) {
 			pod.Spec.Containers[0].Env[1].Value = roleARN + "-old"
-		}), "pod", "IdentityNotConfigured", "another identity"},
+		}), "pod", "IdentityNotConfigured", "another AWS_ROLE_ARN"},
 		{"pod of an older annotation", "azure", withPod(func(w *world, _ *corev1.Pod) {
 			const other = "22222222-2222-4333-8444-555555555555"
 			w.account.Annotations[azure.ClientIDAnnotation] = other
-		}), "pod", "IdentityNotConfigured", "another identity"},
-		{"label missing", "azure", withPod(func(w *world, pod *corev1.Pod) { noEnv(w, pod); pod.Labels = nil }), "pod", "IdentityNotConfigured", "label"},
+		}), "pod", "IdentityNotConfigured", "another AZURE_CLIENT_ID"},
+		{"label missing", "azure", withPod(func(w *world, pod *corev1.Pod) { noEnv(w, pod); pod.Labels = nil }), "pod", "IdentityNotConfigured", "nor in a copy"},
 		{"pod of another ServiceAccount", "aws", withPod(func(_ *world, pod *corev1.Pod) { pod.Spec.ServiceAccountName = "default" }), "pod", "IdentityNotConfigured", "another ServiceAccount"},
-		{"host network", "gcp", withPod(func(w *world, pod *corev1.Pod) {
-			issuer, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://container.googleapis.com/v1/projects/p/locations/l/clusters/c"})
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			w.use(issuer)
-			pod.Spec.HostNetwork = true
-		}), "pod", "IdentityNotConfigured", "network of its host"},
 		{"pod does not exist", "aws", func(w *world) { w.config.Pod = client.ObjectKey{Namespace: "tenant-a", Name: "missing"} }, "pod", "IdentityNotConfigured", "does not exist"},
 
 		{"static keys in the spec", "aws", withPod(env("AWS_ACCESS_KEY_ID", "AKIA")), "pod", "IdentityNotConfigured", "hides"},
 		{"a client secret in the spec", "azure", withPod(ref("AZURE_CLIENT_SECRET", false)), "pod", "IdentityNotConfigured", "hides"},
-		{"another tenant in the spec", "azure", withPod(env("AZURE_TENANT_ID", "00000000-86f1-41af-91ab-2d7cd011db47")), "pod", "IdentityNotConfigured", "another tenant"},
-		{"a role without a token", "aws", withPod(env("AWS_WEB_IDENTITY_TOKEN_FILE", "")), "pod", "IdentityNotConfigured", "set by hand"},
-		{"a token without a role", "aws", withPod(env("AWS_ROLE_ARN", "")), "pod", "IdentityNotConfigured", "without AWS_ROLE_ARN"},
-		{"the container is left out", "aws", withPod(all(podAnnotation("eks.amazonaws.com/skip-containers", "app"), beside("app", false, named("app")))), "pod", "IdentityNotConfigured", "skip-containers"},
+		{"another tenant in the spec", "azure", withPod(env("AZURE_TENANT_ID", "00000000-86f1-41af-91ab-2d7cd011db47")), "pod", "IdentityNotConfigured", "another AZURE_TENANT_ID"},
 		{"a key of Google", "gcp", inPod(googleFile(`{"type":"service_account"}`)), "source", "IdentityNotConfigured", "hides"},
 		{"an audience of Azure in the annotation", "aws", func(w *world) { annotate(aws.AudienceAnnotation, azure.DefaultAudience)(w); w.allowAudience() }, "exchange", "AudienceNotTrusted", "client ID"},
-		{"annotated for another cloud", "aws", annotate(aws.RoleARNAnnotation, "", azure.ClientIDAnnotation, azureClient), "service-account", "IdentityNotConfigured", "annotated for Azure"},
 		{"static keys", "aws", inPod(func(w *world) { w.env["AWS_ACCESS_KEY_ID"] = "AKIA" }), "source", "IdentityNotConfigured", "hides"},
 		{"client secret", "azure", inPod(func(w *world) { w.env["AZURE_CLIENT_SECRET"] = "s" }), "source", "IdentityNotConfigured", "hides"},
 		{"nothing injected", "aws", inPod(func(w *world) { w.env = map[string]string{} }), "source", "IdentityNotConfigured", "is not set"},
@@ -126,11 +113,6 @@ func beside(name string, injected bool, more ...spec) spec {
 
 func podAnnotation(key, value string) spec {
 	return func(_ *world, pod *corev1.Pod) { pod.Annotations = map[string]string{key: value} }
-}
-
-// named has the caller name the container.
-func named(container string) spec {
-	return func(w *world, _ *corev1.Pod) { w.config.Container = container }
 }
 
 func all(changes ...spec) spec {

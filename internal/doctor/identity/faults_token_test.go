@@ -26,21 +26,17 @@ func claims(change func(c map[string]any)) func(w *world) {
 
 func tokenFaults() (all []fault) {
 	add := func(list []fault) { all = append(all, list...) }
-	add(each("another audience", "audience", "AudienceNotTrusted", "another receiver", claims(func(c map[string]any) { c["aud"] = []string{"sts.amazon.com"} })))
-	add(each("the API server's audience", "audience", "AudienceNotTrusted", "another receiver", claims(func(c map[string]any) { c["aud"] = []string{"https://kubernetes.default.svc"} })))
-	add(each("another subject", "claims", "TokenOfAnotherServiceAccount", "another ServiceAccount", claims(func(c map[string]any) { c["sub"] = "system:serviceaccount:tenant-a:other" })))
-	add(each("case of the subject", "claims", "TokenOfAnotherServiceAccount", "another ServiceAccount", claims(func(c map[string]any) { c["sub"] = "system:serviceaccount:tenant-a:App" })))
-	add(each("expired", "time", "TokenExpired", "has expired", claims(func(c map[string]any) {
+	add(each("another audience", "token", "AudienceNotTrusted", "another receiver", claims(func(c map[string]any) { c["aud"] = []string{"sts.amazon.com"} })))
+	add(each("the API server's audience", "token", "AudienceNotTrusted", "another receiver", claims(func(c map[string]any) { c["aud"] = []string{"https://kubernetes.default.svc"} })))
+	add(each("another subject", "token", "TokenOfAnotherServiceAccount", "another ServiceAccount", claims(func(c map[string]any) { c["sub"] = "system:serviceaccount:tenant-a:other" })))
+	add(each("case of the subject", "token", "TokenOfAnotherServiceAccount", "another ServiceAccount", claims(func(c map[string]any) { c["sub"] = "system:serviceaccount:tenant-a:App" })))
+	add(each("expired", "exchange", "TokenExpired", "", claims(func(c map[string]any) {
 		c["iat"], c["nbf"], c["exp"] = time.Now().Add(-2*time.Hour).Unix(), time.Now().Add(-2*time.Hour).Unix(), time.Now().Add(-time.Hour).Unix()
 	})))
-	add(each("an old copy in memory", "time", "TokenExpired", "holds an old copy", func(w *world) {
-		w.config.Token = w.sign(func(c map[string]any) { c["exp"] = time.Now().Add(-time.Minute).Unix() })
-		w.write(w.sign(nil))
-	}))
 	all = append(all, fault{"issued in the future", "gcp", claims(func(c map[string]any) { c["iat"] = time.Now().Add(10 * time.Minute).Unix() }), "exchange", "TokenExpired", "from the future"},
 		fault{"not valid yet", "azure", claims(func(c map[string]any) { c["nbf"] = time.Now().Add(10 * time.Minute).Unix() }), "exchange", "TokenExpired", "not within its time"})
-	add(each("legacy token without audience", "claims", "TokenWithoutAudience", "legacy", claims(func(c map[string]any) { delete(c, "aud") })))
-	add(each("legacy token of a Secret", "claims", "TokenWithoutAudience", "legacy", claims(func(c map[string]any) {
+	add(each("legacy token without audience", "token", "TokenWithoutAudience", "legacy", claims(func(c map[string]any) { delete(c, "aud") })))
+	add(each("legacy token of a Secret", "token", "TokenWithoutAudience", "legacy", claims(func(c map[string]any) {
 		c["iss"] = "kubernetes/serviceaccount"
 		delete(c, "aud")
 		delete(c, "exp")
@@ -52,10 +48,10 @@ func tokenFaults() (all []fault) {
 		}
 		w.write(token)
 	}))
-	add(each("opaque token", "token-format", "TokenMalformed", "opaque", func(w *world) { w.write("ya29.opaque"[:4]) }))
-	add(each("text after the token", "token-format", "TokenMalformed", "text beside", func(w *world) { w.write(w.sign(nil) + "\nINFO ready") }))
-	add(each("empty token file", "token-format", "TokenMalformed", "is empty", func(w *world) { w.write("") }))
-	add(each("missing token file", "token-format", "IdentityNotConfigured", "does not exist", func(w *world) { w.config.TokenFile = w.dir + "/missing" }))
+	add(each("opaque token", "token", "TokenMalformed", "not a JWT", func(w *world) { w.write("ya29.opaque"[:4]) }))
+	add(each("text after the token", "token", "TokenMalformed", "text beside", func(w *world) { w.write(w.sign(nil) + "\nINFO ready") }))
+	add(each("empty token file", "token", "TokenMalformed", "not a JWT", func(w *world) { w.write("") }))
+	add(each("missing token file", "token", "IdentityNotConfigured", "cannot be read", func(w *world) { w.config.TokenFile = w.dir + "/missing" }))
 	add(each("clock skew", "time", "ClockSkew", "behind", func(w *world) {
 		w.config.Now = func() time.Time { return time.Now().Add(-10 * time.Minute) }
 	}))
@@ -124,7 +120,7 @@ func issuerFaults() (all []fault) {
 	add(forAWSAndGCP("private bucket", "discovery", "IssuerNotPublic", "403 to anonymous", serve(http.StatusForbidden, "<Error><Code>AccessDenied</Code></Error>")))
 	add(forAWSAndGCP("documents missing", "discovery", "IssuerNotPublic", "404", serve(http.StatusNotFound, "")))
 	add(forAWSAndGCP("issuer is a web page", "discovery", "IssuerNotPublic", "not a discovery document", serve(http.StatusOK, "<html></html>")))
-	add(forAWSAndGCP("unreachable issuer", "discovery", "IssuerNotPublic", "cannot be read", func(w *world) {
+	add(forAWSAndGCP("unreachable issuer", "exchange", "SigningKeyUnavailable", "", func(w *world) {
 		client := &http.Client{Transport: broken{}}
 		w.config.IssuerClient = client
 		w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), client, aws.DefaultAudience)
@@ -179,7 +175,6 @@ func kubernetesFaults() []fault {
 		}, "token-request", "AudienceDeniedToNode", "audience"},
 		{"the ServiceAccount does not exist", "generic", func(w *world) { w.config.ServiceAccount.Name = "missing" }, "service-account", "ServiceAccountNotFound", "does not exist"},
 		{"the ServiceAccount does not exist", "aws", func(w *world) { w.config.ServiceAccount.Name = "missing" }, "service-account", "ServiceAccountNotFound", "does not exist"},
-		{"lifetime shortened", "generic", func(w *world) { w.user.maxTokenLifetime = 20 * time.Minute }, "token-request", "LifetimeRefused", "shortened"},
 		{"lifetime refused", "aws", func(w *world) { w.config.Options = append(w.config.Options, auth.WithTokenLifetime(time.Minute)) }, "token-request", "LifetimeRefused", ""},
 		{"the caller's own credentials are refused", "generic", func(w *world) { w.user = user{} }, "api-server", "LoginRefused", "401"},
 		{"token of another cluster", "aws", func(w *world) {
@@ -191,7 +186,7 @@ func kubernetesFaults() []fault {
 			w.use(other)
 			w.write(w.sign(nil))
 			w.issuer = home // the API server
-		}, "cluster-issuer", "IssuersDiffer", "another cluster"},
+		}, "token-review", "TokenRefused", "refuses the token"},
 		{"pod of the token is gone", "aws", func(w *world) {
 			w.user.reviewError = "[invalid bearer token, service account token has been invalidated]"
 		}, "token-review", "TokenRefused", "refuses the token"},
@@ -200,8 +195,8 @@ func kubernetesFaults() []fault {
 		}, "token-review", "TokenRefused", "refuses the token"},
 		{"issuer that no authenticator knows", "generic", func(w *world) { w.user.reviewError = "invalid bearer token" }, "token-review", "TokenRefused", "refuses the token"},
 		{"the other cluster does not trust the issuer", "generic", func(w *world) { w.at(http.StatusUnauthorized) }, "cluster", "ClusterRefusesIdentity", "401"},
-		{"another audience", "generic", claims(func(c map[string]any) { c["aud"] = []string{"other"} }), "audience", "AudienceNotTrusted", "another receiver"},
-		{"expired", "generic", claims(func(c map[string]any) { c["exp"] = time.Now().Add(-time.Hour).Unix() }), "time", "TokenExpired", "has expired"},
+		{"another audience", "generic", claims(func(c map[string]any) { c["aud"] = []string{"other"} }), "token", "AudienceNotTrusted", "another receiver"},
+		{"expired", "generic", claims(func(c map[string]any) { c["exp"] = time.Now().Add(-time.Hour).Unix() }), "token-review", "TokenRefused", "refuses the token"},
 		{"stale key", "generic", func(w *world) {
 			issuer := w.own()
 			token := w.sign(nil)
@@ -209,6 +204,6 @@ func kubernetesFaults() []fault {
 				w.t.Fatal(err)
 			}
 			w.write(token)
-		}, "cluster-issuer", "TokenRefused", "no longer has the key"},
+		}, "token-review", "TokenRefused", "refuses the token"},
 	}
 }

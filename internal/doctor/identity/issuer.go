@@ -3,7 +3,6 @@ package identity
 import (
 	"context"
 	"crypto/rsa"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,7 +62,7 @@ const (
 
 func (e *examination) checkDiscovery(ctx context.Context, c *doctor.Claims) doctor.Finding {
 	docs := e.issuerDocuments(ctx)
-	if f, bad := e.unreadableDocument(ctx, &docs.discovery, printDiscovery); bad {
+	if f, bad := unreadableDocument(&docs.discovery, printDiscovery); bad {
 		return f
 	}
 	d, iss := docs.parsed, c.Issuer
@@ -89,15 +88,15 @@ func (e *examination) checkDiscovery(ctx context.Context, c *doctor.Claims) doct
 }
 
 // unreadableDocument judges the transfer of a document.
-func (e *examination) unreadableDocument(ctx context.Context, d *document, command string) (doctor.Finding, bool) {
+func unreadableDocument(d *document, command string) (doctor.Finding, bool) {
 	switch {
 	case d.err != nil:
-		return e.unreachable(ctx, d), true
+		return unreachable(d), true
 	case d.status == http.StatusUnauthorized, d.status == http.StatusForbidden:
 		remedy := doctor.Do("Let anyone read that address.")
 		if isStatus(d.body) { // the API server itself
-			remedy = doctor.Do("Let anyone read the issuer's documents, or publish them elsewhere:",
-				"kubectl create clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery --group=system:unauthenticated")
+			remedy = doctor.Do("As an administrator: let anyone read the issuer's documents, or publish them elsewhere:",
+				asAdministrator+"clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery --group=system:unauthenticated")
 		}
 		f := doctor.Failed(reason.IssuerNotPublic, remedy, "The issuer answers %d to anonymous requests.", d.status).Detail("address", d.address)
 		f.StatusCode = d.status
@@ -119,26 +118,13 @@ func isStatus(body []byte) bool {
 	return json.Unmarshal(body, &s) == nil && s.Kind == "Status" && s.APIVersion == "v1"
 }
 
-// unreachable distinguishes an issuer without an answer from a machine that reaches nothing.
-func (e *examination) unreachable(ctx context.Context, d *document) doctor.Finding {
-	look := doctor.Do("Read it from outside of this network:", "curl -v "+shell.Word(d.address, "ADDRESS"))
-	f := doctor.Unclear(look, "The issuer cannot be judged from this machine.").Detail("error", transport.Message(d.err))
-	switch cloud := e.reachCloud(ctx); {
-	case errors.Is(d.err, transport.ErrInside):
+// unreachable judges nothing: the cloud may reach what this machine does not, and says so in the exchange.
+func unreachable(d *document) doctor.Finding {
+	f := doctor.Unclear(doctor.Do("Read it from outside of this network:", "curl -v "+shell.Word(d.address, "ADDRESS")), "The issuer cannot be read from this machine.")
+	if errors.Is(d.err, transport.ErrInside) {
 		f.Message = "The issuer names keys at an address of this network, which is not read."
-	case untrusted(d.err) && untrusted(cloud):
-		f.Message, f.Class = "This machine trusts neither the issuer's certificate nor that of "+e.cloud.name+".", reason.CertificateNotTrusted
-		f.Remedy = doctor.Do("Add the CA of your network's proxy to this machine's certificates, or name it in SSL_CERT_FILE.")
-	case untrusted(d.err):
-		f.Message = "The document cannot be read here: its certificate is not trusted."
-	case cloud != nil:
-		f.Message, f.Class = "This machine reaches neither the issuer nor "+e.cloud.name+".", reason.ServiceUnreachable
-		f.Remedy = doctor.Do("Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine.")
-	default:
-		return doctor.Failed(reason.IssuerNotPublic, doctor.Do("Make the issuer public, or publish its documents elsewhere."),
-			"The issuer cannot be read: %s", d.address).Detail("error", transport.Message(d.err))
 	}
-	return f
+	return f.Detail("error", transport.Message(d.err))
 }
 
 func (e *examination) checkKeys(ctx context.Context, c *doctor.Claims) doctor.Finding {
@@ -152,7 +138,7 @@ func (e *examination) checkKeys(ctx context.Context, c *doctor.Claims) doctor.Fi
 	if docs.keys.address == "" {
 		return doctor.Skipped("The discovery document could not be read.")
 	}
-	if f, bad := e.unreadableDocument(ctx, &docs.keys, printKeys); bad {
+	if f, bad := unreadableDocument(&docs.keys, printKeys); bad {
 		return f
 	}
 	return e.judgeKeys(ctx, c, parseKeys(docs.keys.body), "published")
@@ -270,10 +256,4 @@ func get(ctx context.Context, httpClient *http.Client, address string) (d docume
 	d.status = resp.StatusCode
 	d.body, d.err = io.ReadAll(io.LimitReader(resp.Body, transport.MaxBody))
 	return d
-}
-
-// untrusted reports a certificate that this machine does not trust.
-func untrusted(err error) bool {
-	var v *tls.CertificateVerificationError
-	return errors.As(err, &v)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ func TestHealthyOnARealCluster(t *testing.T) {
 	cluster := kubetest.Start(t)
 	report := identity.Run(t.Context(), onCluster(t, cluster, cluster.Config(), realAccount(t, cluster, "app")))
 	readable(t, report)
-	if report.ExitCode() != doctor.ExitPass || report.Of("token-review").Result != doctor.Pass || report.Of("cluster-issuer").Result != doctor.Pass {
+	if report.ExitCode() != doctor.ExitPass || report.Of("token-review").Result != doctor.Pass {
 		t.Errorf("got %s", report.Text(doctor.TextOptions{Verbose: true}))
 	}
 }
@@ -88,8 +89,8 @@ func TestGrantedRightOnARealCluster(t *testing.T) {
 	}
 	kubeconfig := cluster.Kubeconfig(t)
 	for _, command := range f.Remedy.Commands {
-		kubectl := exec.CommandContext(t.Context(), "bash", "-euc", command) //nolint:gosec // the doctor's own remedy
-		kubectl.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
+		kubectl := exec.CommandContext(t.Context(), "bash", "-euc", strings.ReplaceAll(command, "ADMIN_KUBECONFIG", kubeconfig)) //nolint:gosec // the doctor's own remedy
+		kubectl.Env = append(os.Environ(), "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
 		if out, err := kubectl.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s", command, err, out)
 		}
@@ -137,5 +138,27 @@ func TestClientOfAManagerStartsNoWatch(t *testing.T) {
 		if r.Verb == "watch" || r.Verb == "list" {
 			t.Errorf("%+v", r)
 		}
+	}
+}
+
+// A real API server creates the copy of a real pod in the dry run, and stores nothing.
+func TestPodWithoutIdentityOnARealCluster(t *testing.T) {
+	cluster := kubetest.Start(t)
+	key := realAccount(t, cluster, "app")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "app-0"},
+		Spec: corev1.PodSpec{ServiceAccountName: key.Name, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	if err := cluster.Client().Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	config := onCluster(t, cluster, cluster.Config(), key)
+	config.Provider, config.Options, config.Pod = &aws.Provider{}, []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(newCloud(t).Client())}, client.ObjectKeyFromObject(pod)
+	report := identity.Run(t.Context(), config)
+	readable(t, report)
+	if f := report.Of("pod"); f.Result != doctor.Fail || !strings.HasSuffix(f.Message, "nor in a copy.") {
+		t.Errorf("%+v", f)
+	}
+	pods := &corev1.PodList{}
+	if err := cluster.Client().List(t.Context(), pods, client.InNamespace(key.Namespace)); err != nil || len(pods.Items) != 1 {
+		t.Errorf("%d pods, %v", len(pods.Items), err)
 	}
 }

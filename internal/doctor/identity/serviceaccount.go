@@ -65,7 +65,7 @@ func (e *examination) sameName(ctx context.Context) (namespaces []string) {
 	found.SetAPIVersion("v1")
 	found.SetKind("ServiceAccountList")
 	const enough = 3
-	if e.Reader.List(ctx, found, client.MatchingFields{"metadata.name": e.key().Name}, client.Limit(enough)) != nil {
+	if e.Client.List(ctx, found, client.MatchingFields{"metadata.name": e.key().Name}, client.Limit(enough)) != nil {
 		return nil // the caller may not list
 	}
 	for i := range found.Items {
@@ -108,28 +108,15 @@ func (e *examination) judgeIdentityError(sa *corev1.ServiceAccount, err error) d
 	var known *auth.Error
 	key := e.missingKey(sa)
 	if errors.As(err, &known) && known.Cause != auth.CauseIdentityMissing && (key == "" || known.Cause != auth.CauseMetadataServer) {
-		f := malformedName("", err)
-		if f.Class = cmp.Or(f.Class, reason.IdentityNotConfigured); known.Cause == auth.CauseIdentityMalformed || known.Cause == auth.CauseTargetMalformed {
-			key = e.malformedKey(known.Cause)
-			f.Remedy = doctor.Do("Correct it:", e.annotating(key+"="+e.valueOf(key)))
-		}
+		f := malformedName(err)
+		f.Class = cmp.Or(f.Class, reason.IdentityNotConfigured)
 		return f
 	}
 	if key == "" {
 		return e.refusal("The metadata server", err)
 	}
-	f := doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Annotate it:", e.annotating(key+"="+e.valueOf(key))),
+	return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Annotate it:", e.annotating(key+"="+e.valueOf(key))),
 		"ServiceAccount %s lacks the annotation %s.", e.key(), key)
-	for _, provider := range []string{"aws", "azure", "gcp"} {
-		other := cloudOf(provider)
-		if provider != e.Provider.GetName() && slices.ContainsFunc(other.annotations, func(k string) bool { return sa.Annotations[k] != "" }) {
-			f.Message += " It is annotated for " + other.name + "."
-		}
-	}
-	if e.pod != nil && e.pod.value.Annotations[key] != "" {
-		f.Message += " The pod has it, where it has no effect."
-	}
-	return f
 }
 
 // missingKey returns the annotation that the provider needs and the ServiceAccount lacks.
@@ -142,52 +129,18 @@ func (e *examination) missingKey(sa *corev1.ServiceAccount) string {
 	return ""
 }
 
-// malformedKey returns the annotation that the provider calls malformed.
-func (e *examination) malformedKey(cause auth.Cause) string {
-	switch {
-	case e.Provider.GetName() == "gcp" && cause == auth.CauseIdentityMalformed:
-		return annotation.GCPServiceAccount
-	case e.Provider.GetName() == "gcp":
-		return annotation.GCPWorkloadIdentityProvider
-	case cause == auth.CauseTargetMalformed:
-		return annotation.AzureTenantID
-	}
-	return e.cloud.required
-}
-
 func (e *examination) valueOf(key string) string {
 	return cmp.Or(map[string]string{annotation.AzureTenantID: "TENANT_ID", annotation.GCPServiceAccount: "NAME@PROJECT_ID.iam.gserviceaccount.com",
 		annotation.GCPWorkloadIdentityProvider: "projects/PROJECT_NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER"}[key], e.cloud.example)
 }
 
-// checkIdentifiers judges what names neither the ServiceAccount nor its token.
-func (e *examination) checkIdentifiers(context.Context) doctor.Finding {
-	opts := e.resolved()
-	if v, ok := e.Provider.(auth.OptionsValidator); ok {
-		if err := v.ValidateOptions(opts); err != nil {
-			return malformedName("", err)
-		}
-	}
-	if r, ok := e.Provider.(auth.ArtifactRegistryCredentialsProvider); ok && e.Repository != "" {
-		if _, err := r.ParseArtifactRepository(e.Repository, opts); err != nil {
-			return malformedName(reason.TargetMalformed, err)
-		}
-	}
-	if c, ok := e.Provider.(auth.RESTConfigProvider); ok && e.Cluster != "" {
-		named := *opts
-		named.ClusterResource = e.Cluster
-		if _, err := c.GetAccessTokenOptionsForCluster(&named); err != nil {
-			return malformedName(reason.TargetMalformed, err)
-		}
-	}
-	return doctor.Passed("Region, registry and cluster are well formed, as far as they are named.")
-}
-
 // malformedName keeps the message of the provider, which names the value.
-func malformedName(class string, err error) doctor.Finding {
+func malformedName(err error) doctor.Finding {
 	var known *auth.Error
 	if !errors.As(err, &known) {
-		return doctor.Failed(class, doctor.Remedy{}, "%v.", err)
+		return doctor.Failed("", doctor.Remedy{}, "%v.", err)
 	}
-	return doctor.Failed(cmp.Or(class, doctor.ClassOf(err).Reason), sentence(known.Remedy), "%s.", capital(known.Message))
+	remedy := doctor.Do(doctor.Sentence(known.Remedy))
+	remedy.Option = known.Option
+	return doctor.Failed(doctor.ClassOf(err).Reason, remedy, "%s", doctor.Sentence(known.Message))
 }

@@ -24,7 +24,7 @@ func TestAnswersWithSeveralCausesNameTheSetting(t *testing.T) {
 		}, describe, update + " --jwk-json-path="},
 		"condition": {func(w *world) {
 			w.pool(func(p *authtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } })
-		}, describe, "attribute condition"},
+		}, describe, update + " --attribute-condition=CONDITION"},
 		"issuer": {func(w *world) {
 			w.pool(func(p *authtest.WorkloadIdentityProvider) { p.Issuer += "/" })
 		}, describe, update + " --issuer-uri=https://issuer.example"},
@@ -61,17 +61,41 @@ func TestRemedyDeletesNoPodWithoutOwner(t *testing.T) {
 		owner         func(w *world, pod *corev1.Pod)
 		says, command string
 	}{
-		"no owner":    {func(*world, *corev1.Pod) {}, "create it again", ""},
-		"ReplicaSet":  {owned("ReplicaSet"), "loses its local data", "kubectl delete pod -n tenant-a pod"},
-		"StatefulSet": {owned("StatefulSet"), "Restart", "kubectl rollout restart -n tenant-a statefulset own"},
+		"no owner":   {func(*world, *corev1.Pod) {}, "create it again", ""},
+		"ReplicaSet": {owned("ReplicaSet"), "loses its local data", "kubectl delete pod -n tenant-a pod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, "aws")
-			withPod(all(func(_ *world, pod *corev1.Pod) { pod.Spec.Containers[0].Env = nil }, tt.owner))(w)
+			withPod(all(env("AWS_ROLE_ARN", roleARN+"-old"), tt.owner))(w)
 			f := w.run().Of("pod")
 			if !strings.Contains(f.Remedy.Text, tt.says) || strings.Join(f.Remedy.Commands, "") != tt.command {
 				t.Errorf("%+v", f.Remedy)
+			}
+		})
+	}
+}
+
+// The API server's webhook decides in a dry run what a pod lacks.
+func TestPodThatTheWebhookHasNotChanged(t *testing.T) {
+	injects := []corev1.EnvVar{{Name: "AWS_WEB_IDENTITY_TOKEN_FILE", Value: "/var/run/token"}}
+	for name, tt := range map[string]struct {
+		user            user
+		message, remedy string
+		causes          int
+	}{
+		"a copy is changed":     {user{name: "u", webhook: injects}, "is not set.", "changes a copy of the pod. No controller owns", 0},
+		"a copy is not changed": {user{name: "u"}, "is not set, nor in a copy.", "recreate the pod", 3},
+		"no right to try it":    {user{name: "u", mayNot: []string{"pods"}}, "is not set.", "recreate an old pod", 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "aws")
+			withPod(func(_ *world, pod *corev1.Pod) { pod.Spec.Containers[0].Env = nil })(w)
+			w.user = tt.user
+			f := w.run().Worst()
+			if f == nil || f.Check != "pod" || !strings.HasSuffix(f.Message, tt.message) || !strings.Contains(f.Remedy.Text, tt.remedy) || len(f.Causes) != tt.causes {
+				t.Errorf("%+v", f)
 			}
 		})
 	}

@@ -91,7 +91,7 @@ func setups() []setup {
 		{"1 healthy", func(*world) {}, 0, `
 ✓ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
   Got credentials of role tenant-a until 01:00 UTC.
-  16 passed, 5 skipped (--verbose)
+  13 passed, 5 skipped (--verbose)
 `},
 		{"2 missing annotation", annotate(aws.RoleARNAnnotation, ""), 1, `
 ✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
@@ -100,7 +100,7 @@ func setups() []setup {
   Fix   Annotate it:
           kubectl annotate sa -n tenant-a app --overwrite \
             eks.amazonaws.com/role-arn=arn:aws:iam::ACCOUNT_ID:role/ROLE_NAME
-  Also  3 passed, 17 skipped (--verbose)
+  Also  3 passed, 14 skipped (--verbose)
 `},
 		{"3 audience typo", func(w *world) {
 			w.account.Annotations[aws.AudienceAnnotation] = "sts.amazonaws.co"
@@ -114,7 +114,7 @@ func setups() []setup {
   Fix   Remove the annotation. The default is sts.amazonaws.com:
           kubectl annotate sa -n tenant-a app --overwrite \
             eks.amazonaws.com/audience-
-  Also  1 failure; 13 passed, 6 skipped (--verbose)
+  Also  1 failure; 10 passed, 6 skipped (--verbose)
 `},
 		{"4 role of another tenant", func(w *world) {
 			const other = "arn:aws:iam::" + account + ":role/tenant-b"
@@ -134,7 +134,7 @@ func setups() []setup {
           kubectl annotate sa -n tenant-a app --overwrite \
             eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME
   Or    If tenant-a is meant to have it, see: wid doctor … --show-policy
-  Also  1 failure; 15 passed, 4 skipped (--verbose)
+  Also  1 failure; 12 passed, 4 skipped (--verbose)
 `},
 		{"5 wrong cluster", func(w *world) {
 			w.config.ClusterName = "staging"
@@ -149,25 +149,27 @@ func setups() []setup {
   Fix   Is staging the context that you meant?
           kubectl config get-contexts
   Or    If AWS is meant to trust it, see: wid doctor … --show-policy
-  Also  14 passed, 6 skipped (--verbose)
+  Also  11 passed, 6 skipped (--verbose)
 `},
 		{"6 no right to create tokens", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, 1, `
 ✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
   You may not create tokens of tenant-a/app. [token-request, RightMissing]
-  Fix   Grant the rights to the identity that creates its tokens:
-          kubectl create role wid-token -n tenant-a --verb=get,create \
+  Fix   As an administrator: grant the rights to the identity that creates its
+        tokens:
+          kubectl --kubeconfig ADMIN_KUBECONFIG create role wid-token -n \
+            tenant-a --verb=get,create \
             --resource=serviceaccounts,serviceaccounts/token \
             --resource-name=app
-          kubectl create rolebinding wid-token -n tenant-a --role=wid-token \
-            --serviceaccount=system:controller
-  Also  4 passed, 16 skipped (--verbose)
+          kubectl --kubeconfig ADMIN_KUBECONFIG create rolebinding wid-token \
+            -n tenant-a --role=wid-token --serviceaccount=system:controller
+  Also  5 passed, 12 skipped (--verbose)
 `},
 		{"7 STS hangs", func(w *world) { w.hangs = "sts.eu-central-1.amazonaws.com" }, 3, `
 ? tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
   AWS STS (sts.eu-central-1.amazonaws.com) gives no answer.
   [exchange, ServiceUnreachable]
   Fix   Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine.
-  Also  14 passed, 6 skipped (--verbose)
+  Also  11 passed, 6 skipped (--verbose)
 `},
 		{"8 role does not exist", func(w *world) {
 			w.cloud.AWS().RemoveRole(roleARN)
@@ -180,22 +182,22 @@ func setups() []setup {
   Fix   Correct the annotation:
           kubectl annotate sa -n tenant-a app --overwrite \
             eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME
-  Also  1 failure; 15 passed, 4 skipped (--verbose)
+  Also  1 failure; 12 passed, 4 skipped (--verbose)
 `},
 		{"9 missing namespace", func(w *world) { w.config.ServiceAccount = client.ObjectKey{Namespace: "tenant-b", Name: "app"} }, 1, `
 ✗ tenant-b/app → aws, cluster prod (https://10.0.0.1:6443)
   Namespace tenant-b does not exist. A ServiceAccount app exists in tenant-a.
   [service-account, ServiceAccountNotFound]
   Fix   Name that one, if it is meant. Is prod the context that you meant?
-  Also  3 passed, 17 skipped (--verbose)
+  Also  3 passed, 14 skipped (--verbose)
 `},
 		{"10 clock 2 hours off", func(w *world) { w.config.Now = func() time.Time { return time.Now().Add(2 * time.Hour) } }, 3, `
 ! tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
-  This machine's clock is 2 h ahead of the API server. [time, ClockSkew]
-    this machine  2000-01-01T02:00:00Z
-    expected      2000-01-01T00:00:00Z
-  Fix   Synchronize this machine's clock (timedatectl, chronyc tracking).
-  Also  14 passed, 6 skipped (--verbose)
+  This machine's clock is 2h0m0s ahead of that of the API server, whose clock
+  counts here. [time, ClockSkew]
+  Fix   Synchronize this machine's clock:
+          sudo timedatectl set-ntp true
+  Also  12 passed, 5 skipped (--verbose)
 `},
 	}
 }

@@ -14,14 +14,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	registrytransport "github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/redact"
-	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -52,45 +50,24 @@ func (e *examination) checkCluster(ctx context.Context) doctor.Finding {
 	case user == "" || redact.Clean(user, e.secrets...) != user: // no user, or what it was sent
 		return doctor.Unclear(doctor.Do("Check that the address is that of the cluster's API server."), "The answer is not that of an API server.")
 	}
-	return e.mayAct(ctx, access, user)
+	return doctor.Passed("The cluster knows you as %s.", user)
 }
 
 // unknownToCluster explains a 401, which has no reason in it.
 func (e *examination) unknownToCluster(ctx context.Context) doctor.Finding {
-	cluster, role := e.Cluster[strings.LastIndexByte(e.Cluster, '/')+1:], e.serviceAccount().Annotations[e.cloud.required]
 	class := doctor.ClassFor(e.Provider.GetName(), reason.ClusterRefusesIdentity)
-	remedy := doctor.Do("Configure the cluster to accept tokens of " + e.cloud.name + ".")
-	switch e.Provider.GetName() {
-	case "aws":
-		if e.Access != nil {
-			if f := e.Access.Access(ctx, e.Cluster, role); f.Result == doctor.Fail {
-				return f
-			}
+	if class.Reason != "" && e.Access != nil {
+		if f := e.Access.Access(ctx, e.Cluster, e.query().Identity); f.Result == doctor.Fail {
+			return f
 		}
-		remedy = doctor.Do("If another cluster is meant, correct its name.").OrTrust("If the role is meant to have access",
-			strings.NewReplacer("CLUSTER_NAME", shell.Word(cluster, "CLUSTER_NAME"), "ROLE_ARN", shell.Word(role, "ROLE_ARN")).Replace(class.Grant))
-	case "generic":
-		remedy = doctor.Do("Configure the cluster to trust issuer and audience of the token (AuthenticationConfiguration).")
+	}
+	remedy := e.remedyOf(class)
+	if class.Reason == "" {
+		remedy = doctor.Do("Configure the cluster to trust issuer and audience of the token.")
 	}
 	f := doctor.Failed(reason.ClusterRefusesIdentity, remedy, "The cluster refuses the credential (401).")
 	f.Causes, f.StatusCode = class.Causes, http.StatusUnauthorized
 	return f
-}
-
-// mayAct distinguishes a user without a role in Azure, as AKS words it.
-func (e *examination) mayAct(ctx context.Context, access *auth.RESTConfig, user string) doctor.Finding {
-	ok := doctor.Passed("The cluster knows you as %s.", user)
-	if e.Provider.GetName() != "azure" {
-		return ok
-	}
-	review := &authorizationv1.SelfSubjectAccessReview{TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
-		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "namespaces"}}}
-	_, err := e.post(ctx, access, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
-	if err != nil || review.Status.Allowed || !strings.Contains(review.Status.Reason, "does not have access to the resource in Azure") {
-		return ok
-	}
-	class := doctor.ClassFor("azure", reason.ClusterDenied)
-	return doctor.Failed(class.Reason, e.remedyOf(class), "The cluster knows you as %s, but Azure RBAC denies.", user).Detail("answer", review.Status.Reason)
 }
 
 // post creates a review at the cluster and reads the answer into it.
@@ -170,17 +147,14 @@ func (e *examination) judgeRegistry(err error) doctor.Finding {
 		body += string(d.Code) + " " + d.Message + " "
 	}
 	body = redact.Text(body, e.secrets...)
-	class := reason.RegistryDenied
 	switch {
 	case status == http.StatusNotFound:
-		return doctor.Failed(class, doctor.Do("Correct the name of the repository."), "The registry accepts the credentials, but has no repository %s.", e.Repository).As(doctor.Warn)
+		return doctor.Failed(reason.RegistryDenied, doctor.Do("Correct the name of the repository."), "The registry accepts the credentials, but has no repository %s.", e.Repository).As(doctor.Warn)
 	case status != http.StatusUnauthorized && status != http.StatusForbidden:
 		return doctor.Unclear(doctor.Do("Try again."), "The registry answers %d.", status)
-	case strings.Contains(body, "authorization token has expired"):
-		class = reason.RegistryPasswordExpired
 	}
-	known := doctor.ClassFor(e.Provider.GetName(), class)
-	f := doctor.Failed(class, e.remedyOf(known), "The registry gave a password, but denies the pull.").Detail("answer", cmp.Or(body, http.StatusText(status)))
+	known := doctor.ClassFor(e.Provider.GetName(), reason.RegistryDenied)
+	f := doctor.Failed(reason.RegistryDenied, e.remedyOf(known), "The registry gave a password, but denies the pull.").Detail("answer", cmp.Or(body, http.StatusText(status)))
 	f.Causes, f.StatusCode = known.Causes, status
 	return f
 }

@@ -13,7 +13,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/internal/doctor"
@@ -24,16 +23,18 @@ import (
 
 // heldToken is the token under examination.
 type heldToken struct {
-	content, raw string // as read, and without the blanks around it
-	claims       *doctor.Claims
-	unread       error // of reading the file
-	err          error // of parsing the token
+	raw    string
+	claims *doctor.Claims
+	unread error // of reading the file
+	err    error // of parsing the token
 }
 
 func (e *examination) hold(content string) heldToken {
-	t := heldToken{content: content, raw: strings.TrimSpace(content)}
+	t := heldToken{raw: strings.TrimSpace(content)}
 	e.keepSecret(t.raw)
-	t.claims, t.err = parseClaims(t.raw)
+	if t.claims, t.err = parseClaims(t.raw); strings.ContainsAny(t.raw, " \r\n\t") {
+		t.claims, t.err = nil, errors.New("there is text beside it")
+	}
 	return t
 }
 
@@ -84,88 +85,47 @@ func parseClaims(token string) (*doctor.Claims, error) {
 
 const subjectPrefix = "system:serviceaccount:"
 
-func (e *examination) checkTokenFormat(context.Context) doctor.Finding {
-	c := e.token.claims
-	if f, wrong := e.judgeFile(); wrong {
-		return f
+// checkToken finds what keeps the provider from sending a token at all.
+func (e *examination) checkToken(ctx context.Context) doctor.Finding {
+	c, want := e.token.claims, ""
+	if c != nil {
+		want = c.Subject
 	}
-	switch {
-	case e.token.err != nil && !strings.Contains(e.token.raw, "."):
-		return doctor.Failed(reason.TokenMalformed, e.freshToken(), "This is not a JWT, perhaps an opaque access token.")
-	case e.token.err != nil:
-		return doctor.Failed(reason.TokenMalformed, e.freshToken(), "The token is not that of a ServiceAccount: %v.", e.token.err)
-	case c == nil:
-		return doctor.Skipped("There is no token to examine.")
-	}
-	sum := sha256.Sum256([]byte(e.token.raw))
-	return doctor.Passed("The token is a JWT.").Detail("alg", c.Algorithm).Detail("kid", c.KeyID).Detail("sha256", hex.EncodeToString(sum[:4]))
-}
-
-func (e *examination) freshToken() doctor.Remedy {
-	return doctor.Do("Use a token of the ServiceAccount:", fmt.Sprintf("kubectl create token -n %s %s --audience %s", e.namespaceWord(), e.nameWord(), e.audienceWord()))
-}
-
-// judgeFile judges a file that does not hold exactly one word.
-func (e *examination) judgeFile() (doctor.Finding, bool) {
-	remedy := doctor.Do("Mount a projected token there (volumes[].projected.sources[].serviceAccountToken).")
-	class, why, words := reason.TokenMalformed, "", len(strings.Fields(e.token.content))
-	switch err := e.token.unread; {
-	case e.TokenFile == "" || e.Token != "" || err == nil && words == 1:
-		return doctor.Finding{}, false
-	case errors.Is(err, fs.ErrNotExist):
-		class, why = reason.IdentityNotConfigured, "does not exist"
-	case errors.Is(err, fs.ErrPermission):
-		class, why = reason.TokenFileUnreadable, fmt.Sprintf("may not be read by user %d", os.Geteuid())
-		remedy = doctor.Do("Set securityContext.fsGroup in the pod's template.")
-	case err != nil:
-		why = "cannot be read: " + err.Error()
-	case words == 0:
-		why = "is empty"
-	default:
-		why, remedy = "has text beside the token", doctor.Do("Write the token alone into the file.")
-	}
-	return doctor.Failed(class, remedy, "The token file %q %s.", e.TokenFile, why), true
-}
-
-func (e *examination) checkClaims(_ context.Context, c *doctor.Claims) doctor.Finding {
-	want := c.Subject
 	if e.ServiceAccount.Name != "" {
 		want = subjectPrefix + e.ServiceAccount.Namespace + ":" + e.ServiceAccount.Name
 	}
 	switch {
-	case c.Issuer == "kubernetes/serviceaccount", len(c.Audiences) == 0:
+	case errors.Is(e.token.unread, fs.ErrPermission):
+		return doctor.Failed(reason.TokenFileUnreadable, doctor.Do("Set securityContext.fsGroup in the pod's template."), "User %d may not read the token file %q.", os.Geteuid(), e.TokenFile)
+	case e.token.unread != nil:
+		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Mount a projected token there (volumes[].projected.sources[].serviceAccountToken)."),
+			"The token file %q cannot be read: %v.", e.TokenFile, e.token.unread)
+	case e.token.err != nil:
+		return doctor.Failed(reason.TokenMalformed, e.freshToken(), "This is not the token of a ServiceAccount: %v.", e.token.err)
+	case c == nil:
+		return doctor.Skipped("There is no token to examine.")
+	case len(c.Audiences) == 0:
 		return doctor.Failed(reason.TokenWithoutAudience, e.freshToken(), "This is a legacy token of a Secret, without an audience.")
-	case c.Issuer == "" || c.Subject == "" || c.Expiry.IsZero():
-		return doctor.Failed(reason.TokenMalformed, e.freshToken(), "The token lacks one of the claims iss, sub and exp.")
 	case c.Subject != want:
 		return doctor.Failed(reason.TokenOfAnotherServiceAccount, e.freshToken(), "The token is of another ServiceAccount.").Compare("token", c.Subject, "expected", want)
 	}
-	return doctor.Passed("The token is of %s.", c.Subject).Detail("iss", c.Issuer).Detail("aud", list(c.Audiences)).Detail("exp", stamp(c.Expiry))
+	if audiences, err := e.wantedAudiences(ctx); err == nil && slices.ContainsFunc(audiences, func(a string) bool { return !slices.Contains(c.Audiences, a) }) {
+		return doctor.Failed(reason.AudienceNotTrusted, e.freshToken(), "The token is for another receiver than %s.", e.cloud.name).
+			Compare("token", list(c.Audiences), "expected", list(audiences))
+	}
+	sum := sha256.Sum256([]byte(e.token.raw))
+	f := doctor.Passed("The token is of %s.", c.Subject)
+	return f.Detail("iss", c.Issuer).Detail("aud", list(c.Audiences)).Detail("exp", stamp(c.Expiry)).Detail("kid", c.KeyID).Detail("sha256", hex.EncodeToString(sum[:4]))
+}
+
+func (e *examination) freshToken() doctor.Remedy {
+	if e.InPod {
+		return doctor.Do("Correct serviceAccountToken in the volume of the pod's template.")
+	}
+	return doctor.Do("Use a token of the ServiceAccount:", fmt.Sprintf("kubectl create token -n %s %s --audience %s", e.namespaceWord(), e.nameWord(), e.audienceWord()))
 }
 
 func list(values []string) string { return cmp.Or(strings.Join(values, ", "), "none") }
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// checkAudience judges what the user wrote before what the token has, because the token follows the annotation.
-func (e *examination) checkAudience(ctx context.Context, c *doctor.Claims) doctor.Finding {
-	if f, wrong := e.judgeRequestedAudience(); wrong {
-		return f
-	}
-	want, err := e.wantedAudiences(ctx)
-	if err != nil {
-		return doctor.Skipped("The audience that %s needs is unknown.", e.cloud.name)
-	}
-	if !slices.ContainsFunc(want, func(a string) bool { return !slices.Contains(c.Audiences, a) }) {
-		return doctor.Passed("The token's audience is that of %s.", e.cloud.name).Detail("aud", list(c.Audiences))
-	}
-	remedy := e.freshToken()
-	if e.InPod {
-		remedy = doctor.Do("Set audience of serviceAccountToken in the volume of the pod's template.")
-	}
-	return doctor.Failed(reason.AudienceNotTrusted, remedy, "The token is for another receiver than %s.", e.cloud.name).
-		Compare("token", list(c.Audiences), "expected", list(want))
-}
 
 func (e *examination) wantedAudiences(ctx context.Context) ([]string, error) {
 	opts := e.resolved()
@@ -175,20 +135,21 @@ func (e *examination) wantedAudiences(ctx context.Context) ([]string, error) {
 	return e.Provider.GetAudiences(ctx, e.serviceAccount(), opts)
 }
 
-// judgeRequestedAudience finds a misspelt audience in the annotation, or in the options. The exchange says what else is wrong with it.
-func (e *examination) judgeRequestedAudience() (doctor.Finding, bool) {
+// checkAudience finds a misspelt audience in the annotation, or in the options. The exchange says what else is wrong with it.
+func (e *examination) checkAudience(context.Context) doctor.Finding {
 	key := e.cloud.audienceKey
 	got, where := e.serviceAccount().Annotations[key], "The audience in the annotation "+key
 	remedy := doctor.Do("Remove the annotation. The default is "+e.defaultAudience()+":", e.annotating(key+"-"))
 	if requested := e.resolved().Audiences; len(requested) == 1 {
-		got, where, remedy = requested[0], "The requested audience", doctor.Do("Correct the audience of WithAudiences, or leave it out.")
+		got, where, remedy = requested[0], "The requested audience", doctor.Do("Correct the audience, or leave it out.")
+		remedy.Option = "auth.WithAudiences"
 	}
 	near := e.nearAudience(got)
 	if near == "" || !e.cloud.readsIssuer {
-		return doctor.Finding{}, false
+		return doctor.Passed("No audience is misspelt.")
 	}
 	return doctor.Failed(reason.AudienceNotTrusted, remedy, "%s is misspelt.", where).
-		Compare("audience", fmt.Sprintf("%.100q", got), "expected", fmt.Sprintf("%q", near)), true
+		Compare("audience", fmt.Sprintf("%.100q", got), "expected", fmt.Sprintf("%q", near))
 }
 
 func (e *examination) defaultAudience() string { return append(slices.Clone(e.cloud.audiences), "")[0] }

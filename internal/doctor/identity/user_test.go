@@ -26,8 +26,8 @@ type user struct {
 	groups []string
 	// mayNot lists resources that the user must not create, such as "tokenreviews" and "serviceaccounts/token", and "get serviceaccounts".
 	mayNot []string
-	// maxTokenLifetime shortens the tokens that are created. 0: the lifetime of the request.
-	maxTokenLifetime time.Duration
+	// webhook are the variables that a webhook adds to new pods.
+	webhook []corev1.EnvVar
 	// reviewError is the error of each TokenReview. Empty: the review accepts tokens of the issuer.
 	reviewError string
 }
@@ -61,6 +61,11 @@ func (v *reviewer) create(ctx context.Context, c client.WithWatch, obj client.Ob
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
 	switch review := obj.(type) {
+	case *corev1.Pod:
+		if !v.may("pods") {
+			return apierrors.NewForbidden(corev1.Resource("pods"), review.Name, nil)
+		}
+		review.Spec.Containers[0].Env = append(review.Spec.Containers[0].Env, v.user.webhook...)
 	case *authenticationv1.SelfSubjectReview:
 		review.Status.UserInfo = authenticationv1.UserInfo{Username: v.user.name, Groups: v.user.groups}
 		return nil
@@ -82,12 +87,6 @@ func (v *reviewer) createSubResource(ctx context.Context, c client.Client, name 
 	opts ...client.SubResourceCreateOption) error {
 	if !v.may("serviceaccounts/" + name) {
 		return authtest.Forbidden(v.user.name, client.ObjectKeyFromObject(obj))
-	}
-	if request, ok := sub.(*authenticationv1.TokenRequest); ok && v.user.maxTokenLifetime > 0 {
-		most := int64(v.user.maxTokenLifetime / time.Second)
-		if s := request.Spec.ExpirationSeconds; s == nil || *s > most {
-			request.Spec.ExpirationSeconds = &most
-		}
 	}
 	return c.SubResource(name).Create(ctx, obj, sub, opts...)
 }

@@ -1,15 +1,16 @@
 package podidentity
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,13 +27,13 @@ import (
 const (
 	injectionLabel = "iam.aws.k8s.io/injection"
 	enabled        = "enabled"
-	// prefix begins the variables of the sidecar.
-	prefix      = "AWS_CONTAINER_"
-	fullURI     = prefix + "CREDENTIALS_FULL_URI"
-	relativeURI = prefix + "CREDENTIALS_RELATIVE_URI"
-	secretOf    = prefix + "AUTHORIZATION_TOKEN"
-	maxWarnings = 10
+	maxWarnings    = 10
+	// dryRunTimeout leaves time for the API server to name a webhook that takes its whole timeout, 30 s at most.
+	dryRunTimeout = 33 * time.Second
 )
+
+// variables are those of the sidecar.
+var variables = []string{"AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"}
 
 type warningsKey struct{}
 
@@ -47,27 +48,29 @@ func (Warnings) HandleWarningHeaderWithContext(ctx context.Context, _ int, _, te
 }
 
 // checkInjection lets the API server create the pod in a dry run, for which it asks the real webhook.
-func (e *examination) checkInjection(ctx context.Context) doctor.Finding {
+func (e *examination) checkInjection(ctx context.Context) (f doctor.Finding) {
 	if e.ServiceAccount == "" {
 		return doctor.Skipped("The ServiceAccount of the pod is not known.")
 	}
-	pod, f := e.sample(), doctor.Finding{}
-	switch err := e.Client.Create(context.WithValue(ctx, warningsKey{}, &e.warnings), pod, client.DryRunAll); {
+	var warnings []string
+	pod := e.sample()
+	switch err := e.Client.Create(context.WithValue(ctx, warningsKey{}, &warnings), pod, client.DryRunAll); {
 	case err != nil:
 		f = e.refused(ctx, err)
-	case containerOf(pod.Spec.InitContainers, webhook.ProxyContainer) == nil:
+	case !slices.ContainsFunc(pod.Spec.InitContainers, isSidecar):
 		f = e.notInjected(ctx)
 	case !asks(pod):
-		f = doctor.Failed("NoContainerSelected", doctor.Do("Correct spec.containers of the IAMBinding, or the annotation "+webhook.AnnotationSkipContainers+", and create the pod again."),
-			"The webhook gives the variables of the sidecar to no container of the pod.")
+		f = e.fault("NoContainerSelected", "The webhook gives the variables of the sidecar to no container of the pod.")
 	case e.pod != nil && !asks(e.pod):
-		f = doctor.Failed("PodNotInjected", e.recreate("The webhook injects a copy of it"), "The pod was created before the webhook could inject it.")
+		f = e.fault("PodNotInjected", "The pod was created before the webhook could inject it.")
+	case len(warnings) > 0: // none says which webhook it comes from
+		return e.fault("AdmissionWarns", "The API server warns about the pod: %.300s.", strings.TrimSuffix(warnings[0], ".")).As(doctor.Warn).
+			Detail("all warnings", strings.Join(warnings, "; "))
 	default:
-		e.tried = true
 		return doctor.Passed("The webhook injects the pod.")
 	}
 	if f.Result == doctor.Fail && asks(e.pod) {
-		return f.As(doctor.Warn) // this pod has its sidecar, the next one gets none
+		f.Result = doctor.Warn // this pod has its sidecar, the next one gets none
 	}
 	return f
 }
@@ -96,148 +99,99 @@ func (e *examination) restricted() corev1.PodSpec {
 			AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}}}
 }
 
-// strip removes the webhook's parts. Only its variables hold the secret of the sidecar; the author's own stay.
+// strip removes the webhook's parts.
 func strip(spec *corev1.PodSpec) {
-	sidecar := containerOf(spec.InitContainers, webhook.ProxyContainer)
-	if sidecar == nil {
+	if !slices.ContainsFunc(spec.InitContainers, isSidecar) {
 		return
 	}
-	secret := valueOf(sidecar, secretOf)
+	spec.InitContainers = slices.DeleteFunc(spec.InitContainers, func(c corev1.Container) bool { return isSidecar(c) || c.Name == webhook.RedirectContainer })
+	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == webhook.TokenVolume })
 	for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
 		for i := range containers {
-			c := &containers[i]
-			if strings.HasSuffix(valueOf(c, secretOf)+valueOf(c, relativeURI), secret) {
-				c.Env = slices.DeleteFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == fullURI || v.Name == relativeURI || v.Name == secretOf })
-			}
+			containers[i].Env = slices.DeleteFunc(containers[i].Env, isVariable)
 		}
 	}
-	spec.InitContainers = slices.DeleteFunc(spec.InitContainers, func(c corev1.Container) bool {
-		return c.Name == webhook.ProxyContainer || c.Name == webhook.RedirectContainer
-	})
-	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == webhook.TokenVolume })
 }
 
-func containerOf(containers []corev1.Container, name string) *corev1.Container {
-	if i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name }); i >= 0 {
-		return &containers[i]
-	}
-	return nil
-}
+func isSidecar(c corev1.Container) bool { return c.Name == webhook.ProxyContainer }
 
-func valueOf(c *corev1.Container, variable string) string {
-	for _, v := range c.Env {
-		if v.Name == variable {
-			return v.Value
-		}
-	}
-	return ""
-}
+func isVariable(v corev1.EnvVar) bool { return slices.Contains(variables, v.Name) }
 
 // asks reports whether a container of the pod gets its credentials from the sidecar.
 func asks(pod *corev1.Pod) bool {
-	return pod != nil && containerOf(pod.Spec.InitContainers, webhook.ProxyContainer) != nil &&
-		slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return valueOf(&c, fullURI)+valueOf(&c, relativeURI) != "" })
+	return pod != nil && slices.ContainsFunc(pod.Spec.InitContainers, isSidecar) &&
+		slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return slices.ContainsFunc(c.Env, isVariable) })
 }
 
-// refused quotes a refusal, which may come from a quota, a policy or any webhook. Only the access review tells a missing right apart.
+// refused quotes a refusal, which may come from RBAC, a quota, a policy or any webhook.
 func (e *examination) refused(ctx context.Context, err error) doctor.Finding {
 	var status apierrors.APIStatus
 	if apierrors.IsUnauthorized(err) || !errors.As(err, &status) {
 		return kube.Unread("the answer to a dry run", err, e.command())
 	}
-	if apierrors.IsForbidden(err) && !e.mayCreate(ctx) {
-		return doctor.Unclear(doctor.Do("As a user with the right, run this, and look for "+webhook.ProxyContainer+":", e.command()), "You may not create pods in namespace %s, not even in a dry run.", e.Namespace)
+	if status.Status().Code >= http.StatusInternalServerError && e.lacksEndpoint(ctx) {
+		return e.fault("WebhookHasNoEndpoint", "The Service of the webhook has no ready endpoint.")
 	}
-	if status.Status().Code >= http.StatusInternalServerError {
-		hook, _ := e.hook(ctx) // nil if it cannot be read
-		if f, found := e.noEndpoint(ctx, hook); found {
-			return f
-		}
-	}
-	f := doctor.Unclear(doctor.Do("Correct what the answer names, then examine again."), "The API server refuses a pod in a dry run: %.300q.", kubeerror.Message(err))
+	f := doctor.Unclear(doctor.Do("Correct what the answer names. Or run this as a user who may create pods, and look for "+webhook.ProxyContainer+":", e.command()),
+		"The API server refuses a pod in a dry run: %.300q.", kubeerror.Message(err))
 	f.StatusCode = int(status.Status().Code)
 	return f
 }
 
-func (e *examination) mayCreate(ctx context.Context) bool {
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: e.Namespace, Verb: "create", Resource: "pods"}}}
-	return e.Client.Create(ctx, review) != nil || review.Status.Allowed
-}
-
 // command returns the dry run of kubectl, with the pod that every Pod Security level admits.
 func (e *examination) command() string {
-	overrides, err := json.Marshal(map[string]any{"spec": e.restricted()})
-	if err != nil {
-		return ""
-	}
-	return e.in("kubectl run wid-doctor --image app --dry-run=server -o yaml --overrides %s", shell.Word(string(overrides), "JSON"))
+	overrides, _ := json.Marshal(map[string]any{"spec": e.restricted()}) //nolint:errcheck // it has no value that JSON lacks
+	return e.side.Command(e.in("kubectl run wid-doctor --image app --dry-run=server -o yaml --overrides " + shell.Word(string(overrides), "JSON")))
 }
 
 // notInjected says what is missing. What cannot be read stays among the possible causes.
 func (e *examination) notInjected(ctx context.Context) doctor.Finding {
-	if e.pod != nil && e.pod.Annotations[webhook.AnnotationInject] == "false" {
-		return doctor.Failed("PodOptsOut", doctor.Do("Remove the annotation "+webhook.AnnotationInject+" from the pod's template, and create the pod again."), "The pod opts out of injection.")
-	}
-	hook, err := e.hook(ctx)
-	if err == nil && hook == nil {
-		return doctor.Failed("NoWebhook", install(), "No webhook injects pods in namespaces with the label %s.", injectionLabel)
-	}
 	var namespace corev1.Namespace
-	err = kube.Get(ctx, e.Client, corev1.SchemeGroupVersion.WithKind("Namespace"), client.ObjectKey{Name: e.Namespace}, &namespace)
-	if has := namespace.Labels[injectionLabel]; err == nil && has != enabled {
-		return doctor.Failed("NamespaceNotLabelled", doctor.Do("Label the namespace, then create the pods again:", "kubectl label namespace "+shell.Word(e.Namespace, "NAMESPACE")+" --overwrite "+injectionLabel+"="+enabled),
-			"The namespace %s has not opted in to the injection of pods.", e.Namespace).Compare("label "+injectionLabel, orNone(has), "expected", enabled)
+	hook, hookErr := e.hook(ctx)
+	err := kube.Get(ctx, e.Client, corev1.SchemeGroupVersion.WithKind("Namespace"), client.ObjectKey{Name: e.Namespace}, &namespace)
+	switch has := namespace.Labels[injectionLabel]; {
+	case e.pod != nil && e.pod.Annotations[webhook.AnnotationInject] == "false":
+		return e.fault("PodOptsOut", "The pod opts out of injection.")
+	case hookErr == nil && hook == nil:
+		return e.fault("NoWebhook", "No webhook injects pods in namespaces with the label %s.", injectionLabel)
+	case err == nil && has != enabled:
+		return e.fault("NamespaceNotLabelled", "The namespace %s has not opted in to the injection of pods.", e.Namespace).
+			Compare("label "+injectionLabel, cmp.Or(has, "none"), "expected", enabled)
+	case e.lacksEndpoint(ctx):
+		return e.fault("WebhookHasNoEndpoint", "The Service of the webhook has no ready endpoint.")
 	}
-	if f, found := e.noEndpoint(ctx, hook); found {
-		return f
-	}
-	f := doctor.Failed("WebhookDoesNotInject", doctor.Do("Read the webhook's configuration and log:", "kubectl get mutatingwebhookconfigurations -o yaml", "kubectl logs -n iam-system deploy/iam-credentials-webhook"),
-		"The API server creates the pod without the sidecar.")
+	f := e.fault("WebhookDoesNotInject", "The API server creates the pod without the sidecar.")
 	f.Causes = []string{"the webhook or its endpoint is missing", "the namespace lacks the label " + injectionLabel, "the webhook selects other pods"}
 	return f
 }
 
 // hook returns the webhook, recognized by the label that its namespaceSelector compares. Nil: there is none.
-func (e *examination) hook(ctx context.Context) (*admissionv1.MutatingWebhook, error) {
+func (e *examination) hook(ctx context.Context) (found *admissionv1.MutatingWebhook, err error) {
 	all, _, err := kube.List[admissionv1.MutatingWebhookConfiguration](ctx, e.Client, admissionv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"))
-	for i := range all {
-		for j, hook := range all[i].Webhooks {
+	for _, config := range all {
+		for _, hook := range config.Webhooks {
 			if hook.NamespaceSelector != nil && hook.NamespaceSelector.MatchLabels[injectionLabel] == enabled {
-				return &all[i].Webhooks[j], nil
+				found = &hook
 			}
 		}
 	}
-	return nil, err
+	return found, err
 }
 
-func (e *examination) noEndpoint(ctx context.Context, hook *admissionv1.MutatingWebhook) (doctor.Finding, bool) {
-	if hook == nil || hook.ClientConfig.Service == nil {
-		return doctor.Finding{}, false
+func (e *examination) lacksEndpoint(ctx context.Context) bool {
+	hook, err := e.hook(ctx)
+	if err != nil || hook == nil || hook.ClientConfig.Service == nil {
+		return false
 	}
 	s := hook.ClientConfig.Service
 	all, _, err := kube.List[discoveryv1.EndpointSlice](ctx, e.Client, discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
 		client.InNamespace(s.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: s.Name})
-	isReady := func(p discoveryv1.Endpoint) bool { return p.Conditions.Ready == nil || *p.Conditions.Ready }
-	if err != nil || slices.ContainsFunc(all, func(s discoveryv1.EndpointSlice) bool { return slices.ContainsFunc(s.Endpoints, isReady) }) {
-		return doctor.Finding{}, false
+	for _, slice := range all {
+		for _, p := range slice.Endpoints {
+			if p.Conditions.Ready == nil || *p.Conditions.Ready {
+				return false
+			}
+		}
 	}
-	return doctor.Failed("WebhookHasNoEndpoint", doctor.Do("See why no replica of the webhook is ready:", "kubectl get service,pods -n "+shell.Word(s.Namespace, "NAMESPACE")),
-		"The Service %s/%s of the webhook has no ready endpoint.", s.Namespace, s.Name), true
-}
-
-// checkWarnings passes on every warning, because none says which webhook it comes from.
-func (e *examination) checkWarnings(context.Context) doctor.Finding {
-	switch {
-	case !e.tried:
-		return doctor.Skipped("No dry run succeeded.")
-	case len(e.warnings) == 0:
-		return doctor.Passed("The API server does not warn about the pod.")
-	}
-	f := doctor.Failed("AdmissionWarns", doctor.Do("Correct the pod's template as the warning says, and create the pod again."),
-		"The API server warns about the pod: %.300s.", strings.TrimSuffix(e.warnings[0], ".")).As(doctor.Warn)
-	for _, text := range e.warnings[1:] {
-		f = f.Detail("warning", text)
-	}
-	return f
+	return err == nil
 }

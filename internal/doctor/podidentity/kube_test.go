@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"net/http"
 	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
@@ -207,7 +208,7 @@ func TestWebhook(t *testing.T) {
 		pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "AWS_ACCESS_KEY_ID", Value: secret}}
 		w.create(t, pod)
 		w.startSidecar(t, pod)
-		reporttest.Headline(t, w.run(t, ofPod("keys")), reporttest.Want{Check: "warnings", Class: "AdmissionWarns", Result: doctor.Warn, Says: "sets AWS_ACCESS_KEY_ID, which AWS SDKs prefer"}, secret)
+		reporttest.Headline(t, w.run(t, ofPod("keys")), reporttest.Want{Check: "injection", Class: "AdmissionWarns", Result: doctor.Warn, Says: "sets AWS_ACCESS_KEY_ID, which AWS SDKs prefer"}, secret)
 	})
 	t.Run("a pod that skips its containers", func(t *testing.T) {
 		pod := w.pod("skips")
@@ -230,6 +231,21 @@ func TestWebhook(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the quota is gone", func() bool { return w.run(t).Of("injection").Result == doctor.Pass })
+	})
+	t.Run("remedies", w.testRemedies)
+	t.Run("a slow webhook", func(t *testing.T) {
+		end := make(chan struct{})
+		slow := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
+		t.Cleanup(slow.Close)
+		t.Cleanup(func() { close(end) })
+		w.hook.Webhooks[0].ClientConfig.URL, w.hook.Webhooks[0].TimeoutSeconds = new(slow.URL), new(int32(1))
+		w.hook.Webhooks[0].ClientConfig.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: slow.Certificate().Raw})
+		if err := w.Update(t.Context(), w.hook); err != nil {
+			t.Fatal(err)
+		}
+		var report *doctor.Report
+		eventually(t, "the API server asks the slow webhook", func() bool { report = w.run(t); return report.Of("injection").Result != doctor.Pass })
+		reporttest.Headline(t, report, reporttest.Want{Check: "injection", Result: doctor.Unknown, Says: w.hook.Webhooks[0].Name})
 	})
 	t.Run("no endpoint", func(t *testing.T) {
 		w.hook.Webhooks[0].ClientConfig.URL = nil
@@ -254,10 +270,43 @@ func (w *kubeWorld) testWithoutRight(t *testing.T) {
 	reader := connect(t, w.cluster.User(t, "reader", w.namespace,
 		rbacv1.PolicyRule{APIGroups: []string{"iam.aws.k8s.io", ""}, Resources: []string{"iambindings", "serviceaccounts"}, Verbs: []string{"get", "list"}}))
 	report := w.run(t, func(c *examine.Config) { c.Client = reader })
-	reporttest.Headline(t, report, reporttest.Want{Check: "injection", Result: doctor.Unknown, Says: "You may not create pods"})
+	reporttest.Headline(t, report, reporttest.Want{Check: "injection", Result: doctor.Unknown, Says: "cannot create resource"})
 	command := strings.Replace(report.Worst().Remedy.Commands[0], "kubectl ", filepath.Join(kubetest.Assets(t), "kubectl")+" --kubeconfig "+w.cluster.Kubeconfig(t)+" ", 1)
 	out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "name: "+webhook.ProxyContainer) {
 		t.Errorf("%s: %v\n%s", command, err, out)
 	}
+}
+
+// testRemedies runs printed commands until the fault is gone.
+func (w *kubeWorld) testRemedies(t *testing.T) {
+	mended := func(class string, change ...func(*examine.Config)) {
+		t.Helper()
+		change = append(change, func(c *examine.Config) { c.Flags = "--kubeconfig " + w.cluster.Kubeconfig(t) })
+		var f *doctor.Finding
+		is := func() bool { f = w.run(t, change...).Worst(); return f != nil && f.Class == class }
+		eventually(t, class, is)
+		for _, command := range f.Remedy.Commands {
+			command = filepath.Join(kubetest.Assets(t), strings.Replace(command, "NAME", "second", 1))
+			if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil { //nolint:gosec // a command of the doctor
+				t.Errorf("%s: %v\n%s", command, err, out)
+			}
+		}
+		eventually(t, class+" is gone", func() bool { return !is() })
+	}
+	w.label(t, map[string]any{"iam.aws.k8s.io/injection": nil})
+	owned := w.pod("owned")
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "r", UID: "1", Controller: new(true)}}
+	eventually(t, "the webhook is not asked", func() bool {
+		pod := w.pod("")
+		return w.Create(t.Context(), pod, client.DryRunAll) == nil && len(pod.Spec.InitContainers) == 0
+	})
+	owned.Spec.NodeName = "" // else a kubelet has to confirm the deletion
+	w.create(t, owned)
+	mended("NamespaceNotLabelled")
+	mended("PodNotInjected", ofPod("owned"))
+	second := bindingOf("second", account)
+	second.Namespace = w.namespace
+	w.create(t, second)
+	mended("SeveralBindings")
 }

@@ -73,7 +73,7 @@ func (e *examination) checkAgent(ctx context.Context) doctor.Finding {
 		return e.checkOwnAgent(ctx)
 	}
 	if err != nil {
-		return kube.Unread("the Klusterlets", err, e.spoke.command("kubectl get klusterlets -o yaml"))
+		return kube.Unread("the Klusterlets", err, e.spoke.Command("kubectl get klusterlets -o yaml"))
 	}
 	others := e.choose(items)
 	switch {
@@ -101,7 +101,7 @@ func (e *examination) checkOwnAgent(ctx context.Context) doctor.Finding {
 	err := kube.Get(ctx, e.Spoke, appsv1.SchemeGroupVersion.WithKind("Deployment"), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ownAgent}, &d)
 	switch {
 	case client.IgnoreNotFound(err) != nil && !kube.Absent(err):
-		return kube.Unread("the agent's Deployment", err, e.spoke.command("kubectl get deploy -n "+agent.DefaultNamespace+" "+ownAgent))
+		return kube.Unread("the agent's Deployment", err, e.spoke.Command("kubectl get deploy -n "+agent.DefaultNamespace+" "+ownAgent))
 	case err != nil && e.isSameServer():
 		return e.fault("WrongKubeconfig", "There is no agent at the hub's own API server.")
 	case err != nil:
@@ -213,7 +213,7 @@ func (e *examination) checkSecrets(ctx context.Context) doctor.Finding {
 	boot, bootErr := e.readSecret(ctx, bootstrapSecret)
 	for _, err := range []error{err, bootErr} {
 		if client.IgnoreNotFound(err) != nil {
-			return kube.Unread("the agent's Secrets", err, e.spoke.command("kubectl get secrets -n "+e.agentNamespace))
+			return kube.Unread("the agent's Secrets", err, e.spoke.Command("kubectl get secrets -n "+e.agentNamespace))
 		}
 	}
 	switch {

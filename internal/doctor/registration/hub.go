@@ -49,7 +49,7 @@ func (e *examination) checkHub(ctx context.Context) doctor.Finding {
 }
 
 func (e *examination) unreadCluster(err error) doctor.Finding {
-	return kube.Unread("the ManagedCluster at the hub", err, e.hub.command("kubectl get managedcluster "+e.name()+" -o yaml"))
+	return kube.Unread("the ManagedCluster at the hub", err, e.hub.Command("kubectl get managedcluster "+e.name()+" -o yaml"))
 }
 
 func (e *examination) checkAccepted(context.Context) doctor.Finding {
@@ -81,7 +81,7 @@ func (e *examination) checkRBAC(ctx context.Context) doctor.Finding {
 			return e.fault("HubNotActing", "The %s of the accepted cluster is missing on the hub.", kind)
 		}
 		if err != nil {
-			return kube.Unread("the cluster's RBAC", err, e.hub.command("kubectl get clusterrole,clusterrolebinding "+key.Name))
+			return kube.Unread("the cluster's RBAC", err, e.hub.Command("kubectl get clusterrole,clusterrolebinding "+key.Name))
 		}
 	}
 	return doctor.Passed("The cluster has its RBAC on the hub.")
@@ -133,7 +133,7 @@ func (e *examination) checkLease(ctx context.Context) doctor.Finding {
 	case c.Status != metav1.ConditionTrue:
 		return e.fault("NotJoined", "The agent has not reported whether the cluster is available.").As(doctor.Warn)
 	case renewed.IsZero(), age < -kube.MaxSkew: // the hub's condition may be old
-		return doctor.Unclear(e.hub.do("At the hub, look at the Lease:", "kubectl get lease -n "+e.name()+" "+ocm.LeaseName+" -o yaml"),
+		return doctor.Unclear(e.hub.Do("At the hub, look at the Lease:", "kubectl get lease -n "+e.name()+" "+ocm.LeaseName+" -o yaml"),
 			"The hub says that the cluster is available, but no Lease proves it: it is missing, unreadable or dated in the future.")
 	}
 	return doctor.Passed("The cluster has joined, and the hub says that it is available.")

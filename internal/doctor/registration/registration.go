@@ -9,6 +9,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -56,7 +57,7 @@ type Config struct {
 type examination struct {
 	Config
 
-	hub, spoke     side
+	hub, spoke     kube.Side
 	ahead          time.Duration       // of the hub's clock
 	cluster        *ocm.ManagedCluster // nil: there is none, or it could not be read
 	klusterlet     *klusterlet         // nil: there is none, or it could not be read
@@ -99,7 +100,8 @@ func newExamination(config Config) *examination {
 		config.Now = time.Now
 	}
 	return &examination{Config: config, agentNamespace: agent.DefaultNamespace, deployment: ownAgent,
-		hub: newSide(config.Hub, config.HubFlags, "HUB"), spoke: newSide(config.Spoke, config.SpokeFlags, "CLUSTER")}
+		hub:   kube.Side{Flags: cmp.Or(config.HubFlags, "--context HUB"), Examined: config.Hub != nil},
+		spoke: kube.Side{Flags: cmp.Or(config.SpokeFlags, "--context CLUSTER"), Examined: config.Spoke != nil}}
 }
 
 // Run examines the registration of a cluster. It is safe for concurrent use.

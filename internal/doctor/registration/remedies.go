@@ -17,42 +17,6 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// side is the cluster that a command is for.
-type side struct {
-	flags    string
-	examined bool
-}
-
-func newSide(reader client.Reader, flags, placeholder string) side {
-	if flags == "" {
-		flags = "--context " + placeholder
-	}
-	return side{flags: flags, examined: reader != nil}
-}
-
-// command adds the flags of the side.
-func (s side) command(command string) string {
-	if arguments, is := strings.CutPrefix(command, "kubectl "); is {
-		return "kubectl " + s.flags + " " + arguments
-	}
-	return command + " " + s.flags
-}
-
-func (s side) do(text string, commands ...string) doctor.Remedy {
-	for i := range commands {
-		commands[i] = s.command(commands[i])
-	}
-	return doctor.Do(text, commands...)
-}
-
-// lose is do for commands that delete or deny something. It names what is lost, and has no commands for a cluster that was not examined.
-func (s side) lose(text, lost string, commands ...string) doctor.Remedy {
-	if !s.examined {
-		return doctor.Do(text + ". Examine that cluster too: then the report shows the commands.")
-	}
-	return s.do(text+". You lose "+lost+":", commands...)
-}
-
 // object is what a remedy is for. The zero value is the ManagedCluster.
 type object struct{ request, addOn string }
 
@@ -69,25 +33,25 @@ func (e *examination) remedies(o object) []row { return append(e.agentRemedies()
 func (e *examination) agentRemedies() []row {
 	in, spoke := "-n "+e.agentNamespace+" ", e.spoke
 	events := "kubectl get events " + in + "--sort-by=.metadata.creationTimestamp"
-	operating := spoke.do("In the cluster, look at the agent's pods and Events:", "kubectl describe pods -n "+e.agentNamespace)
+	operating := spoke.Do("In the cluster, look at the agent's pods and Events:", "kubectl describe pods -n "+e.agentNamespace)
 	if e.klusterlet != nil {
-		operating = spoke.do("In the cluster, read the operator's log:", "kubectl logs -n open-cluster-management deploy/klusterlet")
+		operating = spoke.Do("In the cluster, read the operator's log:", "kubectl logs -n open-cluster-management deploy/klusterlet")
 	}
 	return []row{
 		{"ClockSkew", doctor.Do("Synchronize the clocks of this machine and of the nodes on both sides:", "sudo timedatectl set-ntp true")},
 		{"WrongKubeconfig", doctor.Do("Pass the hub's own kubeconfig for the hub, and that of the managed cluster for the cluster.")},
 		{"InvalidName", doctor.Do("Choose a name of lower-case letters, digits and hyphens.")},
 		{"AnotherClusterName", doctor.Do("Examine the cluster under the name that its agent uses, or correct the name there.")},
-		{"KlusterletMissing", spoke.do("Name one of these:", "kubectl get klusterlets")},
+		{"KlusterletMissing", spoke.Do("Name one of these:", "kubectl get klusterlets")},
 		{"AgentNotRunning", operating},
 		{"AgentMissing AnnotationsMissing BootstrapSecretError BootstrapSecretMissing BootstrapSecretUnauthorized CertificateExpired", e.join()},
 		{"AgentNeverArrived ClientCertificateUpdateFailed HubKubeConfigError HubKubeConfigMissing HubKubeConfigSecretMissing HubKubeConfigUnauthorized NotJoined",
-			spoke.do("In the cluster, read the agent's Events and its log:", events, e.logs())},
-		{"ManagedClusterLeaseUpdateStopped", spoke.do("In the cluster, read the agent's log, then restart it:", e.logs(),
+			spoke.Do("In the cluster, read the agent's Events and its log:", events, e.logs())},
+		{"ManagedClusterLeaseUpdateStopped", spoke.Do("In the cluster, read the agent's log, then restart it:", e.logs(),
 			"kubectl rollout restart "+in+"deploy/"+e.deployment)},
-		{"ClusterNameMissing HubKubeConfigUnusable NoManagedCluster", spoke.lose("In the cluster, delete the Secret, so that the agent joins again with "+
+		{"ClusterNameMissing HubKubeConfigUnusable NoManagedCluster", spoke.Lose("In the cluster, delete the Secret, so that the agent joins again with "+
 			"its bootstrap credential. Then approve its request at the hub", "the agent's certificate", "kubectl delete secret "+in+ocm.HubKubeconfigSecret)},
-		{"ManagedClusterKubeAPIServerUnavailable", spoke.do("In the cluster, ask its API server:", "kubectl get --raw /readyz")},
+		{"ManagedClusterKubeAPIServerUnavailable", spoke.Do("In the cluster, ask its API server:", "kubectl get --raw /readyz")},
 	}
 }
 
@@ -99,24 +63,24 @@ func (e *examination) hubRemedies(o object) []row {
 	if o.addOn != "" {
 		show = "kubectl get managedclusteraddon -n " + name + " " + shell.Word(o.addOn, "ADDON") + " -o yaml"
 	}
-	approve := hub.do("At the hub, approve the request if it comes from the right agent:", accept+" --approve-request "+request)
+	approve := hub.Do("At the hub, approve the request if it comes from the right agent:", accept+" --approve-request "+request)
 	return []row{
-		{"ClusterNotAccepted HubClusterAdminDenied NotAccepted", hub.do("At the hub, accept the cluster if it is wanted:", accept)},
-		{"HubNotActing", hub.do("If that lasts, see at the hub why its controller does not run:", "kubectl get pods -n "+hubNamespace)},
-		{"Deleting", hub.do("At the hub, see what its finalizers wait for:", show)},
+		{"ClusterNotAccepted HubClusterAdminDenied NotAccepted", hub.Do("At the hub, accept the cluster if it is wanted:", accept)},
+		{"HubNotActing", hub.Do("If that lasts, see at the hub why its controller does not run:", "kubectl get pods -n "+hubNamespace)},
+		{"Deleting", hub.Do("At the hub, see what its finalizers wait for:", show)},
 		{"ConflictingDrivers GrantFailed InvalidClaim NamespaceTaken RBACTaken RecordLost UnknownDriver " + // of the ManagedCluster
 			"AddOnRefused DuplicateItem InvalidSubject NamespaceRefused NamespaceUnusable NoSigner ObjectTaken SecretTaken SeveralKubeClientItems " +
 			"TokenDriverNotDeclared TokenRequestConflict TokenRequestFailed TokenRequestForbidden TokenRequestInvalid TokenRequestNotFound " +
 			"TokenUnusable TooManyItems UnknownType",
-			hub.do("Correct what the condition says. To read the whole of it at the hub:", show)},
-		{"ClaimChanged OtherAuthType RenewalForbidden", hub.lose("Undo the change. Or deny the cluster at the hub and accept it again",
+			hub.Do("Correct what the condition says. To read the whole of it at the hub:", show)},
+		{"ClaimChanged OtherAuthType RenewalForbidden", hub.Lose("Undo the change. Or deny the cluster at the hub and accept it again",
 			"its access until then", deny, accept)},
 		{"AlreadyJoined AnotherAgent AnotherKey RequestPending SeveralRequests", approve},
-		{"ClientCertificateNotApproved", hub.do("At the hub, approve it if the user is the agent's:", "kubectl certificate approve "+request)},
-		{"ClientCertificateDenied InvalidRequest", hub.lose("At the hub, delete the request, so that the agent asks again", "the record of the denial",
+		{"ClientCertificateNotApproved", hub.Do("At the hub, approve it if the user is the agent's:", "kubectl certificate approve "+request)},
+		{"ClientCertificateDenied InvalidRequest", hub.Lose("At the hub, delete the request, so that the agent asks again", "the record of the denial",
 			"kubectl delete csr "+request)},
-		{"UnknownRequester", hub.lose("Find out who asks. If you do not know the user, delete the request", "only that request", "kubectl delete csr "+request)},
-		{"TooManyRequests", hub.lose("Correct why they are not approved or used, then delete them at the hub", "their history", "kubectl delete csr -l "+
+		{"UnknownRequester", hub.Lose("Find out who asks. If you do not know the user, delete the request", "only that request", "kubectl delete csr "+request)},
+		{"TooManyRequests", hub.Lose("Correct why they are not approved or used, then delete them at the hub", "their history", "kubectl delete csr -l "+
 			ocm.ClusterNameLabel+"="+name)},
 		{"ClientCertificateFailed ClientCertificateNotSigned", doctor.Do("Run the hub's kube-controller-manager with the signer, or register with an AWS role, "+
 			"since EKS has no signer:", "--controllers=*,csrsigning", "--cluster-signing-cert-file=FILE")},
@@ -155,7 +119,7 @@ func (e *examination) faultOf(o object, reason, format string, args ...any) doct
 // join installs the agent with all flags that it needs, or renews its bootstrap credential.
 func (e *examination) join() doctor.Remedy {
 	if e.klusterlet != nil {
-		return e.hub.do("At the hub, print the command that joins a cluster, and run it in the cluster with its name:", "clusteradm get token")
+		return e.hub.Do("At the hub, print the command that joins a cluster, and run it in the cluster with its name:", "clusteradm get token")
 	}
 	command := "wid join --cluster-name " + e.name() + " --hub-apiserver URL --hub-token TOKEN --ca-cert-hash PIN" +
 		running(e.agentProgram, "--registration-auth", "--eks-hub-cluster-arn", "--eks-managed-cluster-arn", "--addon-kubeclient-registration-auth",
@@ -163,7 +127,7 @@ func (e *examination) join() doctor.Remedy {
 	if e.usesIAM() && !strings.Contains(command, " --registration-auth "+registration.AuthTypeAWS+" ") {
 		command += " --registration-auth " + registration.AuthTypeAWS + " --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn CLUSTER_ARN"
 	}
-	return e.spoke.do("Join the cluster with a new token. The hub prints URL, TOKEN and PIN when it creates one:", command+" --apply")
+	return e.spoke.Do("Join the cluster with a new token. The hub prints URL, TOKEN and PIN when it creates one:", command+" --apply")
 }
 
 // running repeats image and flags of a running program, since the commands that install one drop those that are left out.
@@ -188,7 +152,7 @@ func (e *examination) serveTokens() doctor.Remedy {
 	if e.hubProgram == nil {
 		return doctor.Do("Run the hub's program with tokens for add-ons, or let the agent use csr.")
 	}
-	return e.hub.do("Run the hub with tokens for add-ons:", "wid hub init"+running(e.hubProgram, "--registration-auth", "--eks-hub-cluster-arn", "--ocm-agents")+
+	return e.hub.Do("Run the hub with tokens for add-ons:", "wid hub init"+running(e.hubProgram, "--registration-auth", "--eks-hub-cluster-arn", "--ocm-agents")+
 		" --addon-registration-auth csr,token --apply")
 }
 

@@ -56,7 +56,7 @@ func (e *examination) checkRequests(ctx context.Context) doctor.Finding {
 	own := e.ownRequests()
 	switch {
 	case e.requestsErr != nil:
-		return kube.Unread("the requests for certificates", e.requestsErr, e.hub.command("kubectl get csr -l "+ocm.ClusterNameLabel+"="+e.name()))
+		return kube.Unread("the requests for certificates", e.requestsErr, e.hub.Command("kubectl get csr -l "+ocm.ClusterNameLabel+"="+e.name()))
 	case len(own) == 0:
 		return doctor.Skipped("There is no request for a certificate; the hub forgets old ones.")
 	case len(own) >= maxRequests:
@@ -177,7 +177,7 @@ func (e *examination) checkAddOns(ctx context.Context) doctor.Finding {
 	case kube.Absent(err):
 		return doctor.Skipped("The hub has no add-ons.")
 	case err != nil:
-		return kube.Unread("the add-ons", err, e.hub.command("kubectl get managedclusteraddons -n "+e.name()+" -o yaml"))
+		return kube.Unread("the add-ons", err, e.hub.Command("kubectl get managedclusteraddons -n "+e.name()+" -o yaml"))
 	case len(all) == 0:
 		return doctor.Skipped("The cluster has no add-ons.")
 	}

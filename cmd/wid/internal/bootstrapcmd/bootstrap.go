@@ -125,9 +125,10 @@ func argument(text string) (bootstrap.Token, error) {
 
 func newDelete(s *cli.Side) *cobra.Command {
 	return &cobra.Command{
-		Use:   "delete <id>|<token>...",
-		Short: "Delete tokens",
-		Args:  cobra.MinimumNArgs(1),
+		Use:     "delete <id>|<token>...",
+		Short:   "Delete tokens",
+		Example: "  wid bootstrap delete abcdef",
+		Args:    cobra.MinimumNArgs(1),
 		RunE: managing(s, func(cmd *cobra.Command, args []string, m tokens.Manager) error {
 			for _, arg := range args {
 				id, _, _ := strings.Cut(arg, ".")
@@ -159,7 +160,8 @@ const serverUsage = "https URL under which machines reach the API server, if not
 
 func newJoinCommand(s *cli.Side) *cobra.Command {
 	var server string
-	cmd := &cobra.Command{Use: "join-command <token>", Short: "Print the kubeadm command that joins the cluster", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "join-command <token>", Short: "Print the kubeadm command that joins the cluster",
+		Example: "  wid bootstrap join-command \"$TOKEN\" --server https://10.0.0.1:6443", Args: cobra.ExactArgs(1)}
 	cmd.Flags().StringVar(&server, "server", "", serverUsage)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		token, err := argument(args[0])
@@ -183,9 +185,10 @@ func newJoinCommand(s *cli.Side) *cobra.Command {
 func newPublish(s *cli.Side) *cobra.Command {
 	var server string
 	cmd := &cobra.Command{
-		Use:   "publish",
-		Short: "Publish cluster-info, readable for everyone, with the server and the CA of the kubeconfig",
-		Args:  cobra.NoArgs,
+		Use:     "publish",
+		Short:   "Publish cluster-info, readable for everyone, with the server and the CA of the kubeconfig",
+		Example: "  wid bootstrap publish --context prod",
+		Args:    cobra.NoArgs,
 		RunE: managing(s, func(cmd *cobra.Command, _ []string, m tokens.Manager) error {
 			info, err := infoOf(s, server)
 			if err != nil {
@@ -218,7 +221,8 @@ type Listed struct {
 
 func newList(s *cli.Side) *cobra.Command {
 	var reveal bool
-	cmd := &cobra.Command{Use: "list", Short: "List the tokens of the cluster, without their secrets", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "list", Short: "List the tokens of the cluster, without their secrets",
+		Example: "  wid bootstrap list -o json", Args: cobra.NoArgs}
 	o := cli.OutputFlag(cmd, "table", "json", "yaml")
 	cmd.Flags().BoolVar(&reveal, "reveal", false, "show whole tokens")
 	cmd.RunE = managing(s, func(cmd *cobra.Command, _ []string, m tokens.Manager) error {

@@ -1,18 +1,17 @@
 package cli
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
+	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"sigs.k8s.io/yaml"
+	"golang.org/x/term"
 )
 
 // Annotations of flags.
@@ -65,12 +64,9 @@ func Finish(cmd *cobra.Command) {
 		cmd.Args = Exactly(cmd.Args)
 	}
 	completeFlags(cmd)
-	hasRare := false
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { hasRare = hasRare || f.Annotations[rareFlag] != nil })
-	if hasRare {
-		cmd.InitDefaultHelpFlag()
-		cmd.Flags().VarPF(helpAll{cmd.Flags()}, "help-all", "", "help with all flags").NoOptDefVal = "true"
-	}
+	cmd.InitDefaultHelpFlag()
+	cmd.Flags().Lookup("help").Usage = "help with the usual flags"
+	cmd.Flags().VarPF(helpAll{cmd.Flags()}, "help-all", "", "help with all flags").NoOptDefVal = "true"
 }
 
 // helpAll is the value of --help-all, which implies --help.
@@ -91,34 +87,117 @@ func Exactly(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// Usage prints examples, subcommands and flags. Flags have the headings of their groups.
-func Usage(cmd *cobra.Command) error {
-	var b strings.Builder
-	section := func(title, text string) {
-		if text != "" {
-			_, _ = fmt.Fprintf(&b, "\n%s:\n%s", title, text) // a strings.Builder never fails
-		}
+// Help prints the help of a command: usage, description, examples, subcommands, flags, and exit codes last. It wraps texts at the width of the
+// terminal, or after 80 columns. Commands and words longer than that stay whole.
+func Help(cmd *cobra.Command) error {
+	h := &help{width: widthOf(cmd)}
+	use := cmd.CommandPath() + strings.TrimPrefix(cmd.UseLine(), cmd.CommandPath())
+	if cmd.HasAvailableSubCommands() && cmd.Example == "" {
+		use = cmd.CommandPath() + " COMMAND [flags]"
 	}
-	_, _ = fmt.Fprintf(&b, "Usage:\n  %s\n", cmd.UseLine())
-	if cmd.Example != "" {
-		section("Examples", strings.TrimRight(cmd.Example, "\n")+"\n")
-	}
-	commands := ""
-	for _, child := range cmd.Commands() {
-		if child.IsAvailableCommand() {
-			commands += fmt.Sprintf("  %-*s %s\n", child.NamePadding(), child.Name(), child.Short)
-		}
-	}
-	section("Commands", commands)
+	h.line("Usage: " + use)
+	h.paragraphs(cmp.Or(cmd.Long, cmd.Short+"."))
+	h.section("Examples", cmd.Example)
+	h.commands(cmd)
 	groups, hidden := flagsByGroup(cmd)
 	for _, group := range groups {
-		section(group.Name(), group.FlagUsages())
+		h.section(group.Name(), group.FlagUsagesWrapped(h.width))
 	}
 	if hidden > 0 {
-		_, _ = fmt.Fprintf(&b, "\n%d more flags: %s --help-all\n", hidden, cmd.CommandPath())
+		h.line("", fmt.Sprintf("%d more flags: %s --help-all", hidden, cmd.CommandPath()))
 	}
-	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String())
+	if codes := cmd.Annotations[exitCodes]; codes != "" {
+		h.section("Exit codes", codes)
+	} else {
+		h.line("", "Exit codes: see "+cmd.Root().Name()+" --help")
+	}
+	_, err := fmt.Fprint(cmd.OutOrStdout(), h.text.String())
 	return err
+}
+
+// exitCodes is the annotation of a command that has exit codes of its own.
+const exitCodes = "wid/exit-codes"
+
+// ExitCodes gives a command, but none of its subcommands, a list of exit codes in its help.
+func ExitCodes(cmd *cobra.Command, codes string) {
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[exitCodes] = codes
+}
+
+func widthOf(cmd *cobra.Command) int {
+	if file, ok := cmd.OutOrStdout().(*os.File); ok {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 { //nolint:gosec // a file descriptor fits
+			return width
+		}
+	}
+	return 80
+}
+
+type help struct {
+	text  strings.Builder
+	width int
+}
+
+func (h *help) line(lines ...string) { h.text.WriteString(strings.Join(lines, "\n") + "\n") }
+
+func (h *help) section(title, text string) {
+	if text != "" {
+		h.line("", title+":", strings.Trim(text, "\n"))
+	}
+}
+
+// paragraphs fills lines anew. Those that begin with a blank stay.
+func (h *help) paragraphs(text string) {
+	h.line("")
+	for paragraph := range strings.SplitSeq(text, "\n\n") {
+		if strings.HasPrefix(paragraph, " ") {
+			h.line(paragraph)
+			continue
+		}
+		h.wrapped("", "", paragraph)
+	}
+}
+
+func (h *help) wrapped(first, rest, text string) {
+	line := first
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case strings.TrimSpace(line) == "" || line == first:
+			line += word
+		case utf8.RuneCountInString(line+" "+word) > h.width:
+			h.line(line)
+			line = rest + word
+		default:
+			line += " " + word
+		}
+	}
+	h.line(line)
+}
+
+// commands lists those of each group with an example, which is the ID of the group. Without groups, each command has one.
+func (h *help) commands(cmd *cobra.Command) {
+	groups := cmd.Groups()
+	if len(groups) == 0 && cmd.HasAvailableSubCommands() {
+		groups = []*cobra.Group{{Title: "Commands"}}
+	}
+	for _, group := range groups {
+		h.line("", group.Title+":")
+		for _, child := range cmd.Commands() {
+			if child.GroupID != group.ID || !child.IsAvailableCommand() {
+				continue
+			}
+			padding := strings.Repeat(" ", child.NamePadding()+3)
+			h.wrapped("  "+child.Name()+padding[len(child.Name())+2:], padding, child.Short)
+			if first, _, _ := strings.Cut(strings.TrimSpace(child.Example), "\n"); group.ID == "" && first != "" {
+				h.line(padding + first)
+			}
+		}
+		if group.ID != "" {
+			h.line("", "  "+group.ID)
+		}
+	}
 }
 
 // flagsByGroup returns the flags by heading, those without one first. Without --help-all it counts the rare ones instead.
@@ -146,71 +225,4 @@ func flagsByGroup(cmd *cobra.Command) (groups []*pflag.FlagSet, hidden int) {
 	cmd.LocalFlags().VisitAll(add)
 	cmd.InheritedFlags().VisitAll(add)
 	return groups, hidden
-}
-
-// Output is the flag --output of a command. Its value is one of the command's formats.
-type Output struct {
-	Format string
-	All    []string
-}
-
-// OutputFlag adds the flag. The first format is the default.
-func OutputFlag(cmd *cobra.Command, formats ...string) *Output {
-	o := &Output{formats[0], formats}
-	cmd.Flags().VarP(o, "output", "o", o.formats())
-	return o
-}
-
-func (o *Output) formats() string {
-	last := len(o.All) - 1
-	return strings.Join(o.All[:last], ", ") + " or " + o.All[last]
-}
-
-// String implements pflag.Value.
-func (o *Output) String() string { return o.Format }
-
-// Type implements pflag.Value.
-func (o *Output) Type() string { return "format" }
-
-// Set implements pflag.Value.
-func (o *Output) Set(format string) error {
-	if !slices.Contains(o.All, format) {
-		return fmt.Errorf("pass %s", o.formats())
-	}
-	o.Format = format
-	return nil
-}
-
-// Encode returns value as JSON or YAML. For a table, it returns the columns that table writes.
-func (o *Output) Encode(value any, table func(w io.Writer)) ([]byte, error) {
-	if o.Format == "table" {
-		var b bytes.Buffer
-		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		table(w)
-		err := w.Flush()
-		return b.Bytes(), err
-	}
-	content, err := json.MarshalIndent(value, "", "  ")
-	if err == nil && o.Format == "yaml" {
-		content, err = yaml.JSONToYAML(content)
-	}
-	return append(bytes.TrimSpace(content), '\n'), err
-}
-
-// Print writes what encode returns to standard output.
-func (o *Output) Print(cmd *cobra.Command, value any, table func(w io.Writer)) error {
-	content, err := o.Encode(value, table)
-	if err == nil {
-		_, err = cmd.OutOrStdout().Write(content)
-	}
-	return err
-}
-
-// Row writes the cells of one row of a table. The error appears when the table is flushed.
-func Row(w io.Writer, cells ...string) { _, _ = fmt.Fprintln(w, strings.Join(cells, "\t")) }
-
-// Say writes a line to standard output. A cobra command's own Println writes to standard error.
-func Say(cmd *cobra.Command, format string, args ...any) error {
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
-	return err
 }

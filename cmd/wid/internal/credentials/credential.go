@@ -241,6 +241,7 @@ type refusal struct {
 	Provider, Operation string
 	ServiceAccount      client.ObjectKey
 	Message, Remedy     string
+	Option              string
 	Code                string
 	StatusCode          int
 }
@@ -252,12 +253,12 @@ func refusedBy(err error) *credential {
 		return nil
 	}
 	r := &refusal{Reason: e.Reason, Provider: e.Provider, Operation: e.Operation, ServiceAccount: e.ServiceAccount,
-		Message: e.Message, Remedy: e.Remedy, Code: e.Code, StatusCode: e.StatusCode}
+		Message: e.Message, Remedy: e.Remedy, Option: e.Option, Code: e.Code, StatusCode: e.StatusCode}
 	return &credential{Provider: e.Provider, Expires: time.Now().Add(refusalLife), Refused: r}
 }
 
 func (r *refusal) err() error {
 	return &auth.Error{Reason: r.Reason, Provider: r.Provider, ServiceAccount: r.ServiceAccount,
 		Operation: strings.TrimPrefix(r.Operation+", a few seconds ago", ", "),
-		Message:   r.Message, Remedy: r.Remedy, Code: r.Code, StatusCode: r.StatusCode}
+		Message:   r.Message, Remedy: r.Remedy, Option: r.Option, Code: r.Code, StatusCode: r.StatusCode}
 }

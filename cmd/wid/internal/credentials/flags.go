@@ -72,7 +72,7 @@ func (id *Identity) generalSettings() []Setting {
 		{GroupIdentity, "in-cluster", &id.InCluster, "", "use the cluster and the login of the pod that wid runs in, and no kubeconfig", aboutSource},
 		{GroupIdentity, "token-file", &id.TokenFile, "auth.WithSubjectToken exchange.Provider.TokenFile", "file with a token of the ServiceAccount, instead of a cluster", aboutSource | isPath | common},
 		{GroupIdentity, "token-stdin", &id.TokenStdin, "", "read that token from standard input, if nothing else is read there", aboutSource},
-		{GroupIdentity, "annotation", &id.Annotations, "", "annotation of the ServiceAccount, key=value, with a token; may be repeated", aboutSource | common},
+		{GroupIdentity, "annotation", &id.Annotations, "auth.WithAnnotations", "annotation of the ServiceAccount, key=value, with a token; may be repeated", aboutSource | common},
 		{GroupIdentity, "allow-shell-out", &id.allowShellOut, "auth.WithAllowShellOut", "without a ServiceAccount: run az, a credential_process and similar programs", 0},
 
 		{groupRequest, "provider", &id.Provider, "", "aws, azure, gcp, generic or exchange; else found by the host or the ServiceAccount's annotations", aboutSource | common},
@@ -137,6 +137,13 @@ func (id *Identity) programSettings() []Setting {
 		{GroupProgram, "no-cache", &id.noCache, "", "keep nothing on disk", aboutSource | common},
 		{GroupProgram, "timeout", &id.Timeout, "", "time for everything together", aboutSource | common},
 	}
+}
+
+// otherFlags are the flags of some commands, and a variable, by the Go option.
+var otherFlags = map[string]string{
+	"auth.WithClusterResource": "--cluster", "auth.WithClusterAddress": "--cluster-address", "auth.WithCAData": "--cluster-ca-file",
+	"auth.Policy.AllowCluster": "--cluster or --cluster-address", "aws.WithClusterName": "--cluster-name",
+	"azure.Provider.PrivateClouds": "AZURE_ENVIRONMENT_FILEPATH",
 }
 
 // NewIdentity adds the flags to a command. The environment holds each one too, as WID_<NAME>, since some programs call their

@@ -2,14 +2,15 @@ package credentials
 
 import (
 	"bytes"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,10 +108,15 @@ func TestContentsOfFilesAreInTheKey(t *testing.T) {
 	}
 }
 
-// Every name of an option in a message of the library has a flag, or something else that a person can do.
-func TestEveryOptionOfAMessageHasAFlag(t *testing.T) {
-	names := parsed(t).flagsOfOptions()
-	found := map[string]bool{}
+// anOption matches the name of an option as auth.Error.About takes it.
+var anOption = regexp.MustCompile(`^"([a-z]+\.[A-Z][A-Za-z.]+)"$`)
+
+// The Go option of each error of the library has a flag, or something else that a person can do.
+func TestEveryOptionOfAnErrorHasAFlag(t *testing.T) {
+	without := map[string]string{"auth.Policy.AllowConfigMap": "wid reads no ConfigMaps", "exchange.Provider.ActorTokenType": "wid sends no actor token",
+		"auth.Policy.AllowCrossNamespace": "wid has no objects", "auth.Policy.AllowProxy": "wid allows all proxies", "auth.WithOwner": "wid has no objects",
+		"auth.WithCache": "wid has no objects", "auth.WithHTTPClient": "only tests have one", "auth.WithGitURL": "git gives it", "token.Provider.Registries": "wid allows the one"}
+	id, found := parsed(t), 0
 	for _, dir := range []string{".", "aws", "azure", "gcp", "exchange", "token", "plugin"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", "..", "..", "auth", dir, "*.go"))
 		if err != nil || len(files) < 3 {
@@ -126,45 +132,42 @@ func TestEveryOptionOfAMessageHasAFlag(t *testing.T) {
 			}
 			ast.Inspect(tree, func(n ast.Node) bool {
 				literal, ok := n.(*ast.BasicLit)
-				if !ok || literal.Kind != token.STRING {
+				if !ok || !anOption.MatchString(literal.Value) {
 					return true
 				}
-				text, err := strconv.Unquote(literal.Value)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, match := range goName.FindAllStringSubmatch(text, -1) {
-					found[match[1]] = true
-					if names[match[1]] == "" {
-						t.Errorf("%s: no flag is known for %s in %q", file, match[1], text)
-					}
+				found++
+				option := strings.Trim(literal.Value, `"`)
+				if id.FlagsOf(option) == "" && without[option] == "" && !strings.HasPrefix(option, "auth.Settings.") {
+					t.Errorf("%s: no flag is known for %s", file, option)
 				}
 				return true
 			})
 		}
 	}
-	if len(found) < 25 || !found["WithSTSRegion"] || !found["Provider.PrivateClouds"] {
-		t.Errorf("found only %d names", len(found))
+	if found < 50 {
+		t.Errorf("found only %d options", found)
 	}
 }
 
 func TestInTermsOfFlags(t *testing.T) {
 	id := parsed(t)
-	for text, want := range map[string]string{
-		"pass WithSTSRegion, or set AWS_REGION":                       "pass --region, or set AWS_REGION",
-		`pass WithAuthorityHost("https://login.microsoftonline.us")`:  `pass --authority-host "https://login.microsoftonline.us"`,
-		"pass auth.WithClusterResource with its ARN":                  "pass --cluster with its ARN",
-		"correct WithAssumeRole":                                      "correct --assume-role",
-		"pass WithAudiences":                                          "pass --audience",
-		"leave exchange.WithAudience out":                             "leave --exchange-audience out",
-		"set Provider.IssuerURL to exactly what":                      "set --exchange-issuer to exactly what",
-		"Without a role nothing works; WithSomethingNew is not known": "Without a role nothing works; WithSomethingNew is not known",
-		"pass WithClusterResource or WithClusterAddress":              "pass --cluster or --cluster-address",
+	for option, want := range map[string]string{
+		"auth.WithSTSRegion": " (--region)",
+		"auth.WithClusterResource, aws.WithClusterName, auth.WithSTSRegion": " (--cluster, --cluster-name, --region)",
+		"azure.Provider.PrivateClouds":                                      " (AZURE_ENVIRONMENT_FILEPATH)",
+		"auth.WithSubjectToken, exchange.Provider.TokenFile":                " (--token-file)",
+		"auth.WithHTTPClient, auth.WithProxyURL":                            " (--proxy-url)",
+		"auth.WithSomethingNew":                                             "",
+		"":                                                                  "",
 	} {
-		e := &auth.Error{Reason: auth.ErrDenied, Message: text}
-		got := id.InTermsOfFlags(e)
-		if got.Error() != "denied: "+want || cli.ExitCode(t.Context(), got) != cli.ExitDenied {
-			t.Errorf("%s becomes %v", text, got)
+		e := (&auth.Error{Reason: auth.ErrDenied, Message: "no", Remedy: "do this"}).About(option)
+		for err, text := range map[error]string{e: "denied: no; do this" + want, fmt.Errorf("it failed: %w", e): "it failed: denied: no; do this" + want} {
+			if got := id.InTermsOfFlags(err); got.Error() != text || cli.ExitCode(t.Context(), got) != cli.ExitDenied {
+				t.Errorf("%s becomes %v", option, got)
+			}
+		}
+		if e.Option != option {
+			t.Errorf("the error of the library was changed to %q", e.Option)
 		}
 	}
 	if id.InTermsOfFlags(nil) != nil {
@@ -174,11 +177,11 @@ func TestInTermsOfFlags(t *testing.T) {
 
 // Every exported option of the library has a flag, or is named here with the reason why not.
 func TestEveryOptionHasAFlag(t *testing.T) {
-	names := parsed(t).flagsOfOptions()
+	id := parsed(t)
 	without := map[string]string{
 		"WithSettings": "there are no tenants", "WithUsage": "it picks among defaults of the settings", "WithPolicy": "whoever runs wid decides",
 		"WithMinimumLifetime": "the programs that run wid renew by the expiry that it prints",
-		"WithAnnotations":     "--annotation takes the place of the ServiceAccount's own", "WithClusterID": "the key of what is kept on disk has the cluster", "WithProviderOption": "it is for packages", "WithInvalidBefore": "erase of docker and git does that",
+		"WithOwner":           "wid has no objects", "WithCache": "wid keeps a cache on disk", "WithHTTPClient": "only tests have one", "WithGitURL": "git gives it", "WithClusterID": "the key of what is kept on disk has the cluster", "WithProviderOption": "it is for packages", "WithInvalidBefore": "erase of docker and git does that",
 	}
 	declaration := regexp.MustCompile(`(?m)^func (With[A-Z]\w*)\(`)
 	var count int
@@ -194,7 +197,7 @@ func TestEveryOptionHasAFlag(t *testing.T) {
 			}
 			for _, match := range declaration.FindAllStringSubmatch(string(content), -1) {
 				count++
-				if names[match[1]] == "" && without[match[1]] == "" {
+				if id.FlagsOf(path.Base(filepath.ToSlash(filepath.Join("auth", dir)))+"."+match[1]) == "" && without[match[1]] == "" {
 					t.Errorf("%s: %s has no flag", file, match[1])
 				}
 			}

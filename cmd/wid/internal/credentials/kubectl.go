@@ -290,7 +290,7 @@ func (a *App) NewExecCredential() *cobra.Command {
 	var t target
 	cmd := &cobra.Command{
 		Use:     "exec-credential",
-		Short:   "Be an exec plugin of kubectl and client-go; wid kubeconfig writes a kubeconfig that uses it",
+		Short:   "Act as an exec plugin of kubectl and client-go; wid kubeconfig writes a kubeconfig that uses it",
 		Example: "  wid exec-credential --service-account tenant-a/app --cluster arn:aws:eks:eu-central-1:123456789012:cluster/prod",
 		Args:    cobra.NoArgs,
 	}

@@ -25,8 +25,9 @@ func TestWhatIsNotKept(t *testing.T) {
 			t.Errorf("%s: %+v", name, c.Refused)
 		}
 	}
-	c := refusedBy(fmt.Errorf("it failed: %w", &auth.Error{Reason: auth.ErrMisconfigured, StatusCode: 400, Message: "m", Err: errors.New("the cause")}))
-	if c == nil || c.Refused.Message != "m" {
+	c := refusedBy(fmt.Errorf("it failed: %w", &auth.Error{Reason: auth.ErrMisconfigured, StatusCode: 400, Message: "m",
+		Remedy: "do it", Option: "auth.WithScopes", Err: errors.New("the cause")}))
+	if c == nil || c.Refused.Message != "m" || c.Refused.Option != "auth.WithScopes" {
 		t.Fatalf("%+v", c)
 	}
 	if content, err := json.Marshal(c); err != nil || strings.Contains(string(content), "the cause") {

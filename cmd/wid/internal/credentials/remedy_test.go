@@ -11,12 +11,11 @@ func TestRemedyByCause(t *testing.T) {
 		cause auth.Cause
 		want  string
 	}{
-		"no identity":          {auth.CauseNoOwnIdentity, "denied: no; do this with --service-account"},
-		"audience not allowed": {auth.CauseAudienceNotAllowed, "denied: no; pass it with --audience"},
-		"another cause":        {auth.CauseTokenExpired, "denied: no; do this"},
+		"audience not allowed": {auth.CauseAudienceNotAllowed, "denied: no; pass it (--audience)"},
+		"another cause":        {auth.CauseTokenExpired, "denied: no; do this (--audience)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := &auth.Error{Reason: auth.ErrDenied, Message: "no", Cause: tc.cause, Remedy: "do this"}
+			err := &auth.Error{Reason: auth.ErrDenied, Message: "no", Cause: tc.cause, Remedy: "do this", Option: "auth.Policy.Audiences"}
 			if got := parsed(t).InTermsOfFlags(err).Error(); got != tc.want {
 				t.Errorf("got %q", got)
 			}

@@ -67,6 +67,11 @@ func bearer(token string) string {
 	return fmt.Sprintf("%q %q", claims.Issuer, claims.Subject)
 }
 
+// unreached marks the error of an API server of the ServiceAccount that gave no answer.
+type unreached struct{ error }
+
+func (e *unreached) Unwrap() error { return e.error }
+
 // fromCluster reads the ServiceAccount. After a failure the library gets the same answer and reports it.
 func (id *Identity) fromCluster(ctx context.Context) (*Source, error) {
 	key, err := ParseServiceAccount(id.ServiceAccount)

@@ -30,7 +30,6 @@ const tokenVariable = "WID_BOOTSTRAP_TOKEN"
 
 func newDoctorBootstrap() *cobra.Command {
 	d := &bootstrapDoctor{examiner: examiner{checks: bootstrapdoctor.Checks()}}
-	d.reword = func(f *doctor.Finding) { inCluster(d.kube, f) }
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Find out why a machine cannot discover or join a cluster by token",
@@ -79,7 +78,7 @@ func (d *bootstrapDoctor) examine(ctx context.Context, cmd *cobra.Command) (*doc
 	config := bootstrapdoctor.Config{Server: d.server, ServerName: d.serverName, Token: token, Pins: d.pins, WithoutPins: d.unsafe,
 		Skip: d.skip, Timeout: d.timeout, Progress: d.waiting.begin}
 	if cluster != nil {
-		config.Cluster, config.Client = cluster.name, cluster
+		config.Cluster, config.Client, config.Flags = cluster.name, cluster, flagsOf(d.kube)
 	}
 	return bootstrapdoctor.Run(ctx, config), nil
 }

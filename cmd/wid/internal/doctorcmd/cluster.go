@@ -81,10 +81,14 @@ func (x *examiner) connect(k cli.KubeFile) (*kubeCluster, error) {
 	return &kubeCluster{Client: kube, config: config, name: describe(k, config)}, nil
 }
 
-// limited bounds each request, because the lookup of kinds has no context.
+// limited bounds each read, because the lookup of kinds has no context. A creation has the deadline of its check, within which the API
+// server names a webhook that does not answer.
 type limited struct{ next http.RoundTripper }
 
 func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
+	if _, bounded := r.Context().Deadline(); bounded && r.Method != http.MethodGet {
+		return l.next.RoundTrip(r)
+	}
 	const each = 5 * time.Second
 	ctx, cancel := context.WithTimeout(r.Context(), each)
 	context.AfterFunc(ctx, cancel) // the body is read until then
@@ -101,16 +105,9 @@ func describe(k cli.KubeFile, config *rest.Config) string {
 }
 
 // inCluster makes the commands of a remedy ask the examined cluster.
-func inCluster(k cli.KubeFile, f *doctor.Finding) {
-	for i := range f.Remedy.Commands {
-		f.Remedy.Commands[i] = k.Kubectl(f.Remedy.Commands[i])
-	}
-	if or := f.Remedy.Or; or != nil {
-		for i := range or.Commands {
-			or.Commands[i] = k.Kubectl(or.Commands[i])
-		}
-	}
-}
+func inCluster(k cli.KubeFile, f *doctor.Finding) { f.Rewrite(same, k.Kubectl) }
+
+func same(s string) string { return s }
 
 // readAccount reads the ServiceAccount, or that of the pod.
 func readAccount(ctx context.Context, kube client.Reader, key, pod client.ObjectKey) (*corev1.ServiceAccount, error) {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	doctorCodes = "Exit codes: 0 all passed, 1 something failed, 2 wrong usage, 3 nothing failed, but something is unknown or doubtful."
+	doctorCodes = "  0  all passed\n  1  something failed\n  2  wrong usage\n  3  nothing failed, but something is unknown or doubtful"
 	// silence is the time after which a check that still runs is named on standard error.
 	silence = 2 * time.Second
 )
@@ -45,7 +45,7 @@ type examiner struct {
 
 func (x *examiner) addTo(cmd *cobra.Command) {
 	cmd.Args = cobra.NoArgs
-	cmd.Long += "\n\n" + doctorCodes
+	cli.ExitCodes(cmd, doctorCodes)
 	x.output = cli.OutputFlag(cmd, "text", "json", "yaml")
 	f := cmd.Flags()
 	f.BoolVar(&x.verbose, "verbose", false, "list every check")
@@ -162,23 +162,7 @@ func (x *examiner) finish(f *doctor.Finding) {
 	if x.reword != nil {
 		x.reword(f)
 	}
-	rewrite(f, x.sent.Clean)
-}
-
-// rewrite changes all texts of a finding but its commands.
-func rewrite(f *doctor.Finding, change func(string) string) {
-	f.Message, f.Remedy.Text = change(f.Message), change(f.Remedy.Text)
-	for _, v := range []*doctor.Value{f.Observed, f.Expected} {
-		if v != nil {
-			v.Text = change(v.Text)
-		}
-	}
-	for i := range f.Details {
-		f.Details[i].Text = change(f.Details[i].Text)
-	}
-	for i := range f.Causes {
-		f.Causes[i] = change(f.Causes[i])
-	}
+	f.Rewrite(x.sent.Clean, same)
 }
 
 func (x *examiner) encode(cmd *cobra.Command, report *doctor.Report) ([]byte, error) {

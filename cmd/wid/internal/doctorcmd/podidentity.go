@@ -22,7 +22,6 @@ type podIdentityDoctor struct {
 
 func newDoctorPodIdentity() *cobra.Command {
 	d := &podIdentityDoctor{examiner: examiner{checks: podidentitydoctor.Checks()}}
-	d.reword = func(f *doctor.Finding) { inCluster(d.kube, f) }
 	cmd := &cobra.Command{
 		Use:   "pod-identity",
 		Short: "Find out why a pod gets no AWS credentials through an IAMBinding",
@@ -66,6 +65,6 @@ func (d *podIdentityDoctor) examine(ctx context.Context) (*doctor.Report, error)
 		return nil, err
 	}
 	return podidentitydoctor.Run(ctx, podidentitydoctor.Config{Namespace: account.Namespace, ServiceAccount: account.Name, Pod: pod.Name,
-		Audience: d.audience, Client: cluster, Cluster: cluster.name, Skip: d.skip, Timeout: d.timeout,
+		Audience: d.audience, Client: cluster, Flags: flagsOf(d.kube), Cluster: cluster.name, Skip: d.skip, Timeout: d.timeout,
 		Progress: d.waiting.begin, ShowPolicy: d.showPolicy}), nil
 }

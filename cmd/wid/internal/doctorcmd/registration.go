@@ -22,9 +22,8 @@ type registrationDoctor struct {
 func newDoctorRegistration() *cobra.Command {
 	d := &registrationDoctor{examiner: examiner{checks: registrationdoctor.Checks()}}
 	cmd := &cobra.Command{
-		Use:     "registration",
-		Aliases: []string{"enrolment"},
-		Short:   "Find out why a cluster is not managed by its hub (Open Cluster Management)",
+		Use:   "registration",
+		Short: "Find out why a cluster is not managed by its hub (Open Cluster Management)",
 		Long: "Find out why a cluster is not managed by its hub (Open Cluster Management): ManagedCluster, certificates, Lease and\n" +
 			"add-ons at the hub; Klusterlet and Secrets in the cluster itself. Of Secrets it shows names and keys. It changes\n" +
 			"nothing. Without a kubeconfig of one side it examines the other one alone.",

@@ -70,24 +70,19 @@ func Absent(err error) bool {
 
 // Unread returns the finding of a check that could not read an object. The command shows the object to a person with the right.
 func Unread(what string, err error, command string) doctor.Finding {
-	var status apierrors.APIStatus
+	var request *url.Error
+	f := doctor.Unclear(doctor.Do("Try again, or run:", command), "The API server does not show %s.", what)
 	switch {
 	case apierrors.IsUnauthorized(err):
-		f := doctor.Unclear(doctor.Do("Log in to the cluster again."), "The API server refuses the credentials of the kubeconfig.")
+		f = doctor.Unclear(doctor.Do("Log in to the cluster again."), "The API server refuses the credentials of the kubeconfig.")
 		f.Class = reason.LoginRefused
 		return f
 	case apierrors.IsForbidden(err):
-		return doctor.Unclear(doctor.Do("Run this as a user with the right to read it:", command), "You may not read %s.", what).
-			Detail("error", kubeerror.Message(err))
-	case errors.As(err, &status):
-		return doctor.Unclear(doctor.Do("Try again, or run:", command), "The API server does not show %s (HTTP %d).", what, status.Status().Code).
-			Detail("error", kubeerror.Message(err))
-	}
-	var request *url.Error
-	if errors.As(err, &request) || errors.Is(err, context.DeadlineExceeded) {
+		f = doctor.Unclear(doctor.Do("Run this as a user with the right to read it:", command), "You may not read %s.", what)
+	case errors.As(err, &request), errors.Is(err, context.DeadlineExceeded):
 		return doctor.Refusal("The API server", err)
 	}
-	return doctor.Unclear(doctor.Do("Run:", command), "The doctor cannot read %s.", what).Detail("error", kubeerror.Message(err))
+	return f.Detail("error", kubeerror.Message(err))
 }
 
 // MaxSkew is the difference of two clocks that may be that of a slow answer.

@@ -42,7 +42,6 @@ const (
 	RoleNotAssigned              = "RoleNotAssigned"
 	MetadataServerSilent         = "MetadataServerSilent"
 	RegistryDenied               = "RegistryDenied"
-	RegistryPasswordExpired      = "RegistryPasswordExpired"
 	ClusterNotFound              = "ClusterNotFound"
 	ClusterDenied                = "ClusterDenied"
 	ClusterRefusesIdentity       = "ClusterRefusesIdentity"

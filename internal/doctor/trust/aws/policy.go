@@ -2,6 +2,7 @@ package aws
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -9,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/workloadid/workloadid/internal/doctor"
-	"github.com/workloadid/workloadid/internal/doctor/internal/reading"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -22,10 +22,9 @@ type statement struct {
 	// odd marks a statement with members that the package does not judge, such as NotAction.
 	odd bool
 
-	Sid               json.RawMessage
-	Effect            string
-	Principal, Action json.RawMessage
-	Condition         map[string]map[string]json.RawMessage
+	Sid, Principal, Action json.RawMessage
+	Effect                 string
+	Condition              map[string]map[string]json.RawMessage
 }
 
 // parsePolicy reports false for a document without statements.
@@ -89,59 +88,54 @@ func like(pattern, s string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// How far a statement fits the token. The message is about the statement that comes closest.
-const (
-	otherAction = iota
-	otherPrincipal
-	otherCondition
-)
-
-// judgePolicy needs one statement that allows the token. It judges no Deny: beside such a statement, one makes the result unknown.
+// judgePolicy needs one statement that allows the token. It judges no Deny: beside such a statement, one makes the result unknown. The
+// message is about the last statement that comes close.
 func (t *target) judgePolicy(document []byte) doctor.Finding {
 	statements, ok := parsePolicy(document)
 	if !ok {
 		return doctor.Unclear(doctor.Do("See:", t.showRole()), "The trust policy of role %s cannot be read.", t.role.Name)
 	}
-	closest := t.refused("The trust policy of role %s does not mention AssumeRoleWithWebIdentity.", t.role.Name)
-	near := otherAction
-	var allowed, doubt, deny doctor.Finding
+	found := map[doctor.Result]doctor.Finding{doctor.Fail: t.refused("does not mention AssumeRoleWithWebIdentity.")}
 	for i := range statements {
 		s := &statements[i]
 		if s.Effect != "Allow" {
-			deny = t.unclear(string(s.raw))
+			found["deny"] = t.unclear(string(s.raw))
 		}
-		switch f, fits := t.judgeStatement(s); {
-		case s.Effect == "Deny":
-		case f.Result == doctor.Pass:
-			allowed = f
-		case f.Result == doctor.Unknown:
-			doubt = f
-		case fits > otherAction && fits >= near:
-			closest, near = f, fits
+		if f := t.judgeStatement(s); f.Result != "" && s.Effect != "Deny" {
+			found[f.Result] = f
 		}
 	}
+	allowed, isAllowed := found[doctor.Pass]
+	deny, isDenied := found["deny"]
+	doubt, isDoubtful := found[doctor.Unknown]
 	switch {
-	case allowed.Result != "" && deny.Result != "":
+	case isAllowed && isDenied:
 		return deny
-	case allowed.Result != "":
-		return doctor.Passed("The trust policy of role %s admits the ServiceAccount.", t.role.Name)
-	case doubt.Result != "":
+	case isAllowed:
+		return allowed
+	case isDoubtful:
 		return doubt
 	}
-	return closest
+	return found[doctor.Fail]
 }
 
 // unclear quotes what the package does not judge.
 func (t *target) unclear(expression string) doctor.Finding {
+	expression = redact.Text(expression)
+	excerpt := []rune(expression)
+	const most = 60
+	if len(excerpt) > most {
+		excerpt = append(excerpt[:most:most], '…')
+	}
 	remedy := doctor.Do("Compare it with the token:", t.showRole()+" --query Role.AssumeRolePolicyDocument")
-	return doctor.Unclear(remedy, "The doctor does not judge this in the trust policy of role %s: %s", t.role.Name, reading.Excerpt(expression)).
-		Detail("expression", redact.Text(expression))
+	return doctor.Unclear(remedy, "The doctor does not judge this in the trust policy of role %s: %s", t.role.Name, string(excerpt)).Detail("expression", expression)
 }
 
-func (t *target) judgeStatement(s *statement) (f doctor.Finding, fits int) {
+// judgeStatement returns the zero Finding for a statement about something else.
+func (t *target) judgeStatement(s *statement) doctor.Finding {
 	actions, ok := texts(s.Action)
 	if s.odd || !ok {
-		return t.unclear(string(s.raw)), otherAction
+		return t.unclear(string(s.raw))
 	}
 	var principals map[string]json.RawMessage
 	everybody := json.Unmarshal(s.Principal, &principals) != nil // "*"
@@ -150,92 +144,71 @@ func (t *target) judgeStatement(s *statement) (f doctor.Finding, fits int) {
 	wild := slices.ContainsFunc(append(users, federated...), func(name string) bool { return strings.ContainsAny(name, "*?$") })
 	switch {
 	case !covers(actions):
-		return doctor.Finding{Result: doctor.Fail}, otherAction
+		return doctor.Finding{}
 	case slices.Contains(federated, t.providerARN()):
-		return t.judgeConditions(s.Condition), otherCondition
+		return t.judgeConditions(s.Condition)
 	case everybody || wild:
-		return t.unclear(string(s.raw)), otherPrincipal
+		return t.unclear(string(s.raw))
 	case len(federated) == 0: // callers without a token
-		return doctor.Finding{Result: doctor.Fail}, otherAction
+		return doctor.Finding{}
 	}
-	f = t.refused("The trust policy of role %s names another OIDC provider.", t.role.Name)
-	return f.Compare("token", t.providerARN(), "policy", reading.List(federated)), otherPrincipal
+	return t.refused("names another OIDC provider.").Compare("token", t.providerARN(), "policy", list(federated))
 }
 
 // judgeConditions needs all to hold. The order makes the subject come before the audience.
 func (t *target) judgeConditions(conditions map[string]map[string]json.RawMessage) doctor.Finding {
-	result := doctor.Passed("All conditions hold.")
+	result := doctor.Passed("The trust policy of role %s admits the ServiceAccount.", t.role.Name)
 	for _, operator := range slices.Sorted(maps.Keys(conditions)) {
 		for _, key := range slices.Backward(slices.Sorted(maps.Keys(conditions[operator]))) {
-			f := t.judgeCondition(operator, key, conditions[operator][key])
-			if f.Result == doctor.Fail {
+			switch f := t.judgeCondition(operator, key, conditions[operator][key]); f.Result {
+			case doctor.Fail:
 				return f
-			}
-			if f.Result == doctor.Unknown {
+			case doctor.Unknown:
 				result = f
+			default:
 			}
 		}
 	}
 	return result
 }
 
+// judgeCondition returns the zero Finding for a condition that holds. Of several audiences STS is not known to treat all in one way.
 func (t *target) judgeCondition(operator, key string, raw json.RawMessage) doctor.Finding {
-	c := condition{pattern: strings.EqualFold(operator, "StringLike")}
 	values, ok := texts(raw)
-	c.values = values
+	pattern := strings.EqualFold(operator, "StringLike")
 	claim, own := strings.CutPrefix(strings.ToLower(key), strings.ToLower(t.host)+":")
-	foreign := !own && strings.Contains(key, ".") && (strings.HasSuffix(key, ":sub") || strings.HasSuffix(key, ":aud"))
-	switch {
-	case !ok || !c.pattern && !strings.EqualFold(operator, "StringEquals"):
-	case foreign:
-		return t.refused("A condition in the trust policy of role %s is on another issuer.", t.role.Name).
-			Compare("token", t.host, "policy", redact.Text(key))
-	case own && claim == "sub":
-		c.name, c.got = claim, t.Claims.Subject
-	case own && claim == "aud" && len(t.Claims.Audiences) == 1: // STS is not known to treat several in one way
-		c.name, c.got = claim, t.Claims.Audiences[0]
-	}
-	switch {
-	case c.name != "" && slices.ContainsFunc(c.values, c.matches):
-		return doctor.Passed("The condition holds.")
-	case c.name == "" || slices.ContainsFunc(c.values, func(v string) bool { return strings.Contains(v, "${") }):
+	got := map[string][]string{"sub": {t.Claims.Subject}, "aud": t.Claims.Audiences}[claim]
+	if !ok || !own || len(got) != 1 || !pattern && !strings.EqualFold(operator, "StringEquals") {
 		return t.unclear(`{"` + operator + `":{"` + key + `":` + string(raw) + `}}`)
 	}
-	return t.unmet(&c)
-}
-
-// condition is a condition on a claim of the token.
-type condition struct {
-	name, got string
-	values    []string
-	pattern   bool
-}
-
-func (c *condition) matches(value string) bool {
-	return value == c.got || c.pattern && like(value, c.got)
-}
-
-// unmet recognizes mistakes. Those of a policy for this very ServiceAccount are corrected where they are.
-func (t *target) unmet(c *condition) doctor.Finding {
-	f := t.refused("The trust policy of role %s does not admit this ServiceAccount.", t.role.Name).Compare("token", c.got, "policy", reading.List(c.values))
-	mistake := func(message, correct string) doctor.Finding {
-		f.Message = "The trust policy of role " + t.role.Name + " " + message
-		f.Remedy.Text, f.Remedy.Commands = correct, nil
-		return f
-	}
-	for _, v := range c.values {
-		switch slip := reading.Slip(v, c.got); {
-		case !c.pattern && strings.ContainsAny(v, "*?") && like(v, c.got):
-			f.Message = "The trust policy of role " + t.role.Name + " has a * under StringEquals, which compares it literally."
-			return f // StringLike would admit every ServiceAccount of the pattern
+	says := map[string]string{"sub": "does not admit this ServiceAccount.", "aud": "does not admit the token's audience."}[claim]
+	for _, v := range values {
+		slip := slip(v, got[0])
+		switch {
+		case v == got[0] || pattern && like(v, got[0]):
+			return doctor.Finding{}
+		case strings.Contains(v, "${"):
+			return t.unclear(`{"` + operator + `":{"` + key + `":` + string(raw) + `}}`)
+		case !pattern && strings.ContainsAny(v, "*?") && like(v, got[0]): // StringLike would admit every ServiceAccount of the pattern
+			says = "has a * under StringEquals, which compares it literally."
 		case slip != "":
-			return mistake("differs from the token "+slip+".", "Write the value in the trust policy exactly as in the token.")
-		case c.name == "aud" && v == t.Claims.Subject:
-			return mistake("has the subject under the key of the audience.", "Write the subject under the key that ends in :sub.")
+			says = "differs from the token " + slip + "."
 		}
 	}
-	if c.name == "aud" {
-		f.Message = "The trust policy of role " + t.role.Name + " does not admit the token's audience."
-	}
-	return f
+	return t.refused(says).Compare("token", got[0], "policy", list(values))
 }
+
+// slip says how two different texts differ if one is the other, miswritten. Other small differences are no slips: the subject of another
+// tenant and the issuer of another cluster may differ by one letter.
+func slip(a, b string) string {
+	switch {
+	case strings.TrimSuffix(a, "/") == strings.TrimSuffix(b, "/"):
+		return "only by the / at the end"
+	case strings.EqualFold(a, b):
+		return "only in upper and lower case"
+	}
+	return ""
+}
+
+// list joins values for a comparison, bounded.
+func list(values []string) string { return cmp.Or(redact.Text(strings.Join(values, ", ")), "none") }

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -13,9 +14,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
 
+	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/doctor"
-	"github.com/workloadid/workloadid/internal/doctor/internal/reading"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -40,13 +41,13 @@ type Reader struct {
 	failed       bool
 }
 
-const whoAmI = "aws sts get-caller-identity"
+const whoAmI, logIn = "aws sts get-caller-identity", "aws sso login"
 
 // start logs in once, and compares the account: a login cannot read what another account trusts.
 func (r *Reader) start(ctx context.Context, partition, account string) (f doctor.Finding) {
 	switch {
 	case r.failed:
-		return reading.Again("AWS")
+		return doctor.Unclear(doctor.Remedy{}, "The doctor could not ask AWS, as the check before says.")
 	case r.account == "":
 		f = r.logIn(ctx, partition)
 	}
@@ -69,7 +70,7 @@ func (r *Reader) logIn(ctx context.Context, partition string) doctor.Finding {
 		login, err = cfg.Credentials.Retrieve(ctx)
 	}
 	if err != nil {
-		return reading.NoLogin("AWS", "aws sso login", whoAmI)
+		return doctor.Unclear(doctor.Do("Log in with an account that may read what AWS trusts:", logIn, whoAmI), "This machine has no usable login for AWS.")
 	}
 	if p, _ := awsname.PartitionOf(cfg.Region); p.Name != partition {
 		cfg.Region = regionOf(partition)
@@ -77,19 +78,22 @@ func (r *Reader) logIn(ctx context.Context, partition string) doctor.Finding {
 	cfg.HTTPClient = r.guarded(cfg.HTTPClient)
 	r.config, r.secrets = cfg, []string{login.SecretAccessKey, login.SessionToken}
 	out, err := sts.NewFromConfig(cfg).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
-	q := r.question("AWS STS", "sts:GetCallerIdentity", "*", whoAmI)
 	switch {
 	case err != nil:
-		return explain(err, q)
+		return r.explain(err, "sts:GetCallerIdentity", whoAmI)
 	case aws.ToString(out.Account) == "":
-		return q.Strange()
+		return r.unusable(nil, 0, "")
 	}
 	r.account, r.arn = redact.Text(*out.Account, r.secrets...), redact.Text(aws.ToString(out.Arn), r.secrets...)
 	return doctor.Finding{}
 }
 
-func (r *Reader) question(service, right, resource, show string) *reading.Question {
-	return &reading.Question{Service: service, Right: right, Resource: resource, Show: show, Login: r.arn, LogIn: "aws sso login", Secrets: r.secrets}
+// readAs adds the login to what was read with it.
+func (r *Reader) readAs(f doctor.Finding) doctor.Finding {
+	if r.arn == "" {
+		return f
+	}
+	return f.Detail("read as", r.arn)
 }
 
 // newRetryer tries little, because a person waits.
@@ -114,40 +118,42 @@ func (r *Reader) guarded(sdk aws.HTTPClient) *http.Client {
 
 // regionOf returns a region in which IAM and STS of the partition answer.
 func regionOf(partition string) string {
-	for _, region := range []string{"cn-north-1", "us-gov-west-1", "us-iso-east-1", "us-isob-east-1", "eu-isoe-west-1", "us-isof-south-1", "eusc-de-east-1"} {
-		if p, _ := awsname.PartitionOf(region); p.Name == partition {
-			return region
-		}
-	}
-	return "us-east-1"
+	return cmp.Or(map[string]string{"aws-cn": "cn-north-1", "aws-us-gov": "us-gov-west-1", "aws-iso": "us-iso-east-1", "aws-iso-b": "us-isob-east-1",
+		"aws-iso-e": "eu-isoe-west-1", "aws-iso-f": "us-isof-south-1", "aws-eusc": "eusc-de-east-1"}[partition], "us-east-1")
 }
 
 // explain returns the finding of a failed call. Of the answer it takes status, code and request ID: messages of services, and of
 // what stands in their place, may repeat the login.
-func explain(err error, q *reading.Question) doctor.Finding {
+func (r *Reader) explain(err error, right, show string) (f doctor.Finding) {
 	var response *awshttp.ResponseError
 	var api smithy.APIError
 	if !errors.As(err, &response) || response.HTTPStatusCode() == 0 {
-		return q.Unusable(err, 0, "", transport.Message(err, q.Secrets...))
+		return r.unusable(err, 0, "")
 	}
-	code := ""
+	status, code := response.HTTPStatusCode(), ""
 	if errors.As(err, &api) && api.ErrorCode() != "UnknownError" {
-		code = api.ErrorCode()
+		code = redact.Text(api.ErrorCode(), r.secrets...)
 	}
-	f := explainCode(code, response.HTTPStatusCode(), q)
-	f.RequestID = redact.Text(response.ServiceRequestID(), q.Secrets...)
+	switch code {
+	case "AccessDenied", "AccessDeniedException", "UnauthorizedOperation":
+		f = doctor.Unclear(doctor.Do("Grant "+right+", or ask someone who can run:", show), "AWS refuses %s to %s.", right, cmp.Or(r.arn, "your login"))
+	case "ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch":
+		f = doctor.Unclear(doctor.Do("Log in again:", logIn), "AWS does not accept your login.")
+	default:
+		f = r.unusable(nil, status, code)
+	}
+	f.StatusCode, f.Code, f.RequestID = status, code, redact.Text(response.ServiceRequestID(), r.secrets...)
 	return f
 }
 
-func explainCode(code string, status int, q *reading.Question) doctor.Finding {
-	switch code {
-	case "AccessDenied", "AccessDeniedException", "UnauthorizedOperation":
-		return q.Refused(status, code)
-	case "ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch":
-		return q.LoginRefused(status, code)
+// unusable returns the finding of a call without the answer of the protocol.
+func (r *Reader) unusable(err error, status int, code string) doctor.Finding {
+	e := &auth.Error{Reason: auth.ErrUnavailable, Err: err, StatusCode: status, Code: code, Message: "the service answered with an error, or with something else than its protocol"}
+	if err != nil {
+		e.Message = transport.Message(err, r.secrets...)
 	}
-	if _, throttled := retry.DefaultThrottleErrorCodes[code]; throttled {
-		status = http.StatusTooManyRequests
+	if _, throttled := retry.DefaultThrottleErrorCodes[code]; throttled || status == http.StatusTooManyRequests {
+		e.Reason = auth.ErrThrottled
 	}
-	return q.Unusable(nil, status, code, "the service answered with an error, or with something else than its protocol")
+	return doctor.Refusal("AWS", e)
 }

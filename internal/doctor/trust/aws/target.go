@@ -1,13 +1,12 @@
 package aws
 
 import (
-	"encoding/json"
+	"slices"
 	"strings"
 
 	awsauth "github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/doctor"
-	"github.com/workloadid/workloadid/internal/doctor/internal/reading"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/shell"
@@ -19,7 +18,6 @@ type target struct {
 
 	role awsauth.RoleARN
 	host string // the issuer without https://
-	name string // of the role, for commands
 }
 
 func newTarget(q *doctor.TrustQuery) (*target, doctor.Finding) {
@@ -31,27 +29,35 @@ func newTarget(q *doctor.TrustQuery) (*target, doctor.Finding) {
 	case !https:
 		return nil, doctor.Skipped("AWS trusts no issuer without https.")
 	}
-	return &target{q, role, host, shell.Word(role.Name, "ROLE_NAME")}, doctor.Finding{}
+	return &target{q, role, host}, doctor.Finding{}
 }
 
 func (t *target) providerARN() string {
 	return "arn:" + t.role.Partition + ":iam::" + t.role.Account + ":oidc-provider/" + t.host
 }
 
-func (t *target) showRole() string { return "aws iam get-role --role-name " + t.name }
+func (t *target) showRole() string { return t.Fill("aws iam get-role --role-name ROLE_NAME") }
 
 func (t *target) showProvider() string {
-	return "aws iam get-open-id-connect-provider --open-id-connect-provider-arn " + shell.Word(t.providerARN(), "PROVIDER_ARN")
+	return t.Fill("aws iam get-open-id-connect-provider --open-id-connect-provider-arn PROVIDER_ARN")
 }
 
-const defaultAudience = "sts.amazonaws.com"
-
-// audience returns the token's audience if a cloud may trust it without a second look, else a word to fill in.
-func (t *target) audience() string { return reading.SafeAudience(t.Claims.Audiences, defaultAudience) }
+// annotate returns the command that changes an annotation of the ServiceAccount: "key=value", or "key-" to remove it.
+func (t *target) annotate(change string) string {
+	return "kubectl annotate sa -n " + shell.Word(t.Claims.Namespace, "NAMESPACE") + " " + shell.Word(t.Claims.ServiceAccount, "SERVICE_ACCOUNT") +
+		" --overwrite " + shell.Word(change, "KEY=VALUE")
+}
 
 // correctRole is the remedy for an annotation that names the wrong role.
 func (t *target) correctRole(when string) doctor.Remedy {
-	return doctor.Do(when, reading.Annotate(t.TrustQuery, annotation.AWSRoleARN+"=arn:"+t.role.Partition+":iam::"+t.role.Account+":role/NAME"))
+	return doctor.Do(when, t.annotate(annotation.AWSRoleARN+"=arn:"+t.role.Partition+":iam::"+t.role.Account+":role/NAME"))
+}
+
+// granting returns the remedy with the Grant of a class as the alternative.
+func (t *target) granting(class string, remedy doctor.Remedy) doctor.Remedy {
+	known := doctor.ClassFor("aws", class)
+	remedy.Or = known.Advice(t.TrustQuery).Or
+	return remedy
 }
 
 func (t *target) noRole() doctor.Finding {
@@ -61,74 +67,43 @@ func (t *target) noRole() doctor.Finding {
 
 // otherPath is the finding of a role with another path than the annotation says. STS refuses its ARN.
 func (t *target) otherPath(arn string) doctor.Finding {
-	return doctor.Failed(reason.TrustPolicyRefusesSubject, doctor.Do("Correct the annotation:", reading.Annotate(t.TrustQuery, annotation.AWSRoleARN+"="+arn)),
+	return doctor.Failed(reason.TrustPolicyRefusesSubject, doctor.Do("Correct the annotation:", t.annotate(annotation.AWSRoleARN+"="+arn)),
 		"The ARN of role %s has another path.", t.role.Name).Compare("annotation", t.role.String(), "account", arn)
 }
 
-// refused is a finding of the trust policy. The alternative adds a statement that admits this token only, unless a policy cannot name
-// its issuer or subject literally, or a report would cut the statement.
-func (t *target) refused(format string, args ...any) doctor.Finding {
-	const maxStatement = 800
-	remedy := t.correctRole("If the role is wrong:")
-	special := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("*?$", r) }
-	statement, err := json.Marshal(map[string]any{"Effect": "Allow", "Action": webIdentityAction,
-		"Principal": map[string]string{"Federated": t.providerARN()},
-		"Condition": map[string]any{"StringEquals": map[string]string{t.host + ":sub": t.Claims.Subject, t.host + ":aud": t.audience()}}})
-	if err == nil && len(statement) < maxStatement && t.Claims.Subject != "" && !strings.ContainsFunc(t.host+t.Claims.Subject, special) {
-		remedy = remedy.OrTrust(reading.IfMeant(t.TrustQuery),
-			t.showRole()+" --query Role.AssumeRolePolicyDocument --output json | jq "+
-				shell.Word(".Statement = ([.Statement, "+string(statement)+"] | flatten)", "PROGRAM")+" > trust.json",
-			"aws iam update-assume-role-policy --role-name "+t.name+" --policy-document file://trust.json")
-	}
-	return doctor.Failed(reason.TrustPolicyRefusesSubject, remedy, format, args...)
+// refused is a finding of the trust policy. The alternative adds a statement that admits this token only.
+func (t *target) refused(says string) doctor.Finding {
+	return doctor.Failed(reason.TrustPolicyRefusesSubject, t.granting(reason.TrustPolicyRefusesSubject, t.correctRole("If the role is wrong:")),
+		"The trust policy of role %s %s", t.role.Name, says)
 }
 
-// judgeAnchor looks for the issuer's provider among those that were read.
+// judgeAnchor looks for the issuer's provider among those that were read. The URL of a provider cannot be corrected.
 func (t *target) judgeAnchor(providers []provider) doctor.Finding {
-	closest, slip := "", ""
+	message, closest := "Account "+t.role.Account+" has no OIDC provider for the token's issuer.", "no provider"
 	for _, p := range providers {
 		if p.url == t.host {
 			return t.judgeAudience(p.clientIDs)
 		}
-		if how := reading.Slip(p.url, t.host); closest == "" || slip == "" && how != "" {
-			closest, slip = p.url, how
+		if how := slip(p.url, t.host); how != "" {
+			message, closest = "The OIDC provider of account "+t.role.Account+" differs from the token's issuer "+how+".", redact.Text("https://"+p.url)
 		}
 	}
-	return t.noProvider(closest, slip)
+	return doctor.Failed(reason.IssuerNotTrusted, t.granting(reason.IssuerNotTrusted, t.correctRole("If the kube context is right, and the role is wrong:")), "%s", message).
+		Compare("token", t.Claims.Issuer, "account", closest)
 }
 
 func (t *target) judgeAudience(clientIDs []string) doctor.Finding {
 	token := t.Claims.Audiences
-	switch reading.Audience(token, clientIDs) {
-	case doctor.Pass:
+	switch {
+	case len(token) > 1:
+		return doctor.Unclear(doctor.Do("Request a token with one audience."), "The token has several audiences, which the doctor does not judge.")
+	case len(token) == 1 && slices.Contains(clientIDs, token[0]):
 		return doctor.Passed("Account %s has an OIDC provider for the issuer and its audience.", t.role.Account)
-	case doctor.Unknown:
-		return reading.SeveralAudiences(token, clientIDs)
 	}
 	remedy := t.correctRole("If the role is wrong:")
 	if _, annotated := t.Annotations[annotation.AWSAudience]; annotated {
-		remedy = doctor.Do("Request the audience "+defaultAudience+":", reading.Annotate(t.TrustQuery, annotation.AWSAudience+"-"))
+		remedy = doctor.Do("Request the default audience:", t.annotate(annotation.AWSAudience+"-"))
 	}
-	remedy = remedy.OrTrust(reading.IfMeant(t.TrustQuery), "aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn "+
-		shell.Word(t.providerARN(), "PROVIDER_ARN")+" --client-id "+t.audience())
-	return doctor.Failed(reason.AudienceNotTrusted, remedy, "The OIDC provider of account %s lacks the token's audience as a client ID.", t.role.Account).
-		Compare("token", reading.List(token), "provider", reading.List(clientIDs))
-}
-
-// noProvider is the finding of an account without a provider for the issuer. An OIDC provider cannot be corrected: its URL is fixed.
-func (t *target) noProvider(closest, slip string) doctor.Finding {
-	create := "aws iam create-open-id-connect-provider --url " + shell.Word(t.Claims.Issuer, "ISSUER") + " --client-id-list " + t.audience()
-	if strings.HasPrefix(t.host, "oidc.eks.") {
-		create = "eksctl utils associate-iam-oidc-provider --approve --cluster CLUSTER_NAME"
-	}
-	remedy := t.correctRole("If the kube context is right, and the role is wrong:").OrTrust("If the account is meant to trust this cluster", create)
-	f := doctor.Failed(reason.IssuerNotTrusted, remedy, "Account %s has no OIDC provider for the token's issuer.", t.role.Account)
-	if closest == "" {
-		return f.Compare("token", t.Claims.Issuer, "account", "no provider")
-	}
-	if slip != "" {
-		f.Message = "The OIDC provider of account " + t.role.Account + " differs from the token's issuer " + slip + "."
-		f.Remedy.Text = "If the role is wrong:"
-	}
-	return f.Compare("token", t.Claims.Issuer, "account", redact.Text("https://"+closest))
+	return doctor.Failed(reason.AudienceNotTrusted, t.granting(reason.AudienceNotTrusted, remedy), "The OIDC provider of account %s lacks the token's audience as a client ID.", t.role.Account).
+		Compare("token", list(token), "provider", list(clientIDs))
 }

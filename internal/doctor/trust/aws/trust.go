@@ -1,9 +1,12 @@
 package aws
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/url"
 	"strings"
 
@@ -12,7 +15,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam/types"
 
 	"github.com/workloadid/workloadid/internal/doctor"
-	"github.com/workloadid/workloadid/internal/doctor/internal/reading"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -57,36 +59,33 @@ func (s trust) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
 
 // Anchor reads the OIDC provider of the role's account for the token's issuer.
 func (r *Reader) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	f := trust{r}.Anchor(ctx, q)
-	return reading.ReadAs(r.arn, f)
+	return r.readAs(trust{r}.Anchor(ctx, q))
 }
 
 // Rule reads the trust policy of the role.
 func (r *Reader) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	f := trust{r}.Rule(ctx, q)
-	return reading.ReadAs(r.arn, f)
+	return r.readAs(trust{r}.Rule(ctx, q))
 }
 
 func (r *Reader) policy(ctx context.Context, t *target) ([]byte, doctor.Finding) {
 	if f := r.start(ctx, t.role.Partition, t.role.Account); f.Result != "" {
 		return nil, f
 	}
-	q := r.question("AWS IAM", "iam:GetRole", t.role.String(), t.showRole())
 	out, err := iam.NewFromConfig(r.config).GetRole(ctx, &iam.GetRoleInput{RoleName: &t.role.Name})
 	var missing *types.NoSuchEntityException
 	switch {
 	case errors.As(err, &missing):
 		return nil, t.noRole()
 	case err != nil:
-		return nil, explain(err, q)
+		return nil, r.explain(err, "iam:GetRole", t.showRole())
 	case out.Role == nil || aws.ToString(out.Role.AssumeRolePolicyDocument) == "":
-		return nil, q.Strange()
+		return nil, r.unusable(nil, 0, "")
 	case aws.ToString(out.Role.Arn) != t.role.String():
 		return nil, t.otherPath(redact.Text(aws.ToString(out.Role.Arn), r.secrets...))
 	}
 	policy, err := url.PathUnescape(*out.Role.AssumeRolePolicyDocument) // RFC 3986
 	if err != nil {
-		return nil, q.Strange()
+		return nil, r.unusable(nil, 0, "")
 	}
 	return []byte(policy), doctor.Finding{}
 }
@@ -96,16 +95,15 @@ func (r *Reader) providers(ctx context.Context, t *target) ([]provider, doctor.F
 		return nil, f
 	}
 	arn, client := t.providerARN(), iam.NewFromConfig(r.config)
-	q := r.question("AWS IAM", "iam:GetOpenIDConnectProvider", arn, t.showProvider())
 	out, err := client.GetOpenIDConnectProvider(ctx, &iam.GetOpenIDConnectProviderInput{OpenIDConnectProviderArn: &arn})
 	var missing *types.NoSuchEntityException
 	switch {
 	case errors.As(err, &missing):
 		return otherProviders(ctx, client), doctor.Finding{}
 	case err != nil:
-		return nil, explain(err, q)
+		return nil, r.explain(err, "iam:GetOpenIDConnectProvider", t.showProvider())
 	case out.Url == nil:
-		return nil, q.Strange()
+		return nil, r.unusable(nil, 0, "")
 	}
 	return []provider{{strings.TrimPrefix(*out.Url, "https://"), out.ClientIDList}}, doctor.Finding{}
 }
@@ -128,8 +126,25 @@ func otherProviders(ctx context.Context, client *iam.Client) (list []provider) {
 //	aws iam get-role
 //	aws iam get-open-id-connect-provider
 func Parse(content []byte) (doctor.Trust, error) {
-	f := &file{}
-	return trust{f}, reading.Documents(content, f.add)
+	f, d := &file{}, json.NewDecoder(bytes.NewReader(content))
+	for n := 1; ; n++ {
+		var document struct {
+			Role         *fileRole
+			URL          string `json:"Url"`
+			ClientIDList []string
+		}
+		err := d.Decode(&document)
+		switch {
+		case errors.Is(err, io.EOF) && n > 1:
+			return trust{f}, nil
+		case err == nil && document.Role != nil:
+			f.roles = append(f.roles, *document.Role)
+		case err == nil && document.URL != "":
+			f.oidc = append(f.oidc, provider{strings.TrimPrefix(document.URL, "https://"), document.ClientIDList})
+		default:
+			return nil, fmt.Errorf("document %d of the trust file is neither a role nor an OIDC provider of AWS", n)
+		}
+	}
 }
 
 type file struct {
@@ -142,27 +157,13 @@ type fileRole struct {
 	AssumeRolePolicyDocument json.RawMessage
 }
 
-func (f *file) add(document json.RawMessage) error {
-	var d struct {
-		Role         *fileRole
-		URL          string `json:"Url"`
-		ClientIDList []string
-	}
-	err := json.Unmarshal(document, &d)
-	switch {
-	case err == nil && d.Role != nil:
-		f.roles = append(f.roles, *d.Role)
-	case err == nil && d.URL != "":
-		f.oidc = append(f.oidc, provider{strings.TrimPrefix(d.URL, "https://"), d.ClientIDList})
-	default:
-		return errors.New("it is neither a role nor an OIDC provider of AWS")
-	}
-	return nil
+func lacks(what, command string) doctor.Finding {
+	return doctor.Unclear(doctor.Do("Add it to the file:", command+" >> trust.json"), "The trust file does not hold %s.", what)
 }
 
 func (f *file) providers(_ context.Context, t *target) ([]provider, doctor.Finding) {
 	if len(f.oidc) == 0 {
-		return nil, reading.NotInFile("an OIDC provider", t.showProvider())
+		return nil, lacks("an OIDC provider", t.showProvider())
 	}
 	return f.oidc, doctor.Finding{}
 }
@@ -174,5 +175,5 @@ func (f *file) policy(_ context.Context, t *target) ([]byte, doctor.Finding) {
 			return role.AssumeRolePolicyDocument, doctor.Finding{}
 		}
 	}
-	return nil, reading.NotInFile("role "+t.role.Name, t.showRole())
+	return nil, lacks("role "+t.role.Name, t.showRole())
 }

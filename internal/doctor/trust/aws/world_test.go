@@ -11,7 +11,6 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/doctor"
-	"github.com/workloadid/workloadid/internal/doctor/internal/trusttest"
 	"github.com/workloadid/workloadid/internal/doctor/trust/aws"
 )
 
@@ -22,19 +21,19 @@ const (
 	platform   = "arn:aws:iam::" + account + ":user/platform"
 	roleARN    = "arn:aws:iam::" + account + ":role/team/tenant-a"
 	clusterARN = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
-	subject    = trusttest.Subject
+	subject    = "system:serviceaccount:tenant-a:app"
 	audience   = "sts.amazonaws.com"
 )
 
 // world is an account in which everything fits, until a test changes that.
 type world struct {
-	*trusttest.World
+	*base
 	reader *aws.Reader
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{trusttest.New(t, audience, roleARN, map[string]string{annotation.AWSRoleARN: roleARN}), nil}
+	w := &world{newBase(t, audience, roleARN, map[string]string{annotation.AWSRoleARN: roleARN}), nil}
 	w.reader = &aws.Reader{HTTPClient: w.Cloud.Client()}
 	w.login(account, "platform")
 	w.provider(audience)
@@ -60,7 +59,7 @@ func (w *world) role(trust authtest.Trust) {
 
 func (w *world) run() *doctor.Report {
 	w.Helper()
-	return w.Run(w.reader)
+	return w.examine(w.reader)
 }
 
 // printed is what the command line of AWS prints, with the given statements. ISS is the issuer's host, PROVIDER its OIDC provider,
@@ -79,11 +78,11 @@ func parsed(t *testing.T, content string, change ...func(*doctor.TrustQuery)) *d
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := doctor.TrustQuery{Identity: roleARN, Annotations: map[string]string{annotation.AWSRoleARN: roleARN}, Claims: trusttest.Claims("https://issuer.example", audience)}
+	q := doctor.TrustQuery{Identity: roleARN, Annotations: map[string]string{annotation.AWSRoleARN: roleARN}, Claims: claimsOf("https://issuer.example", audience)}
 	for _, apply := range change {
 		apply(&q)
 	}
-	report := trusttest.Run(t.Context(), q, trust, 0)
-	trusttest.Verify(t, report)
+	report := runBoth(t.Context(), q, trust, 0)
+	verify(t, report)
 	return report
 }

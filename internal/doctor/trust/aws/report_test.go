@@ -1,11 +1,8 @@
-// Package trusttest is shared by the tests of the packages below doctor/trust.
-package trusttest
+package aws_test
 
 import (
 	"context"
 	"encoding/json"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,11 +17,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
-// Subject is the subject of all tokens.
-const Subject = "system:serviceaccount:tenant-a:app"
-
-// World is a ServiceAccount, its issuer, and clouds that do not know them yet.
-type World struct {
+// base is a ServiceAccount, its issuer, and clouds that do not know them yet.
+type base struct {
 	*testing.T
 	Issuer *authtest.Issuer
 	Cloud  *authtest.Cloud
@@ -35,38 +29,38 @@ type World struct {
 	Timeout time.Duration
 }
 
-// New returns a World whose token has an audience.
-func New(t *testing.T, audience, identity string, annotations map[string]string) *World {
+// newBase returns a base whose token has an audience.
+func newBase(t *testing.T, audience, identity string, annotations map[string]string) *base {
 	t.Helper()
 	issuer := testworld.SharedIssuer(t)
-	w := &World{T: t, Issuer: issuer, Cloud: testworld.Cloud(t)}
-	w.Query = doctor.TrustQuery{Identity: identity, Annotations: annotations, Claims: Claims(issuer.URL(), audience)}
+	w := &base{T: t, Issuer: issuer, Cloud: testworld.Cloud(t)}
+	w.Query = doctor.TrustQuery{Identity: identity, Annotations: annotations, Claims: claimsOf(issuer.URL(), audience)}
 	return w
 }
 
-// Claims returns those of a token of the ServiceAccount.
-func Claims(issuer, audience string) doctor.Claims {
-	return doctor.Claims{Issuer: issuer, Subject: Subject, Audiences: []string{audience}, Namespace: "tenant-a", ServiceAccount: "app", KeyID: "key-1"}
+// claimsOf returns those of a token of the ServiceAccount.
+func claimsOf(issuer, audience string) doctor.Claims {
+	return doctor.Claims{Issuer: issuer, Subject: subject, Audiences: []string{audience}, Namespace: "tenant-a", ServiceAccount: "app", KeyID: "key-1"}
 }
 
-// Run performs both checks, and verifies what holds for every report.
-func (w *World) Run(trust doctor.Trust) *doctor.Report {
+// examine performs both checks, and verifies what holds for every report.
+func (w *base) examine(trust doctor.Trust) *doctor.Report {
 	w.Helper()
-	report := Run(w.Context(), w.Query, trust, w.Timeout)
-	Verify(w.T, report, w.Hidden...)
+	report := runBoth(w.Context(), w.Query, trust, w.Timeout)
+	verify(w.T, report, w.Hidden...)
 	return report
 }
 
-// Run performs both checks.
-func Run(ctx context.Context, query doctor.TrustQuery, trust doctor.Trust, timeout time.Duration) *doctor.Report {
+// runBoth performs both checks.
+func runBoth(ctx context.Context, query doctor.TrustQuery, trust doctor.Trust, timeout time.Duration) *doctor.Report {
 	return doctor.Run(ctx, doctor.Examination{Subject: "tenant-a/app → cloud", Cluster: "cluster prod (https://10.0.0.1:6443)", ShowPolicy: true, Timeout: timeout, Checks: []doctor.Check{
 		{ID: "trust-anchor", Title: "what the cloud trusts", Run: func(ctx context.Context) doctor.Finding { return trust.Anchor(ctx, query) }},
 		{ID: "trust-rule", Title: "the rule", Run: func(ctx context.Context) doctor.Finding { return trust.Rule(ctx, query) }},
 	}})
 }
 
-// Verify expects a report that fits on a screen and shows neither tokens, web pages, nor what is hidden.
-func Verify(t testing.TB, report *doctor.Report, hidden ...string) {
+// verify expects a report that fits on a screen and shows neither tokens, web pages, nor what is hidden.
+func verify(t testing.TB, report *doctor.Report, hidden ...string) {
 	t.Helper()
 	text := report.String()
 	if n := strings.Count(withoutPolicies(report).Text(doctor.TextOptions{PolicyHint: "wid doctor … --show-policy"}), "\n"); n > 14 {
@@ -106,17 +100,17 @@ func withoutPolicies(report *doctor.Report) *doctor.Report {
 	return &r
 }
 
-// Row is one line of a table of faults. Class is empty for an Unknown finding.
-type Row struct {
-	Check, Class, Says string
-	Result             doctor.Result
+// expected is one line of a table of faults. Class is empty for an Unknown finding.
+type expected struct {
+	check, class, says string
+	result             doctor.Result
 }
 
-// Expect compares the headline with a row: the finding, its remedy, and the exit code.
-func (r Row) Expect(t testing.TB, report *doctor.Report) *doctor.Finding {
+// expect compares the headline with a row: the finding, its remedy, and the exit code.
+func (r expected) expect(t testing.TB, report *doctor.Report) *doctor.Finding {
 	t.Helper()
-	f, exit := report.Worst(), map[doctor.Result]int{doctor.Fail: 1, doctor.Unknown: 3}[r.Result]
-	if f == nil || f.Check != r.Check || f.Result != r.Result || f.Class != r.Class || !strings.Contains(plain(report.String()), r.Says) || report.ExitCode() != exit {
+	f, exit := report.Worst(), map[doctor.Result]int{doctor.Fail: 1, doctor.Unknown: 3}[r.result]
+	if f == nil || f.Check != r.check || f.Result != r.result || f.Class != r.class || !strings.Contains(plain(report.String()), r.says) || report.ExitCode() != exit {
 		t.Fatalf("got %+v instead of %+v:\n%s", f, r, report)
 	}
 	if f.Remedy.Text == "" {
@@ -130,24 +124,13 @@ func plain(text string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), " \\ ", " ")
 }
 
-// Answering gives the same answer to every request.
-type Answering struct {
-	Status int
-	Body   string
-}
-
-// RoundTrip implements http.RoundTripper.
-func (a Answering) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: a.Status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(a.Body)), Request: r}, nil
-}
-
-// Hostile returns values that a shell or a terminal would interpret. A shell that does so creates the file "owned".
-func Hostile() []string {
+// hostile returns values that a shell or a terminal would interpret. A shell that does so creates the file "owned".
+func hostile() []string {
 	return []string{"$(>owned)", "`>owned`", "'; >owned; '", `"; >owned; "`, "\x1b[2J", "a\nb", "-o", "\u202e"}
 }
 
-// Paste runs the commands of a report in a shell without programs, and expects no file "owned".
-func Paste(t *testing.T, report *doctor.Report) {
+// paste runs the commands of a report in a shell without programs, and expects no file "owned".
+func paste(t *testing.T, report *doctor.Report) {
 	t.Helper()
 	var script strings.Builder
 	for _, f := range report.Findings {
@@ -167,8 +150,8 @@ func Paste(t *testing.T, report *doctor.Report) {
 	}
 }
 
-// Sound expects findings without panics, line breaks and secrets, whatever was read.
-func Sound(t *testing.T, report *doctor.Report, secrets ...string) {
+// sound expects findings without panics, line breaks and secrets, whatever was read.
+func sound(t *testing.T, report *doctor.Report, secrets ...string) {
 	t.Helper()
 	encoded, err := json.Marshal(report)
 	if err != nil {

@@ -1,0 +1,69 @@
+package bootstrap
+
+import (
+	"strings"
+
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/shell"
+)
+
+const infoPath = "/api/v1/namespaces/" + bootstrap.ConfigMapNamespace + "/configmaps/" + bootstrap.ConfigMapName
+
+// Remedies returns the remedy of each reason.
+func Remedies(config Config) map[string]doctor.Remedy { return newExamination(config).remedies() }
+
+func (e *examination) remedies() map[string]doctor.Remedy {
+	do, server := doctor.Do, e.Server
+	if !strings.Contains(server, "://") && server != "" {
+		server = "https://" + server
+	}
+	look := "curl -ki " + shell.Word(strings.TrimSuffix(server, "/")+infoPath, "https://HOST:PORT"+infoPath)
+	publish := e.side.Do("In that cluster, as its administrator:", "wid bootstrap publish")
+	signer := do("Run the signer; kube-controller-manager takes:", "--controllers=*,bootstrapsigner,tokencleaner")
+	pin := do("Compute the pin on a control plane node, and put sha256: before it:",
+		"openssl x509 -pubkey -noout -in /etc/kubernetes/pki/ca.crt | openssl pkey -pubin -outform der | sha256sum")
+	token := e.newToken("In that cluster, as its administrator, create a new token")
+	return map[string]doctor.Remedy{
+		"ServerMalformed": do("Name the API server as HOST:PORT, and in --tls-server-name a name of its certificate."),
+		"TokenMalformed":  do("Write ID.SECRET as kubeadm token create prints it, or the ID alone."),
+		"PinMalformed":    pin,
+		"NoPin":           pin,
+		"NoToken":         token, "TokenExpired": token, "TokenMayNotSign": token, "TokenMayNotLogIn": token, "LoginRefused": token,
+		"TokenDiffers": e.newToken("Use the right secret half, or create a new token"),
+		"TokenSecretMalformed": e.side.Lose("Delete the Secret, then create a token. "+newGroup, "nothing, since Kubernetes ignores it",
+			"kubectl delete secret -n "+bootstrap.SecretNamespace+" "+bootstrap.SecretNamePrefix+shell.Word(e.id, "ID"), "wid bootstrap create --groups GROUP"),
+		"AddressUnusable": e.side.Do("Publish an address that this machine reaches and that the server's certificate names:", "wid bootstrap publish --server HOST:PORT"),
+
+		string(bootstrap.CauseUnreachable):          do("Correct the address, or open the network path to it:", look),
+		string(bootstrap.CauseNotAPIServer):         do("Correct address and port. API servers mostly listen on 6443 or 443, and have no path:", look),
+		string(bootstrap.CauseStarting):             do("Try again in a minute."),
+		string(bootstrap.CauseAnonymousRefused):     do("Use wid bootstrap discover --discovery-file, or add the path to anonymous.conditions in the API server's AuthenticationConfiguration:", "- path: "+infoPath),
+		string(bootstrap.CauseForbidden):            publish,
+		string(bootstrap.CauseNotPublished):         publish,
+		string(bootstrap.CauseClusterInfoMalformed): publish,
+		string(bootstrap.CauseNotSignedForToken):    token,
+		string(bootstrap.CauseNotSigned):            signer,
+		string(bootstrap.CauseSignatureWrong):       e.newToken("Do not join before the administrator has compared cluster-info with what it should be. Then create a new token"),
+		string(bootstrap.CauseCANotPinned):          pin,
+		string(bootstrap.CauseContentDiffers):       do("Try again. If it stays, do not join: an attacker is in between."),
+		string(bootstrap.CauseCertificateName):      do("Use an address that the certificate names, or name the right one with --tls-server-name."),
+		string(bootstrap.CauseCertificateCA):        do("Name the API server itself, not a load balancer with a certificate of its own. If this is it, do not join."),
+		string(bootstrap.CauseCertificateTime):      do("Synchronize this machine's clock. If it is right, renew the certificate on the control plane nodes:", "sudo timedatectl set-ntp true", "kubeadm certs renew apiserver"),
+	}
+}
+
+func (e *examination) fault(class, format string, args ...any) doctor.Finding {
+	return doctor.Failed(class, e.remedies()[class], format, args...)
+}
+
+// newGroup says which group a token needs. The usual one of kubeadm has no right to register a cluster.
+const newGroup = "GROUP is system:bootstrappers:managedcluster for a cluster that joins a hub, system:bootstrappers:kubeadm:default-node-token for a node"
+
+// newToken returns the remedy that creates a token with the groups of the stored one, if that was read.
+func (e *examination) newToken(text string) doctor.Remedy {
+	if e.stored != nil && len(e.stored.Groups) > 0 {
+		return e.side.Do(text+":", "wid bootstrap create --groups "+shell.Word(strings.Join(e.stored.Groups, ","), "GROUP"))
+	}
+	return e.side.Do(text+". "+newGroup+".", "wid bootstrap create --groups GROUP")
+}

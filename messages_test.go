@@ -1,0 +1,82 @@
+package workloadid_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// ofPrograms finds the words of one kind of reader: names of Go options, commands of wid, and flags.
+var ofPrograms = regexp.MustCompile(`\b(With(out)?[A-Z]\w|TokenType[A-Z]|(Provider|Policy|Settings)\.([A-Z%]|$))|\bwid [a-z]|(^| )--[a-z-]+[ :]`)
+
+// mayName are the files whose texts may hold such words, with the reason.
+var mayName = map[string]string{
+	"auth/authtest/conformance.go":           "its reader writes a provider in Go",
+	"auth/authtest/conformance_http.go":      "its reader writes a provider in Go",
+	"auth/azure/arm.go":                      "prints a command of az",
+	"bootstrap/clusterinfo.go":               "prints kubeadm join",
+	"cache/flags.go":                         "checks the flags that it binds",
+	"registration/agent/kubeconfig.go":       "prints a command of kubectl",
+	"registration/internal/advice/advice.go": "holds the commands for readers of conditions and Events",
+}
+
+// Texts of the library suit every reader: auth.Error.Option holds the name of the Go option, which exists.
+func TestMessagesNameNoOptionsAndCommands(t *testing.T) {
+	names := map[string]bool{}
+	for _, dir := range []string{"auth", "auth/aws", "auth/azure", "auth/gcp", "auth/token", "auth/exchange", "cache"} {
+		addNames(t, names, filepath.Base(dir), filepath.FromSlash(dir))
+	}
+	options := 0
+	for _, dir := range []string{"auth", "cache", "registration", "bootstrap", "internal/provider"} {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") && mayName[filepath.ToSlash(path)] == "" {
+				options += checkTexts(t, path, names)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if options < 40 {
+		t.Errorf("only %d options were found", options)
+	}
+}
+
+// anOption matches the name of an option as auth.Error.About takes it.
+var anOption = regexp.MustCompile(`^[a-z]+\.[A-Z][A-Za-z.]+$`)
+
+func checkTexts(t *testing.T, path string, names map[string]bool) (options int) {
+	t.Helper()
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		literal, ok := n.(*ast.BasicLit)
+		if !ok || literal.Kind != token.STRING {
+			return true
+		}
+		text, err := strconv.Unquote(literal.Value)
+		switch {
+		case err != nil:
+			t.Error(err)
+		case anOption.MatchString(text):
+			options++
+			if !names[text] {
+				t.Errorf("%s: %s does not exist", files.Position(n.Pos()), text)
+			}
+		case ofPrograms.MatchString(text):
+			t.Errorf("%s: %q names an option, a flag or a command: use the domain's words, and auth.Error.Option", files.Position(n.Pos()), text)
+		}
+		return true
+	})
+	return options
+}
