@@ -29,7 +29,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/admin"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -165,9 +165,9 @@ func (w *hubWorld) fails(code int, want string, args ...string) {
 	}
 }
 
-func (w *hubWorld) status() (all []admin.Cluster) {
+func (w *hubWorld) status() (all []hubadmin.Cluster) {
 	w.t.Helper()
-	var list struct{ Items []admin.Cluster }
+	var list struct{ Items []hubadmin.Cluster }
 	if err := json.Unmarshal([]byte(must(w.t, "hub", "status", w.onHub, "-o", "json")), &list); err != nil {
 		w.t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/admin"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -77,7 +77,7 @@ func TestHubCommandsOnAHubThatBootstrapUsersFilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var list struct{ Items []admin.Cluster }
+	var list struct{ Items []hubadmin.Cluster }
 	if err := json.Unmarshal([]byte(must(t, "hub", "status", "-o", "json")), &list); err != nil {
 		t.Fatal(err)
 	}

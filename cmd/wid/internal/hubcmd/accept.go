@@ -18,7 +18,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/admin"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -70,7 +70,7 @@ func (a *acceptance) show(ctx context.Context) (err error) {
 	if err := a.hub.Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName(name)}, role); client.IgnoreNotFound(err) != nil {
 		return cli.AnswerOf(err, fmt.Sprintf("read the ClusterRole of cluster %q", name))
 	}
-	if a.authType, a.claim, err = admin.Claim(a.cluster, role); err != nil {
+	if a.authType, a.claim, err = hubadmin.Claim(a.cluster, role); err != nil {
 		return cli.Problem(auth.ErrMisconfigured, "correct the annotations of its ManagedCluster", "cluster %q: %v", name, err)
 	}
 	recorded, ok := role.Annotations[registration.AuthTypeAnnotation]
@@ -129,20 +129,20 @@ func (a *acceptance) renewed(ctx context.Context) (bool, error) {
 
 // readRequest finds the request to approve, and says what to do about one that it may not pick itself.
 func (a *acceptance) readRequest(ctx context.Context) (err error) {
-	a.request, err = admin.Request(ctx, a.hub, a.cluster, a.authType, a.approves)
-	var refused *admin.RequestError
+	a.request, err = hubadmin.Request(ctx, a.hub, a.cluster, a.authType, a.approves)
+	var refused *hubadmin.RequestError
 	if !errors.As(err, &refused) {
 		return cli.AnswerOf(err, fmt.Sprintf("read the requests of cluster %q", a.cluster.Name))
 	}
 	reason, remedy := auth.ErrDenied, "run "+a.Wid("wid hub accept --clusters "+a.cluster.Name+" --approve-request "+shell.Word(refused.Name, "REQUEST"))
 	switch refused.Cause {
-	case admin.RequestNotFound:
+	case hubadmin.RequestNotFound:
 		reason, remedy = auth.ErrMisconfigured, "pass one that wid hub status -o yaml lists"
-	case admin.SeveralRequests:
+	case hubadmin.SeveralRequests:
 		remedy += " with the name of its agent's"
-	case admin.NotBootstrapUser:
+	case hubadmin.NotBootstrapUser:
 		remedy += " if that is the agent's user"
-	case admin.AnotherAgent:
+	case hubadmin.AnotherAgent:
 		remedy = "if the cluster joined again after wid unjoin, or its agent was replaced or lost its certificate, " + remedy +
 			"; else it may be that of an intruder: run " + a.Kubectl("kubectl certificate deny "+shell.Word(refused.Name, "REQUEST"))
 	}
@@ -201,7 +201,7 @@ func (a *acceptance) joined(ctx context.Context) (waitingFor string, err error) 
 	if err := a.hub.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 		return "", cli.AnswerOf(err, fmt.Sprintf("read ManagedCluster %q", cluster.Name))
 	}
-	accepted := admin.Condition(cluster, ocm.ConditionHubAccepted)
+	accepted := hubadmin.Condition(cluster, ocm.ConditionHubAccepted)
 	refused := accepted.Status == metav1.ConditionFalse && accepted.ObservedGeneration == cluster.Generation && accepted.Reason != ocm.ReasonHubDenied
 	switch {
 	case !cluster.Spec.HubAcceptsClient:

@@ -24,7 +24,7 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/admin"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -206,7 +206,7 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 	h.approves = true
 	h.create("foo", true)
 	h.pass()
-	if c := admin.Condition(h.cluster(), ocm.ConditionHubAccepted); c.Status != "False" || c.Reason != "InvalidClaim" {
+	if c := hubadmin.Condition(h.cluster(), ocm.ConditionHubAccepted); c.Status != "False" || c.Reason != "InvalidClaim" {
 		t.Fatalf("the condition is %+v", c)
 	}
 	h.backdate(2 * time.Hour)
@@ -307,9 +307,9 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 		"accepted again after refusal": {true, "False", ocm.ReasonHubDenied, "true (the hub has not acted yet)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := admin.Cluster{Name: "shop", AuthType: "csr", Claim: eksManaged, Accepted: tc.accepted, Condition: tc.condition, Reason: tc.reason, Joined: "True", Available: "Unknown"}
+			c := hubadmin.Cluster{Name: "shop", AuthType: "csr", Claim: eksManaged, Accepted: tc.accepted, Condition: tc.condition, Reason: tc.reason, Joined: "True", Available: "Unknown"}
 			var out strings.Builder
-			statusTable(&out, []admin.Cluster{c})
+			statusTable(&out, []hubadmin.Cluster{c})
 			want := tc.want + " - -"
 			if tc.accepted {
 				want = tc.want + " True Unknown"
@@ -330,7 +330,7 @@ func TestHubStatusShowsMessageAndCurrentClaim(t *testing.T) {
 	h.pass()
 	for accepted, claim := range map[bool]string{true: eksManaged, false: eksAttacker} {
 		h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = accepted })
-		all, err := admin.Clusters(t.Context(), h.fake)
+		all, err := hubadmin.Clusters(t.Context(), h.fake)
 		if err != nil || len(all) != 1 || all[0].Claim != claim || !strings.Contains(all[0].Message, "keeps that; its annotations now say") {
 			t.Errorf("accepted %t: %+v, %v", accepted, all, err)
 		}
@@ -338,7 +338,7 @@ func TestHubStatusShowsMessageAndCurrentClaim(t *testing.T) {
 }
 
 func TestHubStatusOfADeletedCluster(t *testing.T) {
-	if got := accepted(&admin.Cluster{Accepted: true, Deleting: true, Condition: "True", Reason: ocm.ReasonHubAccepted}); got != "true (deleting)" {
+	if got := accepted(&hubadmin.Cluster{Accepted: true, Deleting: true, Condition: "True", Reason: ocm.ReasonHubAccepted}); got != "true (deleting)" {
 		t.Errorf("status is %q", got)
 	}
 }

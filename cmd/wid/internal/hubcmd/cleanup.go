@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/registration/admin"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 )
 
 // NewHubCleanup returns wid hub cleanup.
@@ -43,7 +43,7 @@ func NewHubCleanup() *cobra.Command {
 // CleanUp deletes the clusters that have been denied for longer than the given time. After a failure it goes on with the others.
 func CleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, olderThan time.Duration, dryRun bool) error {
 	var outcomes []error
-	err := admin.CleanUp(ctx, hub, time.Now().Add(-olderThan), dryRun, func(d admin.Denied) {
+	err := hubadmin.CleanUp(ctx, hub, time.Now().Add(-olderThan), dryRun, func(d hubadmin.Denied) {
 		outcome := "deleted"
 		switch {
 		case d.Err != nil:

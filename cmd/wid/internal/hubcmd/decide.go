@@ -17,7 +17,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/kubeerror"
-	"github.com/workloadid/workloadid/registration/admin"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -100,7 +100,7 @@ func (d *deciding) set(ctx context.Context, cluster *ocm.ManagedCluster, accepte
 	operation := fmt.Sprintf("set hubAcceptsClient of ManagedCluster %q to %t", cluster.Name, accepted)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // the policy for bootstrap users answers Invalid
 		var rules []string
-		for _, r := range admin.MissingRules(ctx, d.hub, cluster.Name) {
+		for _, r := range hubadmin.MissingRules(ctx, d.hub, cluster.Name) {
 			rules = append(rules, fmt.Sprintf("{apiGroups: %s, resources: %s, verbs: %s}", r.APIGroups, r.Resources, r.Verbs))
 		}
 		if len(rules) > 0 {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/registration/admin"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -27,7 +27,7 @@ func newHubDeny() *cobra.Command {
 
 func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	accepted := cluster.Spec.HubAcceptsClient
-	if !accepted && admin.IsDenied(cluster) {
+	if !accepted && hubadmin.IsDenied(cluster) {
 		return cli.Say(d.cmd, "cluster %q is denied already: nothing to do", cluster.Name)
 	}
 	if err := d.set(ctx, cluster, false); err != nil {
@@ -38,9 +38,9 @@ func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error 
 		return nil
 	}
 	// The hub may take a cluster that it never let in for a new one.
-	err := admin.RecordDenial(ctx, d.hub, cluster.Name)
+	err := hubadmin.RecordDenial(ctx, d.hub, cluster.Name)
 	switch {
-	case errors.Is(err, admin.ErrAccepted):
+	case errors.Is(err, hubadmin.ErrAccepted):
 		return acceptedMeanwhile(cluster.Name)
 	case err != nil:
 		return cli.AnswerOf(err, fmt.Sprintf("set the condition %s of ManagedCluster %q", ocm.ConditionHubAccepted, cluster.Name))
@@ -92,7 +92,7 @@ func (d *deciding) revoking(ctx context.Context, name string) (waitingFor string
 		return "", cli.AnswerOf(err, fmt.Sprintf("read ManagedCluster %q", name))
 	case cluster.Spec.HubAcceptsClient:
 		return "", acceptedMeanwhile(name)
-	case admin.IsDenied(cluster):
+	case hubadmin.IsDenied(cluster):
 		return "", nil
 	}
 	return fmt.Sprintf("for the hub program to take away the access of cluster %q: it runs in Deployment %q", name, hubProgram), nil

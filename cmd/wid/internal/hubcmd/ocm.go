@@ -12,12 +12,12 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/admin"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 )
 
 // checkOCM refuses a hub on which the hub program of Open Cluster Management runs, and says what stays of one that has stopped.
 func (h *hubInit) checkOCM(ctx context.Context, cmd *cobra.Command, c client.Client) error {
-	running, err := admin.OCMPrograms(ctx, c, slices.Contains(h.options.AddOnAuthTypes, registration.AuthTypeToken))
+	running, err := hubadmin.OCMPrograms(ctx, c, slices.Contains(h.options.AddOnAuthTypes, registration.AuthTypeToken))
 	switch {
 	case apierrors.IsForbidden(err):
 		cmd.PrintErrln("wid: warning: it is not known whether the hub program of Open Cluster Management runs on this hub:", cli.OneLine(err.Error()))
@@ -31,7 +31,7 @@ func (h *hubInit) checkOCM(ctx context.Context, cmd *cobra.Command, c client.Cli
 		return cli.Problem(auth.ErrMisconfigured, remedy,
 			"programs of Open Cluster Management run on this hub that do the same as the hub program, and overwrite what it does")
 	}
-	binding, err := admin.OCMBinding(ctx, c)
+	binding, err := hubadmin.OCMBinding(ctx, c)
 	if err != nil || binding == "" {
 		return cli.AnswerOf(err, "list ClusterRoleBindings")
 	}

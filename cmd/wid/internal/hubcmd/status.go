@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/registration/admin"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -40,18 +40,18 @@ func newHubStatus() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		all, err := admin.Clusters(ctx, hub)
+		all, err := hubadmin.Clusters(ctx, hub)
 		if err != nil {
 			return cli.AnswerOf(err, "list the clusters")
 		}
 		if len(clusters) > 0 {
-			all = slices.DeleteFunc(all, func(c admin.Cluster) bool { return !slices.Contains(clusters, c.Name) })
+			all = slices.DeleteFunc(all, func(c hubadmin.Cluster) bool { return !slices.Contains(clusters, c.Name) })
 		}
 		return o.Print(cmd, map[string]any{"items": all}, func(w io.Writer) { statusTable(w, all) })
 	})
 }
 
-func statusTable(w io.Writer, all []admin.Cluster) {
+func statusTable(w io.Writer, all []hubadmin.Cluster) {
 	if len(all) == 0 {
 		cli.Row(w, "no clusters")
 		return
@@ -67,7 +67,7 @@ func statusTable(w io.Writer, all []admin.Cluster) {
 }
 
 // pending returns the number of pending requests, with the reasons of their refusals.
-func pending(c *admin.Cluster) string {
+func pending(c *hubadmin.Cluster) string {
 	var reasons []string
 	for _, r := range c.PendingRequests {
 		if r.Reason != "" && !slices.Contains(reasons, r.Reason) {
@@ -81,7 +81,7 @@ func pending(c *admin.Cluster) string {
 }
 
 // accepted says what the administrator wants, and the reason if the cluster is not simply accepted.
-func accepted(c *admin.Cluster) string {
+func accepted(c *hubadmin.Cluster) string {
 	granted, denied := c.Condition == metav1.ConditionTrue, c.Condition == metav1.ConditionFalse && c.Reason == ocm.ReasonHubDenied
 	refused := c.Condition == metav1.ConditionFalse && !denied
 	detail := c.Reason

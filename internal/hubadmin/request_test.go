@@ -1,4 +1,4 @@
-package admin_test
+package hubadmin_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/admin"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -47,21 +47,21 @@ func TestRequest(t *testing.T) {
 		authType string
 		ask      []func(client.Client) string
 		named    bool // the last request is
-		cause    admin.RequestCause
+		cause    hubadmin.RequestCause
 		picks    bool
 	}{
 		"none":                         {authType: csr},
 		"one of a bootstrap user":      {authType: csr, ask: []func(client.Client) string{bootstrap}, picks: true},
-		"one of another user":          {authType: csr, ask: []func(client.Client) string{stranger}, cause: admin.NotBootstrapUser},
+		"one of another user":          {authType: csr, ask: []func(client.Client) string{stranger}, cause: hubadmin.NotBootstrapUser},
 		"one of another user, named":   {authType: csr, ask: []func(client.Client) string{stranger}, named: true, picks: true},
-		"two":                          {authType: csr, ask: []func(client.Client) string{stranger, bootstrap}, cause: admin.SeveralRequests},
+		"two":                          {authType: csr, ask: []func(client.Client) string{stranger, bootstrap}, cause: hubadmin.SeveralRequests},
 		"two, one is named":            {authType: csr, ask: []func(client.Client) string{stranger, bootstrap}, named: true, picks: true},
-		"the agent works":              {cluster: works, authType: csr, ask: []func(client.Client) string{bootstrap}, cause: admin.AnotherAgent},
+		"the agent works":              {cluster: works, authType: csr, ask: []func(client.Client) string{bootstrap}, cause: hubadmin.AnotherAgent},
 		"the agent works, named":       {cluster: works, authType: csr, ask: []func(client.Client) string{bootstrap}, named: true, picks: true},
-		"another agent is recorded":    {recorded: "agent9", authType: csr, ask: []func(client.Client) string{bootstrap}, cause: admin.AnotherAgent},
+		"another agent is recorded":    {recorded: "agent9", authType: csr, ask: []func(client.Client) string{bootstrap}, cause: hubadmin.AnotherAgent},
 		"a cluster with an ARN":        {authType: aws, ask: []func(client.Client) string{bootstrap}},
-		"a cluster with an ARN, named": {authType: aws, ask: []func(client.Client) string{bootstrap}, named: true, cause: admin.RequestNotFound},
-		"none with that name":          {authType: csr, ask: []func(client.Client) string{func(client.Client) string { return "x" }}, named: true, cause: admin.RequestNotFound},
+		"a cluster with an ARN, named": {authType: aws, ask: []func(client.Client) string{bootstrap}, named: true, cause: hubadmin.RequestNotFound},
+		"none with that name":          {authType: csr, ask: []func(client.Client) string{func(client.Client) string { return "x" }}, named: true, cause: hubadmin.RequestNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if row.cluster == nil {
@@ -81,8 +81,8 @@ func TestRequest(t *testing.T) {
 			if row.named {
 				named = last
 			}
-			picked, err := admin.Request(t.Context(), c, row.cluster, row.authType, named)
-			var refused *admin.RequestError
+			picked, err := hubadmin.Request(t.Context(), c, row.cluster, row.authType, named)
+			var refused *hubadmin.RequestError
 			if errors.As(err, &refused) != (row.cause != "") || refused != nil && (refused.Cause != row.cause || !strings.Contains(refused.Error(), `cluster "shop"`)) || err != nil && refused == nil {
 				t.Fatalf("got %v, want %q", err, row.cause)
 			}

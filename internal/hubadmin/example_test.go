@@ -1,4 +1,4 @@
-package admin_test
+package hubadmin_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/workloadid/workloadid/registration/admin"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -21,7 +21,7 @@ func ExampleClusters() {
 	hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop",
 		Annotations: map[string]string{awsirsa.ARNAnnotation: "arn:aws:eks:eu-west-1:222222222222:cluster/shop"}}}).Build()
 
-	clusters, err := admin.Clusters(context.Background(), hub)
+	clusters, err := hubadmin.Clusters(context.Background(), hub)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,4 +1,4 @@
-package admin_test
+package hubadmin_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/workloadid/workloadid/registration/admin"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 )
 
 func program(namespace, app string, replicas *int32) *appsv1.Deployment {
@@ -40,7 +40,7 @@ func TestOCMPrograms(t *testing.T) {
 			for _, d := range row.deployments {
 				b = b.WithObjects(d)
 			}
-			running, err := admin.OCMPrograms(t.Context(), b.Build(), row.tokens)
+			running, err := hubadmin.OCMPrograms(t.Context(), b.Build(), row.tokens)
 			if got := fmt.Sprint(running); err != nil || got != row.want {
 				t.Errorf("got %s, %v, want %s", got, err, row.want)
 			}
@@ -52,7 +52,7 @@ func TestOCMBinding(t *testing.T) {
 	for name, want := range map[string]bool{"open-cluster-management:cluster-manager-registration:controller": true, "mine-registration:controller": false,
 		"open-cluster-management:hub:registration": false} {
 		c := fake.NewClientBuilder().WithObjects(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}).Build()
-		if got, err := admin.OCMBinding(t.Context(), c); err != nil || (got == name) != want {
+		if got, err := hubadmin.OCMBinding(t.Context(), c); err != nil || (got == name) != want {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package admin_test
+package hubadmin_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/admin"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -66,7 +66,7 @@ func TestClaim(t *testing.T) {
 			if row.annotation != "" {
 				c.Annotations = map[string]string{row.annotation: row.value}
 			}
-			authType, claim, err := admin.Claim(c, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Annotations: row.record}})
+			authType, claim, err := hubadmin.Claim(c, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Annotations: row.record}})
 			if authType != row.authType || claim != row.claim || (err != nil) != row.fails {
 				t.Errorf("got %q, %q, %v", authType, claim, err)
 			}
@@ -79,7 +79,7 @@ func TestClustersSaysWhatKeepsADeletedOne(t *testing.T) {
 	c := cluster("shop", true, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted},
 		metav1.Condition{Type: hub.ConditionDeleting, Status: metav1.ConditionFalse, Message: "an add-on\nis left"})
 	c.DeletionTimestamp, c.Finalizers = &now, []string{ocm.Finalizer}
-	all, err := admin.Clusters(t.Context(), newHub(t, c))
+	all, err := hubadmin.Clusters(t.Context(), newHub(t, c))
 	if err != nil || len(all) != 1 || !all[0].Deleting || all[0].Message != "an add-on is left" || all[0].Condition != "True" {
 		t.Errorf("got %+v, %v", all, err)
 	}
@@ -97,11 +97,11 @@ func TestRecordDenial(t *testing.T) {
 		"new":      {cluster("shop", false), true, nil},
 		"refused":  {cluster("shop", false, refused), true, nil},
 		"denied":   {cluster("shop", false, denied(time.Hour)), false, nil},
-		"accepted": {cluster("shop", true), false, admin.ErrAccepted},
+		"accepted": {cluster("shop", true), false, hubadmin.ErrAccepted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newHub(t, row.cluster)
-			err := admin.RecordDenial(t.Context(), c, "shop")
+			err := hubadmin.RecordDenial(t.Context(), c, "shop")
 			if !errors.Is(err, row.err) || (err == nil) != (row.err == nil) {
 				t.Fatalf("got %v, want %v", err, row.err)
 			}
@@ -109,8 +109,8 @@ func TestRecordDenial(t *testing.T) {
 			if err := c.Get(t.Context(), client.ObjectKey{Name: "shop"}, got); err != nil {
 				t.Fatal(err)
 			}
-			since := admin.Condition(got, ocm.ConditionHubAccepted).LastTransitionTime
-			if admin.IsDenied(got) != (row.err == nil) || row.err == nil && (time.Since(since.Time) < time.Minute) != row.fresh {
+			since := hubadmin.Condition(got, ocm.ConditionHubAccepted).LastTransitionTime
+			if hubadmin.IsDenied(got) != (row.err == nil) || row.err == nil && (time.Since(since.Time) < time.Minute) != row.fresh {
 				t.Errorf("the conditions are %+v", got.Status.Conditions)
 			}
 		})
@@ -125,7 +125,7 @@ func TestCleanUp(t *testing.T) {
 	for name, dryRun := range map[string]bool{"dry run": true, "for good": false} {
 		t.Run(name, func(t *testing.T) {
 			c, reported := clusters(), []string{}
-			err := admin.CleanUp(t.Context(), c, time.Now().Add(-time.Hour), dryRun, func(d admin.Denied) {
+			err := hubadmin.CleanUp(t.Context(), c, time.Now().Add(-time.Hour), dryRun, func(d hubadmin.Denied) {
 				reported = append(reported, d.Name)
 				if d.Err != nil || d.Changed || time.Since(d.Since) < time.Hour {
 					t.Errorf("reported %+v", d)
@@ -145,9 +145,9 @@ func TestCleanUp(t *testing.T) {
 	}
 }
 
-func list(ctx context.Context, t *testing.T, c client.Client) []admin.Cluster {
+func list(ctx context.Context, t *testing.T, c client.Client) []hubadmin.Cluster {
 	t.Helper()
-	all, err := admin.Clusters(ctx, c)
+	all, err := hubadmin.Clusters(ctx, c)
 	if err != nil {
 		t.Fatal(err)
 	}
