@@ -10,9 +10,9 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/internal/hubadmin"
 )
 
 // checkOCM refuses a hub on which the hub program of Open Cluster Management runs, and says what stays of one that has stopped.
