@@ -327,9 +327,9 @@ func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.Clust
 	if err := f.check(args); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
 	if f.file != "" {
-		ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
-		defer cancel()
 		return bootstrap.Load(ctx, f.file, cmd.InOrStdin())
 	}
 	token, err := argument(f.token)
@@ -340,12 +340,11 @@ func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.Clust
 	if err != nil {
 		return nil, cli.Usagef("%v", err)
 	}
-	opts := []bootstrap.DiscoverOption{bootstrap.WithPins(pins), bootstrap.WithTimeout(f.timeout), bootstrap.WithServerName(f.serverName),
-		bootstrap.WithProgress(func(s string) { cmd.PrintErrln("wid: waiting:", s) })}
+	opts := []bootstrap.DiscoverOption{bootstrap.WithPins(pins), bootstrap.WithTimeout(f.timeout), bootstrap.WithServerName(f.serverName)}
 	if f.unsafe {
 		opts = append(opts, bootstrap.WithoutPins())
 	}
-	return bootstrap.Discover(cmd.Context(), args, token, opts...)
+	return cli.Discover(ctx, cmd, args, token, opts...)
 }
 
 // check finds mistakes before the wait for the cluster.

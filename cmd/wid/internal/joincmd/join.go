@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -240,26 +239,11 @@ func (j *join) discover(ctx context.Context, cmd *cobra.Command, token bootstrap
 	if err != nil {
 		return nil, cli.Usagef("--ca-cert-hash: %v", err)
 	}
-	var info *bootstrap.ClusterInfo
-	var progress atomic.Value
-	progress.Store("")
-	err = cli.During(ctx, cmd, func() string { return fmt.Sprintf("for the hub's CA: %s", progress.Load()) }, func() (err error) {
-		info, err = bootstrap.Discover(ctx, []string{j.server}, token, bootstrap.WithPins(pins), bootstrap.WithTimeout(j.Timeout),
-			bootstrap.WithProgress(func(s string) { progress.Store(s) }))
-		return err
-	})
-	if err == nil {
-		return info.CAData, nil
+	info, err := cli.Discover(ctx, cmd, []string{j.server}, token, bootstrap.WithPins(pins), bootstrap.WithTimeout(j.Timeout))
+	if err != nil {
+		return nil, err
 	}
-	e := cli.Problem(auth.ErrMisconfigured, "run wid doctor bootstrap to find the cause", "%s", cli.OneLine(err.Error()))
-	e.Operation, e.Err = "find the hub's CA", err
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		e.Reason = auth.ErrUnavailable
-	case errors.Is(err, bootstrap.ErrPins) || errors.Is(err, bootstrap.ErrSignature):
-		e.Reason = auth.ErrDenied
-	}
-	return nil, e
+	return info.CAData, nil
 }
 
 // try reads the ManagedCluster, as the agent will.
