@@ -1,5 +1,6 @@
 // Package registration joins managed clusters to a hub, with the objects of Open Cluster Management. It holds the contract of drivers.
-// Package agent holds the reconcilers of the managed cluster and its add-ons, package hub the reconciler of the hub.
+// Package agent holds the reconcilers of the managed cluster and its add-ons, package hub the reconciler of the hub. Package manifests
+// installs both programs, and package admin serves the administrators of the hub.
 //
 // The agent on the managed cluster first uses a bootstrap credential, which can do little more than create a ManagedCluster. An
 // administrator of the hub accepts the cluster. The hub then grants a namespace and RBAC, and the agent's driver gets a credential of the

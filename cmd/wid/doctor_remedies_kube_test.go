@@ -20,14 +20,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/cmd/wid/internal/install"
-	"github.com/workloadid/workloadid/cmd/wid/internal/joincmd"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
@@ -104,7 +103,7 @@ func (r *remedied) shell(command string) {
 
 // runProgram runs the hub as its Deployment does.
 func (r *remedied) runProgram() (stop func()) {
-	return r.run(r.as(r.hub, r.hubConfig, install.HubNamespace, install.HubServiceAccount), func(mgr ctrl.Manager) error {
+	return r.run(r.as(r.hub, r.hubConfig, manifests.HubNamespace, manifests.HubServiceAccount), func(mgr ctrl.Manager) error {
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapGroups: []string{registration.BootstrapGroup},
 			Events: mgr.GetEventRecorder("hub")})
 		if err != nil {
@@ -122,7 +121,7 @@ func (r *remedied) runProgram() (stop func()) {
 func (r *remedied) agentIsUp() {
 	r.t.Helper()
 	d := &appsv1.Deployment{}
-	if err := r.managed.Get(r.t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: joincmd.AgentName}, d); err != nil {
+	if err := r.managed.Get(r.t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: manifests.AgentName}, d); err != nil {
 		r.t.Fatal(err)
 	}
 	d.Status = appsv1.DeploymentStatus{Replicas: 1, ReadyReplicas: 1, AvailableReplicas: 1}
@@ -259,11 +258,11 @@ func (r *remedied) addOns() {
 	r.must(r.hub.Status().Update(r.t.Context(), o))
 	r.mend("TokenInfrastructureNotReady")
 	d := &appsv1.Deployment{}
-	r.must(r.hub.Get(r.t.Context(), client.ObjectKey{Namespace: install.HubNamespace, Name: install.HubDeployment}, d))
+	r.must(r.hub.Get(r.t.Context(), client.ObjectKey{Namespace: manifests.HubNamespace, Name: manifests.HubDeployment}, d))
 	if c := d.Spec.Template.Spec.Containers[0]; c.Image != "registry.example/hub:v1" || !slices.Contains(c.Args, "--addon-registration-auth=csr,token") {
 		r.t.Errorf("%+v", c)
 	}
-	stop := r.run(r.as(r.hub, r.hubConfig, install.HubNamespace, install.HubServiceAccount), func(mgr ctrl.Manager) error {
+	stop := r.run(r.as(r.hub, r.hubConfig, manifests.HubNamespace, manifests.HubServiceAccount), func(mgr ctrl.Manager) error {
 		tokens, err := token.NewHub(token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
 		if err != nil {
 			return err

@@ -173,7 +173,6 @@ func TestDoctorMistakes(t *testing.T) {
 		"unknown flag":           {"--provider=aws", "--nonsense"},
 		"unknown check":          {"--provider=aws", "--skip=nonsense"},
 		"pod without namespace":  {"--provider=aws", "--pod=app"},
-		"container without pod":  {"--provider=aws", "--container=app"},
 		"unreadable kubeconfig":  {"--provider=aws", "--kubeconfig=" + bad, "--service-account=a/b"},
 		"no cluster":             {"--provider=aws", "--service-account=a/b"},
 		"no ServiceAccount":      {"--provider=aws", "--kubeconfig=" + bad},

@@ -27,14 +27,13 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
-	"github.com/workloadid/workloadid/cmd/wid/internal/install"
-	"github.com/workloadid/workloadid/cmd/wid/internal/joincmd"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -122,7 +121,7 @@ func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) 
 }
 
 func (w *hubWorld) runHub() {
-	w.run(w.as(w.hub, w.hubConfig, install.HubNamespace, install.HubServiceAccount), func(mgr ctrl.Manager) error {
+	w.run(w.as(w.hub, w.hubConfig, manifests.HubNamespace, manifests.HubServiceAccount), func(mgr ctrl.Manager) error {
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()}) // without bootstrap users: a person approves
 		if err != nil {
 			return err
@@ -136,7 +135,7 @@ func (w *hubWorld) runHub() {
 }
 
 func (w *hubWorld) runAgent() (stop func()) {
-	config := w.as(w.managed, w.managedConfig, agent.DefaultNamespace, joincmd.AgentName)
+	config := w.as(w.managed, w.managedConfig, agent.DefaultNamespace, manifests.AgentName)
 	return w.run(config, func(mgr ctrl.Manager) error {
 		agent, err := agent.New(agent.Options{Cluster: "managed-0", Driver: csr.New(csr.Options{}), Local: w.client(config)})
 		if err != nil {
@@ -166,9 +165,9 @@ func (w *hubWorld) fails(code int, want string, args ...string) {
 	}
 }
 
-func (w *hubWorld) status() (all []hubcmd.ClusterStatus) {
+func (w *hubWorld) status() (all []hubadmin.Cluster) {
 	w.t.Helper()
-	var list struct{ Items []hubcmd.ClusterStatus }
+	var list struct{ Items []hubadmin.Cluster }
 	if err := json.Unmarshal([]byte(must(w.t, "hub", "status", w.onHub, "-o", "json")), &list); err != nil {
 		w.t.Fatal(err)
 	}
@@ -198,7 +197,7 @@ func TestHubCommands(t *testing.T) {
 		t.Errorf("init says %s", out)
 	}
 	must(t, "bootstrap", "publish", "--kubeconfig="+w.hubKubeconfig)
-	w.available(install.HubNamespace, install.HubDeployment)
+	w.available(manifests.HubNamespace, manifests.HubDeployment)
 	_, out := w.document("hub init")
 	if strings.Contains(out, "wid bootstrap publish") {
 		t.Errorf("init says %s", out)
@@ -263,7 +262,7 @@ func TestHubCommands(t *testing.T) {
 	for _, object := range []client.Object{
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: ocm.HubKubeconfigSecret}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: agent.DefaultBootstrapSecret}},
-		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: joincmd.AgentName}},
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: manifests.AgentName}},
 	} {
 		if err := w.managed.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: object.GetName()}, object); !apierrors.IsNotFound(err) {
 			t.Errorf("%T %s: %v", object, object.GetName(), err)
@@ -302,8 +301,8 @@ func (w *hubWorld) checkAddOns(printed []string) *corev1.Secret {
 		arg             string
 		role            client.Object
 	}{
-		{w.hub, install.HubNamespace, install.HubDeployment, "--addon-registration-auth=csr,token", &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:hub:token"}}},
-		{w.managed, agent.DefaultNamespace, joincmd.AgentName, "--addon-kubeclient-registration-auth=token",
+		{w.hub, manifests.HubNamespace, manifests.HubDeployment, "--addon-registration-auth=csr,token", &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:hub:token"}}},
+		{w.managed, agent.DefaultNamespace, manifests.AgentName, "--addon-kubeclient-registration-auth=token",
 			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultAddOnNamespace, Name: "registration-agent-addon"}}},
 	} {
 		deployment := &appsv1.Deployment{}
@@ -371,7 +370,7 @@ func (w *hubWorld) checkConflicts(initHub func(...string) string) {
 // checkPodSecurity creates the pods of a printed Deployment where the Restricted Pod Security Standard is enforced.
 func (w *hubWorld) checkPodSecurity(c client.Client, args ...string) {
 	w.t.Helper()
-	objects, err := install.ParseManifests(must(w.t, args...))
+	objects, err := manifests.Parse(must(w.t, args...))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -413,7 +412,7 @@ func (w *hubWorld) checkFirstContact(bootstrapToken string) {
 		}
 	}
 	token := w.as(w.hub, w.hubConfig, "open-cluster-management", "agent-registration-bootstrap").BearerToken
-	if _, err := install.ParseManifests(must(w.t, with(token, "--ca-file="+ca)...)); err != nil {
+	if _, err := manifests.Parse(must(w.t, with(token, "--ca-file="+ca)...)); err != nil {
 		w.t.Error(err)
 	}
 	stranger := w.as(w.hub, w.hubConfig, "open-cluster-management", "other").BearerToken

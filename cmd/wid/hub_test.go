@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -165,7 +165,7 @@ func TestHubMistakes(t *testing.T) {
 func TestHubInitPrints(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nonexistent")
 	const image = `registry.example/hub@sha256:0 "x": y`
-	objects, err := install.ParseManifests(must(t, "hub", "init", "--image="+image))
+	objects, err := manifests.Parse(must(t, "hub", "init", "--image="+image))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,13 +178,13 @@ func TestHubInitPrints(t *testing.T) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(last.Object, &deployment, true); err != nil {
 		t.Fatal(err)
 	}
-	if containers := deployment.Spec.Template.Spec.Containers; last.GetName() != install.HubDeployment || containers[0].Image != image || containers[0].Args[0] != "--registration-auth=csr" {
+	if containers := deployment.Spec.Template.Spec.Containers; last.GetName() != manifests.HubDeployment || containers[0].Image != image || containers[0].Args[0] != "--registration-auth=csr" {
 		t.Errorf("the Deployment is %v", last.Object)
 	}
 	if kinds["CustomResourceDefinition"] != 2 || kinds["ValidatingAdmissionPolicy"] != 4 || kinds["Secret"] != 0 {
 		t.Errorf("printed %v", kinds)
 	}
-	want := strings.Count(ocm.CRD+install.Separator+addon.CRD+install.Separator+registration.HubManifest+install.Separator+registration.BootstrapManifest, "\nkind: ")
+	want := strings.Count(ocm.CRD+addon.CRD+registration.HubManifest+registration.BootstrapManifest, "\nkind: ")
 	if got := len(objects) - 1; got != want {
 		t.Errorf("%d objects, want %d", got, want)
 	}

@@ -11,7 +11,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -21,9 +20,14 @@ import (
 
 // slowAWS reports each call, and revokes only when it is told to.
 type slowAWS struct {
-	install.AWSClaims
 	granted          chan string
 	revoking, revoke chan struct{}
+}
+
+func (*slowAWS) Name() string { return registration.AuthTypeAWS }
+
+func (*slowAWS) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
+	return awsirsa.Claim(cluster)
 }
 
 func (*slowAWS) Approves(context.Context, *ocm.ManagedCluster, string) (bool, error) {

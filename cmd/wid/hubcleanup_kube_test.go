@@ -11,6 +11,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +21,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -35,13 +37,13 @@ func newCleanupWorld(t *testing.T) *cleanupWorld {
 	t.Setenv("KUBECONFIG", hub.Kubeconfig(t))
 	w := &cleanupWorld{hubWorld: &hubWorld{t: t, hubConfig: hub.Config()}}
 	w.hub = w.client(w.hubConfig)
-	manifests := must(t, "hub", "init", "--image=x", "--cleanup-image=registry.example/wid:v1")
-	if err := (&install.Installing{}).ApplyAll(t.Context(), hubcmd.NewHubInit(), w.hub, manifests); err != nil {
+	printed := must(t, "hub", "init", "--image=x", "--cleanup-image=registry.example/wid:v1")
+	if err := (&install.Installing{}).ApplyAll(t.Context(), hubcmd.NewHubInit(), w.hub, printed); err != nil {
 		t.Fatal(err)
 	}
-	template := cleanupJob(t, manifests).Spec.JobTemplate.Spec.Template
-	w.checkRestricted(w.hub, install.HubNamespace, template)
-	w.job = w.as(w.hub, w.hubConfig, install.HubNamespace, template.Spec.ServiceAccountName)
+	template := cleanupJob(t, printed).Spec.JobTemplate.Spec.Template
+	w.checkRestricted(w.hub, manifests.HubNamespace, template)
+	w.job = w.as(w.hub, w.hubConfig, manifests.HubNamespace, template.Spec.ServiceAccountName)
 	w.flag = "--kubeconfig=" + writeFile(t, "job.yaml", kubeconfigOf(t, w.job.Host, w.job.CAData, nil, nil, w.job.BearerToken))
 	w.until("the job may list and delete", func() bool { return w.may("list", "", "") && w.may("delete", "", "") })
 	w.until("the hub serves ManagedClusters", func() bool { return w.hub.List(t.Context(), &ocm.ManagedClusterList{}) == nil })
@@ -54,7 +56,7 @@ func (w *cleanupWorld) may(verb, subresource, other string) bool {
 	w.t.Helper()
 	attributes := &authorizationv1.ResourceAttributes{Verb: verb, Group: ocm.GroupVersion.Group, Resource: "managedclusters", Subresource: subresource}
 	if other != "" {
-		attributes = &authorizationv1.ResourceAttributes{Verb: verb, Namespace: install.HubNamespace, Resource: other}
+		attributes = &authorizationv1.ResourceAttributes{Verb: verb, Namespace: manifests.HubNamespace, Resource: other}
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
 	if err := w.client(w.job).Create(w.t.Context(), review); err != nil {
@@ -81,8 +83,10 @@ func (w *cleanupWorld) condition(name string) string {
 	if err := w.hub.Get(w.t.Context(), client.ObjectKey{Name: name}, cluster); err != nil {
 		w.t.Fatal(err)
 	}
-	status, _ := hubcmd.ConditionOf(cluster, ocm.ConditionHubAccepted)
-	return status
+	if accepted := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted); accepted != nil {
+		return string(accepted.Status)
+	}
+	return ""
 }
 
 // The CronJob starts where the Restricted Pod Security Standard is enforced. Its rights suffice to delete a cluster, whose finalizer lets the hub revoke everything first.

@@ -8,7 +8,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/workloadid/workloadid/cmd/wid/internal/install"
+	"github.com/workloadid/workloadid/registration/manifests"
 )
 
 // The CronJob runs the image that was named, and there is none without an image.
@@ -33,9 +33,9 @@ func TestHubInitPrintsTheCleanup(t *testing.T) {
 }
 
 // cleanupJob returns the CronJob of printed manifests.
-func cleanupJob(t *testing.T, manifests string) *batchv1.CronJob {
+func cleanupJob(t *testing.T, printed string) *batchv1.CronJob {
 	t.Helper()
-	objects, err := install.ParseManifests(manifests)
+	objects, err := manifests.Parse(printed)
 	if err != nil {
 		t.Fatal(err)
 	}

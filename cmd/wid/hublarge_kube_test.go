@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -77,7 +77,7 @@ func TestHubCommandsOnAHubThatBootstrapUsersFilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var list struct{ Items []hubcmd.ClusterStatus }
+	var list struct{ Items []hubadmin.Cluster }
 	if err := json.Unmarshal([]byte(must(t, "hub", "status", "-o", "json")), &list); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -36,9 +36,9 @@ func runHub(w *regtest.World) {
 }
 
 // refusals returns the pending requests of a cluster as status lists them.
-func refusals(t *testing.T, cluster string, args ...string) []hubcmd.PendingRequest {
+func refusals(t *testing.T, cluster string, args ...string) []hubadmin.PendingRequest {
 	t.Helper()
-	var list struct{ Items []hubcmd.ClusterStatus }
+	var list struct{ Items []hubadmin.Cluster }
 	if err := json.Unmarshal([]byte(must(t, append([]string{"hub", "status", "--clusters=" + cluster, "-o", "json"}, args...)...)), &list); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestHubStatusShowsTheNewestRefusal(t *testing.T) {
 	event("Other", "of another object", 0, func(e *eventsv1.Event) { e.Regarding.Kind = "Node" })
 	event("Other", "of a deleted request of the name", 0, func(e *eventsv1.Event) { e.Regarding.UID = "deleted" })
 	user := "system:bootstrap:abcdef"
-	if got, want := refusals(t, cluster), []hubcmd.PendingRequest{{Name: name, User: user, Reason: "SeveralRequests", Message: "two lines [31m"}}; !slices.Equal(got, want) {
+	if got, want := refusals(t, cluster), []hubadmin.PendingRequest{{Name: name, User: user, Reason: "SeveralRequests", Message: "two lines [31m"}}; !slices.Equal(got, want) {
 		t.Errorf("status shows %+v", got)
 	}
 	if out := must(t, "hub", "status", "--clusters="+cluster); !strings.Contains(out, " 1 (SeveralRequests) ") {
@@ -166,7 +166,7 @@ func TestHubStatusShowsTheNewestRefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("KUBECONFIG", path)
-	if got, want := refusals(t, cluster), []hubcmd.PendingRequest{{Name: name, User: user}}; !slices.Equal(got, want) {
+	if got, want := refusals(t, cluster), []hubadmin.PendingRequest{{Name: name, User: user}}; !slices.Equal(got, want) {
 		t.Errorf("without the right to list Events, status shows %+v", got)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -22,7 +22,7 @@ func TestHubAcceptWaitsForTheAgentThatJoinsAgain(t *testing.T) {
 	runHub(w)
 	const name = "again"
 	m := w.NewMember(name, "registration-agent")
-	pending := func() []hubcmd.PendingRequest { return refusals(t, name) }
+	pending := func() []hubadmin.PendingRequest { return refusals(t, name) }
 	asks := func() bool { return w.Cluster(name).Name != "" && len(pending()) == 1 }
 	m.Start(agent.Options{Driver: csr.New(csr.Options{})})
 	m.Until("the agent asks", asks)

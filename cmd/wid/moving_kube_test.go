@@ -29,12 +29,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -104,7 +104,7 @@ func (m *move) create(c client.Client, objects ...client.Object) {
 // installOCM leaves a hub of Open Cluster Management with the cluster managed-0, which has joined, and its agent.
 func (m *move) installOCM() {
 	m.t.Helper()
-	crds, err := install.ParseManifests(strings.TrimPrefix(ocm.CRD, "---\n"))
+	crds, err := manifests.Parse(ocm.CRD)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func (m *move) goesOn(name string) {
 }
 
 func (m *move) runMovedHub(ocmAgents bool) (stop func()) {
-	return m.run(m.as(m.hub, m.hubConfig, install.HubNamespace, install.HubServiceAccount), func(mgr ctrl.Manager) error {
+	return m.run(m.as(m.hub, m.hubConfig, manifests.HubNamespace, manifests.HubServiceAccount), func(mgr ctrl.Manager) error {
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapGroups: []string{registration.BootstrapGroup}})
 		if err != nil {
 			return err
@@ -241,7 +241,7 @@ func (m *move) is(what string) {
 func (m *move) install() string {
 	m.t.Helper()
 	must(m.t, strings.Fields(strings.ReplaceAll(strings.TrimPrefix(m.documented[0], "wid "), " --wait", ""))...)
-	m.available(install.HubNamespace, install.HubDeployment)
+	m.available(manifests.HubNamespace, manifests.HubDeployment)
 	return m.next("wid hub init")
 }
 

@@ -57,12 +57,15 @@ func (e *examination) caller(ctx context.Context) string {
 	return review.Status.UserInfo.Username
 }
 
+// asAdministrator keeps the login that lacks a right out of the commands that grant it.
+const asAdministrator = "kubectl --kubeconfig ADMIN_KUBECONFIG create "
+
 // grant returns the commands that grant the caller a right to one object.
 func (e *examination) grant(ctx context.Context, role, verb, resource string, object client.ObjectKey) []string {
 	namespace := shell.Word(object.Namespace, "NAMESPACE")
 	return []string{
-		fmt.Sprintf("kubectl create role %s -n %s --verb=%s --resource=%s --resource-name=%s", role, namespace, verb, resource, shell.Word(object.Name, "NAME")),
-		fmt.Sprintf("kubectl create rolebinding %s -n %s --role=%s %s", role, namespace, role, subjectFlag(e.caller(ctx))),
+		asAdministrator + fmt.Sprintf("role %s -n %s --verb=%s --resource=%s --resource-name=%s", role, namespace, verb, resource, shell.Word(object.Name, "NAME")),
+		asAdministrator + fmt.Sprintf("rolebinding %s -n %s --role=%s %s", role, namespace, role, subjectFlag(e.caller(ctx))),
 	}
 }
 
@@ -129,7 +132,7 @@ func (e *examination) refusedToken(ctx context.Context, err error) doctor.Findin
 
 // missingRight is the finding of a right that the exchange needs. One Role has all of them, so that the next run finds no other.
 func (e *examination) missingRight(ctx context.Context, format string, args ...any) doctor.Finding {
-	f := doctor.Failed(reason.RightMissing, doctor.Do("Grant the rights to the identity that creates its tokens:",
+	f := doctor.Failed(reason.RightMissing, doctor.Do("As an administrator: grant the rights to the identity that creates its tokens:",
 		e.grant(ctx, "wid-token", "get,create", "serviceaccounts,serviceaccounts/token", e.key())...), format, args...)
 	f.StatusCode = http.StatusForbidden
 	return f
@@ -145,8 +148,8 @@ func (e *examination) checkTokenReview(ctx context.Context, c *doctor.Claims) do
 	case apierrors.IsForbidden(err) && (e.InPod || e.Pod.Name != ""):
 		return doctor.Skipped("The pod may not have tokens reviewed, and need not.")
 	case apierrors.IsForbidden(err):
-		return doctor.Unclear(doctor.Do("Grant the right to review tokens:",
-			"kubectl create clusterrolebinding wid-review --clusterrole=system:auth-delegator "+subjectFlag(e.caller(ctx))), "You may not have tokens reviewed.")
+		return doctor.Unclear(doctor.Do("As an administrator: grant the right to review tokens:",
+			asAdministrator+"clusterrolebinding wid-review --clusterrole=system:auth-delegator "+subjectFlag(e.caller(ctx))), "You may not have tokens reviewed.")
 	case err != nil:
 		return doctor.Unclear(doctor.Do("Try again."), "The token cannot be reviewed: %s.", kubeerror.Message(err, e.secrets...))
 	case review.Status.Authenticated:

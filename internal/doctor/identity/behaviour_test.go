@@ -42,7 +42,6 @@ func TestFindings(t *testing.T) {
 		{"envFrom hides the variables", "aws", withPod(all(noEnv, func(_ *world, pod *corev1.Pod) {
 			pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
 		})), "pod", doctor.Unknown, "envFrom", 3},
-		{"container that does not exist", "aws", withPod(named("x")), "pod", doctor.Fail, `no container "x"`, 1},
 		{"pod that has ended", "aws", withPod(func(_ *world, pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }), "pod", doctor.Unknown, "has ended", 3},
 		{"the kubelet creates the tokens of a pod", "aws", withPod(func(w *world, _ *corev1.Pod) { w.user.mayNot = []string{"serviceaccounts/token"} }), "token-request", doctor.Unknown, "may not create", 3},
 		{"inside of a healthy pod", "aws", inPod(func(*world) {}), "exchange", doctor.Pass, "role tenant-a", 0},

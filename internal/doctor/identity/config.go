@@ -29,8 +29,6 @@ type Config struct {
 	// Client is that of the ServiceAccount's cluster. Objects are read as unstructured ones, for which a manager's client starts no
 	// watch.
 	Client client.Client
-	// Reader reads in place of Client, such as Manager.GetAPIReader(). Nil means Client.
-	Reader client.Reader
 	// RESTConfig is the access to the same cluster, for its discovery document and its clock.
 	RESTConfig *rest.Config
 	// ClusterName names the cluster in the report: the context of a kubeconfig.
@@ -42,8 +40,6 @@ type Config struct {
 	TokenFile string
 	// Pod is the pod that gets no credentials. Optional.
 	Pod client.ObjectKey
-	// Container is the container of the pod that gets no credentials. Empty means any.
-	Container string
 	// InPod means that this process runs in the pod. Its environment is examined.
 	InPod bool
 	// Getenv reads the environment. Nil means os.Getenv.
@@ -59,8 +55,8 @@ type Config struct {
 	Trust doctor.Trust
 	// Access explains why an EKS cluster refuses the role. Nil means that the finding names the command that shows it.
 	Access doctor.Access
-	// Identify returns the identity of a credential, "" if the service tells none. Nil means that of the credential itself.
-	Identify func(ctx context.Context, token auth.Token) (string, error)
+	// Identify returns the identity of a credential, "" if the credential does not tell. Nil means that of AWS and of Kubernetes.
+	Identify func(token auth.Token) string
 
 	// Repository is an artifact repository to pull from, such as 123456789012.dkr.ecr.eu-central-1.amazonaws.com/app.
 	Repository string
@@ -140,8 +136,5 @@ func (c *Config) complete() {
 	}
 	if c.Getenv == nil {
 		c.Getenv = os.Getenv
-	}
-	if c.Reader == nil && c.Client != nil {
-		c.Reader = c.Client
 	}
 }

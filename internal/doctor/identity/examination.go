@@ -174,7 +174,7 @@ func (e *examination) readAccount(ctx context.Context) *object[corev1.ServiceAcc
 }
 
 func (e *examination) read(ctx context.Context, kind string, key client.ObjectKey, into any) error {
-	return kube.Get(ctx, e.Reader, corev1.SchemeGroupVersion.WithKind(kind), key, into)
+	return kube.Get(ctx, e.Client, corev1.SchemeGroupVersion.WithKind(kind), key, into)
 }
 
 // options returns those of a call for the identity under examination.

@@ -63,7 +63,6 @@ func podFaults() []fault {
 		{"static keys in the spec", "aws", withPod(env("AWS_ACCESS_KEY_ID", "AKIA")), "pod", "IdentityNotConfigured", "hides"},
 		{"a client secret in the spec", "azure", withPod(ref("AZURE_CLIENT_SECRET", false)), "pod", "IdentityNotConfigured", "hides"},
 		{"another tenant in the spec", "azure", withPod(env("AZURE_TENANT_ID", "00000000-86f1-41af-91ab-2d7cd011db47")), "pod", "IdentityNotConfigured", "another AZURE_TENANT_ID"},
-		{"the container is left out", "aws", withPod(all(podAnnotation("eks.amazonaws.com/skip-containers", "app"), beside("app", false, named("app")))), "pod", "IdentityNotConfigured", "nor in a copy"},
 		{"a key of Google", "gcp", inPod(googleFile(`{"type":"service_account"}`)), "source", "IdentityNotConfigured", "hides"},
 		{"an audience of Azure in the annotation", "aws", func(w *world) { annotate(aws.AudienceAnnotation, azure.DefaultAudience)(w); w.allowAudience() }, "exchange", "AudienceNotTrusted", "client ID"},
 		{"static keys", "aws", inPod(func(w *world) { w.env["AWS_ACCESS_KEY_ID"] = "AKIA" }), "source", "IdentityNotConfigured", "hides"},
@@ -114,11 +113,6 @@ func beside(name string, injected bool, more ...spec) spec {
 
 func podAnnotation(key, value string) spec {
 	return func(_ *world, pod *corev1.Pod) { pod.Annotations = map[string]string{key: value} }
-}
-
-// named has the caller name the container.
-func named(container string) spec {
-	return func(w *world, _ *corev1.Pod) { w.config.Container = container }
 }
 
 func all(changes ...spec) spec {

@@ -95,8 +95,8 @@ func unreadableDocument(d *document, command string) (doctor.Finding, bool) {
 	case d.status == http.StatusUnauthorized, d.status == http.StatusForbidden:
 		remedy := doctor.Do("Let anyone read that address.")
 		if isStatus(d.body) { // the API server itself
-			remedy = doctor.Do("Let anyone read the issuer's documents, or publish them elsewhere:",
-				"kubectl create clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery --group=system:unauthenticated")
+			remedy = doctor.Do("As an administrator: let anyone read the issuer's documents, or publish them elsewhere:",
+				asAdministrator+"clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery --group=system:unauthenticated")
 		}
 		f := doctor.Failed(reason.IssuerNotPublic, remedy, "The issuer answers %d to anonymous requests.", d.status).Detail("address", d.address)
 		f.StatusCode = d.status

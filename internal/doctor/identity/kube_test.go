@@ -89,8 +89,8 @@ func TestGrantedRightOnARealCluster(t *testing.T) {
 	}
 	kubeconfig := cluster.Kubeconfig(t)
 	for _, command := range f.Remedy.Commands {
-		kubectl := exec.CommandContext(t.Context(), "bash", "-euc", command) //nolint:gosec // the doctor's own remedy
-		kubectl.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
+		kubectl := exec.CommandContext(t.Context(), "bash", "-euc", strings.ReplaceAll(command, "ADMIN_KUBECONFIG", kubeconfig)) //nolint:gosec // the doctor's own remedy
+		kubectl.Env = append(os.Environ(), "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
 		if out, err := kubectl.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s", command, err, out)
 		}

@@ -28,7 +28,7 @@ func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 	case apierrors.IsNotFound(pod.err):
 		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Correct the name. "+e.isMeant(), list), "Pod %s does not exist.", e.Pod)
 	case apierrors.IsForbidden(pod.err):
-		return doctor.Unclear(doctor.Do("Grant the right to read it:", e.grant(ctx, "wid-pod", "get", "pods", e.Pod)...), "You may not read pod %s.", e.Pod)
+		return doctor.Unclear(doctor.Do("As an administrator: grant the right to read it:", e.grant(ctx, "wid-pod", "get", "pods", e.Pod)...), "You may not read pod %s.", e.Pod)
 	case pod.err != nil:
 		return doctor.Unclear(doctor.Do("Try again."), "Pod %s cannot be read: %s.", e.Pod, kubeerror.Message(pod.err, e.secrets...))
 	}
@@ -46,10 +46,10 @@ func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 // judgePod looks at what the webhook has given to the pod.
 func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) doctor.Finding {
 	const inside = "run wid doctor in the pod."
-	containers := e.containersOf(pod)
+	containers := slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers)
 	switch {
 	case len(containers) == 0:
-		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Correct the name of the container."), "Pod %s has no container %q.", e.Pod, e.Container)
+		return doctor.Skipped("Pod %s has no containers.", e.Pod)
 	case e.Provider.GetName() == "gcp":
 		return doctor.Skipped("The pod's specification does not show its metadata server; %s", inside)
 	case e.cloud.tokenFile == "":
@@ -75,15 +75,8 @@ func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) doctor.Find
 	return e.judgeUnchanged(ctx, pod)
 }
 
-// containersOf returns the named container, or all.
-func (e *examination) containersOf(pod *corev1.Pod) []corev1.Container {
-	return slices.DeleteFunc(slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers), func(c corev1.Container) bool {
-		return e.Container != "" && c.Name != e.Container
-	})
-}
-
 func (e *examination) environment(pod *corev1.Pod) (all []corev1.EnvVar) {
-	for _, c := range e.containersOf(pod) {
+	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 		all = append(all, c.Env...)
 	}
 	return all

@@ -65,7 +65,7 @@ func (e *examination) sameName(ctx context.Context) (namespaces []string) {
 	found.SetAPIVersion("v1")
 	found.SetKind("ServiceAccountList")
 	const enough = 3
-	if e.Reader.List(ctx, found, client.MatchingFields{"metadata.name": e.key().Name}, client.Limit(enough)) != nil {
+	if e.Client.List(ctx, found, client.MatchingFields{"metadata.name": e.key().Name}, client.Limit(enough)) != nil {
 		return nil // the caller may not list
 	}
 	for i := range found.Items {

@@ -154,12 +154,14 @@ func setups() []setup {
 		{"6 no right to create tokens", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, 1, `
 ✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
   You may not create tokens of tenant-a/app. [token-request, RightMissing]
-  Fix   Grant the rights to the identity that creates its tokens:
-          kubectl create role wid-token -n tenant-a --verb=get,create \
+  Fix   As an administrator: grant the rights to the identity that creates its
+        tokens:
+          kubectl --kubeconfig ADMIN_KUBECONFIG create role wid-token -n \
+            tenant-a --verb=get,create \
             --resource=serviceaccounts,serviceaccounts/token \
             --resource-name=app
-          kubectl create rolebinding wid-token -n tenant-a --role=wid-token \
-            --serviceaccount=system:controller
+          kubectl --kubeconfig ADMIN_KUBECONFIG create rolebinding wid-token \
+            -n tenant-a --role=wid-token --serviceaccount=system:controller
   Also  5 passed, 12 skipped (--verbose)
 `},
 		{"7 STS hangs", func(w *world) { w.hangs = "sts.eu-central-1.amazonaws.com" }, 3, `

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -25,10 +24,10 @@ import (
 
 // NewBootstrap returns wid bootstrap.
 func NewBootstrap() *cobra.Command {
-	c := &cli.Cluster{}
-	cmd := cli.Group("bootstrap", "Bootstrap tokens and the discovery of clusters", newCreate(c), newList(c), newDelete(c),
-		newJoinCommand(c), newDiscover(), newPublish(c))
-	cli.BindKubeFile(cmd.PersistentFlags(), &c.KubeFile, "the cluster")
+	s := &cli.Side{}
+	cmd := cli.Group("bootstrap", "Bootstrap tokens and the discovery of clusters", newCreate(s), newList(s), newDelete(s),
+		newJoinCommand(s), newDiscover(), newPublish(s))
+	s.Bind(cmd.PersistentFlags(), "the cluster")
 	for _, child := range cmd.Commands() {
 		bound(child)
 	}
@@ -52,9 +51,9 @@ func bound(cmd *cobra.Command) {
 }
 
 // managing returns the RunE of a command that manages the tokens of the cluster.
-func managing(c *cli.Cluster, work func(cmd *cobra.Command, args []string, m tokens.Manager) error) func(*cobra.Command, []string) error {
+func managing(s *cli.Side, work func(cmd *cobra.Command, args []string, m tokens.Manager) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		config, err := c.Config()
+		config, _, err := s.Config()
 		if err != nil {
 			return err
 		}
@@ -66,7 +65,7 @@ func managing(c *cli.Cluster, work func(cmd *cobra.Command, args []string, m tok
 	}
 }
 
-func newCreate(c *cli.Cluster) *cobra.Command {
+func newCreate(s *cli.Side) *cobra.Command {
 	var config bootstrap.TokenConfig
 	var ttl time.Duration
 	cmd := &cobra.Command{
@@ -104,7 +103,7 @@ func newCreate(c *cli.Cluster) *cobra.Command {
 				return err
 			}
 		}
-		return managing(c, func(cmd *cobra.Command, _ []string, m tokens.Manager) error {
+		return managing(s, func(cmd *cobra.Command, _ []string, m tokens.Manager) error {
 			created, err := m.Create(cmd.Context(), config)
 			if err != nil {
 				return err
@@ -116,42 +115,30 @@ func newCreate(c *cli.Cluster) *cobra.Command {
 }
 
 // argument parses a token of the command line.
-func argument(s string) (bootstrap.Token, error) {
-	token, err := bootstrap.ParseToken(s)
+func argument(text string) (bootstrap.Token, error) {
+	token, err := bootstrap.ParseToken(text)
 	if err != nil {
 		err = cli.Usagef("%v", err)
 	}
 	return token, err
 }
 
-// idOf returns the ID in an argument that is an ID or a token.
-func idOf(idOrToken string) (string, error) {
-	token, err := bootstrap.ParseToken(idOrToken)
-	switch {
-	case err == nil:
-		return token.ID(), nil
-	case bootstrap.ValidTokenID(idOrToken):
-		return idOrToken, nil
-	}
-	return "", cli.Usagef("name the token by its ID, six lower-case letters and digits, or as <id>.<secret>")
-}
-
-func newDelete(c *cli.Cluster) *cobra.Command {
+func newDelete(s *cli.Side) *cobra.Command {
 	return &cobra.Command{
 		Use:     "delete <id>|<token>...",
 		Short:   "Delete tokens",
 		Example: "  wid bootstrap delete abcdef",
 		Args:    cobra.MinimumNArgs(1),
-		RunE: managing(c, func(cmd *cobra.Command, args []string, m tokens.Manager) error {
+		RunE: managing(s, func(cmd *cobra.Command, args []string, m tokens.Manager) error {
 			for _, arg := range args {
-				id, err := idOf(arg)
-				if err == nil {
-					err = m.Delete(cmd.Context(), arg)
+				id, _, _ := strings.Cut(arg, ".")
+				if _, err := bootstrap.ParseToken(arg); err != nil && !bootstrap.ValidTokenID(arg) {
+					return cli.Usagef("name the token by its ID, six lower-case letters and digits, or as <id>.<secret>")
 				}
-				if err == nil {
-					err = cli.Say(cmd, "bootstrap token %q deleted", id)
+				if err := m.Delete(cmd.Context(), arg); err != nil {
+					return err
 				}
-				if err != nil {
+				if err := cli.Say(cmd, "bootstrap token %q deleted", id); err != nil {
 					return err
 				}
 			}
@@ -160,24 +147,18 @@ func newDelete(c *cli.Cluster) *cobra.Command {
 	}
 }
 
-// info describes the cluster of the kubeconfig. A server that is not empty replaces the address.
-func infoOf(c *cli.Cluster, server string) (*bootstrap.ClusterInfo, error) {
-	config, err := c.Config()
-	if err == nil {
-		err = rest.LoadTLSFiles(config)
-	}
+// infoOf describes the cluster of the kubeconfig. A server that is not empty replaces the address.
+func infoOf(s *cli.Side, server string) (*bootstrap.ClusterInfo, error) {
+	config, _, err := s.Config()
 	if err != nil {
 		return nil, err
 	}
-	if server == "" {
-		server = config.Host
-	}
-	return &bootstrap.ClusterInfo{Server: server, CAData: config.CAData, TLSServerName: config.ServerName}, nil
+	return cli.Info(config, server, "server")
 }
 
 const serverUsage = "https URL under which machines reach the API server, if not that of the kubeconfig"
 
-func newJoinCommand(c *cli.Cluster) *cobra.Command {
+func newJoinCommand(s *cli.Side) *cobra.Command {
 	var server string
 	cmd := &cobra.Command{Use: "join-command <token>", Short: "Print the kubeadm command that joins the cluster",
 		Example: "  wid bootstrap join-command \"$TOKEN\" --server https://10.0.0.1:6443", Args: cobra.ExactArgs(1)}
@@ -187,7 +168,7 @@ func newJoinCommand(c *cli.Cluster) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		info, err := infoOf(c, server)
+		info, err := infoOf(s, server)
 		if err != nil {
 			return err
 		}
@@ -201,15 +182,15 @@ func newJoinCommand(c *cli.Cluster) *cobra.Command {
 	return cmd
 }
 
-func newPublish(c *cli.Cluster) *cobra.Command {
+func newPublish(s *cli.Side) *cobra.Command {
 	var server string
 	cmd := &cobra.Command{
 		Use:     "publish",
 		Short:   "Publish cluster-info, readable for everyone, with the server and the CA of the kubeconfig",
 		Example: "  wid bootstrap publish --context prod",
 		Args:    cobra.NoArgs,
-		RunE: managing(c, func(cmd *cobra.Command, _ []string, m tokens.Manager) error {
-			info, err := infoOf(c, server)
+		RunE: managing(s, func(cmd *cobra.Command, _ []string, m tokens.Manager) error {
+			info, err := infoOf(s, server)
 			if err != nil {
 				return err
 			}
@@ -234,68 +215,60 @@ type Listed struct {
 	Groups      []string `json:"groups,omitempty"`
 	Description string   `json:"description,omitempty"`
 	Error       string   `json:"error,omitempty"`
+
+	cells []string // of the table
 }
 
-func newList(c *cli.Cluster) *cobra.Command {
+func newList(s *cli.Side) *cobra.Command {
 	var reveal bool
 	cmd := &cobra.Command{Use: "list", Short: "List the tokens of the cluster, without their secrets",
 		Example: "  wid bootstrap list -o json", Args: cobra.NoArgs}
 	o := cli.OutputFlag(cmd, "table", "json", "yaml")
 	cmd.Flags().BoolVar(&reveal, "reveal", false, "show whole tokens")
-	cmd.RunE = managing(c, func(cmd *cobra.Command, _ []string, m tokens.Manager) error {
+	cmd.RunE = managing(s, func(cmd *cobra.Command, _ []string, m tokens.Manager) error {
 		all, err := m.List(cmd.Context())
 		if err != nil {
 			return err
 		}
-		rows, bad := toRows(all, reveal)
-		if err := o.Print(cmd, map[string]any{"kind": "List", "items": rows}, func(w io.Writer) { tokenTable(w, rows) }); err != nil {
-			return err
+		rows, bad := make([]Listed, len(all)), 0
+		for i, l := range all {
+			rows[i] = listed(l, reveal)
+			if l.Err != nil {
+				bad++
+			}
 		}
-		if bad > 0 {
-			return fmt.Errorf("%d of %d tokens are malformed", bad, len(rows))
+		err = o.Print(cmd, map[string]any{"kind": "List", "items": rows}, func(w io.Writer) {
+			cli.Row(w, "TOKEN", "TTL", "EXPIRES", "USAGES", "EXTRA GROUPS", "DESCRIPTION")
+			for _, r := range rows {
+				cli.Row(w, r.cells...)
+			}
+		})
+		if err == nil && bad > 0 {
+			err = fmt.Errorf("%d of %d tokens are malformed", bad, len(rows))
 		}
-		return nil
+		return err
 	})
 	return cmd
 }
 
-func toRows(all []tokens.Listed, reveal bool) (rows []Listed, bad int) {
-	rows = []Listed{}
-	for _, l := range all {
-		if l.Err != nil {
-			rows, bad = append(rows, Listed{Name: l.Name, Error: l.Err.Error()}), bad+1
-			continue
-		}
-		token := l.Config.Token
-		row := Listed{ID: token.ID(), Name: l.Name, Usages: l.Config.Usages, Groups: l.Config.Groups, Description: l.Config.Description}
-		if reveal {
-			row.Token = token.Reveal()
-		}
-		if !l.Config.Expires.IsZero() {
-			row.Expires = cli.End(l.Config.Expires)
-		}
-		rows = append(rows, row)
+// listed returns the row of a token. Cells keep text of other users to one line each, without control characters.
+func listed(l tokens.Listed, reveal bool) Listed {
+	if l.Err != nil {
+		return Listed{Name: l.Name, Error: l.Err.Error(), cells: []string{"<" + l.Name + ">", "", "", "", "", redact.Text(l.Err.Error())}}
 	}
-	return rows, bad
-}
-
-// tokenTable keeps text of other users to one line each, without control characters.
-func tokenTable(w io.Writer, rows []Listed) {
-	cli.Row(w, "TOKEN", "TTL", "EXPIRES", "USAGES", "EXTRA GROUPS", "DESCRIPTION")
-	for _, r := range rows {
-		if r.Error != "" {
-			cli.Row(w, "<"+r.Name+">", "", "", "", "", redact.Text(r.Error))
-			continue
-		}
-		token, ttl, expires := r.Token, "<forever>", "<never>"
-		if token == "" {
-			token = r.ID + ".[redacted]"
-		}
-		if end, err := time.Parse(time.RFC3339, r.Expires); err == nil {
-			ttl, expires = time.Until(end).Round(time.Second).String(), r.Expires
-		}
-		cli.Row(w, token, ttl, expires, strings.Join(r.Usages, ","), strings.Join(r.Groups, ","), redact.Text(r.Description))
+	c := l.Config
+	token, ttl, expires := c.Token.String(), "<forever>", "<never>"
+	row := Listed{ID: c.Token.ID(), Name: l.Name, Usages: c.Usages, Groups: c.Groups, Description: c.Description}
+	if reveal {
+		row.Token = c.Token.Reveal()
+		token = row.Token
 	}
+	if !c.Expires.IsZero() {
+		row.Expires = cli.End(c.Expires)
+		ttl, expires = time.Until(c.Expires).Round(time.Second).String(), row.Expires
+	}
+	row.cells = []string{token, ttl, expires, strings.Join(c.Usages, ","), strings.Join(c.Groups, ","), redact.Text(c.Description)}
+	return row
 }
 
 type discoverFlags struct {
@@ -354,9 +327,9 @@ func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.Clust
 	if err := f.check(args); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
 	if f.file != "" {
-		ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
-		defer cancel()
 		return bootstrap.Load(ctx, f.file, cmd.InOrStdin())
 	}
 	token, err := argument(f.token)
@@ -367,12 +340,11 @@ func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.Clust
 	if err != nil {
 		return nil, cli.Usagef("%v", err)
 	}
-	opts := []bootstrap.DiscoverOption{bootstrap.WithPins(pins), bootstrap.WithTimeout(f.timeout), bootstrap.WithServerName(f.serverName),
-		bootstrap.WithProgress(func(s string) { cmd.PrintErrln("wid: waiting:", s) })}
+	opts := []bootstrap.DiscoverOption{bootstrap.WithPins(pins), bootstrap.WithTimeout(f.timeout), bootstrap.WithServerName(f.serverName)}
 	if f.unsafe {
 		opts = append(opts, bootstrap.WithoutPins())
 	}
-	return bootstrap.Discover(cmd.Context(), args, token, opts...)
+	return cli.Discover(ctx, cmd, args, token, opts...)
 }
 
 // check finds mistakes before the wait for the cluster.

@@ -1,15 +1,15 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,49 +18,52 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/pages"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// Cluster is the cluster of a kubeconfig.
-type Cluster struct{ KubeFile }
-
-// Config is for clients of the cluster.
-func (c *Cluster) Config() (*rest.Config, error) {
-	config, _, err := c.ConfigAndNamespace()
-	return config, err
-}
-
-// ConfigAndNamespace also returns the namespace of the context.
-func (c *Cluster) ConfigAndNamespace() (*rest.Config, string, error) {
-	config, namespace, err := c.KubeFile.configAndNamespace()
-	if err != nil {
-		return nil, "", &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: "pass --kubeconfig, or set KUBECONFIG",
-			Message: "cannot read the kubeconfig: " + KubeconfigMistake(err)}
-	}
-	return config, namespace, nil
-}
-
-// BindKubeFile adds --kubeconfig and --context.
-func BindKubeFile(f *pflag.FlagSet, k *KubeFile, of string) {
-	f.StringVar(&k.Path, "kubeconfig", "", "kubeconfig of "+of+"; KUBECONFIG and ~/.kube/config otherwise")
-	f.StringVar(&k.Context, "context", "", "context of the kubeconfig")
-}
-
-// Wid returns a command of this program for the cluster of k.
-func (k KubeFile) Wid(command string) string {
-	return strings.TrimSpace(command + " " + strings.TrimPrefix(k.Kubectl("kubectl "), "kubectl "))
-}
-
 // Side is the hub or the managed cluster, as a command reaches it.
 type Side struct {
-	Cluster
+	KubeFile
 	Timeout time.Duration
+}
+
+// Config is for clients of the cluster. It also returns the namespace of the context.
+func (s *Side) Config() (*rest.Config, string, error) {
+	config, namespace, err := s.config(pages.MaxBytes)
+	if err != nil {
+		err = Problem(auth.ErrMisconfigured, "pass --kubeconfig, or set KUBECONFIG", "cannot read the kubeconfig: %s", KubeconfigMistake(err))
+	}
+	return config, namespace, err
+}
+
+// Connect makes no request.
+func (s *Side) Connect() (client.Client, *rest.Config, error) {
+	config, _, err := s.Config()
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := NewRegistrationClient(config)
+	return c, config, err
+}
+
+// Info describes the cluster for other machines. A server that is not empty replaces the address. flag is the name of its flag.
+func Info(config *rest.Config, server, flag string) (*bootstrap.ClusterInfo, error) {
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, Usagef("the kubeconfig cannot be used: %s", KubeconfigMistake(err))
+	}
+	info := &bootstrap.ClusterInfo{Server: cmp.Or(server, config.Host), CAData: config.CAData, TLSServerName: config.ServerName}
+	if _, err := info.Encode(); err != nil {
+		return nil, Usagef("--%s: %v", flag, err)
+	}
+	return info, nil
 }
 
 // Command returns a command whose work ends in time.
 func (s *Side) Command(cmd *cobra.Command, of string, work func(ctx context.Context, cmd *cobra.Command) error) *cobra.Command {
-	BindKubeFile(cmd.Flags(), &s.KubeFile, of)
+	s.Bind(cmd.Flags(), of)
 	cmd.Flags().DurationVar(&s.Timeout, "timeout", 5*time.Minute, "time for everything together")
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -73,6 +76,11 @@ func (s *Side) Command(cmd *cobra.Command, of string, work func(ctx context.Cont
 		return err
 	}
 	return cmd
+}
+
+// Problem returns an error that names the problem by format, and its remedy.
+func Problem(reason auth.Reason, remedy, format string, args ...any) *auth.Error {
+	return &auth.Error{Reason: reason, Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
 // AnswerOf classifies the error of an API server, and says what to do about it.
@@ -119,33 +127,6 @@ func End(expires time.Time) string {
 		return "never"
 	}
 	return expires.UTC().Format(time.RFC3339)
-}
-
-const (
-	// page is how many objects of a hub are read at once. Bootstrap users and clusters can create many, each as large as etcd takes.
-	page    = client.Limit(20)
-	maxPage = 32 << 20 // 20 objects of 1.5 MiB
-)
-
-// Pages calls list for each page, with the position of the page after it, which list returns.
-func Pages(list func(opts ...client.ListOption) (next string, err error)) error {
-	for next := ""; ; {
-		var err error
-		if next, err = list(page, client.Continue(next)); err != nil || next == "" {
-			return err
-		}
-	}
-}
-
-// Connect reads the kubeconfig. It makes no request.
-func (s *Side) Connect() (client.Client, *rest.Config, error) {
-	s.answers = maxPage
-	config, err := s.Config()
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := NewRegistrationClient(config)
-	return c, config, err
 }
 
 // NewRegistrationClient returns a client that knows the kinds of a hub and of a managed cluster.

@@ -36,13 +36,7 @@ func ReplaceFile(name string, content []byte, mode os.FileMode) error {
 	}
 	defer os.Remove(file.Name()) //nolint:errcheck // it is gone if all went well
 	_, err = file.Write(content)
-	if chmodErr := os.Chmod(file.Name(), mode); err == nil {
-		err = chmodErr
-	}
-	if closeErr := file.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
+	if err := errors.Join(err, file.Chmod(mode), file.Close()); err != nil {
 		return err
 	}
 	return os.Rename(file.Name(), name)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -20,9 +20,12 @@ import (
 )
 
 // KubeFile names a kubeconfig and a context. Empty fields mean the defaults of kubectl.
-type KubeFile struct {
-	Path, Context string
-	answers       int64 // bounds an answer of the cluster, in bytes; transport.MaxBody otherwise
+type KubeFile struct{ Path, Context string }
+
+// Bind adds --kubeconfig and --context.
+func (k *KubeFile) Bind(f *pflag.FlagSet, of string) {
+	f.StringVar(&k.Path, "kubeconfig", "", "kubeconfig of "+of+"; KUBECONFIG and ~/.kube/config otherwise")
+	f.StringVar(&k.Context, "context", "", "context of the kubeconfig")
 }
 
 // Rules returns the order in which kubectl reads files.
@@ -34,12 +37,12 @@ func (k KubeFile) Rules() *clientcmd.ClientConfigLoadingRules {
 
 // Config is for clients of the cluster.
 func (k KubeFile) Config() (*rest.Config, error) {
-	config, _, err := k.configAndNamespace()
+	config, _, err := k.config(transport.MaxBody)
 	return config, err
 }
 
-// configAndNamespace also returns the namespace of the context, "default" if it names none. It reads a pipe once.
-func (k KubeFile) configAndNamespace() (*rest.Config, string, error) {
+// config bounds answers in bytes. It also returns the namespace of the context, "default" if it names none. It reads a pipe once.
+func (k KubeFile) config(answers int64) (*rest.Config, string, error) {
 	loader, err := k.Load()
 	if err != nil {
 		return nil, "", err
@@ -48,7 +51,7 @@ func (k KubeFile) configAndNamespace() (*rest.Config, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	boundAnswersTo(config, cmp.Or(k.answers, transport.MaxBody))
+	boundAnswersTo(config, answers)
 	namespace, _, err := loader.Namespace()
 	return config, namespace, err
 }
@@ -123,6 +126,11 @@ func (k KubeFile) Kubectl(command string) string {
 		return command + flags
 	}
 	return program + flags + " " + arguments
+}
+
+// Wid returns a command of this program for the cluster of k.
+func (k KubeFile) Wid(command string) string {
+	return strings.TrimSpace(command + " " + strings.TrimPrefix(k.Kubectl("kubectl "), "kubectl "))
 }
 
 // KubeconfigMistake leaves out texts that repeat an address, because that of a proxy may hold a password.

@@ -32,7 +32,6 @@ type DoctorFlags struct {
 	examiner
 
 	id               *credentials.Identity
-	container        string
 	inPod            bool
 	registry         string
 	cluster          string
@@ -83,7 +82,6 @@ func DoctorCommand(a *credentials.App, d *DoctorFlags) *cobra.Command {
 func (d *DoctorFlags) addTargetsTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.id.Pod, "pod", "", "the pod that gets no credentials, namespace/name; its ServiceAccount if none is named")
-	f.StringVar(&d.container, "container", "", "the container of the pod that gets no credentials; else any")
 	f.BoolVar(&d.inPod, "in-pod", false, "examine the environment of this pod; the default in a pod without --service-account")
 	f.StringVar(&d.registry, "registry", "", "artifact repository to pull from, host/name")
 	f.StringVar(&d.cluster, "cluster", "", "cluster to reach, its full name in the provider's API")
@@ -93,7 +91,7 @@ func (d *DoctorFlags) addTargetsTo(cmd *cobra.Command) {
 	f.StringVar(&d.jwksFile, "jwks-file", "", "file with the keys that were uploaded to the cloud")
 	f.StringVar(&d.trustFile, "trust-file", "", "file with what AWS trusts, as aws iam get-role prints it")
 	f.BoolVar(&d.trustLive, "trust-live", false, "ask AWS what it trusts, with your own login")
-	cli.Rare(f, "container", "in-pod", "cluster-address", "cluster-ca-file", "issuer", "jwks-file")
+	cli.Rare(f, "in-pod", "cluster-address", "cluster-ca-file", "issuer", "jwks-file")
 }
 
 // inTermsOfFlags names the flags of a remedy, and makes commands ask the examined cluster. The check "cluster"
@@ -111,29 +109,13 @@ func (d *DoctorFlags) inTermsOfFlags(f *doctor.Finding) {
 	if f.Check == "cluster" {
 		return
 	}
-	asAdministrator(&f.Remedy.Text, f.Remedy.Commands)
-	if or := f.Remedy.Or; or != nil {
-		asAdministrator(&or.When, or.Commands)
-	}
 	inCluster(d.id.KubeFile(), f)
 }
 
-// asAdministrator keeps the login that lacks a right out of the commands that grant it.
-func asAdministrator(text *string, commands []string) {
-	for i, command := range commands {
-		if arguments, ok := strings.CutPrefix(command, "kubectl create "); ok && (strings.HasPrefix(arguments, "role") || strings.HasPrefix(arguments, "clusterrole")) {
-			commands[i] = "kubectl --kubeconfig ADMIN_KUBECONFIG create " + arguments
-			if i == 0 && *text != "" {
-				*text = "As an administrator: " + strings.ToLower((*text)[:1]) + (*text)[1:]
-			}
-		}
-	}
-}
-
 func (d *DoctorFlags) examine(ctx context.Context) (*doctor.Report, error) {
-	config := identitydoctor.Config{TokenFile: d.id.TokenFile, InPod: d.inPod, Container: d.container, Issuer: d.issuer, Repository: d.registry,
+	config := identitydoctor.Config{TokenFile: d.id.TokenFile, InPod: d.inPod, Issuer: d.issuer, Repository: d.registry,
 		Cluster: d.cluster, ClusterAddress: d.clusterAddress, ShowPolicy: d.showPolicy, Skip: d.skip, Timeout: d.timeout,
-		IssuerClient: d.IssuerClient, Identify: d.identify, Progress: d.waiting.begin}
+		IssuerClient: d.IssuerClient, Identify: identify, Progress: d.waiting.begin}
 	for _, step := range []func(context.Context, *identitydoctor.Config) error{d.names, d.connect, d.provider, d.files, d.trust} {
 		if err := step(ctx, &config); err != nil {
 			return nil, err
@@ -157,9 +139,6 @@ func (d *DoctorFlags) names(_ context.Context, config *identitydoctor.Config) (e
 	}
 	if config.Pod, err = parsePod(d.id.Pod); err != nil {
 		return err
-	}
-	if d.container != "" && d.id.Pod == "" {
-		return cli.Usagef("--container needs --pod")
 	}
 	if len(d.id.Annotations) > 0 {
 		config.Annotations, err = credentials.Pairs("annotation", d.id.Annotations)

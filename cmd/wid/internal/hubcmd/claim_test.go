@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -205,8 +206,8 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 	h.approves = true
 	h.create("foo", true)
 	h.pass()
-	if status, reason := ConditionOf(h.cluster(), ocm.ConditionHubAccepted); status != "False" || reason != "InvalidClaim" {
-		t.Fatalf("the condition is %s, %s", status, reason)
+	if c := hubadmin.Condition(h.cluster(), ocm.ConditionHubAccepted); c.Status != "False" || c.Reason != "InvalidClaim" {
+		t.Fatalf("the condition is %+v", c)
 	}
 	h.backdate(2 * time.Hour)
 	conflicts := 0
@@ -280,7 +281,7 @@ func TestHubAcceptWaitsWhileTheHubRetries(t *testing.T) {
 			if err := h.fake.Status().Update(t.Context(), cluster); err != nil {
 				t.Fatal(err)
 			}
-			waitingFor, err := (&deciding{cmd: newHubAccept(), hub: h.fake}).joined(t.Context(), cluster, &agentBefore{})
+			waitingFor, err := (&acceptance{deciding: &deciding{cmd: newHubAccept(), hub: h.fake}, cluster: cluster}).joined(t.Context())
 			if (err == nil) != waits || strings.Contains(waitingFor, "AccessDenied of IAM") != waits {
 				t.Errorf("waits %q, %v", waitingFor, err)
 			}
@@ -290,8 +291,9 @@ func TestHubAcceptWaitsWhileTheHubRetries(t *testing.T) {
 
 func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 	for name, tc := range map[string]struct {
-		accepted                bool
-		condition, reason, want string
+		accepted     bool
+		condition    metav1.ConditionStatus
+		reason, want string
 	}{
 		"new":                          {false, "", "", "false (waiting)"},
 		"refusal mended":               {false, "False", hub.ReasonWaiting, "false (waiting)"},
@@ -305,14 +307,14 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 		"accepted again after refusal": {true, "False", ocm.ReasonHubDenied, "true (the hub has not acted yet)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := ClusterStatus{Name: "shop", AuthType: "csr", Accepted: tc.accepted, Condition: tc.condition, Reason: tc.reason, Joined: "True", Available: "Unknown"}
+			c := hubadmin.Cluster{Name: "shop", AuthType: "csr", Claim: eksManaged, Accepted: tc.accepted, Condition: tc.condition, Reason: tc.reason, Joined: "True", Available: "Unknown"}
 			var out strings.Builder
-			statusTable(&out, []ClusterStatus{c})
+			statusTable(&out, []hubadmin.Cluster{c})
 			want := tc.want + " - -"
 			if tc.accepted {
 				want = tc.want + " True Unknown"
 			}
-			if fields := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(fields, "shop csr "+want+" ") {
+			if fields := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(fields, "shop csr "+want+" ") || !strings.HasSuffix(fields, eksManaged) {
 				t.Errorf("status is\n%s, want %s", out.String(), want)
 			}
 		})
@@ -328,20 +330,15 @@ func TestHubStatusShowsMessageAndCurrentClaim(t *testing.T) {
 	h.pass()
 	for accepted, claim := range map[bool]string{true: eksManaged, false: eksAttacker} {
 		h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = accepted })
-		all, err := statusOf(t.Context(), h.fake)
+		all, err := hubadmin.Clusters(t.Context(), h.fake)
 		if err != nil || len(all) != 1 || all[0].Claim != claim || !strings.Contains(all[0].Message, "keeps that; its annotations now say") {
 			t.Errorf("accepted %t: %+v, %v", accepted, all, err)
 		}
 	}
 }
 
-func TestHubStatusSaysWhatKeepsADeletedCluster(t *testing.T) {
-	now := metav1.Now()
-	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: &now}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
-	cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted},
-		{Type: hub.ConditionDeleting, Status: metav1.ConditionFalse, Message: "an add-on is left"}}
-	row := statusRow(nil, cluster, nil, nil)
-	if row.accepted() != "true (deleting)" || row.Message != "an add-on is left" {
-		t.Errorf("status is %q: %q", row.accepted(), row.Message)
+func TestHubStatusOfADeletedCluster(t *testing.T) {
+	if got := accepted(&hubadmin.Cluster{Accepted: true, Deleting: true, Condition: "True", Reason: ocm.ReasonHubAccepted}); got != "true (deleting)" {
+		t.Errorf("status is %q", got)
 	}
 }

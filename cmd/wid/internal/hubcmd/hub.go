@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
@@ -20,25 +18,12 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
-	"github.com/workloadid/workloadid/registration/csr"
-	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // NewHub returns wid hub.
 func NewHub() *cobra.Command {
 	return cli.Group("hub", "Set up a hub, and decide which clusters join it (Open Cluster Management)",
 		NewHubInit(), newHubToken(), newHubAccept(), newHubDeny(), newHubStatus(), newHubPolicies(), NewHubCleanup())
-}
-
-// claimReader is the part of a registration.HubDriver that needs no login.
-type claimReader interface {
-	install.NamedDriver
-	Claim(cluster *ocm.ManagedCluster) (claim string, ok bool, err error)
-}
-
-func hubDrivers(c client.Client) ([]claimReader, error) {
-	driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: c})
-	return []claimReader{driver, install.AWSClaims{}}, err
 }
 
 // checkClusters judges --clusters.
@@ -52,13 +37,6 @@ func checkClusters(names []string) error {
 		}
 	}
 	return nil
-}
-
-// withoutCSR leaves out the right to approve certificates, which a hub without the auth type csr does not need.
-func withoutCSR(manifests string) string {
-	return strings.Join(slices.DeleteFunc(strings.Split(manifests, install.Separator), func(document string) bool {
-		return strings.Contains(document, "\n  name: open-cluster-management:hub:csr") // and hub:csr-addons
-	}), install.Separator)
 }
 
 type hubPolicies struct {
@@ -111,10 +89,8 @@ func (p *hubPolicies) run(ctx context.Context, cmd *cobra.Command) error {
 
 // role returns the role, and the cluster in whose account it is.
 func (p *hubPolicies) role() (role awsirsa.Role, of awsirsa.ClusterARN, err error) {
-	for _, authType := range p.authTypes {
-		if err := install.CheckAuthType(authType); err != nil {
-			return role, of, err
-		}
+	if err := install.CheckAuthTypes(p.authTypes...); err != nil {
+		return role, of, err
 	}
 	hub, err := install.ParseARN(install.HubARNFlag, p.arns.Hub)
 	switch {

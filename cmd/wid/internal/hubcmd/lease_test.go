@@ -34,13 +34,13 @@ func TestHubAcceptTakesOnlyARenewalForTheAgent(t *testing.T) {
 			if tc.joined {
 				cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue}}
 			}
-			d := &deciding{hub: h.fake, wait: true}
-			before, err := d.agentBefore(t.Context(), cluster)
+			a := &acceptance{deciding: &deciding{hub: h.fake, wait: true}, cluster: cluster}
+			err := a.readLease(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			renews := func() bool {
-				got, err := before.renews(t.Context(), h.fake, "shop")
+				got, err := a.renewed(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -13,7 +13,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -22,6 +21,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/manifests"
 )
 
 // inviting are the flags of commands that print the command by which a cluster joins.
@@ -63,27 +63,12 @@ func newHubToken() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		info, err := i.info(config)
+		info, err := cli.Info(config, i.server, "hub-apiserver")
 		if err != nil {
 			return err
 		}
 		return i.invite(ctx, cmd, c, info)
 	})
-}
-
-// info is how clusters reach the hub.
-func (i *inviting) info(config *rest.Config) (*bootstrap.ClusterInfo, error) {
-	if err := rest.LoadTLSFiles(config); err != nil {
-		return nil, cli.Usagef("the kubeconfig cannot be used: %s", cli.KubeconfigMistake(err))
-	}
-	info := &bootstrap.ClusterInfo{Server: config.Host, CAData: config.CAData}
-	if i.server != "" {
-		info.Server = i.server
-	}
-	if _, err := info.Encode(); err != nil {
-		return nil, cli.Usagef("--hub-apiserver: %v", err)
-	}
-	return info, nil
 }
 
 // invite creates a token, and prints the command that uses it. The auth types are those of the hub program that runs.
@@ -97,7 +82,7 @@ func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, c client.Clie
 		return err
 	}
 	if running == nil {
-		cmd.PrintErrf("wid: warning: there is no Deployment %q, so the auth types of the hub are not known\n", install.HubNamespace+"/"+install.HubDeployment)
+		cmd.PrintErrf("wid: warning: there is no Deployment %q, so the auth types of the hub are not known\n", hubProgram)
 	}
 	token, err := tokens.Manager{Client: c}.Create(ctx, bootstrap.TokenConfig{Description: "joins clusters to this hub",
 		Expires: time.Now().Add(i.ttl), Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}, Groups: []string{registration.BootstrapGroup}})
@@ -140,16 +125,16 @@ func joinFlags(running map[string]string) (line string) {
 // hubFlags returns the flags of the hub program that runs, nil if there is none.
 func hubFlags(ctx context.Context, c client.Client) (map[string]string, error) {
 	d := &appsv1.Deployment{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: install.HubNamespace, Name: install.HubDeployment}, d)
+	err := c.Get(ctx, client.ObjectKey{Namespace: manifests.HubNamespace, Name: manifests.HubDeployment}, d)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, cli.AnswerOf(err, fmt.Sprintf("read Deployment %q", install.HubNamespace+"/"+install.HubDeployment))
+		return nil, cli.AnswerOf(err, fmt.Sprintf("read Deployment %q", hubProgram))
 	}
 	flags := map[string]string{}
 	for _, container := range d.Spec.Template.Spec.Containers {
-		if container.Name == install.ContainerName { // sidecars stay as they are
+		if container.Name == manifests.Container { // sidecars stay as they are
 			flags = flagsIn(container.Args)
 		}
 	}

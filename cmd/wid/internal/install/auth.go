@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/url"
@@ -16,34 +17,15 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
-	"github.com/workloadid/workloadid/registration/csr"
-	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/token"
 )
 
-// AgentDriver and hubDrivers know the auth types of this program.
-func AgentDriver(authType string, arns *ClusterARNs) (registration.Driver, error) {
-	if err := CheckAuthType(authType); err != nil {
-		return nil, err
-	}
-	if err := arns.Check(authType); err != nil {
-		return nil, err
-	}
-	if authType == registration.AuthTypeAWS {
-		return arns.Driver()
-	}
-	return csr.New(csr.Options{}), nil
-}
-
-// CheckAuthType checks --registration-auth.
-func CheckAuthType(authType string) error {
-	if authType == registration.AuthTypeToken {
+// CheckAuthTypes checks --registration-auth.
+func CheckAuthTypes(authTypes ...string) error {
+	if slices.Contains(authTypes, registration.AuthTypeToken) {
 		return cli.Usagef("--registration-auth: token registers add-ons only: use --addon-registration-auth=token in wid hub init, --%s=token in wid join", AddOnAuthFlag)
 	}
-	if _, err := registration.Pick([]NamedDriver{csr.New(csr.Options{}), AWSClaims{}}, authType); err != nil {
-		return cli.Usagef("--registration-auth: %v", err)
-	}
-	return nil
+	return checkKnown("registration-auth", authTypes, registration.AuthTypeAWS, registration.AuthTypeCSR)
 }
 
 // Flags of the agent for add-ons.
@@ -54,25 +36,24 @@ const (
 
 // CheckAddOns judges auth types of add-ons that a flag names, and the lifetime of tokens.
 func CheckAddOns(flag string, seconds int64, authTypes ...string) error {
-	tokens, err := token.New(token.Options{ExpirationSeconds: seconds})
-	if err != nil {
+	if _, err := token.New(token.Options{ExpirationSeconds: seconds}); err != nil {
 		return cli.Usagef("--%s: %v", AddOnSecondsFlag, err)
 	}
+	return checkKnown(flag, authTypes, registration.AuthTypeCSR, registration.AuthTypeToken)
+}
+
+func checkKnown(flag string, authTypes []string, known ...string) error {
 	for _, authType := range authTypes {
-		if _, err := registration.Pick([]NamedDriver{csr.New(csr.Options{}), tokens}, authType); err != nil {
-			return cli.Usagef("--%s: %v", flag, err)
+		if !slices.Contains(known, authType) {
+			return cli.Usagef("--%s: unknown auth type %.100q: use one of %s", flag, authType, strings.Join(known, ", "))
 		}
 	}
 	return nil
 }
 
-// NamedDriver has the name of an auth type.
-type NamedDriver interface{ Name() string }
-
+// Flags of the auth type aws-irsa, for the hub and the managed cluster.
 const (
-	// HubARNFlag is the flag of auth type aws-irsa for the hub.
-	HubARNFlag = "eks-hub-cluster-arn"
-	// ManagedARNFlag is that of the managed cluster.
+	HubARNFlag     = "eks-hub-cluster-arn"
 	ManagedARNFlag = "eks-managed-cluster-arn"
 )
 
@@ -101,16 +82,6 @@ func (a *ClusterARNs) Check(authTypes ...string) error {
 	return nil
 }
 
-// Args are the flags for wid-hub and wid-agent.
-func (a *ClusterARNs) Args() (args []string) {
-	for _, f := range []struct{ name, value string }{{HubARNFlag, a.Hub}, {ManagedARNFlag, a.Managed}} {
-		if f.value != "" {
-			args = append(args, "--"+f.name+"="+f.value)
-		}
-	}
-	return args
-}
-
 // ParseARN parses the value of a flag.
 func ParseARN(flag, value string) (awsirsa.ClusterARN, error) {
 	if value == "" {
@@ -123,17 +94,11 @@ func ParseARN(flag, value string) (awsirsa.ClusterARN, error) {
 	return arn, nil
 }
 
-// Pair parses both ARNs.
-func (a *ClusterARNs) Pair() (hub, managed awsirsa.ClusterARN, err error) {
-	if hub, err = ParseARN(HubARNFlag, a.Hub); err == nil {
-		managed, err = ParseARN(ManagedARNFlag, a.Managed)
-	}
-	return hub, managed, err
-}
-
 // Driver returns the driver of the agent for auth type aws-irsa.
 func (a *ClusterARNs) Driver() (registration.Driver, error) {
-	if _, _, err := a.Pair(); err != nil {
+	_, hubErr := ParseARN(HubARNFlag, a.Hub)
+	_, managedErr := ParseARN(ManagedARNFlag, a.Managed)
+	if err := cmp.Or(hubErr, managedErr); err != nil {
 		return nil, err
 	}
 	driver, err := awsirsa.New(awsirsa.Options{Hub: a.Hub, Managed: a.Managed, Connect: connectToEKS,
@@ -182,22 +147,4 @@ func CheckManaged(cmd *cobra.Command, authType, server string) {
 		cmd.PrintErrf("wid: warning: the managed cluster %q has no address of EKS: the auth type %q needs a managed cluster on EKS, since its ARN names it and IAM trusts its ServiceAccounts: use %q here\n",
 			server, registration.AuthTypeAWS, registration.AuthTypeCSR)
 	}
-}
-
-// WithRole annotates the ServiceAccount of manifests with its role in IAM, and gives it the name that the role trusts.
-func WithRole(manifests, account, trusted, roleARN string) string {
-	return strings.NewReplacer(
-		"kind: ServiceAccount\nmetadata:\n  name: "+account+"\n", "kind: ServiceAccount\nmetadata:\n  annotations: {"+aws.RoleARNAnnotation+": \""+roleARN+"\"}\n  name: "+trusted+"\n",
-		"{kind: ServiceAccount, name: "+account+",", "{kind: ServiceAccount, name: "+trusted+",").Replace(manifests)
-}
-
-// AWSClaims reads the claims of auth type aws-irsa, without a login at AWS.
-type AWSClaims struct{}
-
-// Name returns the auth type.
-func (AWSClaims) Name() string { return registration.AuthTypeAWS }
-
-// Claim implements registration.HubDriver.
-func (AWSClaims) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
-	return awsirsa.Claim(cluster)
 }

@@ -1,10 +1,8 @@
-// Package install holds what wid hub and wid join share: manifests, auth types and their flags.
+// Package install holds what wid hub and wid join share: applied manifests, auth types and their flags.
 package install
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -12,17 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-)
-
-// Names in registration.HubManifest.
-const (
-	HubNamespace      = "open-cluster-management-hub"
-	HubServiceAccount = "registration-controller-sa"
-	HubDeployment     = "registration-controller"
+	"github.com/workloadid/workloadid/registration/manifests"
 )
 
 // Installing are the flags of commands that print manifests, or apply them.
@@ -51,71 +42,11 @@ func (i *Installing) Check() error {
 	return nil
 }
 
-// ContainerName is the name of the container of both programs.
-const ContainerName = "registration"
-
-// deploymentManifest meets the Restricted Pod Security Standard. The programs wid-hub and wid-agent answer probes at this port.
-const deploymentManifest = `apiVersion: apps/v1
-kind: Deployment
-metadata: {namespace: %[1]s, name: %[2]s}
-spec:
-  replicas: 1
-  selector: {matchLabels: {app: %[2]s}}
-  template:
-    metadata: {labels: {app: %[2]s}}
-    spec:
-      serviceAccountName: %[3]s
-      securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: RuntimeDefault}}
-      containers:
-      - name: %[6]s
-        image: %[4]s
-        args: %[5]s
-        readinessProbe: {httpGet: {path: /readyz, port: 8081}}
-        livenessProbe: {httpGet: {path: /healthz, port: 8081}, initialDelaySeconds: 10}
-        resources: {requests: {cpu: 10m, memory: 64Mi}, limits: {memory: 512Mi}}
-        securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
-`
-
-// Deployment returns the Deployment of a program that runs as a ServiceAccount. JSON in YAML needs no other quotes.
-func (i *Installing) Deployment(namespace, name, serviceAccount string, args ...string) (string, error) {
-	image, err := json.Marshal(i.Image)
-	list, listErr := json.Marshal(args)
-	return fmt.Sprintf(deploymentManifest, namespace, name, serviceAccount, image, list, ContainerName), errors.Join(err, listErr)
-}
-
-func parseManifest(document string) (*unstructured.Unstructured, error) {
-	object := &unstructured.Unstructured{}
-	return object, yaml.UnmarshalStrict([]byte(document), &object.Object)
-}
-
-// Separator is the line between two manifests.
-const Separator = "\n---\n"
-
-// JoinManifests makes one file of several.
-func JoinManifests(manifests ...string) string {
-	for i := range manifests {
-		manifests[i] = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(manifests[i]), "---"))
-	}
-	return strings.Join(manifests, Separator) + "\n"
-}
-
-// ParseManifests returns the objects of what JoinManifests returned.
-func ParseManifests(manifests string) (objects []*unstructured.Unstructured, err error) {
-	for document := range strings.SplitSeq(manifests, Separator) {
-		object, err := parseManifest(document)
-		if err != nil {
-			return nil, err
-		}
-		objects = append(objects, object)
-	}
-	return objects, nil
-}
-
 const fieldOwner = client.FieldOwner("wid")
 
 // ApplyAll applies manifests in order, and says so. A CustomResourceDefinition that something else has installed stays.
-func (i *Installing) ApplyAll(ctx context.Context, cmd *cobra.Command, c client.Client, manifests string) error {
-	objects, err := ParseManifests(manifests)
+func (i *Installing) ApplyAll(ctx context.Context, cmd *cobra.Command, c client.Client, printed string) error {
+	objects, err := manifests.Parse(printed)
 	if err != nil {
 		return err
 	}

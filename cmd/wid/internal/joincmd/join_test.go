@@ -2,6 +2,7 @@ package joincmd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -19,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -47,8 +48,7 @@ func hub(t *testing.T, args ...string) string {
 
 // The agent runs as a ServiceAccount that the role of wid hub policies trusts.
 func TestJoinForAWS(t *testing.T) {
-	j := &join{cluster: "cluster1", authType: registration.AuthTypeAWS, arns: install.ClusterARNs{Hub: eksHub, Managed: eksManaged}, Installing: install.Installing{Image: "x"}}
-	manifests, err := j.manifests(&bootstrap.ClusterInfo{Server: "https://hub.example"}, "token")
+	manifests, err := manifests.Agent(manifests.AgentOptions{Image: "x", Cluster: "cluster1", AuthType: registration.AuthTypeAWS, HubARN: eksHub, ManagedARN: eksManaged})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,16 +92,18 @@ func TestUnjoinPicksTheDriver(t *testing.T) {
 func TestManifestsForAddOns(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nonexistent")
 	initHub := func(more ...string) string { return hub(t, append([]string{"init", "--image=x"}, more...)...) }
-	join := func(authType string, arns install.ClusterARNs, flags addOnFlags) string {
-		j := &join{cluster: "cluster1", authType: authType, arns: arns, addOns: flags, Installing: install.Installing{Image: "x"}}
-		manifests, err := j.manifests(&bootstrap.ClusterInfo{Server: "https://hub.example"}, "token")
+	join := func(o manifests.AgentOptions) string {
+		o.Image, o.Cluster, o.AuthType = "x", "cluster1", cmp.Or(o.AuthType, "csr")
+		printed, err := manifests.Agent(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return manifests
+		return printed
 	}
 	const hubRole, agentRole = "ClusterRole open-cluster-management:hub:token", "Role registration-agent-addon"
-	tokens := addOnFlags{auth: "token", expirationSeconds: 3600}
+	tokens := manifests.AgentOptions{AddOnAuthType: "token", AddOnTokenSeconds: 3600}
+	withAWS := tokens
+	withAWS.AuthType, withAWS.HubARN, withAWS.ManagedARN = "aws-irsa", eksHub, eksManaged
 	for name, row := range map[string]struct {
 		manifests, role string
 		has             bool
@@ -110,10 +112,10 @@ func TestManifestsForAddOns(t *testing.T) {
 		"hub":             {initHub(), hubRole, false, ""},
 		"hub, csr":        {initHub("--addon-registration-auth=csr"), hubRole, false, "--addon-registration-auth=csr"},
 		"hub, both":       {initHub("--addon-registration-auth=csr,token"), hubRole, true, "--addon-registration-auth=csr,token"},
-		"agent":           {join("csr", install.ClusterARNs{}, addOnFlags{}), agentRole, false, ""},
-		"agent, csr":      {join("csr", install.ClusterARNs{}, addOnFlags{auth: "csr"}), agentRole, true, "--addon-kubeclient-registration-auth=csr"},
-		"agent, token":    {join("csr", install.ClusterARNs{}, tokens), agentRole, true, "--addon-token-expiration-seconds=3600"},
-		"agent, with AWS": {join("aws-irsa", install.ClusterARNs{Hub: eksHub, Managed: eksManaged}, tokens), agentRole, true, "--addon-kubeclient-registration-auth=token"},
+		"agent":           {join(manifests.AgentOptions{}), agentRole, false, ""},
+		"agent, csr":      {join(manifests.AgentOptions{AddOnAuthType: "csr"}), agentRole, true, "--addon-kubeclient-registration-auth=csr"},
+		"agent, token":    {join(tokens), agentRole, true, "--addon-token-expiration-seconds=3600"},
+		"agent, with AWS": {join(withAWS), agentRole, true, "--addon-kubeclient-registration-auth=token"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, args, account, names := regtest.Installed(t, row.manifests)

@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/bootstrap"
+)
+
+// Discover finds a cluster by token, and says what it waits for. Its error names the doctor, which has a remedy for each cause.
+func Discover(ctx context.Context, cmd *cobra.Command, servers []string, token bootstrap.Token, opts ...bootstrap.DiscoverOption) (info *bootstrap.ClusterInfo, err error) {
+	var progress atomic.Value
+	progress.Store("its first answer")
+	opts = append(slices.Clone(opts), bootstrap.WithProgress(func(s string) { progress.Store(s) }))
+	err = During(ctx, cmd, func() string { return fmt.Sprintf("for cluster-info: %s", progress.Load()) }, func() (err error) {
+		info, err = bootstrap.Discover(ctx, servers, token, opts...)
+		return err
+	})
+	if err == nil || errors.Is(err, ErrInterrupted) {
+		return info, err
+	}
+	e := Problem(auth.ErrMisconfigured, "run wid doctor bootstrap to find the cause", "%s", OneLine(err.Error()))
+	e.Operation, e.Err = "find the cluster's CA", err
+	var address *bootstrap.AddressError
+	switch {
+	case errors.As(err, &address) && address.Cause == bootstrap.CauseCertificateName && cmd.Flags().Lookup("tls-server-name") != nil:
+		e.Reason, e.Remedy = auth.ErrDenied, "pass the name with --tls-server-name"
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Reason = auth.ErrUnavailable
+	case errors.Is(err, bootstrap.ErrPins) || errors.Is(err, bootstrap.ErrSignature):
+		e.Reason = auth.ErrDenied
+	}
+	return nil, e
+}

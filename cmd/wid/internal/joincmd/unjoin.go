@@ -1,0 +1,150 @@
+package joincmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/install"
+	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/manifests"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+)
+
+// NewUnjoin returns wid unjoin.
+func NewUnjoin() *cobra.Command {
+	s := &cli.Side{}
+	var name string
+	var purge, force bool
+	var arns install.ClusterARNs
+	cmd := &cobra.Command{
+		Use:   "unjoin",
+		Short: "Take a cluster out of its hub, and remove its agent",
+		Long: "Take a cluster out of its hub. It withdraws the acceptance with the agent's own credential, then removes the agent and\n" +
+			"its Secrets. If the hub does not answer, it removes nothing without --force.",
+		Example: "  wid unjoin --cluster-name managed-0 --context managed-0",
+	}
+	f := cmd.Flags()
+	f.StringVar(&name, "cluster-name", "", "name of the cluster on the hub")
+	f.BoolVar(&purge, "purge", false, "remove the agent's RBAC too, and its namespace with all that is in it")
+	f.BoolVar(&force, "force", false, "remove the agent even if the hub cannot be told")
+	arns.BindHub(f)
+	arns.BindManaged(f)
+	return s.Command(cmd, "the cluster that leaves", func(ctx context.Context, cmd *cobra.Command) error {
+		if name == "" {
+			return cli.Usagef("name the cluster with --cluster-name")
+		}
+		if err := registration.CheckClusterName(name); err != nil {
+			return cli.Usagef("--cluster-name: %v", err)
+		}
+		local, _, err := s.Connect()
+		if err != nil {
+			return err
+		}
+		if err := withdraw(ctx, cmd, local, name, &arns, force); err != nil {
+			return err
+		}
+		return removeAgent(ctx, cmd, local, name, purge)
+	})
+}
+
+var errNoCredential = errors.New("the agent has no credential of its own yet")
+
+// withdraw informs the hub. An agent without access there only causes a warning.
+func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name string, arns *install.ClusterARNs, force bool) error {
+	secret, err := agentSecret(ctx, local, name)
+	if err != nil {
+		return err
+	}
+	err = tell(ctx, local, name, secret, arns)
+	if err == nil {
+		return cli.Say(cmd, "cluster %q withdrawn: the hub takes away its access", name)
+	}
+	var usage *cli.UsageError
+	switch {
+	case errors.Is(err, errNoCredential) || errors.Is(err, agent.ErrNotJoined) || apierrors.IsForbidden(err) || force:
+		cmd.PrintErrf("wid: warning: the hub was not informed; run there: wid hub deny --clusters %s (%s)\n", name, cli.OneLine(err.Error()))
+		return nil
+	case errors.As(err, &usage):
+		return err
+	}
+	return &auth.Error{Reason: auth.ErrUnavailable, Err: err, Operation: fmt.Sprintf("withdraw cluster %q", name), Message: cli.OneLine(kubeerror.Message(err)),
+		Remedy: "correct that, or pass --force to remove the agent without informing the hub"}
+}
+
+// tell withdraws the cluster at the hub with the credential in the Secret, by the driver that made it. The driver for certificates also
+// serves those that are unknown here, as long as their kubeconfig runs no program.
+func tell(ctx context.Context, local client.Client, name string, secret *corev1.Secret, arns *install.ClusterARNs) error {
+	if len(secret.Data[registration.SecretKeyKubeconfig]) == 0 {
+		return errNoCredential
+	}
+	driver, err := registration.Driver(csr.New(csr.Options{})), error(nil)
+	if string(secret.Data[registration.SecretKeyAuthType]) == registration.AuthTypeAWS {
+		driver, err = arns.Driver()
+	}
+	if err != nil {
+		return err
+	}
+	withdrawing, err := agent.New(agent.Options{Cluster: name, Driver: driver, Local: local,
+		NewHubClient: func(config *rest.Config) (client.Client, error) {
+			cli.BoundAnswers(config)
+			return cli.NewRegistrationClient(config)
+		}})
+	if err != nil {
+		return err
+	}
+	return withdrawing.Unjoin(ctx)
+}
+
+// removeAgent removes the Deployment and the bootstrap Secret first, without which nothing recreates the agent's own Secret and those of
+// add-ons.
+func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, name string, purge bool) error {
+	secrets := &unstructured.UnstructuredList{}
+	secrets.SetAPIVersion("v1")
+	secrets.SetKind("SecretList")
+	err := local.List(ctx, secrets, client.MatchingLabels{agent.AddOnClusterLabel: name}, client.HasLabels{addon.NameLabel})
+	switch {
+	case apierrors.IsForbidden(err):
+		cmd.PrintErrf("wid: warning: the Secrets of add-ons stay, since you may not list Secrets of all namespaces: delete those with the label %s=%s\n",
+			agent.AddOnClusterLabel, name)
+	case err != nil:
+		return cli.AnswerOf(err, "list the Secrets of add-ons")
+	}
+	var objects []*unstructured.Unstructured
+	for i := range secrets.Items {
+		objects = append(objects, &secrets.Items[i])
+	}
+	installed, err := manifests.AgentObjects(purge)
+	if err != nil {
+		return err
+	}
+	return install.RemoveAll(ctx, cmd, local, append(objects, installed...))
+}
+
+// agentSecret reads the agent's Secret, empty if there is none. It refuses that of another cluster name.
+func agentSecret(ctx context.Context, local client.Client, cluster string) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}
+	if err := local.Get(ctx, key, secret); err != nil {
+		return secret, cli.AnswerOf(client.IgnoreNotFound(err), fmt.Sprintf("read Secret %q", key))
+	}
+	if name := string(secret.Data[registration.SecretKeyClusterName]); name != "" && name != cluster {
+		return secret, cli.Problem(auth.ErrMisconfigured,
+			fmt.Sprintf("use that name with --cluster-name, or another cluster with --context; wid unjoin --cluster-name %.100q ends that registration", name),
+			"this cluster is registered as %.100q, not as %q", name, cluster)
+	}
+	return secret, nil
+}

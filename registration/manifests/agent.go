@@ -1,0 +1,149 @@
+package manifests
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// AgentName is the name of the agent's Deployment, and of its ServiceAccount without aws-irsa.
+const AgentName = "registration-agent"
+
+// AgentOptions describe the agent of a managed cluster.
+type AgentOptions struct {
+	// Image is the image whose entrypoint is wid-agent. Required.
+	Image string
+	// Cluster is the name of the cluster on the hub. Required.
+	Cluster string
+	// AuthType is the auth type to register with, csr or aws-irsa. Required.
+	AuthType string
+	// HubARN and ManagedARN are the ARNs of both clusters in EKS. Required for aws-irsa.
+	HubARN, ManagedARN string
+	// AddOnAuthType is the auth type by which add-ons reach the hub, csr or token. If it is empty, the agent gets no rights to store
+	// their credentials.
+	AddOnAuthType string
+	// AddOnTokenSeconds is the lifetime of add-on tokens in seconds. 0 leaves it to wid-agent.
+	AddOnTokenSeconds int64
+	// Hub is the address and the CA of the hub, and Token is the credential for the first contact, for the bootstrap Secret. Without
+	// Hub the manifests have no Secret.
+	Hub   *bootstrap.ClusterInfo
+	Token string
+}
+
+// Args returns the flags of wid-agent.
+func (o AgentOptions) Args() []string {
+	args := []string{"--cluster-name=" + o.Cluster, "--registration-auth=" + o.AuthType}
+	add := func(flag, value string) {
+		if value != "" && value != "0" {
+			args = append(args, "--"+flag+"="+value)
+		}
+	}
+	add("eks-hub-cluster-arn", o.HubARN)
+	add("eks-managed-cluster-arn", o.ManagedARN)
+	add("addon-kubeclient-registration-auth", o.AddOnAuthType)
+	add("addon-token-expiration-seconds", strconv.FormatInt(o.AddOnTokenSeconds, 10))
+	return args
+}
+
+func (o AgentOptions) check() error {
+	if o.Image == "" || o.Cluster == "" {
+		return errors.New("the manifests of an agent need an image and the name of the cluster")
+	}
+	err := checkAuthTypes("clusters", []string{o.AuthType}, registration.AuthTypeAWS, registration.AuthTypeCSR)
+	if o.AddOnAuthType != "" {
+		err = errors.Join(err, checkAuthTypes("add-ons", []string{o.AddOnAuthType}, registration.AuthTypeCSR, registration.AuthTypeToken))
+	}
+	return err
+}
+
+// Agent returns the manifests of an agent, the Deployment last. With Hub they hold the Token.
+func Agent(o AgentOptions) (string, error) {
+	if err := o.check(); err != nil {
+		return "", err
+	}
+	rbac, account, err := o.rbac()
+	if err != nil {
+		return "", err
+	}
+	manifests := []string{rbac}
+	if o.Hub != nil {
+		secret, err := o.secret()
+		if err != nil {
+			return "", err
+		}
+		manifests = append(manifests, secret)
+	}
+	program, err := deploymentOf(agent.DefaultNamespace, AgentName, account, o.Image, o.Args())
+	return join(append(manifests, program)), err
+}
+
+// rbac returns the manifests of the agent's rights, and its ServiceAccount. With aws-irsa that has the name which its role trusts.
+func (o AgentOptions) rbac() (manifest, account string, err error) {
+	manifest, account = registration.AgentManifest, AgentName
+	if o.AddOnAuthType != "" {
+		manifest = join([]string{manifest, registration.AgentAddOnManifest})
+	}
+	if o.AuthType != registration.AuthTypeAWS {
+		return manifest, account, nil
+	}
+	hub, err := awsirsa.ParseClusterARN(o.HubARN)
+	if err != nil {
+		return "", "", err
+	}
+	managed, err := awsirsa.ParseClusterARN(o.ManagedARN)
+	account = awsirsa.DefaultKlusterlet + "-registration-sa"
+	return withRole(manifest, AgentName, account, awsirsa.ManagedRoleARN(hub, managed)), account, err
+}
+
+// secret returns the bootstrap Secret.
+func (o AgentOptions) secret() (string, error) {
+	kubeconfig := clientcmdapi.NewConfig()
+	kubeconfig.Clusters["hub"] = &clientcmdapi.Cluster{Server: o.Hub.Server, CertificateAuthorityData: o.Hub.CAData}
+	kubeconfig.AuthInfos["bootstrap"] = &clientcmdapi.AuthInfo{Token: o.Token}
+	kubeconfig.Contexts["hub"] = &clientcmdapi.Context{Cluster: "hub", AuthInfo: "bootstrap"}
+	kubeconfig.CurrentContext = "hub"
+	content, err := clientcmd.Write(*kubeconfig)
+	if err != nil {
+		return "", err
+	}
+	secret, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "Secret",
+		"metadata": map[string]any{"namespace": agent.DefaultNamespace, "name": agent.DefaultBootstrapSecret},
+		"data":     map[string]any{registration.SecretKeyKubeconfig: content}})
+	return string(secret), err
+}
+
+// AgentObjects returns the objects that an agent leaves on its managed cluster, apart from the Secrets of add-ons. Only kind and name of
+// the last three count. Delete from the end: the Deployment would recreate others. With rbac they include the rights of the agent and its
+// namespace. The namespace of add-ons stays, because their programs may run there.
+func AgentObjects(rbac bool) (objects []*unstructured.Unstructured, err error) {
+	if rbac {
+		if objects, err = Parse(registration.AgentManifest, registration.AgentAddOnManifest); err != nil {
+			return nil, err
+		}
+		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+			return o.GetKind() == "Namespace" && o.GetName() == agent.DefaultAddOnNamespace
+		})
+	}
+	for _, o := range []struct{ version, kind, name string }{
+		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", agent.DefaultBootstrapSecret}, {"apps/v1", "Deployment", AgentName},
+	} {
+		object := &unstructured.Unstructured{}
+		object.SetAPIVersion(o.version)
+		object.SetKind(o.kind)
+		object.SetNamespace(agent.DefaultNamespace)
+		object.SetName(o.name)
+		objects = append(objects, object)
+	}
+	return objects, nil
+}

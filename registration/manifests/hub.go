@@ -1,0 +1,114 @@
+package manifests
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+)
+
+// Names of the objects of a hub.
+const (
+	HubNamespace      = "open-cluster-management-hub"
+	HubServiceAccount = "registration-controller-sa"
+	HubDeployment     = "registration-controller"
+)
+
+// HubOptions describe a hub.
+type HubOptions struct {
+	// Image is the image whose entrypoint is wid-hub. Required.
+	Image string
+	// AuthTypes are the auth types that clusters may register with, csr and aws-irsa. Required.
+	AuthTypes []string
+	// AddOnAuthTypes are the auth types of add-ons, csr and token. Empty leaves them to wid-hub, and prepares no tokens.
+	AddOnAuthTypes []string
+	// ARN is the ARN of the hub in EKS. Required for aws-irsa.
+	ARN string
+	// OCMAgents lets agents of Open Cluster Management join. Agents and bootstrap users then see the requests of all others, and
+	// bootstrap users all clusters.
+	OCMAgents bool
+	// CleanupImage is the image whose entrypoint is wid, for a CronJob that runs wid hub cleanup every hour. Empty means no CronJob.
+	CleanupImage string
+}
+
+// Args returns the flags of wid-hub.
+func (o HubOptions) Args() []string {
+	args := []string{"--registration-auth=" + strings.Join(o.AuthTypes, ","), "--bootstrap-group=" + registration.BootstrapGroup, "--leader-elect"}
+	if o.ARN != "" {
+		args = append(args, "--eks-hub-cluster-arn="+o.ARN)
+	}
+	if len(o.AddOnAuthTypes) > 0 {
+		args = append(args, "--addon-registration-auth="+strings.Join(o.AddOnAuthTypes, ","))
+	}
+	if o.OCMAgents {
+		args = append(args, "--ocm-agents")
+	}
+	return args
+}
+
+func (o HubOptions) check() error {
+	if o.Image == "" || len(o.AuthTypes) == 0 {
+		return errors.New("the manifests of a hub need an image and an auth type")
+	}
+	return errors.Join(checkAuthTypes("clusters", o.AuthTypes, registration.AuthTypeAWS, registration.AuthTypeCSR),
+		checkAuthTypes("add-ons", o.AddOnAuthTypes, registration.AuthTypeCSR, registration.AuthTypeToken))
+}
+
+// Hub returns the manifests of a hub, the Deployment last. They hold no secret.
+func Hub(o HubOptions) (string, error) {
+	if err := o.check(); err != nil {
+		return "", err
+	}
+	controller, err := o.controller()
+	if err != nil {
+		return "", err
+	}
+	manifests := []string{ocm.CRD, addon.CRD, controller, registration.BootstrapManifest}
+	if slices.Contains(o.AddOnAuthTypes, registration.AuthTypeToken) {
+		manifests = append(manifests, registration.TokenManifest)
+	}
+	if o.OCMAgents {
+		manifests = append(manifests, registration.OCMAgentsManifest)
+	}
+	if o.CleanupImage != "" {
+		quoted, err := json.Marshal(o.CleanupImage)
+		if err != nil {
+			return "", err
+		}
+		manifests = append(manifests, strings.Replace(registration.CleanupManifest, "WID_IMAGE", string(quoted), 1))
+	}
+	if o.registersWith(registration.AuthTypeAWS) && o.registersWith(registration.AuthTypeCSR) {
+		manifests = append(manifests, awsirsa.AWSAuthManifest)
+	}
+	program, err := deploymentOf(HubNamespace, HubDeployment, HubServiceAccount, o.Image, o.Args())
+	return join(append(manifests, program)), err
+}
+
+func (o HubOptions) registersWith(authType string) bool {
+	return slices.Contains(o.AuthTypes, authType)
+}
+
+// controller returns the manifests of the hub controller. With aws-irsa it has a role in IAM. Without csr it has no right to approve
+// certificates.
+func (o HubOptions) controller() (string, error) {
+	if !o.registersWith(registration.AuthTypeAWS) {
+		return registration.HubManifest, nil
+	}
+	hub, err := awsirsa.ParseClusterARN(o.ARN)
+	if err != nil {
+		return "", err
+	}
+	role, err := awsirsa.IdentityCreatorRoleARN(hub)
+	manifest := withRole(registration.HubManifest, HubServiceAccount, HubServiceAccount, role)
+	if o.registersWith(registration.AuthTypeCSR) || slices.Contains(o.AddOnAuthTypes, registration.AuthTypeCSR) {
+		return manifest, err
+	}
+	return strings.Join(slices.DeleteFunc(strings.Split(manifest, separator), func(document string) bool {
+		return strings.Contains(document, "\n  name: open-cluster-management:hub:csr") // and hub:csr-addons
+	}), separator), err
+}

@@ -1,0 +1,167 @@
+package manifests_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/manifests"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+)
+
+const (
+	hubARN     = "arn:aws:eks:eu-central-1:123456789012:cluster/hub"
+	managedARN = "arn:aws:eks:eu-west-1:222222222222:cluster/shop"
+	image      = "registry.example/program:v1"
+	odd        = `registry.example/program@sha256:0 "x": y`
+)
+
+// outline names the documents that are printed as the library has them, and shows the others.
+func outline(printed string) string {
+	known := map[string]string{}
+	for name, manifest := range map[string]string{"ocm.CRD": ocm.CRD, "addon.CRD": addon.CRD, "HubManifest": registration.HubManifest,
+		"BootstrapManifest": registration.BootstrapManifest, "TokenManifest": registration.TokenManifest, "OCMAgentsManifest": registration.OCMAgentsManifest,
+		"AgentManifest": registration.AgentManifest, "AgentAddOnManifest": registration.AgentAddOnManifest, "AWSAuthManifest": awsirsa.AWSAuthManifest} {
+		for document := range strings.SplitSeq(manifest, "\n---\n") {
+			objects, err := manifests.Parse(document)
+			if err != nil {
+				return err.Error()
+			}
+			known[strings.TrimSpace(strings.TrimPrefix(document, "---\n"))] = name + ": " + objects[0].GetKind() + " " + objects[0].GetName()
+		}
+	}
+	documents := strings.Split(strings.TrimSuffix(printed, "\n"), "\n---\n")
+	for i, document := range documents {
+		if name, ok := known[document]; ok {
+			documents[i] = name
+		}
+	}
+	return strings.Join(documents, "\n---\n") + "\n"
+}
+
+// The files in testdata are outlines of what wid hub init and wid join print.
+func TestManifestsAreAsPrinted(t *testing.T) {
+	csr, aws := []string{"csr"}, []string{"aws-irsa"}
+	hub, join := manifests.Hub, manifests.Agent
+	to := &bootstrap.ClusterInfo{Server: "https://hub.example:6443", CAData: []byte("ca")}
+	const token = "abcdef.0123456789abcdef"
+	for name, build := range map[string]func() (string, error){
+		"hub": func() (string, error) { return hub(manifests.HubOptions{Image: image, AuthTypes: csr}) },
+		"hub-all": func() (string, error) {
+			return hub(manifests.HubOptions{Image: odd, AuthTypes: csr, AddOnAuthTypes: []string{"csr", "token"}, OCMAgents: true, CleanupImage: odd})
+		},
+		"hub-aws": func() (string, error) {
+			return hub(manifests.HubOptions{Image: image, AuthTypes: aws, ARN: hubARN})
+		},
+		"hub-aws-addons": func() (string, error) {
+			return hub(manifests.HubOptions{Image: image, AuthTypes: aws, ARN: hubARN, AddOnAuthTypes: csr})
+		},
+		"hub-mixed": func() (string, error) {
+			return hub(manifests.HubOptions{Image: image, AuthTypes: []string{"csr", "aws-irsa"}, ARN: hubARN, CleanupImage: image})
+		},
+		"agent": func() (string, error) {
+			return join(manifests.AgentOptions{Image: image, Cluster: "cluster1", AuthType: "csr", Hub: to, Token: token})
+		},
+		"agent-token": func() (string, error) {
+			return join(manifests.AgentOptions{Image: odd, Cluster: "cluster1", AuthType: "csr", AddOnAuthType: "token", AddOnTokenSeconds: 3600, Hub: to, Token: token})
+		},
+		"agent-aws": func() (string, error) {
+			return join(manifests.AgentOptions{Image: image, Cluster: "cluster1", AuthType: "aws-irsa", HubARN: hubARN, ManagedARN: managedARN, AddOnAuthType: "csr", Hub: to, Token: token})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			printed, err := build()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := outline(printed); got != string(want) {
+				t.Errorf("the manifests are\n%s", got)
+			}
+		})
+	}
+}
+
+func TestManifestsThatAreRefused(t *testing.T) {
+	hub := func(change func(*manifests.HubOptions)) error {
+		o := manifests.HubOptions{Image: image, AuthTypes: []string{"aws-irsa"}, ARN: hubARN}
+		change(&o)
+		_, err := manifests.Hub(o)
+		return err
+	}
+	agent := func(change func(*manifests.AgentOptions)) error {
+		o := manifests.AgentOptions{Image: image, Cluster: "cluster1", AuthType: "aws-irsa", HubARN: hubARN, ManagedARN: managedARN}
+		change(&o)
+		_, err := manifests.Agent(o)
+		return err
+	}
+	for name, row := range map[string]struct {
+		err  error
+		want string
+	}{
+		"hub":                       {hub(func(*manifests.HubOptions) {}), ""},
+		"hub without image":         {hub(func(o *manifests.HubOptions) { o.Image = "" }), "need an image"},
+		"hub without auth type":     {hub(func(o *manifests.HubOptions) { o.AuthTypes = nil }), "an auth type"},
+		"hub, unknown auth type":    {hub(func(o *manifests.HubOptions) { o.AuthTypes = []string{"ldap"} }), `unknown auth type "ldap" of clusters: use one of aws-irsa, csr`},
+		"hub, add-ons by ldap":      {hub(func(o *manifests.HubOptions) { o.AddOnAuthTypes = []string{"ldap"} }), `"ldap" of add-ons: use one of csr, token`},
+		"hub without ARN":           {hub(func(o *manifests.HubOptions) { o.ARN = "" }), `"" is not the ARN`},
+		"hub, name too long":        {hub(func(o *manifests.HubOptions) { o.ARN += strings.Repeat("b", 30) }), "has 33 characters"},
+		"agent":                     {agent(func(*manifests.AgentOptions) {}), ""},
+		"agent without image":       {agent(func(o *manifests.AgentOptions) { o.Image = "" }), "need an image"},
+		"agent without cluster":     {agent(func(o *manifests.AgentOptions) { o.Cluster = "" }), "the name of the cluster"},
+		"agent without auth type":   {agent(func(o *manifests.AgentOptions) { o.AuthType = "" }), `unknown auth type ""`},
+		"agent, add-ons by ldap":    {agent(func(o *manifests.AgentOptions) { o.AddOnAuthType = "ldap" }), `"ldap" of add-ons`},
+		"agent without hub's ARN":   {agent(func(o *manifests.AgentOptions) { o.HubARN = "" }), `"" is not the ARN`},
+		"agent without its own ARN": {agent(func(o *manifests.AgentOptions) { o.ManagedARN = "" }), `"" is not the ARN`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if (row.err != nil) != (row.want != "") || row.err != nil && !strings.Contains(row.err.Error(), row.want) {
+				t.Errorf("got %v, want %q", row.err, row.want)
+			}
+		})
+	}
+}
+
+// A base of kustomize holds no credential.
+func TestAgentWithoutAHubHasNoSecret(t *testing.T) {
+	printed, err := manifests.Agent(manifests.AgentOptions{Image: image, Cluster: "cluster1", AuthType: "csr"})
+	if err != nil || strings.Contains(printed, "kind: Secret") {
+		t.Errorf("%v:\n%s", err, printed)
+	}
+}
+
+func TestParseRefusesAKeyThatOccursTwice(t *testing.T) {
+	if objects, err := manifests.Parse("kind: A\n", "kind: B\nkind: C\n"); err == nil || !strings.Contains(err.Error(), "already set") {
+		t.Errorf("%v, %v", objects, err)
+	}
+}
+
+// The Deployment goes first, and the namespace of add-ons stays.
+func TestAgentObjects(t *testing.T) {
+	for rbac, want := range map[bool]string{
+		false: "Secret hub-kubeconfig-secret, Secret bootstrap-hub-kubeconfig, Deployment registration-agent",
+		true: "Namespace open-cluster-management-agent, ServiceAccount registration-agent, Role registration-agent, RoleBinding registration-agent, " +
+			"Role registration-agent-addon, RoleBinding registration-agent-addon, " +
+			"Secret hub-kubeconfig-secret, Secret bootstrap-hub-kubeconfig, Deployment registration-agent",
+	} {
+		objects, err := manifests.AgentObjects(rbac)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, o := range objects {
+			names = append(names, o.GetKind()+" "+o.GetName())
+		}
+		if got := strings.Join(names, ", "); got != want {
+			t.Errorf("rbac %t: %s", rbac, got)
+		}
+	}
+}
