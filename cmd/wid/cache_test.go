@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
 // Where nothing can be kept, people are told why every call makes an exchange: once, and not where programs read.
@@ -38,20 +36,5 @@ func TestCachingThatIsOff(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(w.home, dir)); err == nil {
 			t.Errorf("%s was created in the working directory", dir)
 		}
-	}
-}
-
-// Flags of single commands are looked at as well: in the key, two texts that are not UTF-8 could be the same.
-func TestTextOfAllFlags(t *testing.T) {
-	w := newWorld(t)
-	for _, flag := range []string{"cluster", "cluster-name", "cluster-address", "audience", "external-id"} {
-		r := w.wid(t, "", append([]string{"exec-credential", "--provider=aws", "--assume-role=" + role("x"), "--" + flag + "=\xff"}, w.inHand(t)...)...)
-		if r.code != cli.ExitUsage || !strings.Contains(r.stderr, "--"+flag+" is not UTF-8") {
-			t.Errorf("%s: %+v", flag, r)
-		}
-	}
-	r := w.exec(t, "", []string{"AZURE_TENANT_ID=\xff"}, "wid", append([]string{"token", "--provider=aws"}, w.inHand(t)...)...)
-	if r.code != cli.ExitUsage || !strings.Contains(r.stderr, "AZURE_TENANT_ID is not UTF-8") {
-		t.Errorf("%+v", r)
 	}
 }

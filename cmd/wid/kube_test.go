@@ -217,7 +217,11 @@ func TestKubeconfigWithoutItsEnvironment(t *testing.T) {
 	}
 	info := `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://prod.example","certificate-authority-data":"` +
 		base64.StdEncoding.EncodeToString(config.Clusters["wid"].CertificateAuthorityData) + `"}}}`
-	r = w.exec(t, "", []string{"KUBERNETES_EXEC_INFO=" + info, "KUBECONFIG=/nonexistent"}, "wid", config.AuthInfos["wid"].Exec.Args...)
+	env = []string{"KUBERNETES_EXEC_INFO=" + info, "KUBECONFIG=/nonexistent"}
+	for _, v := range config.AuthInfos["wid"].Exec.Env {
+		env = append(env, v.Name+"="+v.Value)
+	}
+	r = w.exec(t, "", env, "wid", config.AuthInfos["wid"].Exec.Args...)
 	var answer clientauthv1beta1.ExecCredential
 	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil {
 		t.Fatalf("%v, %+v", err, r)

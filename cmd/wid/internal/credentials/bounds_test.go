@@ -42,10 +42,13 @@ func TestSaveKubeconfig(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(content)
+		if merged {
+			return string(content)
+		}
+		return ownMark + string(content)
 	}
 	foreign := map[string]string{"foreign": "precious", "empty": "", "merged": config("wid", true),
-		"like": strings.Replace(config("doctl", false), installHint, "", 1), "large": strings.Repeat("x", cli.MaxFile+1)}
+		"like": strings.TrimPrefix(config("doctl", false), ownMark), "large": strings.Repeat("x", cli.MaxFile+1)}
 	for name, content := range foreign {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 			t.Fatal(err)

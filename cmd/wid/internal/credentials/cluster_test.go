@@ -3,31 +3,42 @@ package credentials
 import (
 	"testing"
 
-	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/plugin"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
 // Wid's own identity is used for the cluster that the flags name, not for one that only the kubeconfig names.
-func TestAllowsCluster(t *testing.T) {
+func TestClusterOfTheKubeconfig(t *testing.T) {
 	const there = "https://prod.example:443"
+	token := []string{"--token-file=x"}
 	for name, tc := range map[string]struct {
-		flags target
-		asked auth.ClusterRequest
-		want  bool
+		args    []string
+		flags   target
+		ca      string
+		code    int // 0: allowed
+		address string
+		wantCA  string
 	}{
-		"no flag":                    {target{}, auth.ClusterRequest{Address: there}, false},
-		"its resource":               {target{resource: "c"}, auth.ClusterRequest{Resource: "c"}, true},
-		"its resource, with address": {target{resource: "c"}, auth.ClusterRequest{Resource: "c", Address: there}, true},
-		"its resource, with CA":      {target{resource: "c"}, auth.ClusterRequest{Resource: "c", CAFromObject: true}, true},
-		"its resource, with all":     {target{resource: "c"}, auth.ClusterRequest{Resource: "c", Address: there, CAFromObject: true}, false},
-		"another resource":           {target{resource: "c"}, auth.ClusterRequest{Resource: "d"}, false},
-		"its address":                {target{address: "https://Prod.example"}, auth.ClusterRequest{Address: there, CAFromObject: true}, true},
-		"another address":            {target{address: "https://x.example"}, auth.ClusterRequest{Address: there}, false},
-		"address only asked":         {target{resource: "c"}, auth.ClusterRequest{Address: there}, false},
+		"own, no flag":             {nil, target{}, "", cli.ExitUsage, "", ""},
+		"own, its resource":        {nil, target{resource: "c"}, "", 0, there, ""},
+		"own, its resource and CA": {nil, target{resource: "c"}, "pem", cli.ExitUsage, "", ""},
+		"own, all":                 {nil, target{resource: "c", address: there}, "pem", 0, there, "pem"},
+		"own, its address":         {nil, target{address: "https://Prod.example"}, "", 0, "https://Prod.example", "kubeconfig"},
+		"own, another address":     {nil, target{address: "https://x.example"}, "", cli.ExitDenied, "", ""},
+		"token, no flag":           {token, target{}, "", 0, there, "kubeconfig"},
+		"token, CA":                {token, target{}, "pem", 0, there, "pem"},
+		"token, another address":   {token, target{address: "https://x.example"}, "", cli.ExitDenied, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			id := &Identity{cluster: tc.flags}
-			if got := id.allowsCluster(tc.asked); got != tc.want {
-				t.Errorf("got %t", got)
+			ca, err := parsed(t, tc.args...).checkCluster(&tc.flags, []byte(tc.ca), &plugin.ExecCluster{Server: there, CAData: []byte("kubeconfig")})
+			if tc.code != 0 {
+				if err == nil || cli.ExitCode(t.Context(), err) != tc.code {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			if err != nil || tc.flags.address != tc.address || string(ca) != tc.wantCA {
+				t.Errorf("got %q, %q, %v", tc.flags.address, ca, err)
 			}
 		})
 	}

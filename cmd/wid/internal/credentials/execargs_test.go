@@ -10,6 +10,17 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// flagValues returns the flags that are set.
+func flagValues(id *Identity) map[string]any {
+	values := map[string]any{}
+	id.Flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			values[f.Name] = valueOf(f)
+		}
+	})
+	return values
+}
+
 // bare are the arguments of every kubeconfig.
 var bare = []string{"exec-credential", "--no-environment"}
 
@@ -32,7 +43,7 @@ func TestKubeconfigCarriesEveryFlag(t *testing.T) {
 			t.Errorf("--%s: %q, %v, %v", s.Name, args, env, err)
 			continue
 		}
-		want, got := id.flagValues(), parsed(t, args[1:]...).flagValues()
+		want, got := flagValues(id), flagValues(parsed(t, args[1:]...))
 		if s.marks&isPath != 0 {
 			absolute, err := filepath.Abs(sample(s)[0])
 			if err != nil {
@@ -64,6 +75,9 @@ func FuzzListsInKubeconfigs(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
+		if strings.Contains(value, "\r") {
+			return // readers of CSV drop it
+		}
 		id := parsed(t)
 		id.audiences = []string{value, "next"}
 		if err := id.Flags.Lookup("audience").Value.(pflag.SliceValue).Replace(id.audiences); err != nil { //nolint:forcetypeassert // a list
@@ -72,10 +86,7 @@ func FuzzListsInKubeconfigs(f *testing.F) {
 		s := Setting{Name: "audience", target: &id.audiences}
 		args, err := s.values(id.Flags.Lookup("audience"))
 		if err != nil {
-			if !strings.Contains(value, "\r") {
-				t.Errorf("%q: %v", value, err)
-			}
-			return
+			t.Fatalf("%q: %v", value, err)
 		}
 		if got := parsed(t, "--audience="+args[0]).audiences; !slices.Equal(got, []string{value, "next"}) {
 			t.Errorf("%q becomes %q", value, got)
@@ -83,7 +94,7 @@ func FuzzListsInKubeconfigs(f *testing.F) {
 	})
 }
 
-// What the environment says here goes along: as a flag if there is one, as a variable otherwise.
+// What the environment says here goes along.
 func TestKubeconfigCarriesTheEnvironment(t *testing.T) {
 	here, err := filepath.Abs("cloud.json")
 	if err != nil {
@@ -98,11 +109,11 @@ func TestKubeconfigCarriesTheEnvironment(t *testing.T) {
 		cluster                   string
 		want                      string
 	}{
-		"region":            {"aws", "AWS_REGION", "eu-west-1", nil, "", "--region=eu-west-1"},
-		"region, flag":      {"aws", "AWS_REGION", "eu-west-1", []string{"--region=us-east-1"}, "", "--region=us-east-1"},
-		"region, ARN":       {"aws", "AWS_REGION", "eu-west-1", nil, prodARN, "--cluster=" + prodARN},
+		"region":            {"aws", "AWS_REGION", "eu-west-1", nil, "", "AWS_REGION=eu-west-1"},
+		"region, flag":      {"aws", "AWS_REGION", "eu-west-1", []string{"--region=us-east-1"}, "", "--region=us-east-1 AWS_REGION=eu-west-1"},
+		"region, ARN":       {"aws", "AWS_REGION", "eu-west-1", nil, prodARN, "--cluster=" + prodARN + " AWS_REGION=eu-west-1"},
 		"region, elsewhere": {"gcp", "AWS_REGION", "eu-west-1", nil, "", ""},
-		"authority":         {"azure", "AZURE_AUTHORITY_HOST", "https://login.microsoftonline.us", nil, "", "--authority-host=https://login.microsoftonline.us"},
+		"authority":         {"azure", "AZURE_AUTHORITY_HOST", "https://login.microsoftonline.us", nil, "", "AZURE_AUTHORITY_HOST=https://login.microsoftonline.us"},
 		"tenant":            {"azure", "AZURE_TENANT_ID", azureTenant, nil, "", "AZURE_TENANT_ID=" + azureTenant},
 		"cloud":             {"azure", "AZURE_ENVIRONMENT_FILEPATH", "cloud.json", nil, "", "AZURE_ENVIRONMENT_FILEPATH=" + here},
 		"metadata":          {"gcp", "GCE_METADATA_HOST", "127.0.0.1:1", nil, "", "GCE_METADATA_HOST=127.0.0.1:1"},
@@ -134,9 +145,9 @@ func TestKubeconfigKeepsTheEnvironmentOut(t *testing.T) {
 		want     string
 	}{
 		"azure":      {"azure", []string{"--token-file=token"}, "", "AZURE_TENANT_ID=" + azureTenant + " AZURE_AUTHORITY_HOST= AZURE_ENVIRONMENT_FILEPATH="},
-		"authority":  {"azure", []string{"--token-file=token", "--authority-host=x"}, "", "AZURE_TENANT_ID=" + azureTenant + " AZURE_ENVIRONMENT_FILEPATH="},
+		"authority":  {"azure", []string{"--token-file=token", "--authority-host=x"}, "", "AZURE_TENANT_ID=" + azureTenant + " AZURE_AUTHORITY_HOST= AZURE_ENVIRONMENT_FILEPATH="},
 		"aws":        {"aws", []string{"--token-file=token"}, "", "AWS_REGION="},
-		"aws, ARN":   {"aws", []string{"--token-file=token"}, prodARN, ""},
+		"aws, ARN":   {"aws", []string{"--token-file=token"}, prodARN, "AWS_REGION="},
 		"gcp":        {"gcp", []string{"--token-file=token"}, "", "GCE_METADATA_HOST="},
 		"generic":    {"generic", []string{"--token-file=token"}, "", ""},
 		"own, azure": {"azure", nil, "", "AZURE_TENANT_ID=" + azureTenant},

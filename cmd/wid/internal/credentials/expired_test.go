@@ -25,12 +25,12 @@ func TestExpiredTokenIsNotServedFromDisk(t *testing.T) {
 		refused := errors.New("expired")
 		mints := 0
 		get := func() error {
-			_, err := id.get(t.Context(), s, request{Kind: "access-token"}, func(context.Context, []auth.Option) (*credential, error) {
+			_, err := id.get(t.Context(), s, wanted("access-token", func(context.Context, []auth.Option) (*credential, error) {
 				if mints++; mints > 1 {
 					return nil, refused
 				}
-				return &credential{Token: "t", Expires: time.Now().Add(time.Hour)}, nil
-			})
+				return bearer("t", time.Now().Add(time.Hour)), nil
+			}))
 			return err
 		}
 		for range 2 {

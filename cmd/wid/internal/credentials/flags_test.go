@@ -2,6 +2,7 @@ package credentials
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -18,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
@@ -61,11 +63,7 @@ func flagsFor(s Setting) (args []string) {
 func TestEveryFlagIsInTheKey(t *testing.T) {
 	key := func(args ...string) string {
 		id := parsed(t, args...)
-		k, err := id.key(&Source{key: &sourceKey{}}, request{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return k.String()
+		return id.key(&source{}, wanted("", nil)).String()
 	}
 	plain := []string{"service-account", "kubeconfig", "context", "in-cluster", "token-file", "token-stdin", "annotation", "provider",
 		"cache-dir", "no-cache", "timeout"}
@@ -89,11 +87,7 @@ func TestContentsOfFilesAreInTheKey(t *testing.T) {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		k, err := parsed(t, "--exchange-client-secret-file="+file).key(&Source{key: &sourceKey{}}, request{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return k.String()
+		return parsed(t, "--exchange-client-secret-file="+file).key(&source{}, wanted("", nil)).String()
 	}
 	if key("one") == key("two") {
 		t.Error("two secrets have the same key")
@@ -103,9 +97,31 @@ func TestContentsOfFilesAreInTheKey(t *testing.T) {
 	if first := key("one"); first == flag || first == key("two") {
 		t.Error("the file of the environment does not count")
 	}
-	if _, err := parsed(t).key(&Source{key: &sourceKey{}}, request{Target: []string{"\xff"}}); err == nil {
-		t.Error("a target that is not UTF-8 has a key")
+}
+
+// Texts that are not UTF-8 keep credentials apart too.
+func TestBytesAreInTheKey(t *testing.T) {
+	key := func(target, variable, flag string) string {
+		t.Setenv("AZURE_TENANT_ID", variable)
+		r := wanted("cluster", nil)
+		r.target = []string{target}
+		return parsed(t, "--audience="+flag).key(&source{}, r).String()
 	}
+	seen := map[string]string{}
+	for _, text := range []string{"\xff", "\xfe", `\xff`, "\ufffd"} {
+		for n, k := range []string{key(text, "", ""), key("", text, ""), key("", "", text)} {
+			if place := fmt.Sprintf("%q in part %d", text, n); seen[k] != "" {
+				t.Errorf("%s has the key of %s", place, seen[k])
+			} else {
+				seen[k] = place
+			}
+		}
+	}
+}
+
+// wanted is a request of AWS.
+func wanted(kind string, mint func(context.Context, []auth.Option) (*credential, error)) request {
+	return request{kind: kind, provider: &aws.Provider{}, mint: mint}
 }
 
 // anOption matches the name of an option as auth.Error.About takes it.
@@ -113,7 +129,7 @@ var anOption = regexp.MustCompile(`^"([a-z]+\.[A-Z][A-Za-z.]+)"$`)
 
 // The Go option of each error of the library has a flag, or something else that a person can do.
 func TestEveryOptionOfAnErrorHasAFlag(t *testing.T) {
-	without := map[string]string{"auth.Policy.AllowConfigMap": "wid reads no ConfigMaps", "exchange.Provider.ActorTokenType": "wid sends no actor token",
+	without := map[string]string{"auth.Policy.AllowConfigMap": "wid reads no ConfigMaps", "auth.Policy.AllowCluster": "wid has no objects", "exchange.Provider.ActorTokenType": "wid sends no actor token",
 		"auth.Policy.AllowCrossNamespace": "wid has no objects", "auth.Policy.AllowProxy": "wid allows all proxies", "auth.WithOwner": "wid has no objects",
 		"auth.WithCache": "wid has no objects", "auth.WithHTTPClient": "only tests have one", "auth.WithGitURL": "git gives it", "token.Provider.Registries": "wid allows the one"}
 	id, found := parsed(t), 0

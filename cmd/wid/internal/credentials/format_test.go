@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/workloadid/workloadid/auth/plugin"
 )
 
 func TestACredentialPrintsNoSecret(t *testing.T) {
-	c := &credential{Password: "hunter2hunter2"}
+	c := &credential{GitCredential: plugin.GitCredential{Password: "hunter2hunter2"}}
 	var b bytes.Buffer
 	cmd := &cobra.Command{}
 	cmd.SetErr(&b)

@@ -3,6 +3,7 @@ package credentials
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,7 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/rest"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kubeletv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -22,10 +24,22 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
+// App holds what the commands for credentials share.
+type App struct {
+	// HTTPClient makes the requests to providers. Nil: theirs.
+	HTTPClient *http.Client
+	Stderr     io.Writer
+}
+
+func (a *App) warn(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.Stderr, "wid: "+format+"\n", args...)
+}
+
 // Identity holds the flags that all commands for credentials share. Without a ServiceAccount and a token it is the program's own
 // identity ("controller level").
 type Identity struct {
 	*App
+	cmd   *cobra.Command
 	Flags *pflag.FlagSet
 	given map[string]bool // flags of the command line
 
@@ -53,49 +67,56 @@ type Identity struct {
 	Examines bool
 	Pod      string
 
-	// cluster is the cluster that the flags of exec-credential name.
-	cluster target
+	// puller is the kubelet's request, whose token takes the place of --token-file.
+	puller *kubeletv1.CredentialProviderRequest
 
 	Relay atomic.Pointer[cli.Relay]
 	Sent  cli.Sent
 }
 
 // Complete applies the environment to flags that are not set, and refuses contradictions.
-func (id *Identity) Complete(cmd *cobra.Command) error {
+func (id *Identity) Complete() error {
 	id.given = map[string]bool{}
 	id.Flags.VisitAll(func(f *pflag.Flag) { id.given[f.Name] = f.Changed })
 	if err := id.fromEnvironment(); err != nil {
 		return err
 	}
-	if err := id.checkText(cmd); err != nil {
-		return err
+	id.Provider = strings.ToLower(id.Provider)
+	if id.Provider != "" {
+		if _, err := id.Named(); err != nil {
+			return err
+		}
 	}
-	if err := id.checkProvider(); err != nil {
-		return err
+	token, cluster := id.HasToken(), id.NamesCluster()
+	for _, mistake := range []struct {
+		made bool
+		text string
+	}{
+		{id.TokenFile != "" && id.TokenStdin, "--token-file and --token-stdin exclude each other"},
+		{id.InCluster && (id.Kubeconfig != "" || id.kubeContext != ""), "--in-cluster excludes --kubeconfig and --context"},
+		{token && cluster && !id.Examines, "with a token no cluster is asked: leave --kubeconfig, --context and --in-cluster out"},
+		{len(id.Annotations) > 0 && (!token || cluster), "the ServiceAccount's own annotations count in its cluster: leave --annotation out, or pass a token without a cluster"},
+		{cluster && id.ServiceAccount == "" && id.Pod == "" && !token, "name the ServiceAccount with --service-account namespace/name"},
+		{id.clientSecretFile != "" && id.clientID == "", "--exchange-client-secret-file goes with --exchange-client-id"},
+		{id.allowShellOut && !id.isOwn(), "--allow-shell-out applies to wid's own identity; leave it out, or --service-account and the token"},
+		{id.Timeout <= 0, "--timeout has to be more than 0"},
+	} {
+		if mistake.made {
+			return cli.Usagef("%s", mistake.text)
+		}
 	}
-	if err := id.checkExtras(); err != nil {
-		return err
-	}
-	token := id.HasToken()
-	cluster := id.NamesCluster()
-	switch {
-	case id.TokenFile != "" && id.TokenStdin:
-		return cli.Usagef("--token-file and --token-stdin exclude each other")
-	case id.InCluster && (id.Kubeconfig != "" || id.kubeContext != ""):
-		return cli.Usagef("--in-cluster excludes --kubeconfig and --context")
-	case token && cluster && !id.Examines:
-		return cli.Usagef("with a token no cluster is asked: leave --kubeconfig, --context and --in-cluster out")
-	case !token && len(id.Annotations) > 0:
-		return cli.Usagef("--annotation goes with --token-file or --token-stdin; otherwise the ServiceAccount's own count")
-	case token && cluster && len(id.Annotations) > 0:
-		return cli.Usagef("with a cluster the ServiceAccount's own annotations count: leave --annotation out, or --kubeconfig, " +
-			"--context and --in-cluster")
-	case cluster && id.Examines && id.ServiceAccount == "" && id.Pod == "" && !token:
-		return cli.Usagef("name the ServiceAccount with --service-account namespace/name, or its pod with --pod namespace/name")
-	case cluster && id.ServiceAccount == "" && !id.Examines:
-		return cli.Usagef("name the ServiceAccount with --service-account namespace/name")
-	case id.Timeout <= 0:
-		return cli.Usagef("--timeout has to be more than 0, not %s", id.Timeout)
+	return id.checkEffect()
+}
+
+// checkEffect refuses flags without effect. The environment may serve several providers.
+func (id *Identity) checkEffect() error {
+	for _, s := range id.Settings() {
+		switch {
+		case id.Provider != "" && id.given[s.Name] && s.OfOther(id.Provider):
+			return cli.Usagef("--%s is for the provider %s, not for %.100q; leave it out", s.Name, s.Group, id.Provider)
+		case len(id.assumeRoles) == 0 && s.option == lastRole && id.changed(s.Name):
+			return cli.Usagef("--%s goes with --assume-role", s.Name)
+		}
 	}
 	return nil
 }
@@ -106,7 +127,12 @@ func (id *Identity) NamesCluster() bool {
 }
 
 // HasToken reports whether the caller holds a token of the ServiceAccount.
-func (id *Identity) HasToken() bool { return id.TokenFile != "" || id.TokenStdin }
+func (id *Identity) HasToken() bool {
+	return id.TokenFile != "" || id.TokenStdin || id.puller != nil && id.puller.ServiceAccountToken != ""
+}
+
+// isOwn reports whether the identity is the program's own.
+func (id *Identity) isOwn() bool { return id.ServiceAccount == "" && !id.HasToken() }
 
 // ParseServiceAccount parses --service-account.
 func ParseServiceAccount(s string) (client.ObjectKey, error) {
@@ -117,43 +143,51 @@ func ParseServiceAccount(s string) (client.ObjectKey, error) {
 	return client.ObjectKey{Namespace: namespace, Name: name}, nil
 }
 
-// Source is where the identity comes from, once it is known.
-type Source struct {
-	opts []auth.Option
-	// ServiceAccount is nil for the program's own identity. After readErr it is empty.
-	ServiceAccount *corev1.ServiceAccount
-	readErr        error
-	// expires is when a token in hand expires.
-	expires time.Time
-	// key holds the parts of the source that shape credentials. With nil, nothing is kept on disk.
-	key *sourceKey
+// Pairs parses the values of a flag.
+func Pairs(flag string, list []string) (map[string]string, error) {
+	pairs := map[string]string{}
+	for _, entry := range list {
+		key, value, ok := strings.Cut(entry, "=")
+		if _, twice := pairs[key]; !ok || key == "" || twice {
+			return nil, cli.Usagef("--%s is key=value, each key once, not %.300q", flag, entry)
+		}
+		pairs[key] = value
+	}
+	return pairs, nil
 }
 
-// sourceKey is written as JSON, which keeps its parts apart.
-type sourceKey struct {
-	Namespace, Name, UID string
-	Annotations          map[string]string
-	// TokenSHA256 is set if the caller holds a token: only callers with the same token share its credentials.
-	TokenSHA256 []byte
-	// Cluster is set otherwise: the cluster of the ServiceAccount, and the user that reads it.
-	Cluster *clusterKey
+// source is where the identity comes from, once it is known.
+type source struct {
+	opts []auth.Option
+	// account is nil for the program's own identity. After readErr it is empty.
+	account *corev1.ServiceAccount
+	readErr error
+	// expires is when a token in hand expires.
+	expires time.Time
+	// key holds the parts of the source that shape credentials. Without it nothing is kept on disk.
+	key string
 }
 
 // resolve finds the identity. With a ServiceAccount of a cluster it reads that, so that deleting or re-annotating it takes
 // effect at once, also on what is kept on disk.
-func (id *Identity) resolve(ctx context.Context, cmd *cobra.Command) (*Source, error) {
+func (id *Identity) resolve(ctx context.Context) (*source, error) {
 	opts, err := id.Options()
 	if err != nil {
 		return nil, err
 	}
-	var s *Source
+	s := &source{}
 	switch {
 	case id.HasToken():
-		s, err = id.fromToken(ctx, cmd)
+		s, err = id.fromToken(ctx)
 	case id.ServiceAccount != "":
 		s, err = id.fromCluster(ctx)
 	default:
-		s = id.own()
+		// It depends on the whole environment, so nothing of it is kept. The provider generic asks the API server for its own tokens.
+		if config, err := id.podConfig(); err == nil {
+			if kube, err := newKubeClient(config); err == nil {
+				s.opts = []auth.Option{auth.WithClient(kube)}
+			}
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -162,26 +196,16 @@ func (id *Identity) resolve(ctx context.Context, cmd *cobra.Command) (*Source, e
 	return s, nil
 }
 
-// allowsCluster allows wid's own identity for the cluster that the flags name. A cluster that only the kubeconfig names is refused.
-func (id *Identity) allowsCluster(r auth.ClusterRequest) bool {
-	if r.Resource != id.cluster.resource {
-		return false
-	}
-	// The provider's API verifies an address that comes with a resource, unless CA data makes that lookup unnecessary.
-	if r.Resource != "" && (r.Address == "" || !r.CAFromObject) {
-		return true
-	}
-	address, err := auth.ParseClusterAddress(id.cluster.address)
-	return err == nil && address == r.Address
-}
-
 // fromToken serves callers that hold a token, which names its ServiceAccount.
-func (id *Identity) fromToken(ctx context.Context, cmd *cobra.Command) (*Source, error) {
-	token, err := id.ReadToken(ctx, cmd)
+func (id *Identity) fromToken(ctx context.Context) (*source, error) {
+	annotations, err := Pairs("annotation", id.Annotations)
 	if err != nil {
 		return nil, err
 	}
-	annotations, err := ParseAnnotations(id.Annotations)
+	if id.puller != nil {
+		return sourceOfToken(ctx, id.puller.ServiceAccountToken, id.puller.ServiceAccountAnnotations)
+	}
+	token, err := id.ReadToken(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +214,7 @@ func (id *Identity) fromToken(ctx context.Context, cmd *cobra.Command) (*Source,
 		return s, err
 	}
 	want, err := ParseServiceAccount(id.ServiceAccount)
-	if got := client.ObjectKeyFromObject(s.ServiceAccount); err == nil && got != want {
+	if got := client.ObjectKeyFromObject(s.account); err == nil && got != want {
 		return nil, &auth.Error{Reason: auth.ErrDenied, Remedy: "pass a token of the ServiceAccount",
 			Message: fmt.Sprintf("the token is of the ServiceAccount %.300q, not of %q", got.String(), want.String())}
 	}
@@ -198,12 +222,12 @@ func (id *Identity) fromToken(ctx context.Context, cmd *cobra.Command) (*Source,
 }
 
 // ReadToken returns the token that the caller holds.
-func (id *Identity) ReadToken(ctx context.Context, cmd *cobra.Command) (string, error) {
+func (id *Identity) ReadToken(ctx context.Context) (string, error) {
 	if id.TokenFile != "" {
 		token, _, err := auth.NewFileTokenSource(id.TokenFile).Token(ctx, nil)
 		return token, err
 	}
-	in, err := cli.InputOf(cmd)
+	in, err := cli.InputOf(id.cmd)
 	if err != nil {
 		return "", err
 	}
@@ -215,96 +239,98 @@ func (id *Identity) ReadToken(ctx context.Context, cmd *cobra.Command) (string, 
 	return token, err
 }
 
-func sourceOfToken(ctx context.Context, token string, annotations map[string]string) (*Source, error) {
+func sourceOfToken(ctx context.Context, token string, annotations map[string]string) (*source, error) {
 	sa, err := plugin.ServiceAccountOf(token, annotations)
 	if err != nil {
 		return nil, err
 	}
 	held := auth.NewStaticTokenSource(token)
 	_, expires, err := held.Token(ctx, nil)
+	return &source{opts: []auth.Option{auth.WithSubjectToken(held, sa)}, account: &sa, expires: expires, key: keyOf(&sa, "token", token)}, err
+}
+
+// keyOf holds the parts of a ServiceAccount that shape credentials. Only callers with the same token or login share them.
+func keyOf(sa *corev1.ServiceAccount, login ...string) string {
+	return fmt.Sprintf("%q", []any{sa.Namespace, sa.Name, string(sa.UID), sa.Annotations, login})
+}
+
+// fromCluster reads the ServiceAccount. After a failure the library gets the same answer and reports it.
+func (id *Identity) fromCluster(ctx context.Context) (*source, error) {
+	key, err := ParseServiceAccount(id.ServiceAccount)
 	if err != nil {
 		return nil, err
 	}
-	return &Source{
-		opts:           []auth.Option{auth.WithSubjectToken(held, sa)},
-		ServiceAccount: &sa,
-		expires:        expires,
-		key: &sourceKey{Namespace: sa.Namespace, Name: sa.Name, UID: string(sa.UID),
-			Annotations: annotations, TokenSHA256: sum(token)},
-	}, nil
-}
-
-// ParseAnnotations parses the values of --annotation.
-func ParseAnnotations(list []string) (map[string]string, error) {
-	annotations := map[string]string{}
-	for _, entry := range list {
-		key, value, ok := strings.Cut(entry, "=")
-		if !ok || key == "" {
-			return nil, cli.Usagef("--annotation is key=value, not %.100q", entry)
-		}
-		if _, twice := annotations[key]; twice {
-			return nil, cli.Usagef("--annotation %.300q is given twice", key)
-		}
-		annotations[key] = value
-	}
-	return annotations, nil
-}
-
-// own returns the program's own identity. It depends on the whole environment, so nothing of it is kept on disk.
-func (id *Identity) own() *Source {
-	s := &Source{}
-	// The provider generic asks the API server for its own tokens.
-	if kube, err := id.podClient(); err == nil {
-		s.opts = append(s.opts, auth.WithClient(kube))
-	}
-	return s
-}
-
-// owner returns the object that the library's policy judges. The user of wid acts for the ServiceAccount itself.
-func owner(sa client.ObjectKey) auth.Option {
-	return auth.WithOwner(cache.InvolvedObject{Kind: "ServiceAccount", Namespace: sa.Namespace, Name: sa.Name})
-}
-
-// relayPlugin sets up the exec plugin of the kubeconfig, if there is one. client-go reads os.Stderr during the set-up only, and keeps
-// the plugin for all clients with the same configuration.
-func (id *Identity) relayPlugin(config *rest.Config) error {
-	r, err := cli.NewRelay(config, id.Stderr)
-	if r != nil {
-		id.Relay.Store(r)
-	}
-	return err
-}
-
-// App holds what the commands for credentials share.
-type App struct {
-	// HTTPClient makes the requests to providers. Nil: theirs.
-	HTTPClient *http.Client
-	Stderr     io.Writer
-}
-
-func (a *App) warn(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.Stderr, "wid: "+format+"\n", args...)
-}
-
-// run completes the flags, bounds the time, and writes the whole answer, or nothing after an error.
-func (id *Identity) run(cmd *cobra.Command, work func(ctx context.Context) ([]byte, error)) error {
-	return id.InTermsOfFlags(id.answer(cmd, work))
-}
-
-func (id *Identity) answer(cmd *cobra.Command, work func(ctx context.Context) ([]byte, error)) error {
-	if id.Stderr == nil {
-		id.Stderr = cmd.ErrOrStderr()
-	}
-	if err := id.Complete(cmd); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), id.Timeout)
-	defer cancel()
-	content, err := cli.Within(ctx, work)
-	id.Relay.Load().End()
+	config, err := id.ClusterConfig()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = cmd.OutOrStdout().Write(content)
-	return err
+	kube, err := newKubeClient(config)
+	if err != nil {
+		return nil, noCluster(err)
+	}
+	read := &pinned{KubernetesClient: kube, key: key}
+	read.err = kube.Get(ctx, key, &read.sa)
+	if answer := apierrors.APIStatus(nil); read.err != nil && !errors.As(read.err, &answer) {
+		read.err = &unreached{read.err}
+	}
+	// The user of wid acts for the ServiceAccount itself.
+	owner := cache.InvolvedObject{Kind: "ServiceAccount", Namespace: key.Namespace, Name: key.Name}
+	s := &source{opts: []auth.Option{auth.WithServiceAccount(key, read), auth.WithOwner(owner)}, account: &read.sa, readErr: read.err}
+	if login, err := loginOf(config); err == nil && read.err == nil {
+		s.key = keyOf(&read.sa, "cluster", login)
+	}
+	return s, nil
+}
+
+// pinned is a client that has read one ServiceAccount: what is minted is for what the key of the cache says.
+type pinned struct {
+	auth.KubernetesClient
+	key client.ObjectKey
+	sa  corev1.ServiceAccount
+	err error
+}
+
+func (p *pinned) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	sa, ok := obj.(*corev1.ServiceAccount)
+	switch {
+	case !ok || key != p.key:
+		return fmt.Errorf("the %T %.300q was not read, but the ServiceAccount %q", obj, key.String(), p.key.String())
+	case p.err == nil:
+		p.sa.DeepCopyInto(sa)
+	}
+	return p.err
+}
+
+// unreached marks the error of an API server of the ServiceAccount that gave no answer.
+type unreached struct{ error }
+
+func (e *unreached) Unwrap() error { return e.error }
+
+// command completes the flags of a command, bounds the time, and writes the whole answer, or nothing after an error.
+func (a *App) command(cmd *cobra.Command, work func(ctx context.Context, id *Identity, args []string) ([]byte, error)) *cobra.Command {
+	id := a.NewIdentity(cmd)
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if a.Stderr == nil {
+			a.Stderr = cmd.ErrOrStderr()
+		}
+		content, err := id.answer(cmd.Context(), func(ctx context.Context) ([]byte, error) { return work(ctx, id, args) })
+		if err == nil {
+			_, err = cmd.OutOrStdout().Write(content)
+		}
+		return id.InTermsOfFlags(err)
+	}
+	return cmd
+}
+
+func (id *Identity) answer(ctx context.Context, work func(ctx context.Context) ([]byte, error)) ([]byte, error) {
+	if err := id.Complete(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, id.Timeout)
+	defer cancel()
+	defer func() { id.Relay.Load().End() }()
+	return cli.Within(ctx, work)
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -26,11 +27,11 @@ func TestClusterKey(t *testing.T) {
 		return path
 	}
 	key := func(c rest.Config) string {
-		k, err := parsed(t).key(&Source{key: &sourceKey{Cluster: newClusterKey(&c)}}, request{})
+		login, err := loginOf(&c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return k.String()
+		return login
 	}
 	seen := map[string]string{}
 	for name, c := range map[string]rest.Config{
@@ -46,9 +47,9 @@ func TestClusterKey(t *testing.T) {
 		"authority":         {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("x")}},
 		"not verified":      {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
 		"name":              {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{ServerName: "x"}},
-		"authority in file": {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{CAFile: file("ca", "x")}},
-		"cert in file":      {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{CertFile: file("cert", "x")}},
-		"key in file":       {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{KeyFile: file("key", "x")}},
+		"authority in file": {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{CAFile: file("ca", "in file")}},
+		"cert in file":      {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{CertFile: file("cert", "in file")}},
+		"key in file":       {Host: "https://one", TLSClientConfig: rest.TLSClientConfig{KeyFile: file("key", "in file")}},
 		"token in file":     {Host: "https://one", BearerTokenFile: "x", BearerToken: "one"},
 		"another":           {Host: "https://one", BearerTokenFile: "x", BearerToken: "two"},
 		"JWT in file":       {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "jane", 1)},
@@ -57,6 +58,9 @@ func TestClusterKey(t *testing.T) {
 		"nobody's":          {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "", 1)},
 		"nobody's, later":   {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "", 2)},
 		"impersonation":     {Host: "https://one", Impersonate: rest.ImpersonationConfig{UserName: "x"}},
+		"plugin":            {Host: "https://one", ExecProvider: &clientcmdapi.ExecConfig{Command: "x"}},
+		"plugin, argument":  {Host: "https://one", ExecProvider: &clientcmdapi.ExecConfig{Command: "x", Args: []string{"y"}}},
+		"plugin, variable":  {Host: "https://one", ExecProvider: &clientcmdapi.ExecConfig{Command: "x", Env: []clientcmdapi.ExecEnvVar{{Name: "a", Value: "b"}}}},
 	} {
 		k := key(c)
 		if seen[k] != "" {

@@ -9,9 +9,7 @@ import (
 // The secret of an OAuth client may come from another program, though both the cache and the exchange look at it.
 func TestClientSecretFromAPipe(t *testing.T) {
 	id := parsed(t, "--exchange-client-id=x", "--exchange-client-secret-file="+pipeWith(t, "hunter2"))
-	if _, err := id.key(&Source{key: &sourceKey{}}, request{}); err != nil {
-		t.Fatal(err)
-	}
+	id.key(&source{}, wanted("", nil))
 	if secret, err := id.clientSecret(); err != nil || string(secret) != "hunter2" {
 		t.Errorf("%q, %v", secret, err)
 	}

@@ -38,20 +38,20 @@ func TestWhatIsNotKept(t *testing.T) {
 // Nobody gets a refusal for a credential, and it is for the one request only.
 func TestARefusalIsNoCredential(t *testing.T) {
 	id := parsed(t, "--cache-dir="+filepath.Join(t.TempDir(), "kept"))
-	s := &Source{key: &sourceKey{Name: "app"}}
+	s := &source{key: "app"}
 	refuse := func(context.Context, []auth.Option) (*credential, error) {
 		return nil, &auth.Error{Reason: auth.ErrDenied, StatusCode: 403, Message: "no"}
 	}
 	grant := func(context.Context, []auth.Option) (*credential, error) {
-		return &credential{Token: "granted", Expires: time.Now().Add(time.Hour)}, nil
+		return bearer("granted", time.Now().Add(time.Hour)), nil
 	}
 	for range 2 {
-		if c, err := id.get(t.Context(), s, request{Kind: "cluster"}, refuse); c != nil || !errors.Is(err, auth.ErrDenied) {
+		if c, err := id.get(t.Context(), s, wanted("cluster", refuse)); c != nil || !errors.Is(err, auth.ErrDenied) {
 			t.Errorf("%v, %v", c, err)
 		}
 		refuse = grant
 	}
-	if c, err := id.get(t.Context(), s, request{Kind: "registry"}, grant); err != nil || c.Token != "granted" {
+	if c, err := id.get(t.Context(), s, wanted("registry", grant)); err != nil || c.BearerToken != "granted" {
 		t.Errorf("another request: %v, %v", c, err)
 	}
 }

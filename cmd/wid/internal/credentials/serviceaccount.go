@@ -1,65 +1,41 @@
 package credentials
 
 import (
-	"context"
-	"encoding/hex"
-	"errors"
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/clientgo"
 	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/jwt"
 )
 
-// clusterKey identifies the cluster and the user that read a ServiceAccount: another user may have fewer rights.
-type clusterKey struct {
-	Host, Path, ServerName string
-	Insecure               bool
-	User                   string
-	TokenFile              string
-	Impersonate            rest.ImpersonationConfig
-	// Secrets are hashes of what the kubeconfig holds as credentials and as certificates, or of the files that it names.
-	Secrets map[string]string
-	Exec    *clientcmdapi.ExecConfig
-	Plugin  *clientcmdapi.AuthProviderConfig
-}
-
-func newClusterKey(c *rest.Config) *clusterKey {
-	k := &clusterKey{Host: c.Host, Path: c.APIPath, ServerName: c.ServerName, Insecure: c.Insecure,
-		User: c.Username, Impersonate: c.Impersonate, TokenFile: c.BearerTokenFile,
-		Exec: c.ExecProvider, Plugin: c.AuthProvider, Secrets: map[string]string{}}
-	secrets := map[string]string{"password": c.Password, "ca": string(c.CAData), "cert": string(c.CertData), "key": string(c.KeyData)}
-	secrets["token"] = c.BearerToken
+// loginOf returns the cluster and the user that read a ServiceAccount: another user may have fewer rights. It holds secrets.
+func loginOf(config *rest.Config) (string, error) {
+	c := rest.CopyConfig(config)
+	if err := rest.LoadTLSFiles(c); err != nil {
+		return "", err
+	}
 	if c.BearerTokenFile != "" {
-		secrets["token"] = bearer(c.BearerToken)
+		c.BearerToken = userOf(c.BearerToken)
 	}
-	for name, secret := range secrets {
-		k.Secrets[name] = hex.EncodeToString(sum(secret))
-	}
-	for name, file := range map[string]string{"ca-file": c.CAFile, "cert-file": c.CertFile, "key-file": c.KeyFile} {
-		k.Secrets[name] = fileSum(file)
-	}
-	return k
+	plugins, err := json.Marshal([]any{c.ExecProvider, c.AuthProvider})
+	tls := c.TLSClientConfig
+	return fmt.Sprintf("%q", []any{c.Host, c.APIPath, tls.ServerName, strconv.FormatBool(tls.Insecure), tls.CAData, tls.CertData, tls.KeyData,
+		c.Username, c.Password, c.BearerToken, c.BearerTokenFile, c.Impersonate, plugins}), err
 }
 
-// bearer returns the user of a token from a file, since the token changes every hour. A forged name gains nothing: the API server
+// userOf returns the user of a token from a file, since the token changes every hour. A forged name gains nothing: the API server
 // checks the token on every call.
-func bearer(token string) string {
+func userOf(token string) string {
 	claims, err := jwt.Parse(strings.TrimSpace(token))
 	if err != nil || claims.Issuer == "" || claims.Subject == "" {
 		return token
@@ -67,69 +43,11 @@ func bearer(token string) string {
 	return fmt.Sprintf("%q %q", claims.Issuer, claims.Subject)
 }
 
-// unreached marks the error of an API server of the ServiceAccount that gave no answer.
-type unreached struct{ error }
-
-func (e *unreached) Unwrap() error { return e.error }
-
-// fromCluster reads the ServiceAccount. After a failure the library gets the same answer and reports it.
-func (id *Identity) fromCluster(ctx context.Context) (*Source, error) {
-	key, err := ParseServiceAccount(id.ServiceAccount)
-	if err != nil {
-		return nil, err
-	}
-	config, err := id.ClusterConfig()
-	if err != nil {
-		return nil, err
-	}
-	kube, err := newKubeClient(config)
-	if err != nil {
-		return nil, noCluster(err)
-	}
-	read := &pinned{Client: kube, key: key}
-	read.err = kube.Get(ctx, key, &read.sa)
-	if answer := apierrors.APIStatus(nil); read.err != nil && !errors.As(read.err, &answer) {
-		read.err = &unreached{read.err}
-	}
-	s := &Source{opts: []auth.Option{auth.WithServiceAccount(key, read), owner(key)}, ServiceAccount: &read.sa, readErr: read.err}
-	if read.err == nil {
-		s.key = &sourceKey{Namespace: key.Namespace, Name: key.Name, UID: string(read.sa.UID),
-			Annotations: read.sa.Annotations, Cluster: newClusterKey(config)}
-	}
-	return s, nil
-}
-
-// pinned is a client that has read one ServiceAccount: what is minted is for what the key of the cache says.
-type pinned struct {
-	client.Client
-	key client.ObjectKey
-	sa  corev1.ServiceAccount
-	err error
-}
-
-func (p *pinned) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	sa, ok := obj.(*corev1.ServiceAccount)
-	switch {
-	case !ok:
-		return p.Client.Get(ctx, key, obj, opts...)
-	case key != p.key:
-		return fmt.Errorf("the ServiceAccount %.300q was not read, but %q", key.String(), p.key.String())
-	case p.err == nil:
-		p.sa.DeepCopyInto(sa)
-	}
-	return p.err
-}
-
 // ClusterConfig finds the cluster of the ServiceAccount.
 func (id *Identity) ClusterConfig() (*rest.Config, error) {
 	if id.InCluster {
-		config, err := rest.InClusterConfig()
-		if err != nil {
-			return nil, noCluster(err)
-		}
-		cli.BoundAnswers(config)
-		id.Sent.Watch(config)
-		return config, nil
+		config, err := id.podConfig()
+		return config, noCluster(err)
 	}
 	if os.Getenv(plugin.ExecInfoVariable) != "" && id.Kubeconfig == "" {
 		// The kubeconfig of the environment may be the very one that has called this program.
@@ -144,10 +62,22 @@ func (id *Identity) ClusterConfig() (*rest.Config, error) {
 		return nil, noCluster(err)
 	}
 	id.Sent.Watch(config)
-	if err := id.relayPlugin(config); err != nil {
-		return nil, noCluster(err)
+	// client-go reads os.Stderr during the set-up of an exec plugin only, and keeps the plugin for all clients of the configuration.
+	relay, err := cli.NewRelay(config, id.Stderr)
+	if relay != nil {
+		id.Relay.Store(relay)
 	}
-	return config, nil
+	return config, noCluster(err)
+}
+
+// podConfig finds the cluster that this program runs in.
+func (id *Identity) podConfig() (*rest.Config, error) {
+	config, err := rest.InClusterConfig()
+	if err == nil {
+		cli.BoundAnswers(config)
+		id.Sent.Watch(config)
+	}
+	return config, err
 }
 
 const (
@@ -173,85 +103,52 @@ func (id *Identity) KubeFile() cli.KubeFile {
 
 // noCluster explains why there is no cluster to ask.
 func noCluster(err error) error {
+	if err == nil {
+		return nil
+	}
 	return &auth.Error{Reason: auth.ErrMisconfigured, Err: err,
 		Message: "the ServiceAccount's cluster cannot be found: " + cli.KubeconfigMistake(err),
 		Remedy:  "pass --kubeconfig and --context, set KUBECONFIG, or run in a pod"}
 }
 
-// newKubeClient returns a client that knows the few kinds that are needed, so that it asks the API server for nothing else.
-func newKubeClient(config *rest.Config) (client.Client, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, authenticationv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
-	}
-	mapper := meta.NewDefaultRESTMapper(nil)
-	mapper.Add(corev1.SchemeGroupVersion.WithKind("ServiceAccount"), meta.RESTScopeNamespace)
+func newKubeClient(config *rest.Config) (auth.KubernetesClient, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = "wid"
 	if token := strings.TrimSpace(config.BearerToken); token != "" {
-		config.BearerToken, config.BearerTokenFile = token, "" // the one that clusterKey stands for
+		config.BearerToken, config.BearerTokenFile = token, "" // the one in the key
 	}
-	return client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
-}
-
-// podClient is a client of the cluster that this program runs in.
-func (id *Identity) podClient() (client.Client, error) {
-	config, err := rest.InClusterConfig()
+	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	cli.BoundAnswers(config)
-	id.Sent.Watch(config)
-	return newKubeClient(config)
+	return clientgo.New(clientset), nil
 }
 
 // clusterArgs returns flags that mean the same cluster wherever they are used.
 func (id *Identity) clusterArgs() ([]string, error) {
-	if id.ServiceAccount == "" || id.HasToken() {
+	inPod := []string{"--in-cluster"}
+	switch {
+	case id.ServiceAccount == "" || id.HasToken():
 		return nil, nil
+	case id.InCluster:
+		return inPod, nil
 	}
-	config, err := id.KubeFile().Load()
-	if err != nil {
-		return nil, noCluster(err)
-	}
-	raw, err := config.RawConfig()
-	if err != nil {
-		return nil, noCluster(err)
-	}
-	for _, file := range id.KubeFile().Rules().GetLoadingPrecedence() {
-		if _, err := lasting("the kubeconfig", file); err != nil && file != os.DevNull && !id.InCluster {
+	rules, path := id.KubeFile().Rules(), ""
+	files := rules.GetLoadingPrecedence()
+	for _, file := range files {
+		var err error
+		if path, err = lasting("the kubeconfig", file); err != nil && file != os.DevNull {
 			return nil, err
 		}
 	}
-	if id.InCluster || len(raw.Contexts) == 0 {
-		return []string{"--in-cluster"}, nil
+	config, err := rules.Load()
+	switch {
+	case err != nil:
+		return nil, noCluster(err)
+	case len(config.Contexts) == 0:
+		return inPod, nil
+	case len(files) > 1:
+		return nil, cli.Usagef("KUBECONFIG names %d files: pass --kubeconfig with the one of the ServiceAccount's cluster", len(files))
 	}
-	path, err := id.kubeconfigPath()
-	if err != nil {
-		return nil, err
-	}
-	current := raw.CurrentContext
-	if id.kubeContext != "" {
-		current = id.kubeContext
-	}
-	return []string{"--kubeconfig=" + path, "--context=" + current}, nil
-}
-
-// kubeconfigPath is the one file that the kubeconfig comes from.
-func (id *Identity) kubeconfigPath() (string, error) {
-	path := id.Kubeconfig
-	if path == "" {
-		files := filepath.SplitList(os.Getenv(clientcmd.RecommendedConfigPathEnvVar))
-		switch len(files) {
-		case 0:
-			path = clientcmd.RecommendedHomeFile
-		case 1:
-			path = files[0]
-		default:
-			return "", cli.Usagef("KUBECONFIG names %d files: pass --kubeconfig with the one of the ServiceAccount's cluster", len(files))
-		}
-	}
-	return lasting("--kubeconfig", path)
+	return []string{"--kubeconfig=" + path, "--context=" + cmp.Or(id.kubeContext, config.CurrentContext)}, nil
 }

@@ -68,12 +68,12 @@ func DoctorCommand(a *credentials.App, d *DoctorFlags) *cobra.Command {
 	d.addTargetsTo(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		d.id.Stderr, d.stderr = cmd.ErrOrStderr(), cmd.ErrOrStderr()
-		if err := d.id.Complete(cmd); err != nil {
+		if err := d.id.Complete(); err != nil {
 			return d.asUsage(err)
 		}
 		d.timeout = d.id.Timeout
 		defer func() { d.id.Relay.Load().End() }()
-		return d.run(cmd, func(ctx context.Context) (*doctor.Report, error) { return d.examine(ctx, cmd) })
+		return d.run(cmd, func(ctx context.Context) (*doctor.Report, error) { return d.examine(ctx) })
 	}
 	cmd.AddCommand(newDoctorBootstrap(), newDoctorRegistration(), newDoctorPodIdentity())
 	return cmd
@@ -112,7 +112,7 @@ func (d *DoctorFlags) inTermsOfFlags(f *doctor.Finding) {
 	inCluster(d.id.KubeFile(), f)
 }
 
-func (d *DoctorFlags) examine(ctx context.Context, cmd *cobra.Command) (*doctor.Report, error) {
+func (d *DoctorFlags) examine(ctx context.Context) (*doctor.Report, error) {
 	config := identitydoctor.Config{TokenFile: d.id.TokenFile, InPod: d.inPod, Issuer: d.issuer, Repository: d.registry,
 		Cluster: d.cluster, ClusterAddress: d.clusterAddress, ShowPolicy: d.showPolicy, Skip: d.skip, Timeout: d.timeout,
 		IssuerClient: d.IssuerClient, Identify: identify, Progress: d.waiting.begin}
@@ -123,7 +123,7 @@ func (d *DoctorFlags) examine(ctx context.Context, cmd *cobra.Command) (*doctor.
 	}
 	if d.id.TokenStdin {
 		var err error
-		if config.Token, err = d.id.ReadToken(ctx, cmd); err != nil {
+		if config.Token, err = d.id.ReadToken(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -141,7 +141,7 @@ func (d *DoctorFlags) names(_ context.Context, config *identitydoctor.Config) (e
 		return err
 	}
 	if len(d.id.Annotations) > 0 {
-		config.Annotations, err = credentials.ParseAnnotations(d.id.Annotations)
+		config.Annotations, err = credentials.Pairs("annotation", d.id.Annotations)
 	}
 	inAnyPod := os.Getenv("KUBERNETES_SERVICE_HOST") != ""
 	if inAnyPod && config.ServiceAccount.Name == "" && !d.id.HasToken() && !d.id.NamesCluster() {
@@ -215,7 +215,7 @@ func (d *DoctorFlags) guessProvider(ctx context.Context, config *identitydoctor.
 	case len(config.Annotations) == 0:
 		return nil // named explains it
 	}
-	return d.id.Detect(&credentials.Source{ServiceAccount: sa})
+	return d.id.Detect(sa)
 }
 
 // peek returns an empty ServiceAccount if reading it fails or takes long. It leaves a login program behind that ignores ctx.
