@@ -126,10 +126,10 @@ func (e *examination) notInjected(ctx context.Context) doctor.Finding {
 	switch {
 	case e.pod != nil && e.pod.Annotations[webhook.AnnotationInject] == "false":
 		return e.fault("PodOptsOut", "The pod opts out of injection.")
-	case e.lacksWebhook(ctx):
-		return e.fault("WebhookNotReady", "No webhook injects pods, or its Service has no ready endpoint.")
 	case err == nil && namespace.Labels[injectionLabel] != enabled:
 		return e.fault("NamespaceNotLabelled", "The namespace %s lacks the label %s=%s.", e.Namespace, injectionLabel, enabled)
+	case e.lacksWebhook(ctx):
+		return e.fault("WebhookNotReady", "No webhook injects pods, or its Service has no ready endpoint.")
 	}
 	f := e.fault("WebhookDoesNotInject", "The API server creates the pod without the sidecar, or without its variables.")
 	f.Causes = []string{"spec.containers of the IAMBinding, or the annotation " + webhook.AnnotationSkipContainers + ", leaves out every container",

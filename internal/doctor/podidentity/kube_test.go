@@ -188,7 +188,7 @@ func (w *kubeWorld) startSidecar(t *testing.T, pod *corev1.Pod) {
 func TestWebhook(t *testing.T) {
 	w := newKubeWorld(t)
 	w.create(t, w.pod("old"))
-	reporttest.Headline(t, w.run(t), reporttest.Want{Check: "injection", Class: "WebhookNotReady"})
+	reporttest.Headline(t, w.run(t), reporttest.Want{Check: "injection", Class: "NamespaceNotLabelled"})
 	w.register(t)
 
 	t.Run("a ServiceAccount", func(t *testing.T) { reporttest.Healthy(t, w.run(t)) })

@@ -56,7 +56,7 @@ func TestFaults(t *testing.T) {
 		}, "role", "BindingRefused", "(MalformedPolicyDocument): a message"},
 		{"STS gives no answer", func(w *world) { w.setCondition(assumable, metav1.ConditionUnknown, "Unavailable", "a message") }, "role", "ServerSilent", "is Unknown (Unavailable): a message"},
 		{"namespace without label", func(w *world) { bare(w); w.namespace.Labels = nil }, "injection", "NamespaceNotLabelled", "lacks the label iam.aws.k8s.io/injection=enabled"},
-		{"no webhook", func(w *world) { bare(w); w.hook, w.namespace.Labels = nil, nil }, "injection", "WebhookNotReady", "No webhook injects pods"},
+		{"no webhook", func(w *world) { bare(w); w.hook = nil }, "injection", "WebhookNotReady", "No webhook injects pods"},
 		{"no endpoint", func(w *world) { bare(w); w.endpoints = nil }, "injection", "WebhookNotReady", "no ready endpoint"},
 		{"endpoint not ready", func(w *world) { bare(w); w.endpoints.Endpoints[0].Conditions.Ready = new(false) }, "injection", "WebhookNotReady", "no ready endpoint"},
 		{"no endpoint, and pods are refused", func(w *world) {
