@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/internal/doctor"
 	bootstrapdoctor "github.com/workloadid/workloadid/internal/doctor/bootstrap"
 	identitydoctor "github.com/workloadid/workloadid/internal/doctor/identity"
@@ -92,54 +92,22 @@ func TestNoNumberedCauses(t *testing.T) {
 	}
 }
 
-// Every reason in the code of these packages is in their table of the page, and the table has no other.
+// Every reason with a remedy is in the table of its package, and the table has no other.
 func TestDocumentedReasonsOfTargets(t *testing.T) {
-	reason, row := regexp.MustCompile(`(?:Failed|Off|refusal)\("([A-Z][A-Za-z]+)"`), regexp.MustCompile("(?m)^\\| (`[^|]*) \\|")
-	for heading, packages := range map[string][]string{"Bootstrap": {"bootstrap"}, "Pod identity": {"podidentity"}} {
-		var inCode []string
-		if heading == "Bootstrap" { // the causes of bootstrap.Discover, but for a server that starts
-			inCode = append(inCode, causes(t)...)
-		}
-		for _, name := range packages {
-			files, _ := filepath.Glob(filepath.Join("..", "..", "internal", "doctor", name, "*.go"))
-			for _, file := range files {
-				content, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, match := range reason.FindAllStringSubmatch(string(content), -1) {
-					if !strings.HasSuffix(file, "_test.go") {
-						inCode = append(inCode, match[1])
-					}
-				}
-			}
-		}
+	row := regexp.MustCompile("(?m)^\\| (`[^|]*) \\|")
+	for heading, remedies := range map[string]map[string]doctor.Remedy{
+		"Bootstrap": bootstrapdoctor.Remedies(bootstrapdoctor.Config{}), "Pod identity": podidentitydoctor.Remedies(podidentitydoctor.Config{})} {
 		_, table, _ := strings.Cut(doctorPage(t), "\n| "+heading+" | Check | |\n")
 		table, _, _ = strings.Cut(table, "\n\n")
 		var onPage []string
 		for _, match := range row.FindAllStringSubmatch(table, -1) {
 			onPage = append(onPage, strings.Fields(strings.ReplaceAll(match[1], "`", ""))...)
 		}
-		slices.Sort(inCode)
 		slices.Sort(onPage)
-		if inCode = slices.Compact(inCode); len(inCode) == 0 || !slices.Equal(inCode, onPage) {
-			t.Errorf("%s: the code has\n%s, docs/doctor.md\n%s", heading, inCode, onPage)
+		if want := slices.Sorted(maps.Keys(remedies)); !slices.Equal(want, onPage) {
+			t.Errorf("%s: the code has\n%s, docs/doctor.md\n%s", heading, want, onPage)
 		}
 	}
-}
-
-func causes(t *testing.T) (all []string) {
-	t.Helper()
-	content, err := os.ReadFile(filepath.Join("..", "..", "bootstrap", "cause.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, match := range regexp.MustCompile(`Cause += "([A-Za-z]+)"`).FindAllStringSubmatch(string(content), -1) {
-		if match[1] != string(bootstrap.CauseStarting) {
-			all = append(all, match[1])
-		}
-	}
-	return all
 }
 
 // The commands of the page have flags that exist.

@@ -82,8 +82,7 @@ func TestUncertain(t *testing.T) {
 			w.forbidden["Klusterlet"] = true
 			w.agent["metadata"], w.boot["metadata"] = inDefault(w.agent), inDefault(w.boot)
 		}, "agent", "kubectl --context CLUSTER get klusterlets"},
-		"no right to add-ons":      {func(w *world) { w.forbidden["ManagedClusterAddOn"] = true }, "addons", "kubectl --context HUB get managedclusteraddons -n cluster1"},
-		"no right to ClusterRoles": {func(w *world) { w.forbidden["ClusterRole"] = true }, "rbac", "kubectl --context HUB get clusterrole"},
+		"no right to add-ons": {func(w *world) { w.forbidden["ManagedClusterAddOn"] = true }, "addons", "kubectl --context HUB get managedclusteraddons -n cluster1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -75,14 +75,14 @@ func TestMixedUpKubeconfigs(t *testing.T) {
 			w.config.Spoke = w.config.Hub
 		}, "sides", "WrongKubeconfig", "does not lead to a hub"},
 		"the hub's twice": {func(w *world) {
-			w.unknown["Klusterlet"], w.config.SpokeConfig = true, &rest.Config{Host: "127.0.0.1:1/"}
+			w.unknown["Klusterlet"], w.config.SpokeConfig = true, hub
 			w.config.Hub = w.serve(append(w.csrs, w.cluster, w.lease, w.addon, w.role, w.binding)...)
 			w.config.Spoke = w.config.Hub
 		}, "agent", "WrongKubeconfig", "hub's own API server"},
 		"the hub's twice, and it manages itself": {func(w *world) {
 			w.config.SpokeConfig = hub
 			part(w.klusterlet, "spec")["clusterName"] = "local-cluster"
-		}, "agent", "WrongKubeconfig", "another name"},
+		}, "agent", "AnotherClusterName", "another name"},
 	} {
 		w := newWorld(t)
 		w.config.HubConfig, w.config.SpokeConfig = hub, cluster
