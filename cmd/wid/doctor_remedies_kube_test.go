@@ -94,7 +94,7 @@ func (r *remedied) shell(command string) {
 	command = strings.NewReplacer(r.filled...).Replace(command)
 	if arguments, ok := strings.CutPrefix(command, "wid "); ok {
 		out := must(r.t, strings.Fields(arguments)...)
-		if _, line, isJoin := strings.Cut(out, "\n\nwid join "); isJoin { // run in the cluster, with the image of the agent
+		if _, line, ok := strings.Cut(out, "\n\nwid join "); ok && strings.HasPrefix(arguments, "hub token") { // run in the cluster, with the image of the agent
 			line = strings.Replace(line, "AGENT_IMAGE", "registry.example/agent:v1", 1)
 			must(r.t, append([]string{"join", "--context=managed-0"}, strings.Fields(line)...)...)
 		}

@@ -144,12 +144,8 @@ func (e *examination) choose(items []klusterlet) (others []string) {
 
 // judgeKlusterlet judges the agent up to its bootstrap credential.
 func (e *examination) judgeKlusterlet() doctor.Finding {
-	conditions := e.klusterlet.Status.Conditions
-	if c := conditionOf(conditions, "Applied"); c.Status == metav1.ConditionFalse {
+	if c := conditionOf(e.klusterlet.Status.Conditions, "Applied"); c.Status == metav1.ConditionFalse {
 		return said(e.fault("AgentNotRunning", "The operator cannot install the agent."), c.Reason, c.Message)
-	}
-	if conditionOf(conditions, degraded).Status == "" {
-		return e.fault("AgentNotRunning", "The operator has not reported whether the agent reaches the hub.").As(doctor.Warn)
 	}
 	return e.judgeConnection("Bootstrap", "The agent is installed, and nothing is wrong with its bootstrap credential.")
 }
@@ -233,16 +229,15 @@ func (e *examination) judgeCertificate(secret map[string][]byte) doctor.Finding 
 	if len(secret["tls.crt"])+len(secret["tls.key"]) == 0 {
 		return doctor.Passed("The agent uses no certificate.")
 	}
-	var c *x509.Certificate
+	c, user := &x509.Certificate{}, registration.AgentUser(e.ClusterName, "")
 	if block, _ := pem.Decode(secret["tls.crt"]); block != nil {
-		c, _ = x509.ParseCertificate(block.Bytes) //nolint:errcheck // nil says the same
+		if parsed, err := x509.ParseCertificate(block.Bytes); err == nil {
+			c = parsed
+		}
 	}
-	user := registration.AgentUser(e.ClusterName, "")
-	switch {
-	case c == nil:
-		return e.fault("HubKubeConfigUnusable", "tls.crt in the Secret %s is not a certificate.", ocm.HubKubeconfigSecret)
-	case !strings.HasPrefix(c.Subject.CommonName, user):
-		return e.fault("HubKubeConfigUnusable", "The agent's certificate belongs to another cluster.").Compare("certificate", c.Subject.CommonName, "expected", user+"AGENT")
+	if !strings.HasPrefix(c.Subject.CommonName, user) {
+		return e.fault("HubKubeConfigUnusable", "tls.crt in the Secret %s is not a certificate of this cluster.", ocm.HubKubeconfigSecret).
+			Compare("certificate", c.Subject.CommonName, "expected", user+"AGENT")
 	}
 	if c.NotAfter.Before(e.Now()) {
 		return e.fault("CertificateExpired", "The agent's certificate for the hub has expired.").Compare("expiry", kube.Stamp(c.NotAfter), "now", kube.Stamp(e.Now()))

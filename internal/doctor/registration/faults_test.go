@@ -155,12 +155,12 @@ func hubFaults() []fault {
 		}, "hub", "Deleting", "being deleted", ""},
 		{"add-on without its token", func(w *world) {
 			setCondition(w.addon, "TokenInfrastructureReady", "False", "TokenInfrastructureApplyFailed", "Failed to apply token infrastructure: forbidden")
-		}, "addons", "TokenInfrastructureNotReady", "token of the add-on work", ""},
+		}, "addons", "TokenInfrastructureNotReady", "of the add-on work is False", ""},
 		{"add-on of an older hub without its token", func(w *world) {
 			w.unknown["addon.open-cluster-management.io/v1beta1"], w.unknown["addon.open-cluster-management.io/v1alpha1"] = true, false
 			w.addon["apiVersion"] = "addon.open-cluster-management.io/v1alpha1"
 			setCondition(w.addon, "TokenInfrastructureReady", "False", "TokenInfrastructureApplyFailed", "Failed to apply token infrastructure: forbidden")
-		}, "addons", "TokenInfrastructureNotReady", "token of the add-on work", ""},
+		}, "addons", "TokenInfrastructureNotReady", "of the add-on work is False", ""},
 	}
 }
 
@@ -185,7 +185,6 @@ func spokeFaults() []fault {
 		{"a reason of tomorrow", degraded("BootstrapSecretFunctional,SomethingNew", ""), "credential", "HubKubeConfigError", "(BootstrapSecretFunctional,SomethingNew)", ""},
 		{"unknown authority", degraded("BootstrapSecretError,HubKubeConfigMissing", "tls: failed to verify certificate: x509: certificate signed by unknown authority"), agent, "BootstrapSecretError", "certificate signed by unknown authority", ""},
 		{"not installed", func(w *world) { setConditions(w.klusterlet, "Applied", "False", "KlusterletApplyFailed") }, agent, "AgentNotRunning", "cannot install", ""},
-		{"operator silent", func(w *world) { delete(w.klusterlet, "status") }, agent, "AgentNotRunning", "has not reported", doctor.Warn},
 	}
 }
 
@@ -204,9 +203,9 @@ func secretsFaults() []fault {
 		{"no bootstrap Secret, says the API", func(w *world) { w.boot = nil }, secret, "BootstrapSecretMissing", "is missing", doctor.Warn},
 		{"bootstrap Secret empty", func(w *world) { w.boot["data"] = object{} }, secret, "BootstrapSecretMissing", "has no kubeconfig", doctor.Warn},
 		{"kubeconfig missing", drop("kubeconfig"), secret, "HubKubeConfigUnusable", "has no kubeconfig", ""},
-		{"certificate missing", drop("tls.crt"), secret, "HubKubeConfigUnusable", "not a certificate", ""},
-		{"certificate malformed", func(w *world) { part(w.agent, "data")["tls.crt"] = "eA==" }, secret, "HubKubeConfigUnusable", "not a certificate", ""},
-		{"certificate of another cluster", certificate("system:open-cluster-management:cluster10:agent1", time.Hour, time.Hour), secret, "HubKubeConfigUnusable", "another cluster", ""},
+		{"certificate missing", drop("tls.crt"), secret, "HubKubeConfigUnusable", "not a certificate of this cluster", ""},
+		{"certificate malformed", func(w *world) { part(w.agent, "data")["tls.crt"] = "eA==" }, secret, "HubKubeConfigUnusable", "not a certificate of this cluster", ""},
+		{"certificate of another cluster", certificate("system:open-cluster-management:cluster10:agent1", time.Hour, time.Hour), secret, "HubKubeConfigUnusable", "not a certificate of this cluster", ""},
 		{"certificate expired", certificate(agentUser, time.Hour, -time.Minute), secret, "CertificateExpired", "has expired", ""},
 	}
 }
@@ -267,20 +266,20 @@ func ownFaults() []fault {
 			w.ownIRSA()
 			setCondition(w.cluster, "ClusterIAMRoleReady", "False", "RoleRefused", "AccessDenied")
 		}, "aws", "RoleRefused", "cannot use the role", ""},
-		{"add-on item refused", addOnCondition("RegistrationAccepted", "DuplicateItem"), "addons", "DuplicateItem", "refuses to register the add-on work", ""},
-		{"namespace of the add-on", addOnCondition("RegistrationAccepted", "NamespaceUnusable"), "addons", "NamespaceUnusable", "refuses to register the add-on work", ""},
-		{"add-on of a denied cluster", addOnCondition("TokenInfrastructureReady", "ClusterNotAccepted"), "addons", "ClusterNotAccepted", "token of the add-on work", ""},
-		{"subject of another program", addOnCondition("TokenInfrastructureReady", "InvalidSubject"), "addons", "InvalidSubject", "token of the add-on work", ""},
+		{"add-on item refused", addOnCondition("RegistrationAccepted", "DuplicateItem"), "addons", "DuplicateItem", "of the add-on work is False", ""},
+		{"namespace of the add-on", addOnCondition("RegistrationAccepted", "NamespaceUnusable"), "addons", "NamespaceUnusable", "of the add-on work is False", ""},
+		{"add-on of a denied cluster", addOnCondition("TokenInfrastructureReady", "ClusterNotAccepted"), "addons", "ClusterNotAccepted", "of the add-on work is False", ""},
+		{"subject of another program", addOnCondition("TokenInfrastructureReady", "InvalidSubject"), "addons", "InvalidSubject", "of the add-on work is False", ""},
 		{"hub without tokens", addOn(func(w *world) { setCondition(w.addon, "TokenInfrastructureReady", "", "", "") }), "addons", "TokenInfrastructureNotReady", "no controller of the hub", ""},
-		{"token forbidden", addOnCondition("AddonTokenRefreshed", "TokenRequestForbidden"), "addons", "TokenRequestForbidden", "no token for the add-on work", ""},
+		{"token forbidden", addOnCondition("AddonTokenRefreshed", "TokenRequestForbidden"), "addons", "TokenRequestForbidden", "of the add-on work is False", ""},
 		{"token forbidden, in the names of OCM", addOn(func(w *world) {
 			setCondition(w.addon, "AddonTokenRefreshed", "", "", "")
 			setCondition(w.addon, "TokenRefreshed", "False", "TokenRequestForbidden", "a message")
-		}), "addons", "TokenRequestForbidden", "no token for the add-on work", ""},
+		}), "addons", "TokenRequestForbidden", "of the add-on work is False", ""},
 		{"certificate of an add-on denied", func(w *world) {
 			setCondition(w.addon, "TokenInfrastructureReady", "", "", "")
 			setCondition(w.addon, "ClusterCertificateRotated", "False", "ClientCertificateDenied", "a message")
-		}, "addons", "ClientCertificateDenied", "no certificate for the add-on work", ""},
-		{"a reason of tomorrow for an add-on", addOnCondition("AddonTokenRefreshed", "SomethingNew"), "addons", "TokenRequestFailed", "no token", ""},
+		}, "addons", "ClientCertificateDenied", "of the add-on work is False", ""},
+		{"a reason of tomorrow for an add-on", addOnCondition("AddonTokenRefreshed", "SomethingNew"), "addons", "TokenRequestFailed", "of the add-on work is False", ""},
 	}
 }

@@ -25,7 +25,7 @@ func (e *examination) checkHub(ctx context.Context) doctor.Finding {
 		return doctor.Unclear(doctor.Do("Add the kubeconfig of the hub."), "The hub was not examined.")
 	}
 	e.requests, e.requestsErr = e.listRequests(ctx)
-	cluster, err := e.readCluster(ctx, e.Hub)
+	cluster, err := e.readCluster(ctx)
 	switch {
 	case apierrors.IsNotFound(err) && (len(e.ownRequests()) > 0 || e.hasCredential(ctx)):
 		return e.fault("NoManagedCluster", "The agent has registered, but there is no ManagedCluster %s any more.", e.ClusterName)
@@ -129,14 +129,12 @@ func (e *examination) lease(ctx context.Context) (renewed time.Time, grace time.
 
 // usesIAM reports whether the cluster registers with an AWS role.
 func (e *examination) usesIAM() bool {
-	if e.klusterlet != nil && e.klusterlet.Spec.RegistrationConfiguration.RegistrationDriver.AuthType == "awsirsa" {
-		return true
+	if e.cluster != nil {
+		if _, claims, err := awsirsa.Claim(e.cluster); claims || err != nil {
+			return true
+		}
 	}
-	if e.cluster == nil {
-		return false
-	}
-	_, claims, err := awsirsa.Claim(e.cluster)
-	return claims || err != nil
+	return e.klusterlet != nil && e.klusterlet.Spec.RegistrationConfiguration.RegistrationDriver.AuthType == "awsirsa"
 }
 
 // checkClaim finds what a hub of Open Cluster Management ignores in silence. The hub's conditions name the rest.

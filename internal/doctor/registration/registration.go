@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -145,14 +144,10 @@ func (e *examination) refused(o object, c metav1.Condition, otherwise, format st
 	return said(e.faultOf(o, e.known(c.Reason, otherwise), format, args...), c.Reason, c.Message)
 }
 
-// readCluster reads the ManagedCluster from one of the sides.
-func (e *examination) readCluster(ctx context.Context, from client.Reader) (*ocm.ManagedCluster, error) {
+func (e *examination) readCluster(ctx context.Context) (*ocm.ManagedCluster, error) {
 	cluster := &ocm.ManagedCluster{}
-	err := kube.Get(ctx, from, ocm.GroupVersion.WithKind("ManagedCluster"), client.ObjectKey{Name: e.ClusterName}, cluster)
-	return cluster, err
+	return cluster, kube.Get(ctx, e.Hub, ocm.GroupVersion.WithKind("ManagedCluster"), client.ObjectKey{Name: e.ClusterName}, cluster)
 }
-
-func isServed(err error) bool { return err == nil || apierrors.IsNotFound(err) && !kube.Absent(err) }
 
 // checkSides finds kubeconfigs that were mixed up. Its remedies never make a hub of a managed cluster.
 func (e *examination) checkSides(ctx context.Context) doctor.Finding {
@@ -162,20 +157,13 @@ func (e *examination) checkSides(ctx context.Context) doctor.Finding {
 	case e.Hub == nil:
 		return doctor.Skipped("There is no kubeconfig of the hub.")
 	}
-	switch _, err := e.readCluster(ctx, e.Hub); {
-	case isServed(err):
-		return doctor.Passed("The kubeconfig of the hub leads to a hub.")
+	switch _, err := e.readCluster(ctx); {
 	case ctx.Err() != nil: // there may be no time for the check "hub"
 		return e.unreadCluster(err)
 	case !kube.Absent(err):
-		return doctor.Skipped("The hub does not show the ManagedCluster.")
+		return doctor.Passed("The kubeconfig of the hub leads to a hub.")
 	}
-	if e.Spoke != nil {
-		if _, err := e.readCluster(ctx, e.Spoke); isServed(err) {
-			return e.fault("WrongKubeconfig", "The kubeconfigs of hub and cluster are swapped.")
-		}
-	}
-	return e.fault("WrongKubeconfig", "The kubeconfig of the hub does not lead to a hub: the API server has no ManagedClusters.")
+	return e.fault("WrongKubeconfig", "The kubeconfig of the hub does not lead to a hub, or is swapped with the cluster's: the API server has no ManagedClusters.")
 }
 
 // isSameServer is normal for a hub that manages itself, and a mistake for all others.

@@ -124,18 +124,19 @@ func newestEvent(ctx context.Context, c client.Reader, namespace string, about t
 		opts = append(opts, client.MatchingFields{"involvedObject.uid": string(about)})
 	}
 	events, _ := kube.List[corev1.Event](ctx, c, corev1.SchemeGroupVersion.WithKind("Event"), opts...) //nolint:errcheck // they only explain
-	seen := func(v *corev1.Event) time.Time {
-		if v.Series != nil {
-			return v.Series.LastObservedTime.Time
-		}
-		return v.EventTime.Time
-	}
 	for _, v := range events {
-		if v.Action == action && (about == "" || v.InvolvedObject.UID == about) && !seen(&v).Before(seen(&newest)) {
+		if v.Action == action && (about == "" || v.InvolvedObject.UID == about) && !seen(v).Before(seen(newest)) {
 			newest = v
 		}
 	}
 	return newest
+}
+
+func seen(v corev1.Event) time.Time {
+	if v.Series != nil {
+		return v.Series.LastObservedTime.Time
+	}
+	return v.EventTime.Time
 }
 
 // quoteAgent adds the newest Event of the agent.
@@ -209,21 +210,16 @@ func (e *examination) judgeAddOn(a *addOn) doctor.Finding {
 		rotated = metav1.Condition{}
 	}
 	o := object{addOn: a.name, request: e.addOnRequest(a.name)}
+	if isToken && ready.Status == "" {
+		return e.faultOf(o, "TokenInfrastructureNotReady", "The add-on %.63s uses a token, but no controller of the hub provides tokens.", a.name)
+	}
 	for _, c := range []struct {
 		metav1.Condition
 
-		otherwise, message string
-	}{
-		{get(agent.ConditionRegistrationAccepted), "AddOnRefused", "The agent refuses to register the add-on %.63s."},
-		{ready, "TokenInfrastructureNotReady", "The hub cannot set up the token of the add-on %.63s."},
-		{tokens, "TokenRequestFailed", "The agent gets no token for the add-on %.63s."},
-		{rotated, "ClientCertificateUpdateFailed", "The agent gets no certificate for the add-on %.63s."},
-	} {
-		switch {
-		case c.Status == metav1.ConditionFalse:
-			return e.refused(o, c.Condition, c.otherwise, c.message, a.name)
-		case isToken && c.Type == ready.Type && c.Status == "":
-			return e.faultOf(o, c.otherwise, "The add-on %.63s uses a token, but no controller of the hub provides tokens.", a.name)
+		otherwise string
+	}{{get(agent.ConditionRegistrationAccepted), "AddOnRefused"}, {ready, "TokenInfrastructureNotReady"}, {tokens, "TokenRequestFailed"}, {rotated, "ClientCertificateUpdateFailed"}} {
+		if c.Status == metav1.ConditionFalse {
+			return e.refused(o, c.Condition, c.otherwise, "The condition %s of the add-on %.63s is False.", c.Type, a.name)
 		}
 	}
 	return doctor.Passed("Nothing is wrong with the add-on %.63s.", a.name)
