@@ -37,8 +37,6 @@ type Config struct {
 	Skip     []string
 	Timeout  time.Duration
 	Progress func(doctor.Check)
-	// Now is the clock. Nil: time.Now.
-	Now func() time.Time
 }
 
 // examination is one run. Checks leave here what later ones need.
@@ -79,9 +77,6 @@ func Run(ctx context.Context, config Config) *doctor.Report {
 
 func newExamination(config Config) *examination {
 	e := &examination{Config: config, side: kube.Side{Flags: cmp.Or(config.Flags, "--context CLUSTER"), Examined: config.Client != nil}}
-	if e.Now == nil {
-		e.Now = time.Now
-	}
 	if e.id = e.Token; !bootstrap.ValidTokenID(e.Token) && e.Token != "" {
 		e.token, e.err = bootstrap.ParseToken(e.Token)
 		e.id = e.token.ID()

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"fmt"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -69,7 +70,7 @@ func (e *examination) flaw(secret *corev1.Secret) string {
 	switch {
 	case !stored.Token.Equal(e.token):
 		return "The Secret of token " + e.id + " holds another secret half."
-	case stored.Expired(e.Now()):
+	case stored.Expired(time.Now()):
 		return "The token has expired, or its expiration is malformed."
 	case !stored.Allows(bootstrap.UsageSigning):
 		return "The token may not sign cluster-info, since it lacks the usage signing."

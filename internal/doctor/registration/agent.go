@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -95,8 +96,6 @@ func (e *examination) checkOwnAgent(ctx context.Context) doctor.Finding {
 	switch {
 	case client.IgnoreNotFound(err) != nil && !kube.Absent(err):
 		return kube.Unread("the agent's Deployment", err, e.spoke.Command("kubectl get deploy -n "+agent.DefaultNamespace+" "+ownAgent))
-	case err != nil && e.isSameServer():
-		return e.fault("WrongKubeconfig", "There is no agent at the hub's own API server.")
 	case err != nil:
 		return e.fault("AgentMissing", "There is no agent in the cluster.")
 	}
@@ -239,8 +238,8 @@ func (e *examination) judgeCertificate(secret map[string][]byte) doctor.Finding 
 		return e.fault("HubKubeConfigUnusable", "tls.crt in the Secret %s is not a certificate of this cluster.", ocm.HubKubeconfigSecret).
 			Compare("certificate", c.Subject.CommonName, "expected", user+"AGENT")
 	}
-	if c.NotAfter.Before(e.Now()) {
-		return e.fault("CertificateExpired", "The agent's certificate for the hub has expired.").Compare("expiry", kube.Stamp(c.NotAfter), "now", kube.Stamp(e.Now()))
+	if c.NotAfter.Before(time.Now()) {
+		return e.fault("CertificateExpired", "The agent's certificate for the hub has expired.").Compare("expiry", kube.Stamp(c.NotAfter), "now", kube.Stamp(time.Now()))
 	}
 	return doctor.Passed("The agent has a certificate until %s.", kube.Stamp(c.NotAfter))
 }

@@ -82,12 +82,8 @@ func (e *examination) checkJoined(ctx context.Context) doctor.Finding {
 	return doctor.Passed("The agent has joined.")
 }
 
-// Of the Lease in the cluster's namespace on the hub.
-const (
-	leaseGrace      = 5 // durations that the hub waits
-	defaultDuration = time.Minute
-	maxDuration     = 24 * time.Hour // the cluster may write any duration
-)
+// leaseGrace is how many durations the hub waits.
+const leaseGrace = 5
 
 // checkLease believes the hub's condition. Its controller may not run, or the clock of this machine may be wrong: that is a warning.
 func (e *examination) checkLease(ctx context.Context) doctor.Finding {
@@ -100,9 +96,9 @@ func (e *examination) checkLease(ctx context.Context) doctor.Finding {
 		return e.fault(hub.ReasonLeaseStopped, "The agent has stopped renewing its Lease.")
 	case c.Status != metav1.ConditionTrue:
 		return e.fault("NotJoined", "The agent has not reported whether the cluster is available.").As(doctor.Warn)
-	case e.Now().Sub(renewed).Abs() > grace:
+	case time.Now().Sub(renewed).Abs() > grace:
 		return e.fault(hub.ReasonLeaseStopped, "The hub says that the cluster is available, but the Lease is missing, unreadable or old, or a clock is wrong.").As(doctor.Warn).
-			Compare("renewed", kube.Stamp(renewed), "now", kube.Stamp(e.Now()))
+			Compare("renewed", kube.Stamp(renewed), "now", kube.Stamp(time.Now()))
 	}
 	return doctor.Passed("The cluster has joined, and the hub says that it is available.")
 }
@@ -110,14 +106,14 @@ func (e *examination) checkLease(ctx context.Context) doctor.Finding {
 // worksSince reports whether the agent has renewed its Lease after a time, which has no fractions of a second: then it had a credential.
 func (e *examination) worksSince(ctx context.Context, t time.Time) bool {
 	renewed, grace := e.lease(ctx)
-	return renewed.Truncate(time.Second).After(t) && e.Now().Sub(renewed) <= grace
+	return renewed.Truncate(time.Second).After(t) && time.Now().Sub(renewed) <= grace
 }
 
 // lease returns the zero time if the Lease cannot be read.
 func (e *examination) lease(ctx context.Context) (renewed time.Time, grace time.Duration) {
 	duration := time.Duration(e.cluster.Spec.LeaseDurationSeconds) * time.Second
-	if duration <= 0 || duration > maxDuration {
-		duration = defaultDuration
+	if duration <= 0 {
+		duration = time.Minute
 	}
 	var lease coordinationv1.Lease
 	err := kube.Get(ctx, e.Hub, coordinationv1.SchemeGroupVersion.WithKind("Lease"), client.ObjectKey{Namespace: e.ClusterName, Name: ocm.LeaseName}, &lease)

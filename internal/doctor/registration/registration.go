@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/doctor"
@@ -33,8 +32,6 @@ type Config struct {
 	ClusterName string
 	// Hub and Spoke read from the hub and from the managed cluster. Their schemes need no kinds. Nil: that side is not examined.
 	Hub, Spoke client.Reader
-	// HubConfig and SpokeConfig lead to the same clusters. They tell that both are the same cluster. Optional.
-	HubConfig, SpokeConfig *rest.Config
 	// Klusterlet is the name of the Klusterlet. Empty: the one that registers ClusterName, or else the only one.
 	Klusterlet string
 	// HubClusterARN is the hub's own ARN in EKS, for registration by AWS IAM. Empty: the one in the Klusterlet, which may be of another hub.
@@ -47,8 +44,6 @@ type Config struct {
 	Skip     []string
 	Timeout  time.Duration
 	Progress func(doctor.Check)
-	// Now is the clock. Nil: time.Now.
-	Now func() time.Time
 }
 
 // examination is one run. Checks leave here what later ones need.
@@ -88,9 +83,6 @@ func (e *examination) checks() []doctor.Check {
 }
 
 func newExamination(config Config) *examination {
-	if config.Now == nil {
-		config.Now = time.Now
-	}
 	return &examination{Config: config, agentNamespace: agent.DefaultNamespace, deployment: ownAgent,
 		hub:   kube.Side{Flags: cmp.Or(config.HubFlags, "--context HUB"), Examined: config.Hub != nil},
 		spoke: kube.Side{Flags: cmp.Or(config.SpokeFlags, "--context CLUSTER"), Examined: config.Spoke != nil}}
@@ -160,13 +152,10 @@ func (e *examination) checkSides(ctx context.Context) doctor.Finding {
 	switch _, err := e.readCluster(ctx); {
 	case ctx.Err() != nil: // there may be no time for the check "hub"
 		return e.unreadCluster(err)
+	case !kube.Absent(err) && client.IgnoreNotFound(err) != nil:
+		return doctor.Skipped("The hub does not show the ManagedCluster.")
 	case !kube.Absent(err):
 		return doctor.Passed("The kubeconfig of the hub leads to a hub.")
 	}
 	return e.fault("WrongKubeconfig", "The kubeconfig of the hub does not lead to a hub, or is swapped with the cluster's: the API server has no ManagedClusters.")
-}
-
-// isSameServer is normal for a hub that manages itself, and a mistake for all others.
-func (e *examination) isSameServer() bool {
-	return e.HubConfig != nil && e.SpokeConfig != nil && e.HubConfig.Host == e.SpokeConfig.Host
 }

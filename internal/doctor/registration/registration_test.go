@@ -32,7 +32,6 @@ func TestHealthy(t *testing.T) {
 			delete(part(w.agent, "data"), "tls.crt")
 			delete(part(w.agent, "data"), "tls.key")
 		},
-		"without clocks": func(w *world) { w.config.HubConfig = nil },
 		"hub that forgot the request": func(w *world) {
 			w.csrs = nil
 		},
@@ -55,7 +54,6 @@ func TestHealthy(t *testing.T) {
 		"joined again, and all is well": func(w *world) {
 			w.csrs = append(w.csrs, newCSR("cluster1-new", "system:bootstrap:abcdef", "Approved", time.Minute))
 		},
-		"the hub itself": func(w *world) { w.config.SpokeConfig = w.config.HubConfig },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
