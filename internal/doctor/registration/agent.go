@@ -36,9 +36,6 @@ type klusterlet struct {
 		RegistrationConfiguration struct {
 			RegistrationDriver struct {
 				AuthType string `json:"authType"`
-				AWSIRSA  struct {
-					HubClusterARN string `json:"hubClusterArn"`
-				} `json:"awsIrsa"`
 			} `json:"registrationDriver"`
 		} `json:"registrationConfiguration"`
 	} `json:"spec"`
@@ -174,15 +171,13 @@ func (e *examination) checkCredential(context.Context) doctor.Finding {
 	return e.judgeConnection("", "The agent reaches the hub with its own credential.")
 }
 
-const bootstrapSecret = agent.DefaultBootstrapSecret
-
 // checkSecrets shows names, keys and the public part of the certificate.
 func (e *examination) checkSecrets(ctx context.Context) doctor.Finding {
 	if e.Spoke == nil {
 		return doctor.Skipped("There is no kubeconfig of the cluster.")
 	}
 	hub, err := e.readSecret(ctx, ocm.HubKubeconfigSecret)
-	boot, bootErr := e.readSecret(ctx, bootstrapSecret)
+	boot, bootErr := e.readSecret(ctx, agent.DefaultBootstrapSecret)
 	for _, err := range []error{err, bootErr} {
 		if client.IgnoreNotFound(err) != nil {
 			return kube.Unread("the agent's Secrets", err, e.spoke.Command("kubectl get secrets -n "+e.agentNamespace))
@@ -201,7 +196,7 @@ func (e *examination) checkSecrets(ctx context.Context) doctor.Finding {
 	if f := e.judgeCertificate(hub); f.Result != doctor.Pass || len(boot["kubeconfig"]) > 0 {
 		return f
 	}
-	return e.fault("BootstrapSecretMissing", "The Secret %s is missing or has no kubeconfig. The agent needs it when its certificate has expired.", bootstrapSecret).As(doctor.Warn)
+	return e.fault("BootstrapSecretMissing", "The Secret %s is missing or has no kubeconfig. The agent needs it when its certificate has expired.", agent.DefaultBootstrapSecret).As(doctor.Warn)
 }
 
 // readSecret returns nil data if there is no Secret, or no cluster.
@@ -215,12 +210,6 @@ func (e *examination) readSecret(ctx context.Context, name string) (map[string][
 		secret.Data = map[string][]byte{}
 	}
 	return secret.Data, err
-}
-
-// hasCredential reports whether the hub has given the agent a credential.
-func (e *examination) hasCredential(ctx context.Context) bool {
-	data, err := e.readSecret(ctx, ocm.HubKubeconfigSecret)
-	return err == nil && len(data["kubeconfig"]) > 0
 }
 
 // judgeCertificate also passes a Secret of a driver without certificates.

@@ -86,8 +86,8 @@ func requestFaults() []fault {
 			w.events = []object{newEvent("e1", "u1", "SomethingNew", 0)}
 		}, csr, "RequestPending", "(SomethingNew): by the hub", ""},
 		{"renewal waits", func(w *world) { w.csrs = append(w.csrs, newCSR("cluster1-new", agentUser, "", time.Minute)) }, csr, "RequestPending", "is pending", doctor.Warn},
-		{"request denied", newest("Denied"), csr, "ClientCertificateDenied", "was denied", ""},
-		{"hub cannot sign", newest("Failed"), csr, "ClientCertificateFailed", "cannot sign", ""},
+		{"request denied", newest("Denied"), csr, "ClientCertificateDenied", "a certificate: Denied", ""},
+		{"hub cannot sign", newest("Failed"), csr, "ClientCertificateFailed", "a certificate: Failed", ""},
 		{"approved, never signed", func(w *world) {
 			newest("Approved")(w)
 			delete(part(w.csrs[1], "status"), "certificate")

@@ -25,9 +25,10 @@ func (e *examination) checkHub(ctx context.Context) doctor.Finding {
 		return doctor.Unclear(doctor.Do("Add the kubeconfig of the hub."), "The hub was not examined.")
 	}
 	e.requests, e.requestsErr = e.listRequests(ctx)
+	own, _ := e.readSecret(ctx, ocm.HubKubeconfigSecret) //nolint:errcheck // the check "secret" reports it
 	cluster, err := e.readCluster(ctx)
 	switch {
-	case apierrors.IsNotFound(err) && (len(e.ownRequests()) > 0 || e.hasCredential(ctx)):
+	case apierrors.IsNotFound(err) && (len(e.ownRequests()) > 0 || len(own["kubeconfig"]) > 0):
 		return e.fault("NoManagedCluster", "The agent has registered, but there is no ManagedCluster %s any more.", e.ClusterName)
 	case apierrors.IsNotFound(err):
 		f := e.fault("AgentNeverArrived", "The agent has never reached the hub: there is no ManagedCluster %s.", e.ClusterName)
@@ -137,10 +138,6 @@ func (e *examination) usesIAM() bool {
 func (e *examination) checkClaim(context.Context) doctor.Finding {
 	if !e.usesIAM() {
 		return doctor.Skipped("The cluster does not register with an AWS role.")
-	}
-	e.hubARN = e.HubClusterARN
-	if e.hubARN == "" && e.klusterlet != nil {
-		e.hubARN = e.klusterlet.Spec.RegistrationConfiguration.RegistrationDriver.AWSIRSA.HubClusterARN
 	}
 	has := e.cluster.Annotations
 	claim, _, err := awsirsa.Claim(e.cluster)

@@ -34,7 +34,7 @@ type Config struct {
 	Hub, Spoke client.Reader
 	// Klusterlet is the name of the Klusterlet. Empty: the one that registers ClusterName, or else the only one.
 	Klusterlet string
-	// HubClusterARN is the hub's own ARN in EKS, for registration by AWS IAM. Empty: the one in the Klusterlet, which may be of another hub.
+	// HubClusterARN is the hub's own ARN in EKS, for the remedies of a registration by AWS IAM.
 	HubClusterARN string
 	// HubFlags and SpokeFlags lead kubectl and wid to that side: "--context hub". Remedies have them in their commands. Empty: a context
 	// for the reader to fill in.
@@ -57,7 +57,7 @@ type examination struct {
 	deployment     string // of the agent
 	requests       []certificateRequest
 	requestsErr    error
-	claim, hubARN  string // of AWS
+	claim          string // of an AWS role
 }
 
 // Checks returns the checks of Run in their order.

@@ -81,7 +81,7 @@ func (e *examination) hubRemedies(o object) []row {
 		{"Forbidden TokenInfrastructureNotReady", hub.Do("Let the agent use csr, or run the hub with tokens for add-ons. It names each flag that you would drop:",
 			"wid hub init --image HUB_IMAGE --addon-registration-auth csr,token --apply")},
 		{"RoleRefused", doctor.Do("Compare the agent's role with what it has to be:", "wid hub policies --verify --eks-hub-cluster-arn "+
-			shell.Word(e.hubARN, "HUB_ARN")+" --eks-managed-cluster-arn "+shell.Word(e.claim, "CLUSTER_ARN")+" --oidc-issuer ISSUER")},
+			shell.Word(e.HubClusterARN, "HUB_ARN")+" --eks-managed-cluster-arn "+shell.Word(e.claim, "CLUSTER_ARN")+" --oidc-issuer ISSUER")},
 	}
 }
 

@@ -81,10 +81,8 @@ func (e *examination) judgeRequest(ctx context.Context, r *certificateRequest) d
 	o, d := object{request: r.Name}, decision(r)
 	var f doctor.Finding
 	switch {
-	case d.Type == certificatesv1.CertificateDenied:
-		f = said(e.faultOf(o, "ClientCertificateDenied", "The request for a certificate was denied."), "", d.Message)
-	case d.Type == certificatesv1.CertificateFailed:
-		f = said(e.faultOf(o, "ClientCertificateFailed", "The hub cannot sign the request for a certificate."), "", d.Message)
+	case d.Type == certificatesv1.CertificateDenied, d.Type == certificatesv1.CertificateFailed:
+		f = said(e.faultOf(o, "ClientCertificate"+string(d.Type), "The hub says of the request for a certificate: %s.", d.Type), "", d.Message)
 	case d.Type == "":
 		f = e.pending(ctx, r)
 	case len(r.Status.Certificate) == 0:
@@ -186,11 +184,6 @@ func (e *examination) checkAddOns(ctx context.Context) doctor.Finding {
 			return f
 		}
 	}
-	return e.pendingAddOns(ctx)
-}
-
-// pendingAddOns finds a request of an add-on that is neither approved nor denied.
-func (e *examination) pendingAddOns(ctx context.Context) doctor.Finding {
 	i := slices.IndexFunc(e.requests, func(r certificateRequest) bool { return r.Labels[addon.NameLabel] != "" && decision(&r).Type == "" })
 	if i < 0 {
 		return doctor.Passed("Nothing is wrong with the credentials of add-ons.")

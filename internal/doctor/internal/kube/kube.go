@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/doctor"
-	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -72,15 +71,10 @@ func Absent(err error) bool {
 // Unread returns the finding of a check that an API server refuses to answer. The command asks as another user.
 func Unread(what string, err error, command string) doctor.Finding {
 	var status apierrors.APIStatus
-	switch {
-	case apierrors.IsUnauthorized(err):
-		f := doctor.Unclear(doctor.Do("Log in to the cluster again."), "The API server refuses the credentials of the kubeconfig.")
-		f.Class = reason.LoginRefused
-		return f
-	case !errors.As(err, &status):
+	if !errors.As(err, &status) {
 		return doctor.Refusal("The API server", err)
 	}
-	return doctor.Unclear(doctor.Do("Correct what the answer says, or run this as a user with the right:", command),
+	return doctor.Unclear(doctor.Do("Correct what the answer says, log in again, or run this as a user with the right:", command),
 		"The API server does not show %s: %s.", what, strings.TrimSuffix(fmt.Sprintf("%.300s", kubeerror.Message(err)), "."))
 }
 
