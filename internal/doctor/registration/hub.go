@@ -97,7 +97,7 @@ func (e *examination) checkLease(ctx context.Context) doctor.Finding {
 		return e.fault(hub.ReasonLeaseStopped, "The agent has stopped renewing its Lease.")
 	case c.Status != metav1.ConditionTrue:
 		return e.fault("NotJoined", "The agent has not reported whether the cluster is available.").As(doctor.Warn)
-	case time.Now().Sub(renewed).Abs() > grace:
+	case time.Since(renewed).Abs() > grace:
 		return e.fault(hub.ReasonLeaseStopped, "The hub says that the cluster is available, but the Lease is missing, unreadable or old, or a clock is wrong.").As(doctor.Warn).
 			Compare("renewed", kube.Stamp(renewed), "now", kube.Stamp(time.Now()))
 	}
@@ -107,7 +107,7 @@ func (e *examination) checkLease(ctx context.Context) doctor.Finding {
 // worksSince reports whether the agent has renewed its Lease after a time, which has no fractions of a second: then it had a credential.
 func (e *examination) worksSince(ctx context.Context, t time.Time) bool {
 	renewed, grace := e.lease(ctx)
-	return renewed.Truncate(time.Second).After(t) && time.Now().Sub(renewed) <= grace
+	return renewed.Truncate(time.Second).After(t) && time.Since(renewed) <= grace
 }
 
 // lease returns the zero time if the Lease cannot be read.
