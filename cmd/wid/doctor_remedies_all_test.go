@@ -136,15 +136,15 @@ func TestBootstrapRemedies(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.mended("AnonymousForbidden")
-	b.mended("NoToken")
+	b.mended("TokenUnusable")
 	b.spoil(func(s *corev1.Secret) { s.Data["expiration"] = []byte("2020-01-01T00:00:00Z") })
-	b.mended("TokenExpired")
+	b.mended("TokenUnusable")
 	b.spoil(func(s *corev1.Secret) { s.Data["usage-bootstrap-signing"] = []byte("no") })
-	b.mended("TokenMayNotSign")
+	b.mended("TokenUnusable")
 	b.spoil(func(s *corev1.Secret) { s.Data["token-secret"] = []byte("aaaaaaaaaaaaaaaa") })
-	b.mended("TokenDiffers")
+	b.mended("TokenUnusable")
 	b.spoil(func(s *corev1.Secret) { s.Data["token-id"] = []byte("fedcba") })
-	b.mended("TokenSecretMalformed")
+	b.mended("TokenUnusable")
 	if f := b.headline(); f == nil || f.Class != "NotSigned" { // no signer runs here
 		t.Errorf("%+v", f)
 	}

@@ -92,7 +92,11 @@ func (r *remedied) shell(command string) {
 	r.t.Helper()
 	command = strings.NewReplacer(r.filled...).Replace(command)
 	if arguments, ok := strings.CutPrefix(command, "wid "); ok {
-		must(r.t, strings.Fields(arguments)...)
+		out := must(r.t, strings.Fields(arguments)...)
+		if _, line, ok := strings.Cut(out, "\n\nwid join "); ok && strings.HasPrefix(arguments, "hub token") { // run in the cluster, with the image of the agent
+			line = strings.Replace(line, "AGENT_IMAGE", "registry.example/agent:v1", 1)
+			must(r.t, append([]string{"join", "--context=managed-0"}, strings.Fields(line)...)...)
+		}
 		return
 	}
 	line := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), command)
@@ -158,10 +162,8 @@ func TestRegistrationRemedies(t *testing.T) {
 	r := &remedied{hubWorld: newHubWorld(t)}
 	r.must(addon.AddAllToScheme(r.hub.Scheme())) // as the hub program does
 	must(t, "bootstrap", "publish", "--kubeconfig="+r.hubKubeconfig)
-	out := must(t, "hub", "init", r.onHub, "--image=registry.example/hub:v1", "--apply", "--hub-apiserver="+r.hubConfig.Host)
-	_, line, _ := strings.Cut(out, "\n\nwid ")
-	printed := strings.Fields(line) // join --hub-token … --hub-apiserver … --ca-cert-hash …
-	r.filled = []string{"TOKEN", printed[2], "URL", printed[4], "PIN", printed[6], "IMAGE", "registry.example/agent:v1"}
+	must(t, "hub", "init", r.onHub, "--image=registry.example/hub:v1", "--apply", "--hub-apiserver="+r.hubConfig.Host)
+	r.filled = []string{"HUB_IMAGE", "registry.example/hub:v1"}
 	stopHub := r.runProgram()
 
 	r.mended("AgentMissing")

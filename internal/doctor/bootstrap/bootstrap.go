@@ -3,11 +3,11 @@ package bootstrap
 import (
 	"cmp"
 	"context"
+	"errors"
 	"regexp"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -37,24 +37,18 @@ type Config struct {
 	Skip     []string
 	Timeout  time.Duration
 	Progress func(doctor.Check)
-	// Now is the clock. Nil: time.Now.
-	Now func() time.Time
 }
 
 // examination is one run. Checks leave here what later ones need.
 type examination struct {
 	Config
 
-	side     kube.Side
-	id       string
-	token    bootstrap.Token // zero: its secret is not known
-	tokenErr error
-	pins     bootstrap.PinSet
-	pinErr   error
-
-	published  *corev1.ConfigMap      // cluster-info as the administrator reads it
-	stored     *bootstrap.TokenConfig // nil: there is none, or it could not be read
-	discovered *bootstrap.ClusterInfo
+	side   kube.Side
+	id     string
+	token  bootstrap.Token // zero: its secret is not known
+	pins   bootstrap.PinSet
+	err    error    // of the arguments
+	groups []string // of the token's Secret
 }
 
 // Checks returns the checks of Run in their order.
@@ -62,15 +56,11 @@ func Checks() []doctor.Check { return (&examination{}).checks() }
 
 // checks have causes before symptoms. A discovery that works outranks the cluster's objects, which may be another cluster's.
 func (e *examination) checks() []doctor.Check {
-	args, by := []string{"args"}, "discovery"
+	args := []string{"args"}
 	return []doctor.Check{
 		{ID: "args", Title: "the form of address, token and pins", Run: e.checkArguments},
-		{ID: "cluster-info", Title: "the ConfigMap cluster-info", Needs: args, OverriddenBy: by, Run: e.onCluster(e.checkPublished)},
-		{ID: "access", Title: "the right of anonymous clients to read it", Needs: []string{"cluster-info"}, OverriddenBy: by, Run: e.onCluster(e.checkAccess)},
-		{ID: "token", Title: "the Secret of the token", Needs: args, OverriddenBy: by, Run: e.onCluster(e.checkToken)},
-		{ID: "signature", Title: "the signature of cluster-info", Needs: []string{"cluster-info", "token"}, OverriddenBy: by, Run: e.onCluster(e.checkSignature)},
-		{ID: by, Title: "the discovery from this machine", Needs: args, Timeout: discoveryTimeout + time.Second, Run: e.checkDiscovery},
-		{ID: "login", Title: "the login with the token", Needs: []string{by}, Run: e.checkLogin},
+		{ID: "cluster", Title: "cluster-info, its readers, the token and the signature", Needs: args, OverriddenBy: "discovery", Run: e.checkCluster},
+		{ID: "discovery", Title: "the discovery from this machine", Needs: args, Timeout: discoveryTimeout + time.Second, Run: e.checkDiscovery},
 	}
 }
 
@@ -87,30 +77,28 @@ func Run(ctx context.Context, config Config) *doctor.Report {
 
 func newExamination(config Config) *examination {
 	e := &examination{Config: config, side: kube.Side{Flags: cmp.Or(config.Flags, "--context CLUSTER"), Examined: config.Client != nil}}
-	if e.Now == nil {
-		e.Now = time.Now
-	}
 	if e.id = e.Token; !bootstrap.ValidTokenID(e.Token) && e.Token != "" {
-		e.token, e.tokenErr = bootstrap.ParseToken(e.Token)
+		e.token, e.err = bootstrap.ParseToken(e.Token)
 		e.id = e.token.ID()
 	}
-	e.pins, e.pinErr = bootstrap.ParsePins(e.Pins...)
+	pins, err := bootstrap.ParsePins(e.Pins...)
+	e.pins, e.err = pins, cmp.Or(e.err, err)
 	return e
 }
 
 // checkArguments examines what must not leave this machine.
 func (e *examination) checkArguments(context.Context) doctor.Finding {
+	err := e.err
 	switch {
-	case e.Server == "" && e.Client == nil:
-		return e.fault("ServerMalformed", "There is no server.")
 	case isToken(e.Server) || isToken(e.ServerName):
-		return e.fault("ServerMalformed", "There is a token in the place of the server.")
-	case e.tokenErr != nil:
-		return e.fault("TokenMalformed", "The token is malformed: %s.", e.tokenErr)
-	case e.pinErr != nil:
-		return e.fault("PinMalformed", "The pin is malformed: %s.", e.pinErr)
+		err = errors.New("there is a token in the place of the server")
+	case e.Server == "" && e.Client == nil:
+		err = errors.New("there is no server")
 	}
-	return doctor.Passed("The arguments are well formed, with %s.", kube.Count(len(e.pins), "pin"))
+	if err != nil {
+		return e.fault("ArgumentMalformed", "An argument is malformed: %s.", err)
+	}
+	return doctor.Passed("The arguments are well formed.")
 }
 
 var anyToken = regexp.MustCompile(`(?:\A|[^a-z0-9.-])[a-z0-9]{6}\.([a-z0-9]{16})(?:\z|[^a-z0-9.-])`)
@@ -123,17 +111,10 @@ func isToken(text string) bool {
 }
 
 func (e *examination) secrets() []string {
-	var secrets []string
+	_, half, _ := strings.Cut(e.token.Reveal(), ".")
+	all := []string{e.token.Reveal(), half}
 	if e.Token != e.id {
-		secrets = append(secrets, e.Token)
+		all = append(all, e.Token)
 	}
-	if e.stored != nil {
-		secrets = append(secrets, halves(e.stored.Token)...)
-	}
-	return append(secrets, halves(e.token)...)
-}
-
-func halves(t bootstrap.Token) []string {
-	_, half, _ := strings.Cut(t.Reveal(), ".")
-	return []string{t.Reveal(), half}
+	return all
 }

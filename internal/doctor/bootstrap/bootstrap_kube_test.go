@@ -67,7 +67,7 @@ func TestKubeadm(t *testing.T) {
 		cluster.ControllerManager(t, "bootstrapsigner", "tokencleaner")
 		kubeadmInit(t, cluster.Kubeconfig(t))
 		report := eventually(t, config, func(r *doctor.Report) bool { return r.ExitCode() == doctor.ExitPass })
-		if report.ExitCode() != doctor.ExitPass || report.Of("login").Result != doctor.Pass || report.Of("token").Result != doctor.Pass {
+		if report.ExitCode() != doctor.ExitPass || report.Of("cluster").Result != doctor.Pass {
 			t.Fatalf("%s", report)
 		}
 		reporttest.Readable(t, report, secretHalf)
@@ -99,31 +99,14 @@ func kubeadmFaults() []kubeFault {
 		{"wrong pin", "discovery", "CANotPinned", func(t *testing.T, _ *kubetest.Cluster, c *examine.Config) {
 			c.Pins = []string{newAuthority(t).pin()}
 		}},
-		{"token expired, and the cleaner is off", "token", "TokenExpired", func(t *testing.T, cluster *kubetest.Cluster, c *examine.Config) {
+		{"token expired, and the cleaner is off", "cluster", "TokenUnusable", func(t *testing.T, cluster *kubetest.Cluster, c *examine.Config) {
 			c.Pins, c.WithoutPins = nil, true
 			update(t, cluster, client.ObjectKey{Namespace: "kube-system", Name: "bootstrap-token-abcdef"}, &corev1.Secret{}, func(s *corev1.Secret) {
 				s.Data["expiration"] = []byte("2020-01-01T00:00:00Z")
 			})
 		}},
-		// Another token: the API server caches logins for 10 seconds.
-		{"a token that signs only", "login", "LoginRefused", func(t *testing.T, cluster *kubetest.Cluster, c *examine.Config) {
-			token, err := bootstrap.ParseToken("fedcba." + secretHalf)
-			if err != nil {
-				t.Fatal(err)
-			}
-			update(t, cluster, info, &corev1.ConfigMap{}, func(m *corev1.ConfigMap) {
-				m.Data["jws-kubeconfig-fedcba"] = bootstrap.Sign([]byte(m.Data["kubeconfig"]), token)
-			})
-			secret, err := (&bootstrap.TokenConfig{Token: token, Usages: []string{bootstrap.UsageSigning}}).Secret()
-			if err == nil {
-				err = cluster.Client().Create(t.Context(), secret)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.Client, c.Token = nil, token.Reveal()
-		}},
-		{"cluster-info edited", "discovery", "SignatureWrong", func(t *testing.T, cluster *kubetest.Cluster, _ *examine.Config) {
+		{"cluster-info edited", "discovery", "SignatureWrong", func(t *testing.T, cluster *kubetest.Cluster, c *examine.Config) {
+			c.Client = nil
 			update(t, cluster, info, &corev1.ConfigMap{}, func(m *corev1.ConfigMap) { m.Data["kubeconfig"] += "\n" })
 		}},
 		{"cluster-info deleted", "discovery", "NotPublished", func(t *testing.T, cluster *kubetest.Cluster, _ *examine.Config) {

@@ -2,11 +2,11 @@ package bootstrap
 
 import (
 	"context"
-	"strings"
+	"fmt"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -14,89 +14,68 @@ import (
 	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
 )
 
-// onCluster skips a check without the kubeconfig of an administrator.
-func (e *examination) onCluster(check func(context.Context) doctor.Finding) func(context.Context) doctor.Finding {
-	return func(ctx context.Context) doctor.Finding {
-		if e.Client == nil {
-			return doctor.Skipped("There is no kubeconfig of an administrator, so the cluster's objects are not examined.")
-		}
-		return check(ctx)
+// checkCluster examines what a discovery needs, as an administrator of the cluster. A fault explains those after it.
+func (e *examination) checkCluster(ctx context.Context) doctor.Finding {
+	if e.Client == nil {
+		return doctor.Skipped("There is no kubeconfig of an administrator, so the cluster's objects are not examined.")
 	}
-}
-
-func (e *examination) checkPublished(ctx context.Context) doctor.Finding {
-	info := &corev1.ConfigMap{}
-	err := e.Client.Get(ctx, client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}, info)
-	if client.IgnoreNotFound(err) != nil {
-		return kube.Unread("cluster-info", err, e.side.Command("kubectl get configmap -n kube-public cluster-info -o yaml"))
-	}
-	if info.Data[bootstrap.KubeConfigKey] == "" {
-		return e.fault("NotPublished", "The cluster has no cluster-info with a kubeconfig in the namespace kube-public.")
-	}
-	parsed, err := bootstrap.ParseClusterInfo([]byte(info.Data[bootstrap.KubeConfigKey]))
-	if err != nil {
-		return e.fault("ClusterInfoMalformed", "cluster-info is refused: %s.", err)
-	}
-	e.published = info
-	return doctor.Passed("cluster-info names %s.", parsed.Server)
-}
-
-func (e *examination) checkAccess(ctx context.Context) doctor.Finding {
+	info, secret, name := &corev1.ConfigMap{}, &corev1.Secret{}, bootstrap.SecretNamePrefix+e.id
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:anonymous", Groups: []string{"system:unauthenticated"},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: bootstrap.ConfigMapNamespace, Verb: "get", Resource: "configmaps", Name: bootstrap.ConfigMapName}}}
-	if err := e.Client.Create(ctx, review); err != nil {
-		return kube.Unread("the rights of anonymous clients", err, e.side.Command("kubectl auth can-i get configmaps/cluster-info -n kube-public --as system:anonymous --as-group system:unauthenticated"))
+	for _, read := range []struct {
+		what, command string
+		err           error
+	}{
+		{"cluster-info", "kubectl get configmap -n kube-public cluster-info -o yaml", e.Client.Get(ctx, client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}, info)},
+		{"the rights of anonymous clients", "kubectl auth can-i get configmaps/cluster-info -n kube-public --as system:anonymous --as-group system:unauthenticated", e.Client.Create(ctx, review)},
+		{"the Secret of the token", "kubectl get secret -n kube-system " + name, e.Client.Get(ctx, client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: name}, secret)},
+	} {
+		if client.IgnoreNotFound(read.err) != nil {
+			return kube.Unread(read.what, read.err, e.side.Command(read.command))
+		}
 	}
-	if !review.Status.Allowed {
+	content := info.Data[bootstrap.KubeConfigKey]
+	_, err := bootstrap.ParseClusterInfo([]byte(content))
+	switch {
+	case content == "":
+		return e.fault("NotPublished", "The cluster has no cluster-info with a kubeconfig in the namespace kube-public.")
+	case err != nil:
+		return e.fault("ClusterInfoMalformed", "cluster-info is refused: %s.", err)
+	case !review.Status.Allowed:
 		return e.fault("AnonymousForbidden", "Anonymous clients may not read cluster-info, because its RoleBinding is missing.")
+	case e.id == "":
+		return doctor.Passed("Anonymous clients may read cluster-info. There is no token to examine.")
 	}
-	return doctor.Passed("Anonymous clients may read cluster-info.")
+	if says := e.flaw(secret); says != "" {
+		return e.fault("TokenUnusable", "%s", says)
+	}
+	if bootstrap.Verify([]byte(content), info.Data[bootstrap.SignaturePrefix+e.id], e.token) != nil {
+		return e.fault("NotSigned", "cluster-info is not signed with the token, although the token may sign.")
+	}
+	return doctor.Passed("Anonymous clients may read cluster-info, which is signed with the token.")
 }
 
-func (e *examination) checkToken(ctx context.Context) doctor.Finding {
-	if e.id == "" {
-		return doctor.Skipped("There is no token.")
-	}
-	name, secret := bootstrap.SecretNamePrefix+e.id, &corev1.Secret{}
-	err := e.Client.Get(ctx, client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: name}, secret)
-	switch {
-	case apierrors.IsNotFound(err), err == nil && secret.DeletionTimestamp != nil:
-		f := e.fault("NoToken", "There is no token %s in this cluster.", e.id)
-		f.Causes = []string{"it has expired or was deleted", "it is of another cluster, or the kubeconfig is"}
-		return f
-	case err != nil:
-		return kube.Unread("the Secret of the token", err, e.side.Command("kubectl get secret -n kube-system "+name))
+// flaw says why the signer does not use the token of the Secret.
+func (e *examination) flaw(secret *corev1.Secret) string {
+	if secret.Name == "" || secret.DeletionTimestamp != nil {
+		return "There is no token " + e.id + " in this cluster."
 	}
 	stored, err := bootstrap.ParseSecret(secret)
 	if err != nil {
-		return e.fault("TokenSecretMalformed", "Kubernetes ignores the token: %s.", err)
+		return fmt.Sprintf("Kubernetes ignores the token: %s.", err)
 	}
-	e.stored = stored
-	switch usages := strings.Join(stored.Usages, ", "); {
-	case !e.token.IsZero() && !stored.Token.Equal(e.token):
-		return e.fault("TokenDiffers", "The Secret of token %s holds another secret half.", e.id)
-	case stored.MalformedExpiration:
-		return e.fault("TokenExpired", "The expiration of the token is malformed, so the token counts as expired.")
-	case stored.Expired(e.Now()):
-		return e.fault("TokenExpired", "The token has expired.").Compare("expiration", kube.Stamp(stored.Expires), "this machine", kube.Stamp(e.Now()))
-	case !stored.Allows(bootstrap.UsageSigning):
-		return e.fault("TokenMayNotSign", "The token may not sign cluster-info.").Compare("usages", usages, "needed", bootstrap.UsageSigning)
+	if e.groups = stored.Groups; e.token.IsZero() {
+		e.token = stored.Token
 	}
-	return doctor.Passed("The token may sign cluster-info.")
-}
-
-func (e *examination) checkSignature(context.Context) doctor.Finding {
-	if e.published == nil || e.stored == nil {
-		return doctor.Skipped("cluster-info or the token was not read.")
-	}
-	jws := e.published.Data[bootstrap.SignaturePrefix+e.id]
 	switch {
-	case jws == "":
-		return e.fault("NotSigned", "cluster-info is not signed for the token, although the token may sign.")
-	case bootstrap.Verify([]byte(e.published.Data[bootstrap.KubeConfigKey]), jws, e.stored.Token) != nil:
-		f := e.fault("SignatureWrong", "The signature of cluster-info is wrong: it was edited, and the signer does not run.")
-		f.Remedy = e.remedies()["NotSigned"]
-		return f
+	case !stored.Token.Equal(e.token):
+		return "The Secret of token " + e.id + " holds another secret half."
+	case stored.Expired(time.Now()):
+		return "The token has expired, or its expiration is malformed."
+	case !stored.Allows(bootstrap.UsageSigning):
+		return "The token may not sign cluster-info, since it lacks the usage signing."
+	case !stored.Allows(bootstrap.UsageAuthentication) || stored.MalformedGroups:
+		return "The token does not log in, since it lacks the usage authentication, or a group does not begin with system:bootstrappers:."
 	}
-	return doctor.Passed("cluster-info is signed with the token.")
+	return ""
 }

@@ -4,5 +4,5 @@
 //	fmt.Print(report)
 //
 // On the joining machine it does what the machine does, and explains the typed cause of the failure. With Client it also examines the
-// objects of the cluster. It sends the token only to a cluster that has proved its identity.
+// objects of the cluster. It never sends the token.
 package bootstrap

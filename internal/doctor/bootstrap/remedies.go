@@ -18,32 +18,26 @@ func (e *examination) remedies() map[string]doctor.Remedy {
 	if !strings.Contains(server, "://") && server != "" {
 		server = "https://" + server
 	}
-	look := "curl -ki " + shell.Word(strings.TrimSuffix(server, "/")+infoPath, "https://HOST:PORT"+infoPath)
+	look := do("Correct address and port, or open the network path. API servers mostly listen on 6443 or 443, and have no path:",
+		"curl -ki "+shell.Word(strings.TrimSuffix(server, "/")+infoPath, "https://HOST:PORT"+infoPath))
 	publish := e.side.Do("In that cluster, as its administrator:", "wid bootstrap publish")
-	signer := do("Run the signer; kube-controller-manager takes:", "--controllers=*,bootstrapsigner,tokencleaner")
 	pin := do("Compute the pin on a control plane node, and put sha256: before it:",
 		"openssl x509 -pubkey -noout -in /etc/kubernetes/pki/ca.crt | openssl pkey -pubin -outform der | sha256sum")
 	token := e.newToken("In that cluster, as its administrator, create a new token")
 	return map[string]doctor.Remedy{
-		"ServerMalformed": do("Name the API server as HOST:PORT, and in --tls-server-name a name of its certificate."),
-		"TokenMalformed":  do("Write ID.SECRET as kubeadm token create prints it, or the ID alone."),
-		"PinMalformed":    pin,
-		"NoPin":           pin,
-		"NoToken":         token, "TokenExpired": token, "TokenMayNotSign": token, "TokenMayNotLogIn": token, "LoginRefused": token,
-		"TokenDiffers": e.newToken("Use the right secret half, or create a new token"),
-		"TokenSecretMalformed": e.side.Lose("Delete the Secret, then create a token. "+newGroup, "nothing, since Kubernetes ignores it",
-			"kubectl delete secret -n "+bootstrap.SecretNamespace+" "+bootstrap.SecretNamePrefix+shell.Word(e.id, "ID"), "wid bootstrap create --groups GROUP"),
-		"AddressUnusable": e.side.Do("Publish an address that this machine reaches and that the server's certificate names:", "wid bootstrap publish --server HOST:PORT"),
+		"ArgumentMalformed": do("Correct the argument: the server is HOST:PORT, the token ID.SECRET or its ID, a pin sha256: and 64 hexadecimal digits."),
+		"NoPin":             pin,
+		"TokenUnusable":     token,
 
-		string(bootstrap.CauseUnreachable):          do("Correct the address, or open the network path to it:", look),
-		string(bootstrap.CauseNotAPIServer):         do("Correct address and port. API servers mostly listen on 6443 or 443, and have no path:", look),
+		string(bootstrap.CauseUnreachable):          look,
+		string(bootstrap.CauseNotAPIServer):         look,
 		string(bootstrap.CauseStarting):             do("Try again in a minute."),
 		string(bootstrap.CauseAnonymousRefused):     do("Use wid bootstrap discover --discovery-file, or add the path to anonymous.conditions in the API server's AuthenticationConfiguration:", "- path: "+infoPath),
 		string(bootstrap.CauseForbidden):            publish,
 		string(bootstrap.CauseNotPublished):         publish,
 		string(bootstrap.CauseClusterInfoMalformed): publish,
 		string(bootstrap.CauseNotSignedForToken):    token,
-		string(bootstrap.CauseNotSigned):            signer,
+		string(bootstrap.CauseNotSigned):            do("Run the signer; kube-controller-manager takes:", "--controllers=*,bootstrapsigner,tokencleaner"),
 		string(bootstrap.CauseSignatureWrong):       e.newToken("Do not join before the administrator has compared cluster-info with what it should be. Then create a new token"),
 		string(bootstrap.CauseCANotPinned):          pin,
 		string(bootstrap.CauseContentDiffers):       do("Try again. If it stays, do not join: an attacker is in between."),
@@ -62,8 +56,8 @@ const newGroup = "GROUP is system:bootstrappers:managedcluster for a cluster tha
 
 // newToken returns the remedy that creates a token with the groups of the stored one, if that was read.
 func (e *examination) newToken(text string) doctor.Remedy {
-	if e.stored != nil && len(e.stored.Groups) > 0 {
-		return e.side.Do(text+":", "wid bootstrap create --groups "+shell.Word(strings.Join(e.stored.Groups, ","), "GROUP"))
+	if len(e.groups) > 0 {
+		return e.side.Do(text+":", "wid bootstrap create --groups "+shell.Word(strings.Join(e.groups, ","), "GROUP"))
 	}
 	return e.side.Do(text+". "+newGroup+".", "wid bootstrap create --groups GROUP")
 }

@@ -99,8 +99,6 @@ type world struct {
 	// answer replaces the API server's answer, unless it returns false.
 	answer func(w http.ResponseWriter, r *http.Request) bool
 	data   map[string]string
-	// login is the status of a request with the token.
-	login  int
 	asked  atomic.Int64
 	config examine.Config
 	// secret and own are those that an administrator reads, unless withoutAdmin is set.
@@ -112,7 +110,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, ca: newAuthority(t), login: http.StatusCreated}
+	w := &world{t: t, ca: newAuthority(t)}
 	w.use(w.ca.issue(t, nil))
 	w.server = httptest.NewUnstartedServer(http.HandlerFunc(w.serve))
 	w.server.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -176,14 +174,8 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch {
-	case r.Method == http.MethodPost && r.Header.Get("Authorization") == "Bearer "+wholeToken && w.login != http.StatusUnauthorized:
-		rw.WriteHeader(w.login)
-		_ = json.NewEncoder(rw).Encode(map[string]any{"kind": "SelfSubjectReview", "status": map[string]any{"userInfo": map[string]any{
-			"username": "system:bootstrap:" + tokenID, "groups": []string{"system:bootstrappers"}}}})
-	case r.Method == http.MethodPost:
-		status(rw, http.StatusUnauthorized, "Unauthorized")
 	case r.Header.Get("Authorization") != "":
-		w.t.Error("a credential was sent for cluster-info")
+		w.t.Error("the token was sent")
 	case r.URL.Path == infoPath:
 		_ = json.NewEncoder(rw).Encode(map[string]any{"kind": "ConfigMap", "apiVersion": "v1", "data": w.data})
 	default:

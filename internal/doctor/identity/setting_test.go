@@ -62,7 +62,7 @@ func TestRemedyDeletesNoPodWithoutOwner(t *testing.T) {
 		says, command string
 	}{
 		"no owner":   {func(*world, *corev1.Pod) {}, "create it again", ""},
-		"ReplicaSet": {owned("ReplicaSet"), "loses its local data", "kubectl delete pod -n tenant-a pod"},
+		"ReplicaSet": {owned("ReplicaSet"), "lose its local data", "kubectl delete pod -n tenant-a pod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

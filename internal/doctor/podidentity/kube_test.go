@@ -62,13 +62,25 @@ func newKubeWorld(t *testing.T) *kubeWorld {
 	binding.Namespace = w.namespace
 	w.create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: account}})
 	w.create(t, binding)
-	for _, kind := range []string{v1alpha1.ConditionAccepted, v1alpha1.ConditionRoleAssumable} {
-		binding.Status.Conditions = append(binding.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Test", ObservedGeneration: 1, LastTransitionTime: metav1.Now()})
+	w.setAccepted(t, metav1.ConditionTrue, "Test")
+	return w
+}
+
+// setAccepted plays the server.
+func (w *kubeWorld) setAccepted(t *testing.T, accepted metav1.ConditionStatus, reason string) {
+	t.Helper()
+	binding := &v1alpha1.IAMBinding{}
+	err := w.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "reporting"}, binding)
+	if err == nil {
+		binding.Status.Conditions = nil
+		for kind, status := range map[string]metav1.ConditionStatus{v1alpha1.ConditionAccepted: accepted, v1alpha1.ConditionRoleAssumable: metav1.ConditionTrue} {
+			binding.Status.Conditions = append(binding.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, ObservedGeneration: 1, LastTransitionTime: metav1.Now()})
+		}
+		err = w.Status().Update(t.Context(), binding)
 	}
-	if err := w.Status().Update(t.Context(), binding); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
-	return w
 }
 
 func connect(t *testing.T, config *rest.Config) client.Client {
@@ -176,7 +188,7 @@ func (w *kubeWorld) startSidecar(t *testing.T, pod *corev1.Pod) {
 func TestWebhook(t *testing.T) {
 	w := newKubeWorld(t)
 	w.create(t, w.pod("old"))
-	reporttest.Headline(t, w.run(t), reporttest.Want{Check: "injection", Class: "NoWebhook"})
+	reporttest.Headline(t, w.run(t), reporttest.Want{Check: "injection", Class: "NamespaceNotLabelled"})
 	w.register(t)
 
 	t.Run("a ServiceAccount", func(t *testing.T) { reporttest.Healthy(t, w.run(t)) })
@@ -214,7 +226,7 @@ func TestWebhook(t *testing.T) {
 		pod := w.pod("skips")
 		pod.Annotations = map[string]string{webhook.AnnotationSkipContainers: "app"}
 		w.create(t, pod)
-		reporttest.Headline(t, w.run(t, ofPod("skips")), reporttest.Want{Check: "injection", Class: "NoContainerSelected"})
+		reporttest.Headline(t, w.run(t, ofPod("skips")), reporttest.Want{Check: "injection", Class: "WebhookDoesNotInject"})
 	})
 	t.Run("no right to create pods", w.testWithoutRight)
 	t.Run("refused by a quota", func(t *testing.T) {
@@ -255,31 +267,35 @@ func TestWebhook(t *testing.T) {
 		}
 		var report *doctor.Report
 		eventually(t, "the API server asks the Service", func() bool { report = w.run(t); return report.Of("injection").Result != doctor.Pass })
-		reporttest.Headline(t, report, reporttest.Want{Check: "injection", Class: "WebhookHasNoEndpoint"})
+		reporttest.Headline(t, report, reporttest.Want{Check: "injection", Class: "WebhookNotReady"})
 	})
 	t.Run("namespace without the label", func(t *testing.T) {
 		w.label(t, map[string]any{"iam.aws.k8s.io/injection": nil})
 		var report *doctor.Report
-		eventually(t, "the API server knows", func() bool { report = w.run(t); return report.Of("injection").Class != "WebhookHasNoEndpoint" })
+		eventually(t, "the API server knows", func() bool { report = w.run(t); return report.Of("injection").Class != "WebhookNotReady" })
 		reporttest.Headline(t, report, reporttest.Want{Check: "injection", Class: "NamespaceNotLabelled"})
 	})
 }
 
-// testWithoutRight also runs the printed command as an administrator.
 func (w *kubeWorld) testWithoutRight(t *testing.T) {
 	reader := connect(t, w.cluster.User(t, "reader", w.namespace,
 		rbacv1.PolicyRule{APIGroups: []string{"iam.aws.k8s.io", ""}, Resources: []string{"iambindings", "serviceaccounts"}, Verbs: []string{"get", "list"}}))
 	report := w.run(t, func(c *examine.Config) { c.Client = reader })
 	reporttest.Headline(t, report, reporttest.Want{Check: "injection", Result: doctor.Unknown, Says: "cannot create resource"})
-	command := strings.Replace(report.Worst().Remedy.Commands[0], "kubectl ", filepath.Join(kubetest.Assets(t), "kubectl")+" --kubeconfig "+w.cluster.Kubeconfig(t)+" ", 1)
-	out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "name: "+webhook.ProxyContainer) {
-		t.Errorf("%s: %v\n%s", command, err, out)
+	if commands := report.Worst().Remedy.Commands; len(commands) != 1 || commands[0] != "wid doctor pod-identity --service-account "+w.namespace+"/"+account {
+		t.Errorf("%q", commands)
 	}
 }
 
 // testRemedies runs printed commands until the fault is gone.
 func (w *kubeWorld) testRemedies(t *testing.T) {
+	run := func(command string) {
+		t.Helper()
+		command = filepath.Join(kubetest.Assets(t), strings.Replace(command, "NAME", "second", 1))
+		if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil { //nolint:gosec // a command of the doctor
+			t.Errorf("%s: %v\n%s", command, err, out)
+		}
+	}
 	mended := func(class string, change ...func(*examine.Config)) {
 		t.Helper()
 		change = append(change, func(c *examine.Config) { c.Flags = "--kubeconfig " + w.cluster.Kubeconfig(t) })
@@ -287,10 +303,7 @@ func (w *kubeWorld) testRemedies(t *testing.T) {
 		is := func() bool { f = w.run(t, change...).Worst(); return f != nil && f.Class == class }
 		eventually(t, class, is)
 		for _, command := range f.Remedy.Commands {
-			command = filepath.Join(kubetest.Assets(t), strings.Replace(command, "NAME", "second", 1))
-			if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil { //nolint:gosec // a command of the doctor
-				t.Errorf("%s: %v\n%s", command, err, out)
-			}
+			run(command)
 		}
 		eventually(t, class+" is gone", func() bool { return !is() })
 	}
@@ -308,5 +321,13 @@ func (w *kubeWorld) testRemedies(t *testing.T) {
 	second := bindingOf("second", account)
 	second.Namespace = w.namespace
 	w.create(t, second)
-	mended("SeveralBindings")
+	w.setAccepted(t, metav1.ConditionFalse, v1alpha1.ReasonConflict)
+	f := w.run(t, func(c *examine.Config) { c.Flags = "--kubeconfig " + w.cluster.Kubeconfig(t) }).Worst()
+	for _, command := range f.Remedy.Commands {
+		run(command)
+	}
+	if err := w.Get(t.Context(), client.ObjectKeyFromObject(second), second); f.Class != v1alpha1.ReasonConflict || !apierrors.IsNotFound(err) {
+		t.Errorf("%v after %+v", err, f)
+	}
+	w.setAccepted(t, metav1.ConditionTrue, "Test") // as the server does then
 }

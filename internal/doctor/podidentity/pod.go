@@ -3,12 +3,10 @@ package podidentity
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,12 +22,8 @@ func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 		return doctor.Skipped("No pod was named.")
 	}
 	pod := &corev1.Pod{}
-	err := kube.Get(ctx, e.Client, corev1.SchemeGroupVersion.WithKind("Pod"), client.ObjectKey{Namespace: e.Namespace, Name: e.Pod}, pod)
-	switch {
-	case apierrors.IsNotFound(err):
-		return e.fault("NoPod", "There is no pod %s in namespace %s.", e.Pod, e.Namespace)
-	case err != nil:
-		return kube.Unread("the pod", err, e.side.Command(e.in("kubectl get pod "+shell.Word(e.Pod, "POD")+" -o yaml")))
+	if err := kube.Get(ctx, e.Client, corev1.SchemeGroupVersion.WithKind("Pod"), client.ObjectKey{Namespace: e.Namespace, Name: e.Pod}, pod); err != nil {
+		return kube.Unread("the pod", err, e.side.Command(e.in("kubectl get pods")))
 	}
 	e.pod, e.ServiceAccount = pod, cmp.Or(e.ServiceAccount, pod.Spec.ServiceAccountName, "default")
 	return doctor.Passed("The pod runs as the ServiceAccount %s.", e.ServiceAccount)
@@ -54,23 +48,21 @@ func (e *examination) checkToken(ctx context.Context) doctor.Finding {
 	if e.Audience != "" && audience != e.Audience {
 		return e.fault("AudienceDiffers", "The pod's token has another audience than the server's.").Compare("pod", cmp.Or(audience, "none"), "server", e.Audience)
 	}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience},
-		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: e.Pod, UID: e.pod.UID}}}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: e.ServiceAccount}}
-	err := e.Client.SubResource("token").Create(ctx, account, request)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience}}}
+	err := e.Client.SubResource("token").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: e.ServiceAccount}}, request)
 	e.token = request.Status.Token
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: e.token, Audiences: []string{audience}}}
 	if err == nil {
 		err = e.Client.Create(ctx, review)
 	}
 	if err != nil {
-		return kube.Unread("the review of a token of the pod", err, e.side.Command(e.in(fmt.Sprintf("kubectl create token %s --audience %s --bound-object-kind Pod --bound-object-name %s",
-			shell.Word(e.ServiceAccount, "SERVICE_ACCOUNT"), shell.Word(audience, "AUDIENCE"), shell.Word(e.Pod, "POD")))))
+		return kube.Unread("the review of a token like the pod's", err,
+			e.side.Command(e.in("kubectl create token "+shell.Word(e.ServiceAccount, "SERVICE_ACCOUNT")+" --audience "+shell.Word(audience, "AUDIENCE"))))
 	}
 	if s := review.Status; !s.Authenticated || !slices.Contains(s.Audiences, audience) {
-		return e.fault("TokenRefused", "The API server refuses a token of the pod for the server.").Detail("error", s.Error)
+		return e.fault("TokenRefused", "The API server refuses a token like the pod's: %.300q.", s.Error)
 	}
-	return doctor.Passed("The API server accepts a token of the pod for the server.")
+	return doctor.Passed("The API server accepts a token like the pod's for the server.")
 }
 
 // checkSidecar goes by the startup probe, which succeeds once the sidecar has credentials.
@@ -78,12 +70,10 @@ func (e *examination) checkSidecar(context.Context) doctor.Finding {
 	if !asks(e.pod) {
 		return doctor.Skipped("There is no injected pod.")
 	}
-	i := slices.IndexFunc(e.pod.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == webhook.ProxyContainer })
-	if i < 0 {
-		return doctor.Unclear(e.side.Do("See why the pod does not start:", e.in("kubectl describe pod "+shell.Word(e.Pod, "POD"))), "The sidecar of the pod has not started yet.")
+	for _, s := range e.pod.Status.InitContainerStatuses {
+		if s.Name == webhook.ProxyContainer && s.Started != nil && *s.Started {
+			return doctor.Passed("The sidecar has credentials.")
+		}
 	}
-	if s := e.pod.Status.InitContainerStatuses[i]; s.Started == nil || !*s.Started {
-		return e.fault("SidecarWaits", "The sidecar has no credentials yet, so the pod waits.")
-	}
-	return doctor.Passed("The sidecar has credentials.")
+	return e.fault("SidecarWaits", "The sidecar has not started, or has no credentials yet, so the pod waits.")
 }

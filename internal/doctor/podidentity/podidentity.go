@@ -24,8 +24,8 @@ type Config struct {
 	Pod string
 	// Audience is the server's. Empty: the one in the pod.
 	Audience string
-	// Client reads the cluster, reviews a token of the pod, and tries a pod in a dry run. It stores nothing. Its scheme has the kinds of
-	// client-go, and its rest.Config has Warnings as WarningHandlerWithContext. Required.
+	// Client reads the cluster, reviews a token of the ServiceAccount, and tries a pod in a dry run. It stores nothing. Its scheme has the
+	// kinds of client-go, and its rest.Config has Warnings as WarningHandlerWithContext. Required.
 	Client client.Client
 	// Flags lead kubectl and wid to the cluster. Empty: the current context.
 	Flags string
@@ -43,7 +43,7 @@ type examination struct {
 
 	side    kube.Side
 	pod     *corev1.Pod          // nil: there is none, or it could not be read
-	binding *v1alpha1.IAMBinding // nil: there is none, or there are several
+	binding *v1alpha1.IAMBinding // nil: there is none
 	token   string
 }
 
@@ -57,7 +57,7 @@ func (e *examination) checks() []doctor.Check {
 		{ID: "binding", Title: "the IAMBinding of the ServiceAccount", Needs: after("pod"), Run: e.checkBinding},
 		{ID: "role", Title: "the server's verdict on the binding, and the role in AWS", Needs: after("binding"), Run: e.checkRole},
 		{ID: "injection", Title: "the injection, tried with a dry run", Needs: after("binding"), Timeout: dryRunTimeout, Run: e.checkInjection},
-		{ID: "token", Title: "the pod's token", Needs: after("injection"), Run: e.checkToken},
+		{ID: "token", Title: "a token like the pod's", Needs: after("injection"), Run: e.checkToken},
 		{ID: "sidecar", Title: "the sidecar's credentials", Needs: after("role", "token"), Run: e.checkSidecar},
 	}
 }

@@ -1,12 +1,10 @@
 package registration
 
 import (
-	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -38,9 +36,6 @@ type klusterlet struct {
 		RegistrationConfiguration struct {
 			RegistrationDriver struct {
 				AuthType string `json:"authType"`
-				AWSIRSA  struct {
-					HubClusterARN string `json:"hubClusterArn"`
-				} `json:"awsIrsa"`
 			} `json:"registrationDriver"`
 		} `json:"registrationConfiguration"`
 	} `json:"spec"`
@@ -68,7 +63,7 @@ func (e *examination) checkAgent(ctx context.Context) doctor.Finding {
 	if e.Spoke == nil {
 		return doctor.Skipped("There is no kubeconfig of the cluster.")
 	}
-	items, _, err := kube.List[klusterlet](ctx, e.Spoke, klusterletKind)
+	items, err := kube.List[klusterlet](ctx, e.Spoke, klusterletKind)
 	if kube.Absent(err) {
 		return e.checkOwnAgent(ctx)
 	}
@@ -88,11 +83,7 @@ func (e *examination) checkAgent(ctx context.Context) doctor.Finding {
 }
 
 func (e *examination) anotherName(which string, names []string) doctor.Finding {
-	reason := "AnotherClusterName"
-	if e.isSameServer() {
-		reason = "WrongKubeconfig"
-	}
-	return e.fault(reason, "The agent registers the cluster under another name.").Compare(which, strings.Join(names, ", "), "examined", e.ClusterName)
+	return e.fault("AnotherClusterName", "The agent registers the cluster under another name.").Compare(which, strings.Join(names, ", "), "examined", e.ClusterName)
 }
 
 // checkOwnAgent examines the agent that wid join installs. It has no Klusterlet.
@@ -102,24 +93,18 @@ func (e *examination) checkOwnAgent(ctx context.Context) doctor.Finding {
 	switch {
 	case client.IgnoreNotFound(err) != nil && !kube.Absent(err):
 		return kube.Unread("the agent's Deployment", err, e.spoke.Command("kubectl get deploy -n "+agent.DefaultNamespace+" "+ownAgent))
-	case err != nil && e.isSameServer():
-		return e.fault("WrongKubeconfig", "There is no agent at the hub's own API server.")
 	case err != nil:
 		return e.fault("AgentMissing", "There is no agent in the cluster.")
 	}
-	for i, c := range d.Spec.Template.Spec.Containers {
+	for _, c := range d.Spec.Template.Spec.Containers {
 		for _, arg := range c.Args {
-			name, ok := strings.CutPrefix(arg, "--cluster-name=")
-			if !ok {
-				continue
-			}
-			if e.agentProgram = &d.Spec.Template.Spec.Containers[i]; name != e.ClusterName {
+			if name, ok := strings.CutPrefix(arg, "--cluster-name="); ok && name != e.ClusterName {
 				return e.anotherName("the agent", []string{fmt.Sprintf("%.100s", name)})
 			}
 		}
 	}
 	if d.Status.AvailableReplicas == 0 {
-		return e.fault("AgentNotRunning", "The agent does not run.").Compare("available", "0 replicas", "expected", "1")
+		return e.fault("AgentNotRunning", "The agent does not run.")
 	}
 	return doctor.Passed("The agent runs.")
 }
@@ -155,38 +140,22 @@ func (e *examination) choose(items []klusterlet) (others []string) {
 
 // judgeKlusterlet judges the agent up to its bootstrap credential.
 func (e *examination) judgeKlusterlet() doctor.Finding {
-	conditions := e.klusterlet.Status.Conditions
-	if c := conditionOf(conditions, "Applied"); c.Status == metav1.ConditionFalse {
+	if c := conditionOf(e.klusterlet.Status.Conditions, "Applied"); c.Status == metav1.ConditionFalse {
 		return said(e.fault("AgentNotRunning", "The operator cannot install the agent."), c.Reason, c.Message)
-	}
-	if conditionOf(conditions, degraded).Status == "" {
-		return e.fault("AgentNotRunning", "The operator has not reported whether the agent reaches the hub.").As(doctor.Warn)
 	}
 	return e.judgeConnection("Bootstrap", "The agent is installed, and nothing is wrong with its bootstrap credential.")
 }
 
-// connections are the faults of credentials that the operator reports.
-var connections = []struct{ reason, message string }{
-	{"BootstrapSecretMissing", "The Secret bootstrap-hub-kubeconfig of the agent is missing."},
-	{"BootstrapSecretUnauthorized", "The hub refuses the agent's bootstrap credential, mostly because its token has expired."},
-	{"BootstrapSecretError", "The agent cannot reach the hub with bootstrap-hub-kubeconfig."},
-	{"HubKubeConfigSecretMissing", "The agent has no credential of its own yet."},
-	{"HubKubeConfigMissing", "The agent has no credential of its own yet."},
-	{"HubKubeConfigUnauthorized", "The hub refuses the agent's own credential, or the credential has no rights there."},
-	{"HubKubeConfigError", "The agent cannot reach the hub with its own credential."},
-	{"ClusterNameMissing", "The Secret hub-kubeconfig-secret of the agent lacks cluster-name."},
-	{"", "The agent's own credential does not work."}, // a reason of a newer operator
-}
-
-// judgeConnection goes by the reasons with a prefix, or by all. The operator joins several reasons with commas.
+// judgeConnection takes the first reason with a prefix that has a remedy. The operator joins several reasons with commas.
 func (e *examination) judgeConnection(prefix, fine string) doctor.Finding {
 	c := conditionOf(e.klusterlet.Status.Conditions, degraded)
-	reasons := strings.Split(c.Reason, ",")
-	for _, fault := range connections {
-		if c.Status != metav1.ConditionTrue || !strings.HasPrefix(fault.reason, prefix) || fault.reason != "" && !slices.Contains(reasons, fault.reason) {
-			continue
+	if c.Status != metav1.ConditionTrue {
+		return doctor.Passed("%s", fine)
+	}
+	for _, reason := range append(strings.Split(c.Reason, ","), "HubKubeConfigError") {
+		if strings.HasPrefix(reason, prefix) && e.known(reason, "") != "" {
+			return said(e.fault(reason, "The operator says that the agent has no working credential for the hub."), c.Reason, c.Message)
 		}
-		return said(e.fault(cmp.Or(fault.reason, "HubKubeConfigError"), "%s", fault.message), "", c.Message)
 	}
 	return doctor.Passed("%s", fine)
 }
@@ -202,22 +171,20 @@ func (e *examination) checkCredential(context.Context) doctor.Finding {
 	return e.judgeConnection("", "The agent reaches the hub with its own credential.")
 }
 
-const bootstrapSecret = agent.DefaultBootstrapSecret
-
 // checkSecrets shows names, keys and the public part of the certificate.
 func (e *examination) checkSecrets(ctx context.Context) doctor.Finding {
 	if e.Spoke == nil {
 		return doctor.Skipped("There is no kubeconfig of the cluster.")
 	}
 	hub, err := e.readSecret(ctx, ocm.HubKubeconfigSecret)
-	boot, bootErr := e.readSecret(ctx, bootstrapSecret)
+	boot, bootErr := e.readSecret(ctx, agent.DefaultBootstrapSecret)
 	for _, err := range []error{err, bootErr} {
 		if client.IgnoreNotFound(err) != nil {
 			return kube.Unread("the agent's Secrets", err, e.spoke.Command("kubectl get secrets -n "+e.agentNamespace))
 		}
 	}
 	switch {
-	case hub == nil && boot == nil:
+	case boot == nil && len(hub["kubeconfig"]) == 0:
 		return e.fault("BootstrapSecretMissing", "Both Secrets of the agent are missing in namespace %s.", e.agentNamespace)
 	case hub == nil:
 		return e.quoteAgent(ctx, e.fault("HubKubeConfigSecretMissing", "The agent has a bootstrap credential, but no credential of its own yet."))
@@ -226,16 +193,10 @@ func (e *examination) checkSecrets(ctx context.Context) doctor.Finding {
 	case len(hub["kubeconfig"]) == 0:
 		return e.fault("HubKubeConfigUnusable", "The Secret %s has no kubeconfig.", ocm.HubKubeconfigSecret)
 	}
-	if f := e.judgeCertificate(hub); f.Result != doctor.Pass {
+	if f := e.judgeCertificate(hub); f.Result != doctor.Pass || len(boot["kubeconfig"]) > 0 {
 		return f
 	}
-	switch {
-	case boot == nil:
-		return e.fault("BootstrapSecretMissing", "The Secret %s of the agent is missing. It needs it when its certificate has expired.", bootstrapSecret).As(doctor.Warn)
-	case len(boot["kubeconfig"]) == 0:
-		return e.fault("BootstrapSecretError", "The Secret %s has no kubeconfig. The agent needs it when its certificate has expired.", bootstrapSecret).As(doctor.Warn)
-	}
-	return doctor.Passed("The agent has its Secrets.")
+	return e.fault("BootstrapSecretMissing", "The Secret %s is missing or has no kubeconfig. The agent needs it when its certificate has expired.", agent.DefaultBootstrapSecret).As(doctor.Warn)
 }
 
 // readSecret returns nil data if there is no Secret, or no cluster.
@@ -251,35 +212,23 @@ func (e *examination) readSecret(ctx context.Context, name string) (map[string][
 	return secret.Data, err
 }
 
-// hasCredential reports whether the hub has given the agent a credential.
-func (e *examination) hasCredential(ctx context.Context) bool {
-	data, err := e.readSecret(ctx, ocm.HubKubeconfigSecret)
-	return err == nil && len(data["kubeconfig"]) > 0
-}
-
 // judgeCertificate also passes a Secret of a driver without certificates.
 func (e *examination) judgeCertificate(secret map[string][]byte) doctor.Finding {
 	if len(secret["tls.crt"])+len(secret["tls.key"]) == 0 {
 		return doctor.Passed("The agent uses no certificate.")
 	}
-	var c *x509.Certificate
+	c, user := &x509.Certificate{}, registration.AgentUser(e.ClusterName, "")
 	if block, _ := pem.Decode(secret["tls.crt"]); block != nil {
-		c, _ = x509.ParseCertificate(block.Bytes) //nolint:errcheck // nil says the same
+		if parsed, err := x509.ParseCertificate(block.Bytes); err == nil {
+			c = parsed
+		}
 	}
-	user := registration.AgentUser(e.ClusterName, "")
-	switch {
-	case c == nil:
-		return e.fault("HubKubeConfigUnusable", "tls.crt in the Secret %s is not a certificate.", ocm.HubKubeconfigSecret)
-	case !strings.HasPrefix(c.Subject.CommonName, user):
-		return e.fault("HubKubeConfigUnusable", "The agent's certificate belongs to another cluster.").Compare("certificate", c.Subject.CommonName, "expected", user+"AGENT")
+	if !strings.HasPrefix(c.Subject.CommonName, user) {
+		return e.fault("HubKubeConfigUnusable", "tls.crt in the Secret %s is not a certificate of this cluster.", ocm.HubKubeconfigSecret).
+			Compare("certificate", c.Subject.CommonName, "expected", user+"AGENT")
 	}
-	const overdue = 10 // a tenth; the agent renews while a fifth is left
-	f := doctor.Passed("The agent has a certificate until %s.", c.NotAfter.UTC().Format(time.RFC3339))
-	switch left := c.NotAfter.Sub(e.now()); {
-	case left <= 0:
-		f = e.fault("CertificateExpired", "The agent's certificate for the hub has expired.")
-	case left < c.NotAfter.Sub(c.NotBefore)/overdue:
-		f = e.fault("ClientCertificateUpdateFailed", "The agent's certificate expires soon and was not renewed in time.").As(doctor.Warn)
+	if c.NotAfter.Before(time.Now()) {
+		return e.fault("CertificateExpired", "The agent's certificate for the hub has expired.").Compare("expiry", kube.Stamp(c.NotAfter), "now", kube.Stamp(time.Now()))
 	}
-	return f.Compare("expiry", kube.Stamp(c.NotAfter), "now", kube.Stamp(e.now()))
+	return doctor.Passed("The agent has a certificate until %s.", kube.Stamp(c.NotAfter))
 }

@@ -56,7 +56,7 @@ func TestLeaseThatProvesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			spoil(w)
-			reporttest.Headline(t, w.run(), reporttest.Want{Check: "lease", Result: doctor.Unknown}, secretValue)
+			reporttest.Headline(t, w.run(), reporttest.Want{Check: "lease", Class: "ManagedClusterLeaseUpdateStopped", Result: doctor.Warn}, secretValue)
 		})
 	}
 }

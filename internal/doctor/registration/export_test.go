@@ -3,7 +3,6 @@ package registration
 import (
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/internal/doctor"
@@ -27,11 +26,6 @@ func Remedies(config Config) (all []doctor.Remedy) {
 			func(e *examination) { e.klusterlet = &klusterlet{} },
 			func(e *examination) {
 				e.cluster = &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{awsirsa.ARNAnnotation: "x"}}}
-			},
-			func(e *examination) {
-				e.agentProgram = &corev1.Container{Image: "registry.example/agent:v1", Args: []string{"--registration-auth=csr", "--addon-kubeclient-registration-auth=token",
-					"--addon-token-expiration-seconds=600"}}
-				e.hubProgram = &corev1.Container{Image: "registry.example/hub:v1", Args: []string{"--registration-auth=csr,aws-irsa", "--leader-elect", "--ocm-agents"}}
 			},
 		} {
 			e := newExamination(config)

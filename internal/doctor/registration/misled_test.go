@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/workloadid/workloadid/internal/doctor"
 )
 
@@ -21,26 +19,16 @@ func TestRemediesThatMisled(t *testing.T) {
 		with, without string
 	}{
 		"requests without a ManagedCluster": {own(func(w *world) { w.cluster = nil }), "hub", "--context CLUSTER delete secret", "bootstrap-hub-kubeconfig"},
-		"no agent":                          {own(func(w *world) { w.deployment = nil }), "agent", "--ca-cert-hash PIN --image IMAGE --apply --context CLUSTER", "-token -"},
-		"both Secrets missing":              {own(func(w *world) { w.boot, w.agent = nil, nil }), "secret", "--ca-cert-hash PIN --image IMAGE --registration-auth csr --apply --context CLUSTER", "-token -"},
-		"bootstrap Secret missing":          {own(func(w *world) { w.boot = nil }), "secret", "wid join", "Create it again"},
-		"join repeats the agent's flags": {own(func(w *world) {
-			w.boot = nil
-			unstructured.SetNestedSlice(w.deployment, []any{object{"name": "agent", "image": "registry.example/agent:v1", "args": []any{"--cluster-name=cluster1", //nolint:errcheck // a map
-				"--registration-auth=csr", "--addon-kubeclient-registration-auth=token"}}}, "spec", "template", "spec", "containers")
-		}), "secret", "--image registry.example/agent:v1 --registration-auth csr --addon-kubeclient-registration-auth token --apply", "IMAGE"},
-		"bootstrap Secret empty": {own(func(w *world) { w.boot["data"] = object{} }), "secret", "wid join", "Create it again"},
-		"certificate malformed":  {own(func(w *world) { part(w.agent, "data")["tls.crt"] = "eA==" }), "secret", "--context CLUSTER delete secret", "bootstrap-hub-kubeconfig"},
-		"certificate missing":    {own(func(w *world) { delete(part(w.agent, "data"), "tls.crt") }), "secret", "--context CLUSTER delete secret", "read in the agent's log"},
+		"no agent":                          {own(func(w *world) { w.deployment = nil }), "agent", "wid hub token --cluster-name cluster1 --context HUB", "wid join"},
+		"both Secrets missing":              {own(func(w *world) { w.boot, w.agent = nil, nil }), "secret", "wid hub token --cluster-name cluster1 --context HUB", "wid join"},
+		"bootstrap Secret missing":          {own(func(w *world) { w.boot = nil }), "secret", "wid hub token", "Create it again"},
+		"bootstrap Secret empty":            {own(func(w *world) { w.boot["data"] = object{} }), "secret", "wid hub token", "Create it again"},
+		"certificate malformed":             {own(func(w *world) { part(w.agent, "data")["tls.crt"] = "eA==" }), "secret", "--context CLUSTER delete secret", "bootstrap-hub-kubeconfig"},
+		"certificate missing":               {own(func(w *world) { delete(part(w.agent, "data"), "tls.crt") }), "secret", "--context CLUSTER delete secret", "read in the agent's log"},
 		"hub without tokens": {own(func(w *world) {
 			w.items()
 			setCondition(w.addon, "TokenInfrastructureReady", "", "", "")
-		}), "addons", "wid hub init --image registry.example/hub:v1 --registration-auth csr --ocm-agents --addon-registration-auth csr,token --apply", ""},
-		"tokens that another hub cannot serve": {own(func(w *world) {
-			w.items()
-			w.program = nil
-			setCondition(w.addon, "TokenInfrastructureReady", "", "", "")
-		}), "addons", "let the agent use csr", "wid hub init"},
+		}), "addons", "wid hub init --image HUB_IMAGE --addon-registration-auth csr,token --apply", ""},
 		"denial that the hub has not acted on": {own(func(w *world) { part(w.cluster, "spec")["hubAcceptsClient"] = false }), "accept", "--context HUB get pods", "wid hub accept"},
 		"joined again": {own(func(w *world) {
 			part(w.lease, "spec")["renewTime"] = time.Now().Add(-2 * time.Minute).UTC().Format("2006-01-02T15:04:05.000000Z")

@@ -62,7 +62,7 @@ func TestJoinWithOwnHub(t *testing.T) {
 	})
 	const name = "examined"
 	m := w.NewMember(name, "registration-agent")
-	config := examine.Config{ClusterName: name, Hub: w.Admin, Spoke: moved{w.Local, m.Namespace}, HubConfig: w.Hub.Config(), SpokeConfig: w.Managed.Config()}
+	config := examine.Config{ClusterName: name, Hub: w.Admin, Spoke: moved{w.Local, m.Namespace}}
 	headline := func(check, class string) {
 		t.Helper()
 		reporttest.Headline(t, examine.Run(t.Context(), config), reporttest.Want{Check: check, Class: class}, "eyJhbGci", "PRIVATE KEY")

@@ -15,12 +15,9 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/doctor"
@@ -35,11 +32,9 @@ type Config struct {
 	ClusterName string
 	// Hub and Spoke read from the hub and from the managed cluster. Their schemes need no kinds. Nil: that side is not examined.
 	Hub, Spoke client.Reader
-	// HubConfig and SpokeConfig lead to the same clusters. They tell the hub's time, and that both are the same cluster. Optional.
-	HubConfig, SpokeConfig *rest.Config
 	// Klusterlet is the name of the Klusterlet. Empty: the one that registers ClusterName, or else the only one.
 	Klusterlet string
-	// HubClusterARN is the hub's own ARN in EKS, for registration by AWS IAM. Empty: the one in the Klusterlet, which may be of another hub.
+	// HubClusterARN is the hub's own ARN in EKS, for the remedies of a registration by AWS IAM.
 	HubClusterARN string
 	// HubFlags and SpokeFlags lead kubectl and wid to that side: "--context hub". Remedies have them in their commands. Empty: a context
 	// for the reader to fill in.
@@ -49,8 +44,6 @@ type Config struct {
 	Skip     []string
 	Timeout  time.Duration
 	Progress func(doctor.Check)
-	// Now is the clock. Nil: time.Now.
-	Now func() time.Time
 }
 
 // examination is one run. Checks leave here what later ones need.
@@ -58,16 +51,13 @@ type examination struct {
 	Config
 
 	hub, spoke     kube.Side
-	ahead          time.Duration       // of the hub's clock
 	cluster        *ocm.ManagedCluster // nil: there is none, or it could not be read
 	klusterlet     *klusterlet         // nil: there is none, or it could not be read
-	hubProgram     *corev1.Container   // of wid hub init, nil: there is none, or it could not be read
-	agentProgram   *corev1.Container   // of wid join, as above
 	agentNamespace string
 	deployment     string // of the agent
 	requests       []certificateRequest
 	requestsErr    error
-	claim, hubARN  string // of AWS
+	claim          string // of an AWS role
 }
 
 // Checks returns the checks of Run in their order.
@@ -77,28 +67,22 @@ func Checks() []doctor.Check { return (&examination{}).checks() }
 func (e *examination) checks() []doctor.Check {
 	after := func(ids ...string) []string { return ids }
 	return []doctor.Check{
-		{ID: "time", Title: "the clocks of this machine and the hub", Run: e.checkTime},
 		{ID: "sides", Title: "the kubeconfigs of hub and cluster", Run: e.checkSides},
 		{ID: "agent", Title: "the agent and its way to the hub", Needs: after("sides"), Run: e.checkAgent},
 		{ID: "hub", Title: "the ManagedCluster", Needs: after("sides", "agent"), Run: e.checkHub},
 		{ID: "claim", Title: "the cluster's claim of an AWS role", Needs: after("hub"), Run: e.withCluster(e.checkClaim)},
 		{ID: "accept", Title: "the acceptance by the hub", Needs: after("hub", "claim"), Run: e.withCluster(e.checkAccepted)},
-		{ID: "rbac", Title: "the cluster's RBAC on the hub", Needs: after("accept"), Run: e.withCluster(e.checkRBAC)},
 		{ID: "csr", Title: "the agent's requests for certificates", Needs: after("hub", "accept"), Run: e.withCluster(e.checkRequests)},
 		{ID: "secret", Title: "the agent's Secrets", Needs: after("agent", "csr", "accept"), Run: e.checkSecrets},
 		{ID: "credential", Title: "the agent's own credential", Needs: after("secret"), Run: e.checkCredential},
-		{ID: "joined", Title: "the join of the agent", Needs: after("csr", "accept", "rbac", "credential"), Run: e.withCluster(e.checkJoined)},
-		{ID: "clock", Title: "the clocks of hub and cluster", Needs: after("hub"), Run: e.withCluster(e.checkClocks)},
-		{ID: "lease", Title: "the agent's Lease", Needs: after("joined", "secret", "clock"), Run: e.withCluster(e.checkLease)},
+		{ID: "joined", Title: "the join of the agent, and the clocks of hub and cluster", Needs: after("csr", "accept", "credential"), Run: e.withCluster(e.checkJoined)},
+		{ID: "lease", Title: "the agent's Lease", Needs: after("joined", "secret"), Run: e.withCluster(e.checkLease)},
 		{ID: "addons", Title: "the credentials of add-ons", Needs: after("hub", "accept"), Run: e.withCluster(e.checkAddOns)},
 		{ID: "aws", Title: "the cluster's role in AWS", Needs: after("claim", "accept"), Run: e.withCluster(e.checkRole)},
 	}
 }
 
 func newExamination(config Config) *examination {
-	if config.Now == nil {
-		config.Now = time.Now
-	}
 	return &examination{Config: config, agentNamespace: agent.DefaultNamespace, deployment: ownAgent,
 		hub:   kube.Side{Flags: cmp.Or(config.HubFlags, "--context HUB"), Examined: config.Hub != nil},
 		spoke: kube.Side{Flags: cmp.Or(config.SpokeFlags, "--context CLUSTER"), Examined: config.Spoke != nil}}
@@ -135,13 +119,12 @@ func conditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
 
 // said adds to the message what a condition or an Event says.
 func said(f doctor.Finding, reason, message string) doctor.Finding {
-	const shown = 200
+	const shown = 300
 	f.Message = strings.TrimSuffix(f.Message, ".")
 	if reason != "" && reason != f.Class {
 		f.Message += fmt.Sprintf(" (%.60s)", reason)
 	}
 	if message != "" {
-		f = f.Detail("message", fmt.Sprintf("%.1000s", message))
 		f.Message += ": " + strings.TrimSuffix(strings.ToValidUTF8(fmt.Sprintf("%.*s", shown, message), ""), ".")
 	}
 	f.Message += "."
@@ -153,36 +136,10 @@ func (e *examination) refused(o object, c metav1.Condition, otherwise, format st
 	return said(e.faultOf(o, e.known(c.Reason, otherwise), format, args...), c.Reason, c.Message)
 }
 
-// now is the hub's time if this machine's clock differs: the hub's clock decides about expiry.
-func (e *examination) now() time.Time { return e.Now().Add(e.ahead) }
-
-func (e *examination) checkTime(ctx context.Context) doctor.Finding {
-	server, config := "the hub", e.HubConfig
-	if config == nil {
-		server, config = "the cluster", e.SpokeConfig
-	}
-	if config == nil {
-		return doctor.Skipped("There is no clock to compare this machine's with.")
-	}
-	ahead, known := kube.Skew(ctx, config, e.Now)
-	switch {
-	case !known:
-		return doctor.Skipped("The API server of %s tells no time.", server)
-	case ahead.Abs() > kube.MaxSkew:
-		e.ahead = ahead
-		return kube.Off("ClockSkew", server, ahead)
-	}
-	return doctor.Passed("This machine's clock agrees with that of %s.", server)
-}
-
-// readCluster reads the ManagedCluster from one of the sides.
-func (e *examination) readCluster(ctx context.Context, from client.Reader) (*ocm.ManagedCluster, error) {
+func (e *examination) readCluster(ctx context.Context) (*ocm.ManagedCluster, error) {
 	cluster := &ocm.ManagedCluster{}
-	err := kube.Get(ctx, from, ocm.GroupVersion.WithKind("ManagedCluster"), client.ObjectKey{Name: e.ClusterName}, cluster)
-	return cluster, err
+	return cluster, kube.Get(ctx, e.Hub, ocm.GroupVersion.WithKind("ManagedCluster"), client.ObjectKey{Name: e.ClusterName}, cluster)
 }
-
-func isServed(err error) bool { return err == nil || apierrors.IsNotFound(err) && !kube.Absent(err) }
 
 // checkSides finds kubeconfigs that were mixed up. Its remedies never make a hub of a managed cluster.
 func (e *examination) checkSides(ctx context.Context) doctor.Finding {
@@ -192,31 +149,13 @@ func (e *examination) checkSides(ctx context.Context) doctor.Finding {
 	case e.Hub == nil:
 		return doctor.Skipped("There is no kubeconfig of the hub.")
 	}
-	switch _, err := e.readCluster(ctx, e.Hub); {
-	case isServed(err):
-		return doctor.Passed("The kubeconfig of the hub leads to a hub.")
+	switch _, err := e.readCluster(ctx); {
 	case ctx.Err() != nil: // there may be no time for the check "hub"
 		return e.unreadCluster(err)
-	case !kube.Absent(err):
+	case !kube.Absent(err) && client.IgnoreNotFound(err) != nil:
 		return doctor.Skipped("The hub does not show the ManagedCluster.")
+	case !kube.Absent(err):
+		return doctor.Passed("The kubeconfig of the hub leads to a hub.")
 	}
-	if e.Spoke != nil {
-		if _, err := e.readCluster(ctx, e.Spoke); isServed(err) {
-			return e.fault("WrongKubeconfig", "The kubeconfigs of hub and cluster are swapped.")
-		}
-	}
-	return e.fault("WrongKubeconfig", "The kubeconfig of the hub does not lead to a hub: the API server has no ManagedClusters.")
-}
-
-// isSameServer is normal for a hub that manages itself, and a mistake for all others.
-func (e *examination) isSameServer() bool {
-	return e.HubConfig != nil && e.SpokeConfig != nil && e.Hub != nil && e.Spoke != nil && hostOf(e.HubConfig) == hostOf(e.SpokeConfig)
-}
-
-func hostOf(config *rest.Config) string {
-	u, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return config.Host
-	}
-	return strings.TrimSuffix(u.Host, ":443") + strings.TrimSuffix(u.Path, "/")
+	return e.fault("WrongKubeconfig", "The kubeconfig of the hub does not lead to a hub, or is swapped with the cluster's: the API server has no ManagedClusters.")
 }

@@ -1,16 +1,10 @@
 package registration
 
 import (
-	"context"
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/workloadid/workloadid/internal/doctor"
-	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -84,9 +78,10 @@ func (e *examination) hubRemedies(o object) []row {
 			ocm.ClusterNameLabel+"="+name)},
 		{"ClientCertificateFailed ClientCertificateNotSigned", doctor.Do("Run the hub's kube-controller-manager with the signer, or register with an AWS role, "+
 			"since EKS has no signer:", "--controllers=*,csrsigning", "--cluster-signing-cert-file=FILE")},
-		{"Forbidden TokenInfrastructureNotReady", e.serveTokens()},
+		{"Forbidden TokenInfrastructureNotReady", hub.Do("Let the agent use csr, or run the hub with tokens for add-ons. It names each flag that you would drop:",
+			"wid hub init --image HUB_IMAGE --addon-registration-auth csr,token --apply")},
 		{"RoleRefused", doctor.Do("Compare the agent's role with what it has to be:", "wid hub policies --verify --eks-hub-cluster-arn "+
-			shell.Word(e.hubARN, "HUB_ARN")+" --eks-managed-cluster-arn "+shell.Word(e.claim, "CLUSTER_ARN")+" --oidc-issuer ISSUER")},
+			shell.Word(e.HubClusterARN, "HUB_ARN")+" --eks-managed-cluster-arn "+shell.Word(e.claim, "CLUSTER_ARN")+" --oidc-issuer ISSUER")},
 	}
 }
 
@@ -116,54 +111,16 @@ func (e *examination) faultOf(o object, reason, format string, args ...any) doct
 	return doctor.Failed(reason, e.remedy(reason, o), format, args...)
 }
 
-// join installs the agent with all flags that it needs, or renews its bootstrap credential.
+// join lets the hub print the command, because it knows its address, CA and auth types.
 func (e *examination) join() doctor.Remedy {
 	if e.klusterlet != nil {
 		return e.hub.Do("At the hub, print the command that joins a cluster, and run it in the cluster with its name:", "clusteradm get token")
 	}
-	command := "wid join --cluster-name " + e.name() + " --hub-apiserver URL --hub-token TOKEN --ca-cert-hash PIN" +
-		running(e.agentProgram, "--registration-auth", "--eks-hub-cluster-arn", "--eks-managed-cluster-arn", "--addon-kubeclient-registration-auth",
-			"--addon-token-expiration-seconds")
-	if e.usesIAM() && !strings.Contains(command, " --registration-auth "+registration.AuthTypeAWS+" ") {
-		command += " --registration-auth " + registration.AuthTypeAWS + " --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn CLUSTER_ARN"
+	roles := ""
+	if e.usesIAM() {
+		roles = " Add --registration-auth " + registration.AuthTypeAWS + " and both ARNs."
 	}
-	return e.spoke.Do("Join the cluster with a new token. The hub prints URL, TOKEN and PIN when it creates one:", command+" --apply")
-}
-
-// running repeats image and flags of a running program, since the commands that install one drop those that are left out.
-func running(c *corev1.Container, flags ...string) string {
-	if c == nil {
-		return " --image IMAGE"
-	}
-	words := " --image " + shell.Word(c.Image, "IMAGE")
-	for _, arg := range c.Args {
-		name, value, _ := strings.Cut(arg, "=")
-		if !slices.Contains(flags, name) {
-			continue
-		}
-		if words += " " + name; value != "" {
-			words += " " + shell.Word(value, "VALUE")
-		}
-	}
-	return words
-}
-
-func (e *examination) serveTokens() doctor.Remedy {
-	if e.hubProgram == nil {
-		return doctor.Do("Run the hub's program with tokens for add-ons, or let the agent use csr.")
-	}
-	return e.hub.Do("Run the hub with tokens for add-ons:", "wid hub init"+running(e.hubProgram, "--registration-auth", "--eks-hub-cluster-arn", "--ocm-agents")+
-		" --addon-registration-auth csr,token --apply")
-}
-
-// readHubProgram leaves hubProgram nil if the hub is not that of wid hub init.
-func (e *examination) readHubProgram(ctx context.Context) {
-	var d appsv1.Deployment
-	key := client.ObjectKey{Namespace: hubNamespace, Name: "registration-controller"}
-	err := kube.Get(ctx, e.Hub, appsv1.SchemeGroupVersion.WithKind("Deployment"), key, &d)
-	if containers := d.Spec.Template.Spec.Containers; err == nil && len(containers) > 0 {
-		e.hubProgram = &containers[0]
-	}
+	return e.hub.Do("At the hub, create a token. Run the command that it prints in the cluster."+roles, "wid hub token --cluster-name "+e.name())
 }
 
 // addOnRequest returns the newest request of an add-on, "" if there is none.

@@ -28,7 +28,7 @@ type certificateRequest = certificatesv1.CertificateSigningRequest
 
 // listRequests returns the requests of the agent and its add-ons, the newest first.
 func (e *examination) listRequests(ctx context.Context) ([]certificateRequest, error) {
-	list, _, err := kube.List[certificateRequest](ctx, e.Hub, certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"),
+	list, err := kube.List[certificateRequest](ctx, e.Hub, certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"),
 		client.MatchingLabels{ocm.ClusterNameLabel: e.ClusterName})
 	slices.SortStableFunc(list, func(a, b certificateRequest) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
 	return list, err
@@ -81,19 +81,16 @@ func (e *examination) judgeRequest(ctx context.Context, r *certificateRequest) d
 	o, d := object{request: r.Name}, decision(r)
 	var f doctor.Finding
 	switch {
-	case d.Type == certificatesv1.CertificateDenied:
-		f = said(e.faultOf(o, "ClientCertificateDenied", "The request for a certificate was denied."), "", d.Message)
-	case d.Type == certificatesv1.CertificateFailed:
-		f = said(e.faultOf(o, "ClientCertificateFailed", "The hub cannot sign the request for a certificate."), "", d.Message)
+	case d.Type == certificatesv1.CertificateDenied, d.Type == certificatesv1.CertificateFailed:
+		f = said(e.faultOf(o, "ClientCertificate"+string(d.Type), "The hub says of the request for a certificate: %s.", d.Type), "", d.Message)
 	case d.Type == "":
 		f = e.pending(ctx, r)
 	case len(r.Status.Certificate) == 0:
 		f = e.faultOf(o, "ClientCertificateNotSigned", "The request is approved, but not signed.")
 	default:
-		return doctor.Passed("The newest request is approved and signed.").Detail("name", r.Name)
+		return doctor.Passed("The newest request is approved and signed.")
 	}
-	return f.Compare("request", fmt.Sprintf("%s, by user %.300s", cmp.Or(string(d.Type), "Pending"), r.Spec.Username), "expected", "Approved, with a certificate").
-		Detail("name", fmt.Sprintf("%.100s", r.Name))
+	return f.Compare("request", fmt.Sprintf("%s, by user %.300s", cmp.Or(string(d.Type), "Pending"), r.Spec.Username), "expected", "Approved, with a certificate")
 }
 
 // pending goes by the hub's own Event. Hubs of Open Cluster Management record none. An agent that works has time.
@@ -124,19 +121,20 @@ func newestEvent(ctx context.Context, c client.Reader, namespace string, about t
 	if about != "" {
 		opts = append(opts, client.MatchingFields{"involvedObject.uid": string(about)})
 	}
-	events, _, _ := kube.List[corev1.Event](ctx, c, corev1.SchemeGroupVersion.WithKind("Event"), opts...) //nolint:errcheck // they only explain
-	seen := func(v *corev1.Event) time.Time {
-		if v.Series != nil {
-			return v.Series.LastObservedTime.Time
-		}
-		return v.EventTime.Time
-	}
+	events, _ := kube.List[corev1.Event](ctx, c, corev1.SchemeGroupVersion.WithKind("Event"), opts...) //nolint:errcheck // they only explain
 	for _, v := range events {
-		if v.Action == action && (about == "" || v.InvolvedObject.UID == about) && !seen(&v).Before(seen(&newest)) {
+		if v.Action == action && (about == "" || v.InvolvedObject.UID == about) && !seen(v).Before(seen(newest)) {
 			newest = v
 		}
 	}
 	return newest
+}
+
+func seen(v corev1.Event) time.Time {
+	if v.Series != nil {
+		return v.Series.LastObservedTime.Time
+	}
+	return v.EventTime.Time
 }
 
 // quoteAgent adds the newest Event of the agent.
@@ -157,14 +155,14 @@ type addOn struct {
 // listAddOns reads the version that the hub stores, since items of the other one may read back empty.
 func (e *examination) listAddOns(ctx context.Context) (all []addOn, err error) {
 	const kind = "ManagedClusterAddOn"
-	older, _, err := kube.List[v1alpha1.ManagedClusterAddOn](ctx, e.Hub, v1alpha1.GroupVersion.WithKind(kind), client.InNamespace(e.ClusterName))
+	older, err := kube.List[v1alpha1.ManagedClusterAddOn](ctx, e.Hub, v1alpha1.GroupVersion.WithKind(kind), client.InNamespace(e.ClusterName))
 	for i := range older {
 		all = append(all, addOn{older[i].Name, addon.StatusOf(&older[i])})
 	}
 	if !kube.Absent(err) {
 		return all, err
 	}
-	newer, _, err := kube.List[addon.ManagedClusterAddOn](ctx, e.Hub, addon.GroupVersion.WithKind(kind), client.InNamespace(e.ClusterName))
+	newer, err := kube.List[addon.ManagedClusterAddOn](ctx, e.Hub, addon.GroupVersion.WithKind(kind), client.InNamespace(e.ClusterName))
 	for i := range newer {
 		all = append(all, addOn{newer[i].Name, addon.StatusOf(&newer[i])})
 	}
@@ -181,28 +179,14 @@ func (e *examination) checkAddOns(ctx context.Context) doctor.Finding {
 	case len(all) == 0:
 		return doctor.Skipped("The cluster has no add-ons.")
 	}
-	e.readHubProgram(ctx)
-	var broken []doctor.Finding
 	for i := range all {
 		if f := e.judgeAddOn(&all[i]); f.Result != doctor.Pass {
-			broken = append(broken, f)
+			return f
 		}
 	}
-	if len(broken) == 0 {
-		return e.pendingAddOns(ctx, len(all))
-	}
-	first := broken[0]
-	for _, f := range broken[1:min(len(broken), maxRequests)] {
-		first = first.Detail("also", f.Message+" ["+f.Class+"]")
-	}
-	return first
-}
-
-// pendingAddOns finds a request of an add-on that is neither approved nor denied.
-func (e *examination) pendingAddOns(ctx context.Context, n int) doctor.Finding {
 	i := slices.IndexFunc(e.requests, func(r certificateRequest) bool { return r.Labels[addon.NameLabel] != "" && decision(&r).Type == "" })
 	if i < 0 {
-		return doctor.Passed("Nothing is wrong with the credentials of %s.", kube.Count(n, "add-on"))
+		return doctor.Passed("Nothing is wrong with the credentials of add-ons.")
 	}
 	return e.judgeRequest(ctx, &e.requests[i]).As(doctor.Warn)
 }
@@ -219,21 +203,16 @@ func (e *examination) judgeAddOn(a *addOn) doctor.Finding {
 		rotated = metav1.Condition{}
 	}
 	o := object{addOn: a.name, request: e.addOnRequest(a.name)}
+	if isToken && ready.Status == "" {
+		return e.faultOf(o, "TokenInfrastructureNotReady", "The add-on %.63s uses a token, but no controller of the hub provides tokens.", a.name)
+	}
 	for _, c := range []struct {
 		metav1.Condition
 
-		otherwise, message string
-	}{
-		{get(agent.ConditionRegistrationAccepted), "AddOnRefused", "The agent refuses to register the add-on %.63s."},
-		{ready, "TokenInfrastructureNotReady", "The hub cannot set up the token of the add-on %.63s."},
-		{tokens, "TokenRequestFailed", "The agent gets no token for the add-on %.63s."},
-		{rotated, "ClientCertificateUpdateFailed", "The agent gets no certificate for the add-on %.63s."},
-	} {
-		switch {
-		case c.Status == metav1.ConditionFalse:
-			return e.refused(o, c.Condition, c.otherwise, c.message, a.name)
-		case isToken && c.Type == ready.Type && c.Status == "":
-			return e.faultOf(o, c.otherwise, "The add-on %.63s uses a token, but no controller of the hub provides tokens.", a.name)
+		otherwise string
+	}{{get(agent.ConditionRegistrationAccepted), "AddOnRefused"}, {ready, "TokenInfrastructureNotReady"}, {tokens, "TokenRequestFailed"}, {rotated, "ClientCertificateUpdateFailed"}} {
+		if c.Status == metav1.ConditionFalse {
+			return e.refused(o, c.Condition, c.otherwise, "The condition %s of the add-on %.63s is False.", c.Type, a.name)
 		}
 	}
 	return doctor.Passed("Nothing is wrong with the add-on %.63s.", a.name)

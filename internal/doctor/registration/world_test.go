@@ -10,8 +10,6 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"math/big"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -20,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -57,23 +54,7 @@ type world struct {
 	csrs, events                                                                       []object
 	// unknown are kinds that the clusters do not know, forbidden are those that may not be read.
 	unknown, forbidden map[string]bool
-	// ahead is by how much the hub's clock is ahead of this machine's.
-	ahead  time.Duration
-	config examine.Config
-}
-
-// clockOf is an API server that is asked for its time alone. A zero time: it tells none.
-func clockOf(t testing.TB, now func() time.Time) *rest.Config {
-	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		if rw.Header()["Date"] = nil; !now().IsZero() {
-			rw.Header().Set("Date", now().UTC().Format(http.TimeFormat))
-		}
-	}))
-	t.Cleanup(server.Close)
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &rest.Config{Host: server.URL, Transport: transport}
+	config             examine.Config
 }
 
 func ago(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.RFC3339) }
@@ -81,7 +62,6 @@ func ago(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.R
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, unknown: map[string]bool{"addon.open-cluster-management.io/v1alpha1": true}, forbidden: map[string]bool{}, config: examine.Config{ClusterName: "cluster1"}}
-	w.config.HubConfig = clockOf(t, func() time.Time { return time.Now().Add(w.ahead) })
 	w.cluster = object{"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
 		"metadata": object{"name": "cluster1", "creationTimestamp": ago(2 * time.Hour)},
 		"spec":     object{"hubAcceptsClient": true, "leaseDurationSeconds": int64(60)}}

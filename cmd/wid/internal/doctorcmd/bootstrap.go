@@ -34,8 +34,8 @@ func newDoctorBootstrap() *cobra.Command {
 		Use:   "bootstrap",
 		Short: "Find out why a machine cannot discover or join a cluster by token",
 		Long: "Find out why a machine cannot discover or join a cluster by token, as kubeadm join and wid bootstrap discover do. The\n" +
-			"token's secret is never shown, and sent only to a cluster that has proved its identity. With --kubeconfig it also examines\n" +
-			"the cluster: cluster-info, the right to read it, the token and the signature. Then --server may be left out.",
+			"token's secret is neither shown nor sent. With --kubeconfig it also examines the cluster: cluster-info, the right to read it,\n" +
+			"the token and the signature. Then --server may be left out.",
 		Example: "  wid doctor bootstrap --server 10.0.0.1:6443 --token-file token --ca-cert-hash sha256:…\n" +
 			"  wid doctor bootstrap --kubeconfig admin.conf --token abcdef\n" +
 			"  wid doctor bootstrap --server 10.0.0.1:6443 --token-file - --ca-cert-hash sha256:… --kubeconfig admin.conf <token\n" +

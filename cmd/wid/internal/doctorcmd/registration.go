@@ -60,10 +60,10 @@ func (d *registrationDoctor) examine(ctx context.Context) (*doctor.Report, error
 	config := registrationdoctor.Config{ClusterName: d.clusterName, Hub: hub.reader(), Spoke: spoke.reader(), Klusterlet: d.klusterlet,
 		HubClusterARN: d.hubARN, Skip: d.skip, Timeout: d.timeout, Progress: d.waiting.begin}
 	if spoke != nil {
-		config.SpokeConfig, config.Cluster, config.SpokeFlags = spoke.config, spoke.name, flagsOf(d.spoke)
+		config.Cluster, config.SpokeFlags = spoke.name, flagsOf(d.spoke)
 	}
 	if hub != nil {
-		config.HubConfig, config.Cluster, config.HubFlags = hub.config, "hub: "+hub.name, flagsOf(d.hub)
+		config.Cluster, config.HubFlags = "hub: "+hub.name, flagsOf(d.hub)
 	}
 	if hub == nil && spoke == nil {
 		return nil, cli.Usagef("name the hub (--hub-kubeconfig, --hub-context), or the cluster itself (--kubeconfig, --context)")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/doctor"
-	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -40,8 +40,8 @@ const (
 	maxListed = 1000
 )
 
-// List returns up to 1,000 objects, and reports whether there are more. An object that does not fit the type is left out.
-func List[T any](ctx context.Context, c client.Reader, kind schema.GroupVersionKind, opts ...client.ListOption) (all []T, more bool, err error) {
+// List returns up to 1,000 objects. An object that does not fit the type is left out.
+func List[T any](ctx context.Context, c client.Reader, kind schema.GroupVersionKind, opts ...client.ListOption) (all []T, err error) {
 	list := &unstructured.UnstructuredList{}
 	for {
 		next := list.GetContinue()
@@ -49,7 +49,7 @@ func List[T any](ctx context.Context, c client.Reader, kind schema.GroupVersionK
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 		page := []client.ListOption{client.Limit(pageSize), client.Continue(next)}
 		if err := c.List(ctx, list, append(page, opts...)...); err != nil {
-			return all, true, err
+			return all, err
 		}
 		for i := range list.Items {
 			var o T
@@ -57,8 +57,8 @@ func List[T any](ctx context.Context, c client.Reader, kind schema.GroupVersionK
 				all = append(all, o)
 			}
 		}
-		if more = list.GetContinue() != ""; !more || len(list.Items) == 0 || len(all) >= maxListed {
-			return all, more, nil
+		if list.GetContinue() == "" || len(list.Items) == 0 || len(all) >= maxListed {
+			return all, nil
 		}
 	}
 }
@@ -68,37 +68,21 @@ func Absent(err error) bool {
 	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// Unread returns the finding of a check that could not read an object. The command shows the object to a person with the right.
+// Unread returns the finding of a check that an API server refuses to answer. The command asks as another user.
 func Unread(what string, err error, command string) doctor.Finding {
-	var request *url.Error
-	f := doctor.Unclear(doctor.Do("Try again, or run:", command), "The API server does not show %s.", what)
-	switch {
-	case apierrors.IsUnauthorized(err):
-		f = doctor.Unclear(doctor.Do("Log in to the cluster again."), "The API server refuses the credentials of the kubeconfig.")
-		f.Class = reason.LoginRefused
-		return f
-	case apierrors.IsForbidden(err):
-		f = doctor.Unclear(doctor.Do("Run this as a user with the right to read it:", command), "You may not read %s.", what)
-	case errors.As(err, &request), errors.Is(err, context.DeadlineExceeded):
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
 		return doctor.Refusal("The API server", err)
 	}
-	return f.Detail("error", kubeerror.Message(err))
+	return doctor.Unclear(doctor.Do("Correct what the answer says, log in again, or run this as a user with the right:", command),
+		"The API server does not show %s: %s.", what, strings.TrimSuffix(fmt.Sprintf("%.300s", kubeerror.Message(err)), "."))
 }
 
 // MaxSkew is the difference of two clocks that may be that of a slow answer.
 const MaxSkew = 30 * time.Second
 
-// Ahead returns by how much the clock of an answer (RFC 9110, section 6.6.1) is ahead of this machine's. The time of a cached answer
+// Skew returns by how much the clock of an API server (RFC 9110, section 6.6.1) is ahead of this machine's. The time of a cached answer
 // does not count.
-func Ahead(header http.Header, asked, answered time.Time) (ahead time.Duration, known bool) {
-	date, err := http.ParseTime(header.Get("Date"))
-	if err != nil || header.Get("Age") != "" {
-		return 0, false
-	}
-	return date.Sub(asked.Add(answered.Sub(asked) / 2).Truncate(time.Second)), true
-}
-
-// Skew returns by how much the clock of an API server is ahead of this machine's.
 func Skew(ctx context.Context, config *rest.Config, now func() time.Time) (ahead time.Duration, known bool) {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -118,7 +102,8 @@ func Skew(ctx context.Context, config *rest.Config, now func() time.Time) (ahead
 		return 0, false
 	}
 	resp.Body.Close() //nolint:errcheck,gosec // only the header counts
-	return Ahead(resp.Header, asked, now())
+	date, err := http.ParseTime(resp.Header.Get("Date"))
+	return date.Sub(asked.Add(now().Sub(asked) / 2).Truncate(time.Second)), err == nil && resp.Header.Get("Age") == ""
 }
 
 // Off returns the finding for a clock that differs from a server's.
@@ -133,11 +118,3 @@ func Off(class, server string, ahead time.Duration) doctor.Finding {
 
 // Stamp writes a time as it is written in objects.
 func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// Count returns "1 pin" or "2 pins".
-func Count(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
-}

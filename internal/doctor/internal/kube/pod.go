@@ -24,6 +24,6 @@ func Recreate(pod *corev1.Pod, text string) doctor.Remedy {
 	if metav1.GetControllerOf(pod) == nil {
 		return doctor.Do(text + " No controller owns the pod, so create it again from its manifest.")
 	}
-	return doctor.Do(text+" Deleting the pod loses its local data; its owner creates another one:",
+	return doctor.Do(text+" Delete the pod, and its owner creates another one. You lose its local data:",
 		"kubectl delete pod -n "+shell.Word(pod.Namespace, "NAMESPACE")+" "+shell.Word(pod.Name, "POD_NAME"))
 }
