@@ -417,7 +417,7 @@ func TestServers(t *testing.T) {
 	if command, err := (&bootstrap.ClusterInfo{Server: "https://a", CAData: authority.pem}).JoinCommand(bootstrap.Token{}); err == nil {
 		t.Errorf("without a token: %q", command)
 	}
-	if command, err := (&bootstrap.ClusterInfo{Server: "https://a"}).JoinCommand(parse(t, wellKnown)); err == nil || !strings.Contains(err.Error(), "set CAData") {
+	if command, err := (&bootstrap.ClusterInfo{Server: "https://a"}).JoinCommand(parse(t, wellKnown)); err == nil || !strings.Contains(err.Error(), "set certificate-authority-data") {
 		t.Errorf("without a certificate authority: %q, %v", command, err)
 	}
 }

@@ -272,7 +272,7 @@ func (i *ClusterInfo) JoinCommand(t Token) (string, error) {
 	}
 	if len(pins) == 0 {
 		return "", errors.New("there is no certificate authority to pin, and kubeadm joins no cluster without a pin: " +
-			"set CAData (certificate-authority-data of the kubeconfig)")
+			"set certificate-authority-data of the kubeconfig")
 	}
 	address := hostPort(u)
 	if strings.HasPrefix(address, "[") { // shells treat the brackets of IPv6 as a pattern

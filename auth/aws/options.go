@@ -110,22 +110,23 @@ const (
 // optionAssumeRole is a value of auth.Error.Option.
 const optionAssumeRole = "aws.WithAssumeRole"
 
-func wrongRole(format string, args ...any) error {
-	return self.Misconfigured("correct the role to assume", format, args...).About(optionAssumeRole)
+// wrongRole takes the option of a field of AssumeRole.
+func wrongRole(option, format string, args ...any) error {
+	return self.Misconfigured("correct it", format, args...).About(option)
 }
 
 func (r *AssumeRole) check() error {
 	if s := r.SessionName; s != "" && (len(s) < minSessionName || !validSessionPart(s)) {
-		return wrongRole("the session name has to be 2 to 64 letters, digits or +=,.@-_, not %.100q", s)
+		return wrongRole("aws.AssumeRole.SessionName", "the session name has to be 2 to 64 letters, digits or +=,.@-_, not %.100q", s)
 	}
 	if s := r.ExternalID; s != "" && (len(s) < minExternalID || len(s) > maxExternalID || !allOf(s, "+=,.@:/-_")) {
-		return wrongRole("the external ID has to be 2 to 1224 letters, digits or +=,.@:/-_, not %.100q", s)
+		return wrongRole("aws.AssumeRole.ExternalID", "the external ID has to be 2 to 1224 letters, digits or +=,.@:/-_, not %.100q", s)
 	}
 	if s := r.SourceIdentity; s != "" && (len(s) < minSessionName || !validSessionPart(s) || hasAWSPrefix(s)) {
-		return wrongRole("the source identity has to be 2 to 64 letters, digits or +=,.@-_, and not to begin with aws:, not %.100q", s)
+		return wrongRole("aws.AssumeRole.SourceIdentity", "the source identity has to be 2 to 64 letters, digits or +=,.@-_, and not to begin with aws:, not %.100q", s)
 	}
 	if r.Policy != "" && (len(r.Policy) > maxSessionPolicy || !json.Valid([]byte(r.Policy))) {
-		return wrongRole("the session policy has to be a JSON document of at most %d characters", maxSessionPolicy)
+		return wrongRole("aws.AssumeRole.Policy", "the session policy has to be a JSON document of at most %d characters", maxSessionPolicy)
 	}
 	return r.checkTags()
 }
@@ -145,24 +146,24 @@ func (r *chainedRole) checkFor(p *Provider, opts *auth.Options) error {
 
 func (r *AssumeRole) checkTags() error {
 	if len(r.Tags) > maxTags {
-		return wrongRole("there are %d session tags, at most %d are allowed", len(r.Tags), maxTags)
+		return wrongRole("aws.AssumeRole.Tags", "there are %d session tags, at most %d are allowed", len(r.Tags), maxTags)
 	}
 	seen := map[string]bool{}
 	for key, value := range r.Tags {
 		folded := strings.ToLower(key)
 		switch {
 		case !validTag(key, maxTagKey) || key == "" || hasAWSPrefix(key):
-			return wrongRole("%.200q cannot be the key of a session tag", key)
+			return wrongRole("aws.AssumeRole.Tags", "%.200q cannot be the key of a session tag", key)
 		case !validTag(value, maxTagValue):
-			return wrongRole("the value of the session tag %q has more than 256 characters, or some that tags cannot have", key)
+			return wrongRole("aws.AssumeRole.Tags", "the value of the session tag %q has more than 256 characters, or some that tags cannot have", key)
 		case seen[folded]:
-			return wrongRole("two session tags differ by case only, %q", key)
+			return wrongRole("aws.AssumeRole.Tags", "two session tags differ by case only, %q", key)
 		}
 		seen[folded] = true
 	}
 	for i, key := range r.TransitiveTagKeys {
 		if _, ok := r.Tags[key]; !ok || i > 0 && key == r.TransitiveTagKeys[i-1] {
-			return wrongRole("the transitive tag key %.200q is not that of a session tag, or is there twice", key)
+			return wrongRole("aws.AssumeRole.TransitiveTagKeys", "the transitive tag key %.200q is not that of a session tag, or is there twice", key)
 		}
 	}
 	return nil

@@ -94,8 +94,8 @@ func (r *remedied) shell(command string) {
 	if arguments, ok := strings.CutPrefix(command, "wid "); ok {
 		out := must(r.t, strings.Fields(arguments)...)
 		if _, line, ok := strings.Cut(out, "\n\nwid join "); ok && strings.HasPrefix(arguments, "hub token") { // run in the cluster, with the image of the agent
-			line = strings.Replace(line, "AGENT_IMAGE", "registry.example/agent:v1", 1)
-			must(r.t, append([]string{"join", "--context=managed-0"}, strings.Fields(line)...)...)
+			line = strings.NewReplacer("AGENT_IMAGE", "registry.example/agent:v1", "CLUSTER_CONTEXT", "managed-0").Replace(line)
+			must(r.t, append([]string{"join"}, strings.Fields(line)...)...)
 		}
 		return
 	}

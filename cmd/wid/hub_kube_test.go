@@ -193,7 +193,7 @@ func TestHubCommands(t *testing.T) {
 	initHub := func(more ...string) string {
 		return must(t, append([]string{"hub", "init", w.onHub, image, "--apply", "--hub-apiserver=" + w.hubConfig.Host}, more...)...)
 	}
-	if out := initHub(); !strings.Contains(out, "wid bootstrap publish") || !strings.Contains(out, "with --hub-apiserver\n") || strings.Contains(out, "certificates") {
+	if out := initHub(); !strings.Contains(out, "wid bootstrap publish --context hub\n") || !strings.Contains(out, "with --hub-apiserver\n") || strings.Contains(out, "certificates") {
 		t.Errorf("init says %s", out)
 	}
 	must(t, "bootstrap", "publish", "--kubeconfig="+w.hubKubeconfig)
@@ -210,14 +210,15 @@ func TestHubCommands(t *testing.T) {
 	}
 
 	_, line, _ := strings.Cut(out, "\n\nwid ")
-	line = strings.NewReplacer("CLUSTER_NAME", "managed-0", "AGENT_IMAGE", "registry.example/x:v1").Replace(strings.TrimSpace(line))
+	line = strings.NewReplacer("CLUSTER_NAME", "managed-0", "AGENT_IMAGE", "registry.example/x:v1", " --context CLUSTER_CONTEXT", "").Replace(strings.TrimSpace(line))
 	printed := strings.Fields(line) // join --hub-token … --hub-apiserver … --ca-cert-hash …
 	w.fails(cli.ExitMisconfigured, `no ManagedCluster "managed-0"`, "hub", "accept", w.onHub, "--clusters=managed-0")
+	w.fails(cli.ExitMisconfigured, "wid hub status lists the clusters", "hub", "deny", w.onHub, "--clusters=managed-0")
 	w.fails(cli.ExitUnavailable, "gave up waiting for the agent", "hub", "accept", w.onHub, "--clusters=managed-0", "--wait", "--timeout=1s")
 	w.checkUnreachableHub()
 	must(t, append(printed, w.onOther)...)
 	join, out := w.document("join", `"$TOKEN"`, printed[2], `"$HUB"`, printed[4], `"$PIN"`, printed[6])
-	if !strings.Contains(out, "wid hub accept --clusters managed-0") || strings.Contains(out, printed[2]) {
+	if !strings.Contains(out, "wid hub accept --clusters managed-0 --context HUB") || strings.Contains(out, printed[2]) {
 		t.Errorf("join says %s", out)
 	}
 	w.checkPodSecurity(w.managed, append(without(join, "--apply"), "--reveal")...)
@@ -244,7 +245,7 @@ func TestHubCommands(t *testing.T) {
 	if fields := strings.Join(strings.Fields(table), " "); !strings.Contains(fields, "managed-0 csr true True True ") || !strings.HasSuffix(fields, "s 0 -") {
 		t.Errorf("status is\n%s", table)
 	}
-	if _, out := w.document("hub token"); !strings.Contains(out, printed[6]+" --cluster-name managed-1 --image registry.example/agent:v1 --apply") {
+	if _, out := w.document("hub token"); !strings.Contains(out, printed[6]+" --cluster-name managed-1 --image registry.example/agent:v1 --context CLUSTER_CONTEXT --apply") {
 		t.Errorf("token says %s", out)
 	}
 

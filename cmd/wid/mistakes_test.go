@@ -58,6 +58,8 @@ func TestMistakes(t *testing.T) {
 		"nobody's completion": {args: []string{"completion", "tcsh"}, code: cli.ExitUsage, want: "wid completion --help"},
 		"bootstrap token":     {args: []string{"bootstrap", "join-command", "ABC"}, code: cli.ExitUsage, want: "<id>.<secret>"},
 		"unknown provider":    {args: with("token --provider oracle"), code: cli.ExitMisconfigured, want: `no provider "oracle"; use one of: aws, azure, gcp, generic, exchange`},
+		"session policy":      {args: with("token --provider aws --assume-role=" + role("b") + " --session-policy=x"), code: cli.ExitMisconfigured, want: "correct it (--session-policy)"},
+		"hanging cluster":     {args: []string{"bootstrap", "list", "--kubeconfig=nobody.yaml", "--timeout=0s"}, code: cli.ExitUsage, want: "--timeout is more than 0"},
 		"unknown command":     {args: []string{"tokn"}, code: cli.ExitUsage, want: "unknown command"},
 		"unknown flag":        {args: []string{"token", "--secret"}, code: cli.ExitUsage, want: "wid token --help"},
 		"argument":            {args: with("token x"), code: cli.ExitUsage, want: "--help"},

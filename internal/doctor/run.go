@@ -76,23 +76,26 @@ func (e *Examination) perform(ctx context.Context, check Check, blocked map[stri
 			return f
 		}
 	}
-	switch reason := e.stopped(ctx); {
+	switch {
 	case slices.Contains(e.Skip, check.ID) && check.ID != e.Decisive:
 		return Skipped("not wanted")
 	case slices.Contains(e.Skip, check.ID):
 		f = Unclear(Do("Do not skip "+check.ID+"."), "Not wanted, so nothing proves that everything works.")
 		f.cutShort = true
 		return f
-	case reason != "":
-		f = Unclear(Remedy{}, "Not examined: %s.", reason)
+	case e.stopped(ctx) != "":
+		f = Unclear(Remedy{}, "Not examined: %s.", e.stopped(ctx))
 		f.cutShort = true
 		return f
 	}
 	if e.Progress != nil {
 		e.Progress(check)
 	}
-	if f = e.await(ctx, check); ctx.Err() != nil && f.Result == Fail {
-		f.Result = Unknown // an interrupt is no verdict
+	switch f = e.await(ctx, check); {
+	case errors.Is(ctx.Err(), context.Canceled) && f.Result != Pass: // an interrupt is no verdict
+		f = Unclear(Remedy{}, "Interrupted during the check of %s.", check.Title)
+	case ctx.Err() != nil && f.Result == Fail:
+		f.Result = Unknown
 	}
 	return f
 }

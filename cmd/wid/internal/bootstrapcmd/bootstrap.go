@@ -29,23 +29,27 @@ func NewBootstrap() *cobra.Command {
 		newJoinCommand(s), newDiscover(), newPublish(s))
 	s.Bind(cmd.PersistentFlags(), "the cluster")
 	for _, child := range cmd.Commands() {
-		bound(child)
+		bound(s, child)
 	}
 	return cmd
 }
 
-// bound limits a command without --timeout to a minute, since reading a named pipe ignores contexts.
-func bound(cmd *cobra.Command) {
+// bound ends a command after --timeout, also if it reads a named pipe, which ignores contexts.
+func bound(s *cli.Side, cmd *cobra.Command) {
+	if cmd.Flags().Lookup("timeout") == nil {
+		cmd.Flags().Duration("timeout", cli.DefaultTimeout, "time for everything together")
+	}
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx := cmd.Context()
-		if cmd.Flags().Lookup("timeout") == nil {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, cli.DefaultTimeout)
-			defer cancel()
+		timeout, err := cmd.Flags().GetDuration("timeout")
+		if err != nil || timeout <= 0 {
+			return cli.Usagef("--timeout is more than 0, not %s", timeout)
 		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+		defer cancel()
+		s.Notices = cmd.ErrOrStderr()
 		cmd.SetContext(ctx)
-		_, err := cli.Within(ctx, func(context.Context) ([]byte, error) { return nil, run(cmd, args) })
+		_, err = cli.Within(ctx, func(context.Context) ([]byte, error) { return nil, run(cmd, args) })
 		return err
 	}
 }
@@ -195,7 +199,7 @@ func newPublish(s *cli.Side) *cobra.Command {
 				return err
 			}
 			if err := controllers.Publish(cmd.Context(), m.Client, info); err != nil {
-				return err
+				return cli.AnswerOf(err, "publish cluster-info")
 			}
 			defer cli.WarnOfLoopback(cmd, info.Server, "server")
 			return cli.Say(cmd, "cluster-info names %s", info.Server)
@@ -327,10 +331,8 @@ func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.Clust
 	if err := f.check(args); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
-	defer cancel()
 	if f.file != "" {
-		return bootstrap.Load(ctx, f.file, cmd.InOrStdin())
+		return bootstrap.Load(cmd.Context(), f.file, cmd.InOrStdin())
 	}
 	token, err := argument(f.token)
 	if err != nil {
@@ -344,7 +346,7 @@ func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.Clust
 	if f.unsafe {
 		opts = append(opts, bootstrap.WithoutPins())
 	}
-	return cli.Discover(ctx, cmd, args, token, opts...)
+	return cli.Discover(cmd.Context(), cmd, args, token, opts...)
 }
 
 // check finds mistakes before the wait for the cluster.
@@ -352,8 +354,6 @@ func (f *discoverFlags) check(args []string) error {
 	switch {
 	case (f.token == "") == (f.file == ""):
 		return cli.Usagef("pass one of --token and --discovery-file")
-	case f.timeout <= 0:
-		return cli.Usagef("--timeout is more than 0, not %s", f.timeout)
 	case f.file != "" && (len(args) > 0 || len(f.pins) > 0 || f.unsafe || f.serverName != ""):
 		return cli.Usagef("--discovery-file takes neither a server nor pins nor what goes with them: the file itself is trusted")
 	case f.file == "" && len(args) == 0:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"time"
@@ -28,14 +29,17 @@ import (
 type Side struct {
 	KubeFile
 	Timeout time.Duration
+	// Notices receives a line for a request that takes long. Nil: none.
+	Notices io.Writer
 }
 
 // Config is for clients of the cluster. It also returns the namespace of the context.
 func (s *Side) Config() (*rest.Config, string, error) {
 	config, namespace, err := s.config(pages.MaxBytes)
 	if err != nil {
-		err = Problem(auth.ErrMisconfigured, "pass --kubeconfig, or set KUBECONFIG", "cannot read the kubeconfig: %s", KubeconfigMistake(err))
+		return nil, "", Problem(auth.ErrMisconfigured, "pass --kubeconfig, or set KUBECONFIG", "cannot read the kubeconfig: %s", KubeconfigMistake(err))
 	}
+	Announce(config, s.Notices)
 	return config, namespace, err
 }
 
@@ -72,6 +76,7 @@ func (s *Side) Command(cmd *cobra.Command, of string, work func(ctx context.Cont
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), s.Timeout)
 		defer cancel()
+		s.Notices = cmd.ErrOrStderr()
 		_, err := Within(ctx, func(ctx context.Context) ([]byte, error) { return nil, work(ctx, cmd) })
 		return err
 	}

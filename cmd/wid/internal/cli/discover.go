@@ -11,13 +11,30 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/shell"
 )
+
+// pinFlags returns the flags by which the doctor trusts the same CAs.
+func pinFlags(cmd *cobra.Command) (flags string) {
+	pins, _ := cmd.Flags().GetStringSlice("ca-cert-hash") // every caller has the flag
+	for _, pin := range pins {
+		flags += " --ca-cert-hash " + shell.Word(pin, "PIN")
+	}
+	if flags == "" {
+		return " --unsafe-skip-ca-verification"
+	}
+	return flags
+}
 
 // Discover finds a cluster by token, and says what it waits for. Its error names the doctor, which has a remedy for each cause.
 func Discover(ctx context.Context, cmd *cobra.Command, servers []string, token bootstrap.Token, opts ...bootstrap.DiscoverOption) (info *bootstrap.ClusterInfo, err error) {
 	var progress atomic.Value
 	progress.Store("its first answer")
-	opts = append(slices.Clone(opts), bootstrap.WithProgress(func(s string) { progress.Store(s) }))
+	opts = append(slices.Clone(opts), bootstrap.WithProgress(func(s string) {
+		if ctx.Err() == nil { // an interrupt is no state of the cluster
+			progress.Store(s)
+		}
+	}))
 	err = During(ctx, cmd, func() string { return fmt.Sprintf("for cluster-info: %s", progress.Load()) }, func() (err error) {
 		info, err = bootstrap.Discover(ctx, servers, token, opts...)
 		return err
@@ -25,7 +42,7 @@ func Discover(ctx context.Context, cmd *cobra.Command, servers []string, token b
 	if err == nil || errors.Is(err, ErrInterrupted) {
 		return info, err
 	}
-	e := Problem(auth.ErrMisconfigured, "run wid doctor bootstrap to find the cause", "%s", OneLine(err.Error()))
+	e := Problem(auth.ErrMisconfigured, "to find the cause, run: wid doctor bootstrap --server "+shell.Word(servers[0], "HOST:PORT")+" --token "+token.ID()+pinFlags(cmd), "%s", OneLine(err.Error()))
 	e.Operation, e.Err = "find the cluster's CA", err
 	var address *bootstrap.AddressError
 	switch {

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/auth"
 )
@@ -81,4 +85,37 @@ func deadlineOf(ctx context.Context) string {
 		return " until " + deadline.Format(time.TimeOnly)
 	}
 	return ""
+}
+
+// Announce says what requests of the config's clients wait for: after Quiet, and every noticeEvery. The lookup of kinds has no context, so
+// its lines name no deadline.
+func Announce(config *rest.Config, out io.Writer) {
+	if out != nil {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return announcing{next, out} })
+	}
+}
+
+type announcing struct {
+	next http.RoundTripper
+	out  io.Writer
+}
+
+func (a announcing) RoundTrip(r *http.Request) (*http.Response, error) {
+	answered := make(chan struct{})
+	var notices sync.WaitGroup
+	defer notices.Wait()
+	defer close(answered)
+	notices.Go(func() {
+		for after := Quiet; ; after = noticeEvery {
+			select {
+			case <-answered:
+				return
+			case <-r.Context().Done():
+				return
+			case <-time.After(after):
+				_, _ = fmt.Fprintf(a.out, "wid: waiting%s for %s://%s to answer\n", deadlineOf(r.Context()), r.URL.Scheme, r.URL.Host) // nothing depends on it
+			}
+		}
+	})
+	return a.next.RoundTrip(r)
 }

@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/spf13/cobra"
 )
@@ -98,3 +102,33 @@ func TestInterruptedWaitSaysHowFarItIs(t *testing.T) {
 		}
 	})
 }
+
+// A request that takes long is announced, and an answer ends that.
+func TestAnnounce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		config := &rest.Config{Host: "https://hub.example"}
+		Announce(config, &out)
+		slow := roundTripper(func(*http.Request) (*http.Response, error) {
+			time.Sleep(13 * time.Second) // in fake time
+			return &http.Response{}, nil
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://hub.example/api?token=hunter2", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := config.WrapTransport(slow).RoundTrip(r); err != nil { //nolint:bodyclose // there is none
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); len(lines) != 2 || !regexp.MustCompile(`^wid: waiting until \d\d:\d\d:\d\d for https://hub.example to answer$`).MatchString(lines[0]) {
+			t.Errorf("%q", lines)
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -57,8 +57,8 @@ func (s *Setting) Title() string {
 // repeated is a list whose values may hold commas.
 type repeated []string
 
-// lastRole is the option of --assume-role and of the flags that shape the last role.
-const lastRole = "aws.WithAssumeRole"
+// lastRole begins the options of the flags that shape the last role of --assume-role.
+const lastRole = "aws.AssumeRole."
 
 // Settings are all flags of an identity, in the order of --help. docs/wid.md lists them too.
 func (id *Identity) Settings() []Setting {
@@ -81,13 +81,13 @@ func (id *Identity) Settings() []Setting {
 		{groupRequest, "sts-endpoint", &id.stsEndpoint, "auth.WithSTSEndpoint", "address of the provider's token service", 0},
 		{groupRequest, "proxy-url", &id.proxyURL, "auth.WithProxyURL", "proxy for the provider's services; else HTTPS_PROXY", 0},
 
-		{aws.ProviderName, "assume-role", &id.assumeRoles, lastRole, "ARN of a further role to assume (role chaining); the next six flags shape the last one", 0},
-		{aws.ProviderName, "session-name", &id.role.SessionName, lastRole, "exact name of that role's session", 0},
-		{aws.ProviderName, "external-id", &id.role.ExternalID, lastRole, "external ID that the trust policy of that role requires", 0},
-		{aws.ProviderName, "session-policy", &id.role.Policy, lastRole, "session policy in JSON that limits that role", 0},
-		{aws.ProviderName, "session-tag", &id.sessionTags, lastRole, "session tag of that role, key=value", 0},
-		{aws.ProviderName, "transitive-tag-key", &id.role.TransitiveTagKeys, lastRole, "key of a session tag that further roles inherit", 0},
-		{aws.ProviderName, "source-identity", &id.role.SourceIdentity, lastRole, "source identity of that role's sessions", 0},
+		{aws.ProviderName, "assume-role", &id.assumeRoles, "aws.WithAssumeRole", "ARN of a further role to assume (role chaining); the next six flags shape the last one", 0},
+		{aws.ProviderName, "session-name", &id.role.SessionName, "aws.AssumeRole.SessionName", "exact name of that role's session", 0},
+		{aws.ProviderName, "external-id", &id.role.ExternalID, "aws.AssumeRole.ExternalID", "external ID that the trust policy of that role requires", 0},
+		{aws.ProviderName, "session-policy", &id.role.Policy, "aws.AssumeRole.Policy", "session policy in JSON that limits that role", 0},
+		{aws.ProviderName, "session-tag", &id.sessionTags, "aws.AssumeRole.Tags", "session tag of that role, key=value", 0},
+		{aws.ProviderName, "transitive-tag-key", &id.role.TransitiveTagKeys, "aws.AssumeRole.TransitiveTagKeys", "key of a session tag that further roles inherit", 0},
+		{aws.ProviderName, "source-identity", &id.role.SourceIdentity, "aws.AssumeRole.SourceIdentity", "source identity of that role's sessions", 0},
 		{aws.ProviderName, "session-duration", &id.sessionDuration, "aws.WithSessionDuration", "lifetime of the session, 15m to 12h, 1h at most with --assume-role", 0},
 		{aws.ProviderName, "session-name-prefix", &id.sessionNamePrefix, "aws.WithSessionNamePrefix", "prefix of the session name in CloudTrail", 0},
 		{aws.ProviderName, "fips-endpoint", &id.aws.UseFIPSEndpoint, "aws.Provider.UseFIPSEndpoint", "use endpoints that conform to FIPS 140", 0},

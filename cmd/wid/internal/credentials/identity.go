@@ -114,7 +114,7 @@ func (id *Identity) checkEffect() error {
 		switch {
 		case id.Provider != "" && id.given[s.Name] && s.OfOther(id.Provider):
 			return cli.Usagef("--%s is for the provider %s, not for %.100q; leave it out", s.Name, s.Group, id.Provider)
-		case len(id.assumeRoles) == 0 && s.option == lastRole && id.changed(s.Name):
+		case len(id.assumeRoles) == 0 && strings.HasPrefix(s.option, lastRole) && id.changed(s.Name):
 			return cli.Usagef("--%s goes with --assume-role", s.Name)
 		}
 	}

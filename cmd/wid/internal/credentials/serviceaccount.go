@@ -62,6 +62,9 @@ func (id *Identity) ClusterConfig() (*rest.Config, error) {
 		return nil, noCluster(err)
 	}
 	id.Sent.Watch(config)
+	if !id.Examines { // the doctor names its checks
+		cli.Announce(config, id.Stderr)
+	}
 	// client-go reads os.Stderr during the set-up of an exec plugin only, and keeps the plugin for all clients of the configuration.
 	relay, err := cli.NewRelay(config, id.Stderr)
 	if relay != nil {

@@ -25,7 +25,7 @@ import (
 )
 
 func newHubAccept() *cobra.Command {
-	d := &deciding{}
+	d := &deciding{accepts: true}
 	cmd := d.command(d.accept, &cobra.Command{
 		Use:   "accept",
 		Short: "Let clusters join the hub, and approve the requests of their agents for a certificate",

@@ -30,6 +30,7 @@ type deciding struct {
 	cli.Side
 	clusters []string
 	wait     bool
+	accepts  bool
 	approves string // the name of a request
 	claim    string
 
@@ -84,8 +85,11 @@ func (d *deciding) read(ctx context.Context, name string) (*ocm.ManagedCluster, 
 		if d.wait {
 			return fmt.Sprintf("for the agent of cluster %q to reach the hub: it does after wid join", name), nil
 		}
-		return "", cli.Problem(auth.ErrMisconfigured, "run wid join on that cluster, correct the name, or pass --wait to accept",
-			"there is no ManagedCluster %q on the hub", name)
+		remedy := "correct the name: wid hub status lists the clusters"
+		if d.accepts {
+			remedy = "run wid join on that cluster, correct the name, or pass --wait"
+		}
+		return "", cli.Problem(auth.ErrMisconfigured, remedy, "there is no ManagedCluster %q on the hub", name)
 	})
 }
 

@@ -91,7 +91,7 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 			return err
 		}
 	}
-	return h.invite(ctx, cmd, c, info)
+	return h.invite(ctx, cmd, h.KubeFile, c, info)
 }
 
 // checkRunning asks before it takes flags from the hub program that runs.

@@ -67,12 +67,12 @@ func newHubToken() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return i.invite(ctx, cmd, c, info)
+		return i.invite(ctx, cmd, s.KubeFile, c, info)
 	})
 }
 
 // invite creates a token, and prints the command that uses it. The auth types are those of the hub program that runs.
-func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, c client.Client, info *bootstrap.ClusterInfo) error {
+func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub cli.KubeFile, c client.Client, info *bootstrap.ClusterInfo) error {
 	pins, err := info.Pins()
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, c client.Clie
 	published := &corev1.ConfigMap{}
 	err = c.Get(ctx, client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}, published)
 	if apierrors.IsNotFound(err) {
-		cmd.PrintErrln("wid: warning: clusters cannot find the hub's CA, since it publishes no cluster-info: run wid bootstrap publish on it")
+		cmd.PrintErrln("wid: warning: clusters cannot find the hub's CA, since it publishes no cluster-info: run", hub.Wid("wid bootstrap publish"))
 	}
 	line := "wid join --hub-token " + token.Token.Reveal() + " --hub-apiserver " + shell.Word(info.Server, "SERVER")
 	for _, pin := range pins {
@@ -102,7 +102,7 @@ func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, c client.Clie
 	if len(pins) == 0 {
 		line += " --ca-file CA_FILE"
 	}
-	return cli.Say(cmd, "\nUntil %s, join a cluster with\n\n%s%s --cluster-name %s --image %s --apply", cli.End(token.Expires), line, joinFlags(running),
+	return cli.Say(cmd, "\nUntil %s, join a cluster with\n\n%s%s --cluster-name %s --image %s --context CLUSTER_CONTEXT --apply", cli.End(token.Expires), line, joinFlags(running),
 		shell.Word(i.cluster, "CLUSTER_NAME"), shell.Word(i.agentImage, "AGENT_IMAGE"))
 }
 

@@ -102,16 +102,16 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 	case !j.Wait && j.accepted && joined:
 		return cli.Say(cmd, "\nThe cluster is already accepted")
 	case !j.Wait && j.accepted:
-		return cli.Say(cmd, "\nThe cluster is already accepted. If its new agent gets no certificate, run on the hub: wid hub accept --clusters %s", j.options.Cluster)
+		return cli.Say(cmd, "\nThe cluster is already accepted. If its new agent gets no certificate, run: wid hub accept --clusters %s --context HUB", j.options.Cluster)
 	case !j.Wait:
-		return cli.Say(cmd, "\nNow let the cluster in on the hub: wid hub accept --clusters %s", j.options.Cluster)
+		return cli.Say(cmd, "\nNow let the cluster in: wid hub accept --clusters %s --context HUB", j.options.Cluster)
 	}
 	return cli.Await(ctx, cmd, func() (string, error) {
 		joined, err := j.joined(ctx, local)
 		if err != nil || joined {
 			return "", err
 		}
-		return fmt.Sprintf("for the hub to let cluster %q in: wid hub accept --clusters %s there, and kubectl -n %s get events here", j.options.Cluster, j.options.Cluster, agent.DefaultNamespace), nil
+		return fmt.Sprintf("for the hub to let cluster %q in: wid hub accept --clusters %s --context HUB lets it in, and %s shows why not", j.options.Cluster, j.options.Cluster, j.Kubectl("kubectl -n "+agent.DefaultNamespace+" get events")), nil
 	})
 }
 
