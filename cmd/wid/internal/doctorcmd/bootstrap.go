@@ -61,7 +61,7 @@ func newDoctorBootstrap() *cobra.Command {
 func (d *bootstrapDoctor) examine(ctx context.Context, cmd *cobra.Command) (*doctor.Report, error) {
 	switch {
 	case d.server == "" && d.kube == (cli.KubeFile{}):
-		return nil, cli.Usagef("name the API server with --server, as host:port, or the cluster with --kubeconfig")
+		return nil, cli.Usagef("name the API server with --server, as host:port, or the cluster with --kubeconfig or --context")
 	case d.token != "" && d.tokenFile != "":
 		return nil, cli.Usagef("--token and --token-file exclude each other")
 	case len(d.pins) > 0 && d.unsafe:

@@ -213,7 +213,7 @@ func (a *acceptance) joined(ctx context.Context) (waitingFor string, err error) 
 		e.Code = accepted.Reason
 		return "", e
 	case accepted.Status != metav1.ConditionTrue:
-		return fmt.Sprintf("for the hub program to let cluster %q in: it runs in Deployment %q", cluster.Name, hubProgram), nil
+		return fmt.Sprintf("for the hub program to let cluster %q in: see whether Deployment %q runs", cluster.Name, hubProgram), nil
 	case !meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined):
 		return fmt.Sprintf("for the agent of cluster %q to join", cluster.Name), nil
 	}

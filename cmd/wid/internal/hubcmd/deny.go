@@ -95,5 +95,5 @@ func (d *deciding) revoking(ctx context.Context, name string) (waitingFor string
 	case hubadmin.IsDenied(cluster):
 		return "", nil
 	}
-	return fmt.Sprintf("for the hub program to take away the access of cluster %q: it runs in Deployment %q", name, hubProgram), nil
+	return fmt.Sprintf("for the hub program to take away the access of cluster %q: see whether Deployment %q runs", name, hubProgram), nil
 }
