@@ -1,6 +1,7 @@
 package registration_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"testing"
 	"time"
@@ -140,7 +141,7 @@ func hubFaults() []fault {
 		}, "lease", "ManagedClusterLeaseUpdateStopped", "old, or a clock is wrong", doctor.Warn},
 		{"lease stopped, since the certificate has expired", func(w *world) {
 			setConditions(w.cluster, available, "Unknown", "ManagedClusterLeaseUpdateStopped")
-			w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": secretValue, "cluster-name": "cluster1", "agent-name": "agent1",
+			w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": kubeconfigValue, "cluster-name": "cluster1", "agent-name": "agent1",
 				"tls.key": secretValue, "tls.crt": clientCertificate(w.t, agentUser, time.Hour, -time.Minute)})
 		}, "secret", "CertificateExpired", "has expired", ""},
 		{"cluster not available", condition(available, "False", "ManagedClusterKubeAPIServerUnavailable", "no"), "lease", "ManagedClusterKubeAPIServerUnavailable", "is not available", ""},
@@ -191,9 +192,16 @@ func spokeFaults() []fault {
 func secretsFaults() []fault {
 	const secret = "secret"
 	drop := func(key string) func(*world) { return func(w *world) { delete(part(w.agent, "data"), key) } }
+	keep := func(key, value string) func(*world) {
+		return func(w *world) {
+			part(w.agent, "data")[key] = base64.StdEncoding.EncodeToString([]byte(value))
+			delete(part(w.agent, "data"), "tls.crt")
+			delete(part(w.agent, "data"), "tls.key")
+		}
+	}
 	certificate := func(user string, age, left time.Duration) func(*world) {
 		return func(w *world) {
-			w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": secretValue, "cluster-name": "cluster1", "agent-name": "agent1",
+			w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": kubeconfigValue, "cluster-name": "cluster1", "agent-name": "agent1",
 				"tls.key": secretValue, "tls.crt": clientCertificate(w.t, user, age, left)})
 		}
 	}
@@ -202,6 +210,14 @@ func secretsFaults() []fault {
 		{"no hub Secret, says the API", func(w *world) { w.agent = nil }, secret, "HubKubeConfigSecretMissing", "no credential of its own yet", ""},
 		{"no bootstrap Secret, says the API", func(w *world) { w.boot = nil }, secret, "BootstrapSecretMissing", "is missing", doctor.Warn},
 		{"bootstrap Secret empty", func(w *world) { w.boot["data"] = object{} }, secret, "BootstrapSecretMissing", "has no kubeconfig", doctor.Warn},
+		{"kubeconfig malformed", keep("kubeconfig", "garbage"), secret, "HubKubeConfigUnusable", "no kubeconfig with a cluster and a user", ""},
+		{"kubeconfig without a user", keep("kubeconfig", "clusters: [{name: hub, cluster: {server: 'https://hub.example'}}]"), secret, "HubKubeConfigUnusable", "no kubeconfig with a cluster and a user", ""},
+		{"kubeconfig without a cluster", keep("kubeconfig", "users: [{name: agent, user: {token: "+secretValue+"}}]"), secret, "HubKubeConfigUnusable", "no kubeconfig with a cluster and a user", ""},
+		{"credential of another name", keep("cluster-name", "other"), secret, "HubKubeConfigUnusable", "the credential of another cluster", ""},
+		{"credential of another name, and the agent's own is unknown", func(w *world) {
+			delete(part(w.klusterlet, "spec"), "clusterName")
+			keep("cluster-name", "other")(w)
+		}, secret, "AnotherClusterName", "under another name", ""},
 		{"kubeconfig missing", drop("kubeconfig"), secret, "HubKubeConfigUnusable", "has no kubeconfig", ""},
 		{"certificate missing", drop("tls.crt"), secret, "HubKubeConfigUnusable", "not a certificate of this cluster", ""},
 		{"certificate malformed", func(w *world) { part(w.agent, "data")["tls.crt"] = "eA==" }, secret, "HubKubeConfigUnusable", "not a certificate of this cluster", ""},
