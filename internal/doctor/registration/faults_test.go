@@ -3,6 +3,7 @@ package registration_test
 import (
 	"encoding/base64"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,12 +81,18 @@ func requestFaults() []fault {
 			newest("")(w)
 			part(w.csrs[1], "metadata")["uid"] = "u1"
 			w.events = []object{newEvent("e1", "u1", "SeveralRequests", time.Minute), newEvent("e2", "u1", "AnotherKey", 0), newEvent("e3", "u2", "InvalidRequest", 0)}
-		}, csr, "AnotherKey", "is pending: by the hub", ""},
+		}, csr, "AnotherKey", "may replace the agent", ""},
 		{"request waits, for a reason of tomorrow", func(w *world) {
 			newest("")(w)
 			part(w.csrs[1], "metadata")["uid"] = "u1"
 			w.events = []object{newEvent("e1", "u1", "SomethingNew", 0)}
 		}, csr, "RequestPending", "(SomethingNew): by the hub", ""},
+		{"request waits, and the hub says much", func(w *world) {
+			newest("")(w)
+			part(w.csrs[1], "metadata")["uid"] = "u1"
+			w.events = []object{newEvent("e1", "u1", "SeveralRequests", 0)}
+			w.events[0]["message"] = strings.Repeat("x ", 200) + "is denied"
+		}, csr, "SeveralRequests", "x …", ""},
 		{"renewal waits", func(w *world) { w.csrs = append(w.csrs, newCSR("cluster1-new", agentUser, "", time.Minute)) }, csr, "RequestPending", "is pending", doctor.Warn},
 		{"request denied", newest("Denied"), csr, "ClientCertificateDenied", "a certificate: Denied", ""},
 		{"hub cannot sign", newest("Failed"), csr, "ClientCertificateFailed", "a certificate: Failed", ""},

@@ -25,12 +25,11 @@ func (e *examination) checkHub(ctx context.Context) doctor.Finding {
 		return doctor.Unclear(doctor.Do("Add the kubeconfig of the hub."), "The hub was not examined.")
 	}
 	e.requests, e.requestsErr = e.listRequests(ctx)
-	var err error
-	e.own, err = e.readSecret(ctx, ocm.HubKubeconfigSecret) // the check "secret" reports the error
-	e.lost = e.Spoke != nil && client.IgnoreNotFound(err) == nil && len(e.own["kubeconfig"]) == 0
+	own, ownErr := e.readSecret(ctx, ocm.HubKubeconfigSecret) // the check "secret" reports the error
+	e.lost = e.Spoke != nil && client.IgnoreNotFound(ownErr) == nil && len(own["kubeconfig"]) == 0
 	cluster, err := e.readCluster(ctx)
 	switch {
-	case apierrors.IsNotFound(err) && (len(e.ownRequests()) > 0 || len(e.own["kubeconfig"]) > 0):
+	case apierrors.IsNotFound(err) && (len(e.ownRequests()) > 0 || len(own["kubeconfig"]) > 0):
 		return e.fault("NoManagedCluster", "The agent has registered, but there is no ManagedCluster %s any more.", e.ClusterName)
 	case apierrors.IsNotFound(err):
 		f := e.fault("AgentNeverArrived", "The agent has never reached the hub: there is no ManagedCluster %s.", e.ClusterName)

@@ -57,8 +57,8 @@ type examination struct {
 	agentNamespace string
 	deployment     string            // of the agent
 	named          bool              // the agent is configured with ClusterName
-	own, boot      map[string][]byte // the agent's Secrets, nil: there is none, or it could not be read
-	lost           bool              // the agent has no credential in own
+	boot           map[string][]byte // the bootstrap Secret, nil: there is none, or it was not read
+	lost           bool              // the agent's own Secret is missing or has no kubeconfig
 	accepted       bool              // the check "accept" passed
 	requests       []certificateRequest
 	requestsErr    error

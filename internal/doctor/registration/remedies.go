@@ -78,7 +78,7 @@ func (e *examination) hubRemedies(o object) []row {
 		{"ClaimChanged OtherAuthType RenewalForbidden", hub.Lose("Undo the change. Or deny the cluster at the hub and accept it again",
 			"its access until then", deny, accept)},
 		{"RequestPending SeveralRequests", hub.Do("At the hub, approve the request if it comes from the right agent:", accept+" --approve-request "+request)},
-		{"AlreadyJoined AnotherAgent AnotherKey", e.replacing(o, false)},
+		{replacingReasons, e.replacing(o, false)},
 		{"ClientCertificateNotApproved", hub.Do("At the hub, approve it if the user is the agent's:", "kubectl certificate approve "+request)},
 		{"ClientCertificateDenied InvalidRequest", hub.Lose("At the hub, delete the request, so that the agent asks again", "the record of the denial",
 			"kubectl delete csr "+request)},
@@ -137,7 +137,10 @@ func then(first, second doctor.Remedy) doctor.Remedy {
 	return doctor.Do(strings.TrimRight(first.Text, ".:")+". "+second.Text, slices.Concat(first.Commands, second.Commands)...)
 }
 
-// replacing approves or denies a request that would replace the agent. The first command is the safe one.
+// replacingReasons are those of the hub for a request that would replace the agent.
+const replacingReasons = "AlreadyJoined AnotherAgent AnotherKey"
+
+// replacing approves or denies a request that would replace the agent. The first command is the likelier one.
 func (e *examination) replacing(o object, works bool) doctor.Remedy {
 	request := shell.Word(o.request, "REQUEST")
 	approve, deny := "wid hub accept --clusters "+e.name()+" --approve-request "+request, "kubectl certificate deny "+request
@@ -146,7 +149,7 @@ func (e *examination) replacing(o object, works bool) doctor.Remedy {
 			deny, approve)
 	}
 	return e.hub.Do("At the hub, approve the request if the cluster joined again after wid unjoin, or its agent was replaced or lost its certificate. "+
-		"Else it may be that of an intruder: run the second command instead:", approve, deny)
+		"Else deny it with the second command, since it may be that of an intruder:", approve, deny)
 }
 
 // addOnRequest returns the newest request of an add-on, "" if there is none.

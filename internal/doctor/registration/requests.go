@@ -97,7 +97,9 @@ func (e *examination) judgeRequest(ctx context.Context, r *certificateRequest) d
 	case d.Type == certificatesv1.CertificateDenied, d.Type == certificatesv1.CertificateFailed:
 		f = said(e.faultOf(o, "ClientCertificate"+string(d.Type), "The hub says of the request for a certificate: %s.", d.Type), "", d.Message)
 	case d.Type == "":
-		f = e.pending(ctx, r)
+		if f = e.pending(ctx, r); f.Observed != nil {
+			return f
+		}
 	case len(r.Status.Certificate) == 0:
 		f = e.faultOf(o, "ClientCertificateNotSigned", "The request is approved, but not signed.")
 	default:
@@ -122,15 +124,23 @@ func (e *examination) pending(ctx context.Context, r *certificateRequest) doctor
 		event.Reason = otherwise
 	}
 	reason, works := e.known(event.Reason, otherwise), e.works(ctx)
-	if works && o.addOn == "" && e.fromAgent(*r) && (reason == "AnotherAgent" || !e.isAgent(r)) {
-		return doctor.Failed(reason, e.replacing(o, works), "The agent works, and another request for a certificate is pending. If it is approved, "+
-			"the running agent can no longer renew its certificate.").As(doctor.Warn) // the Event would advise to approve
+	if o.addOn == "" && (slices.Contains(strings.Fields(replacingReasons), reason) || works && e.fromAgent(*r) && !e.isAgent(r)) {
+		return e.replacement(r, reason, works)
 	}
 	f := said(e.faultOf(o, reason, "%s", message), event.Reason, event.Message)
 	if works {
 		f.Result = doctor.Warn
 	}
 	return f
+}
+
+// replacement quotes no Event, which would advise to approve the request.
+func (e *examination) replacement(r *certificateRequest, reason string, works bool) doctor.Finding {
+	f := doctor.Failed(reason, e.replacing(object{request: r.Name}, works), "The pending request for a certificate may replace the agent, so the hub leaves it to a person.")
+	if works {
+		f.Result, f.Message = doctor.Warn, "The agent works, and another request for a certificate is pending. If it is approved, the running agent can no longer renew its certificate."
+	}
+	return f.Compare("request", fmt.Sprintf("%.253s, by user %.300s", r.Name, r.Spec.Username), "expected", "none but from the agent")
 }
 
 // newestEvent returns the newest Event of an action, the zero value if there is none, or the user may not list Events. Without a UID it is
