@@ -72,6 +72,9 @@ func (r *remedied) mend(reason string) {
 	if len(commands) == 0 {
 		r.t.Errorf("%s has no command", reason)
 	}
+	if reason == "AlreadyJoined" {
+		commands = commands[:1] // the second one is the alternative
+	}
 	for _, command := range commands {
 		if !strings.Contains(command, " logs ") {
 			r.shell(command)
@@ -240,6 +243,12 @@ func (r *remedied) requests(stopAgent *func()) {
 	r.headline("")
 
 	// The agent that works turns these into warnings.
+	intruder := regtest.Ask(r.t, r.hub, r.bootstrapUser("system:bootstrap:other0"), "managed-0", "intruder")
+	if f := r.headline("AlreadyJoined"); f.Result != doctor.Warn || !strings.Contains(f.Remedy.Commands[0], "certificate deny "+intruder) {
+		r.t.Errorf("%+v", f)
+	}
+	r.mended("AlreadyJoined")
+	r.headline("")
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
 		regtest.Ask(r.t, r.hub, r.bootstrapUser("system:bootstrap:other0"), "managed-0", "rival-"+name)
 	}
@@ -315,6 +324,7 @@ func (r *remedied) deleted(stopAgent *func()) {
 		cluster.Finalizers = slices.DeleteFunc(cluster.Finalizers, func(f string) bool { return f == "example.org/wait" })
 		return r.hub.Update(r.t.Context(), cluster) == nil
 	})
+	r.must(r.managed.Delete(r.t.Context(), r.secret(agent.DefaultBootstrapSecret))) // as if its token had expired
 	r.mend("NoManagedCluster")
 	*stopAgent = r.runAgent()
 	r.mended("NotAccepted")

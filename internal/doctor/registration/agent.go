@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/doctor"
@@ -98,9 +99,11 @@ func (e *examination) checkOwnAgent(ctx context.Context) doctor.Finding {
 	}
 	for _, c := range d.Spec.Template.Spec.Containers {
 		for _, arg := range c.Args {
-			if name, ok := strings.CutPrefix(arg, "--cluster-name="); ok && name != e.ClusterName {
+			name, ok := strings.CutPrefix(arg, "--cluster-name=")
+			if ok && name != e.ClusterName {
 				return e.anotherName("the agent", []string{fmt.Sprintf("%.100s", name)})
 			}
+			e.named = e.named || ok
 		}
 	}
 	if d.Status.AvailableReplicas == 0 {
@@ -122,7 +125,7 @@ func (e *examination) choose(items []klusterlet) (others []string) {
 			others = append(others, fmt.Sprintf("%.100q", name))
 			continue
 		}
-		e.klusterlet, e.deployment = k, operatorAgent
+		e.klusterlet, e.deployment, e.named = k, operatorAgent, name != ""
 		namespace := k.Spec.Namespace
 		if strings.HasSuffix(k.Spec.DeployOption.Mode, "Hosted") {
 			namespace = k.Name // in the cluster that hosts the agent
@@ -183,6 +186,8 @@ func (e *examination) checkSecrets(ctx context.Context) doctor.Finding {
 			return kube.Unread("the agent's Secrets", err, e.spoke.Command("kubectl get secrets -n "+e.agentNamespace))
 		}
 	}
+	name, ok := hub[registration.SecretKeyClusterName]
+	e.boot = boot
 	switch {
 	case boot == nil && len(hub["kubeconfig"]) == 0:
 		return e.fault("BootstrapSecretMissing", "Both Secrets of the agent are missing in namespace %s.", e.agentNamespace)
@@ -192,11 +197,24 @@ func (e *examination) checkSecrets(ctx context.Context) doctor.Finding {
 		return e.quoteAgent(ctx, e.fault("HubKubeConfigMissing", "The agent has not been issued a credential yet: its Secret is incomplete."))
 	case len(hub["kubeconfig"]) == 0:
 		return e.fault("HubKubeConfigUnusable", "The Secret %s has no kubeconfig.", ocm.HubKubeconfigSecret)
+	case ok && string(name) != e.ClusterName && !e.named: // another cluster's, or the agent's true name
+		return e.anotherName(ocm.HubKubeconfigSecret, []string{fmt.Sprintf("%.100q", name)})
+	case ok && string(name) != e.ClusterName:
+		return e.fault("HubKubeConfigUnusable", "The Secret %s holds the credential of another cluster.", ocm.HubKubeconfigSecret).
+			Compare("cluster-name", fmt.Sprintf("%.100q", name), "expected", e.ClusterName)
+	case !isKubeconfig(hub["kubeconfig"]):
+		return e.fault("HubKubeConfigUnusable", "The Secret %s holds no kubeconfig with a cluster and a user.", ocm.HubKubeconfigSecret)
 	}
 	if f := e.judgeCertificate(hub); f.Result != doctor.Pass || len(boot["kubeconfig"]) > 0 {
 		return f
 	}
 	return e.fault("BootstrapSecretMissing", "The Secret %s is missing or has no kubeconfig. The agent needs it when its certificate has expired.", agent.DefaultBootstrapSecret).As(doctor.Warn)
+}
+
+// isKubeconfig keeps the error, which may quote a secret, to itself.
+func isKubeconfig(content []byte) bool {
+	k, err := clientcmd.Load(content)
+	return err == nil && len(k.Clusters) > 0 && len(k.AuthInfos) > 0
 }
 
 // readSecret returns nil data if there is no Secret, or no cluster.

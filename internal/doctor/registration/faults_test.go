@@ -1,7 +1,9 @@
 package registration_test
 
 import (
+	"encoding/base64"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,12 +81,18 @@ func requestFaults() []fault {
 			newest("")(w)
 			part(w.csrs[1], "metadata")["uid"] = "u1"
 			w.events = []object{newEvent("e1", "u1", "SeveralRequests", time.Minute), newEvent("e2", "u1", "AnotherKey", 0), newEvent("e3", "u2", "InvalidRequest", 0)}
-		}, csr, "AnotherKey", "is pending: by the hub", ""},
+		}, csr, "AnotherKey", "may replace the agent", ""},
 		{"request waits, for a reason of tomorrow", func(w *world) {
 			newest("")(w)
 			part(w.csrs[1], "metadata")["uid"] = "u1"
 			w.events = []object{newEvent("e1", "u1", "SomethingNew", 0)}
 		}, csr, "RequestPending", "(SomethingNew): by the hub", ""},
+		{"request waits, and the hub says much", func(w *world) {
+			newest("")(w)
+			part(w.csrs[1], "metadata")["uid"] = "u1"
+			w.events = []object{newEvent("e1", "u1", "SeveralRequests", 0)}
+			w.events[0]["message"] = strings.Repeat("x ", 200) + "is denied"
+		}, csr, "SeveralRequests", "x …", ""},
 		{"renewal waits", func(w *world) { w.csrs = append(w.csrs, newCSR("cluster1-new", agentUser, "", time.Minute)) }, csr, "RequestPending", "is pending", doctor.Warn},
 		{"request denied", newest("Denied"), csr, "ClientCertificateDenied", "a certificate: Denied", ""},
 		{"hub cannot sign", newest("Failed"), csr, "ClientCertificateFailed", "a certificate: Failed", ""},
@@ -140,7 +148,7 @@ func hubFaults() []fault {
 		}, "lease", "ManagedClusterLeaseUpdateStopped", "old, or a clock is wrong", doctor.Warn},
 		{"lease stopped, since the certificate has expired", func(w *world) {
 			setConditions(w.cluster, available, "Unknown", "ManagedClusterLeaseUpdateStopped")
-			w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": secretValue, "cluster-name": "cluster1", "agent-name": "agent1",
+			w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": kubeconfigValue, "cluster-name": "cluster1", "agent-name": "agent1",
 				"tls.key": secretValue, "tls.crt": clientCertificate(w.t, agentUser, time.Hour, -time.Minute)})
 		}, "secret", "CertificateExpired", "has expired", ""},
 		{"cluster not available", condition(available, "False", "ManagedClusterKubeAPIServerUnavailable", "no"), "lease", "ManagedClusterKubeAPIServerUnavailable", "is not available", ""},
@@ -191,9 +199,16 @@ func spokeFaults() []fault {
 func secretsFaults() []fault {
 	const secret = "secret"
 	drop := func(key string) func(*world) { return func(w *world) { delete(part(w.agent, "data"), key) } }
+	keep := func(key, value string) func(*world) {
+		return func(w *world) {
+			part(w.agent, "data")[key] = base64.StdEncoding.EncodeToString([]byte(value))
+			delete(part(w.agent, "data"), "tls.crt")
+			delete(part(w.agent, "data"), "tls.key")
+		}
+	}
 	certificate := func(user string, age, left time.Duration) func(*world) {
 		return func(w *world) {
-			w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": secretValue, "cluster-name": "cluster1", "agent-name": "agent1",
+			w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": kubeconfigValue, "cluster-name": "cluster1", "agent-name": "agent1",
 				"tls.key": secretValue, "tls.crt": clientCertificate(w.t, user, age, left)})
 		}
 	}
@@ -202,6 +217,14 @@ func secretsFaults() []fault {
 		{"no hub Secret, says the API", func(w *world) { w.agent = nil }, secret, "HubKubeConfigSecretMissing", "no credential of its own yet", ""},
 		{"no bootstrap Secret, says the API", func(w *world) { w.boot = nil }, secret, "BootstrapSecretMissing", "is missing", doctor.Warn},
 		{"bootstrap Secret empty", func(w *world) { w.boot["data"] = object{} }, secret, "BootstrapSecretMissing", "has no kubeconfig", doctor.Warn},
+		{"kubeconfig malformed", keep("kubeconfig", "garbage"), secret, "HubKubeConfigUnusable", "no kubeconfig with a cluster and a user", ""},
+		{"kubeconfig without a user", keep("kubeconfig", "clusters: [{name: hub, cluster: {server: 'https://hub.example'}}]"), secret, "HubKubeConfigUnusable", "no kubeconfig with a cluster and a user", ""},
+		{"kubeconfig without a cluster", keep("kubeconfig", "users: [{name: agent, user: {token: "+secretValue+"}}]"), secret, "HubKubeConfigUnusable", "no kubeconfig with a cluster and a user", ""},
+		{"credential of another name", keep("cluster-name", "other"), secret, "HubKubeConfigUnusable", "the credential of another cluster", ""},
+		{"credential of another name, and the agent's own is unknown", func(w *world) {
+			delete(part(w.klusterlet, "spec"), "clusterName")
+			keep("cluster-name", "other")(w)
+		}, secret, "AnotherClusterName", "under another name", ""},
 		{"kubeconfig missing", drop("kubeconfig"), secret, "HubKubeConfigUnusable", "has no kubeconfig", ""},
 		{"certificate missing", drop("tls.crt"), secret, "HubKubeConfigUnusable", "not a certificate of this cluster", ""},
 		{"certificate malformed", func(w *world) { part(w.agent, "data")["tls.crt"] = "eA==" }, secret, "HubKubeConfigUnusable", "not a certificate of this cluster", ""},

@@ -25,7 +25,8 @@ func (e *examination) checkHub(ctx context.Context) doctor.Finding {
 		return doctor.Unclear(doctor.Do("Add the kubeconfig of the hub."), "The hub was not examined.")
 	}
 	e.requests, e.requestsErr = e.listRequests(ctx)
-	own, _ := e.readSecret(ctx, ocm.HubKubeconfigSecret) //nolint:errcheck // the check "secret" reports it
+	own, ownErr := e.readSecret(ctx, ocm.HubKubeconfigSecret) // the check "secret" reports the error
+	e.lost = e.Spoke != nil && client.IgnoreNotFound(ownErr) == nil && len(own["kubeconfig"]) == 0
 	cluster, err := e.readCluster(ctx)
 	switch {
 	case apierrors.IsNotFound(err) && (len(e.ownRequests()) > 0 || len(own["kubeconfig"]) > 0):
@@ -67,6 +68,7 @@ func (e *examination) checkAccepted(context.Context) doctor.Finding {
 	case c.Reason == hub.ReasonClaimChanged:
 		return e.refused(object{}, c, c.Reason, "The cluster claims another AWS role than the one it was accepted with.").As(doctor.Warn)
 	}
+	e.accepted = true
 	return doctor.Passed("The hub accepts the cluster.")
 }
 
@@ -104,10 +106,11 @@ func (e *examination) checkLease(ctx context.Context) doctor.Finding {
 	return doctor.Passed("The cluster has joined, and the hub says that it is available.")
 }
 
-// worksSince reports whether the agent has renewed its Lease after a time, which has no fractions of a second: then it had a credential.
-func (e *examination) worksSince(ctx context.Context, t time.Time) bool {
+// works reports whether an agent runs and has a credential. A Lease outlives the credential by minutes.
+func (e *examination) works(ctx context.Context) bool {
 	renewed, grace := e.lease(ctx)
-	return renewed.Truncate(time.Second).After(t) && time.Since(renewed) <= grace
+	return e.condition(ocm.ConditionJoined).Status == metav1.ConditionTrue && e.condition(ocm.ConditionAvailable).Status == metav1.ConditionTrue &&
+		time.Since(renewed) <= grace && !e.lost
 }
 
 // lease returns the zero time if the Lease cannot be read.

@@ -18,13 +18,17 @@ func TestRemediesThatMisled(t *testing.T) {
 		// with and without are parts of the remedy.
 		with, without string
 	}{
-		"requests without a ManagedCluster": {own(func(w *world) { w.cluster = nil }), "hub", "--context CLUSTER delete secret", "bootstrap-hub-kubeconfig"},
-		"no agent":                          {own(func(w *world) { w.deployment = nil }), "agent", "wid hub token --cluster-name cluster1 --context HUB", "wid join"},
-		"both Secrets missing":              {own(func(w *world) { w.boot, w.agent = nil, nil }), "secret", "wid hub token --cluster-name cluster1 --context HUB", "wid join"},
-		"bootstrap Secret missing":          {own(func(w *world) { w.boot = nil }), "secret", "wid hub token", "Create it again"},
-		"bootstrap Secret empty":            {own(func(w *world) { w.boot["data"] = object{} }), "secret", "wid hub token", "Create it again"},
-		"certificate malformed":             {own(func(w *world) { part(w.agent, "data")["tls.crt"] = "eA==" }), "secret", "--context CLUSTER delete secret", "bootstrap-hub-kubeconfig"},
-		"certificate missing":               {own(func(w *world) { delete(part(w.agent, "data"), "tls.crt") }), "secret", "--context CLUSTER delete secret", "read in the agent's log"},
+		"no ManagedCluster":                         {own(func(w *world) { w.cluster = nil }), "hub", "\nwid hub token --cluster-name cluster1 --context HUB\nkubectl --context CLUSTER delete secret", ""},
+		"no ManagedCluster, no bootstrap Secret":    {own(func(w *world) { w.cluster, w.boot = nil, nil }), "hub", "\nwid hub token --cluster-name cluster1 --context HUB\nkubectl --context CLUSTER delete secret", ""},
+		"no ManagedCluster, no credential":          {own(func(w *world) { w.cluster, w.agent = nil, nil }), "hub", "wid hub token --cluster-name cluster1 --context HUB", "delete secret"},
+		"kubeconfig malformed, no bootstrap Secret": {own(func(w *world) { w.boot = nil; part(w.agent, "data")["kubeconfig"] = "eA==" }), "secret", "hub-kubeconfig-secret\nwid hub token --cluster-name cluster1 --context HUB", ""},
+		"kubeconfig malformed":                      {own(func(w *world) { part(w.agent, "data")["kubeconfig"] = "eA==" }), "secret", "You lose the agent's certificate", "wid hub token"},
+		"no agent":                                  {own(func(w *world) { w.deployment = nil }), "agent", "wid hub token --cluster-name cluster1 --context HUB", "wid join"},
+		"both Secrets missing":                      {own(func(w *world) { w.boot, w.agent = nil, nil }), "secret", "wid hub token --cluster-name cluster1 --context HUB", "wid join"},
+		"bootstrap Secret missing":                  {own(func(w *world) { w.boot = nil }), "secret", "wid hub token", "Create it again"},
+		"bootstrap Secret empty":                    {own(func(w *world) { w.boot["data"] = object{} }), "secret", "wid hub token", "Create it again"},
+		"certificate malformed":                     {own(func(w *world) { part(w.agent, "data")["tls.crt"] = "eA==" }), "secret", "--context CLUSTER delete secret", "bootstrap-hub-kubeconfig"},
+		"certificate missing":                       {own(func(w *world) { delete(part(w.agent, "data"), "tls.crt") }), "secret", "--context CLUSTER delete secret", "read in the agent's log"},
 		"hub without tokens": {own(func(w *world) {
 			w.items()
 			setCondition(w.addon, "TokenInfrastructureReady", "", "", "")

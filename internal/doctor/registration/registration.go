@@ -22,6 +22,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -54,7 +55,11 @@ type examination struct {
 	cluster        *ocm.ManagedCluster // nil: there is none, or it could not be read
 	klusterlet     *klusterlet         // nil: there is none, or it could not be read
 	agentNamespace string
-	deployment     string // of the agent
+	deployment     string            // of the agent
+	named          bool              // the agent is configured with ClusterName
+	boot           map[string][]byte // the bootstrap Secret, nil: there is none, or it was not read
+	lost           bool              // the agent's own Secret is missing or has no kubeconfig
+	accepted       bool              // the check "accept" passed
 	requests       []certificateRequest
 	requestsErr    error
 	claim          string // of an AWS role
@@ -119,13 +124,12 @@ func conditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
 
 // said adds to the message what a condition or an Event says.
 func said(f doctor.Finding, reason, message string) doctor.Finding {
-	const shown = 300
 	f.Message = strings.TrimSuffix(f.Message, ".")
 	if reason != "" && reason != f.Class {
 		f.Message += fmt.Sprintf(" (%.60s)", reason)
 	}
 	if message != "" {
-		f.Message += ": " + strings.TrimSuffix(strings.ToValidUTF8(fmt.Sprintf("%.*s", shown, message), ""), ".")
+		f.Message += ": " + strings.TrimSuffix(redact.Text(message), ".") // which marks a cut
 	}
 	f.Message += "."
 	return f

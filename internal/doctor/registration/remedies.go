@@ -31,6 +31,15 @@ func (e *examination) agentRemedies() []row {
 	if e.klusterlet != nil {
 		operating = spoke.Do("In the cluster, read the operator's log:", "kubectl logs -n open-cluster-management deploy/klusterlet")
 	}
+	discard := spoke.Lose("In the cluster, delete the Secret, so that the agent joins again with its bootstrap credential. Then approve its request at the hub",
+		"the agent's certificate", "kubectl delete secret "+in+ocm.HubKubeconfigSecret)
+	unusable, gone := discard, e.join()
+	if len(e.boot["kubeconfig"]) == 0 {
+		unusable = then(discard, e.join()) // wid join refuses another cluster's Secret
+	}
+	if !e.lost { // the agent prefers its own credential, which the hub knows and refuses
+		gone = then(e.join(), discard)
+	}
 	return []row{
 		{"ClockSkew", doctor.Do("Synchronize the clocks of this machine and of the nodes on both sides:", "sudo timedatectl set-ntp true")},
 		{"WrongKubeconfig", doctor.Do("Pass the hub's own kubeconfig for the hub, and that of the managed cluster for the cluster.")},
@@ -43,8 +52,8 @@ func (e *examination) agentRemedies() []row {
 			spoke.Do("In the cluster, read the agent's Events and its log:", events, e.logs())},
 		{"ManagedClusterLeaseUpdateStopped", spoke.Do("In the cluster, read the agent's log, then restart it:", e.logs(),
 			"kubectl rollout restart "+in+"deploy/"+e.deployment)},
-		{"ClusterNameMissing HubKubeConfigUnusable NoManagedCluster", spoke.Lose("In the cluster, delete the Secret, so that the agent joins again with "+
-			"its bootstrap credential. Then approve its request at the hub", "the agent's certificate", "kubectl delete secret "+in+ocm.HubKubeconfigSecret)},
+		{"ClusterNameMissing HubKubeConfigUnusable", unusable},
+		{"NoManagedCluster", gone},
 		{"ManagedClusterKubeAPIServerUnavailable", spoke.Do("In the cluster, ask its API server:", "kubectl get --raw /readyz")},
 	}
 }
@@ -57,7 +66,6 @@ func (e *examination) hubRemedies(o object) []row {
 	if o.addOn != "" {
 		show = "kubectl get managedclusteraddon -n " + name + " " + shell.Word(o.addOn, "ADDON") + " -o yaml"
 	}
-	approve := hub.Do("At the hub, approve the request if it comes from the right agent:", accept+" --approve-request "+request)
 	return []row{
 		{"ClusterNotAccepted HubClusterAdminDenied NotAccepted", hub.Do("At the hub, accept the cluster if it is wanted:", accept)},
 		{"HubNotActing", hub.Do("If that lasts, see at the hub why its controller does not run:", "kubectl get pods -n "+hubNamespace)},
@@ -69,7 +77,8 @@ func (e *examination) hubRemedies(o object) []row {
 			hub.Do("Correct what the condition says. To read the whole of it at the hub:", show)},
 		{"ClaimChanged OtherAuthType RenewalForbidden", hub.Lose("Undo the change. Or deny the cluster at the hub and accept it again",
 			"its access until then", deny, accept)},
-		{"AlreadyJoined AnotherAgent AnotherKey RequestPending SeveralRequests", approve},
+		{"RequestPending SeveralRequests", hub.Do("At the hub, approve the request if it comes from the right agent:", accept+" --approve-request "+request)},
+		{replacingReasons, e.replacing(o, false)},
 		{"ClientCertificateNotApproved", hub.Do("At the hub, approve it if the user is the agent's:", "kubectl certificate approve "+request)},
 		{"ClientCertificateDenied InvalidRequest", hub.Lose("At the hub, delete the request, so that the agent asks again", "the record of the denial",
 			"kubectl delete csr "+request)},
@@ -121,6 +130,26 @@ func (e *examination) join() doctor.Remedy {
 		roles = " Add --registration-auth " + registration.AuthTypeAWS + " and both ARNs."
 	}
 	return e.hub.Do("At the hub, create a token. Run the command that it prints in the cluster."+roles, "wid hub token --cluster-name "+e.name())
+}
+
+// then returns both remedies, one after the other.
+func then(first, second doctor.Remedy) doctor.Remedy {
+	return doctor.Do(strings.TrimRight(first.Text, ".:")+". "+second.Text, slices.Concat(first.Commands, second.Commands)...)
+}
+
+// replacingReasons are those of the hub for a request that would replace the agent.
+const replacingReasons = "AlreadyJoined AnotherAgent AnotherKey"
+
+// replacing approves or denies a request that would replace the agent. The first command is the likelier one.
+func (e *examination) replacing(o object, works bool) doctor.Remedy {
+	request := shell.Word(o.request, "REQUEST")
+	approve, deny := "wid hub accept --clusters "+e.name()+" --approve-request "+request, "kubectl certificate deny "+request
+	if works {
+		return e.hub.Do("At the hub, deny the request, which may be that of an intruder. Only if the agent was replaced, run the second command instead:",
+			deny, approve)
+	}
+	return e.hub.Do("At the hub, approve the request if the cluster joined again after wid unjoin, or its agent was replaced or lost its certificate. "+
+		"Else deny it with the second command, since it may be that of an intruder:", approve, deny)
 }
 
 // addOnRequest returns the newest request of an add-on, "" if there is none.

@@ -19,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
@@ -53,7 +54,7 @@ func decision(r *certificateRequest) (last certificatesv1.CertificateSigningRequ
 const maxRequests = 10
 
 func (e *examination) checkRequests(ctx context.Context) doctor.Finding {
-	own := e.ownRequests()
+	own, works := e.ownRequests(), e.works(ctx)
 	switch {
 	case e.requestsErr != nil:
 		return kube.Unread("the requests for certificates", e.requestsErr, e.hub.Command("kubectl get csr -l "+ocm.ClusterNameLabel+"="+e.name()))
@@ -61,18 +62,30 @@ func (e *examination) checkRequests(ctx context.Context) doctor.Finding {
 		return doctor.Skipped("There is no request for a certificate; the hub forgets old ones.")
 	case len(own) >= maxRequests:
 		f := e.fault("TooManyRequests", "There are %d requests for certificates; the agent makes no more.", len(own))
-		if e.condition(ocm.ConditionCertificateRotated).Status != metav1.ConditionFalse && e.worksSince(ctx, time.Time{}) {
+		if works && e.condition(ocm.ConditionCertificateRotated).Status != metav1.ConditionFalse {
 			f.Result = doctor.Warn
 		}
 		return f
 	}
+	if works { // a denied request of another agent stops nothing
+		own = slices.DeleteFunc(own, func(r certificateRequest) bool {
+			return decision(&r).Type == certificatesv1.CertificateDenied && !e.isAgent(&r)
+		})
+	}
+	if len(own) == 0 {
+		return doctor.Passed("The hub denied the requests of others.")
+	}
 	return e.judgeRequest(ctx, &own[max(0, slices.IndexFunc(own, e.fromAgent))])
+}
+
+func (e *examination) isAgent(r *certificateRequest) bool {
+	return strings.HasPrefix(r.Spec.Username, registration.AgentUser(e.ClusterName, ""))
 }
 
 // fromAgent reports whether the user of the request is the agent, or an identity that agents bootstrap with. Every user who may
 // create requests can choose the label.
 func (e *examination) fromAgent(r certificateRequest) bool {
-	return strings.HasPrefix(r.Spec.Username, registration.AgentUser(e.ClusterName, "")) || strings.HasPrefix(r.Spec.Username, "system:bootstrap:") ||
+	return e.isAgent(&r) || strings.HasPrefix(r.Spec.Username, "system:bootstrap:") ||
 		slices.Contains(r.Spec.Groups, registration.BootstrapGroup) || r.Spec.Username == registration.BootstrapUser
 }
 
@@ -84,7 +97,9 @@ func (e *examination) judgeRequest(ctx context.Context, r *certificateRequest) d
 	case d.Type == certificatesv1.CertificateDenied, d.Type == certificatesv1.CertificateFailed:
 		f = said(e.faultOf(o, "ClientCertificate"+string(d.Type), "The hub says of the request for a certificate: %s.", d.Type), "", d.Message)
 	case d.Type == "":
-		f = e.pending(ctx, r)
+		if f = e.pending(ctx, r); f.Observed != nil {
+			return f
+		}
 	case len(r.Status.Certificate) == 0:
 		f = e.faultOf(o, "ClientCertificateNotSigned", "The request is approved, but not signed.")
 	default:
@@ -93,7 +108,8 @@ func (e *examination) judgeRequest(ctx context.Context, r *certificateRequest) d
 	return f.Compare("request", fmt.Sprintf("%s, by user %.300s", cmp.Or(string(d.Type), "Pending"), r.Spec.Username), "expected", "Approved, with a certificate")
 }
 
-// pending goes by the hub's own Event. Hubs of Open Cluster Management record none. An agent that works has time.
+// pending goes by the hub's own Event. Hubs of Open Cluster Management record none. An agent that works has time, and must not lose its
+// credential to the next bootstrap user.
 func (e *examination) pending(ctx context.Context, r *certificateRequest) doctor.Finding {
 	o := object{request: r.Name, addOn: r.Labels[addon.NameLabel]}
 	event := newestEvent(ctx, e.Hub, metav1.NamespaceDefault, r.UID, csr.ActionApprove)
@@ -107,11 +123,24 @@ func (e *examination) pending(ctx context.Context, r *certificateRequest) doctor
 	case event.Reason == "UnknownRequester": // a hub without bootstrap users leaves all first requests to a person
 		event.Reason = otherwise
 	}
-	f := said(e.faultOf(o, e.known(event.Reason, otherwise), "%s", message), event.Reason, event.Message)
-	if e.worksSince(ctx, r.CreationTimestamp.Time) {
+	reason, works := e.known(event.Reason, otherwise), e.works(ctx)
+	if o.addOn == "" && (slices.Contains(strings.Fields(replacingReasons), reason) || works && e.fromAgent(*r) && !e.isAgent(r)) {
+		return e.replacement(r, reason, works)
+	}
+	f := said(e.faultOf(o, reason, "%s", message), event.Reason, event.Message)
+	if works {
 		f.Result = doctor.Warn
 	}
 	return f
+}
+
+// replacement quotes no Event, which would advise to approve the request.
+func (e *examination) replacement(r *certificateRequest, reason string, works bool) doctor.Finding {
+	f := doctor.Failed(reason, e.replacing(object{request: r.Name}, works), "The pending request for a certificate may replace the agent, so the hub leaves it to a person.")
+	if works {
+		f.Result, f.Message = doctor.Warn, "The agent works, and another request for a certificate is pending. If it is approved, the running agent can no longer renew its certificate."
+	}
+	return f.Compare("request", fmt.Sprintf("%.253s, by user %.300s", r.Name, r.Spec.Username), "expected", "none but from the agent")
 }
 
 // newestEvent returns the newest Event of an action, the zero value if there is none, or the user may not list Events. Without a UID it is
@@ -143,6 +172,9 @@ func (e *examination) quoteAgent(ctx context.Context, f doctor.Finding) doctor.F
 		return f
 	}
 	event := newestEvent(ctx, e.Spoke, e.agentNamespace, "", "Register")
+	if e.accepted && event.Reason == hub.ReasonWaiting { // it is from before the acceptance
+		return f
+	}
 	return said(f, event.Reason, event.Message)
 }
 

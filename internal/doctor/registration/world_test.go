@@ -28,9 +28,12 @@ import (
 
 const (
 	secretValue = "0123456789abcdef"
-	agentUser   = "system:open-cluster-management:cluster1:agent1"
-	managedARN  = "arn:aws:eks:eu-west-1:111122223333:cluster/managedcluster1"
-	hubARN      = "arn:aws:eks:eu-west-1:444455556666:cluster/hubcluster1"
+	// kubeconfigValue holds secretValue as its token.
+	kubeconfigValue = "apiVersion: v1\nkind: Config\nclusters: [{name: hub, cluster: {server: 'https://hub.example'}}]\n" +
+		"users: [{name: agent, user: {token: " + secretValue + "}}]\n"
+	agentUser  = "system:open-cluster-management:cluster1:agent1"
+	managedARN = "arn:aws:eks:eu-west-1:111122223333:cluster/managedcluster1"
+	hubARN     = "arn:aws:eks:eu-west-1:444455556666:cluster/hubcluster1"
 	// roleOfPair is the md5 of 444455556666#hubcluster1#111122223333#managedcluster1, as md5sum prints it.
 	roleOfPair = "8d104e2d3a0318fc14df47d2cb9f5974"
 )
@@ -54,6 +57,7 @@ type world struct {
 	csrs, events                                                                       []object
 	// unknown are kinds that the clusters do not know, forbidden are those that may not be read.
 	unknown, forbidden map[string]bool
+	hubOnly            bool // the cluster is not examined
 	config             examine.Config
 }
 
@@ -84,7 +88,7 @@ func newWorld(t testing.TB) *world {
 		"spec": object{"template": object{"spec": object{"containers": []any{object{"name": "hub", "image": "registry.example/hub:v1",
 			"args": []any{"--registration-auth=csr", "--leader-elect", "--ocm-agents", "--bootstrap-group=a"}}}}}}}
 	w.boot = newSecret("bootstrap-hub-kubeconfig", map[string]string{"kubeconfig": secretValue})
-	w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": secretValue, "cluster-name": "cluster1", "agent-name": "agent1",
+	w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": kubeconfigValue, "cluster-name": "cluster1", "agent-name": "agent1",
 		"tls.key": secretValue, "tls.crt": clientCertificate(t, agentUser, time.Hour, 23*time.Hour)})
 	return w
 }
@@ -186,7 +190,7 @@ func (w *world) irsa() {
 	w.csrs = nil
 	w.annotate(managedARN, roleOfPair)
 	part(w.klusterlet, "spec")["registrationConfiguration"] = object{"registrationDriver": object{"authType": "awsirsa", "awsIrsa": object{"hubClusterArn": hubARN}}}
-	w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": secretValue, "cluster-name": "cluster1", "agent-name": "agent1"})
+	w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": kubeconfigValue, "cluster-name": "cluster1", "agent-name": "agent1"})
 	w.config.HubClusterARN = hubARN
 }
 
@@ -244,7 +248,7 @@ func (w *world) run() *doctor.Report {
 	if w.config.Hub == nil {
 		w.config.Hub = w.serve(append(append(w.csrs, w.events...), w.cluster, w.lease, w.addon, w.role, w.binding, w.program)...)
 	}
-	if w.config.Spoke == nil {
+	if w.config.Spoke == nil && !w.hubOnly {
 		w.config.Spoke = w.serve(w.klusterlet, w.deployment, w.boot, w.agent)
 	}
 	return examine.Run(w.t.Context(), w.config)
