@@ -92,6 +92,11 @@ func newWebhookCommand(log io.Writer) *cobra.Command {
 	f.StringVar(&o.server, "server", "https://"+name+"."+namespace+".svc:8443", "address of the server")
 	f.StringVar(&o.serverCA, "server-ca-file", "/certs/ca.crt", "PEM certificates that the certificate of the server chains to; while a CA rotates, the old one and the new one")
 	f.IntVar(&o.port, "port", webhook.DefaultPort, "loopback port of the sidecar, 1024 or higher")
+	o.bindResources(f)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		_, _, err := o.resources()
+		return err
+	}
 	cmd.RunE = inCluster(log, func(ctx context.Context, kube *rest.Config) error { return runWebhook(ctx, kube, o) })
 	return cmd
 }

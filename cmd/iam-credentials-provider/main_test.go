@@ -42,6 +42,8 @@ func TestFlagsThatCannotWork(t *testing.T) {
 		"no cluster":         {[]string{"server", "--audience=x"}, "--cluster is missing"},
 		"empty cluster":      {[]string{"server", "--audience=x", "--cluster="}, "CLUSTER"},
 		"no image":           {[]string{"webhook", "--audience=x"}, `"image" not set`},
+		"no quantity":        {[]string{"webhook", "--audience=x", "--image=x", "--sidecar-requests=memory=lots"}, `--sidecar-requests: "lots" is no quantity of "memory"`},
+		"no CPU limit":       {[]string{"webhook", "--audience=x", "--image=x", "--sidecar-cpu-limit=fast"}, `--sidecar-cpu-limit: "fast"`},
 		"flag of the other":  {[]string{"server", "--image=x"}, "--image"},
 	} {
 		t.Run(name, func(t *testing.T) {

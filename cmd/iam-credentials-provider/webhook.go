@@ -11,12 +11,16 @@ import (
 	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/spf13/pflag"
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/webhook"
@@ -29,6 +33,41 @@ type webhookOptions struct {
 	common
 	image, server, serverCA string
 	port                    int
+	requests, limits        map[string]string
+	cpuLimit                string
+}
+
+// resources parses the flags of the sidecar's resources.
+func (o *webhookOptions) resources() (r corev1.ResourceRequirements, cpuLimit resource.Quantity, err error) {
+	parse := func(flag string, from map[string]string) corev1.ResourceList {
+		list := corev1.ResourceList{}
+		for name, text := range from {
+			quantity, parseErr := resource.ParseQuantity(text)
+			if parseErr != nil {
+				err = errors.Join(err, fmt.Errorf("--%s: %q is no quantity of %q: use one such as 16Mi or 5m", flag, text, name))
+			}
+			list[corev1.ResourceName(name)] = quantity
+		}
+		return list
+	}
+	r.Requests, r.Limits = parse("sidecar-requests", o.requests), parse("sidecar-limits", o.limits)
+	cpuLimit = parse("sidecar-cpu-limit", map[string]string{"cpu": o.cpuLimit})["cpu"]
+	return r, cpuLimit, err
+}
+
+// bindResources adds the flags of the sidecar's resources.
+func (o *webhookOptions) bindResources(f *pflag.FlagSet) {
+	text := func(list corev1.ResourceList) map[string]string {
+		all := map[string]string{}
+		for name, quantity := range list {
+			all[string(name)] = quantity.String()
+		}
+		return all
+	}
+	usual, cpu := webhook.DefaultResources(), webhook.DefaultCPULimit()
+	f.StringToStringVar(&o.requests, "sidecar-requests", text(usual.Requests), "resources that the sidecar requests; a LimitRange may ask for more")
+	f.StringToStringVar(&o.limits, "sidecar-limits", text(usual.Limits), "limits of the sidecar's resources")
+	f.StringVar(&o.cpuLimit, "sidecar-cpu-limit", cpu.String(), "CPU limit of the sidecar in pods whose containers all have one, as in a namespace with a quota on limits.cpu")
 }
 
 // runWebhook runs until ctx ends, then lets requests finish.
@@ -41,13 +80,17 @@ func runWebhook(ctx context.Context, kube *rest.Config, o webhookOptions) error 
 	if err != nil {
 		return fmt.Errorf("--listen: port %q: use a number", text)
 	}
+	resources, cpuLimit, err := o.resources()
+	if err != nil {
+		return err
+	}
 	https := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: o.certs, TLSOpts: []func(*tls.Config){oneRequestAConnection}})
 	mgr, err := newManager(kube, o.common, ctrl.Options{WebhookServer: https})
 	if err != nil {
 		return err
 	}
 	handler, err := webhook.New(webhook.Options{Bindings: mgr.GetClient(), Live: mgr.GetAPIReader(), Image: o.image, Server: o.server, CA: o.readCA,
-		Audience: o.audience, Port: o.port, Logger: ctrl.Log.WithName("webhook"), Registerer: o.registerer})
+		Audience: o.audience, Port: o.port, Resources: resources, CPULimit: cpuLimit, Logger: ctrl.Log.WithName("webhook"), Registerer: o.registerer})
 	if err != nil {
 		return err
 	}

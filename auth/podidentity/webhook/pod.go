@@ -50,6 +50,20 @@ type container struct {
 	Env           list[variable]                 `json:"env"`
 	RestartPolicy *corev1.ContainerRestartPolicy `json:"restartPolicy"`
 	StartupProbe  *struct{}                      `json:"startupProbe"`
+	Resources     struct {
+		Limits struct {
+			CPU given `json:"cpu"`
+		} `json:"limits"`
+	} `json:"resources"`
+}
+
+// given reports that a field has a value, of any type.
+type given bool
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (g *given) UnmarshalJSON(raw []byte) error {
+	*g = string(raw) != "null"
+	return nil
 }
 
 type variable struct {

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -71,7 +72,7 @@ func (in *injection) ownContainers() []corev1.Container {
 	// Port 80 takes a capability, and without ambient capabilities only root has it.
 	sidecar.SecurityContext = asRoot("NET_BIND_SERVICE")
 	return []corev1.Container{{Name: RedirectContainer, Image: in.options.Image, Command: []string{in.options.Command}, Args: []string{"redirect"},
-		SecurityContext: asRoot("NET_ADMIN"), Resources: resources()}, sidecar}
+		SecurityContext: asRoot("NET_ADMIN"), Resources: in.resources()}, sidecar}
 }
 
 func (in *injection) sidecar() corev1.Container {
@@ -85,15 +86,50 @@ func (in *injection) sidecar() corev1.Container {
 		StartupProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 2, FailureThreshold: 300,
 			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{in.options.Command, "proxy", "--check", listen}}}},
 		VolumeMounts:    []corev1.VolumeMount{{Name: TokenVolume, MountPath: tokenDirectory, ReadOnly: true}},
-		SecurityContext: restricted(), Resources: resources(),
+		SecurityContext: restricted(), Resources: in.resources(),
 	}
 }
 
-func resources() corev1.ResourceRequirements {
+// DefaultResources are those of the sidecar without Options.Resources.
+func DefaultResources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
 		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("48Mi")},
 	}
+}
+
+// DefaultCPULimit is the CPU limit of the sidecar without Options.CPULimit.
+func DefaultCPULimit() resource.Quantity { return resource.MustParse("100m") }
+
+// checkResources refuses what the API server would refuse in each pod.
+func (o *Options) checkResources() error {
+	if o.CPULimit.Sign() < 0 {
+		return fmt.Errorf("webhook: CPU limit %q: use a positive quantity, as 100m", o.CPULimit.String())
+	}
+	for name, request := range o.Resources.Requests {
+		limit, limited := o.Resources.Limits[name]
+		if !limited && name == corev1.ResourceCPU {
+			limit, limited = o.CPULimit, true
+		}
+		if request.Sign() < 0 || limited && request.Cmp(limit) > 0 {
+			return fmt.Errorf("webhook: the request %q of %s for the sidecar exceeds its limit %q, or is negative", request.String(), name, limit.String())
+		}
+	}
+	return nil
+}
+
+// resources has a CPU limit in a pod whose containers all have one. A ResourceQuota on limits.cpu refuses a pod with a container that has none.
+func (in *injection) resources() corev1.ResourceRequirements {
+	r := *in.options.Resources.DeepCopy()
+	_, limited := r.Limits[corev1.ResourceCPU]
+	unlimited := func(c container) bool { return !isReserved(c) && !bool(c.Resources.Limits.CPU) }
+	if !limited && !slices.ContainsFunc(slices.Concat(in.pod.Spec.Containers, in.pod.Spec.InitContainers), unlimited) {
+		if r.Limits == nil {
+			r.Limits = corev1.ResourceList{}
+		}
+		r.Limits[corev1.ResourceCPU] = in.options.CPULimit
+	}
+	return r
 }
 
 // restricted passes the Pod Security level restricted.

@@ -11,6 +11,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -40,6 +42,11 @@ type Options struct {
 	CA func() []byte
 	// Audience is the audience of the pods' tokens, the same as the server's.
 	Audience string
+	// Resources are those of the sidecar, and of the init container of AnnotationRedirect. Default: DefaultResources.
+	Resources corev1.ResourceRequirements
+	// CPULimit is the CPU limit of these containers in a pod whose own containers all have one, unless Resources has one. Default:
+	// DefaultCPULimit.
+	CPULimit resource.Quantity
 	// Port is the loopback port of the sidecar, 1024 or higher. Default: DefaultPort.
 	Port int
 	// Logger records denials and failures. The zero value drops them.
@@ -84,6 +91,15 @@ func New(o Options) (http.Handler, error) {
 	o.Command, o.Port = cmp.Or(o.Command, "/pod"), cmp.Or(o.Port, DefaultPort)
 	if o.Port < 1024 || o.Port > 65535 {
 		return nil, fmt.Errorf("webhook: port %d: use one of 1024 to 65535, since the sidecar has no privileges", o.Port)
+	}
+	if o.Resources.Requests == nil && o.Resources.Limits == nil {
+		o.Resources = DefaultResources()
+	}
+	if o.CPULimit.IsZero() {
+		o.CPULimit = DefaultCPULimit()
+	}
+	if err := o.checkResources(); err != nil {
+		return nil, err
 	}
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.FromSlogHandler(slog.DiscardHandler) // controller-runtime would take its global one

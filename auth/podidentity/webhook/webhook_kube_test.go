@@ -22,10 +22,11 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -457,5 +458,34 @@ func TestPodRightAfterItsBinding(t *testing.T) {
 		if len(pod.Spec.InitContainers) == 0 {
 			t.Fatalf("pod %d is not injected", i)
 		}
+	}
+}
+
+// A ResourceQuota on limits.cpu refuses pods with a container that has no CPU limit, the sidecar included.
+func TestNamespaceWithAQuotaOnCPULimits(t *testing.T) {
+	w := newWorld(t, kubetest.Start(t))
+	w.bind(t, "app")
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "cpu"},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("2")}}}
+	if err := w.Create(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("0")}}
+	if err := w.Status().Update(t.Context(), quota); err != nil { // as kube-controller-manager does
+		t.Fatal(err)
+	}
+	eventually(t, "the quota counts", func() bool {
+		err := w.Create(t.Context(), w.pod("app"))
+		return err != nil && strings.Contains(err.Error(), "must specify limits.cpu")
+	})
+	pod := w.pod("app")
+	for i := range pod.Spec.Containers {
+		pod.Spec.Containers[i].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
+	}
+	if err := w.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if got := pod.Spec.InitContainers[0].Resources.Limits.Cpu().String(); got != "100m" {
+		t.Errorf("the sidecar's CPU limit is %s", got)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4" // the one of the API server
@@ -599,6 +601,37 @@ func TestMalformedReviews(t *testing.T) {
 	}
 }
 
+// The sidecar gets a CPU limit where all containers of the pod have one, as a quota asks for.
+func TestResourcesOfTheSidecar(t *testing.T) {
+	own := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("32Mi")},
+		Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi"), corev1.ResourceCPU: resource.MustParse("1")}}
+	const limited = `{"name":"app","image":"i","resources":{"limits":{"cpu":"1","memory":"1Gi"}}}`
+	for name, tc := range map[string]struct {
+		containers, inits string
+		resources         corev1.ResourceRequirements
+		cpu, memory       string // limits, "0" for none
+	}{
+		"no limits":                 {`{"name":"app","image":"i"}`, "", corev1.ResourceRequirements{}, "0", "48Mi"},
+		"one of two":                {limited + `,{"name":"b","image":"i"}`, "", corev1.ResourceRequirements{}, "0", "48Mi"},
+		"init container has none":   {limited, `{"name":"i","image":"i"}`, corev1.ResourceRequirements{}, "0", "48Mi"},
+		"null":                      {`{"name":"app","image":"i","resources":{"limits":{"cpu":null}}}`, "", corev1.ResourceRequirements{}, "0", "48Mi"},
+		"all":                       {limited, "", corev1.ResourceRequirements{}, "100m", "48Mi"},
+		"number":                    {`{"name":"app","image":"i","resources":{"limits":{"cpu":2}}}`, "", corev1.ResourceRequirements{}, "100m", "48Mi"},
+		"options have a CPU limit":  {`{"name":"app","image":"i"}`, "", own, "1", "64Mi"},
+		"options win over the rule": {limited, "", own, "1", "64Mi"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(bind("app", "app"))
+			o.Resources = tc.resources
+			pod, _ := inject(t, newHandler(t, o), `{"spec":{"serviceAccountName":"app","containers":[`+tc.containers+`],"initContainers":[`+tc.inits+`]}}`)
+			i := slices.IndexFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == webhook.ProxyContainer })
+			if got := pod.Spec.InitContainers[i].Resources.Limits; got.Cpu().String() != tc.cpu || got.Memory().String() != tc.memory {
+				t.Errorf("limits %v", got)
+			}
+		})
+	}
+}
+
 func TestOptions(t *testing.T) {
 	for name, change := range map[string]func(*webhook.Options){
 		"no cache":                 func(o *webhook.Options) { o.Bindings = nil },
@@ -612,6 +645,14 @@ func TestOptions(t *testing.T) {
 		"server without a host":    func(o *webhook.Options) { o.Server = "https://:1" },
 		"privileged port":          func(o *webhook.Options) { o.Port = 80 },
 		"port that does not exist": func(o *webhook.Options) { o.Port = 65536 },
+		"request over the limit": func(o *webhook.Options) {
+			o.Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")},
+				Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("48Mi")}}
+		},
+		"CPU request over the CPU limit": func(o *webhook.Options) {
+			o.Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")}}
+		},
+		"negative CPU limit": func(o *webhook.Options) { o.CPULimit = resource.MustParse("-1") },
 		"metric that is taken": func(o *webhook.Options) {
 			registry := prometheus.NewRegistry()
 			registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "podidentity_webhook_pods_total"}))
