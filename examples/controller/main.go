@@ -98,7 +98,7 @@ func start(ctx context.Context, config *rest.Config, o *options, r *Reconciler) 
 	if err != nil {
 		return err
 	}
-	observer, err := metrics.New("example_token_", ctrlmetrics.Registry)
+	observer, err := metrics.New("gotk_token_", ctrlmetrics.Registry)
 	if err != nil {
 		return err
 	}
