@@ -16,6 +16,7 @@ package main
 
 import (
 	"context"
+
 	"errors"
 	"fmt"
 	"os"
@@ -33,6 +34,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
 	"github.com/workloadid/workloadid/cmd/wid/internal/joincmd"
 	"github.com/workloadid/workloadid/cmd/wid/internal/podcmd"
+	"github.com/workloadid/workloadid/internal/buildinfo"
 )
 
 func main() {
@@ -77,7 +79,7 @@ func rootOf(a *credentials.App) *cobra.Command {
 	add("This program", "wid version -o json", newVersion(), newCompletion(root))
 	cli.ExitCodes(root, exitCodes)
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.Version = strings.TrimPrefix(buildVersion().String(), "wid ")
+	root.Version = buildinfo.Read().String()
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = cli.Help(cmd) }) // standard output is gone
 	root.SetFlagErrorFunc(wrongFlag)
 	cli.Finish(root)

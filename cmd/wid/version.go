@@ -1,65 +1,22 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"maps"
-	"runtime"
-	"runtime/debug"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/buildinfo"
 )
-
-// version holds the records of the build.
-type version struct {
-	Version  string `json:"version"`
-	Commit   string `json:"commit,omitempty"`
-	Time     string `json:"time,omitempty"`
-	Modified bool   `json:"modified,omitempty"`
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
-}
-
-func buildVersion() version {
-	v := version{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return v
-	}
-	v.Version = info.Main.Version
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			v.Commit = s.Value
-		case "vcs.time":
-			v.Time = s.Value
-		case "vcs.modified":
-			v.Modified = s.Value == "true"
-		}
-	}
-	return v
-}
-
-func (v version) String() string {
-	s := "wid " + v.Version
-	if v.Commit != "" {
-		s += fmt.Sprintf(" (commit %.12s of %s)", v.Commit, v.Time)
-	}
-	if v.Modified {
-		s += ", modified"
-	}
-	return s + ", " + v.Go + ", " + v.Platform
-}
 
 func newVersion() *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "Print the version and commit of this program", Example: "  wid version -o json", Args: cobra.NoArgs}
 	o := cli.OutputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		v := buildVersion()
-		return o.Print(cmd, v, func(w io.Writer) { cli.Row(w, v.String()) })
+		v := buildinfo.Read()
+		return o.Print(cmd, v, func(w io.Writer) { cli.Row(w, "wid "+v.String()) })
 	}
 	return cmd
 }

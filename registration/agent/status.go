@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/buildinfo"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration/internal"
@@ -172,6 +173,9 @@ func newAgentMetrics(cluster string, registerer prometheus.Registerer) (*agentMe
 	}
 	if registerer == nil {
 		return m, nil
+	}
+	if err := buildinfo.OfModule().Register(registerer, "registration", "agent"); err != nil {
+		return nil, err
 	}
 	for _, c := range []prometheus.Collector{m.passes, m.credentials, m.joined} {
 		if err := registerer.Register(c); err != nil {

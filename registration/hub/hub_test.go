@@ -810,6 +810,9 @@ registration_hub_clusters{state="refused"} 1
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "registration_hub_clusters"); err != nil {
 		t.Error(err)
 	}
+	if n, err := testutil.GatherAndCount(registry, "registration_build_info"); err != nil || n != 1 {
+		t.Errorf("%d series of the build, %v", n, err)
+	}
 	if n, err := testutil.GatherAndCount(registry, "registration_hub_driver_duration_seconds"); err != nil || n != 3 {
 		t.Errorf("%d series of driver calls, want approve, grant and revoke (%v)", n, err)
 	}

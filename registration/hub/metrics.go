@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/workloadid/workloadid/internal/buildinfo"
 	"github.com/workloadid/workloadid/registration"
 )
 
@@ -21,6 +23,7 @@ const (
 // register shows the metrics
 //
 //	registration_hub_clusters{state}                                  clusters that are pending, accepted, denied, refused or deleting
+//	registration_build_info{component,version,commit,go_version}      the version of the hub
 //	registration_hub_driver_duration_seconds{operation,driver,result} calls of drivers (approve, grant, revoke), and the time they took
 func (h *Hub) register(r prometheus.Registerer) error {
 	h.states = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "registration_hub_clusters", Help: "Clusters of this hub, by state."}, []string{"state"})
@@ -30,7 +33,7 @@ func (h *Hub) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	return errors.Join(r.Register(h.states), r.Register(h.calls))
+	return errors.Join(r.Register(h.states), r.Register(h.calls), buildinfo.OfModule().Register(r, "registration", "hub"))
 }
 
 func (h *Hub) setState(cluster, state string) {

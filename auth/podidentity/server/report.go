@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/internal/buildinfo"
 )
 
 const eventAction = "IssueCredentials"
@@ -61,6 +62,7 @@ type metrics struct{ requests, reviews *prometheus.HistogramVec }
 //
 //	podidentity_server_request_duration_seconds{result}      answers: Issued, NotAttested, NotBound, Conflict, RoleNotAllowed, RoleNotAssumable,
 //	                                                         Unavailable, Throttled, Malformed
+//	podidentity_build_info{component,version,commit,go_version} the version of the server
 //	podidentity_server_token_review_duration_seconds{result} calls of the API server: success, failure
 func newMetrics() metrics {
 	histogram := func(name, help string) *prometheus.HistogramVec {
@@ -76,7 +78,7 @@ func (m metrics) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	return errors.Join(r.Register(m.requests), r.Register(m.reviews))
+	return errors.Join(r.Register(m.requests), r.Register(m.reviews), buildinfo.OfModule().Register(r, "podidentity", "server"))
 }
 
 func (m metrics) reviewed(start time.Time, err error) {
