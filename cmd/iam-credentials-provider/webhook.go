@@ -37,9 +37,12 @@ type webhookOptions struct {
 	cpuLimit                string
 }
 
-// resources parses the flags of the sidecar's resources.
+// resources parses the flags of the sidecar's resources. Empty ones leave the defaults to the webhook.
 func (o *webhookOptions) resources() (r corev1.ResourceRequirements, cpuLimit resource.Quantity, err error) {
 	parse := func(flag string, from map[string]string) corev1.ResourceList {
+		if len(from) == 0 {
+			return nil
+		}
 		list := corev1.ResourceList{}
 		for name, text := range from {
 			quantity, parseErr := resource.ParseQuantity(text)
@@ -51,7 +54,9 @@ func (o *webhookOptions) resources() (r corev1.ResourceRequirements, cpuLimit re
 		return list
 	}
 	r.Requests, r.Limits = parse("sidecar-requests", o.requests), parse("sidecar-limits", o.limits)
-	cpuLimit = parse("sidecar-cpu-limit", map[string]string{"cpu": o.cpuLimit})["cpu"]
+	if o.cpuLimit != "" {
+		cpuLimit = parse("sidecar-cpu-limit", map[string]string{"cpu": o.cpuLimit})["cpu"]
+	}
 	return r, cpuLimit, err
 }
 
