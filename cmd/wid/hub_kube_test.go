@@ -420,6 +420,21 @@ func (w *hubWorld) checkFirstContact(bootstrapToken string) {
 	w.fails(cli.ExitDenied, registration.BootstrapRole, with(stranger, "--ca-file="+ca)...)
 	w.fails(cli.ExitUnavailable, "renew the token", with("abcdef.0123456789abcdef", "--ca-file="+ca)...)
 	w.fails(cli.ExitDenied, "pins", with(bootstrapToken, "--ca-cert-hash=sha256:"+strings.Repeat("ab", 32))...)
+	w.checkHintOfTheDoctor(with(bootstrapToken, "--ca-cert-hash=sha256:"+strings.Repeat("ab", 32)), bootstrapToken)
+}
+
+// checkHintOfTheDoctor runs the command that a failed discovery prints.
+func (w *hubWorld) checkHintOfTheDoctor(join []string, token string) {
+	w.t.Helper()
+	_, err := wid(w.t, "", join...)
+	if err == nil || strings.Contains(err.Error(), token) {
+		w.t.Fatalf("join says %v", err)
+	}
+	_, hint, _ := strings.Cut(err.Error(), "run: wid ")
+	out, err := wid(w.t, "", strings.Fields(strings.Replace(hint, "TOKEN", token, 1))...)
+	if err == nil || !strings.Contains(out, "CANotPinned]") {
+		w.t.Errorf("wid %s: %v\n%s", hint, err, out)
+	}
 }
 
 // checkUnreachableHub leaves a hub that is gone.

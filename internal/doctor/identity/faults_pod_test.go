@@ -111,10 +111,6 @@ func beside(name string, injected bool, more ...spec) spec {
 	}
 }
 
-func podAnnotation(key, value string) spec {
-	return func(_ *world, pod *corev1.Pod) { pod.Annotations = map[string]string{key: value} }
-}
-
 func all(changes ...spec) spec {
 	return func(w *world, pod *corev1.Pod) {
 		for _, change := range changes {

@@ -26,7 +26,8 @@ func pinFlags(cmd *cobra.Command) (flags string) {
 	return flags
 }
 
-// Discover finds a cluster by token, and says what it waits for. Its error names the doctor, which has a remedy for each cause.
+// Discover finds a cluster by token, and says what it waits for. Its error names the doctor, which has a remedy for each cause. The reader fills
+// in the token, which no text repeats.
 func Discover(ctx context.Context, cmd *cobra.Command, servers []string, token bootstrap.Token, opts ...bootstrap.DiscoverOption) (info *bootstrap.ClusterInfo, err error) {
 	var progress atomic.Value
 	progress.Store("its first answer")
@@ -42,7 +43,7 @@ func Discover(ctx context.Context, cmd *cobra.Command, servers []string, token b
 	if err == nil || errors.Is(err, ErrInterrupted) {
 		return info, err
 	}
-	e := Problem(auth.ErrMisconfigured, "to find the cause, run: wid doctor bootstrap --server "+shell.Word(servers[0], "HOST:PORT")+" --token "+token.ID()+pinFlags(cmd), "%s", OneLine(err.Error()))
+	e := Problem(auth.ErrMisconfigured, "to find the cause, run: wid doctor bootstrap --server "+shell.Word(servers[0], "HOST:PORT")+" --token TOKEN"+pinFlags(cmd), "%s", OneLine(err.Error()))
 	e.Operation, e.Err = "find the cluster's CA", err
 	var address *bootstrap.AddressError
 	switch {
