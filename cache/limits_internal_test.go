@@ -435,7 +435,8 @@ func TestCloseEndsWaitingExchanges(t *testing.T) {
 				synctest.Wait()
 				closed := make(chan error)
 				go func() {
-					_, _, err := c.GetOrSet(t.Context(), Request{Key: key(2), Tenant: tc.tenant, Mint: hourly})
+					// Close ends the flights one after the other, so this one may get the slot of the first before it ends.
+					_, _, err := c.GetOrSet(t.Context(), Request{Key: key(2), Tenant: tc.tenant, Mint: hang})
 					closed <- err
 				}()
 				synctest.Wait()
