@@ -33,7 +33,7 @@ type Options struct {
 	Live client.Reader
 	// Image is the image of the sidecar. Its program, Command, is cmd/iam-credentials-pod.
 	Image string
-	// Command runs the program. Default: /pod.
+	// Command runs the program. Default: /ko-app/iam-credentials-pod, as in the images that ko builds.
 	Command string
 	// Server is the server's address, https://host:port.
 	Server string
@@ -88,7 +88,7 @@ func New(o Options) (http.Handler, error) {
 	if u, err := address.Parse("server", o.Server, 0); err != nil || u.Path != "" {
 		return nil, fmt.Errorf("webhook: server %q: use https://host:port without a path", redact.URL(o.Server))
 	}
-	o.Command, o.Port = cmp.Or(o.Command, "/pod"), cmp.Or(o.Port, DefaultPort)
+	o.Command, o.Port = cmp.Or(o.Command, "/ko-app/iam-credentials-pod"), cmp.Or(o.Port, DefaultPort)
 	if o.Port < 1024 || o.Port > 65535 {
 		return nil, fmt.Errorf("webhook: port %d: use one of 1024 to 65535, since the sidecar has no privileges", o.Port)
 	}
