@@ -28,6 +28,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/workloadid/workloadid"
 	"github.com/workloadid/workloadid/auth/podidentity/webhook"
 )
 
@@ -53,6 +54,7 @@ func newRoot(log io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:           name,
 		Short:         "Give pods AWS credentials through IAMBindings",
+		Version:       workloadid.Version(),
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
