@@ -52,6 +52,7 @@ PROGRAMS ?= $(addprefix ./,$(wildcard cmd/*)) ./examples/controller
 PLATFORMS ?= linux/amd64,linux/arm64
 VERSION ?= $(shell git describe --tags --always --dirty)
 IMAGES ?= bin/images
+MANIFESTS ?= bin/manifests
 
 .PHONY: images
 images: ## images of all programs: pushed to KO_DOCKER_REPO, else as tarballs in bin/images; without a network: go -C test/images run . make images
@@ -66,6 +67,27 @@ images: ## images of all programs: pushed to KO_DOCKER_REPO, else as tarballs in
 		done; done
 	fi
 	sed -nE 's|^(.*/)?([^/:@]+):.*|\2 &|p' <<<"$$references" | tee $(IMAGES)/references
+
+.PHONY: manifests
+manifests: ## one YAML file a system in bin/manifests, with the images that make images listed
+	@[ -s $(IMAGES)/references ] || { echo "$(IMAGES)/references names no images: run make images first"; exit 1; }
+	mkdir -p bin $(MANIFESTS); overlay=$$(mktemp -d bin/overlay.XXXXXX); trap 'rm -rf "$$overlay"' EXIT
+	printf '%s\n' 'images: [{kind: ConfigMap, path: data/POD_IMAGE}]' >"$$overlay/images.yaml"
+	replacements=
+	while read -r program reference; do
+		image=$${reference%@*} tag= digest=
+		if [[ $$reference == *@* ]]; then digest=$${reference#*@}; fi
+		if [[ $${image##*/} == *:* ]]; then tag=$${image##*:} image=$${image%:*}; fi
+		for name in $$program ghcr.io/workloadid/$$program; do
+			replacements+="- {name: '$$name', newName: '$$image', newTag: '$$tag', digest: '$$digest'}"$$'\n'
+		done
+	done <$(IMAGES)/references
+	for base in config/*/kustomization.yaml; do
+		system=$$(basename "$$(dirname "$$base")")
+		printf '%s\n' "resources: [../../config/$$system]" 'configurations: [images.yaml]' images: "$$replacements" >"$$overlay/kustomization.yaml"
+		go tool -modfile=tools/go.mod kustomize build "$$overlay" >$(MANIFESTS)/$$system.yaml
+		echo $(MANIFESTS)/$$system.yaml
+	done
 
 .PHONY: generate
 generate: ## deep copies and CustomResourceDefinitions, from the types
