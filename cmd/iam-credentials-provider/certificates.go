@@ -130,7 +130,7 @@ func (r *rotator) write(ctx context.Context, secret string, kind corev1.SecretTy
 		return change(s.Data)
 	})
 	if err != nil {
-		return fmt.Errorf("Secret %q: %w", secret, err)
+		return fmt.Errorf("write Secret %q: %w", secret, err)
 	}
 	return nil
 }

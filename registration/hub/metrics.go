@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/workloadid/workloadid/internal/buildinfo"
+	"github.com/workloadid/workloadid/internal/buildinfo/metric"
+	"github.com/workloadid/workloadid/internal/tracing"
 	"github.com/workloadid/workloadid/registration"
 )
 
@@ -33,7 +35,7 @@ func (h *Hub) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	return errors.Join(r.Register(h.states), r.Register(h.calls), buildinfo.OfModule().Register(r, "registration", "hub"))
+	return errors.Join(r.Register(h.states), r.Register(h.calls), metric.Register(buildinfo.OfModule(), r, "registration", "hub"))
 }
 
 func (h *Hub) setState(cluster, state string) {
@@ -58,15 +60,17 @@ func (h *Hub) forget(cluster string) {
 	delete(h.memories, cluster)
 }
 
-// call runs one operation of a driver, with a deadline.
-func (h *Hub) call(ctx context.Context, driver registration.HubDriver, operation string, do func(context.Context) error) error {
+// call runs one operation of a driver for a cluster, with a deadline.
+func (h *Hub) call(ctx context.Context, driver registration.HubDriver, cluster, operation string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, h.options.Timeout)
 	defer cancel()
+	ctx, span := tracing.Start(ctx, h.options.TracerProvider, "registration/hub", operation, tracing.Cluster.String(cluster), tracing.Driver.String(driver.Name()))
 	begin, result := time.Now(), "success"
 	err := do(ctx)
 	if err != nil {
 		result = "failure"
 	}
+	tracing.End(span, err, result)
 	h.calls.WithLabelValues(operation, driver.Name(), result).Observe(time.Since(begin).Seconds())
 	return err
 }
