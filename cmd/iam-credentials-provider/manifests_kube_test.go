@@ -42,7 +42,7 @@ import (
 const configDir = "../../config/iam-credentials-provider"
 
 // build returns the objects of a folder, as kubectl kustomize makes them.
-func build(t *testing.T, dir string) (objects []*unstructured.Unstructured) {
+func build(t testing.TB, dir string) (objects []*unstructured.Unstructured) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(kubetest.Assets(t), "kubectl"), "kustomize", dir)
 	var errOut strings.Builder
@@ -54,7 +54,7 @@ func build(t *testing.T, dir string) (objects []*unstructured.Unstructured) {
 	return parse(t, string(out))
 }
 
-func parse(t *testing.T, text string) (objects []*unstructured.Unstructured) {
+func parse(t testing.TB, text string) (objects []*unstructured.Unstructured) {
 	t.Helper()
 	for document := range strings.SplitSeq(text, "\n---\n") {
 		object := &unstructured.Unstructured{}
@@ -92,7 +92,7 @@ type world struct {
 }
 
 // newWorld starts a control plane of its own.
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{}
 	w.Out = io.Discard
@@ -109,7 +109,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // install applies the manifests. The webhook's registration names a Service that nothing routes to.
-func install(t *testing.T) (*world, []*unstructured.Unstructured) {
+func install(t testing.TB) (*world, []*unstructured.Unstructured) {
 	t.Helper()
 	w := newWorld(t)
 	objects := build(t, configDir)
@@ -135,7 +135,7 @@ func install(t *testing.T) (*world, []*unstructured.Unstructured) {
 	return w, objects
 }
 
-func (w *world) configure(t *testing.T) {
+func (w *world) configure(t testing.TB) {
 	t.Helper()
 	_, text, err := net.SplitHostPort(w.Sidecar)
 	if err != nil {
@@ -154,7 +154,7 @@ func (w *world) configure(t *testing.T) {
 }
 
 // play runs steps of the scenario.
-func play(ctx context.Context, t *testing.T, steps ...func(context.Context) error) {
+func play(ctx context.Context, t testing.TB, steps ...func(context.Context) error) {
 	t.Helper()
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -525,7 +525,7 @@ func probe(t *testing.T, address, path string) int {
 	return answer.StatusCode
 }
 
-func await(t *testing.T, what string, done func() bool) {
+func await(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	if err := story.Wait(t.Context(), "still not so: "+what, func(context.Context) (bool, error) { return done(), nil }); err != nil {
 		t.Fatal(err)
