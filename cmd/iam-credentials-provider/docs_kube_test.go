@@ -183,13 +183,13 @@ type administrator struct {
 	dir, kubeconfig string
 }
 
-// run runs commands. In place of the kubelet it makes the Deployments available before a command that waits for them. It repeats a
+// run runs commands. No node runs here, so it completes the status of the Deployments before a command that waits for them. It repeats a
 // command that applies a file, because kinds and policies take effect a moment after they are applied.
 func (a *administrator) run(t *testing.T, commands ...string) (output string) {
 	t.Helper()
 	for _, command := range commands {
-		if strings.Contains(command, "condition=Available") {
-			a.makeAvailable(t)
+		if strings.Contains(command, "rollout status") {
+			a.finishRollout(t)
 		}
 		var out []byte
 		try := func(ctx context.Context) (bool, error) {
@@ -216,7 +216,7 @@ func (a *administrator) run(t *testing.T, commands ...string) (output string) {
 	return output
 }
 
-func (a *administrator) makeAvailable(t *testing.T) {
+func (a *administrator) finishRollout(t *testing.T) {
 	t.Helper()
 	deployments := &appsv1.DeploymentList{}
 	if err := a.Admin.List(t.Context(), deployments, client.InNamespace(namespace)); err != nil {
@@ -227,8 +227,8 @@ func (a *administrator) makeAvailable(t *testing.T) {
 	}
 	for i := range deployments.Items {
 		d := &deployments.Items[i]
-		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue}}
-		d.Status.ObservedGeneration = d.Generation
+		n := *d.Spec.Replicas
+		d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}
 		if err := a.Admin.Status().Update(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
