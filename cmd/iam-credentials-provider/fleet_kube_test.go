@@ -21,6 +21,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth/authtest"
@@ -164,13 +165,21 @@ func BenchmarkFleet(b *testing.B) {
 	roots.AppendCertsFromPEM(ca)
 	f := &fleet{world: w, http: http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}}
 	ctx, cancel := context.WithCancel(b.Context())
+	serve := w.RunServer
+	w.RunServer = func(ctx context.Context, kube *rest.Config) error {
+		err := serve(ctx, kube)
+		if ctx.Err() == nil {
+			b.Errorf("the server ended: %v", err)
+		}
+		return err
+	}
 	defer w.Wait()
 	defer cancel()
 	play(ctx, b, w.Start)
 	f.create(b)
 	await(b, "the server serves", func() bool { return f.ask(ctx, 0) == nil })
 	before := heap()
-	rest, _ := resident(b)
+	idle, _ := resident(b)
 	for round := range 2 {
 		start := time.Now()
 		each(b, *fleetPods, f.ask)
@@ -179,7 +188,7 @@ func BenchmarkFleet(b *testing.B) {
 	after := heap()
 	load, peak := resident(b)
 	b.ReportMetric((after-before)/1024/float64(*fleetPods), "KiB/pod")
-	b.ReportMetric(rest, "MiB-before")
+	b.ReportMetric(idle, "MiB-before")
 	b.ReportMetric(load, "MiB-after")
 	b.ReportMetric(peak, "MiB-peak")
 	b.ReportMetric(float64(f.retry.Load()), "retries")
