@@ -7,8 +7,8 @@
 // The server issues credentials, and the webhook injects the sidecar, iam-credentials-pod, into pods. The third command makes and rotates
 // the certificates of both.
 //
-// Copy main.go, server.go, webhook.go, certificates.go, authority.go, config/iam-credentials-provider and cmd/iam-credentials-pod. examples/podidentity shows them with
-// nothing to set up.
+// Copy main.go, server.go, webhook.go, certificates.go, authority.go, config/iam-credentials-provider and cmd/iam-credentials-pod.
+// examples/podidentity shows them with nothing to set up.
 package main
 
 import (
