@@ -90,10 +90,11 @@ manifests: ## one YAML file a system in bin/manifests, with the images that make
 	done
 
 .PHONY: generate
-generate: ## deep copies and CustomResourceDefinitions, from the types
+generate: ## deep copies, CustomResourceDefinitions, dashboards and the table of metrics, from the code
 	@gen="go tool -modfile=tools/go.mod controller-gen"
 	for dir in registration/ocm registration/ocm/addon auth/podidentity/api/v1alpha1; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
 	$$gen object paths=./registration/ocm/addon/v1alpha1
+	go -C test/monitoring test -count=1 -run TestGenerated . -update
 
 .PHONY: bench
 bench: ## side by side with the reference library, and the distance from the floor; writes bench/RESULTS.md
