@@ -220,7 +220,7 @@ func start(t *testing.T, dir, program string) {
 			cmd.Path, cmd.Dir = "/ko-app/"+program, "/"
 			cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: dir, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
 		}
-		cmd.Env = []string{"HOME=/home/nonroot"}
+		cmd.Env = []string{}
 		out, err := cmd.Output()
 		if err != nil || !bytes.Contains(bytes.ToLower(out), []byte(want)) {
 			t.Errorf("%s: %v\n%s", flag, err, out)
