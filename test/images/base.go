@@ -45,7 +45,7 @@ func pushBase(ctx context.Context, registry string) (string, error) {
 // machineCAs returns the CA certificates that programs on this machine trust.
 func machineCAs() ([]byte, error) {
 	for _, file := range []string{os.Getenv("SSL_CERT_FILE"), "/" + caFile, "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"} {
-		content, err := os.ReadFile(file) //nolint:gosec // the file that crypto/x509 reads
+		content, err := os.ReadFile(file)
 		if err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return content, err
 		}
@@ -91,7 +91,9 @@ func baseFiles(certificates []byte) ([]byte, error) {
 		_, err := io.WriteString(w, content)
 		return err
 	}
-	dir := func(name string, mode int64) error { return add(tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode}, "") }
+	dir := func(name string, mode int64) error {
+		return add(tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode}, "")
+	}
 	file := func(name, content string) error {
 		return add(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, content)
 	}
