@@ -109,6 +109,7 @@ func start(ctx context.Context, config *rest.Config, o *options, r *Reconciler) 
 	if err != nil {
 		return err
 	}
+	o.settings.TokenCache.Log(ctrl.Log)
 	if r.Tokens, err = o.settings.TokenCache.New(cache.WithObserver(observer)); err != nil {
 		return err
 	}

@@ -19,6 +19,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/internal/address"
+	"github.com/workloadid/workloadid/internal/buildinfo"
+	"github.com/workloadid/workloadid/internal/buildinfo/metric"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -114,7 +116,7 @@ func New(o Options) (http.Handler, error) {
 		lists:   newLists(),
 	}
 	if o.Registerer != nil {
-		if err := o.Registerer.Register(h.results); err != nil {
+		if err := errors.Join(o.Registerer.Register(h.results), metric.Register(buildinfo.OfModule(), o.Registerer, "podidentity", "webhook")); err != nil {
 			return nil, fmt.Errorf("webhook: register the metrics: %w", err)
 		}
 	}

@@ -685,7 +685,7 @@ func TestMetrics(t *testing.T) {
 	for _, result := range []string{"denied", "error", "injected", "skipped", "unbound", "unchanged"} {
 		want += `podidentity_webhook_pods_total{result="` + result + "\"} 1\n"
 	}
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "podidentity_webhook_pods_total"); err != nil {
 		t.Error(err)
 	}
 }
