@@ -115,7 +115,9 @@ func startSidecar(t *testing.T, p *pod) {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the probe succeeds", func() error { return run(t.Context(), []string{"proxy", "--check", listen}, p.getenv, io.Discard, io.Discard) })
+	eventually(t, "the probe succeeds", func() error {
+		return run(t.Context(), []string{"proxy", "--check", listen}, p.getenv, io.Discard, io.Discard)
+	})
 }
 
 // relativeURI fetches with the default chain of the Go SDK.

@@ -21,7 +21,7 @@ import (
 
 const (
 	caFile = "etc/ssl/certs/ca-certificates.crt"
-	passwd = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"
+	passwd = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin\n"
 	group  = "root:x:0:\nnonroot:x:65532:\n"
 )
 
@@ -45,7 +45,7 @@ func pushBase(ctx context.Context, registry string) (string, error) {
 // machineCAs returns the CA certificates that programs on this machine trust.
 func machineCAs() ([]byte, error) {
 	for _, file := range []string{os.Getenv("SSL_CERT_FILE"), "/" + caFile, "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"} {
-		content, err := os.ReadFile(file) //nolint:gosec // the file that crypto/x509 reads
+		content, err := os.ReadFile(file)
 		if err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return content, err
 		}
@@ -67,7 +67,7 @@ func baseIndex(certificates []byte) (v1.ImageIndex, error) {
 	for _, arch := range []string{"amd64", "arm64"} {
 		platform := v1.Platform{OS: "linux", Architecture: arch}
 		image, err := mutate.ConfigFile(mutate.MediaType(empty.Image, types.OCIManifestSchema1), &v1.ConfigFile{OS: platform.OS, Architecture: arch,
-			Config: v1.Config{User: "65532", WorkingDir: "/home/nonroot", Env: []string{"PATH=/usr/bin:/bin", "SSL_CERT_FILE=/" + caFile}}})
+			Config: v1.Config{User: "65532", Env: []string{"PATH=/usr/bin:/bin", "SSL_CERT_FILE=/" + caFile}}})
 		if err != nil {
 			return nil, err
 		}
@@ -91,13 +91,13 @@ func baseFiles(certificates []byte) ([]byte, error) {
 		_, err := io.WriteString(w, content)
 		return err
 	}
-	dir := func(name string, mode int64, owner int) error {
-		return add(tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, Uid: owner, Gid: owner}, "")
+	dir := func(name string, mode int64) error {
+		return add(tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode}, "")
 	}
 	file := func(name, content string) error {
 		return add(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, content)
 	}
-	err := errors.Join(dir("tmp", 0o1777, 0), dir("home", 0o755, 0), dir("home/nonroot", 0o700, 65532), dir("etc", 0o755, 0), dir("etc/ssl", 0o755, 0),
-		dir("etc/ssl/certs", 0o755, 0), file("etc/passwd", passwd), file("etc/group", group), file(caFile, string(certificates)), w.Close())
+	err := errors.Join(dir("tmp", 0o1777), dir("etc", 0o755), dir("etc/ssl", 0o755), dir("etc/ssl/certs", 0o755),
+		file("etc/passwd", passwd), file("etc/group", group), file(caFile, string(certificates)), w.Close())
 	return archive.Bytes(), err
 }

@@ -52,10 +52,10 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // the command that the user passes
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Dir = filepath.Join("..", "..")
-	cmd.Env = append(os.Environ(), "KO_DEFAULTBASEIMAGE="+base, "LOOPBACK_REGISTRY="+address)
+	cmd.Env = append([]string{"KO_DEFAULTBASEIMAGE=" + base}, append(os.Environ(), "LOOPBACK_REGISTRY="+address)...) // the user's base wins
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return cmd.Run()
 }

@@ -1,9 +1,10 @@
 package main
 
 import (
+	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,16 +14,13 @@ const digest = "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef01234567
 // makeManifests runs make manifests with a list of images, and returns the files by name.
 func makeManifests(t *testing.T, references string) map[string]string {
 	t.Helper()
-	images, dir := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(images, "references"), []byte(references), 0o600); err != nil {
+	dir := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "images"), 0o700),
+		os.WriteFile(filepath.Join(dir, "images", "references"), []byte(references), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "make", "-C", root, "manifests", "IMAGES="+images, "MANIFESTS="+dir)
-	cmd.Env = append(os.Environ(), "MAKEFLAGS=")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make manifests: %v\n%s", err, out)
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	runMake(t, "manifests", dir, append(os.Environ(), "MAKEFLAGS="))
+	files, err := filepath.Glob(filepath.Join(dir, "manifests", "*"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +67,8 @@ func checkImages(t *testing.T, file, manifest, repository, version string) {
 			continue
 		}
 		count[key]++
-		if program, ok := strings.CutPrefix(image, repository); !ok || !strings.HasSuffix(program, version) {
+		program, _ := strings.CutPrefix(image, repository)
+		if program, _ = strings.CutSuffix(program, version); image != repository+program+version || !slices.Contains(programs(t), program) {
 			t.Errorf("%s: %s is %q, want %sPROGRAM%s", file, key, image, repository, version)
 		}
 	}
