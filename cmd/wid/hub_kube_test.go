@@ -332,7 +332,7 @@ func (w *hubWorld) available(namespace, name string) {
 	if err := w.hub.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, deployment); err != nil {
 		w.t.Fatal(err)
 	}
-	deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: deployment.Generation, Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1, AvailableReplicas: 1}
+	deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: deployment.Generation, Replicas: 2, UpdatedReplicas: 2, ReadyReplicas: 2, AvailableReplicas: 2}
 	if err := w.hub.Status().Update(w.t.Context(), deployment); err != nil {
 		w.t.Fatal(err)
 	}
