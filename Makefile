@@ -48,10 +48,11 @@ wid: ## static binaries of wid in bin/, for linux, darwin and windows on amd64 a
 	done
 
 .PHONY: generate
-generate: ## deep copies and CustomResourceDefinitions, from the types
+generate: ## deep copies and CustomResourceDefinitions from the types, config/hub and config/agent from registration/manifests
 	@gen="go tool -modfile=tools/go.mod controller-gen"
 	for dir in registration/ocm registration/ocm/addon auth/podidentity/api/v1alpha1; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
 	$$gen object paths=./registration/ocm/addon/v1alpha1
+	go run ./internal/bases
 
 .PHONY: bench
 bench: ## side by side with the reference library, and the distance from the floor; writes bench/RESULTS.md

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/workloadid/workloadid/registration"
@@ -35,13 +36,16 @@ func TestPodSecurityIsOfOurNamespacesOnly(t *testing.T) {
 		want    string
 	}{"a new namespace": {"", "restricted"}, "our own": {"wid", "restricted"}, "of Open Cluster Management": {"cluster-manager", ""}} {
 		t.Run(name, func(t *testing.T) {
-			c := fake.NewClientBuilder().WithReturnManagedFields()
+			c := fake.NewClientBuilder().WithReturnManagedFields().Build()
 			if row.manager != "" {
-				c.WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: manifests.HubNamespace, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: row.manager, Operation: "Apply", APIVersion: "v1"}}}})
+				namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: manifests.HubNamespace, Labels: map[string]string{"a": "b"}}}
+				if err := c.Create(t.Context(), namespace, client.FieldOwner(row.manager)); err != nil {
+					t.Fatal(err)
+				}
 			}
 			objects, err := manifests.Parse(registration.HubManifest)
 			if err == nil {
-				err = keepPodSecurity(t.Context(), c.Build(), objects[0])
+				err = keepPodSecurity(t.Context(), c, objects[0])
 			}
 			if got := objects[0].GetLabels()[label]; err != nil || got != row.want {
 				t.Errorf("the label is %q, %v", got, err)
