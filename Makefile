@@ -5,6 +5,7 @@ FUZZTIME ?= 1m
 MODULES := . tools test/kube test/clouds test/monitoring test/soak auth/exchange/interop auth/podidentity/proxy/interop bench
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
+FLEET ?= 10000
 # Those whose tests run with the main module's.
 TESTED := . test/clouds test/monitoring auth/exchange/interop auth/podidentity/proxy/interop bench
 # Built from source with the versions that tools/go.mod pins.
@@ -48,11 +49,12 @@ wid: ## static binaries of wid in bin/, for linux, darwin and windows on amd64 a
 	done
 
 .PHONY: generate
-generate: ## deep copies and CustomResourceDefinitions from the types, config/hub and config/agent from registration/manifests
+generate: ## deep copies, CustomResourceDefinitions, config/hub and config/agent, dashboards and the table of metrics, from the code
 	@gen="go tool -modfile=tools/go.mod controller-gen"
 	for dir in registration/ocm registration/ocm/addon auth/podidentity/api/v1alpha1; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
 	$$gen object paths=./registration/ocm/addon/v1alpha1
 	go run ./internal/bases
+	go -C test/monitoring test -count=1 -run TestGenerated . -update
 
 .PHONY: bench
 bench: ## side by side with the reference library, and the distance from the floor; writes bench/RESULTS.md
@@ -62,6 +64,11 @@ bench: ## side by side with the reference library, and the distance from the flo
 soak: ## load and faults for SOAKTIME (5m): 2,000 tenants of three clouds, a real API server as their issuer
 	@assets=$$(go -C test/kube run .)
 	KUBEBUILDER_ASSETS="$$assets" go -C test/soak test -count=1 -v -timeout 0 . -args -soak.time $(SOAKTIME) -soak.rate $(SOAKRATE)
+
+.PHONY: bench-fleet
+bench-fleet: ## memory of the hub program, and its time to check all clusters after a restart, with FLEET (10000) simulated agents
+	@assets=$$(go -C test/kube run .)
+	KUBEBUILDER_ASSETS="$$assets" go -C test/soak test -count=1 -v -timeout 0 ./fleet -args -fleet.clusters $(FLEET)
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (1m)
