@@ -130,6 +130,8 @@ func (f *fleet) join() template {
 		regtest.Eventually(f.t, "the hub has created "+o.key.String(), func() bool { return f.c.Get(f.t.Context(), o.key, o.object) == nil })
 		made.objects = append(made.objects, o.object)
 	}
+	metav1.SetMetaDataAnnotation(&made.objects[1].(*rbacv1.ClusterRole).ObjectMeta, registration.AgentAnnotation, "agent1") // as the approver records it
+	made.objects = append(made.objects, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: first, Name: "default"}})
 	cluster.Status = made.status
 	if err := f.c.Status().Update(f.t.Context(), cluster); err != nil {
 		f.t.Fatal(err)
