@@ -2,12 +2,12 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
-MODULES := . tools test/kube test/clouds test/monitoring test/soak auth/exchange/interop auth/podidentity/proxy/interop bench
+MODULES := . tools test/kube test/images test/clouds test/monitoring test/soak auth/exchange/interop auth/podidentity/proxy/interop bench
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 FLEET ?= 10000
 # Those whose tests run with the main module's.
-TESTED := . test/clouds test/monitoring auth/exchange/interop auth/podidentity/proxy/interop bench
+TESTED := . test/images test/clouds test/monitoring auth/exchange/interop auth/podidentity/proxy/interop bench
 # Built from source with the versions that tools/go.mod pins.
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 
@@ -46,6 +46,48 @@ wid: ## static binaries of wid in bin/, for linux, darwin and windows on amd64 a
 			CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -buildvcs=auto -o bin/wid-$$os-$$arch$$ext ./cmd/wid
 			echo bin/wid-$$os-$$arch$$ext
 		done
+	done
+
+# What make images builds, for what, and where its list and tarballs go.
+PROGRAMS ?= $(addprefix ./,$(wildcard cmd/*)) ./examples/controller
+PLATFORMS ?= linux/amd64,linux/arm64
+VERSION ?= $(shell git describe --tags --always --dirty)
+IMAGES ?= bin/images
+MANIFESTS ?= bin/manifests
+
+.PHONY: images
+images: ## images of all programs: pushed to KO_DOCKER_REPO, else as tarballs in bin/images; without a network: go -C test/images run . make images
+	@mkdir -p $(IMAGES); platforms=$(PLATFORMS); references=
+	ko="go tool -modfile=tools/go.mod ko build --base-import-paths --tags=$(VERSION) --image-user=65532:65532 --sbom-dir=$(IMAGES)/sbom"
+	if [ -n "$${KO_DOCKER_REPO:-}" ]; then
+		references=$$($$ko --platform=$$platforms $(PROGRAMS))
+	else
+		for program in $(notdir $(PROGRAMS)); do references+=ghcr.io/workloadid/$$program:$(VERSION)$$'\n'; done
+		for program in $(PROGRAMS); do for platform in $${platforms//,/ }; do
+			KO_DOCKER_REPO=ghcr.io/workloadid $$ko --push=false --platform=$$platform --tarball=$(IMAGES)/$${program##*/}-$${platform##*/}.tar $$program >/dev/null
+		done; done
+	fi
+	sed -nE 's|^(.*/)?([^/:@]+):.*|\2 &|p' <<<"$$references" | tee $(IMAGES)/references
+
+.PHONY: manifests
+manifests: ## one YAML file a system in bin/manifests, with the images that make images listed
+	@[ -s $(IMAGES)/references ] || { echo "$(IMAGES)/references names no images: run make images first"; exit 1; }
+	mkdir -p bin $(MANIFESTS); overlay=$$(mktemp -d bin/overlay.XXXXXX); trap 'rm -rf "$$overlay"' EXIT
+	printf '%s\n' 'images: [{kind: ConfigMap, path: data/POD_IMAGE}]' >"$$overlay/images.yaml"
+	replacements=
+	while read -r program reference; do
+		image=$${reference%@*} tag= digest=
+		if [[ $$reference == *@* ]]; then digest=$${reference#*@}; fi
+		if [[ $${image##*/} == *:* ]]; then tag=$${image##*:} image=$${image%:*}; fi
+		for name in $$program ghcr.io/workloadid/$$program; do
+			replacements+="- {name: '$$name', newName: '$$image', newTag: '$$tag', digest: '$$digest'}"$$'\n'
+		done
+	done <$(IMAGES)/references
+	for base in config/*/kustomization.yaml; do
+		system=$$(basename "$$(dirname "$$base")")
+		printf '%s\n' "resources: [../../config/$$system]" 'configurations: [images.yaml]' images: "$$replacements" >"$$overlay/kustomization.yaml"
+		go tool -modfile=tools/go.mod kustomize build "$$overlay" >$(MANIFESTS)/$$system.yaml
+		echo $(MANIFESTS)/$$system.yaml
 	done
 
 .PHONY: generate

@@ -28,6 +28,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/workloadid/workloadid"
 	"github.com/workloadid/workloadid/auth/podidentity/webhook"
 )
 
@@ -53,6 +54,7 @@ func newRoot(log io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:           name,
 		Short:         "Give pods AWS credentials through IAMBindings",
+		Version:       workloadid.Version(),
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -87,7 +89,7 @@ func newWebhookCommand(log io.Writer) *cobra.Command {
 	cmd := &cobra.Command{Use: "webhook", Short: "Inject the sidecar into pods", Args: cobra.NoArgs}
 	f := cmd.Flags()
 	o.bind(f, ":9443")
-	f.StringVar(&o.image, "image", "", "image of the sidecar, whose program /pod is iam-credentials-pod; required")
+	f.StringVar(&o.image, "image", "", "image of the sidecar, iam-credentials-pod; required")
 	_ = cobra.MarkFlagRequired(f, "image") // it exists
 	f.StringVar(&o.server, "server", "https://"+name+"."+namespace+".svc:8443", "address of the server")
 	f.StringVar(&o.serverCA, "server-ca-file", "/certs/ca.crt", "PEM certificates that the certificate of the server chains to; while a CA rotates, the old one and the new one")

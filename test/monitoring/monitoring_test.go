@@ -67,7 +67,7 @@ func checkValue(t *testing.T, where, series string, m *labels.Matcher) {
 		"event_type": {metrics.EventHit, metrics.EventMiss},
 		"state":      {"pending", "accepted", "denied", "refused", "deleting"},
 		"operation":  {"approve", "grant", "revoke"},
-		"component":  {"hub", "agent", "server"},
+		"component":  {"hub", "agent", "server", "webhook"},
 	}[m.Name]
 	if m.Name == "result" {
 		values = resultsOf(series)

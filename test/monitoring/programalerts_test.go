@@ -35,6 +35,7 @@ registration_agent_addon_credentials_total{job="agent",cluster="c",driver="token
 registration_addon_token_expiry_timestamp_seconds{job="agent",addon="a"} 90000x300
 `
 	podsWork = `podidentity_build_info{job="server",component="server",version="v0.1.0"} 1x300
+podidentity_build_info{job="webhook",component="webhook",version="v0.1.0"} 1x300
 podidentity_webhook_pods_total{job="webhook",result="injected"} 0+3x300
 podidentity_webhook_pods_total{job="webhook",result="error"} 0x300
 podidentity_webhook_pods_total{job="webhook",result="denied"} 0x300
@@ -81,6 +82,7 @@ func TestAlertsOfPrograms(t *testing.T) {
 		"tokens of an hour":      {"agent", agentWorks, []string{`addon="a"`, "3600x47 6480x47 9360x47 12240x47 15120x47 18000x47 20880x12"}, ""},
 		"pod identity works":     {"podidentity", podsWork, nil, ""},
 		"server is absent":       {"podidentity", podsWork, []string{`podidentity_build_info`, "1x60 stale"}, "PodIdentityServerAbsent"},
+		"webhook is absent":      {"podidentity", podsWork, []string{`podidentity_build_info{job="webhook"`, "1x60 stale"}, "PodIdentityWebhookAbsent"},
 		"admission fails":        {"podidentity", podsWork, []string{`podidentity_webhook_pods_total{job="webhook",result="error"`, "0x60 0+1x240"}, "PodIdentityAdmissionFailing"},
 		"pods are denied":        {"podidentity", podsWork, []string{`result="denied"`, "0x60 0+1x240"}, "PodIdentityPodsDenied"},
 		"STS is down":            {"podidentity", podsWork, []string{`result="Unavailable"`, "0x60 0+9x240"}, "PodIdentityServerFailing"},

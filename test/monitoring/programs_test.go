@@ -157,7 +157,7 @@ func (p program) metrics(t *testing.T) []metric {
 		t.Fatal(err)
 	}
 	slices.SortFunc(c.metrics, func(a, b metric) int { return strings.Compare(a.name, b.name) })
-	return c.metrics
+	return slices.CompactFunc(c.metrics, func(a, b metric) bool { return a.name == b.name }) // the version, of each component
 }
 
 // known are the series of the program and their labels, as a scrape shows them.
