@@ -91,7 +91,7 @@ func Agent(o AgentOptions) (string, error) {
 		manifests = append(manifests, secret)
 	}
 	program, err := program{Namespace: agent.DefaultNamespace, Name: AgentName, Account: account, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
-		pullSecrets: o.ImagePullSecrets, CPU: "10m", MemoryRequest: 32, MemoryLimit: 128, Egress: agentEgress}.manifest()
+		pullSecrets: o.ImagePullSecrets, CPU: "10m", MemoryRequest: 48, MemoryLimit: 128, Egress: agentEgress}.manifest()
 	return join(append(manifests, program)), err
 }
 

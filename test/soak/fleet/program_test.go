@@ -28,7 +28,7 @@ type program struct {
 	began   time.Time
 }
 
-// start runs a program with the flags and the GOMEMLIMIT of its manifests.
+// start runs a program with the flags and the memory settings of its manifests.
 func (f *fleet) start(name, kubeconfig, printed string, args []string) *program {
 	f.t.Helper()
 	dir := f.t.TempDir()
@@ -47,7 +47,7 @@ func (f *fleet) start(name, kubeconfig, printed string, args []string) *program 
 	}
 	p := &program{t: f.t, metrics: "http://127.0.0.1:" + port + "/metrics", began: time.Now()}
 	p.cmd = exec.CommandContext(f.t.Context(), bin, append(args, "--metrics-bind-address=127.0.0.1:"+port, "--health-probe-bind-address=0")...) //nolint:gosec // our own
-	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "GOMEMLIMIT="+regexp.MustCompile(`GOMEMLIMIT, value: (\w+)`).FindStringSubmatch(printed)[1])
+	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "GOGC=50", "GOMEMLIMIT="+regexp.MustCompile(`GOMEMLIMIT, value: (\w+)`).FindStringSubmatch(printed)[1])
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {
 		f.t.Fatal(err)
