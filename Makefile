@@ -5,6 +5,7 @@ FUZZTIME ?= 1m
 MODULES := . tools test/kube test/images test/clouds test/monitoring test/soak auth/exchange/interop auth/podidentity/proxy/interop bench
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
+FLEET ?= 10000
 # Those whose tests run with the main module's.
 TESTED := . test/images test/clouds test/monitoring auth/exchange/interop auth/podidentity/proxy/interop bench
 # Built from source with the versions that tools/go.mod pins.
@@ -118,10 +119,11 @@ vulncheck: ## known vulnerabilities in the code that the programs call; needs th
 	@go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
 .PHONY: generate
-generate: ## deep copies, CustomResourceDefinitions, dashboards and the table of metrics, from the code
+generate: ## deep copies, CustomResourceDefinitions, config/hub and config/agent, dashboards and the table of metrics, from the code
 	@gen="go tool -modfile=tools/go.mod controller-gen"
 	for dir in registration/ocm registration/ocm/addon auth/podidentity/api/v1alpha1; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
 	$$gen object paths=./registration/ocm/addon/v1alpha1
+	go run ./internal/bases
 	go -C test/monitoring test -count=1 -run TestGenerated . -update
 
 .PHONY: bench
@@ -137,6 +139,11 @@ bench-fleet-pods: ## time and memory of a pod identity server for FLEETPODS (100
 soak: ## load and faults for SOAKTIME (5m): 2,000 tenants of three clouds, a real API server as their issuer
 	@assets=$$(go -C test/kube run .)
 	KUBEBUILDER_ASSETS="$$assets" go -C test/soak test -count=1 -v -timeout 0 . -args -soak.time $(SOAKTIME) -soak.rate $(SOAKRATE)
+
+.PHONY: bench-fleet
+bench-fleet: ## memory of the hub program, and its time to check all clusters after a restart, with FLEET (10000) simulated agents
+	@assets=$$(go -C test/kube run .)
+	KUBEBUILDER_ASSETS="$$assets" go -C test/soak test -count=1 -v -timeout 0 ./fleet -args -fleet.clusters $(FLEET)
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (1m)
