@@ -128,6 +128,11 @@ generate: ## deep copies, CustomResourceDefinitions, dashboards and the table of
 bench: ## side by side with the reference library, and the distance from the floor; writes bench/RESULTS.md
 	@go -C bench run . -results RESULTS.md
 
+.PHONY: bench-fleet-pods
+bench-fleet-pods: ## time and memory of a pod identity server for FLEETPODS (10000) pods, on a real API server
+	@assets=$$(go -C test/kube run .)
+	KUBEBUILDER_ASSETS="$$assets" go test ./cmd/iam-credentials-provider -run '^$$' -bench BenchmarkFleet -benchtime 1x -timeout 0 -args -fleet.pods $${FLEETPODS:-10000}
+
 .PHONY: soak
 soak: ## load and faults for SOAKTIME (5m): 2,000 tenants of three clouds, a real API server as their issuer
 	@assets=$$(go -C test/kube run .)
