@@ -68,8 +68,12 @@ func TestHubInitNamesTheFlagsThatItChanges(t *testing.T) {
 	if err := hub.Client().Patch(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: manifests.HubNamespace, Name: manifests.HubDeployment}}, sidecar); err != nil {
 		t.Fatal(err)
 	}
-	if out := must(t, append(first, "--image=y")...); strings.Contains(out, "other flags") {
+	tokens := must(t, "bootstrap", "list")
+	if out := must(t, append(first, "--image=y")...); strings.Contains(out, "other flags") || strings.Contains(out, "--hub-token") || !strings.Contains(out, "wid hub token") {
 		t.Errorf("with the same flags init says %s", out)
+	}
+	if after := must(t, "bootstrap", "list"); after != tokens {
+		t.Errorf("an upgrade creates a token: %s", after)
 	}
 	again := []string{"hub", "init", "--image=x", "--apply", "--addon-registration-auth=token"}
 	changes := "\n  --addon-registration-auth=csr,token becomes --addon-registration-auth=token\n  --ocm-agents is dropped\n"
