@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// process is a program of the node that runs in the background. It may be stopped and started again.
+type process struct {
+	name, log string
+	args, env []string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error
+}
+
+// start starts the program. Its output is appended to its log.
+func (p *process) start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()                              //nolint:errcheck // the program has its own copy
+	p.cmd = exec.Command(p.args[0], p.args[1:]...) //nolint:gosec,noctx // ends with the node
+	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = append(os.Environ(), p.env...), out, out
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	done := make(chan struct{})
+	p.done = done
+	go func(cmd *exec.Cmd) {
+		p.err = cmd.Wait()
+		close(done)
+	}(p.cmd)
+	return nil
+}
+
+// kill ends the program at once and waits for its end.
+func (p *process) kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill %s: %w", p.name, err)
+	}
+	<-p.done
+	return nil
+}
+
+// ended returns an error if the program does not run any more.
+func (p *process) ended() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.done:
+		return fmt.Errorf("%s has ended: %v; the end of its log:\n%s", p.name, p.err, tail(p.log, 20))
+	default:
+		return nil
+	}
+}
+
+// tail returns the last lines of a file.
+func tail(file string, lines int) string {
+	content, err := os.ReadFile(file) //nolint:gosec // a log of the node
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimRight(string(content), "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// command runs a program to its end and returns its standard output. The error holds its standard error.
+func command(ctx context.Context, args ...string) (string, error) {
+	return commandWith(ctx, "", args...)
+}
+
+// commandWith passes standard input.
+func commandWith(ctx context.Context, input string, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // programs of the node
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("%s %s: %w: %s", filepath.Base(args[0]), strings.Join(args[1:], " "), err, strings.TrimSpace(stderr.String()+"\n"+stdout.String()))
+	}
+	return stdout.String(), nil
+}
+
+// shell runs lines of sh, each of which must succeed.
+func shell(ctx context.Context, lines ...string) error {
+	_, err := command(ctx, "sh", "-ec", strings.Join(lines, "\n"))
+	return err
+}

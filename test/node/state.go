@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// state describes the cluster for the message of a failed check: pods, the last events, and the logs of containers that are not ready.
+func (c *cluster) state(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	var text strings.Builder
+	for _, args := range [][]string{
+		{"get", "pods", "--all-namespaces", "-o", "wide"},
+		{"get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"},
+	} {
+		out, err := c.kubectl(ctx, args...)
+		if err != nil {
+			out = err.Error()
+		}
+		fmt.Fprintf(&text, "kubectl %s\n%s\n", strings.Join(args[:2], " "), last(out, 25))
+	}
+	c.describeLogs(ctx, &text)
+	return text.String()
+}
+
+func (c *cluster) describeLogs(ctx context.Context, text *strings.Builder) {
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods); err != nil {
+		fmt.Fprintln(text, err)
+		return
+	}
+	for _, pod := range pods.Items {
+		for _, s := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
+			done := s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+			if s.Ready && s.RestartCount == 0 || done {
+				continue
+			}
+			out, err := c.kubectl(ctx, "logs", "-n", pod.Namespace, pod.Name, "-c", s.Name, "--tail=15")
+			if err != nil {
+				out = err.Error()
+			}
+			fmt.Fprintf(text, "log of %s/%s %s (%+v)\n%s\n", pod.Namespace, pod.Name, s.Name, s.State, out)
+		}
+	}
+}
+
+func last(text string, lines int) string {
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
