@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
-MODULES := . tools test/kube test/node test/clouds test/monitoring test/soak auth/exchange/interop auth/podidentity/proxy/interop bench
+MODULES := . tools test/kube test/clouds test/monitoring test/soak auth/exchange/interop auth/podidentity/proxy/interop bench test/node
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 # Those whose tests run with the main module's.
