@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/tracing"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -394,7 +396,9 @@ type minter struct {
 }
 
 // accessToken makes a new access token. Its errors are complete, because the cache hands them to many callers.
-func (m *minter) accessToken(ctx context.Context) (Token, error) {
+func (m *minter) accessToken(ctx context.Context) (token Token, err error) {
+	ctx, span := m.startSpan(ctx, "Exchange")
+	defer func() { endSpan(span, err) }()
 	if !m.named {
 		token, err := m.provider.NewControllerToken(ctx, &m.opts)
 		return m.checked(token, err, "")
@@ -403,7 +407,7 @@ func (m *minter) accessToken(ctx context.Context) (Token, error) {
 	if err != nil {
 		return nil, m.describe(err)
 	}
-	token, err := m.provider.NewTokenForServiceAccount(ctx, jwt, m.account.DeepCopy(), &m.opts)
+	token, err = m.provider.NewTokenForServiceAccount(ctx, jwt, m.account.DeepCopy(), &m.opts)
 	return m.checked(token, err, jwt)
 }
 
@@ -412,7 +416,10 @@ func (m *minter) subjectToken(ctx context.Context) (jwt string, err error) {
 	if jwt = m.jwt.Reveal(); jwt == "" {
 		source := TokenRequest{Client: m.opts.Client, ServiceAccount: &m.account,
 			Lifetime: m.lifetime, BoundObject: m.opts.BoundObject}
-		if jwt, _, err = source.request(ctx, m.audiences); err != nil {
+		requesting, span := m.startSpan(ctx, "TokenRequest")
+		jwt, _, err = source.request(requesting, m.audiences)
+		endSpan(span, err)
+		if err != nil {
 			return "", err
 		}
 	}
@@ -429,6 +436,24 @@ func (m *minter) checked(token Token, err error, jwt string) (Token, error) {
 		return nil, m.describe(unavailable("check that the clocks agree", "the provider returned a token that has expired"))
 	}
 	return token, nil
+}
+
+// startSpan starts a span with the options' TracerProvider. The identity may be a role that does not exist, but is no secret.
+func (m *minter) startSpan(ctx context.Context, name string) (context.Context, trace.Span) {
+	if m.opts.TracerProvider == nil {
+		return tracing.Start(ctx, nil, "", "")
+	}
+	account := m.opts.subject()
+	return tracing.Start(ctx, m.opts.TracerProvider, "auth", name, tracing.Provider.String(m.provider.GetName()), tracing.Operation.String(m.operation),
+		tracing.Namespace.String(account.Namespace), tracing.ServiceAccount.String(account.Name), tracing.Identity.String(m.identity))
+}
+
+func endSpan(span trace.Span, err error) {
+	reason := ErrUnavailable
+	if known := (*Error)(nil); errors.As(err, &known) {
+		reason = known.reason()
+	}
+	tracing.End(span, err, string(reason))
 }
 
 // hideProxy replaces the description of a request that got no answer through the proxy of the call. A tenant may have chosen

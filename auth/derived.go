@@ -106,8 +106,10 @@ func (m *minter) forAccessToken(list []Option) *call {
 }
 
 // derived makes the credential. Its errors are complete, because the cache hands them to many callers.
-func (m *minter) derived(ctx context.Context) (Token, error) {
-	token, err := m.derivation.derive(ctx, m)
+func (m *minter) derived(ctx context.Context) (token Token, err error) {
+	ctx, span := m.startSpan(ctx, "Derive")
+	defer func() { endSpan(span, err) }()
+	token, err = m.derivation.derive(ctx, m)
 	return m.checked(token, err, m.jwt.Reveal())
 }
 

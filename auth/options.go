@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,6 +56,7 @@ type Options struct {
 	ClusterAddress  string
 	GitURL          *url.URL
 	AllowShellOut   bool
+	TracerProvider  trace.TracerProvider // nil for no spans
 
 	providerOptions []providerOption
 	writtenAddress  string
@@ -324,4 +326,13 @@ func (i *invalidation) observedBy(opts []Option) []Option {
 			o.invalidBefore = t
 		}
 	}))
+}
+
+// WithTracerProvider records OpenTelemetry spans of what is not cached: "TokenRequest", a token of a ServiceAccount; "Exchange", an
+// access token, with the TokenRequest in it; and "Derive", a registry, Git or cluster credential made of access tokens. Their parent is
+// the span of the call that caused the exchange, which others may share. Attributes name the provider, the operation, the ServiceAccount
+// and its identity in the cloud; error.type is the Reason. No span holds a secret. A call that finds its credential in the cache
+// records nothing.
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(o *Options) { o.TracerProvider = p }
 }

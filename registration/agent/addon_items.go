@@ -253,7 +253,7 @@ func (p *addOnPass) step(ctx context.Context, item ocm.Registration, secret *cre
 	next, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
 	_, stored, _ := secret.open(next, p.hub.session.hub) //nolint:errcheck // what is stored tells the driver
-	step, err = secret.driver.Next(next, registration.Input{Now: p.agent.opts.Now(), Cluster: p.agent.opts.Cluster, Agent: p.hub.session.agent, Addon: p.addOn.GetName(),
+	step, err = p.agent.next(next, secret.driver, registration.Input{Now: p.agent.opts.Now(), Cluster: p.agent.opts.Cluster, Agent: p.hub.session.agent, Addon: p.addOn.GetName(),
 		Item: item, Stored: stored, State: secret.state(), Hub: p.hub, Conditions: p.status.Conditions, Annotations: maps.Clone(p.addOn.GetAnnotations())})
 	if err != nil {
 		p.credentials.WithLabelValues(secret.driver.Name(), "failed").Inc()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/tracing"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal"
@@ -61,6 +63,8 @@ type Options struct {
 	Recorder events.EventRecorder
 	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
+	// TracerProvider takes an OpenTelemetry span "next" of each call of a driver, of add-ons too. Nil records none.
+	TracerProvider trace.TracerProvider
 }
 
 // Agent joins one managed cluster to a hub, renews its credential, and reports that the cluster is alive. Calls of Reconcile must not
@@ -208,7 +212,7 @@ func (a *Agent) pass(ctx context.Context) (due time.Time, joined bool, err error
 func (a *Agent) step(ctx context.Context, hub *agentHub, secret *credentialSecret, conn *agentConn) (changed bool, at time.Time, err error) {
 	next, cancel := context.WithTimeout(ctx, hubTimeout) // the Lease must not wait for a driver that hangs
 	defer cancel()
-	step, err := a.opts.Driver.Next(next, registration.Input{Now: a.opts.Now(), Cluster: a.opts.Cluster, Agent: secret.agent,
+	step, err := a.next(next, a.opts.Driver, registration.Input{Now: a.opts.Now(), Cluster: a.opts.Cluster, Agent: secret.agent,
 		Stored: conn.stored, State: secret.state(), Hub: conn.Client,
 		Conditions: conn.cluster.Status.Conditions, Annotations: conn.cluster.Annotations})
 	if err != nil {
@@ -225,6 +229,14 @@ func (a *Agent) step(ctx context.Context, hub *agentHub, secret *credentialSecre
 		a.metrics.credentials.Inc()
 	}
 	return changed, step.At, a.tell(ctx, conn, step.Condition)
+}
+
+// next calls a driver.
+func (a *Agent) next(ctx context.Context, driver registration.Driver, in registration.Input) (step registration.Step, err error) {
+	ctx, span := tracing.Start(ctx, a.opts.TracerProvider, "registration/agent", "next", tracing.Cluster.String(in.Cluster),
+		tracing.AddOn.String(in.Addon), tracing.Driver.String(driver.Name()))
+	defer func() { tracing.End(span, err, "failure") }()
+	return driver.Next(ctx, in)
 }
 
 // tell sets the driver's condition, or makes it an Event while the cluster cannot write its status.

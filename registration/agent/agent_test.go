@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/testing/spantest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -98,6 +99,17 @@ func TestAgentKubeconfigLoadsFromAMount(t *testing.T) {
 	own, err := w.agent.HubConfig(t.Context())
 	if err != nil || own.BearerToken != string(w.secret().Data["shared"]) || own.BearerTokenFile != "" {
 		t.Errorf("HubConfig returns %+v, %v", own, err)
+	}
+}
+
+func TestAgentRecordsSpansOfItsDriver(t *testing.T) {
+	w, spans := newAgentWorld(t), &spantest.Recorder{}
+	w.opts.TracerProvider = spans
+	w.restart()
+	w.join()
+	const want = "next workloadid.cluster=cluster1 workloadid.addon= workloadid.driver=shared"
+	if got := spans.Ended(); len(got) == 0 || slices.ContainsFunc(got, func(s string) bool { return !strings.HasPrefix(s, want) }) {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -51,6 +52,8 @@ type Options struct {
 	Recorder events.EventRecorder
 	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
+	// TracerProvider takes an OpenTelemetry span of each call of a driver: "approve", "grant" and "revoke". Nil records none.
+	TracerProvider trace.TracerProvider
 }
 
 // Hub accepts and revokes clusters, and grants their access. It is a reconcile.Reconciler of ManagedClusters and replaces Open
@@ -306,7 +309,7 @@ func (h *Hub) autoApprove(ctx context.Context, cluster *ocm.ManagedCluster) erro
 		return err
 	}
 	var approved bool
-	err = h.call(ctx, driver, "approve", func(ctx context.Context) (err error) {
+	err = h.call(ctx, driver, cluster.Name, "approve", func(ctx context.Context) (err error) {
 		approved, err = driver.Approves(ctx, cluster.DeepCopy(), claimed.claim)
 		return err
 	})
@@ -379,7 +382,7 @@ func (h *Hub) grant(ctx context.Context, cluster *ocm.ManagedCluster, driver reg
 		return nil
 	}
 	var next time.Duration
-	err := h.call(ctx, driver, "grant", func(ctx context.Context) (err error) {
+	err := h.call(ctx, driver, cluster.Name, "grant", func(ctx context.Context) (err error) {
 		next, err = driver.Grant(ctx, cluster.Name, granted.claim)
 		return err
 	})
@@ -420,7 +423,7 @@ func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster, denied bo
 		h.event(cluster, corev1.EventTypeWarning, reasonUnknownDriver, err.Error())
 		return reconcile.TerminalError(fmt.Errorf("revoke cluster %q, which was accepted as %s: %w", name, granted, err))
 	}
-	err = h.call(ctx, driver, "revoke", func(ctx context.Context) error { return driver.Revoke(ctx, name, granted.claim) })
+	err = h.call(ctx, driver, name, "revoke", func(ctx context.Context) error { return driver.Revoke(ctx, name, granted.claim) })
 	if err != nil {
 		h.event(cluster, corev1.EventTypeWarning, "RevokeFailed", err.Error())
 		return fmt.Errorf("revoke cluster %q: %w", name, err)

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/testing/spantest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -836,5 +837,17 @@ func TestHubLeavesForeignRBACAlone(t *testing.T) {
 				t.Error("it is gone")
 			}
 		})
+	}
+}
+
+func TestHubRecordsSpansOfDrivers(t *testing.T) {
+	h, spans := newHubTest(t, managedCluster("cluster1")), &spantest.Recorder{}
+	h.restart(func(o *hub.Options) { o.TracerProvider = spans })
+	h.mustPass("cluster1")
+	h.edit("cluster1", accept)
+	h.mustPass("cluster1")
+	const of = " workloadid.cluster=cluster1 workloadid.driver=one"
+	if got := slices.Compact(spans.Ended()); !slices.Equal(got, []string{"approve" + of, "grant" + of}) {
+		t.Errorf("got %q", got)
 	}
 }

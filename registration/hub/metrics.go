@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/workloadid/workloadid/internal/buildinfo"
+	"github.com/workloadid/workloadid/internal/tracing"
 	"github.com/workloadid/workloadid/registration"
 )
 
@@ -58,15 +59,17 @@ func (h *Hub) forget(cluster string) {
 	delete(h.memories, cluster)
 }
 
-// call runs one operation of a driver, with a deadline.
-func (h *Hub) call(ctx context.Context, driver registration.HubDriver, operation string, do func(context.Context) error) error {
+// call runs one operation of a driver for a cluster, with a deadline.
+func (h *Hub) call(ctx context.Context, driver registration.HubDriver, cluster, operation string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, h.options.Timeout)
 	defer cancel()
+	ctx, span := tracing.Start(ctx, h.options.TracerProvider, "registration/hub", operation, tracing.Cluster.String(cluster), tracing.Driver.String(driver.Name()))
 	begin, result := time.Now(), "success"
 	err := do(ctx)
 	if err != nil {
 		result = "failure"
 	}
+	tracing.End(span, err, result)
 	h.calls.WithLabelValues(operation, driver.Name(), result).Observe(time.Since(begin).Seconds())
 	return err
 }
