@@ -13,6 +13,7 @@ import (
 func groups() []group {
 	return []group{
 		{"node", []check{{name: "a pod runs and ends", run: podEnds}}},
+		{"registration", registrationChecks()},
 	}
 }
 

@@ -26,9 +26,9 @@ import (
 
 // Images of the project, as its releases name them, and the application of the checks.
 const (
-	repository = "ghcr.io/workloadid/"
-	appImage   = "node.test/app:v1"
-	widImage   = repository + "wid:v1"
+	repository    = "ghcr.io/workloadid/"
+	appRepository = "node.test"
+	appImage      = appRepository + "/app:v1"
 )
 
 // build makes the node's CA, images and wid in dir.
@@ -58,33 +58,44 @@ func build(ctx context.Context, dir string) error {
 	if err := remote.Write(reference, base, remote.WithContext(ctx)); err != nil {
 		return err
 	}
-	programs := []string{"./cmd/wid", "./cmd/wid-hub", "./cmd/wid-agent", "./cmd/iam-credentials-provider", "./cmd/iam-credentials-pod", "./examples/controller"}
-	if err := errors.Join(ko(ctx, "../..", baseName, repository, filepath.Join(dir, "images", "programs.tar"), programs...),
-		ko(ctx, ".", baseName, "node.test/", filepath.Join(dir, "images", "app.tar"), "./app"),
-		tools(dir)); err != nil {
+	if err := errors.Join(makeImages(ctx, dir, baseName), ko(ctx, dir, baseName), tools(dir)); err != nil {
 		return err
 	}
-	_, err = command(ctx, "go", "-C", "../..", "build", "-o", filepath.Join(dir, "bin", "wid"), "./cmd/wid")
+	_, err = command(ctx, "go", "-C", root, "build", "-o", filepath.Join(dir, "bin", "wid"), "./cmd/wid")
 	return err
 }
 
-// ko builds programs of a module as images with the tag v1.
-func ko(ctx context.Context, module, base, repo, out string, programs ...string) error {
-	modfile, err := filepath.Abs("../../tools/go.mod")
+// root is the root of the repository.
+const root = "../.."
+
+// makeImages builds the images as releases do, with another base and for this machine only.
+func makeImages(ctx context.Context, dir, base string) error {
+	return building(ctx, base, "make", "-C", root, "images", "VERSION=v1", "PLATFORMS=linux/"+runtime.GOARCH, "IMAGES="+filepath.Join(dir, "images"))
+}
+
+// ko builds the application.
+func ko(ctx context.Context, dir, base string) error {
+	modfile, err := filepath.Abs(filepath.Join(root, "tools", "go.mod"))
 	if err != nil {
 		return err
 	}
+	return building(ctx, base, "go", "tool", "-modfile="+modfile, "ko", "build", "--push=false", "--base-import-paths", "--sbom=none", "--tags=v1",
+		"--platform=linux/"+runtime.GOARCH, "--tarball="+filepath.Join(dir, "images", "app.tar"), "./app")
+}
+
+// building runs a program that runs ko. ko keeps what it builds in a cache.
+func building(ctx context.Context, base string, args ...string) error {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return err
 	}
-	args := []string{"tool", "-modfile=" + modfile, "ko", "build", "--push=false", "--base-import-paths", "--sbom=none", "--platform=linux/" + runtime.GOARCH,
-		"--tags=v1", "--tarball=" + out}
-	cmd := exec.CommandContext(ctx, "go", append(args, programs...)...) //nolint:gosec // programs of the project
-	cmd.Dir = module
-	cmd.Env = append(os.Environ(), "KO_DEFAULTBASEIMAGE="+base, "KO_DOCKER_REPO="+strings.TrimSuffix(repo, "/"), "KOCACHE="+filepath.Join(cache, "workloadid", "ko"), "CGO_ENABLED=0")
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // make and ko
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "KO_DEFAULTBASEIMAGE="+base, "KOCACHE="+filepath.Join(cache, "workloadid", "ko"), "KO_DOCKER_REPO=")
+	if args[0] != "make" {
+		cmd.Env = append(cmd.Env, "KO_DOCKER_REPO="+appRepository)
+	}
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("ko: %w\n%s", err, text)
+		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, text)
 	}
 	return nil
 }

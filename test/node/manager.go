@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,7 +74,7 @@ func (c *cluster) start(ctx context.Context, dir string) (err error) {
 	if err := startNames(context.WithoutCancel(ctx), c.Client); err != nil {
 		return err
 	}
-	if err := errors.Join(c.bootstrap(ctx), c.importImages(ctx)); err != nil {
+	if err := errors.Join(c.bootstrap(ctx), c.contexts(), c.importImages(ctx)); err != nil {
 		return err
 	}
 	return c.until(ctx, time.Minute, "the node is ready", c.ready)
@@ -103,12 +106,34 @@ func (c *cluster) ready(ctx context.Context) error {
 	return fmt.Errorf("conditions: %+v", node.Status.Conditions)
 }
 
-func (c *cluster) kubectl(ctx context.Context, args ...string) (string, error) {
-	return command(ctx, append([]string{program("kubectl"), "--kubeconfig=" + c.admin()}, args...)...)
+// sh runs commands as the documents print them: wid and kubectl are on the PATH, and the contexts hub and managed-0 lead to the node.
+func (c *cluster) sh(ctx context.Context, script string) (string, error) {
+	return runCommand(c.shell(ctx, script))
+}
+
+func (c *cluster) shell(ctx context.Context, script string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script) //nolint:gosec // commands of the documents
+	cmd.Env = append(os.Environ(), "PATH="+c.path("bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+c.path("kubeconfig"), "HOME="+c.dir)
+	cmd.Dir = c.dir
+	return cmd
 }
 
 // apply applies manifests.
 func (c *cluster) apply(ctx context.Context, manifests string) error {
-	_, err := commandWith(ctx, manifests, program("kubectl"), "--kubeconfig="+c.admin(), "apply", "-f", "-")
+	cmd := c.shell(ctx, "kubectl apply -f -")
+	cmd.Stdin = strings.NewReader(manifests)
+	_, err := runCommand(cmd)
 	return err
+}
+
+// contexts writes the kubeconfig of a person with two clusters, which are one here.
+func (c *cluster) contexts() error {
+	config, err := clientcmd.LoadFromFile(c.admin())
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"hub", "managed-0"} {
+		config.Contexts[name] = config.Contexts[config.CurrentContext]
+	}
+	return errors.Join(clientcmd.WriteToFile(*config, c.path("kubeconfig")), os.Symlink(program("kubectl"), c.path("bin", "kubectl")))
 }

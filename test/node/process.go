@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -81,16 +80,14 @@ func tail(file string, lines int) string {
 
 // command runs a program to its end and returns its standard output. The error holds its standard error.
 func command(ctx context.Context, args ...string) (string, error) {
-	return commandWith(ctx, "", args...)
+	return runCommand(exec.CommandContext(ctx, args[0], args[1:]...)) //nolint:gosec // programs of the node
 }
 
-// commandWith passes standard input.
-func commandWith(ctx context.Context, input string, args ...string) (string, error) {
+func runCommand(cmd *exec.Cmd) (string, error) {
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // programs of the node
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return stdout.String(), fmt.Errorf("%s %s: %w: %s", filepath.Base(args[0]), strings.Join(args[1:], " "), err, strings.TrimSpace(stderr.String()+"\n"+stdout.String()))
+		return stdout.String(), fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()+"\n"+stdout.String()))
 	}
 	return stdout.String(), nil
 }

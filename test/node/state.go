@@ -14,15 +14,12 @@ func (c *cluster) state(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	var text strings.Builder
-	for _, args := range [][]string{
-		{"get", "pods", "--all-namespaces", "-o", "wide"},
-		{"get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"},
-	} {
-		out, err := c.kubectl(ctx, args...)
+	for _, ask := range []string{"kubectl get pods --all-namespaces -o wide", "kubectl get events --all-namespaces --sort-by=.metadata.creationTimestamp"} {
+		out, err := c.sh(ctx, ask)
 		if err != nil {
 			out = err.Error()
 		}
-		fmt.Fprintf(&text, "kubectl %s\n%s\n", strings.Join(args[:2], " "), last(out, 25))
+		fmt.Fprintf(&text, "%s\n%s\n", ask, last(out, 25))
 	}
 	c.describeLogs(ctx, &text)
 	return text.String()
@@ -40,7 +37,7 @@ func (c *cluster) describeLogs(ctx context.Context, text *strings.Builder) {
 			if s.Ready && s.RestartCount == 0 || done {
 				continue
 			}
-			out, err := c.kubectl(ctx, "logs", "-n", pod.Namespace, pod.Name, "-c", s.Name, "--tail=15")
+			out, err := c.sh(ctx, fmt.Sprintf("kubectl logs -n %s %s -c %s --tail=15", pod.Namespace, pod.Name, s.Name))
 			if err != nil {
 				out = err.Error()
 			}
