@@ -14,6 +14,7 @@ func groups() []group {
 	return []group{
 		{"node", []check{{name: "a pod runs and ends", run: podEnds}}},
 		{"registration", registrationChecks()},
+		{"pod identity", podIdentityChecks()},
 	}
 }
 

@@ -59,7 +59,7 @@ func startNode(ctx context.Context, dir string) (*node, error) {
 			return nil, err
 		}
 		if filepath.Base(p[0]) == "containerd" { // without which the kubelet ends
-			if err := n.until(ctx, 20*time.Second, "containerd answers", func(ctx context.Context) error { return n.ctr(ctx, "version") }); err != nil {
+			if err := n.containerdAnswers(ctx); err != nil {
 				return nil, err
 			}
 		}
@@ -127,6 +127,10 @@ func (n *node) programs() [][]string {
 			"--root-dir=" + n.path("kubelet"), "--image-credential-provider-config=" + n.path("credentials.yaml"), "--image-credential-provider-bin-dir=" + n.path("bin")},
 		{program("kube-proxy"), "--config=" + n.path("kube-proxy.yaml")},
 	}
+}
+
+func (n *node) containerdAnswers(ctx context.Context) error {
+	return n.until(ctx, 20*time.Second, "containerd answers", func(ctx context.Context) error { return n.ctr(ctx, "version") })
 }
 
 func (n *node) ctr(ctx context.Context, args ...string) error {

@@ -53,13 +53,17 @@ func (p *process) kill() error {
 		return fmt.Errorf("kill %s: %w", p.name, err)
 	}
 	<-p.done
+	p.done = nil
 	return nil
 }
 
-// ended returns an error if the program does not run any more.
+// ended returns an error if the program has ended by itself.
 func (p *process) ended() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.done == nil {
+		return nil
+	}
 	select {
 	case <-p.done:
 		return fmt.Errorf("%s has ended: %v; the end of its log:\n%s", p.name, p.err, tail(p.log, 20))
@@ -74,8 +78,11 @@ func tail(file string, lines int) string {
 	if err != nil {
 		return err.Error()
 	}
-	all := strings.Split(strings.TrimRight(string(content), "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+	all := strings.Split(last(string(content), lines), "\n")
+	for i, line := range all {
+		all[i] = line[:min(len(line), 300)]
+	}
+	return strings.Join(all, "\n")
 }
 
 // command runs a program to its end and returns its standard output. The error holds its standard error.
