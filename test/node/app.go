@@ -71,7 +71,7 @@ func (c *cluster) answered(ctx context.Context, pod *corev1.Pod, limit time.Dura
 	return o, err
 }
 
-// failuresOf joins the errors that the application has printed.
+// failures counts the errors that the application has printed.
 func (o output) failures() error {
 	if len(o.errors) == 0 {
 		return nil
@@ -84,6 +84,10 @@ func (c *cluster) runApp(ctx context.Context, pod *corev1.Pod, role, session str
 	if err := c.Create(ctx, pod); err != nil {
 		return err
 	}
+	return c.ranApp(ctx, pod, role, session)
+}
+
+func (c *cluster) ranApp(ctx context.Context, pod *corev1.Pod, role, session string) error {
 	if err := c.until(ctx, time.Minute, "pod "+pod.Name+" ends", func(ctx context.Context) error { return c.succeeded(ctx, client.ObjectKeyFromObject(pod)) }); err != nil {
 		return err
 	}

@@ -15,6 +15,8 @@ func groups() []group {
 		{"node", []check{{name: "a pod runs and ends", run: podEnds}}},
 		{"registration", registrationChecks()},
 		{"pod identity", podIdentityChecks()},
+		{"image pulls", pullChecks()},
+		{"example controller", controllerChecks()},
 	}
 }
 

@@ -21,12 +21,13 @@ type podIdentityState struct {
 	// steady runs during all checks and must never see an error. short has sessions of two minutes, and so has doomed, whose
 	// binding is deleted.
 	steady, short, doomed *corev1.Pod
+	before                []string // objects before the installation
 }
 
 func podIdentityChecks() []check {
 	s := &podIdentityState{steady: app(tenant, "steady", "reporting", asks()...), short: app(tenant, "short", "short", asks()...), doomed: app(tenant, "doomed", "doomed", asks()...)}
 	return []check{
-		{name: "install without cert-manager", run: installPodIdentity, needed: true, limit: 3 * time.Minute},
+		{name: "install without cert-manager", run: s.install, needed: true, limit: 3 * time.Minute},
 		{name: "a pod under Restricted gets its role", run: s.getsRole, needed: true},
 		{name: "long-running pods get their roles", run: s.startAll, needed: true},
 		{name: "the sidecar starts before the app", run: s.sidecarFirst},
@@ -42,6 +43,9 @@ func podIdentityChecks() []check {
 		{name: "both servers killed", run: s.serversKilled, limit: 2 * time.Minute},
 		{name: "provider and webhook rolled out while 25 pods start", run: s.rollout, limit: 4 * time.Minute},
 		{name: "containerd and kubelet restarted", run: s.restarted, limit: 2 * time.Minute},
+		{name: "a namespace with a ResourceQuota on limits.cpu", run: quota},
+		{name: "a namespace with a LimitRange", run: limitRange, limit: 2 * time.Minute},
+		{name: "removal leaves nothing", run: s.removed, limit: 2 * time.Minute},
 	}
 }
 

@@ -5,8 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -26,17 +29,21 @@ const (
 
 // newCertificate makes a certificate for the simulated AWS. The first result also holds its CA.
 func newCertificate() (certificate, key []byte, err error) {
-	names := []string{"*.amazonaws.com", "*." + region + ".amazonaws.com", "*.dkr.ecr." + region + ".amazonaws.com"}
+	names := []string{"*.amazonaws.com", "*." + region + ".amazonaws.com", "*.ecr." + region + ".amazonaws.com", "*.dkr.ecr." + region + ".amazonaws.com"}
 	return cert.GenerateSelfSignedCertKey("sts.amazonaws.com", nil, names)
 }
 
 // startCloud serves AWS at its production host names, until the manager ends.
-func startCloud(ctx context.Context, certFile, keyFile string) (*authtest.Cloud, error) {
+func startCloud(ctx context.Context, dir string) (*authtest.Cloud, error) {
 	cloud, err := authtest.NewCloud()
 	if err != nil {
 		return nil, err
 	}
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cloud.key"))
+	if err != nil {
+		return nil, err
+	}
+	out, err := os.Create(filepath.Join(dir, "logs", "cloud.log")) //nolint:gosec // in the folder of the node
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +51,8 @@ func startCloud(ctx context.Context, certFile, keyFile string) (*authtest.Cloud,
 	if err != nil {
 		return nil, err
 	}
-	front := &http.Server{Handler: cloud.Handler(), ReadHeaderTimeout: 10 * time.Second, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}}
+	front := &http.Server{Handler: cloud.Handler(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(out, "", log.LstdFlags),
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}}
 	go front.ServeTLS(listener, "", "") //nolint:errcheck // ends with the process
 	return cloud, nil
 }

@@ -51,7 +51,10 @@ func manage(ctx context.Context, dir string, o options) error {
 }
 
 func (c *cluster) start(ctx context.Context, dir string) (err error) {
-	if c.cloud, err = startCloud(context.WithoutCancel(ctx), filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cloud.key")); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, "logs"), 0o700); err != nil {
+		return err
+	}
+	if c.cloud, err = startCloud(context.WithoutCancel(ctx), dir); err != nil {
 		return err
 	}
 	if c.node, err = startNode(ctx, dir); err != nil {

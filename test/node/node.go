@@ -39,7 +39,7 @@ func exists(file string) bool {
 // startNode starts the programs of the node. It does not wait for the node.
 func startNode(ctx context.Context, dir string) (*node, error) {
 	n := &node{dir: dir, processes: map[string]*process{}}
-	if err := errors.Join(os.MkdirAll(n.path("logs"), 0o700), os.MkdirAll(n.path("kube"), 0o700)); err != nil {
+	if err := os.MkdirAll(n.path("kube"), 0o700); err != nil {
 		return nil, err
 	}
 	if err := n.configure(); err != nil {
@@ -156,17 +156,21 @@ func (n *node) until(ctx context.Context, limit time.Duration, what string, cond
 	defer cancel()
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
+	var missing error // before the time was over
 	for {
 		err := condition(ctx)
 		if err == nil {
 			return nil
+		}
+		if missing == nil || ctx.Err() == nil {
+			missing = err
 		}
 		if ended := n.ended(); ended != nil {
 			return ended
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: not within %s: %w", what, limit, err)
+			return fmt.Errorf("%s: not within %s: %w", what, limit, missing)
 		case <-ticker.C:
 		}
 	}

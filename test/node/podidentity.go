@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -23,9 +22,12 @@ const (
 	tenant     = "team-a"
 )
 
-// installPodIdentity applies the overlay of docs/podidentity.md with the address of this API server, the folder of this tree, and the
+// install applies the overlay of docs/podidentity.md with the address of this API server, the folder of this tree, and the
 // images of this build.
-func installPodIdentity(ctx context.Context, c *cluster) error {
+func (s *podIdentityState) install(ctx context.Context, c *cluster) (err error) {
+	if s.before, err = c.objects(ctx); err != nil {
+		return err
+	}
 	if err := c.trustIssuer(); err != nil {
 		return err
 	}
@@ -33,22 +35,19 @@ func installPodIdentity(ctx context.Context, c *cluster) error {
 	if err := c.writeOverlay(); err != nil {
 		return err
 	}
-	_, err := c.sh(ctx, "kubectl apply -k overlay/node\nkubectl -n iam-system wait --for=condition=Available deployment --all --timeout=2m")
+	_, err = c.sh(ctx, "kubectl apply -k overlay/node\nkubectl -n iam-system wait --for=condition=Available deployment --all --timeout=2m")
 	return err
 }
 
 func (c *cluster) writeOverlay() error {
-	page, err := os.ReadFile(filepath.Join(root, "docs", "podidentity.md"))
+	overlay, err := documented("podidentity.md", "name: AWS_WEB_IDENTITY_TOKEN_FILE")
 	if err != nil {
 		return err
 	}
-	_, rest, _ := strings.Cut(string(page), "## Install\n")
-	_, rest, _ = strings.Cut(rest, "```yaml\n")
-	overlay, _, found := strings.Cut(rest, "```\n")
 	config, err := filepath.Abs(filepath.Join(root, "config", serverName))
 	relative, relErr := filepath.Rel(c.path("overlay", "prod"), config)
-	if err = errors.Join(err, relErr); err != nil || !found {
-		return fmt.Errorf("docs/podidentity.md has no overlay: %w", err)
+	if err := errors.Join(err, relErr); err != nil {
+		return err
 	}
 	const remote = "https://github.com/workloadid/workloadid//config/" + serverName
 	lines := strings.Split(overlay, "\n")
@@ -77,7 +76,7 @@ metadata:
   name: cluster
 spec:
   rules:
-  - namespaces: [team-a, team-b]
+  - namespaces: [team-a, team-b, team-quota, team-limits]
     roles: ["arn:aws:iam::123456789012:role/team-a/*"]
 ---
 apiVersion: v1
