@@ -2,11 +2,12 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
-MODULES := . tools test/kube test/clouds test/monitoring test/soak auth/exchange/interop auth/podidentity/proxy/interop bench test/node
+MODULES := . tools test/kube test/images test/clouds test/monitoring test/soak auth/exchange/interop auth/podidentity/proxy/interop bench test/node
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
+FLEET ?= 10000
 # Those whose tests run with the main module's.
-TESTED := . test/clouds test/monitoring auth/exchange/interop auth/podidentity/proxy/interop bench
+TESTED := . test/images test/clouds test/monitoring auth/exchange/interop auth/podidentity/proxy/interop bench
 # Built from source with the versions that tools/go.mod pins.
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 
@@ -37,36 +38,118 @@ test-newest: ## the tests with the newest Kubernetes libraries and cloud SDKs
 	KUBEBUILDER_ASSETS="$$assets" go test $$mod -race -timeout 40m -json ./... | go -C tools run ./testsum
 
 .PHONY: lint
-lint: ## formatting, vet, linters, tidy modules
+lint: ## formatting, vet, linters, tidy modules, workflows
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted"; exit 1; }
 	for m in $(MODULES); do go -C $$m mod tidy -diff; go -C $$m vet $$([ $$m = tools ] && echo ./testsum || echo ./...); done
 	! git grep -nE '(^|[^a-zA-Z.])/(root|home|Users)/[a-z]' -- ':!Makefile' || { echo "a path of somebody's machine"; exit 1; }
+	for os in darwin windows; do GOOS=$$os go vet ./cmd/wid/... ./cache/disk; done
+	go tool -modfile=tools/go.mod actionlint
 	$(GOLANGCI_LINT) run ./...
+
+# Where the targets below write.
+OUT ?= bin
+WID_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
 .PHONY: wid
 wid: ## static binaries of wid in bin/, for linux, darwin and windows on amd64 and arm64
-	@for os in linux darwin windows; do
-		for arch in amd64 arm64; do
-			ext=; [ $$os != windows ] || ext=.exe
-			CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -buildvcs=auto -o bin/wid-$$os-$$arch$$ext ./cmd/wid
-			echo bin/wid-$$os-$$arch$$ext
-		done
+	@for platform in $(WID_PLATFORMS); do
+		os=$${platform%/*} arch=$${platform#*/} ext=
+		[ $$os != windows ] || ext=.exe
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -buildvcs=auto -ldflags='-s -w' -o $(OUT)/wid-$$os-$$arch$$ext ./cmd/wid
+		echo $(OUT)/wid-$$os-$$arch$$ext
 	done
 
+# What make images builds, and for which platforms.
+PROGRAMS ?= $(addprefix ./,$(wildcard cmd/*)) ./examples/controller
+PLATFORMS ?= linux/amd64,linux/arm64
+VERSION ?= $(shell git describe --tags --always --dirty)
+
+.PHONY: images
+images: ## images of all programs: pushed to KO_DOCKER_REPO, else as tarballs in bin/images; without a network: go -C test/images run . make images
+	@mkdir -p $(OUT)/images; platforms=$(PLATFORMS); references=
+	ko="go tool -modfile=tools/go.mod ko build --base-import-paths --tags=$(VERSION) --image-user=65532:65532 --sbom-dir=$(OUT)/images/sbom"
+	if [ -n "$${KO_DOCKER_REPO:-}" ]; then
+		references=$$($$ko --platform=$$platforms $(PROGRAMS))
+	else
+		for program in $(notdir $(PROGRAMS)); do references+=ghcr.io/workloadid/$$program:$(VERSION)$$'\n'; done
+		for program in $(PROGRAMS); do for platform in $${platforms//,/ }; do
+			KO_DOCKER_REPO=ghcr.io/workloadid $$ko --push=false --platform=$$platform --tarball=$(OUT)/images/$${program##*/}-$${platform##*/}.tar $$program >/dev/null
+		done; done
+	fi
+	sed -nE 's|^(.*/)?([^/:@]+)[:@].*|\2 &|p' <<<"$$references" | tee $(OUT)/images/references
+
+.PHONY: manifests
+manifests: ## one YAML file a system in bin/manifests, with the images that make images listed
+	@[ -s $(OUT)/images/references ] || { echo "$(OUT)/images/references names no images: run make images first"; exit 1; }
+	mkdir -p bin $(OUT)/manifests; overlay=$$(mktemp -d bin/overlay.XXXXXX); trap 'rm -rf "$$overlay"' EXIT
+	printf '%s\n' 'images: [{kind: ConfigMap, path: data/POD_IMAGE}]' >"$$overlay/images.yaml"
+	replacements=
+	while read -r program reference; do
+		image=$${reference%@*} tag= digest=
+		if [[ $$reference == *@* ]]; then digest=$${reference#*@}; fi
+		if [[ $${image##*/} == *:* ]]; then tag=$${image##*:} image=$${image%:*}; fi
+		for name in $$program ghcr.io/workloadid/$$program; do
+			replacements+="- {name: '$$name', newName: '$$image', newTag: '$$tag', digest: '$$digest'}"$$'\n'
+		done
+	done <$(OUT)/images/references
+	for base in config/*/kustomization.yaml; do
+		system=$$(basename "$$(dirname "$$base")")
+		printf '%s\n' "resources: [../../config/$$system]" 'configurations: [images.yaml]' images: "$$replacements" >"$$overlay/kustomization.yaml"
+		go tool -modfile=tools/go.mod kustomize build "$$overlay" >$(OUT)/manifests/$$system.yaml
+		echo $(OUT)/manifests/$$system.yaml
+	done
+
+.PHONY: release
+release: ## everything that the release VERSION holds, in bin/release; pushes the images to KO_DOCKER_REPO
+	@[ -n "$${KO_DOCKER_REPO:-}" ] || { echo "set KO_DOCKER_REPO, or run make release-dry-run"; exit 1; }
+	parts=$(OUT)/release/parts; rm -rf $(OUT)/release; mkdir -p $$parts
+	awk -v version='$(VERSION:v%=%)' '/^## /{found = $$2 == version; next} found' CHANGELOG.md >$(OUT)/notes.md
+	grep -q . $(OUT)/notes.md || { echo "CHANGELOG.md has no section $(VERSION:v%=%)"; exit 1; }
+	$(MAKE) --no-print-directory -j1 wid images manifests OUT=$$parts
+	mv $$parts/wid-* $$parts/manifests/* $$parts/images/sbom/* $(OUT)/release; mv $$parts/images/references $(OUT)/release/images.txt; rm -r $$parts
+	sed -E 's|^[^ ]+ (.*)@sha256:(.*)|\2  \1|; s|:[^:/]*$$||' $(OUT)/release/images.txt >$(OUT)/subjects.txt # for attestations
+	cd $(OUT)/release; sha256sum -- * >../checksums.txt; mv ../checksums.txt .
+
+.PHONY: release-dry-run
+release-dry-run: ## the newest release of CHANGELOG.md in bin/release, with images in a registry that ends with it; needs no network
+	@version=v$$(awk '/^## [0-9]/{print $$2; exit}' CHANGELOG.md)
+	go -C test/images run . bash -c "KO_DOCKER_REPO=\$$LOOPBACK_REGISTRY/workloadid $(MAKE) --no-print-directory release VERSION=$$version"
+	ls -l $(OUT)/release
+
+.PHONY: test-wid
+test-wid: ## the tests of wid alone, for other systems than Linux
+	@go test ./cmd/wid/... ./cache/disk
+
+.PHONY: vulncheck
+vulncheck: ## known vulnerabilities in the code that the programs call; needs the network
+	@go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+
 .PHONY: generate
-generate: ## deep copies and CustomResourceDefinitions, from the types
+generate: ## deep copies, CustomResourceDefinitions, config/hub and config/agent, dashboards and the table of metrics, from the code
 	@gen="go tool -modfile=tools/go.mod controller-gen"
 	for dir in registration/ocm registration/ocm/addon auth/podidentity/api/v1alpha1; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
 	$$gen object paths=./registration/ocm/addon/v1alpha1
+	go run ./internal/bases
+	go -C test/monitoring test -count=1 -run TestGenerated . -update
 
 .PHONY: bench
 bench: ## side by side with the reference library, and the distance from the floor; writes bench/RESULTS.md
 	@go -C bench run . -results RESULTS.md
 
+.PHONY: bench-fleet-pods
+bench-fleet-pods: ## time and memory of a pod identity server for FLEETPODS (10000) pods, on a real API server
+	@assets=$$(go -C test/kube run .)
+	KUBEBUILDER_ASSETS="$$assets" go test ./cmd/iam-credentials-provider -run '^$$' -bench BenchmarkFleet -benchtime 1x -timeout 0 -args -fleet.pods $${FLEETPODS:-10000}
+
 .PHONY: soak
 soak: ## load and faults for SOAKTIME (5m): 2,000 tenants of three clouds, a real API server as their issuer
 	@assets=$$(go -C test/kube run .)
 	KUBEBUILDER_ASSETS="$$assets" go -C test/soak test -count=1 -v -timeout 0 . -args -soak.time $(SOAKTIME) -soak.rate $(SOAKRATE)
+
+.PHONY: bench-fleet
+bench-fleet: ## memory of the hub program, and its time to check all clusters after a restart, with FLEET (10000) simulated agents
+	@assets=$$(go -C test/kube run .)
+	KUBEBUILDER_ASSETS="$$assets" go -C test/soak test -count=1 -v -timeout 0 ./fleet -args -fleet.clusters $(FLEET)
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (1m)

@@ -1,5 +1,5 @@
 // Package workloadid is the root of a library that turns a Kubernetes identity into any other credential, without a stored secret.
-// The root holds no code. Import what you need:
+// The root holds only Version. Import what you need:
 //
 //	auth                          a credential for a ServiceAccount, or for the controller itself
 //	auth/aws, azure, gcp          the clouds: access tokens, registries, clusters, Git, adapters for their SDKs

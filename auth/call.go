@@ -160,6 +160,7 @@ func (c *call) prepare(ctx context.Context) error {
 	if err := c.opts.resolve(); err != nil {
 		return err
 	}
+	c.defaultMinimumLifetime()
 	if err := c.prepareDerived(); err != nil {
 		return err
 	}
@@ -176,6 +177,13 @@ func (c *call) prepare(ctx context.Context) error {
 		return err
 	}
 	return c.authorize(ctx)
+}
+
+// defaultMinimumLifetime leaves adapters, which are patient, and configurations of clusters alone: they ask again by themselves.
+func (c *call) defaultMinimumLifetime() {
+	if o := &c.opts; o.MinimumLifetime == 0 && o.Settings != nil && !o.patient && c.derivation != (clusterDerivation{}) {
+		o.MinimumLifetime = o.Settings.MinimumLifetime
+	}
 }
 
 func (c *call) validateOptions() error {

@@ -47,6 +47,7 @@
 // # Credentials that have to last
 //
 // WithMinimumLifetime renews a cached credential early, for a job that takes a while or a caller that keeps a credential.
+// Settings.MinimumLifetime does so for all calls.
 //
 // # Credentials that a service refuses
 //

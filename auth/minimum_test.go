@@ -130,6 +130,35 @@ func TestWithMinimumLifetime(t *testing.T) {
 	}
 }
 
+// The Settings' minimum counts for credentials that a caller keeps. What asks again by itself renews as it always does.
+func TestMinimumLifetimeOfSettings(t *testing.T) {
+	keeps := map[string]bool{"access token": true, "registry credentials": true, "Git credentials": true}
+	for name, tc := range minimumCases() {
+		if tc.own {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k8s, provider := newCluster(), ownIdentity{newClouds()}
+				opts := []auth.Option{auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
+					auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, MinimumLifetime: 20 * time.Minute})}
+				first, err := tc.get(t.Context(), provider, opts...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(41 * time.Minute) // before the renewal in the background
+				second, err := tc.get(t.Context(), provider, opts...)
+				if replaced := second != first; err != nil || replaced != keeps[name] {
+					t.Errorf("replaced: %t, %v", replaced, err)
+				}
+				if third, err := tc.get(t.Context(), provider, append(opts, auth.WithMinimumLifetime(time.Minute))...); err != nil || third != second {
+					t.Errorf("the option does not win: %v", err)
+				}
+			})
+		})
+	}
+}
+
 func TestWithMinimumLifetimeHitsAllocateNothing(t *testing.T) {
 	provider, tokens := &exchange{}, testworld.Cache(t)
 	var known auth.Token

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -159,9 +160,10 @@ func TestFlags(t *testing.T) {
 	fs := pflag.NewFlagSet("controller", pflag.ContinueOnError)
 	s.BindFlags(fs)
 	err := fs.Parse([]string{"--feature-gates=ObjectLevelWorkloadIdentity=true", "--default-service-account=a",
-		"--default-kubeconfig-service-account=b", "--default-decryption-service-account=c", "--token-cache-max-size=10", "--token-cache-max-duration=10m"})
+		"--default-kubeconfig-service-account=b", "--default-decryption-service-account=c", "--token-cache-max-size=10", "--token-cache-max-duration=10m",
+		"--token-minimum-lifetime=5m"})
 	want := auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "a", DefaultKubeConfigServiceAccount: "b",
-		DefaultDecryptionServiceAccount: "c", TokenCache: cache.Flags{MaxSize: 10, MaxDuration: 10 * time.Minute}}
+		DefaultDecryptionServiceAccount: "c", MinimumLifetime: 5 * time.Minute, TokenCache: cache.Flags{MaxSize: 10, MaxDuration: 10 * time.Minute}}
 	if err != nil || s != want || s.Validate() != nil {
 		t.Errorf("got %+v, %v, %v", s, err, s.Validate())
 	}
@@ -170,18 +172,46 @@ func TestFlags(t *testing.T) {
 			t.Errorf("%s was accepted", arg)
 		}
 	}
-	for _, flags := range []cache.Flags{{MaxSize: -1}, {MaxDuration: -1}, {MaxDuration: 2 * time.Hour}} {
-		if flags.Validate() == nil {
-			t.Errorf("%+v was accepted", flags)
-		}
-		if _, err := flags.New(); err == nil {
-			t.Errorf("%+v makes a cache", flags)
-		}
+	negative := cache.Flags{MaxDuration: -1}
+	if negative.Validate() == nil {
+		t.Errorf("%+v was accepted", negative)
+	}
+	if _, err := negative.New(); err == nil {
+		t.Errorf("%+v makes a cache", negative)
+	}
+	if err := (&auth.Settings{MinimumLifetime: -1}).Validate(); !errors.Is(err, auth.ErrMisconfigured) {
+		t.Errorf("a negative minimum: %v", err)
 	}
 	// A controller with feature gates of its own keeps its flag.
 	own := pflag.NewFlagSet("controller", pflag.ContinueOnError)
 	own.Bool("feature-gates", false, "")
 	s.BindFlags(own)
+}
+
+// A controller binds the flags that it has a use for.
+func TestFlagsOfAController(t *testing.T) {
+	var s auth.Settings
+	some, all := pflag.NewFlagSet("some", pflag.ContinueOnError), pflag.NewFlagSet("all", pflag.ContinueOnError)
+	s.BindFlags(some, auth.FlagDefaultServiceAccount, cache.FlagMaxSize)
+	s.BindFlags(all)
+	names := func(fs *pflag.FlagSet) (names []string) {
+		fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		return names
+	}
+	if got := names(some); !slices.Equal(got, []string{auth.FlagDefaultServiceAccount, cache.FlagMaxSize}) {
+		t.Errorf("got %q", got)
+	}
+	want := []string{auth.FlagDefaultDecryptionServiceAccount, auth.FlagDefaultKubeConfigServiceAccount, auth.FlagDefaultServiceAccount, auth.FlagFeatureGates,
+		cache.FlagMaxDuration, cache.FlagMaxSize, auth.FlagMinimumLifetime}
+	if got := names(all); !slices.Equal(got, want) || s.MinimumLifetime != auth.DefaultMinimumLifetime {
+		t.Errorf("got %q, %s", got, s.MinimumLifetime)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a flag that does not exist is accepted")
+		}
+	}()
+	s.BindFlags(pflag.NewFlagSet("typo", pflag.ContinueOnError), "default-service-acount")
 }
 
 func TestProviderSet(t *testing.T) {

@@ -44,6 +44,9 @@ func (registryDerivation) derive(ctx context.Context, m *minter) (Token, error) 
 
 // Keychain is a keychain of go-containerregistry for the registries of its providers. It is safe for concurrent use.
 type Keychain struct {
+	// Strict makes Resolve fail for a registry that no provider knows, instead of anonymous access. Set it before the first use.
+	Strict bool
+
 	providers   *ProviderSet
 	opts        []Option
 	invalidated invalidation
@@ -55,8 +58,8 @@ var (
 )
 
 // NewKeychain returns a keychain that gets the credentials of a registry with GetArtifactRegistryCredentials and the given
-// options, from the provider that knows the registry by its host. All other registries get anonymous access. Combine it with
-// others by authn.NewMultiKeychain.
+// options, from the provider that knows the registry by its host. All other registries get anonymous access, or with Strict an
+// error. Combine it with others by authn.NewMultiKeychain. Where an object names the provider, use NewRegistryAuthenticator.
 //
 //	keychain := auth.NewKeychain(providers, auth.WithServiceAccount(sa, kubeClient), auth.WithCache(tokenCache, object))
 //	image, err := remote.Image(ref, remote.WithAuthFromKeychain(keychain), remote.WithContext(ctx))
@@ -89,10 +92,14 @@ func (k *Keychain) ResolveContext(ctx context.Context, target authn.Resource) (a
 	switch {
 	case err != nil:
 		return nil, err
+	case provider == nil && k.Strict:
+		err := misconfigured("use a registry of one of them, or no provider for this one", "the registry %.300q belongs to none of the providers %q",
+			target.RegistryStr(), k.providers.Names())
+		return nil, describe(err, "", opRegistry, o.subject())
 	case provider == nil:
 		return authn.Anonymous, nil
 	}
-	a := &registryAuthenticator{provider, target.RegistryStr(), k.opts}
+	a := &RegistryAuthenticator{provider: provider, registry: target.RegistryStr(), opts: k.opts}
 	credentials, err := a.credentials(ctx)
 	if err != nil {
 		return nil, err
@@ -125,28 +132,42 @@ func (k *Keychain) providerOf(registry string, o *Options) (Provider, error) {
 	return nil, nil
 }
 
-// registryAuthenticator gets the credentials of one registry at each use.
-type registryAuthenticator struct {
-	provider Provider
-	registry string
-	opts     []Option
+// RegistryAuthenticator gets the credentials of one registry with GetArtifactRegistryCredentials, at each use. It is safe for concurrent use.
+type RegistryAuthenticator struct {
+	provider    Provider
+	registry    string
+	opts        []Option
+	invalidated invalidation
 }
 
-var _ authn.ContextAuthenticator = (*registryAuthenticator)(nil)
+var _ authn.ContextAuthenticator = (*RegistryAuthenticator)(nil)
 
-func (a *registryAuthenticator) credentials(ctx context.Context) (*ArtifactRegistryCredentials, error) {
+// NewRegistryAuthenticator returns an authenticator of go-containerregistry for the registry of an artifact repository and the provider
+// that an object names. A registry that is not the provider's is an error, ErrMisconfigured, when the authenticator is used.
+//
+//	image, err := remote.Image(ref, remote.WithAuth(auth.NewRegistryAuthenticator(provider, ref.Context().Name(), opts...)), remote.WithContext(ctx))
+func NewRegistryAuthenticator(provider Provider, artifactRepository string, opts ...Option) *RegistryAuthenticator {
+	a := &RegistryAuthenticator{provider: provider, registry: artifactRepository}
+	a.opts = a.invalidated.observedBy(opts)
+	return a
+}
+
+// Invalidate replaces the credentials, as WithInvalidBefore of this moment does. Call it when the registry has refused one.
+func (a *RegistryAuthenticator) Invalidate() { a.invalidated.set(time.Now()) }
+
+func (a *RegistryAuthenticator) credentials(ctx context.Context) (*ArtifactRegistryCredentials, error) {
 	return GetArtifactRegistryCredentials(ctx, a.provider, a.registry, a.opts...)
 }
 
 // Authorization implements authn.Authenticator.
-func (a *registryAuthenticator) Authorization() (*authn.AuthConfig, error) {
+func (a *RegistryAuthenticator) Authorization() (*authn.AuthConfig, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
 	defer cancel()
 	return a.AuthorizationContext(ctx)
 }
 
 // AuthorizationContext implements authn.ContextAuthenticator.
-func (a *registryAuthenticator) AuthorizationContext(ctx context.Context) (*authn.AuthConfig, error) {
+func (a *RegistryAuthenticator) AuthorizationContext(ctx context.Context) (*authn.AuthConfig, error) {
 	credentials, err := a.credentials(ctx)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -147,3 +148,57 @@ type named struct {
 }
 
 func (n named) GetName() string { return n.name }
+
+// An authenticator of a provider that an object names fails for a foreign registry, and so does a strict keychain.
+func TestForeignRegistries(t *testing.T) {
+	k8s, provider := newCluster(), newClouds()
+	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+	providers, err := auth.NewProviderSet(named{provider, "clouds"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keychain := auth.NewKeychain(providers, opts...)
+	keychain.Strict = true
+	for name, get := range map[string]func(repository string) (authn.Authenticator, error){
+		"authenticator": func(repository string) (authn.Authenticator, error) {
+			return auth.NewRegistryAuthenticator(provider, repository, opts...), nil
+		},
+		"strict keychain": func(repository string) (authn.Authenticator, error) {
+			parsed, err := name.NewRepository(repository)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return keychain.Resolve(parsed)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			own, err := get("r.example.com/app")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if config, err := authn.Authorization(t.Context(), own); err != nil || config.Username != "user" {
+				t.Errorf("own registry: %v, %v", config, err)
+			}
+			foreign, err := get("ghcr.io/org/app")
+			if err == nil {
+				_, err = authn.Authorization(t.Context(), foreign)
+			}
+			testworld.CheckError(t, err, auth.ErrMisconfigured, `"ghcr.io`)
+		})
+	}
+}
+
+func TestRegistryAuthenticatorInvalidate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k8s, provider := newCluster(), newClouds()
+		a := auth.NewRegistryAuthenticator(provider, "r.example.com/app", auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
+			auth.WithCache(testworld.Cache(t), object("tenant-a")))
+		testworld.CheckInvalidate(t, a, func() (string, error) {
+			config, err := a.Authorization()
+			if err != nil {
+				return "", err
+			}
+			return config.Password, nil
+		})
+	})
+}

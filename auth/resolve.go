@@ -116,7 +116,7 @@ func (o *Options) checkSubject() error {
 
 func (o *Options) checkNames(sa client.ObjectKey) error {
 	if o.Settings != nil && !o.Settings.ObjectLevelWorkloadIdentity {
-		return misconfigured("enable the feature gate "+featureObjectLevelWorkloadIdentity+" in the controller",
+		return misconfigured("enable the feature gate "+FeatureGateObjectLevelWorkloadIdentity+" in the controller",
 			"the controller does not let objects name ServiceAccounts")
 	}
 	if !validNamespace(sa.Namespace) {

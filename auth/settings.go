@@ -1,16 +1,32 @@
 package auth
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/workloadid/workloadid/cache"
 )
 
-const featureObjectLevelWorkloadIdentity = "ObjectLevelWorkloadIdentity"
+// FeatureGateObjectLevelWorkloadIdentity is the feature gate of Settings.ObjectLevelWorkloadIdentity.
+const FeatureGateObjectLevelWorkloadIdentity = "ObjectLevelWorkloadIdentity"
+
+// Names of flags, for Settings.BindFlags. Package cache has those of the token cache.
+const (
+	FlagFeatureGates                    = "feature-gates"
+	FlagDefaultServiceAccount           = "default-service-account"
+	FlagDefaultKubeConfigServiceAccount = "default-kubeconfig-service-account"
+	FlagDefaultDecryptionServiceAccount = "default-decryption-service-account"
+	FlagMinimumLifetime                 = "token-minimum-lifetime"
+)
+
+// DefaultMinimumLifetime is the default of --token-minimum-lifetime.
+const DefaultMinimumLifetime = 10 * time.Minute
 
 // Settings apply to a whole controller. With the zero value objects may not name ServiceAccounts, there are no defaults and
 // nothing is cached. Pass Settings with WithSettings and do not change them after that.
@@ -24,31 +40,51 @@ type Settings struct {
 	DefaultKubeConfigServiceAccount string
 	// DefaultDecryptionServiceAccount is the same for decryption.
 	DefaultDecryptionServiceAccount string
+	// MinimumLifetime applies to calls of GetAccessToken, GetArtifactRegistryCredentials and GetGitCredentials without
+	// WithMinimumLifetime, whose callers often keep the credential for a reconciliation. Access to clusters, the Keychain and adapters of
+	// SDKs ask again by themselves. 0 means none.
+	MinimumLifetime time.Duration
 	// TokenCache sizes the token cache; TokenCache.New builds it.
 	TokenCache cache.Flags
 }
 
-// BindFlags adds the flags of all settings to fs:
+// BindFlags adds flags of the settings to fs: those with the given names, or all without names. It panics at a name that is no flag.
 //
 //	--feature-gates                        ObjectLevelWorkloadIdentity=true|false
 //	--default-service-account              name
 //	--default-kubeconfig-service-account   name
 //	--default-decryption-service-account   name
+//	--token-minimum-lifetime               10m by default
 //	--token-cache-max-size                 entries, 0 (the default) for no cache
 //	--token-cache-max-duration             at most 1h, the default
 //
 // A controller with feature gates of its own defines --feature-gates first and sets ObjectLevelWorkloadIdentity itself.
-func (s *Settings) BindFlags(fs *pflag.FlagSet) {
-	if fs.Lookup("feature-gates") == nil {
-		fs.Var((*gateFlag)(s), "feature-gates",
-			"Comma-separated list of feature gates. Known: "+featureObjectLevelWorkloadIdentity+"=true|false.")
+func (s *Settings) BindFlags(fs *pflag.FlagSet, names ...string) {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	s.define(all)
+	for _, name := range names {
+		if all.Lookup(name) == nil {
+			panic(fmt.Sprintf("auth.Settings has no flag %q", name))
+		}
 	}
-	fs.StringVar(&s.DefaultServiceAccount, "default-service-account", s.DefaultServiceAccount,
+	all.VisitAll(func(f *pflag.Flag) {
+		if f.Name == FlagFeatureGates && fs.Lookup(f.Name) != nil || len(names) > 0 && !slices.Contains(names, f.Name) {
+			return
+		}
+		fs.AddFlag(f)
+	})
+}
+
+func (s *Settings) define(fs *pflag.FlagSet) {
+	fs.Var((*gateFlag)(s), FlagFeatureGates, "Comma-separated list of feature gates. Known: "+FeatureGateObjectLevelWorkloadIdentity+"=true|false.")
+	fs.StringVar(&s.DefaultServiceAccount, FlagDefaultServiceAccount, s.DefaultServiceAccount,
 		"ServiceAccount for objects that name none, in the namespace of the object.")
-	fs.StringVar(&s.DefaultKubeConfigServiceAccount, "default-kubeconfig-service-account", s.DefaultKubeConfigServiceAccount,
+	fs.StringVar(&s.DefaultKubeConfigServiceAccount, FlagDefaultKubeConfigServiceAccount, s.DefaultKubeConfigServiceAccount,
 		"ServiceAccount for access to remote clusters of objects that name none, in the namespace of the object.")
-	fs.StringVar(&s.DefaultDecryptionServiceAccount, "default-decryption-service-account", s.DefaultDecryptionServiceAccount,
+	fs.StringVar(&s.DefaultDecryptionServiceAccount, FlagDefaultDecryptionServiceAccount, s.DefaultDecryptionServiceAccount,
 		"ServiceAccount for decryption of objects that name none, in the namespace of the object.")
+	fs.DurationVar(&s.MinimumLifetime, FlagMinimumLifetime, cmp.Or(s.MinimumLifetime, DefaultMinimumLifetime),
+		"Time that a cached credential is still valid when it is used. At most three quarters of its lifetime count.")
 	s.TokenCache.BindFlags(fs)
 }
 
@@ -58,13 +94,17 @@ func (s *Settings) Validate() error {
 		switch d := s.defaultServiceAccount(usage); {
 		case d.name == "":
 		case !s.ObjectLevelWorkloadIdentity:
-			return misconfigured("enable the feature gate "+featureObjectLevelWorkloadIdentity,
+			return misconfigured("enable the feature gate "+FeatureGateObjectLevelWorkloadIdentity,
 				"the default ServiceAccount for %s is %q, but ServiceAccounts of objects are switched off", d.purpose, d.name).
 				About("auth.Settings.ObjectLevelWorkloadIdentity")
 		case !validServiceAccountName(d.name):
 			return misconfigured("give the name of a ServiceAccount, without a namespace",
 				"the default ServiceAccount for %s is not a valid name: %q", d.purpose, d.name).About(d.option)
 		}
+	}
+	if s.MinimumLifetime < 0 {
+		return misconfigured("pass a time that is not negative", "the minimum lifetime of cached credentials is %s", s.MinimumLifetime).
+			About("auth.Settings.MinimumLifetime")
 	}
 	return s.TokenCache.Validate()
 }
@@ -102,14 +142,14 @@ type gateFlag Settings
 func (g *gateFlag) Type() string { return "mapStringBool" }
 
 func (g *gateFlag) String() string {
-	return fmt.Sprintf("%s=%t", featureObjectLevelWorkloadIdentity, g.ObjectLevelWorkloadIdentity)
+	return fmt.Sprintf("%s=%t", FeatureGateObjectLevelWorkloadIdentity, g.ObjectLevelWorkloadIdentity)
 }
 
 func (g *gateFlag) Set(value string) error {
 	for gate := range strings.SplitSeq(value, ",") {
 		name, state, _ := strings.Cut(strings.TrimSpace(gate), "=")
-		if name != featureObjectLevelWorkloadIdentity {
-			return fmt.Errorf("unknown feature gate %q, known is %s", name, featureObjectLevelWorkloadIdentity)
+		if name != FeatureGateObjectLevelWorkloadIdentity {
+			return fmt.Errorf("unknown feature gate %q, known is %s", name, FeatureGateObjectLevelWorkloadIdentity)
 		}
 		on, err := strconv.ParseBool(state)
 		if err != nil {

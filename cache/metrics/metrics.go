@@ -50,7 +50,8 @@ const (
 	StatusFailure = "failure"
 )
 
-// Metrics is a cache.Observer. Several caches may share it, and their gauges add up. It is safe for concurrent use.
+// Metrics is a cache.Observer. Several caches may share it, and their gauges add up. It is safe for concurrent use. The methods of a nil
+// pointer do nothing, so that a controller whose cache is off needs no other code.
 type Metrics struct {
 	events    *prometheus.CounterVec
 	success   prometheus.Counter
@@ -153,6 +154,9 @@ func (m *Metrics) register(collectors ...prometheus.Collector) error {
 // Unregister removes the metrics from the registry, so that others of the same prefix and namespace label can be registered. A second
 // call does nothing. Caches may continue to use m.
 func (m *Metrics) Unregister() {
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	registered := m.registered
 	m.registered = nil // the registry knows collectors by their metrics, so it would remove a successor's
@@ -164,6 +168,9 @@ func (m *Metrics) Unregister() {
 
 // Attach implements cache.Observer.
 func (m *Metrics) Attach(stats func() cache.Stats) {
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stats = append(m.stats, stats)
@@ -171,6 +178,9 @@ func (m *Metrics) Attach(stats func() cache.Stats) {
 
 // Request implements cache.Observer.
 func (m *Metrics) Request(object cache.InvolvedObject, hit, ok bool) {
+	if m == nil {
+		return
+	}
 	if ok {
 		m.success.Inc()
 	} else {
@@ -205,6 +215,9 @@ func (m *Metrics) event(kind string, o cache.InvolvedObject) prometheus.Counter 
 
 // Mint implements cache.Observer.
 func (m *Metrics) Mint(provider, result string, took time.Duration) {
+	if m == nil {
+		return
+	}
 	for _, first := range []string{"success", "panic"} {
 		m.mints.WithLabelValues(provider, first) // exported as 0, so that the first one is an increase
 	}
@@ -212,13 +225,24 @@ func (m *Metrics) Mint(provider, result string, took time.Duration) {
 }
 
 // Refresh implements cache.Observer.
-func (m *Metrics) Refresh(result string) { m.refreshes.WithLabelValues(result).Inc() }
+func (m *Metrics) Refresh(result string) {
+	if m != nil {
+		m.refreshes.WithLabelValues(result).Inc()
+	}
+}
 
 // Evicted implements cache.Observer.
-func (m *Metrics) Evicted() { m.evictions.Inc() }
+func (m *Metrics) Evicted() {
+	if m != nil {
+		m.evictions.Inc()
+	}
+}
 
 // DeleteEventsForObject removes the series of an object. A controller calls it when the object is deleted.
 func (m *Metrics) DeleteEventsForObject(kind, name, namespace, operation string) {
+	if m == nil {
+		return
+	}
 	o := cache.InvolvedObject{Kind: kind, Name: name, Namespace: namespace, Operation: operation}
 	m.keeping.Lock()
 	defer m.keeping.Unlock()

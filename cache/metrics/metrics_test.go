@@ -326,6 +326,23 @@ func TestFailedRegistrationLeavesNothing(t *testing.T) {
 	}
 }
 
+// A controller whose cache is off has no metrics, and deletes the series of its objects all the same.
+func TestNilMetrics(t *testing.T) {
+	var m *metrics.Metrics
+	tokens, err := cache.NewTokenCache(10, cache.WithObserver(m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tokens.Close()
+	if _, _, err := tokens.GetOrSet(t.Context(), request(1, nil)); err != nil {
+		t.Error(err)
+	}
+	m.Refresh("success")
+	m.Evicted()
+	m.DeleteEventsForObject("Bucket", "b", "n", "reconcile")
+	m.Unregister()
+}
+
 func BenchmarkHit(b *testing.B) {
 	m, err := metrics.New("x_", prometheus.NewRegistry())
 	if err != nil {

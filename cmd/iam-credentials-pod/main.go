@@ -27,6 +27,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/workloadid/workloadid"
 	"github.com/workloadid/workloadid/auth/podidentity/proxy"
 )
 
@@ -41,7 +42,7 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Getenv, os.Stderr)
+	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "iam-credentials-pod:", err)
@@ -49,14 +50,17 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string, getenv func(string) string, log io.Writer) error {
+func run(ctx context.Context, args []string, getenv func(string) string, out, log io.Writer) error {
 	switch {
 	case len(args) == 1 && args[0] == "redirect":
 		return addLoopbackAddress(proxy.LinkLocal)
 	case len(args) > 0 && args[0] == "proxy":
 		return runProxy(ctx, args[1:], getenv, log)
 	case len(args) == 1 && (args[0] == "--help" || args[0] == "-h"):
-		_, err := fmt.Fprintln(log, "Usage: iam-credentials-pod redirect, or iam-credentials-pod proxy [flags]. iam-credentials-pod proxy --help lists the flags.")
+		_, err := fmt.Fprintln(out, "Usage: iam-credentials-pod redirect, or iam-credentials-pod proxy [flags]. iam-credentials-pod proxy --help lists the flags.")
+		return err
+	case len(args) == 1 && args[0] == "--version":
+		_, err := fmt.Fprintln(out, "iam-credentials-pod version", workloadid.Version())
 		return err
 	}
 	return errors.New("use one of the commands proxy and redirect")

@@ -219,7 +219,7 @@ func TestCommandLinesThatCannotWork(t *testing.T) {
 		"reachable by all": {[]string{"proxy", "--server=" + p.server, "--listen=0.0.0.0:2020"}, "use 127.0.0.1:port"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := run(t.Context(), test.args, p.getenv, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
+			if err := run(t.Context(), test.args, p.getenv, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Error(err)
 			}
 		})

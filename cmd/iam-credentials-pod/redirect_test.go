@@ -82,7 +82,7 @@ func TestRedirect(t *testing.T) {
 	p := newPod(t)
 	p.up.Store(true)
 	for range 2 { // an init container may be restarted
-		if err := run(t.Context(), []string{"redirect"}, p.getenv, io.Discard); err != nil {
+		if err := run(t.Context(), []string{"redirect"}, p.getenv, io.Discard, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,7 +107,7 @@ func startSidecar(t *testing.T, p *pod) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- run(ctx, []string{"proxy", "--server=" + p.server, "--token-file=" + p.token, listen}, p.getenv, io.Discard)
+		done <- run(ctx, []string{"proxy", "--server=" + p.server, "--token-file=" + p.token, listen}, p.getenv, io.Discard, io.Discard)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -115,7 +115,9 @@ func startSidecar(t *testing.T, p *pod) {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the probe succeeds", func() error { return run(t.Context(), []string{"proxy", "--check", listen}, p.getenv, io.Discard) })
+	eventually(t, "the probe succeeds", func() error {
+		return run(t.Context(), []string{"proxy", "--check", listen}, p.getenv, io.Discard, io.Discard)
+	})
 }
 
 // relativeURI fetches with the default chain of the Go SDK.
@@ -156,7 +158,7 @@ func TestRedirectWithoutTheCapability(t *testing.T) {
 	if !inNamespace(t, syscall.CLONE_NEWUSER) {
 		return
 	}
-	err := run(t.Context(), []string{"redirect"}, os.Getenv, io.Discard)
+	err := run(t.Context(), []string{"redirect"}, os.Getenv, io.Discard, io.Discard)
 	if !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "NET_ADMIN") {
 		t.Error(err)
 	}

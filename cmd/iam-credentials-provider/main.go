@@ -2,11 +2,13 @@
 //
 //	iam-credentials-provider server --audience=pod-identity.example.com --cluster=prod
 //	iam-credentials-provider webhook --audience=pod-identity.example.com --image=registry.example/iam-credentials-pod:v1
+//	iam-credentials-provider certificates
 //
-// The server issues credentials, and the webhook injects the sidecar, iam-credentials-pod, into pods.
+// The server issues credentials, and the webhook injects the sidecar, iam-credentials-pod, into pods. The third command makes and rotates
+// the certificates of both.
 //
-// Copy main.go, server.go, webhook.go, config/iam-credentials-provider and cmd/iam-credentials-pod. examples/podidentity shows them with
-// nothing to set up.
+// Copy main.go, server.go, webhook.go, certificates.go, authority.go, config/iam-credentials-provider and cmd/iam-credentials-pod.
+// examples/podidentity shows them with nothing to set up.
 package main
 
 import (
@@ -18,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -28,6 +31,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/workloadid/workloadid"
 	"github.com/workloadid/workloadid/auth/podidentity/webhook"
 )
 
@@ -53,12 +57,15 @@ func newRoot(log io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:           name,
 		Short:         "Give pods AWS credentials through IAMBindings",
+		Version:       workloadid.Version(),
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE:          func(*cobra.Command, []string) error { return errors.New("name the command server or webhook") },
+		RunE: func(*cobra.Command, []string) error {
+			return errors.New("name the command server, webhook or certificates")
+		},
 	}
-	root.AddCommand(newServerCommand(log), newWebhookCommand(log))
+	root.AddCommand(newServerCommand(log), newWebhookCommand(log), newCertificatesCommand(log))
 	return root
 }
 
@@ -87,7 +94,7 @@ func newWebhookCommand(log io.Writer) *cobra.Command {
 	cmd := &cobra.Command{Use: "webhook", Short: "Inject the sidecar into pods", Args: cobra.NoArgs}
 	f := cmd.Flags()
 	o.bind(f, ":9443")
-	f.StringVar(&o.image, "image", "", "image of the sidecar, whose program /pod is iam-credentials-pod; required")
+	f.StringVar(&o.image, "image", "", "image of the sidecar, iam-credentials-pod; required")
 	_ = cobra.MarkFlagRequired(f, "image") // it exists
 	f.StringVar(&o.server, "server", "https://"+name+"."+namespace+".svc:8443", "address of the server")
 	f.StringVar(&o.serverCA, "server-ca-file", "/certs/ca.crt", "PEM certificates that the certificate of the server chains to; while a CA rotates, the old one and the new one")
@@ -101,12 +108,27 @@ func newWebhookCommand(log io.Writer) *cobra.Command {
 	return cmd
 }
 
-// bind adds the flags that both commands have.
+func newCertificatesCommand(log io.Writer) *cobra.Command {
+	o := certificateOptions{common: common{registerer: metrics.Registry}, now: time.Now}
+	cmd := &cobra.Command{Use: "certificates", Short: "Make and rotate the certificates of server and webhook", Args: cobra.NoArgs}
+	f := cmd.Flags()
+	o.bindAddresses(f)
+	f.StringVar(&o.namespace, "namespace", namespace, "namespace of the Services and of the Secrets")
+	cmd.RunE = inCluster(log, func(ctx context.Context, kube *rest.Config) error { return runCertificates(ctx, kube, o) })
+	return cmd
+}
+
+// bind adds the flags that server and webhook have.
 func (c *common) bind(f *pflag.FlagSet, listen string) {
 	f.StringVar(&c.audience, "audience", "", "audience of the pods' tokens, which only the server accepts; required")
 	_ = cobra.MarkFlagRequired(f, "audience") // it exists
 	f.StringVar(&c.listen, "listen", listen, "address of HTTPS")
 	f.StringVar(&c.certs, "cert-dir", "/certs", "folder with tls.crt and tls.key; they are read again when they change")
+	c.bindAddresses(f)
+}
+
+// bindAddresses adds the flags that all commands have.
+func (c *common) bindAddresses(f *pflag.FlagSet) {
 	f.StringVar(&c.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
 	f.StringVar(&c.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
 }

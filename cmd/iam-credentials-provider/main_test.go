@@ -34,7 +34,7 @@ func TestFlagsThatCannotWork(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no command":         {nil, "name the command server or webhook"},
+		"no command":         {nil, "name the command server, webhook or certificates"},
 		"unknown command":    {[]string{"proxy"}, `unknown command "proxy"`},
 		"argument":           {[]string{"server", "now"}, "now"},
 		"missing kubeconfig": {[]string{"server", "--audience=x", "--cluster=x"}, "set KUBECONFIG"},
@@ -77,7 +77,7 @@ func TestOutsideOfAClusterOneLineIsPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"server", "--audience=x", "--cluster=x"}, {"webhook", "--audience=x", "--image=x"}} {
+	for _, args := range [][]string{{"server", "--audience=x", "--cluster=x"}, {"webhook", "--audience=x", "--image=x"}, {"certificates"}} {
 		t.Run(args[0], func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), program, args...)
 			cmd.Env = []string{asProgram + "=1", "HOME=" + t.TempDir()}

@@ -3,21 +3,19 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"io"
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +42,7 @@ import (
 const configDir = "../../config/iam-credentials-provider"
 
 // build returns the objects of a folder, as kubectl kustomize makes them.
-func build(t *testing.T, dir string) (objects []*unstructured.Unstructured) {
+func build(t testing.TB, dir string) (objects []*unstructured.Unstructured) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(kubetest.Assets(t), "kubectl"), "kustomize", dir)
 	var errOut strings.Builder
@@ -55,7 +54,7 @@ func build(t *testing.T, dir string) (objects []*unstructured.Unstructured) {
 	return parse(t, string(out))
 }
 
-func parse(t *testing.T, text string) (objects []*unstructured.Unstructured) {
+func parse(t testing.TB, text string) (objects []*unstructured.Unstructured) {
 	t.Helper()
 	for document := range strings.SplitSeq(text, "\n---\n") {
 		object := &unstructured.Unstructured{}
@@ -92,9 +91,8 @@ type world struct {
 	webhook webhookOptions
 }
 
-// install applies the manifests to a control plane of its own. The API server knows no cert-manager, and the webhook's registration
-// names a Service that nothing routes to.
-func install(t *testing.T) (*world, []*unstructured.Unstructured) {
+// newWorld starts a control plane of its own.
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{}
 	w.Out = io.Discard
@@ -107,12 +105,17 @@ func install(t *testing.T) (*world, []*unstructured.Unstructured) {
 		t.Fatal(err)
 	}
 	w.configure(t)
+	return w
+}
+
+// install applies the manifests. The webhook's registration names a Service that nothing routes to.
+func install(t testing.TB) (*world, []*unstructured.Unstructured) {
+	t.Helper()
+	w := newWorld(t)
 	objects := build(t, configDir)
 	for _, o := range objects {
 		var options []client.CreateOption
 		switch {
-		case o.GroupVersionKind().Group == "cert-manager.io":
-			continue
 		case o.GetKind() == "MutatingWebhookConfiguration":
 			options = append(options, client.DryRunAll)
 		case o.GetKind() == "NetworkPolicy" && o.GetName() == podscenario.WebhookAccount: // an overlay has to name the API server
@@ -132,7 +135,7 @@ func install(t *testing.T) (*world, []*unstructured.Unstructured) {
 	return w, objects
 }
 
-func (w *world) configure(t *testing.T) {
+func (w *world) configure(t testing.TB) {
 	t.Helper()
 	_, text, err := net.SplitHostPort(w.Sidecar)
 	if err != nil {
@@ -151,7 +154,7 @@ func (w *world) configure(t *testing.T) {
 }
 
 // play runs steps of the scenario.
-func play(ctx context.Context, t *testing.T, steps ...func(context.Context) error) {
+func play(ctx context.Context, t testing.TB, steps ...func(context.Context) error) {
 	t.Helper()
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -171,7 +174,7 @@ func (w *world) serves(ctx context.Context) error {
 func TestManifests(t *testing.T) {
 	w, objects := install(t)
 	deployments := pick[appsv1.Deployment](t, objects, "Deployment")
-	if len(deployments) != 2 {
+	if len(deployments) != 3 {
 		t.Errorf("%d Deployments", len(deployments))
 	}
 	for name, deployment := range deployments {
@@ -182,25 +185,73 @@ func TestManifests(t *testing.T) {
 				t.Errorf("the namespace refuses the pods: %v", err)
 			}
 			checkArguments(t, objects, template.Spec.Containers[0])
-			checkCertificate(t, objects, deployment)
-			sleep := template.Spec.Containers[0].Lifecycle.PreStop.Sleep.Seconds
-			if grace, drain := *template.Spec.TerminationGracePeriodSeconds, int64(30); sleep < 5 || grace < sleep+drain {
-				t.Errorf("%d s of grace for %d s in which connections still come and %d s to finish requests", grace, sleep, drain)
-			}
-			if *deployment.Spec.Replicas < 2 {
-				t.Error("one replica")
+			checkContainer(t, template.Spec.Containers[0])
+			checkAvailability(t, objects, deployment)
+			if name != podscenario.CertificatesAccount {
+				checkMount(t, objects, deployment)
+				checkDrain(t, template.Spec)
 			}
 		})
+	}
+}
+
+func checkContainer(t *testing.T, c corev1.Container) {
+	t.Helper()
+	if c.Image != "ghcr.io/workloadid/iam-credentials-provider:v0.1.0" {
+		t.Errorf("image %q", c.Image)
+	}
+	ports := map[string]bool{}
+	for _, p := range c.Ports {
+		ports[p.Name] = true
+	}
+	if !ports["metrics"] || !ports["probes"] || c.ReadinessProbe.HTTPGet.Port.StrVal != "probes" || c.LivenessProbe.HTTPGet.Port.StrVal != "probes" {
+		t.Errorf("ports %v", c.Ports)
+	}
+	if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Limits.Memory().IsZero() {
+		t.Errorf("resources %v", c.Resources)
+	}
+	if !slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool {
+		return v.Name == "GOMEMLIMIT" && v.ValueFrom.ResourceFieldRef.Resource == "limits.memory"
+	}) {
+		t.Errorf("GOMEMLIMIT is not that of the container: %v", c.Env)
+	}
+}
+
+func checkAvailability(t *testing.T, objects []*unstructured.Unstructured, deployment *appsv1.Deployment) {
+	t.Helper()
+	labels := deployment.Spec.Template.Labels
+	if *deployment.Spec.Replicas < 2 {
+		t.Error("one replica")
+	}
+	if budget := pick[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget")[deployment.Name]; budget == nil || !mapsContain(labels, budget.Spec.Selector.MatchLabels) {
+		t.Errorf("PodDisruptionBudget %v", budget)
+	}
+	if policy := pick[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy")[deployment.Name]; policy == nil || !mapsContain(labels, policy.Spec.PodSelector.MatchLabels) {
+		t.Errorf("NetworkPolicy %v", policy)
+	}
+	if spread := deployment.Spec.Template.Spec.TopologySpreadConstraints; len(spread) != 1 || !mapsContain(labels, spread[0].LabelSelector.MatchLabels) {
+		t.Errorf("topology spread %v", spread)
+	}
+}
+
+func checkDrain(t *testing.T, spec corev1.PodSpec) {
+	t.Helper()
+	sleep := spec.Containers[0].Lifecycle.PreStop.Sleep.Seconds
+	if grace, drain := *spec.TerminationGracePeriodSeconds, int64(30); sleep < 5 || grace < sleep+drain {
+		t.Errorf("%d s of grace for %d s in which connections still come and %d s to finish requests", grace, sleep, drain)
 	}
 }
 
 // checkArguments parses the arguments as the program does, with the variables of the ConfigMap.
 func checkArguments(t *testing.T, objects []*unstructured.Unstructured, c corev1.Container) {
 	t.Helper()
-	settings := pick[corev1.ConfigMap](t, objects, "ConfigMap")[c.EnvFrom[0].ConfigMapRef.Name]
+	settings := map[string]string{}
+	for _, from := range c.EnvFrom {
+		settings = pick[corev1.ConfigMap](t, objects, "ConfigMap")[from.ConfigMapRef.Name].Data
+	}
 	var args []string
 	for _, arg := range c.Args {
-		for key, value := range settings.Data {
+		for key, value := range settings {
 			arg = strings.ReplaceAll(arg, "$("+key+")", value)
 		}
 		if args = append(args, arg); strings.Contains(arg, "$(") {
@@ -219,29 +270,48 @@ func checkArguments(t *testing.T, objects []*unstructured.Unstructured, c corev1
 	}
 }
 
-// checkCertificate compares names: cert-manager itself does not run here.
-func checkCertificate(t *testing.T, objects []*unstructured.Unstructured, deployment *appsv1.Deployment) {
+// checkMount compares names: the program certificates writes a Secret with the name of the Service.
+func checkMount(t *testing.T, objects []*unstructured.Unstructured, deployment *appsv1.Deployment) {
 	t.Helper()
 	service := pick[corev1.Service](t, objects, "Service")[deployment.Name]
 	if !mapsContain(deployment.Spec.Template.Labels, service.Spec.Selector) {
 		t.Errorf("the Service selects %v", service.Spec.Selector)
+	}
+	if secret := deployment.Spec.Template.Spec.Volumes[0].Secret; secret.SecretName != service.Name || secret.Optional != nil {
+		t.Errorf("mounts %v, want %q, for which the kubelet waits", secret, service.Name)
+	}
+}
+
+// checkCertManager compares names: cert-manager itself does not run here.
+func checkCertManager(t *testing.T, objects []*unstructured.Unstructured) {
+	t.Helper()
+	for _, o := range objects {
+		if o.GetName() == podscenario.CertificatesAccount {
+			t.Errorf("%s %q is left", o.GetKind(), o.GetName())
+		}
+		if o.GetKind() == "MutatingWebhookConfiguration" && o.GetAnnotations()["cert-manager.io/inject-ca-from"] != namespace+"/"+webhookName {
+			t.Errorf("annotations %v", o.GetAnnotations())
+		}
 	}
 	type certificate struct {
 		metav1.TypeMeta   `json:",inline"`
 		metav1.ObjectMeta `json:"metadata"`
 		Spec              map[string]any `json:"spec"`
 	}
-	issuers, secret := pick[certificate](t, objects, "Issuer"), deployment.Spec.Template.Spec.Volumes[0].Secret.SecretName
-	for _, c := range pick[certificate](t, objects, "Certificate") {
+	issuers, certificates := pick[certificate](t, objects, "Issuer"), pick[certificate](t, objects, "Certificate")
+	for _, c := range certificates {
 		issuer, _ := c.Spec["issuerRef"].(map[string]any)
 		if name, _ := issuer["name"].(string); issuers[name] == nil {
 			t.Errorf("Certificate %q names Issuer %q", c.Name, name)
 		}
-		if names, _ := c.Spec["dnsNames"].([]any); c.Spec["secretName"] == secret && slices.Contains(names, any(service.Name+"."+namespace+".svc")) {
-			return
+	}
+	for name, deployment := range pick[appsv1.Deployment](t, objects, "Deployment") {
+		secret := deployment.Spec.Template.Spec.Volumes[0].Secret.SecretName
+		c := certificates[secret]
+		if c == nil || c.Spec["secretName"] != secret || !slices.Contains(c.Spec["dnsNames"].([]any), any(name+"."+namespace+".svc")) { //nolint:forcetypeassert // the test fails then too
+			t.Errorf("no certificate of the Service %q in the Secret %q: %v", name, secret, c)
 		}
 	}
-	t.Errorf("no certificate of the Service %q in the Secret %q", service.Name, secret)
 }
 
 func mapsContain(labels, selector map[string]string) bool {
@@ -290,14 +360,19 @@ func TestRights(t *testing.T) {
 	w, objects := install(t)
 	cluster := kubetest.Cluster{Cluster: w.Cluster}
 	for account, last := range map[string]authorizationv1.ResourceAttributes{
-		name:                       {Group: "events.k8s.io", Resource: "events", Verb: "create"},
-		podscenario.WebhookAccount: {Group: "iam.aws.k8s.io", Resource: "iambindings", Verb: "list"},
+		name:                            {Group: "events.k8s.io", Resource: "events", Verb: "create"},
+		podscenario.WebhookAccount:      {Group: "iam.aws.k8s.io", Resource: "iambindings", Verb: "list"},
+		podscenario.CertificatesAccount: {Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations", Name: webhookName, Verb: "patch"},
 	} {
 		cluster.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + namespace + ":" + account, ResourceAttributes: &last})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	play(ctx, t, w.Start, w.Allow, w.Bind, w.Inject, w.serves, w.Conflict)
+	r := newRotation(t, w)
+	r.at(t, time.Now().Add(-61*day))
+	play(ctx, t, w.Start)
+	r.at(t, time.Now())
+	play(ctx, t, w.Allow, w.Bind, w.Inject, w.serves, w.Conflict)
 	if err := story.Wait(ctx, "there are no Events on the pod", func(ctx context.Context) (bool, error) {
 		events := &eventsv1.EventList{}
 		err := w.Admin.List(ctx, events, client.InNamespace(podscenario.Tenant))
@@ -307,7 +382,7 @@ func TestRights(t *testing.T) {
 	}
 	cancel()
 	w.Wait()
-	for _, account := range []string{name, podscenario.WebhookAccount} {
+	for _, account := range []string{name, podscenario.WebhookAccount, podscenario.CertificatesAccount} {
 		t.Run(account, func(t *testing.T) { checkRights(t, cluster, objects, account) })
 	}
 }
@@ -396,10 +471,10 @@ func TestReplicaThatEndsLosesNoRequest(t *testing.T) {
 	load.Wait()
 }
 
-// Both programs say that they live and are ready.
+// The programs say that they live and are ready.
 func TestReady(t *testing.T) {
 	w, _ := install(t)
-	var probes [2]string
+	var probes [3]string
 	for i := range probes {
 		var err error
 		if probes[i], err = podscenario.FreeAddress(); err != nil {
@@ -407,10 +482,13 @@ func TestReady(t *testing.T) {
 		}
 	}
 	w.server.probeAddress, w.webhook.probeAddress = probes[0], probes[1]
+	certificates := certificateOptions{common: w.server.common, namespace: namespace, now: time.Now}
+	certificates.probeAddress = probes[2]
+	runCertificates := func(ctx context.Context, kube *rest.Config) error { return runCertificates(ctx, kube, certificates) }
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for i, run := range []func(context.Context, *rest.Config) error{w.RunServer, w.RunWebhook} {
-		account := []string{name, podscenario.WebhookAccount}[i]
+	for i, run := range []func(context.Context, *rest.Config) error{w.RunServer, w.RunWebhook, runCertificates} {
+		account := []string{name, podscenario.WebhookAccount, podscenario.CertificatesAccount}[i]
 		t.Run(account, func(t *testing.T) {
 			kube, err := w.ConfigOf(t.Context(), account)
 			if err != nil {
@@ -447,81 +525,9 @@ func probe(t *testing.T, address, path string) int {
 	return answer.StatusCode
 }
 
-func await(t *testing.T, what string, done func() bool) {
+func await(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	if err := story.Wait(t.Context(), "still not so: "+what, func(context.Context) (bool, error) { return done(), nil }); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// The API server accepts each object of docs/podidentity.md, and kustomize builds each overlay.
-func TestDocumentedYAML(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "podidentity.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, _ := install(t)
-	if _, err := story.Apply(t.Context(), w.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}"); err != nil {
-		t.Fatal(err)
-	}
-	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
-		if !json.Valid([]byte(block[1])) {
-			t.Errorf("not JSON: %s", block[1])
-		}
-	}
-	kinds := map[string]int{}
-	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
-		object := parse(t, block[1])[0]
-		kinds[object.GetKind()]++
-		switch object.GetKind() {
-		case "Kustomization":
-			checkOverlay(t, block[1])
-		case "Namespace":
-			err = w.Admin.Update(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict))
-		case "IAMBinding": // after the list has reached the policy
-			err = story.Wait(t.Context(), "the IAMBinding is not admitted", func(ctx context.Context) (bool, error) {
-				return true, w.Admin.Create(ctx, object, client.FieldValidation(metav1.FieldValidationStrict))
-			})
-		default:
-			err = w.Admin.Create(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict))
-		}
-		if err != nil {
-			t.Errorf("%s %q: %v", object.GetKind(), object.GetName(), err)
-		}
-	}
-	if want := map[string]int{"Kustomization": 1, "IAMRoleAllowList": 1, "IAMBinding": 1, "Namespace": 1, "ClusterRole": 1, "NetworkPolicy": 3, "ResourceQuota": 1}; !maps.Equal(kinds, want) {
-		t.Errorf("the page has %v", kinds)
-	}
-}
-
-// checkOverlay builds an overlay on the folder of this tree instead of the one on GitHub.
-func checkOverlay(t *testing.T, overlay string) {
-	t.Helper()
-	dir := t.TempDir()
-	base, err := filepath.Abs(configDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if base, err = filepath.Rel(dir, base); err != nil {
-		t.Fatal(err)
-	}
-	overlay = strings.ReplaceAll(overlay, "https://github.com/workloadid/workloadid//config/iam-credentials-provider", base)
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	objects := build(t, dir)
-	for name, policy := range pick[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy") {
-		if ingress := policy.Spec.Ingress; name == podscenario.WebhookAccount && (len(ingress[0].From) != 1 || ingress[0].From[0].IPBlock.CIDR != "192.0.2.0/28") {
-			t.Errorf("clients of the webhook: %v", ingress)
-		}
-	}
-	for name, deployment := range pick[appsv1.Deployment](t, objects, "Deployment") {
-		container := deployment.Spec.Template.Spec.Containers[0]
-		checkArguments(t, objects, container)
-		settings := pick[corev1.ConfigMap](t, objects, "ConfigMap")[container.EnvFrom[0].ConfigMapRef.Name]
-		if !strings.HasPrefix(container.Image, "registry.example/") || settings.Data["CLUSTER"] != "prod" || settings.Data["AUDIENCE"] == "" ||
-			len(container.Env) == 0 != (name == podscenario.WebhookAccount) {
-			t.Errorf("%s: image %q, settings %v, env %v", name, container.Image, settings.Data, container.Env)
-		}
 	}
 }

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/workloadid/workloadid"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 )
@@ -68,9 +70,14 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs.StringVar(&o.bootstrapSecret, "bootstrap-secret", agent.DefaultBootstrapSecret, "Secret with the hub's address and CA and the bootstrap credential")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
+	version := fs.Bool("version", false, "print the version")
 	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
 	if err := fs.Parse(args); err != nil {
 		return o, err
+	}
+	if *version {
+		_, err := fmt.Fprintln(out, "wid-agent version", workloadid.Version())
+		return o, cmp.Or(err, pflag.ErrHelp) // there is nothing else to do
 	}
 	switch {
 	case fs.NArg() > 0:

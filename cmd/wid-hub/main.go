@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/workloadid/workloadid"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 )
@@ -70,9 +72,14 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs.BoolVar(&o.ocmAgents, "ocm-agents", false, "grant clusters what agents of Open Cluster Management need, among it to see the requests of all others; needs the RBAC of wid hub init --ocm-agents")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
+	version := fs.Bool("version", false, "print the version")
 	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
 	if err := fs.Parse(args); err != nil {
 		return o, err
+	}
+	if *version {
+		_, err := fmt.Fprintln(out, "wid-hub version", workloadid.Version())
+		return o, cmp.Or(err, pflag.ErrHelp) // there is nothing else to do
 	}
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q: see --help", fs.Arg(0))

@@ -52,9 +52,13 @@ type hubWorld struct {
 	documented     []string // commands of docs/wid.md that have not run yet
 }
 
-func newHubWorld(t *testing.T) *hubWorld {
+// newHubWorld runs the named controllers in addition, on both clusters.
+func newHubWorld(t *testing.T, controllers ...string) *hubWorld {
 	hub, managed := kubetest.StartNew(t), kubetest.StartNew(t)
-	hub.ControllerManager(t, "csrsigning", "bootstrapsigner")
+	hub.ControllerManager(t, append(controllers, "csrsigning", "bootstrapsigner")...)
+	if len(controllers) > 0 {
+		managed.ControllerManager(t, controllers...)
+	}
 	w := &hubWorld{t: t, hubConfig: hub.Config(), managedConfig: managed.Config(), onHub: "--context=hub", onOther: "--context=managed-0", hubKubeconfig: hub.Kubeconfig(t)}
 	w.documented = strings.Split(strings.TrimSpace(strings.ReplaceAll(blocks(t)[hubHeading], "\\\n", "")), "\n")
 	both := clientcmdapi.NewConfig()
@@ -134,10 +138,12 @@ func (w *hubWorld) runHub() {
 	})
 }
 
-func (w *hubWorld) runAgent() (stop func()) {
+func (w *hubWorld) runAgent() (stop func()) { return w.runAgentOf("managed-0") }
+
+func (w *hubWorld) runAgentOf(cluster string) (stop func()) {
 	config := w.as(w.managed, w.managedConfig, agent.DefaultNamespace, manifests.AgentName)
 	return w.run(config, func(mgr ctrl.Manager) error {
-		agent, err := agent.New(agent.Options{Cluster: "managed-0", Driver: csr.New(csr.Options{}), Local: w.client(config)})
+		agent, err := agent.New(agent.Options{Cluster: cluster, Driver: csr.New(csr.Options{}), Local: w.client(config)})
 		if err != nil {
 			return err
 		}
@@ -332,7 +338,7 @@ func (w *hubWorld) available(namespace, name string) {
 	if err := w.hub.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, deployment); err != nil {
 		w.t.Fatal(err)
 	}
-	deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: deployment.Generation, Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1, AvailableReplicas: 1}
+	deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: deployment.Generation, Replicas: 2, UpdatedReplicas: 2, ReadyReplicas: 2, AvailableReplicas: 2}
 	if err := w.hub.Status().Update(w.t.Context(), deployment); err != nil {
 		w.t.Fatal(err)
 	}

@@ -1,11 +1,12 @@
 // Command controller is a controller to copy: for each ConfigMap with the label workloadid.example/identity it gets AWS credentials
 // of the ServiceAccount that the ConfigMap names, and writes the identity that AWS sees into it.
 //
-//	kubectl apply -f examples/controller/deploy.yaml
+//	kubectl apply -k config/controller
 //	go run ./examples/controller --metrics-bind-address 0
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/workloadid/workloadid"
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
@@ -81,10 +83,15 @@ func parseFlags(args []string, out io.Writer) (*options, error) {
 	fs.SetOutput(out)
 	o.settings.BindFlags(fs)
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
+	version := fs.Bool("version", false, "print the version")
 	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
+	}
+	if *version {
+		_, err := fmt.Fprintln(out, "controller version", workloadid.Version())
+		return nil, cmp.Or(err, pflag.ErrHelp) // there is nothing else to do
 	}
 	if fs.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q: see --help", fs.Arg(0))
@@ -102,6 +109,7 @@ func start(ctx context.Context, config *rest.Config, o *options, r *Reconciler) 
 	if err != nil {
 		return err
 	}
+	o.settings.TokenCache.Log(ctrl.Log)
 	if r.Tokens, err = o.settings.TokenCache.New(cache.WithObserver(observer)); err != nil {
 		return err
 	}

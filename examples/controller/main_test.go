@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ const (
 	role    = "arn:aws:iam::" + account + ":role/tenant"
 )
 
-// The controller runs on a real API server with exactly the rights of deploy.yaml.
+// The controller runs on a real API server with exactly the rights of config/controller.
 func TestControllerWithShippedRights(t *testing.T) {
 	cluster := kubetest.Start(t)
 	applyManifest(t, cluster)
@@ -105,7 +106,7 @@ func startController(t *testing.T, cluster *kubetest.Cluster, cloud *authtest.Cl
 
 func applyManifest(t *testing.T, cluster *kubetest.Cluster) {
 	t.Helper()
-	content, err := os.ReadFile("deploy.yaml")
+	content, err := os.ReadFile(filepath.Join("..", "..", "config", "controller", "controller.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func TestDemo(t *testing.T) {
 		`Pod Security +restricted\n`,
 		`RoleAssumable is True[^"]*"demo\.team-a\.reporting"`,
 		`sidecar +iam-credentials-proxy\n`,
-		`runs +/pod proxy`,
+		`runs +/ko-app/iam-credentials-pod proxy`,
 		`token +of the audience`,
 		`app has AWS_CONTAINER_CREDENTIALS_FULL_URI\n`,
 		`app has AWS_CONTAINER_AUTHORIZATION_TOKEN\n`,

@@ -1,13 +1,10 @@
-// Package buildinfo says which version of this module a program was built of: in its output, and as a metric.
+// Package buildinfo says which version of this module a program was built of.
 package buildinfo
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Info holds the records of the build.
@@ -69,15 +66,4 @@ func (v Info) String() string {
 		s += ", modified"
 	}
 	return s + ", " + v.Go + ", " + v.Platform
-}
-
-// Register adds the metric <system>_build_info, which is always 1. Its labels are component, version, commit and go_version, so that a query
-// shows components of different versions. A second call changes nothing.
-func (v Info) Register(registerer prometheus.Registerer, system, component string) error {
-	err := registerer.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: system + "_build_info", Help: "Version of the component; always 1.",
-		ConstLabels: prometheus.Labels{"component": component, "version": v.Version, "commit": v.Commit, "go_version": v.Go}}, func() float64 { return 1 }))
-	if errors.As(err, &prometheus.AlreadyRegisteredError{}) {
-		return nil
-	}
-	return err
 }

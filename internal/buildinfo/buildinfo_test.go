@@ -4,9 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/workloadid/workloadid/internal/buildinfo"
 )
 
@@ -26,20 +23,5 @@ func TestReadKnowsThePlatform(t *testing.T) {
 func TestOfModule(t *testing.T) {
 	if info := buildinfo.OfModule(); info != buildinfo.Read() {
 		t.Errorf("a test of this module has %+v", info)
-	}
-}
-
-func TestRegister(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	info := buildinfo.Info{Version: "v1.2.3", Commit: "abc", Go: "go1"}
-	want := "# HELP registration_build_info Version of the component; always 1.\n# TYPE registration_build_info gauge\n" +
-		`registration_build_info{commit="abc",component="hub",go_version="go1",version="v1.2.3"} 1` + "\n"
-	for range 2 {
-		if err := info.Register(registry, "registration", "hub"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
-		t.Error(err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/buildinfo"
+	"github.com/workloadid/workloadid/internal/buildinfo/metric"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration/internal"
@@ -174,7 +175,7 @@ func newAgentMetrics(cluster string, registerer prometheus.Registerer) (*agentMe
 	if registerer == nil {
 		return m, nil
 	}
-	if err := buildinfo.OfModule().Register(registerer, "registration", "agent"); err != nil {
+	if err := metric.Register(buildinfo.OfModule(), registerer, "registration", "agent"); err != nil {
 		return nil, err
 	}
 	for _, c := range []prometheus.Collector{m.passes, m.credentials, m.joined} {

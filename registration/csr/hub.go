@@ -110,13 +110,13 @@ func (h *HubDriver) Claim(*ocm.ManagedCluster) (string, bool, error) { return ""
 // Grant records the agent whose request a person has approved, often before the ClusterRole existed. The access itself needs no grant: a
 // certificate gives the groups that the hub's RBAC names.
 func (h *HubDriver) Grant(ctx context.Context, name, _ string) (time.Duration, error) {
+	role, err := h.checkRecord(ctx, name)
+	if err != nil || recordIn(role, name).Agent != "" {
+		return 0, err
+	}
 	cluster := &ocm.ManagedCluster{}
 	if err := h.options.Reader.Get(ctx, client.ObjectKey{Name: name}, cluster); err != nil {
 		return 0, fmt.Errorf("get ManagedCluster %q: %w", name, err)
-	}
-	role, err := h.checkRecord(ctx, name)
-	if err != nil {
-		return 0, err
 	}
 	if agent, err := h.agentOf(ctx, cluster, role); err != nil || agent.Agent != "" {
 		return 0, err

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/workloadid/workloadid/internal/buildinfo"
+	"github.com/workloadid/workloadid/internal/buildinfo/metric"
 	"github.com/workloadid/workloadid/internal/tracing"
 	"github.com/workloadid/workloadid/registration"
 )
@@ -34,7 +35,7 @@ func (h *Hub) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	return errors.Join(r.Register(h.states), r.Register(h.calls), buildinfo.OfModule().Register(r, "registration", "hub"))
+	return errors.Join(r.Register(h.states), r.Register(h.calls), metric.Register(buildinfo.OfModule(), r, "registration", "hub"))
 }
 
 func (h *Hub) setState(cluster, state string) {

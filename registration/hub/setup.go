@@ -51,7 +51,7 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	anyName := true // two hubs may run in one process
 	err := ctrl.NewControllerManagedBy(mgr).Named("registration-hub").
 		For(&ocm.ManagedCluster{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: matters})).
-		Watches(&rbacv1.ClusterRole{}, toCluster).
+		Watches(&rbacv1.ClusterRole{}, toCluster, builder.OnlyMetadata). // records are read past the cache
 		Watches(&rbacv1.ClusterRoleBinding{}, toCluster).
 		Watches(&rbacv1.RoleBinding{}, toCluster).
 		Watches(&corev1.Namespace{}, toCluster).

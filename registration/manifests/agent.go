@@ -39,11 +39,17 @@ type AgentOptions struct {
 	// Hub the manifests have no Secret.
 	Hub   *bootstrap.ClusterInfo
 	Token string
+	// Replicas is the number of replicas. Nil means 2.
+	Replicas *int32
+	// ImagePullSecrets are the names of Secrets for the registry of the image.
+	ImagePullSecrets []string
+	// ExtraArgs are further flags of wid-agent.
+	ExtraArgs []string
 }
 
 // Args returns the flags of wid-agent.
 func (o AgentOptions) Args() []string {
-	args := []string{"--cluster-name=" + o.Cluster, "--registration-auth=" + o.AuthType}
+	args := []string{"--cluster-name=" + o.Cluster, "--registration-auth=" + o.AuthType, "--leader-elect"}
 	add := func(flag, value string) {
 		if value != "" && value != "0" {
 			args = append(args, "--"+flag+"="+value)
@@ -53,7 +59,7 @@ func (o AgentOptions) Args() []string {
 	add("eks-managed-cluster-arn", o.ManagedARN)
 	add("addon-kubeclient-registration-auth", o.AddOnAuthType)
 	add("addon-token-expiration-seconds", strconv.FormatInt(o.AddOnTokenSeconds, 10))
-	return args
+	return append(args, o.ExtraArgs...)
 }
 
 func (o AgentOptions) check() error {
@@ -84,9 +90,13 @@ func Agent(o AgentOptions) (string, error) {
 		}
 		manifests = append(manifests, secret)
 	}
-	program, err := deploymentOf(agent.DefaultNamespace, AgentName, account, o.Image, o.Args())
+	program, err := program{Namespace: agent.DefaultNamespace, Name: AgentName, Account: account, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
+		pullSecrets: o.ImagePullSecrets, CPU: "10m", MemoryRequest: 48, MemoryLimit: 128, Egress: agentEgress}.manifest()
 	return join(append(manifests, program)), err
 }
+
+// agentEgress does not restrict the agent: it reaches the hub under any address and port, and AWS.
+const agentEgress = "  - {}"
 
 // rbac returns the manifests of the agent's rights, and its ServiceAccount. With aws-irsa that has the name which its role trusts.
 func (o AgentOptions) rbac() (manifest, account string, err error) {
@@ -124,7 +134,7 @@ func (o AgentOptions) secret() (string, error) {
 }
 
 // AgentObjects returns the objects that an agent leaves on its managed cluster, apart from the Secrets of add-ons. Only kind and name of
-// the last three count. Delete from the end: the Deployment would recreate others. With rbac they include the rights of the agent and its
+// the last five count. Delete from the end: the Deployment would recreate others. With rbac they include the rights of the agent and its
 // namespace. The namespace of add-ons stays, because their programs may run there.
 func AgentObjects(rbac bool) (objects []*unstructured.Unstructured, err error) {
 	if rbac {
@@ -136,7 +146,8 @@ func AgentObjects(rbac bool) (objects []*unstructured.Unstructured, err error) {
 		})
 	}
 	for _, o := range []struct{ version, kind, name string }{
-		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", agent.DefaultBootstrapSecret}, {"apps/v1", "Deployment", AgentName},
+		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", agent.DefaultBootstrapSecret},
+		{"networking.k8s.io/v1", "NetworkPolicy", AgentName}, {"policy/v1", "PodDisruptionBudget", AgentName}, {"apps/v1", "Deployment", AgentName},
 	} {
 		object := &unstructured.Unstructured{}
 		object.SetAPIVersion(o.version)

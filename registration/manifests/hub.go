@@ -34,6 +34,10 @@ type HubOptions struct {
 	OCMAgents bool
 	// CleanupImage is the image whose entrypoint is wid, for a CronJob that runs wid hub cleanup every hour. Empty means no CronJob.
 	CleanupImage string
+	// Replicas is the number of replicas. Nil means 2.
+	Replicas *int32
+	// ImagePullSecrets are the names of Secrets for the registries of the images.
+	ImagePullSecrets []string
 }
 
 // Args returns the flags of wid-hub.
@@ -76,17 +80,34 @@ func Hub(o HubOptions) (string, error) {
 		manifests = append(manifests, registration.OCMAgentsManifest)
 	}
 	if o.CleanupImage != "" {
-		quoted, err := json.Marshal(o.CleanupImage)
+		cleanup, err := o.cleanup()
 		if err != nil {
 			return "", err
 		}
-		manifests = append(manifests, strings.Replace(registration.CleanupManifest, "WID_IMAGE", string(quoted), 1))
+		manifests = append(manifests, cleanup)
 	}
 	if o.registersWith(registration.AuthTypeAWS) && o.registersWith(registration.AuthTypeCSR) {
 		manifests = append(manifests, awsirsa.AWSAuthManifest)
 	}
-	program, err := deploymentOf(HubNamespace, HubDeployment, HubServiceAccount, o.Image, o.Args())
+	program, err := program{Namespace: HubNamespace, Name: HubDeployment, Account: HubServiceAccount, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
+		pullSecrets: o.ImagePullSecrets, CPU: "50m", MemoryRequest: 128, MemoryLimit: 512, Egress: hubEgress}.manifest()
 	return join(append(manifests, program)), err
+}
+
+// hubEgress names ports after the translation of the Service's address: of DNS, also on OpenShift, and of API servers. AWS has 443 too.
+const hubEgress = `  - ports: [{port: 53, protocol: UDP}, {port: 53}, {port: 5353, protocol: UDP}, {port: 5353}]
+  - ports: [{port: 443}, {port: 6443}, {port: 8443}, {port: 16443}]`
+
+// cleanup returns the manifests of the CronJob.
+func (o HubOptions) cleanup() (string, error) {
+	image, err := json.Marshal(o.CleanupImage)
+	secrets, secretsErr := json.Marshal(program{pullSecrets: o.ImagePullSecrets}.PullSecrets())
+	manifest := strings.Replace(registration.CleanupManifest, "WID_IMAGE", string(image), 1)
+	if len(o.ImagePullSecrets) > 0 {
+		const after = "          restartPolicy: Never\n"
+		manifest = strings.Replace(manifest, after, after+"          imagePullSecrets: "+string(secrets)+"\n", 1)
+	}
+	return manifest, errors.Join(err, secretsErr)
 }
 
 func (o HubOptions) registersWith(authType string) bool {

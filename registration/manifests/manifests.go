@@ -1,12 +1,14 @@
 package manifests
 
 import (
+	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"text/template"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -16,33 +18,54 @@ import (
 // Container is the name of the container in the Deployments of Hub and Agent.
 const Container = "registration"
 
-// deployment meets the Restricted Pod Security Standard. The programs answer probes at this port.
-const deployment = `apiVersion: apps/v1
-kind: Deployment
-metadata: {namespace: %[1]s, name: %[2]s}
-spec:
-  replicas: 1
-  selector: {matchLabels: {app: %[2]s}}
-  template:
-    metadata: {labels: {app: %[2]s}}
-    spec:
-      serviceAccountName: %[3]s
-      securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: RuntimeDefault}}
-      containers:
-      - name: ` + Container + `
-        image: %[4]s
-        args: %[5]s
-        readinessProbe: {httpGet: {path: /readyz, port: 8081}}
-        livenessProbe: {httpGet: {path: /healthz, port: 8081}, initialDelaySeconds: 10}
-        resources: {requests: {cpu: 10m, memory: 64Mi}, limits: {memory: 512Mi}}
-        securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
-`
+// programManifest holds the Deployment of a program and the policies of its pods. It meets the Restricted Pod Security Standard.
+//
+//go:embed program.yaml
+var programManifest string
 
-// deploymentOf returns the Deployment of a program that runs as a ServiceAccount. JSON in YAML needs no other quotes.
-func deploymentOf(namespace, name, account, image string, args []string) (string, error) {
-	quoted, err := json.Marshal(image)
-	list, listErr := json.Marshal(args)
-	return fmt.Sprintf(deployment, namespace, name, account, quoted, list), errors.Join(err, listErr)
+// program describes a Deployment. It elects a leader, so a second replica only shortens an outage.
+type program struct {
+	Namespace, Name, Account, Image, CPU, Egress string
+	Args                                         []string
+	MemoryRequest, MemoryLimit                   int // in MiB
+	replicas                                     *int32
+	pullSecrets                                  []string
+}
+
+func (program) Container() string { return Container }
+
+// GoMemoryLimit leaves 10 % of the limit to what the Go runtime does not count.
+func (p program) GoMemoryLimit() string { return fmt.Sprintf("%dMiB", p.MemoryLimit*9/10) }
+
+// Replicas returns 2 by default.
+func (p program) Replicas() int32 {
+	if p.replicas == nil {
+		return 2
+	}
+	return *p.replicas
+}
+
+// PullSecrets returns references.
+func (p program) PullSecrets() (references []corev1.LocalObjectReference) {
+	for _, name := range p.pullSecrets {
+		references = append(references, corev1.LocalObjectReference{Name: name})
+	}
+	return references
+}
+
+// manifest returns the Deployment last. JSON in YAML needs no other quotes.
+func (p program) manifest() (string, error) {
+	toJSON := func(v any) (string, error) {
+		content, err := json.Marshal(v)
+		return string(content), err
+	}
+	parsed, err := template.New("program").Funcs(template.FuncMap{"json": toJSON}).Parse(programManifest)
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	err = parsed.Execute(&out, p)
+	return out.String(), err
 }
 
 // withRole annotates the ServiceAccount of manifests with its role in IAM, and gives it the name that the role trusts.

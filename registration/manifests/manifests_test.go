@@ -53,7 +53,7 @@ func TestManifestsAreAsPrinted(t *testing.T) {
 	for name, build := range map[string]func() (string, error){
 		"hub": func() (string, error) { return hub(manifests.HubOptions{Image: image, AuthTypes: csr}) },
 		"hub-all": func() (string, error) {
-			return hub(manifests.HubOptions{Image: odd, AuthTypes: csr, AddOnAuthTypes: []string{"csr", "token"}, OCMAgents: true, CleanupImage: odd})
+			return hub(manifests.HubOptions{Image: odd, AuthTypes: csr, AddOnAuthTypes: []string{"csr", "token"}, OCMAgents: true, CleanupImage: odd, Replicas: new(int32(3)), ImagePullSecrets: []string{"registry"}})
 		},
 		"hub-aws": func() (string, error) {
 			return hub(manifests.HubOptions{Image: image, AuthTypes: aws, ARN: hubARN})
@@ -68,7 +68,8 @@ func TestManifestsAreAsPrinted(t *testing.T) {
 			return join(manifests.AgentOptions{Image: image, Cluster: "cluster1", AuthType: "csr", Hub: to, Token: token})
 		},
 		"agent-token": func() (string, error) {
-			return join(manifests.AgentOptions{Image: odd, Cluster: "cluster1", AuthType: "csr", AddOnAuthType: "token", AddOnTokenSeconds: 3600, Hub: to, Token: token})
+			return join(manifests.AgentOptions{Image: odd, Cluster: "cluster1", AuthType: "csr", AddOnAuthType: "token", AddOnTokenSeconds: 3600, Hub: to, Token: token,
+				Replicas: new(int32(1)), ImagePullSecrets: []string{"registry"}, ExtraArgs: []string{"--metrics-bind-address=0"}})
 		},
 		"agent-aws": func() (string, error) {
 			return join(manifests.AgentOptions{Image: image, Cluster: "cluster1", AuthType: "aws-irsa", HubARN: hubARN, ManagedARN: managedARN, AddOnAuthType: "csr", Hub: to, Token: token})
@@ -147,10 +148,10 @@ func TestParseRefusesAKeyThatOccursTwice(t *testing.T) {
 // The Deployment goes first, and the namespace of add-ons stays.
 func TestAgentObjects(t *testing.T) {
 	for rbac, want := range map[bool]string{
-		false: "Secret hub-kubeconfig-secret, Secret bootstrap-hub-kubeconfig, Deployment registration-agent",
+		false: "Secret hub-kubeconfig-secret, Secret bootstrap-hub-kubeconfig, NetworkPolicy registration-agent, PodDisruptionBudget registration-agent, Deployment registration-agent",
 		true: "Namespace open-cluster-management-agent, ServiceAccount registration-agent, Role registration-agent, RoleBinding registration-agent, " +
 			"Role registration-agent-addon, RoleBinding registration-agent-addon, " +
-			"Secret hub-kubeconfig-secret, Secret bootstrap-hub-kubeconfig, Deployment registration-agent",
+			"Secret hub-kubeconfig-secret, Secret bootstrap-hub-kubeconfig, NetworkPolicy registration-agent, PodDisruptionBudget registration-agent, Deployment registration-agent",
 	} {
 		objects, err := manifests.AgentObjects(rbac)
 		if err != nil {

@@ -18,13 +18,13 @@ import (
 
 // fired evaluates all rules once a minute, as Prometheus does, and returns the minutes in which alerts fired. What is
 // pending because of its "for" does not fire.
-func fired(t *testing.T, series string) map[string][]int {
+func fired(t *testing.T, program, series string, length time.Duration) map[string][]int {
 	t.Helper()
 	storage := promqltest.LoadedStorage(t, series)
 	defer storage.Close() //nolint:errcheck // in memory
 	engine := promqltest.NewTestEngine(t, false, 0, 100_000_000)
 	minutes := map[string][]int{}
-	for _, rule := range rules(t) {
+	for _, rule := range rules(t, program) {
 		query, err := engine.NewRangeQuery(t.Context(), storage, promql.NewPrometheusQueryOpts(false, 0), rule.Expr,
 			time.Unix(0, 0), time.Unix(0, 0).Add(length-time.Minute), time.Minute)
 		if err != nil {
@@ -245,7 +245,7 @@ func TestPanics(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			series := `load 1m
   gotk_token_cache_mint_duration_seconds_count{job="c",provider="aws",result="panic"} ` + tc.samples
-			minutes := fired(t, series)[panicked]
+			minutes := fired(t, "cache", series, length)[panicked]
 			if fires := len(minutes) > 0 && minutes[len(minutes)-1] >= tc.since; fires != tc.want {
 				t.Errorf("fired in minutes %v", minutes)
 			}
@@ -273,7 +273,7 @@ func play(t *testing.T, cases map[string]trouble) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := fired(t, tc.load.series(t))
+			got := fired(t, "cache", tc.load.series(t), length)
 			slices.Sort(tc.want)
 			if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, tc.want) {
 				t.Errorf("fired in these minutes: %v, want only %q", got, tc.want)
@@ -304,7 +304,7 @@ func TestScrapesThatAreMissing(t *testing.T) {
 			samples(func(m int) (float64, bool) { return 1000 + float64(min(m, down)/2), m < gap || m >= back }) +
 			"\n  gotk_token_cache_failing_keys{job=\"c\",provider=\"aws\",result=\"" + labels + "\"}" +
 			samples(func(m int) (float64, bool) { return 20, m >= down })
-		minutes := fired(t, series)[alert]
+		minutes := fired(t, "cache", series, length)[alert]
 		if want := int(length/time.Minute) - down - 30; len(minutes) < want {
 			t.Errorf("%s fired in %d minutes, want %d: %v", alert, len(minutes), want, minutes)
 		}

@@ -9,10 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
@@ -23,40 +20,6 @@ import (
 )
 
 const prefix = "gotk_token_"
-
-// known are the metrics of cache/metrics and their labels, as a scrape shows them.
-func known(t *testing.T) map[string][]string {
-	t.Helper()
-	registry := prometheus.NewRegistry()
-	m, err := metrics.New(prefix, registry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Attach(func() cache.Stats {
-		return cache.Stats{Failing: map[cache.Failing]int{{Provider: "aws", Result: "denied"}: 1}}
-	})
-	m.Request(cache.InvolvedObject{Kind: "Bucket", Name: "b", Namespace: "n", Operation: "o"}, true, true)
-	m.Mint("aws", "success", time.Second)
-	m.Refresh("success")
-	m.Evicted()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := map[string][]string{}
-	for _, f := range families {
-		var names []string
-		for _, label := range f.GetMetric()[0].GetLabel() {
-			names = append(names, label.GetName())
-		}
-		if f.GetType() != dto.MetricType_HISTOGRAM {
-			all[f.GetName()] = names
-			continue
-		}
-		all[f.GetName()+"_sum"], all[f.GetName()+"_count"], all[f.GetName()+"_bucket"] = names, names, append(names, "le")
-	}
-	return all
-}
 
 func newParser() parser.Parser { return parser.NewParser(parser.Options{}) }
 
@@ -74,14 +37,14 @@ func check(t *testing.T, where, text string, metrics map[string][]string) []stri
 		case *parser.VectorSelector:
 			own, ok := metrics[n.Name]
 			if !ok {
-				t.Errorf("%s: cache/metrics has no %q", where, n.Name)
+				t.Errorf("%s: the program has no %q", where, n.Name)
 			}
 			used, allowed = append(used, n.Name), append(allowed, own...)
 			for _, m := range n.LabelMatchers {
 				if m.Name != labels.MetricName && m.Name != "job" && !slices.Contains(own, m.Name) {
 					t.Errorf("%s: %q has no label %q", where, n.Name, m.Name)
 				}
-				checkValue(t, where, m)
+				checkValue(t, where, n.Name, m)
 			}
 		case *parser.AggregateExpr:
 			asked = append(asked, n.Grouping...)
@@ -97,13 +60,18 @@ func check(t *testing.T, where, text string, metrics map[string][]string) []stri
 }
 
 // checkValue knows the values of the labels that have a few only.
-func checkValue(t *testing.T, where string, m *labels.Matcher) {
+func checkValue(t *testing.T, where, series string, m *labels.Matcher) {
 	t.Helper()
 	values := map[string][]string{
-		"result":     cache.Results(),
 		"status":     {metrics.StatusSuccess, metrics.StatusFailure},
 		"event_type": {metrics.EventHit, metrics.EventMiss},
+		"state":      {"pending", "accepted", "denied", "refused", "deleting"},
+		"operation":  {"approve", "grant", "revoke"},
+		"component":  {"hub", "agent", "server", "webhook"},
 	}[m.Name]
+	if m.Name == "result" {
+		values = resultsOf(series)
+	}
 	if values == nil {
 		return
 	}
@@ -112,6 +80,21 @@ func checkValue(t *testing.T, where string, m *labels.Matcher) {
 			t.Errorf("%s: the label %q is never %q", where, m.Name, value)
 		}
 	}
+}
+
+// resultsOf returns the values of the label result, which each program has its own of.
+func resultsOf(series string) []string {
+	for start, values := range map[string][]string{
+		prefix: cache.Results(), "registration_hub": {"success", "failure"}, "registration_agent_passes": {"joined", "waiting", "error"},
+		"registration_agent_addon": {"issued", "refreshed", "failed"}, "podidentity_server_token_review": {"success", "failure"},
+		"podidentity_server_request": {"Issued", "NotAttested", "NotBound", "Conflict", "RoleNotAllowed", "RoleNotAssumable", "Unavailable", "Throttled", "Malformed"},
+		"podidentity_webhook":        {"injected", "unchanged", "unbound", "skipped", "denied", "busy", "error"},
+	} {
+		if strings.HasPrefix(series, start) {
+			return values
+		}
+	}
+	return nil
 }
 
 func document(t *testing.T, name string) []byte {
@@ -123,9 +106,9 @@ func document(t *testing.T, name string) []byte {
 	return content
 }
 
-func rules(t *testing.T) []rulefmt.Rule {
+func rules(t *testing.T, program string) []rulefmt.Rule {
 	t.Helper()
-	groups, errs := rulefmt.Parse(document(t, "alerts.yaml"), false, model.UTF8Validation, newParser(), nil)
+	groups, errs := rulefmt.Parse(document(t, filepath.Join(program, "alerts.yaml")), false, model.UTF8Validation, newParser(), nil)
 	for _, err := range errs {
 		t.Error(err)
 	}
@@ -136,15 +119,20 @@ func rules(t *testing.T) []rulefmt.Rule {
 }
 
 func TestAlertRules(t *testing.T) {
-	metrics, readme := known(t), string(document(t, "README.md"))
-	for _, rule := range rules(t) {
-		check(t, rule.Alert, rule.Expr, metrics)
-		if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
-			t.Errorf("%s lacks a severity, a summary or a description", rule.Alert)
-		}
-		if !strings.Contains(readme, "| "+rule.Alert+" |") {
-			t.Errorf("README.md does not say what to do about %s", rule.Alert)
-		}
+	readme := string(document(t, "README.md"))
+	for _, p := range programs() {
+		t.Run(p.name, func(t *testing.T) {
+			metrics := p.known(t)
+			for _, rule := range rules(t, p.name) {
+				check(t, rule.Alert, rule.Expr, metrics)
+				if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
+					t.Errorf("%s lacks a severity, a summary or a description", rule.Alert)
+				}
+				if !strings.Contains(readme, "| "+rule.Alert+" |") {
+					t.Errorf("README.md does not say what to do about %s", rule.Alert)
+				}
+			}
+		})
 	}
 }
 
@@ -159,19 +147,26 @@ type panel struct {
 	}
 }
 
-func panels(t *testing.T) []panel {
+func panels(t *testing.T, program string) []panel {
 	t.Helper()
 	var dashboard struct{ Panels []panel }
-	if err := json.Unmarshal(document(t, "dashboard.json"), &dashboard); err != nil {
+	if err := json.Unmarshal(document(t, filepath.Join(program, "dashboard.json")), &dashboard); err != nil {
 		t.Fatal(err)
 	}
 	return dashboard.Panels
 }
 
 func TestDashboard(t *testing.T) {
-	metrics := known(t)
+	for _, p := range programs() {
+		t.Run(p.name, func(t *testing.T) { checkDashboard(t, p) })
+	}
+}
+
+// checkDashboard makes sure that a dashboard shows all metrics of its program, and none that does not exist.
+func checkDashboard(t *testing.T, p program) {
+	metrics := p.known(t)
 	var shown []string
-	for _, panel := range panels(t) {
+	for _, panel := range panels(t, p.name) {
 		if len(panel.Targets) == 0 {
 			t.Errorf("the panel %q shows nothing", panel.Title)
 		}
@@ -183,13 +178,13 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	for name := range metrics {
-		if !slices.Contains(shown, name) {
+		if !slices.Contains(shown, name) && (p.elsewhere == "" || !strings.HasPrefix(name, p.elsewhere)) {
 			t.Errorf("no panel shows %q", name)
 		}
 	}
-	for _, name := range regexp.MustCompile(prefix+`[a-z_]+`).FindAllString(string(document(t, "dashboard.json")), -1) {
-		if _, ok := metrics[name]; !ok {
-			t.Errorf("cache/metrics has no %q", name)
+	for _, name := range regexp.MustCompile(`label_values\(([a-z_]+)`).FindAllStringSubmatch(string(document(t, filepath.Join(p.name, "dashboard.json"))), -1) {
+		if _, ok := metrics[name[1]]; !ok {
+			t.Errorf("the program has no %q", name[1])
 		}
 	}
 }

@@ -16,7 +16,7 @@ func TestPanelsShowSomething(t *testing.T) {
 		exchange: from(troubleAt, "denied", ofGCP)}.series(t))
 	defer storage.Close() //nolint:errcheck // in memory
 	engine := promqltest.NewTestEngine(t, false, 0, 100_000_000)
-	for _, panel := range panels(t) {
+	for _, panel := range panels(t, "cache") {
 		for _, target := range panel.Targets {
 			query, err := engine.NewInstantQuery(t.Context(), storage, promql.NewPrometheusQueryOpts(false, 0),
 				variables.Replace(target.Expr), time.Unix(0, 0).Add(troubleAt+70*time.Minute))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/internal/buildinfo"
+	"github.com/workloadid/workloadid/internal/buildinfo/metric"
 )
 
 const eventAction = "IssueCredentials"
@@ -78,7 +79,7 @@ func (m metrics) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	return errors.Join(r.Register(m.requests), r.Register(m.reviews), buildinfo.OfModule().Register(r, "podidentity", "server"))
+	return errors.Join(r.Register(m.requests), r.Register(m.reviews), metric.Register(buildinfo.OfModule(), r, "podidentity", "server"))
 }
 
 func (m metrics) reviewed(start time.Time, err error) {

@@ -68,8 +68,8 @@ func (p pieces) variable() string {
 }
 
 func (p pieces) container() string {
-	return p.pick(`{"name":"iam-credentials-redirect","command":["/pod"],"args":["redirect"]}`,
-		fmt.Sprintf(`{"name":"iam-credentials-proxy","command":["/pod"],"args":["proxy","--server=https://iam-credentials-provider.iam-system.svc:8443",`+
+	return p.pick(`{"name":"iam-credentials-redirect","command":["/ko-app/iam-credentials-pod"],"args":["redirect"]}`,
+		fmt.Sprintf(`{"name":"iam-credentials-proxy","command":["/ko-app/iam-credentials-pod"],"args":["proxy","--server=https://iam-credentials-provider.iam-system.svc:8443",`+
 			`"--token-file=/var/run/secrets/iam.aws.k8s.io/token","--listen=%s"],"restartPolicy":"Always","startupProbe":%s,`+
 			`"env":[{"name":"AWS_CONTAINER_AUTHORIZATION_TOKEN","value":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}]}`, p.pick("127.0.0.1:2020", "169.254.170.2:80"), p.pick("{}", "{}", "null")),
 		p.application(), p.application(), p.application(), p.application(), p.pick("null", `{"name":""}`, p.application()))

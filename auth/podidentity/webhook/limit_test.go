@@ -146,7 +146,7 @@ func TestBodiesInMemoryAreBounded(t *testing.T) {
 				if code := c.call(strings.NewReader(strings.Repeat(" ", one))); code != http.StatusTooManyRequests {
 					t.Errorf("a body that does not fit: %d", code)
 				}
-				if err := testutil.GatherAndCompare(registry, strings.NewReader(resultsHelp+"podidentity_webhook_pods_total{result=\"busy\"} 1\n")); err != nil {
+				if err := testutil.GatherAndCompare(registry, strings.NewReader(resultsHelp+"podidentity_webhook_pods_total{result=\"busy\"} 1\n"), "podidentity_webhook_pods_total"); err != nil {
 					t.Error(err)
 				}
 				if code := c.call(small()); code != http.StatusOK {

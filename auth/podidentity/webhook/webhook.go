@@ -19,6 +19,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/internal/address"
+	"github.com/workloadid/workloadid/internal/buildinfo"
+	"github.com/workloadid/workloadid/internal/buildinfo/metric"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -33,7 +35,7 @@ type Options struct {
 	Live client.Reader
 	// Image is the image of the sidecar. Its program, Command, is cmd/iam-credentials-pod.
 	Image string
-	// Command runs the program. Default: /pod.
+	// Command runs the program. Default: /ko-app/iam-credentials-pod, as in the images that ko builds.
 	Command string
 	// Server is the server's address, https://host:port.
 	Server string
@@ -88,7 +90,7 @@ func New(o Options) (http.Handler, error) {
 	if u, err := address.Parse("server", o.Server, 0); err != nil || u.Path != "" {
 		return nil, fmt.Errorf("webhook: server %q: use https://host:port without a path", redact.URL(o.Server))
 	}
-	o.Command, o.Port = cmp.Or(o.Command, "/pod"), cmp.Or(o.Port, DefaultPort)
+	o.Command, o.Port = cmp.Or(o.Command, "/ko-app/iam-credentials-pod"), cmp.Or(o.Port, DefaultPort)
 	if o.Port < 1024 || o.Port > 65535 {
 		return nil, fmt.Errorf("webhook: port %d: use one of 1024 to 65535, since the sidecar has no privileges", o.Port)
 	}
@@ -114,7 +116,7 @@ func New(o Options) (http.Handler, error) {
 		lists:   newLists(),
 	}
 	if o.Registerer != nil {
-		if err := o.Registerer.Register(h.results); err != nil {
+		if err := errors.Join(o.Registerer.Register(h.results), metric.Register(buildinfo.OfModule(), o.Registerer, "podidentity", "webhook")); err != nil {
 			return nil, fmt.Errorf("webhook: register the metrics: %w", err)
 		}
 	}

@@ -184,7 +184,7 @@ func TestInjection(t *testing.T) {
 	switch {
 	case sidecar.RestartPolicy == nil || *sidecar.RestartPolicy != corev1.ContainerRestartPolicyAlways:
 		t.Error("the sidecar would end before the application starts")
-	case sidecar.StartupProbe == nil || sidecar.StartupProbe.Exec == nil || !slices.Equal(sidecar.StartupProbe.Exec.Command, []string{"/pod", "proxy", "--check", "--listen=127.0.0.1:2020"}):
+	case sidecar.StartupProbe == nil || sidecar.StartupProbe.Exec == nil || !slices.Equal(sidecar.StartupProbe.Exec.Command, []string{"/ko-app/iam-credentials-pod", "proxy", "--check", "--listen=127.0.0.1:2020"}):
 		t.Errorf("the startup probe is %+v", sidecar.StartupProbe)
 	case !slices.Equal(sidecar.Args, []string{"proxy", "--server=https://iam-credentials-provider.iam-system.svc:8443", "--token-file=/var/run/secrets/iam.aws.k8s.io/token", "--listen=127.0.0.1:2020"}):
 		t.Errorf("the arguments are %q", sidecar.Args)
@@ -360,7 +360,7 @@ func TestDryRunIsInjectedToo(t *testing.T) {
 
 func TestDenials(t *testing.T) {
 	h := newHandler(t, options(bind("b", "default")))
-	const sidecar = `{"name":"iam-credentials-proxy","command":["/pod"],"args":["proxy","--server=https://iam-credentials-provider.iam-system.svc:8443",` +
+	const sidecar = `{"name":"iam-credentials-proxy","command":["/ko-app/iam-credentials-pod"],"args":["proxy","--server=https://iam-credentials-provider.iam-system.svc:8443",` +
 		`"--token-file=/var/run/secrets/iam.aws.k8s.io/token","--listen=127.0.0.1:2020"],"restartPolicy":"Always","startupProbe":{},"env":[{"name":"AWS_CONTAINER_AUTHORIZATION_TOKEN","value":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}]}`
 	spec := func(fields string) string { return `{"spec":{"containers":[{"name":"a"}],` + fields + `}}` }
 	if response := admit(t, h, spec(`"initContainers":[`+sidecar+`]`)); !response.Allowed {
@@ -382,7 +382,7 @@ func TestDenials(t *testing.T) {
 		"own container with the redirect name": {`{"spec":{"containers":[{"name":"iam-credentials-redirect"}]}}`, `container "iam-credentials-redirect"`},
 		"own init container with that name":    {spec(`"initContainers":[{"name":"iam-credentials-redirect"}]`), `init container "iam-credentials-redirect"`},
 		"sidecar with other arguments":         {changed("--listen=127", "--listen=128"), "init container"},
-		"sidecar with another program":         {changed(`"/pod"`, `"/bin/sh"`), "init container"},
+		"sidecar with another program":         {changed(`"/ko-app/iam-credentials-pod"`, `"/bin/sh"`), "init container"},
 		"sidecar without restartPolicy":        {changed(`"restartPolicy":"Always",`, ``), "init container"},
 		"sidecar without a probe":              {changed(`"startupProbe":{},`, ``), "init container"},
 		"sidecar without a secret":             {changed(`ABCDEFGHIJKLMNOPQRSTUVWXYZ`, ``), "init container"},
@@ -391,7 +391,7 @@ func TestDenials(t *testing.T) {
 		"sidecar without variables":            {changed(`,"env":`, `,"x":`), "init container"},
 		"sidecar of the default mode":          {`{"metadata":{"annotations":{"iam.aws.k8s.io/redirect":"true"}},` + spec(`"initContainers":[` + sidecar + `]`)[1:], "init container"},
 		"redirect without a sidecar": {`{"metadata":{"annotations":{"iam.aws.k8s.io/redirect":"true"}},` +
-			spec(`"initContainers":[{"name":"iam-credentials-redirect","command":["/pod"],"args":["redirect"]},{"name":"iam-credentials-redirect","command":["/pod"],"args":["redirect"]}]`)[1:], "init container"},
+			spec(`"initContainers":[{"name":"iam-credentials-redirect","command":["/ko-app/iam-credentials-pod"],"args":["redirect"]},{"name":"iam-credentials-redirect","command":["/ko-app/iam-credentials-pod"],"args":["redirect"]}]`)[1:], "init container"},
 		"own volume":                           {spec(`"volumes":[{"name":"iam-credentials-token","emptyDir":{}}]`), `volume "iam-credentials-token"`},
 		"token volume of another audience":     {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}]`), `volume`},
 		"token volume with another path":       {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"x","audience":"iam.aws.k8s.io"}}]}}]`), `volume`},
@@ -685,7 +685,7 @@ func TestMetrics(t *testing.T) {
 	for _, result := range []string{"denied", "error", "injected", "skipped", "unbound", "unchanged"} {
 		want += `podidentity_webhook_pods_total{result="` + result + "\"} 1\n"
 	}
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "podidentity_webhook_pods_total"); err != nil {
 		t.Error(err)
 	}
 }

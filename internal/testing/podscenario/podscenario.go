@@ -34,6 +34,9 @@ const (
 	WebhookAccount = "iam-credentials-webhook"
 )
 
+// CertificatesAccount is the ServiceAccount of the program that makes their certificates. The scenario does not run it.
+const CertificatesAccount = "iam-credentials-certificates"
+
 // Settings of the server and the webhook.
 const (
 	ClusterName = "demo"

@@ -199,6 +199,11 @@ func (s *Scenario) Inject(ctx context.Context) (err error) {
 		return err
 	}
 	sidecar, container := &s.Pod.Spec.InitContainers[0], &s.Pod.Spec.Containers[0]
+	for _, v := range sidecar.Env {
+		if v.Name == "WORKLOADID_SERVER_CA" {
+			s.ca = []byte(v.Value)
+		}
+	}
 	s.Step("The team creates a pod, which says nothing of AWS. On its way through admission the webhook injects:")
 	s.Detail("sidecar", "%s", sidecar.Name)
 	s.Detail("runs", "%s %s", sidecar.Command[0], strings.Join(sidecar.Args, " "))

@@ -9,12 +9,12 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
-	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
+	"github.com/workloadid/workloadid/internal/buildinfo"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/manifests"
@@ -26,12 +26,14 @@ type hubInit struct {
 	inviting
 	options manifests.HubOptions
 	arns    install.ClusterARNs
+	cleanup bool
 	yes     bool
 }
 
 // NewHubInit returns wid hub init.
 func NewHubInit() *cobra.Command {
-	h := &hubInit{inviting: inviting{cluster: "CLUSTER_NAME", agentImage: "AGENT_IMAGE"}}
+	version := buildinfo.Read().Version
+	h := &hubInit{inviting: inviting{cluster: "CLUSTER_NAME", agentImage: agentImage(version)}}
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Prepare a hub: print or apply its manifests, and create a bootstrap token for clusters",
@@ -47,14 +49,16 @@ func NewHubInit() *cobra.Command {
 	cli.Offer(f, "addon-registration-auth", registration.AuthTypeCSR, registration.AuthTypeToken)
 	h.arns.BindHub(f)
 	h.inviting.bind(f)
-	f.StringVar(&h.options.CleanupImage, "cleanup-image", "", "image whose entrypoint is wid, for a CronJob that runs wid hub cleanup every hour; none without it")
+	f.BoolVar(&h.cleanup, "cleanup", false, "install a CronJob that runs wid hub cleanup every hour")
+	f.StringVar(&h.options.CleanupImage, "cleanup-image", "", "image whose entrypoint is wid, for --cleanup; a release of wid has a default")
 	f.BoolVar(&h.options.OCMAgents, "ocm-agents", false, "let agents of Open Cluster Management join; agents and bootstrap users then see the requests of all others, and bootstrap users all clusters")
 	f.BoolVar(&h.yes, "yes", false, "with --apply: change or drop flags of the hub program that runs, without a question")
-	cli.Rare(f, "force-conflicts", "addon-registration-auth", "cleanup-image", "ocm-agents")
+	cli.Rare(f, "force-conflicts", "addon-registration-auth", "cleanup", "cleanup-image", "replicas", "image-pull-secret", "ocm-agents")
 	return h.Command(cmd, "the hub", h.run)
 }
 
 func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
+	h.options.Replicas, h.options.ImagePullSecrets = h.Replicas(cmd, nil)
 	printed, err := h.manifests()
 	if err != nil {
 		return err
@@ -75,7 +79,7 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 		err = h.checkOCM(ctx, cmd, c)
 	}
 	if err == nil {
-		err = h.checkRunning(ctx, cmd, c)
+		printed, err = h.keep(ctx, cmd, c)
 	}
 	if err != nil {
 		return err
@@ -87,19 +91,30 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	if h.Wait {
-		if err := awaitDeployment(ctx, cmd, c, manifests.HubNamespace, manifests.HubDeployment); err != nil {
+		if err := install.AwaitDeployment(ctx, cmd, c, manifests.HubNamespace, manifests.HubDeployment); err != nil {
 			return err
 		}
 	}
 	return h.invite(ctx, cmd, h.KubeFile, c, info)
 }
 
-// checkRunning asks before it takes flags from the hub program that runs.
-func (h *hubInit) checkRunning(ctx context.Context, cmd *cobra.Command, c client.Client) error {
-	running, err := hubFlags(ctx, c)
+// keep returns the manifests with what the hub program that runs keeps. It asks before it takes flags from that.
+func (h *hubInit) keep(ctx context.Context, cmd *cobra.Command, c client.Client) (string, error) {
+	running, program, err := install.Running(ctx, c, manifests.HubNamespace, manifests.HubDeployment)
+	if err == nil {
+		err = h.checkFlags(cmd, flagsIn(program.Args))
+	}
+	if err != nil {
+		return "", err
+	}
+	h.options.Replicas, h.options.ImagePullSecrets = h.Replicas(cmd, running)
+	return manifests.Hub(h.options)
+}
+
+func (h *hubInit) checkFlags(cmd *cobra.Command, running map[string]string) error {
 	changes := changedFlags(running, flagsIn(h.options.Args()))
-	if err != nil || len(changes) == 0 {
-		return err
+	if len(changes) == 0 {
+		return nil
 	}
 	cmd.PrintErrln("wid: the hub program that runs has other flags:")
 	for _, change := range changes {
@@ -123,6 +138,11 @@ func (h *hubInit) manifests() (string, error) {
 		return "", err
 	}
 	o.Image, o.ARN = h.Image, h.arns.Hub
+	if h.cleanup && o.CleanupImage == "" {
+		if o.CleanupImage = install.ReleaseImage(buildinfo.Read().Version, "wid"); o.CleanupImage == "" {
+			return "", cli.Usagef("--cleanup: name an image whose entrypoint is wid with --cleanup-image: only a release of wid has a default")
+		}
+	}
 	printed, err := manifests.Hub(*o)
 	if err != nil {
 		return "", cli.Usagef("%v", err)
@@ -140,18 +160,4 @@ func (h *hubInit) probe(ctx context.Context, cmd *cobra.Command, c client.Client
 	default:
 		cmd.PrintErrln("wid: warning: it is not known whether the hub signs client certificates:", cli.OneLine(err.Error()))
 	}
-}
-
-// awaitDeployment waits until a replica of the last generation runs.
-func awaitDeployment(ctx context.Context, cmd *cobra.Command, c client.Client, namespace, name string) error {
-	return cli.Await(ctx, cmd, func() (string, error) {
-		d := &appsv1.Deployment{}
-		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d); err != nil {
-			return "", cli.AnswerOf(err, fmt.Sprintf("read Deployment %q", namespace+"/"+name))
-		}
-		if d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedReplicas > 0 && d.Status.AvailableReplicas > 0 {
-			return "", nil
-		}
-		return fmt.Sprintf("for Deployment %q to be available: kubectl -n %s describe pods shows why it is not", namespace+"/"+name, namespace), nil
-	})
 }

@@ -1,6 +1,7 @@
 package hubcmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/bootstrap/tokens"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
+	"github.com/workloadid/workloadid/internal/buildinfo"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/manifests"
@@ -54,7 +55,7 @@ func newHubToken() *cobra.Command {
 	}
 	i.bind(cmd.Flags())
 	cmd.Flags().StringVar(&i.cluster, "cluster-name", "CLUSTER_NAME", "name of the cluster in the command")
-	cmd.Flags().StringVar(&i.agentImage, "agent-image", "AGENT_IMAGE", "image of the agent in the command")
+	cmd.Flags().StringVar(&i.agentImage, "agent-image", agentImage(buildinfo.Read().Version), "image of the agent in the command")
 	return s.Command(cmd, "the hub", func(ctx context.Context, cmd *cobra.Command) error {
 		if err := i.check(); err != nil {
 			return err
@@ -77,7 +78,7 @@ func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub cli.KubeF
 	if err != nil {
 		return err
 	}
-	running, err := hubFlags(ctx, c)
+	running, program, err := install.Running(ctx, c, manifests.HubNamespace, manifests.HubDeployment)
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub cli.KubeF
 	if len(pins) == 0 {
 		line += " --ca-file CA_FILE"
 	}
-	return cli.Say(cmd, "\nUntil %s, join a cluster with\n\n%s%s --cluster-name %s --image %s --context CLUSTER_CONTEXT --apply", cli.End(token.Expires), line, joinFlags(running),
+	return cli.Say(cmd, "\nUntil %s, join a cluster with\n\n%s%s --cluster-name %s --image %s --context CLUSTER_CONTEXT --apply", cli.End(token.Expires), line, joinFlags(flagsIn(program.Args)),
 		shell.Word(i.cluster, "CLUSTER_NAME"), shell.Word(i.agentImage, "AGENT_IMAGE"))
 }
 
@@ -122,23 +123,9 @@ func joinFlags(running map[string]string) (line string) {
 	return line
 }
 
-// hubFlags returns the flags of the hub program that runs, nil if there is none.
-func hubFlags(ctx context.Context, c client.Client) (map[string]string, error) {
-	d := &appsv1.Deployment{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: manifests.HubNamespace, Name: manifests.HubDeployment}, d)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, cli.AnswerOf(err, fmt.Sprintf("read Deployment %q", hubProgram))
-	}
-	flags := map[string]string{}
-	for _, container := range d.Spec.Template.Spec.Containers {
-		if container.Name == manifests.Container { // sidecars stay as they are
-			flags = flagsIn(container.Args)
-		}
-	}
-	return flags, nil
+// agentImage returns the image of the agent in the command that joins a cluster.
+func agentImage(version string) string {
+	return cmp.Or(install.ReleaseImage(version, "wid-agent"), "AGENT_IMAGE")
 }
 
 // flagsIn returns the values of flags by "--name". Those of a repeated flag are a list.

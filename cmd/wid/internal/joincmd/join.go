@@ -48,7 +48,8 @@ func NewJoin() *cobra.Command {
 		Use:   "join",
 		Short: "Join a cluster to a hub: print or apply its agent, with the credential for the first contact",
 		Long: "Join a cluster to a hub. It tries the credential at the hub, then prints or applies the manifests of the agent, which\n" +
-			"hold that credential. --hub-token is a bootstrap token with --ca-cert-hash, or a ServiceAccount's token with --ca-file.",
+			"hold that credential. --hub-token is a bootstrap token with --ca-cert-hash, or a ServiceAccount's token with --ca-file.\n" +
+			"On a joined cluster --image and --apply alone upgrade the agent. It keeps its flags, its credential and its bootstrap Secret.",
 		Example: "  wid join --hub-token - --hub-apiserver https://hub.example:6443 --ca-cert-hash sha256:… \\\n" +
 			"    --cluster-name managed-0 --image registry.example/agent:v1 --apply --wait <token",
 	}
@@ -67,17 +68,21 @@ func NewJoin() *cobra.Command {
 	f.StringSliceVar(&j.pins, "ca-cert-hash", nil, "pin of the hub's CA, sha256:<hex>, if the token is a bootstrap token; may be repeated")
 	f.StringVar(&j.caFile, "ca-file", "", "PEM file with the hub's CA, instead of --ca-cert-hash")
 	f.BoolVar(&j.reveal, "reveal", false, "print the manifests to a terminal too, with the credential")
-	cli.Rare(f, "force-conflicts", install.AddOnAuthFlag, install.AddOnSecondsFlag)
+	cli.Rare(f, "force-conflicts", install.AddOnAuthFlag, install.AddOnSecondsFlag, "replicas", "image-pull-secret")
 	return j.Command(cmd, "the cluster that joins", j.run)
 }
 
 func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
+	if j.Apply && j.server == "" && j.token == "" && len(j.pins) == 0 && j.caFile == "" {
+		return j.upgrade(ctx, cmd)
+	}
 	if err := j.checkFlags(cmd); err != nil {
 		return err
 	}
 	if err := j.reachHub(ctx, cmd); err != nil {
 		return err
 	}
+	j.options.Replicas, j.options.ImagePullSecrets = j.Replicas(cmd, nil)
 	printed, err := j.manifests()
 	if err != nil {
 		return err
@@ -93,6 +98,14 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 	install.CheckManaged(cmd, j.options.AuthType, config.Host)
 	joined, err := j.joined(ctx, local)
 	if err != nil {
+		return err
+	}
+	running, _, err := install.Running(ctx, local, agent.DefaultNamespace, manifests.AgentName)
+	if err != nil {
+		return err
+	}
+	j.options.Replicas, j.options.ImagePullSecrets = j.Replicas(cmd, running)
+	if printed, err = j.manifests(); err != nil {
 		return err
 	}
 	if err := j.ApplyAll(ctx, cmd, local, printed); err != nil {
@@ -117,6 +130,23 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 
 // checkFlags finds mistakes before any request.
 func (j *join) checkFlags(cmd *cobra.Command) error {
+	if err := j.checkAgent(); err != nil {
+		return err
+	}
+	if err := j.checkHub(cmd); err != nil {
+		return err
+	}
+	if err := j.Check(); err != nil {
+		return err
+	}
+	out, ok := cmd.OutOrStdout().(*os.File)
+	if ok && !j.Apply && !j.reveal && term.IsTerminal(int(out.Fd())) { //nolint:gosec // a file descriptor fits
+		return cli.Usagef("the manifests hold the credential of --hub-token: print them to a file or a pipe, or pass --apply or --reveal")
+	}
+	return nil
+}
+
+func (j *join) checkAgent() error {
 	if j.options.Cluster == "" {
 		return cli.Usagef("name the cluster with --cluster-name")
 	}
@@ -134,6 +164,10 @@ func (j *join) checkFlags(cmd *cobra.Command) error {
 			return err
 		}
 	}
+	return nil
+}
+
+func (j *join) checkHub(cmd *cobra.Command) error {
 	switch {
 	case j.server == "":
 		return cli.Usagef("name the hub's API server with --hub-apiserver, as https://hub.example:6443")
@@ -148,16 +182,7 @@ func (j *join) checkFlags(cmd *cobra.Command) error {
 		return cli.Usagef("--hub-apiserver: %v", err)
 	}
 	if j.options.AuthType == registration.AuthTypeCSR {
-		if err := install.CheckHub(cmd, []string{j.options.AuthType}, j.server); err != nil {
-			return err
-		}
-	}
-	if err := j.Check(); err != nil {
-		return err
-	}
-	out, ok := cmd.OutOrStdout().(*os.File)
-	if ok && !j.Apply && !j.reveal && term.IsTerminal(int(out.Fd())) { //nolint:gosec // a file descriptor fits
-		return cli.Usagef("the manifests hold the credential of --hub-token: print them to a file or a pipe, or pass --apply or --reveal")
+		return install.CheckHub(cmd, []string{j.options.AuthType}, j.server)
 	}
 	return nil
 }

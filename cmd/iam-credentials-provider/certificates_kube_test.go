@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/testing/podscenario"
+)
+
+// rotation has two replicas of the rotator, with a clock, and the kubelet's part.
+type rotation struct {
+	*world
+	replicas  []*rotator
+	clock     time.Time
+	revisions int
+}
+
+func newRotation(t *testing.T, w *world) *rotation {
+	t.Helper()
+	r := &rotation{world: w}
+	for range 2 {
+		kube, err := w.ConfigOf(t.Context(), podscenario.CertificatesAccount)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := client.New(kube, client.Options{Scheme: w.Admin.Scheme()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.replicas = append(r.replicas, &rotator{client: c, options: certificateOptions{
+			namespace: namespace, ips: []net.IP{net.IPv4(127, 0, 0, 1)}, now: func() time.Time { return r.clock }}})
+	}
+	w.server.certs, w.webhook.certs = filepath.Join(w.Dir, name), filepath.Join(w.Dir, webhookName)
+	w.webhook.serverCA = filepath.Join(w.webhook.certs, "ca.crt")
+	return r
+}
+
+// at has both replicas rotate at once, until no write of one is refused because of the other, then updates the mounted Secrets.
+func (r *rotation) at(t *testing.T, clock time.Time) {
+	t.Helper()
+	r.clock = clock
+	var running sync.WaitGroup
+	for _, replica := range r.replicas {
+		running.Go(func() {
+			for {
+				err := replica.rotate(t.Context())
+				if err == nil {
+					return
+				}
+				if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	for secret, dir := range map[string]string{name: r.server.certs, webhookName: r.webhook.certs} {
+		r.mount(t, secret, dir)
+	}
+}
+
+// mount writes the files of a Secret as the kubelet does: it moves a symbolic link to a new folder.
+func (r *rotation) mount(t *testing.T, secret, dir string) {
+	t.Helper()
+	r.revisions++
+	revision := "..revision-" + strconv.Itoa(r.revisions)
+	data := r.secret(t, secret).Data
+	err := os.MkdirAll(filepath.Join(dir, revision), 0o700)
+	for file, content := range data {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, revision, file), content, 0o600))
+		if _, missing := os.Lstat(filepath.Join(dir, file)); missing != nil {
+			err = errors.Join(err, os.Symlink(filepath.Join("..data", file), filepath.Join(dir, file)))
+		}
+	}
+	if err := errors.Join(err, os.Symlink(revision, filepath.Join(dir, "..tmp")), os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data"))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rotation) secret(t *testing.T, name string) *corev1.Secret {
+	t.Helper()
+	s := &corev1.Secret{}
+	if err := r.Admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// serving waits until server and webhook present the certificates of the Secrets, and returns that of the server.
+func (r *rotation) serving(t *testing.T) *x509.Certificate {
+	t.Helper()
+	var found *x509.Certificate
+	for secret, address := range map[string]string{name: r.Server, webhookName: r.Webhook} {
+		want := leaf(t, r.secret(t, secret).Data[corev1.TLSCertKey])
+		await(t, "the new certificate of "+secret, func() bool {
+			dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // compared below
+			conn, err := dialer.DialContext(t.Context(), "tcp", address)
+			if err != nil {
+				return false
+			}
+			defer conn.Close()                                                        //nolint:errcheck // nothing was written
+			return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].Equal(want) //nolint:forcetypeassert // of a tls.Dialer
+		})
+		if secret == name {
+			found = want
+		}
+	}
+	return found
+}
+
+func (r *rotation) registered(t *testing.T) *admissionregistrationv1.MutatingWebhookConfiguration {
+	t.Helper()
+	registration := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	if err := r.Admin.Get(t.Context(), client.ObjectKey{Name: webhookName}, registration); err != nil {
+		t.Fatal(err)
+	}
+	return registration
+}
+
+// load asks the server and creates pods until stop. Each failure fails the test.
+type load struct {
+	issued, admitted atomic.Int64
+	over             atomic.Bool
+	running          sync.WaitGroup
+}
+
+func startLoad(t *testing.T, w *world) *load {
+	t.Helper()
+	l := &load{}
+	below := rate.NewLimiter(40, 200) // the limits of the server for a namespace
+	ask := func() {
+		if err := below.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if status, answer, err := w.Ask(t.Context(), w.ServerURL()); err != nil || status != http.StatusOK {
+			t.Errorf("%s, %v", answer, err)
+		}
+		l.issued.Add(1)
+	}
+	admit := func() {
+		pod, err := podscenario.NewPod("next")
+		if err == nil {
+			err = w.Admin.Create(t.Context(), pod, client.DryRunAll)
+		}
+		if err != nil || len(pod.Spec.InitContainers) == 0 {
+			t.Errorf("%d init containers, %v", len(pod.Spec.InitContainers), err)
+		}
+		l.admitted.Add(1)
+	}
+	for _, work := range []func(){ask, ask, admit, admit} {
+		l.running.Go(func() {
+			for !l.over.Load() {
+				work()
+			}
+		})
+	}
+	return l
+}
+
+// more waits for further requests of both kinds.
+func (l *load) more(t *testing.T) {
+	t.Helper()
+	const enough = 100
+	issued, admitted := l.issued.Load(), l.admitted.Load()
+	await(t, "there is load", func() bool { return l.issued.Load() > issued+enough && l.admitted.Load() > admitted+enough })
+}
+
+func (l *load) stop() {
+	l.over.Store(true)
+	l.running.Wait()
+}
+
+// Serving certificates rotate, and then the CA, between two replicas. No request of a sidecar and no admission of a pod fails.
+func TestRotationUnderLoad(t *testing.T) {
+	w, _ := install(t)
+	r := newRotation(t, w)
+	now := time.Now()
+	// The first CA has a tenth of its lifetime left in ten minutes.
+	born := now.Add(-caLifetime * 9 / 10).Add(10 * time.Minute)
+	r.at(t, born)
+	r.at(t, now.Add(-61*day))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	play(ctx, t, w.Start, w.Allow)
+	r.at(t, now.Add(-61*day)) // the API server learns the CA
+	play(ctx, t, w.Bind, w.Inject, w.serves)
+	before := r.serving(t)
+	l := startLoad(t, w)
+	defer l.stop()
+	l.more(t)
+
+	r.at(t, now)
+	renewed := r.serving(t)
+	if renewed.Equal(before) || renewed.Issuer.String() != before.Issuer.String() {
+		t.Errorf("the certificate of %s by %q, after that of %s by %q", renewed.NotBefore, renewed.Issuer, before.NotBefore, before.Issuer)
+	}
+	l.more(t)
+
+	r.at(t, now.Add(11*time.Minute))
+	if next := r.serving(t); next.Issuer.String() == before.Issuer.String() {
+		t.Errorf("the CA has not rotated: %q", next.Issuer)
+	}
+	l.more(t)
+
+	// A changed bundle makes the API server open new connections to the webhook.
+	registration := r.registered(t)
+	bundle := &registration.Webhooks[0].ClientConfig.CABundle
+	if !bytes.Equal(*bundle, r.secret(t, webhookName).Data["ca.crt"]) {
+		t.Error("caBundle is not the bundle that pods get")
+	}
+	*bundle = append(*bundle, *bundle...)
+	if err := w.Admin.Update(t.Context(), registration); err != nil {
+		t.Fatal(err)
+	}
+	l.more(t)
+	l.stop()
+	t.Logf("%d requests and %d admissions", l.issued.Load(), l.admitted.Load())
+	cancel()
+	w.Wait()
+}

@@ -1,0 +1,342 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/podscenario"
+	"github.com/workloadid/workloadid/internal/testing/story"
+)
+
+// page returns docs/podidentity.md.
+func page(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "podidentity.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// documented returns the YAML of the page that is of one of the kinds.
+func documented(t *testing.T, kinds ...string) (found []string) {
+	t.Helper()
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page(t), -1) {
+		if slices.Contains(kinds, parse(t, block[1])[0].GetKind()) {
+			found = append(found, block[1])
+		}
+	}
+	return found
+}
+
+func overlays(t *testing.T) []string { t.Helper(); return documented(t, "Kustomization") }
+
+// The API server accepts each object of docs/podidentity.md, and kustomize builds each overlay.
+func TestDocumentedYAML(t *testing.T) {
+	w, _ := install(t)
+	if _, err := story.Apply(t.Context(), w.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}"); err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(page(t), -1) {
+		if !json.Valid([]byte(block[1])) {
+			t.Errorf("not JSON: %s", block[1])
+		}
+	}
+	var err error
+	kinds := map[string]int{}
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page(t), -1) {
+		object := parse(t, block[1])[0]
+		kinds[object.GetKind()]++
+		switch object.GetKind() {
+		case "Kustomization":
+		case "Namespace":
+			err = w.Admin.Update(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict))
+		case "IAMBinding": // after the list has reached the policy
+			err = story.Wait(t.Context(), "the IAMBinding is not admitted", func(ctx context.Context) (bool, error) {
+				return true, w.Admin.Create(ctx, object, client.FieldValidation(metav1.FieldValidationStrict))
+			})
+		default:
+			err = w.Admin.Create(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict))
+		}
+		if err != nil {
+			t.Errorf("%s %q: %v", object.GetKind(), object.GetName(), err)
+		}
+	}
+	if want := map[string]int{"Kustomization": 3, "IAMRoleAllowList": 1, "IAMBinding": 1, "Namespace": 1, "ClusterRole": 1, "NetworkPolicy": 3, "ResourceQuota": 1}; !maps.Equal(kinds, want) {
+		t.Fatalf("the page has %v", kinds)
+	}
+	overlays := overlays(t)
+	checkOverlay(t, buildOverlay(t, overlays[0]), "ghcr.io/workloadid/")
+	private := buildOverlay(t, overlays[0], overlays[1])
+	checkOverlay(t, private, "registry.example/")
+	checkPrivate(t, private)
+	checkCertManager(t, buildOverlay(t, overlays[0], overlays[2]))
+}
+
+// writeOverlays writes overlays to folders, the first one to prod, with the manifests of this tree instead of those on GitHub. It returns
+// the last folder.
+func writeOverlays(t *testing.T, overlays ...string) (last string) {
+	t.Helper()
+	dir := t.TempDir()
+	base, err := filepath.Abs(configDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote := regexp.MustCompile(`https://github.com/workloadid/workloadid//config/iam-credentials-provider(\S*)\?ref=v0\.1\.0`)
+	for i, overlay := range overlays {
+		last = filepath.Join(dir, []string{"prod", "other"}[i])
+		relative, err := filepath.Rel(last, base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		local := remote.ReplaceAllString(overlay, relative+"$1")
+		if local == overlay && i == 0 {
+			t.Fatalf("no remote base: %s", overlay)
+		}
+		if err := errors.Join(os.Mkdir(last, 0o700), os.WriteFile(filepath.Join(last, "kustomization.yaml"), []byte(local), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return last
+}
+
+func buildOverlay(t *testing.T, overlays ...string) []*unstructured.Unstructured {
+	t.Helper()
+	return build(t, writeOverlays(t, overlays...))
+}
+
+func checkPrivate(t *testing.T, objects []*unstructured.Unstructured) {
+	t.Helper()
+	for name, deployment := range pick[appsv1.Deployment](t, objects, "Deployment") {
+		if secrets := deployment.Spec.Template.Spec.ImagePullSecrets; len(secrets) != 1 {
+			t.Errorf("%s: pull Secrets %v", name, secrets)
+		}
+	}
+	for _, settings := range pick[corev1.ConfigMap](t, objects, "ConfigMap") {
+		if !strings.HasPrefix(settings.Data["POD_IMAGE"], "registry.example/") {
+			t.Errorf("settings %v", settings.Data)
+		}
+	}
+}
+
+func checkOverlay(t *testing.T, objects []*unstructured.Unstructured, registry string) {
+	t.Helper()
+	for name, policy := range pick[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy") {
+		if ingress := policy.Spec.Ingress; name == podscenario.WebhookAccount && (len(ingress[0].From) != 1 || ingress[0].From[0].IPBlock.CIDR != "192.0.2.0/28") {
+			t.Errorf("clients of the webhook: %v", ingress)
+		}
+	}
+	for _, settings := range pick[corev1.ConfigMap](t, objects, "ConfigMap") {
+		if settings.Data["CLUSTER"] != "prod" || settings.Data["AUDIENCE"] == "" {
+			t.Errorf("settings %v", settings.Data)
+		}
+	}
+	for deployment, d := range pick[appsv1.Deployment](t, objects, "Deployment") {
+		container := d.Spec.Template.Spec.Containers[0]
+		checkArguments(t, objects, container)
+		isServer := slices.ContainsFunc(container.Env, func(v corev1.EnvVar) bool { return v.Name == "AWS_ROLE_ARN" })
+		if !strings.HasPrefix(container.Image, registry) || container.Env[0].Name != "GOMEMLIMIT" || isServer != (deployment == name) {
+			t.Errorf("%s: image %q, env %v", deployment, container.Image, container.Env)
+		}
+	}
+}
+
+// section returns the shell commands below a heading of docs/podidentity.md, line by line.
+func section(t *testing.T, heading string) (lines []string) {
+	t.Helper()
+	_, text, _ := strings.Cut(page(t), "\n"+heading+"\n")
+	text, _, _ = strings.Cut(text, "\n##")
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		lines = append(lines, strings.Split(strings.TrimSpace(block[1]), "\n")...)
+	}
+	if len(lines) == 0 {
+		t.Fatalf("no commands below %q", heading)
+	}
+	return lines
+}
+
+// administrator runs the commands of the page in the folder of the overlay.
+type administrator struct {
+	*world
+	dir, kubeconfig string
+}
+
+// run runs commands. No node runs here, so it completes the status of the Deployments before a command that waits for them. It repeats a
+// command that applies a file, because kinds and policies take effect a moment after they are applied.
+func (a *administrator) run(t *testing.T, commands ...string) (output string) {
+	t.Helper()
+	for _, command := range commands {
+		if strings.Contains(command, "rollout status") {
+			a.finishRollout(t)
+		}
+		var out []byte
+		try := func(ctx context.Context) (bool, error) {
+			cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", command)
+			cmd.Dir = a.dir
+			cmd.Env = append(os.Environ(), "KUBECONFIG="+a.kubeconfig, "PATH="+kubetest.Assets(t)+":"+os.Getenv("PATH"))
+			var err error
+			if out, err = cmd.CombinedOutput(); err != nil {
+				err = fmt.Errorf("%s: %w: %s", command, err, out)
+			}
+			return true, err
+		}
+		var err error
+		if strings.HasPrefix(command, "kubectl apply -f") {
+			err = story.Wait(t.Context(), "the command fails", try)
+		} else {
+			_, err = try(t.Context())
+		}
+		if err != nil && !strings.HasPrefix(command, "kubectl diff") { // which exits with 1 if anything differs
+			t.Fatal(err)
+		}
+		output += string(out)
+	}
+	return output
+}
+
+func (a *administrator) finishRollout(t *testing.T) {
+	t.Helper()
+	deployments := &appsv1.DeploymentList{}
+	if err := a.Admin.List(t.Context(), deployments, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	if len(deployments.Items) != 3 {
+		t.Errorf("%d Deployments", len(deployments.Items))
+	}
+	for i := range deployments.Items {
+		d := &deployments.Items[i]
+		n := *d.Spec.Replicas
+		d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}
+		if err := a.Admin.Status().Update(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// rotate does the work of the program certificates, and returns the CAs that the API server trusts.
+func (a *administrator) rotate(t *testing.T) []byte {
+	t.Helper()
+	r := newRotation(t, a.world)
+	r.at(t, time.Now())
+	if ca := r.registered(t).Webhooks[0].ClientConfig.CABundle; len(ca) > 0 {
+		return ca
+	}
+	t.Fatal("the API server does not know the CA")
+	return nil
+}
+
+const tenantsDeployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {namespace: team-a, name: reporting}
+spec:
+  selector: {matchLabels: {app: reporting}}
+  template:
+    metadata: {labels: {app: reporting}}
+    spec: {containers: [{name: app, image: registry.example/reporting:v1}]}
+`
+
+// A pod that was injected, and one that was not.
+const tenantsPods = `
+apiVersion: v1
+kind: Pod
+metadata: {namespace: team-a, name: reporting-0}
+spec:
+  serviceAccountName: reporting
+  initContainers: [{name: iam-credentials-proxy, image: x, restartPolicy: Always}]
+  containers: [{name: app, image: registry.example/reporting:v1}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: team-a, name: plain}
+spec:
+  serviceAccountName: reporting
+  containers: [{name: app, image: registry.example/reporting:v1}]
+`
+
+// The commands of the page install, upgrade, back up, remove and restore, word for word.
+func TestDocumentedCommands(t *testing.T) {
+	a := &administrator{world: newWorld(t)}
+	_, kubeconfig, err := a.Cluster.User("admin", "system:masters")
+	a.kubeconfig = filepath.Join(a.Dir, "kubeconfig")
+	if err := errors.Join(err, os.WriteFile(a.kubeconfig, kubeconfig, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	stop, err := a.Cluster.ControllerManager("namespace-controller", "serviceaccount-controller")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	a.dir = writeOverlays(t, overlays(t)[0])
+
+	a.run(t, section(t, "## Install")...)
+	before := a.rotate(t)
+	if _, err := story.Apply(t.Context(), a.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}",
+		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {namespace: team-a, name: reporting}", tenantsDeployment, tenantsPods); err != nil {
+		t.Fatal(err)
+	}
+	a.run(t, "kubectl label namespace team-a iam.aws.k8s.io/injection=enabled")
+	for _, file := range documented(t, "IAMRoleAllowList", "IAMBinding") {
+		a.run(t, "kubectl apply -f - <<'EOF'\n"+file+"EOF")
+	}
+	a.run(t, section(t, "### A private registry")...)
+	a.run(t, section(t, "## Upgrade")...)
+	if after := a.rotate(t); !bytes.Equal(before, after) {
+		t.Error("an upgrade changes the CA or caBundle")
+	}
+	a.run(t, section(t, "## Back up")[:3]...)
+	a.remove(t)
+
+	a.run(t, section(t, "## Back up")[3:]...)
+	if after := a.rotate(t); !bytes.Equal(before, after) {
+		t.Error("the restored CA is another one")
+	}
+	if err := a.Admin.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "reporting"}, &v1alpha1.IAMBinding{}); err != nil {
+		t.Error(err)
+	}
+	a.run(t, section(t, "### Certificates")...)
+	if after := a.rotate(t); bytes.Contains(after, before) {
+		t.Error("the stolen CA is still trusted")
+	}
+}
+
+// remove runs the commands of the page and looks for what is left.
+func (a *administrator) remove(t *testing.T) {
+	t.Helper()
+	installed := build(t, a.dir)
+	if out := a.run(t, section(t, "## Remove")...); !strings.Contains(out, "team-a/reporting-0 iam-credentials-proxy\n") || strings.Contains(out, "team-a/plain") {
+		t.Errorf("pods with a sidecar: %s", out)
+	}
+	for _, o := range installed {
+		left := &unstructured.Unstructured{}
+		left.SetGroupVersionKind(o.GroupVersionKind())
+		if err := a.Admin.Get(t.Context(), client.ObjectKeyFromObject(o), left); !apierrors.IsNotFound(err) {
+			t.Errorf("%s %q is left: %v", o.GetKind(), o.GetName(), err)
+		}
+	}
+	if out := a.run(t, "kubectl get namespace team-a -o jsonpath='{.metadata.labels}'"); strings.Contains(out, "iam.aws.k8s.io") {
+		t.Errorf("labels %s", out)
+	}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/manifests"
+)
+
+// lifecycle runs the commands of a section of docs/registration.md, word for word.
+type lifecycle struct {
+	*hubWorld
+	programs *world
+	left     []string
+}
+
+func newLifecycle(t *testing.T) *lifecycle {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "registration.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(content), "## Install, upgrade, back up, remove\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	l := &lifecycle{hubWorld: newHubWorld(t, "namespace"), programs: newWorld(t)}
+	for i, block := range strings.Split(section, "```") {
+		if i%2 == 1 {
+			l.left = append(l.left, strings.Split(strings.TrimSpace(strings.TrimPrefix(block, "sh\n")), "\n")...)
+		}
+	}
+	return l
+}
+
+// run runs the next command, and returns what it prints.
+func (l *lifecycle) run(begins string, env ...string) string {
+	l.t.Helper()
+	if len(l.left) == 0 || !strings.HasPrefix(l.left[0], begins) {
+		l.t.Fatalf("%s is not the first of %q", begins, l.left)
+	}
+	r := l.programs.exec(l.t, "", append(env, "KUBECONFIG="+os.Getenv("KUBECONFIG")), "bash", "-euc", l.left[0])
+	l.left = l.left[1:]
+	if r.code != 0 {
+		l.t.Fatalf("%s: %+v", begins, r)
+	}
+	return r.stdout + r.stderr
+}
+
+// kubelet reports the replicas of a Deployment as available, once it has the image.
+func (l *lifecycle) kubelet(c client.Client, namespace, name, image string) (stop func()) {
+	ctx, cancel := context.WithCancel(l.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		_ = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) { // until it is stopped
+			d := &appsv1.Deployment{}
+			if c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d) != nil || d.Spec.Template.Spec.Containers[0].Image != image {
+				return false, nil
+			}
+			n := *d.Spec.Replicas
+			d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}
+			return c.Status().Update(ctx, d) == nil, nil
+		})
+	})
+	return func() { cancel(); running.Wait() }
+}
+
+// objects lists all objects of a cluster, apart from those that expire.
+func objects(t *testing.T, config *rest.Config) (names []string) {
+	t.Helper()
+	lists, err := discovery.NewDiscoveryClientForConfigOrDie(config).ServerPreferredResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := metadata.NewForConfigOrDie(config)
+	for _, list := range lists {
+		group, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list.APIResources {
+			if !slices.Contains(r.Verbs, "list") || r.Name == "events" || r.Name == "componentstatuses" {
+				continue
+			}
+			found, err := all.Resource(group.WithResource(r.Name)).List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatalf("%s: %v", r.Name, err)
+			}
+			for _, o := range found.Items {
+				names = append(names, group.Group+" "+r.Name+" "+o.Namespace+"/"+o.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Hub and agent are installed, upgraded and removed as docs/registration.md says. Nothing is left.
+func TestInstallUpgradeRemove(t *testing.T) {
+	l := newLifecycle(t)
+	must(t, "bootstrap", "publish", "--kubeconfig="+l.hubKubeconfig)
+	var before [2][]string
+	for i, config := range []*rest.Config{l.hubConfig, l.managedConfig} {
+		before[i] = objects(t, config)
+	}
+	stop := l.kubelet(l.hub, manifests.HubNamespace, manifests.HubDeployment, "registry.example/hub:v1")
+	out := l.run("wid hub init")
+	stop()
+	l.runHub()
+	_, line, _ := strings.Cut(out, "\nwid ")
+	printed := strings.Fields(line)
+	l.run("wid join", "TOKEN="+printed[2], "HUB="+printed[4], "PIN="+printed[6])
+	l.runAgentOf("cluster1")
+	l.run("wid hub accept")
+
+	stop = l.kubelet(l.hub, manifests.HubNamespace, manifests.HubDeployment, "registry.example/hub:v2")
+	l.run("wid hub init")
+	stop()
+	stop = l.kubelet(l.managed, agent.DefaultNamespace, manifests.AgentName, "registry.example/agent:v2")
+	if out := l.run("wid join"); !strings.Contains(out, `The agent of cluster "cluster1" has the image "registry.example/agent:v2"`) {
+		t.Errorf("join says %s", out)
+	}
+	stop()
+	for _, want := range []string{"clusterrole.rbac.authorization.k8s.io/open-cluster-management:managedcluster:cluster1", "namespace/cluster1"} {
+		if len(l.left) > 0 && !strings.Contains(l.programs.exec(t, "", []string{"KUBECONFIG=" + os.Getenv("KUBECONFIG")}, "bash", "-euc", l.left[0]+" -o name").stdout, want) {
+			t.Errorf("%s shows no %s", l.left[0], want)
+		}
+	}
+	l.run("kubectl")
+	if out := l.run("kubectl"); !strings.Contains(out, "cluster1") {
+		t.Errorf("kubectl says %s", out)
+	}
+
+	l.run("wid unjoin")
+	for len(l.left) > 0 {
+		l.run("")
+	}
+	for i, config := range []*rest.Config{l.hubConfig, l.managedConfig} {
+		if after := objects(t, config); !slices.Equal(before[i], after) {
+			t.Errorf("cluster %d: left are %q, missing are %q", i, minus(after, before[i]), minus(before[i], after))
+		}
+	}
+}
+
+func minus(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
+}

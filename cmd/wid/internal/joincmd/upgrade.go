@@ -1,0 +1,88 @@
+package joincmd
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/install"
+	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/manifests"
+)
+
+// upgrade applies the manifests again to a cluster that has an agent. The agent keeps its flags, apart from those of the command, its
+// credential and its bootstrap Secret. So neither a token nor the address of the hub is needed.
+func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
+	if err := j.Check(); err != nil {
+		return err
+	}
+	local, _, err := j.Connect()
+	if err != nil {
+		return err
+	}
+	running, program, err := install.Running(ctx, local, agent.DefaultNamespace, manifests.AgentName)
+	if err != nil {
+		return err
+	}
+	if running == nil {
+		return cli.Usagef("there is no agent to upgrade on this cluster: to join it, pass --cluster-name, --hub-apiserver, --hub-token, and --ca-cert-hash or --ca-file")
+	}
+	if j.options.ExtraArgs, err = j.take(cmd, program.Args); err != nil {
+		return err
+	}
+	if err := j.checkAgent(); err != nil {
+		return err
+	}
+	if _, err := agentSecret(ctx, local, j.options.Cluster); err != nil {
+		return err
+	}
+	j.options.Replicas, j.options.ImagePullSecrets = j.Replicas(cmd, running)
+	printed, err := j.manifests()
+	if err != nil {
+		return err
+	}
+	if err := j.ApplyAll(ctx, cmd, local, printed); err != nil {
+		return err
+	}
+	if j.Wait {
+		if err := install.AwaitDeployment(ctx, cmd, local, agent.DefaultNamespace, manifests.AgentName); err != nil {
+			return err
+		}
+	}
+	return cli.Say(cmd, "\nThe agent of cluster %q has the image %.300q, before %.300q. Its flags: %.1000s. Its credential and its bootstrap Secret stay", j.options.Cluster,
+		j.Image, program.Image, cli.OneLine(strings.Join(j.options.Args(), " ")))
+}
+
+// take sets the flags of the command that the user left out to those of the agent that runs, and returns the other ones of the agent.
+func (j *join) take(cmd *cobra.Command, args []string) (others []string, err error) {
+	names := []string{"cluster-name", "registration-auth", install.HubARNFlag, install.ManagedARNFlag, install.AddOnAuthFlag, install.AddOnSecondsFlag}
+	for _, arg := range joinValues(args) {
+		name, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		switch {
+		case arg == "--leader-elect": // the manifests have it
+		case !slices.Contains(names, name):
+			others = append(others, arg)
+		case !cmd.Flags().Changed(name):
+			if err := cmd.Flags().Set(name, value); err != nil {
+				return nil, cli.Usagef("the agent that runs has --%s=%.100q: %v", name, value, err)
+			}
+		}
+	}
+	j.options.HubARN, j.options.ManagedARN = j.arns.Hub, j.arns.Managed
+	return others, nil
+}
+
+// joinValues turns --name value into --name=value.
+func joinValues(args []string) (joined []string) {
+	for _, arg := range args {
+		if last := len(joined) - 1; last >= 0 && !strings.HasPrefix(arg, "-") && !strings.Contains(joined[last], "=") {
+			joined[last] += "=" + arg
+			continue
+		}
+		joined = append(joined, arg)
+	}
+	return joined
+}
