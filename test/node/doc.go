@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command node starts a real Kubernetes node, installs the programs of this project there as the documents say, and checks that
 // they work. It ends everything that it started and leaves nothing behind.
 //

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -70,7 +72,11 @@ const root = "../.."
 
 // makeImages builds the images as releases do, with another base and for this machine only.
 func makeImages(ctx context.Context, dir, base string) error {
-	return building(ctx, base, "make", "-C", root, "images", "VERSION=v1", "PLATFORMS=linux/"+runtime.GOARCH, "IMAGES="+filepath.Join(dir, "images"))
+	if err := building(ctx, base, "make", "-C", root, "images", "VERSION=v1", "PLATFORMS=linux/"+runtime.GOARCH, "OUT="+dir); err != nil {
+		return err
+	}
+	_, err := os.Stat(filepath.Join(dir, "images", "wid-hub-"+runtime.GOARCH+".tar"))
+	return err
 }
 
 // ko builds the application.

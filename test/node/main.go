@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -79,8 +81,8 @@ func parse(args []string) (o options, err error) {
 
 // possible reports what this machine lacks.
 func possible() error {
-	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
-		return errors.New("a node needs root on Linux")
+	if os.Geteuid() != 0 {
+		return errors.New("a node needs root")
 	}
 	var missing []string
 	for _, p := range []struct{ program, pkg string }{

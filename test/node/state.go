@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -39,9 +41,9 @@ func (c *cluster) describeLogs(ctx context.Context, text *strings.Builder) {
 			}
 			out, err := c.sh(ctx, fmt.Sprintf("kubectl logs -n %s %s -c %s --tail=15", pod.Namespace, pod.Name, s.Name))
 			if err != nil {
-				out = err.Error()
+				continue // it has not started: its Events say why
 			}
-			fmt.Fprintf(text, "log of %s/%s %s (%+v)\n%s\n", pod.Namespace, pod.Name, s.Name, s.State, out)
+			fmt.Fprintf(text, "log of %s/%s %s, restarted %d times\n%s\n", pod.Namespace, pod.Name, s.Name, s.RestartCount, out)
 		}
 	}
 }
