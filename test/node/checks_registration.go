@@ -92,7 +92,7 @@ func clusterAvailable(c *cluster) func(context.Context) error {
 	}
 }
 
-// hubLeaderKilled ends the leader without a word, so that its Lease has to expire. A second cluster shows that the hub works.
+// hubLeaderKilled ends the leader with SIGKILL, so that its Lease has to expire. A second cluster shows that the hub works.
 func hubLeaderKilled(ctx context.Context, c *cluster) error {
 	pods, err := c.pods(ctx, manifests.HubNamespace, "app="+manifests.HubDeployment)
 	if err != nil {

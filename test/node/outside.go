@@ -27,7 +27,7 @@ func outside(ctx context.Context, o options) (err error) {
 	if err := sweep(); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", cgroupPrefix)
+	dir, err := os.MkdirTemp("", cgroupName(os.Getpid())+"-")
 	if err != nil {
 		return err
 	}
@@ -71,8 +71,11 @@ func cleanUp(dir string, keepLogs bool) error {
 	if !keepLogs {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
-	entries, readErr := os.ReadDir(dir)
-	err = errors.Join(err, readErr)
+	return errors.Join(err, keepOnlyLogs(dir))
+}
+
+func keepOnlyLogs(dir string) error {
+	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		if e.Name() != "logs" {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
@@ -81,16 +84,28 @@ func cleanUp(dir string, keepLogs bool) error {
 	return err
 }
 
-// sweep removes the cgroups of a run that was killed.
+// sweep removes the cgroups and files of runs that were killed.
 func sweep() error {
 	var err error
 	for _, dir := range cgroups(cgroupPrefix + "*") {
-		pid, _ := strings.CutPrefix(filepath.Base(dir), cgroupPrefix)
-		if _, statErr := os.Stat("/proc/" + pid); errors.Is(statErr, fs.ErrNotExist) {
-			err = errors.Join(err, removeCgroups(filepath.Base(dir)))
+		if name := filepath.Base(dir); isOver(name) {
+			err = errors.Join(err, removeCgroups(name))
 		}
 	}
-	return err
+	folders, globErr := filepath.Glob(filepath.Join(os.TempDir(), cgroupPrefix+"*"))
+	for _, dir := range folders {
+		if isOver(filepath.Base(dir)) {
+			err = errors.Join(err, keepOnlyLogs(dir))
+		}
+	}
+	return errors.Join(err, globErr)
+}
+
+// isOver reports whether the process in a name has ended.
+func isOver(name string) bool {
+	pid, _, _ := strings.Cut(strings.TrimPrefix(name, cgroupPrefix), "-")
+	_, err := os.Stat("/proc/" + pid)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // cgroups returns the folders of cgroups with a name, in all hierarchies.
