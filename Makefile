@@ -42,7 +42,6 @@ lint: ## formatting, vet, linters, tidy modules, workflows
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted"; exit 1; }
 	for m in $(MODULES); do go -C $$m mod tidy -diff; go -C $$m vet $$([ $$m = tools ] && echo ./testsum || echo ./...); done
 	! git grep -nE '(^|[^a-zA-Z.])/(root|home|Users)/[a-z]' -- ':!Makefile' || { echo "a path of somebody's machine"; exit 1; }
-	for os in darwin windows; do GOOS=$$os go vet ./cmd/wid/... ./cache/disk; done
 	go tool -modfile=tools/go.mod actionlint
 	$(GOLANGCI_LINT) run ./...
 
