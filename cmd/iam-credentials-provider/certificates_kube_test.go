@@ -18,11 +18,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/time/rate"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/component-base/metrics/testutil"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -136,7 +136,7 @@ func (r *rotation) serving(t *testing.T) *x509.Certificate {
 func (r *rotation) showsExpiry(t *testing.T, served *x509.Certificate) {
 	t.Helper()
 	const gauge = "podidentity_server_certificate_expiry_timestamp_seconds"
-	want := fmt.Sprintf("# HELP %[1]s When the certificate of the server expires, in seconds since 1970.\n# TYPE %[1]s gauge\n%[1]s %[2]e\n", gauge, float64(served.NotAfter.Unix()))
+	want := fmt.Sprintf("# HELP %[1]s When the certificate of the server expires, in seconds since 1970.\n# TYPE %[1]s gauge\n%[1]s %[2]d\n", gauge, served.NotAfter.Unix())
 	if err := testutil.GatherAndCompare(r.server.registerer.(prometheus.Gatherer), strings.NewReader(want), gauge); err != nil { //nolint:forcetypeassert // a registry
 		t.Error(err)
 	}
