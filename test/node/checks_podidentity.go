@@ -45,6 +45,7 @@ func podIdentityChecks() []check {
 		{name: "the binding is Accepted and Assumable", run: bindingShown, limit: 2 * time.Minute},
 		{name: "both servers killed", run: s.serversKilled, limit: 2 * time.Minute},
 		{name: "provider and webhook rolled out while 25 pods start", run: s.rollout, limit: 4 * time.Minute},
+		{name: "memory after the rollout is what the manifests request", run: memory("iam-system", tenant)},
 		{name: "containerd and kubelet restarted", run: s.restarted, limit: 2 * time.Minute},
 		{name: "a namespace with a ResourceQuota on limits.cpu", run: quota},
 		{name: "a namespace with a LimitRange", run: limitRange, limit: 2 * time.Minute},

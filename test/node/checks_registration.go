@@ -34,6 +34,7 @@ func registrationChecks() []check {
 	return []check{
 		{name: "wid hub init", run: s.hubInit, needed: true},
 		{name: "wid join, accept: Joined and Available", run: s.join, needed: true},
+		{name: "memory at rest is what the manifests request", run: memory(manifests.HubNamespace, agent.DefaultNamespace)},
 		{name: "the leader of the hub is killed, the other replica serves", run: hubLeaderKilled},
 		{name: "the agent is upgraded without a token", run: agentUpgraded},
 		{name: "wid unjoin", run: unjoin, needed: true},
