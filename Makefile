@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
-MODULES := . tools test/kube test/images test/clouds test/monitoring test/soak auth/exchange/interop auth/podidentity/proxy/interop bench
+MODULES := . tools test/kube test/images test/clouds test/monitoring test/soak auth/exchange/interop auth/podidentity/proxy/interop bench test/node
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 FLEET ?= 10000
@@ -21,6 +21,12 @@ test: ## all tests with the race detector, those with a real control plane inclu
 	export KUBEBUILDER_ASSETS="$$assets"; failed= race=-race
 	[ "$$(go env CGO_ENABLED)" = 1 ] || { race=; echo "no C compiler: without the race detector"; [ -z "$${CI:-}" ]; }
 	{ for m in $(TESTED); do go -C $$m test $$race -p 3 -timeout 40m -vet=off -ldflags=-w -json ./... || failed=1; done; [ -z "$$failed" ]; } | go -C tools run ./testsum
+
+.PHONY: test-node
+test-node: ## all programs on a real node, in namespaces of its own; needs root and packages of Debian, and says which
+	@go -C test/node run . -possible
+	export KUBEBUILDER_ASSETS="$$(go -C test/kube run .)" NODE_ASSETS="$$(go -C test/kube run . -node)"
+	go -C test/node run . -run '$(RUN)'
 
 .PHONY: test-newest
 test-newest: ## the tests with the newest Kubernetes libraries and cloud SDKs

@@ -9,7 +9,7 @@
 //	token, err := auth.GetAccessToken(ctx, provider,
 //		auth.WithServiceAccount(client.ObjectKey{Namespace: obj.Namespace, Name: obj.Spec.ServiceAccountName}, kubeClient),
 //		auth.WithCache(tokenCache, cache.InvolvedObject{
-//			Kind: "Bucket", Namespace: obj.Namespace, Name: obj.Name, Operation: "reconcile"}),
+//			Kind: "Bucket", Namespace: obj.Namespace, Name: obj.Name, Operation: cache.OperationReconcile}),
 //	)
 //
 // Without WithServiceAccount the credential is the controller's own. Once a ServiceAccount is named, nothing ever falls

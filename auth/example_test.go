@@ -33,7 +33,7 @@ func ExampleGetAccessToken() {
 	for _, namespace := range []string{"tenant-a", "tenant-b"} {
 		accessToken, err := auth.GetAccessToken(context.Background(), &token.Provider{},
 			auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kubeClient),
-			auth.WithCache(tokens, cache.InvolvedObject{Kind: "Kustomization", Namespace: namespace, Name: "apps", Operation: "reconcile"}),
+			auth.WithCache(tokens, cache.InvolvedObject{Kind: "Kustomization", Namespace: namespace, Name: "apps", Operation: cache.OperationReconcile}),
 			auth.WithAudiences("vault"),
 			auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}}))
 		switch {

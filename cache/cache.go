@@ -27,6 +27,9 @@ func (k Key) String() string { return hex.EncodeToString(k[:]) }
 // InvolvedObject is the object that needs a credential, and the operation that uses it. It labels metrics.
 type InvolvedObject struct{ Kind, Name, Namespace, Operation string }
 
+// OperationReconcile is the Operation of a reconciler, as in controllers of Flux.
+const OperationReconcile = "reconcile"
+
 // Request describes the credential to return or mint. Only Key and Mint are required.
 type Request struct {
 	// Key identifies the credential.

@@ -19,19 +19,26 @@ import (
 func New(clientset interface {
 	CoreV1() typedcorev1.CoreV1Interface
 }) auth.KubernetesClient {
-	return kube{clientset.CoreV1()}
+	return NewForServiceAccounts(clientset.CoreV1())
 }
 
-type kube struct{ core typedcorev1.CoreV1Interface }
+// NewForServiceAccounts is New for a typed client, such as typedcorev1.CoreV1Interface. ConfigMaps need a typed client that has them too.
+func NewForServiceAccounts(c typedcorev1.ServiceAccountsGetter) auth.KubernetesClient { return kube{c} }
+
+type kube struct {
+	typedcorev1.ServiceAccountsGetter
+}
 
 // Get implements auth.KubernetesClient.
 func (k kube) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	get := *(&client.GetOptions{}).ApplyOptions(opts).AsGetOptions()
 	switch into := obj.(type) {
 	case *corev1.ServiceAccount:
-		return fill(into)(k.core.ServiceAccounts(key.Namespace).Get(ctx, key.Name, get))
+		return fill(into)(k.ServiceAccounts(key.Namespace).Get(ctx, key.Name, get))
 	case *corev1.ConfigMap:
-		return fill(into)(k.core.ConfigMaps(key.Namespace).Get(ctx, key.Name, get))
+		if maps, ok := k.ServiceAccountsGetter.(typedcorev1.ConfigMapsGetter); ok {
+			return fill(into)(maps.ConfigMaps(key.Namespace).Get(ctx, key.Name, get))
+		}
 	}
 	return fmt.Errorf("the client for auth gets ServiceAccounts and ConfigMaps, not a %T", obj)
 }
@@ -48,13 +55,13 @@ func fill[T any](into *T) func(*T, error) error {
 
 // SubResource implements auth.KubernetesClient.
 func (k kube) SubResource(name string) client.SubResourceClient {
-	return subResource{core: k.core, name: name}
+	return subResource{accounts: k.ServiceAccountsGetter, name: name}
 }
 
 // subResource serves Create, the only method that auth calls.
 type subResource struct {
-	core typedcorev1.CoreV1Interface
-	name string
+	accounts typedcorev1.ServiceAccountsGetter
+	name     string
 }
 
 // Create requests a token for a ServiceAccount.
@@ -65,7 +72,7 @@ func (s subResource) Create(ctx context.Context, obj, sub client.Object, opts ..
 		return fmt.Errorf("the client for auth creates tokens of ServiceAccounts, not %q of a %T from a %T", s.name, obj, sub)
 	}
 	create := *(&client.SubResourceCreateOptions{}).ApplyOptions(opts).AsCreateOptions()
-	return fill(request)(s.core.ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, request, create))
+	return fill(request)(s.accounts.ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, request, create))
 }
 
 // The other methods exist only because the interface has them.

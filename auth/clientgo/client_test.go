@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	k8stesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -138,6 +139,32 @@ func TestClusterReferenceThroughAClientset(t *testing.T) {
 		clientgo.New(clientset), auth.WithOwner(cache.InvolvedObject{Kind: "Kustomization", Namespace: app.Namespace, Name: "k"}))
 	if err != nil || config.Host != "https://cluster.example:443" {
 		t.Errorf("got %v, %v", config, err)
+	}
+}
+
+// A typed client needs no clientset around it. One without ConfigMaps refuses them.
+func TestTypedClient(t *testing.T) {
+	clientset := fake.NewClientset(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}})
+	key := client.ObjectKey{Namespace: "tenant-a", Name: "app"}
+	for name, tc := range map[string]struct {
+		of   typedcorev1.ServiceAccountsGetter
+		maps bool
+	}{
+		"all of core": {clientset.CoreV1(), true},
+		"ServiceAccounts only": {struct {
+			typedcorev1.ServiceAccountsGetter
+		}{clientset.CoreV1()}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := clientgo.NewForServiceAccounts(tc.of)
+			if err := c.Get(t.Context(), key, &corev1.ServiceAccount{}); err != nil {
+				t.Error(err)
+			}
+			if err := c.Get(t.Context(), key, &corev1.ConfigMap{}); (err == nil) != tc.maps {
+				t.Errorf("ConfigMap: %v", err)
+			}
+		})
 	}
 }
 

@@ -55,7 +55,7 @@ func ExampleProvider_NewTransport() {
 	}
 	defer tokens.Close()
 
-	object := cache.InvolvedObject{Kind: "Report", Namespace: "tenant-a", Name: "weekly", Operation: "reconcile"}
+	object := cache.InvolvedObject{Kind: "Report", Namespace: "tenant-a", Name: "weekly", Operation: cache.OperationReconcile}
 	transport, err := provider.NewTransport(cloud.Client().Transport, []string{"oauth.example"},
 		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kubeClient),
 		auth.WithCache(tokens, object),

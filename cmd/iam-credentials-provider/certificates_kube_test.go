@@ -6,21 +6,26 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/time/rate"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
 )
@@ -124,7 +129,17 @@ func (r *rotation) serving(t *testing.T) *x509.Certificate {
 			found = want
 		}
 	}
+	r.showsExpiry(t, found)
 	return found
+}
+
+func (r *rotation) showsExpiry(t *testing.T, served *x509.Certificate) {
+	t.Helper()
+	const gauge = "podidentity_server_certificate_expiry_timestamp_seconds"
+	want := fmt.Sprintf("# HELP %[1]s When the certificate of the server expires, in seconds since 1970.\n# TYPE %[1]s gauge\n%[1]s %[2]d\n", gauge, served.NotAfter.Unix())
+	if err := testutil.GatherAndCompare(r.server.registerer.(prometheus.Gatherer), strings.NewReader(want), gauge); err != nil { //nolint:forcetypeassert // a registry
+		t.Error(err)
+	}
 }
 
 func (r *rotation) registered(t *testing.T) *admissionregistrationv1.MutatingWebhookConfiguration {

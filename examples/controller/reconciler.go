@@ -38,7 +38,7 @@ type Reconciler struct {
 func (r *Reconciler) TenantClient(ctx context.Context, obj *corev1.ConfigMap) (*sts.Client, error) {
 	opts := append([]auth.Option{
 		auth.WithServiceAccount(client.ObjectKey{Namespace: obj.Namespace, Name: obj.Data["serviceAccountName"]}, r.Client),
-		auth.WithCache(r.Tokens, cache.InvolvedObject{Kind: "ConfigMap", Namespace: obj.Namespace, Name: obj.Name, Operation: "reconcile"}),
+		auth.WithCache(r.Tokens, cache.InvolvedObject{Kind: "ConfigMap", Namespace: obj.Namespace, Name: obj.Name, Operation: cache.OperationReconcile}),
 		auth.WithSTSRegion(obj.Data["region"]),
 	}, r.Options...)
 	// This call leaves an STS that hangs after 5 s. The SDK below would wait for credentials for as long as ctx allows.

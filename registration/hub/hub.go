@@ -63,6 +63,7 @@ type Hub struct {
 	options Options
 	calls   *prometheus.HistogramVec
 	states  *prometheus.GaugeVec
+	joined  *prometheus.GaugeVec
 
 	mu       sync.Mutex
 	memories map[string]*memory // by cluster
@@ -71,10 +72,12 @@ type Hub struct {
 // memory holds what the hub has seen of a cluster. It may be lost at any time: the next pass then reads everything again. Only the
 // pass of that cluster uses it.
 type memory struct {
-	state  string
-	grant  record    // that the driver verified last
-	nextAt time.Time // when to ask the driver again
-	lease  leaseMemory
+	state string
+	// available is that of a cluster that has joined.
+	available string
+	grant     record    // that the driver verified last
+	nextAt    time.Time // when to ask the driver again
+	lease     leaseMemory
 }
 
 // New returns a hub. SetupWithManager runs it.
@@ -142,6 +145,7 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 		again, err := h.release(ctx, cluster)
 		return reconcile.Result{RequeueAfter: again}, err
 	}
+	h.setAvailable(cluster)
 	decideErr := h.decide(ctx, cluster)
 	next, err := h.checkLease(ctx, cluster)
 	if err := errors.Join(decideErr, err); err != nil {

@@ -811,6 +811,31 @@ registration_hub_clusters{state="refused"} 1
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "registration_hub_clusters"); err != nil {
 		t.Error(err)
 	}
+	status := func(joined, available metav1.ConditionStatus) func(*ocm.ManagedCluster) {
+		return func(c *ocm.ManagedCluster) {
+			meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: joined, Reason: "Test"})
+			meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionAvailable, Status: available, Reason: "Test"})
+		}
+	}
+	for _, row := range []struct {
+		change                   func(*ocm.ManagedCluster)
+		available, lost, unknown int
+	}{
+		{func(*ocm.ManagedCluster) {}, 0, 0, 0}, {status(metav1.ConditionTrue, metav1.ConditionTrue), 1, 0, 0}, {status(metav1.ConditionTrue, metav1.ConditionFalse), 0, 1, 0},
+		{status(metav1.ConditionTrue, metav1.ConditionUnknown), 0, 0, 1}, {status(metav1.ConditionFalse, metav1.ConditionTrue), 0, 0, 0},
+	} {
+		h.edit("cluster1", row.change)
+		h.mustPass("cluster1")
+		want := fmt.Sprintf(`# HELP registration_hub_joined_clusters Clusters that have joined this hub, by ManagedClusterConditionAvailable: True, False or Unknown.
+# TYPE registration_hub_joined_clusters gauge
+registration_hub_joined_clusters{available="False"} %d
+registration_hub_joined_clusters{available="True"} %d
+registration_hub_joined_clusters{available="Unknown"} %d
+`, row.lost, row.available, row.unknown)
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "registration_hub_joined_clusters"); err != nil {
+			t.Error(err)
+		}
+	}
 	if n, err := testutil.GatherAndCount(registry, "registration_build_info"); err != nil || n != 1 {
 		t.Errorf("%d series of the build, %v", n, err)
 	}

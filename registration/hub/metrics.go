@@ -1,16 +1,20 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/internal/buildinfo"
 	"github.com/workloadid/workloadid/internal/buildinfo/metric"
 	"github.com/workloadid/workloadid/internal/tracing"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // States of clusters, as the metric shows them.
@@ -25,36 +29,54 @@ const (
 // register shows the metrics
 //
 //	registration_hub_clusters{state}                                  clusters that are pending, accepted, denied, refused or deleting
+//	registration_hub_joined_clusters{available}                       clusters that have joined, by whether they are available
 //	registration_build_info{component,version,commit,go_version}      the version of the hub
 //	registration_hub_driver_duration_seconds{operation,driver,result} calls of drivers (approve, grant, revoke), and the time they took
 func (h *Hub) register(r prometheus.Registerer) error {
 	h.states = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "registration_hub_clusters", Help: "Clusters of this hub, by state."}, []string{"state"})
+	h.joined = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "registration_hub_joined_clusters",
+		Help: "Clusters that have joined this hub, by ManagedClusterConditionAvailable: True, False or Unknown."}, []string{"available"})
+	for _, available := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {
+		h.joined.WithLabelValues(string(available)) // shown as 0
+	}
 	h.calls = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "registration_hub_driver_duration_seconds",
 		Help: "Calls of registration drivers, by operation, driver and result.", Buckets: prometheus.ExponentialBuckets(0.005, 4, 8)},
 		[]string{"operation", "driver", "result"})
 	if r == nil {
 		return nil
 	}
-	return errors.Join(r.Register(h.states), r.Register(h.calls), metric.Register(buildinfo.OfModule(), r, "registration", "hub"))
+	return errors.Join(r.Register(h.states), r.Register(h.joined), r.Register(h.calls), metric.Register(buildinfo.OfModule(), r, "registration", "hub"))
 }
 
-func (h *Hub) setState(cluster, state string) {
-	m := h.memory(cluster)
-	if m.state == state {
+func (h *Hub) setState(cluster, state string) { count(h.states, &h.memory(cluster).state, state) }
+
+// setAvailable counts a cluster that has joined.
+func (h *Hub) setAvailable(cluster *ocm.ManagedCluster) {
+	available := ""
+	if meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined) {
+		available = cmp.Or(string(statusOf(cluster, ocm.ConditionAvailable)), string(metav1.ConditionUnknown))
+	}
+	count(h.joined, &h.memory(cluster.Name).available, available)
+}
+
+// count moves a cluster from one value of a gauge's label to another. It counts nowhere if the value is empty.
+func count(gauge *prometheus.GaugeVec, was *string, now string) {
+	if *was == now {
 		return
 	}
-	if m.state != "" {
-		h.states.WithLabelValues(m.state).Dec()
+	if *was != "" {
+		gauge.WithLabelValues(*was).Dec()
 	}
-	if state != "" {
-		h.states.WithLabelValues(state).Inc()
+	if now != "" {
+		gauge.WithLabelValues(now).Inc()
 	}
-	m.state = state
+	*was = now
 }
 
 // forget drops the memory of a cluster that is gone.
 func (h *Hub) forget(cluster string) {
 	h.setState(cluster, "")
+	count(h.joined, &h.memory(cluster).available, "")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.memories, cluster)

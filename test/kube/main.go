@@ -2,14 +2,18 @@
 // folder that they are in. It builds once; afterwards it only prints.
 //
 //	go -C test/kube run .
+//	go -C test/kube run . -node
+//
+// With -node it builds the programs of a node instead, kubelet, kube-scheduler and kube-proxy, into a folder of their own.
 //
 // The folder lies in the user's cache and is named after everything that shapes the programs. If KUBEBUILDER_ASSETS is
-// set, that is printed instead.
+// set, that is printed instead of the control plane's folder.
 package main
 
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,19 +23,34 @@ import (
 	"time"
 )
 
-// programs are built in this order, so that what several have in common is compiled with the first.
-var programs = [...]struct{ name, pkg string }{
-	{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
-	{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"},
-	{"kubeadm", "k8s.io/kubernetes/cmd/kubeadm"},
-	{"kubectl", "k8s.io/kubernetes/cmd/kubectl"},
-	{"etcd", "go.etcd.io/etcd/server/v3"},
+type program struct{ name, pkg string }
+
+// controlPlane is built in this order, so that shared packages are compiled with the first program.
+func controlPlane() []program {
+	return []program{
+		{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
+		{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"},
+		{"kubeadm", "k8s.io/kubernetes/cmd/kubeadm"},
+		{"kubectl", "k8s.io/kubernetes/cmd/kubectl"},
+		{"etcd", "go.etcd.io/etcd/server/v3"},
+	}
+}
+
+// node lists the programs of a node.
+func node() []program {
+	return []program{
+		{"kubelet", "k8s.io/kubernetes/cmd/kubelet"},
+		{"kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"},
+		{"kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"},
+	}
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	dir, err := assets(ctx)
+	ofNode := flag.Bool("node", false, "build the programs of a node")
+	flag.Parse()
+	dir, err := assets(ctx, *ofNode)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kube:", err)
 		os.Exit(1)
@@ -39,18 +58,25 @@ func main() {
 	fmt.Println(dir)
 }
 
-func assets(ctx context.Context) (string, error) {
-	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
+func assets(ctx context.Context, ofNode bool) (string, error) {
+	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" && !ofNode {
 		return dir, nil
 	}
 	dir, err := cacheDir(".")
-	if err != nil || complete(dir) {
-		return dir, err
+	if err != nil {
+		return "", err
 	}
-	return dir, buildInto(ctx, dir)
+	programs := controlPlane()
+	if ofNode {
+		dir, programs = dir+"-node", node()
+	}
+	if complete(dir, programs) {
+		return dir, nil
+	}
+	return dir, buildInto(ctx, dir, programs)
 }
 
-func complete(dir string) bool {
+func complete(dir string, programs []program) bool {
 	for _, p := range programs {
 		if info, err := os.Stat(filepath.Join(dir, p.name)); err != nil || info.IsDir() {
 			return false
@@ -60,7 +86,7 @@ func complete(dir string) bool {
 }
 
 // buildInto builds beside dir and renames at the end: two builds at once do no harm, the first one to end wins.
-func buildInto(ctx context.Context, dir string) error {
+func buildInto(ctx context.Context, dir string, programs []program) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
 	}
@@ -75,7 +101,7 @@ func buildInto(ctx context.Context, dir string) error {
 	}
 	start := time.Now()
 	for _, p := range programs {
-		fmt.Fprintf(os.Stderr, "kube: building %s (%s so far; all five take about six minutes, once)\n", p.name, time.Since(start).Round(time.Second))
+		fmt.Fprintf(os.Stderr, "kube: building %s (%s so far; all %d take minutes, once)\n", p.name, time.Since(start).Round(time.Second), len(programs))
 		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", stamp(version), "-o", filepath.Join(tmp, p.name), p.pkg)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		build.Stdout, build.Stderr = os.Stderr, os.Stderr
@@ -83,7 +109,7 @@ func buildInto(ctx context.Context, dir string) error {
 			return fmt.Errorf("build %s: %w", p.name, err)
 		}
 	}
-	if err := os.Rename(tmp, dir); err != nil && !complete(dir) {
+	if err := os.Rename(tmp, dir); err != nil && !complete(dir, programs) {
 		return err
 	}
 	return nil

@@ -45,6 +45,7 @@ func hubDashboard() []shows {
 	return []shows{
 		clusters("Accepted", "accepted"), clusters("Waiting for acceptance", "pending"), clusters("Refused", "refused"), versions("registration"),
 		{title: "Clusters", unit: "short", queries: []query{{"sum by (state) (registration_hub_clusters{JOB})", "{{state}}"}}},
+		{title: "Joined clusters", unit: "short", about: "By whether they are available.", queries: []query{{"sum by (available) (registration_hub_joined_clusters{JOB})", "{{available}}"}}},
 		{title: "Calls of drivers", unit: "ops", queries: []query{{"sum by (operation, driver, result) (rate(" + calls + "_count{JOB}[$__rate_interval]))", "{{operation}} {{driver}} {{result}}"}}},
 		seconds("Time that calls of drivers take", calls, "operation, driver"),
 		{title: "Roles in AWS IAM", unit: "short", about: "With aws-irsa, and the limit of this hub.",
@@ -80,6 +81,7 @@ func podIdentityDashboard() []shows {
 		seconds("Time that requests take", requests, "result"),
 		{title: "TokenReviews", unit: "ops", queries: []query{{"sum by (result) (rate(" + reviews + "_count{JOB}[$__rate_interval]))", "{{result}}"}}},
 		seconds("Time that TokenReviews take", reviews, "result"),
+		{title: "Certificate of the server", unit: "s", about: "Time until it expires.", queries: []query{{"min(podidentity_server_certificate_expiry_timestamp_seconds{JOB} > 0) - time()", "left"}}},
 		{title: "Admission of pods", unit: "ops", queries: []query{{"sum by (result) (rate(podidentity_webhook_pods_total{JOB}[$__rate_interval]))", "{{result}}"}}},
 	}
 }

@@ -24,10 +24,13 @@ registration_hub_clusters{job="hub",state="deleting"} 0x300
 registration_hub_driver_duration_seconds_count{job="hub",operation="grant",driver="csr",result="success"} 0+4x300
 registration_hub_driver_duration_seconds_count{job="hub",operation="grant",driver="csr",result="failure"} 0x300
 registration_hub_driver_duration_seconds_count{job="hub",operation="revoke",driver="csr",result="failure"} 0x300
+registration_hub_joined_clusters{job="hub",available="True"} 40x300
+registration_hub_joined_clusters{job="hub",available="Unknown"} 0x300
 registration_awsirsa_roles{job="hub"} 10x300
 registration_awsirsa_max_roles{job="hub"} 1000x300
 `
-	agentWorks = `registration_agent_joined{job="agent",cluster="c",pod="a"} 1x300
+	agentWorks = `registration_build_info{job="agent",component="agent",version="v0.1.0"} 1x300
+registration_agent_joined{job="agent",cluster="c",pod="a"} 1x300
 registration_agent_joined{job="agent",cluster="c",pod="b"} 0x300
 registration_agent_passes_total{job="agent",cluster="c",result="joined"} 0+1x300
 registration_agent_passes_total{job="agent",cluster="c",result="error"} 0x300
@@ -46,6 +49,7 @@ podidentity_server_request_duration_seconds_count{job="server",result="NotAttest
 podidentity_server_request_duration_seconds_bucket{job="server",result="Issued",le="1.024"} 0+10x300
 podidentity_server_request_duration_seconds_bucket{job="server",result="Issued",le="4.096"} 0+10x300
 podidentity_server_request_duration_seconds_bucket{job="server",result="Issued",le="+Inf"} 0+10x300
+podidentity_server_certificate_expiry_timestamp_seconds{job="server"} 7776000x300
 podidentity_server_token_review_duration_seconds_count{job="server",result="success"} 0+10x300
 podidentity_server_token_review_duration_seconds_count{job="server",result="failure"} 0x300
 `
@@ -70,10 +74,12 @@ func TestAlertsOfPrograms(t *testing.T) {
 		"pending":         {"hub", hubWorks, []string{`state="pending"`, "0x60 1x1540", `registration_build_info{job="hub"`, "1x1600"}, "RegistrationHubClustersPending"},
 		"old agents":      {"hub", strings.Replace(hubWorks, `"agent",version="v0.1.0"`, `"agent",version="v0.0.9"`, 1), []string{`registration_build_info{job="agent"`, "1x1600", `registration_build_info{job="hub"`, "1x1600"}, "RegistrationVersionsDiffer"},
 		"deleting":        {"hub", hubWorks, []string{`state="deleting"`, "0x60 1x240"}, "RegistrationHubClustersDeleting"},
+		"lost clusters":   {"hub", hubWorks, []string{`available="Unknown"`, "0x60 2x240"}, "RegistrationClustersNotAvailable"},
 		"many roles":      {"hub", hubWorks, []string{`registration_awsirsa_roles`, "10x60 950x240"}, "RegistrationHubRolesNearLimit"},
 		"an upgrade":      {"hub", hubWorks, []string{`registration_build_info{job="agent"`, "1x60 stale"}, ""},
 
 		"agent works":            {"agent", agentWorks, nil, ""},
+		"agent is absent":        {"agent", agentWorks, []string{`registration_build_info`, "1x60 stale"}, "RegistrationAgentAbsent"},
 		"not joined":             {"agent", agentWorks, []string{`pod="a"`, "1x60 0x240"}, "RegistrationAgentNotJoined"},
 		"another leader":         {"agent", agentWorks, []string{`pod="a"`, "1x60 0x240", `pod="b"`, "0x65 1x235"}, ""},
 		"reconciles fail":        {"agent", agentWorks, []string{`result="error"`, "0x60 0+3x240"}, "RegistrationAgentFailing"},
@@ -91,6 +97,8 @@ func TestAlertsOfPrograms(t *testing.T) {
 		"role is not allowed":    {"podidentity", podsWork, []string{`result="RoleNotAllowed"`, "0x60 0+1x240"}, "PodIdentityRefused"},
 		"many bad tokens":        {"podidentity", podsWork, []string{`result="NotAttested"`, "0x60 0+60x240"}, "PodIdentityNotAttested"},
 		"a few bad tokens":       {"podidentity", podsWork, []string{`result="NotAttested"`, "0x60 0+1x240"}, ""},
+		"certificate":            {"podidentity", podsWork, []string{`certificate_expiry`, "1000000x300"}, "PodIdentityCertificateExpires"},
+		"without TLS":            {"podidentity", podsWork, []string{`certificate_expiry`, "0x300"}, ""},
 		"slow":                   {"podidentity", podsWork, []string{`le="1.024"`, "0x300"}, "PodIdentitySlow"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -306,7 +307,7 @@ func TestMetrics(t *testing.T) {
 		}
 		got := map[string]uint64{}
 		for _, f := range families {
-			if f.GetName() == "podidentity_build_info" {
+			if f.GetType() == dto.MetricType_GAUGE {
 				got[f.GetName()] = uint64(len(f.GetMetric()))
 				continue
 			}
@@ -318,7 +319,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 		const requests = "request_duration_seconds "
-		want := map[string]uint64{requests + "Issued": 1, requests + "NotBound": 1, requests + "RoleNotAssumable": 1, "podidentity_build_info": 1, "token_review_duration_seconds success": 3}
+		want := map[string]uint64{requests + "Issued": 1, requests + "NotBound": 1, requests + "RoleNotAssumable": 1, "podidentity_build_info": 1, "podidentity_server_certificate_expiry_timestamp_seconds": 1, "token_review_duration_seconds success": 3}
 		if !maps.Equal(got, want) {
 			t.Errorf("got %v", got)
 		}

@@ -57,7 +57,10 @@ const (
 	resultRefused   = "RoleNotAssumable"
 )
 
-type metrics struct{ requests, reviews *prometheus.HistogramVec }
+type metrics struct {
+	requests, reviews *prometheus.HistogramVec
+	expiry            prometheus.Gauge
+}
 
 // newMetrics makes
 //
@@ -65,13 +68,16 @@ type metrics struct{ requests, reviews *prometheus.HistogramVec }
 //	                                                         Unavailable, Throttled, Malformed
 //	podidentity_build_info{component,version,commit,go_version} the version of the server
 //	podidentity_server_token_review_duration_seconds{result} calls of the API server: success, failure
+//	podidentity_server_certificate_expiry_timestamp_seconds  when the certificate that the server presents expires; 0 without Listen
 func newMetrics() metrics {
 	histogram := func(name, help string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}, []string{"result"})
 	}
 	return metrics{
 		requests: histogram("podidentity_server_request_duration_seconds", "Requests for credentials, by result."),
-		reviews:  histogram("podidentity_server_token_review_duration_seconds", "TokenReviews, by result."),
+		expiry: prometheus.NewGauge(prometheus.GaugeOpts{Name: "podidentity_server_certificate_expiry_timestamp_seconds",
+			Help: "When the certificate of the server expires, in seconds since 1970."}),
+		reviews: histogram("podidentity_server_token_review_duration_seconds", "TokenReviews, by result."),
 	}
 }
 
@@ -79,7 +85,7 @@ func (m metrics) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	return errors.Join(r.Register(m.requests), r.Register(m.reviews), metric.Register(buildinfo.OfModule(), r, "podidentity", "server"))
+	return errors.Join(r.Register(m.requests), r.Register(m.reviews), r.Register(m.expiry), metric.Register(buildinfo.OfModule(), r, "podidentity", "server"))
 }
 
 func (m metrics) reviewed(start time.Time, err error) {

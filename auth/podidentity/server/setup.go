@@ -70,6 +70,7 @@ func (s *Server) Listen(mgr ctrl.Manager, listener net.Listener, certFile, keyFi
 	if err != nil {
 		return fmt.Errorf("load the certificate of the server from %q and %q: %w", certFile, keyFile, err)
 	}
+	watcher.RegisterCallback(func(c tls.Certificate) { s.metrics.expiry.Set(float64(c.Leaf.NotAfter.Unix())) })
 	if err := mgr.Add(watcher); err != nil {
 		return err
 	}
