@@ -46,9 +46,9 @@ func TestHubTokenPrintsTheWholeJoin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			must(t, append([]string{"hub", "init", "--image=x", "--apply", "--yes"}, tc.init...)...)
-			got := line("--cluster-name=managed-1", "--agent-image=registry.example/agent:v1")
+			got := line("--cluster-name=managed-1", "--agent-image=registry.example/wid-agent:v1")
 			want := slices.Concat([]string{"join", "--hub-token", got[2], "--hub-apiserver", strings.TrimSuffix(hub.Config().Host, "/")}, before[5:7], tc.want,
-				[]string{"--cluster-name", "managed-1", "--image", "registry.example/agent:v1", "--context", "CLUSTER_CONTEXT", "--apply"})
+				[]string{"--cluster-name", "managed-1", "--image", "registry.example/wid-agent:v1", "--context", "CLUSTER_CONTEXT", "--apply"})
 			if !slices.Equal(got, want) {
 				t.Errorf("got %q, want %q", got, want)
 			}

@@ -259,7 +259,7 @@ func (m *move) record() map[string]string {
 func TestMovingFromOpenClusterManagement(t *testing.T) {
 	m := newMove(t)
 	m.installOCM()
-	const image = "--image=registry.example/hub:v1"
+	const image = "--image=registry.example/wid-hub:v1"
 	stop := m.documented[:3]
 	_, err := wid(t, "", "hub", "init", "--context", "hub", image, "--ocm-agents", "--addon-registration-auth=csr,token", "--apply")
 	if err == nil || !strings.Contains(err.Error(), strings.Join(stop, "\n  ")) {
