@@ -43,11 +43,16 @@ func TestKubectlAndWidApplyEqualManifests(t *testing.T) {
 			t.Errorf("%v: %s", err, out)
 		}
 	}
+	token := func(t *testing.T) {
+		if out := must(t, "hub", "token"); !strings.Contains(out, "wid join --hub-token ") || !strings.Contains(out, " --addon-kubeclient-registration-auth token ") {
+			t.Errorf("token says %s", out)
+		}
+	}
 	wids := func(args ...string) func(t *testing.T) {
 		return func(t *testing.T) { must(t, append(args, "--apply")...) }
 	}
 	for name, steps := range map[string][]func(*testing.T){
-		"config/hub, then init":       {kustomize, wids(release...), wids("hub", "init", "--image=next", "--addon-registration-auth=csr,token")},
+		"config/hub, then init":       {kustomize, token, wids(release...), wids("hub", "init", "--image=next", "--addon-registration-auth=csr,token")},
 		"init, then config/hub":       {wids(release...), kustomize},
 		"all options, kubectl first":  {applied(must(t, all...)), wids(all...)},
 		"all options, wid first":      {wids(all...), applied(must(t, all...))},
