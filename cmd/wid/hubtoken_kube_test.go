@@ -72,7 +72,7 @@ func TestHubInitNamesTheFlagsThatItChanges(t *testing.T) {
 	if out := must(t, append(first, "--image=y")...); strings.Contains(out, "other flags") || strings.Contains(out, "--hub-token") || !strings.Contains(out, "wid hub token") {
 		t.Errorf("with the same flags init says %s", out)
 	}
-	if after := must(t, "bootstrap", "list"); after != tokens {
+	if after := must(t, "bootstrap", "list"); strings.Count(after, "\n") != strings.Count(tokens, "\n") {
 		t.Errorf("an upgrade creates a token: %s", after)
 	}
 	again := []string{"hub", "init", "--image=x", "--apply", "--addon-registration-auth=token"}
