@@ -148,6 +148,7 @@ func TestInstallUpgradeRemove(t *testing.T) {
 	}
 	stopAgent()
 	stopHub()
+	recorded := l.agentOf("cluster1")
 	l.lose("cluster1")
 	l.run("wid hub init")
 	for range 3 {
@@ -159,6 +160,10 @@ func TestInstallUpgradeRemove(t *testing.T) {
 		all := l.status()
 		return len(all) == 1 && all[0].Accepted && all[0].Joined == "True" && all[0].Available == "True" && all[0].Condition == "True"
 	})
+	if now := l.agentOf("cluster1"); recorded == "" || now != recorded {
+		t.Errorf("the agent %q was recorded, and %q is after the restore", recorded, now)
+	}
+
 	l.run("wid unjoin")
 	for len(l.left) > 0 {
 		l.run("")
@@ -178,6 +183,16 @@ func (l *lifecycle) checkKubeconfigOfOverlay(env ...string) {
 	if r.code != 0 || !strings.Contains(r.stdout, registration.BootstrapGroup) {
 		l.t.Errorf("%s: %+v", command, r)
 	}
+}
+
+// agentOf returns the agent in the record of a cluster.
+func (l *lifecycle) agentOf(cluster string) string {
+	l.t.Helper()
+	role := &rbacv1.ClusterRole{}
+	if err := l.hub.Get(l.t.Context(), client.ObjectKey{Name: registration.ClusterRoleName(cluster)}, role); err != nil {
+		l.t.Fatal(err)
+	}
+	return role.Annotations[registration.AgentAnnotation]
 }
 
 // lose deletes what the hub knows of a cluster. Neither its finalizers nor the hub program revoke anything, as if etcd were lost.
