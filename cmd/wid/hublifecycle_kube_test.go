@@ -76,7 +76,7 @@ func (l *lifecycle) kubelet(c client.Client, namespace, name, image string) (sto
 		_ = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) { // until it is stopped
 			d := &appsv1.Deployment{}
 			if c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d) != nil || d.Spec.Template.Spec.Containers[0].Image != image {
-				return false, nil
+				return false, nil //nolint:nilerr // it is not there yet
 			}
 			n := *d.Spec.Replicas
 			d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}

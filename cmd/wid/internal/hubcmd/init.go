@@ -39,7 +39,8 @@ func NewHubInit() *cobra.Command {
 		Use:   "init",
 		Short: "Prepare a hub: print or apply its manifests, and create a bootstrap token for clusters",
 		Long: "Prepare a hub. Without --apply it contacts no cluster. With --apply it prints the command that joins a cluster, which\n" +
-			"holds a secret token. If the hub's Deployment was there before, it creates no token. Do not run the registration controller of Open Cluster Management on the same hub.",
+			"holds a secret token. If the hub's Deployment was there before, it creates no token.\n" +
+			"Do not run the registration controller of Open Cluster Management on the same hub.",
 		Example: "  wid hub init --image registry.example/wid-hub:v1 --context hub --apply --wait",
 	}
 	h.Installing.Bind(cmd, "wid-hub", "the Deployment is available")
