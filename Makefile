@@ -13,7 +13,7 @@ GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 18
 
 .PHONY: test
 test: ## all tests with the race detector, those with a real control plane included; none may be skipped; lint does the vetting

@@ -97,7 +97,7 @@ func (r *remedied) shell(command string) {
 	if arguments, ok := strings.CutPrefix(command, "wid "); ok {
 		out := must(r.t, strings.Fields(arguments)...)
 		if _, line, ok := strings.Cut(out, "\n\nwid join "); ok && strings.HasPrefix(arguments, "hub token") { // run in the cluster, with the image of the agent
-			line = strings.NewReplacer("AGENT_IMAGE", "registry.example/agent:v1", "CLUSTER_CONTEXT", "managed-0").Replace(line)
+			line = strings.NewReplacer("AGENT_IMAGE", "registry.example/wid-agent:v1", "CLUSTER_CONTEXT", "managed-0").Replace(line)
 			must(r.t, append([]string{"join"}, strings.Fields(line)...)...)
 		}
 		return
@@ -165,8 +165,8 @@ func TestRegistrationRemedies(t *testing.T) {
 	r := &remedied{hubWorld: newHubWorld(t)}
 	r.must(addon.AddAllToScheme(r.hub.Scheme())) // as the hub program does
 	must(t, "bootstrap", "publish", "--kubeconfig="+r.hubKubeconfig)
-	must(t, "hub", "init", r.onHub, "--image=registry.example/hub:v1", "--apply", "--hub-apiserver="+r.hubConfig.Host)
-	r.filled = []string{"HUB_IMAGE", "registry.example/hub:v1"}
+	must(t, "hub", "init", r.onHub, "--image=registry.example/wid-hub:v1", "--apply", "--hub-apiserver="+r.hubConfig.Host)
+	r.filled = []string{"HUB_IMAGE", "registry.example/wid-hub:v1"}
 	stopHub := r.runProgram()
 
 	r.mended("AgentMissing")
@@ -270,7 +270,7 @@ func (r *remedied) addOns() {
 	r.mend("TokenInfrastructureNotReady")
 	d := &appsv1.Deployment{}
 	r.must(r.hub.Get(r.t.Context(), client.ObjectKey{Namespace: manifests.HubNamespace, Name: manifests.HubDeployment}, d))
-	if c := d.Spec.Template.Spec.Containers[0]; c.Image != "registry.example/hub:v1" || !slices.Contains(c.Args, "--addon-registration-auth=csr,token") {
+	if c := d.Spec.Template.Spec.Containers[0]; c.Image != "registry.example/wid-hub:v1" || !slices.Contains(c.Args, "--addon-registration-auth=csr,token") {
 		r.t.Errorf("%+v", c)
 	}
 	stop := r.run(r.as(r.hub, r.hubConfig, manifests.HubNamespace, manifests.HubServiceAccount), func(mgr ctrl.Manager) error {

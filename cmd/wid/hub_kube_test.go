@@ -124,8 +124,8 @@ func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) 
 	return stop
 }
 
-func (w *hubWorld) runHub() {
-	w.run(w.as(w.hub, w.hubConfig, manifests.HubNamespace, manifests.HubServiceAccount), func(mgr ctrl.Manager) error {
+func (w *hubWorld) runHub() (stop func()) {
+	return w.run(w.as(w.hub, w.hubConfig, manifests.HubNamespace, manifests.HubServiceAccount), func(mgr ctrl.Manager) error {
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()}) // without bootstrap users: a person approves
 		if err != nil {
 			return err
@@ -195,17 +195,17 @@ func (w *hubWorld) until(what string, done func() bool) {
 func TestHubCommands(t *testing.T) {
 	w := newHubWorld(t)
 	w.fails(cli.ExitMisconfigured, "wid hub init", "hub", "status", w.onHub)
-	const image = "--image=registry.example/hub:v1" // that of the documentation
+	const image = "--image=registry.example/wid-hub:v1" // that of the documentation
 	initHub := func(more ...string) string {
 		return must(t, append([]string{"hub", "init", w.onHub, image, "--apply", "--hub-apiserver=" + w.hubConfig.Host}, more...)...)
 	}
-	if out := initHub(); !strings.Contains(out, "wid bootstrap publish --context hub\n") || !strings.Contains(out, "with --hub-apiserver\n") || strings.Contains(out, "certificates") {
-		t.Errorf("init says %s", out)
+	first := initHub()
+	if !strings.Contains(first, "wid bootstrap publish --context hub\n") || !strings.Contains(first, "with --hub-apiserver\n") || strings.Contains(first, "certificates") {
+		t.Errorf("init says %s", first)
 	}
 	must(t, "bootstrap", "publish", "--kubeconfig="+w.hubKubeconfig)
 	w.available(manifests.HubNamespace, manifests.HubDeployment)
-	_, out := w.document("hub init")
-	if strings.Contains(out, "wid bootstrap publish") {
+	if _, out := w.document("hub init"); strings.Contains(out, "--hub-token") || !strings.Contains(out, "joins a cluster: wid hub token --context hub") {
 		t.Errorf("init says %s", out)
 	}
 	w.checkConflicts(initHub)
@@ -215,7 +215,7 @@ func TestHubCommands(t *testing.T) {
 		t.Errorf("status says %s", out)
 	}
 
-	_, line, _ := strings.Cut(out, "\n\nwid ")
+	_, line, _ := strings.Cut(first, "\n\nwid ")
 	line = strings.NewReplacer("CLUSTER_NAME", "managed-0", "AGENT_IMAGE", "registry.example/x:v1", " --context CLUSTER_CONTEXT", "").Replace(strings.TrimSpace(line))
 	printed := strings.Fields(line) // join --hub-token … --hub-apiserver … --ca-cert-hash …
 	w.fails(cli.ExitMisconfigured, `no ManagedCluster "managed-0"`, "hub", "accept", w.onHub, "--clusters=managed-0")
@@ -251,7 +251,7 @@ func TestHubCommands(t *testing.T) {
 	if fields := strings.Join(strings.Fields(table), " "); !strings.Contains(fields, "managed-0 csr true True True ") || !strings.HasSuffix(fields, "s 0 -") {
 		t.Errorf("status is\n%s", table)
 	}
-	if _, out := w.document("hub token"); !strings.Contains(out, printed[6]+" --cluster-name managed-1 --image registry.example/agent:v1 --context CLUSTER_CONTEXT --apply") {
+	if _, out := w.document("hub token"); !strings.Contains(out, printed[6]+" --cluster-name managed-1 --image registry.example/wid-agent:v1 --context CLUSTER_CONTEXT --apply") {
 		t.Errorf("token says %s", out)
 	}
 
@@ -365,7 +365,7 @@ func (w *hubWorld) checkConflicts(initHub func(...string) string) {
 			w.t.Fatal(err)
 		}
 	}
-	w.fails(cli.ExitDenied, "--force-conflicts", "hub", "init", w.onHub, "--image=registry.example/hub:v1", "--apply")
+	w.fails(cli.ExitDenied, "--force-conflicts", "hub", "init", w.onHub, "--image=registry.example/wid-hub:v1", "--apply")
 	if out := initHub("--force-conflicts"); strings.Count(out, "io\" left as it is") != 2 {
 		w.t.Errorf("init says %s", out)
 	}

@@ -185,7 +185,7 @@ func TestHubInitPrints(t *testing.T) {
 		t.Errorf("printed %v", kinds)
 	}
 	want := strings.Count(ocm.CRD+addon.CRD+registration.HubManifest+registration.BootstrapManifest, "\nkind: ")
-	if got := len(objects) - 1; got != want {
+	if got := len(objects) - 3; got != want { // without NetworkPolicy, PodDisruptionBudget and Deployment
 		t.Errorf("%d objects, want %d", got, want)
 	}
 }

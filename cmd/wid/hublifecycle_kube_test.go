@@ -11,16 +11,22 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/manifests"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // lifecycle runs the commands of a section of docs/registration.md, word for word.
@@ -28,6 +34,7 @@ type lifecycle struct {
 	*hubWorld
 	programs *world
 	left     []string
+	overlay  string // the command that makes its kubeconfig
 }
 
 func newLifecycle(t *testing.T) *lifecycle {
@@ -37,8 +44,8 @@ func newLifecycle(t *testing.T) *lifecycle {
 		t.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(content), "## Install, upgrade, back up, remove\n")
-	section, _, _ = strings.Cut(section, "\n### ")
-	l := &lifecycle{hubWorld: newHubWorld(t, "namespace"), programs: newWorld(t)}
+	section, overlay, _ := strings.Cut(section, "\n### With kustomize\n")
+	l := &lifecycle{hubWorld: newHubWorld(t, "namespace"), programs: newWorld(t), overlay: strings.Split(overlay, "```")[1]}
 	for i, block := range strings.Split(section, "```") {
 		if i%2 == 1 {
 			l.left = append(l.left, strings.Split(strings.TrimSpace(strings.TrimPrefix(block, "sh\n")), "\n")...)
@@ -69,7 +76,7 @@ func (l *lifecycle) kubelet(c client.Client, namespace, name, image string) (sto
 		_ = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) { // until it is stopped
 			d := &appsv1.Deployment{}
 			if c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d) != nil || d.Spec.Template.Spec.Containers[0].Image != image {
-				return false, nil
+				return false, nil //nolint:nilerr // it is not there yet
 			}
 			n := *d.Spec.Replicas
 			d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}
@@ -117,32 +124,44 @@ func TestInstallUpgradeRemove(t *testing.T) {
 	for i, config := range []*rest.Config{l.hubConfig, l.managedConfig} {
 		before[i] = objects(t, config)
 	}
-	stop := l.kubelet(l.hub, manifests.HubNamespace, manifests.HubDeployment, "registry.example/hub:v1")
+	stop := l.kubelet(l.hub, manifests.HubNamespace, manifests.HubDeployment, "registry.example/wid-hub:v1")
 	out := l.run("wid hub init")
 	stop()
-	l.runHub()
+	stopHub := l.runHub()
 	_, line, _ := strings.Cut(out, "\nwid ")
 	printed := strings.Fields(line)
+	l.checkKubeconfigOfOverlay("TOKEN="+printed[2], "HUB="+printed[4], "PIN="+printed[6])
 	l.run("wid join", "TOKEN="+printed[2], "HUB="+printed[4], "PIN="+printed[6])
-	l.runAgentOf("cluster1")
+	stopAgent := l.runAgentOf("cluster1")
 	l.run("wid hub accept")
 
-	stop = l.kubelet(l.hub, manifests.HubNamespace, manifests.HubDeployment, "registry.example/hub:v2")
+	stop = l.kubelet(l.hub, manifests.HubNamespace, manifests.HubDeployment, "registry.example/wid-hub:v2")
 	l.run("wid hub init")
 	stop()
-	stop = l.kubelet(l.managed, agent.DefaultNamespace, manifests.AgentName, "registry.example/agent:v2")
-	if out := l.run("wid join"); !strings.Contains(out, `The agent of cluster "cluster1" has the image "registry.example/agent:v2"`) {
+	stop = l.kubelet(l.managed, agent.DefaultNamespace, manifests.AgentName, "registry.example/wid-agent:v2")
+	if out := l.run("wid join"); !strings.Contains(out, `The agent of cluster "cluster1" has the image "registry.example/wid-agent:v2"`) {
 		t.Errorf("join says %s", out)
 	}
 	stop()
-	for _, want := range []string{"clusterrole.rbac.authorization.k8s.io/open-cluster-management:managedcluster:cluster1", "namespace/cluster1"} {
-		if len(l.left) > 0 && !strings.Contains(l.programs.exec(t, "", []string{"KUBECONFIG=" + os.Getenv("KUBECONFIG")}, "bash", "-euc", l.left[0]+" -o name").stdout, want) {
-			t.Errorf("%s shows no %s", l.left[0], want)
-		}
+	for range 2 {
+		l.run("kubectl")
 	}
-	l.run("kubectl")
-	if out := l.run("kubectl"); !strings.Contains(out, "cluster1") {
-		t.Errorf("kubectl says %s", out)
+	stopAgent()
+	stopHub()
+	recorded := l.agentOf("cluster1")
+	l.lose("cluster1")
+	l.run("wid hub init")
+	for range 3 {
+		l.run("kubectl")
+	}
+	l.runHub()
+	l.runAgentOf("cluster1")
+	l.until("the restored cluster is available", func() bool {
+		all := l.status()
+		return len(all) == 1 && all[0].Accepted && all[0].Joined == "True" && all[0].Available == "True" && all[0].Condition == "True"
+	})
+	if now := l.agentOf("cluster1"); recorded == "" || now != recorded {
+		t.Errorf("the agent %q was recorded, and %q is after the restore", recorded, now)
 	}
 
 	l.run("wid unjoin")
@@ -154,6 +173,57 @@ func TestInstallUpgradeRemove(t *testing.T) {
 			t.Errorf("cluster %d: left are %q, missing are %q", i, minus(after, before[i]), minus(before[i], after))
 		}
 	}
+}
+
+// checkKubeconfigOfOverlay reaches the hub with the file that the documented command writes.
+func (l *lifecycle) checkKubeconfigOfOverlay(env ...string) {
+	l.t.Helper()
+	command := strings.TrimPrefix(l.overlay, "sh\n") + "kubectl --kubeconfig kubeconfig auth whoami -o jsonpath='{.status.userInfo.groups}'"
+	r := l.programs.exec(l.t, "", append(env, "KUBECONFIG="+os.Getenv("KUBECONFIG")), "bash", "-euo", "pipefail", "-c", command)
+	if r.code != 0 || !strings.Contains(r.stdout, registration.BootstrapGroup) {
+		l.t.Errorf("%s: %+v", command, r)
+	}
+}
+
+// agentOf returns the agent in the record of a cluster.
+func (l *lifecycle) agentOf(cluster string) string {
+	l.t.Helper()
+	role := &rbacv1.ClusterRole{}
+	if err := l.hub.Get(l.t.Context(), client.ObjectKey{Name: registration.ClusterRoleName(cluster)}, role); err != nil {
+		l.t.Fatal(err)
+	}
+	return role.Annotations[registration.AgentAnnotation]
+}
+
+// lose deletes what the hub knows of a cluster. Neither its finalizers nor the hub program revoke anything, as if etcd were lost.
+func (l *lifecycle) lose(cluster string) {
+	l.t.Helper()
+	ctx, labelled := l.t.Context(), client.MatchingLabels{ocm.ClusterNameLabel: cluster}
+	must := func(err error) {
+		l.t.Helper()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	drop := func(o client.Object) {
+		l.t.Helper()
+		must(client.IgnoreNotFound(l.hub.Delete(ctx, o)))
+		must(client.IgnoreNotFound(l.hub.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
+		l.until(o.GetName()+" is gone", func() bool { return apierrors.IsNotFound(l.hub.Get(ctx, client.ObjectKeyFromObject(o), o)) })
+	}
+	roles, bindings := &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}
+	must(l.hub.List(ctx, roles, client.InNamespace(cluster)))
+	must(l.hub.List(ctx, bindings, client.InNamespace(cluster)))
+	for i := range bindings.Items {
+		drop(&bindings.Items[i])
+	}
+	for i := range roles.Items {
+		drop(&roles.Items[i])
+	}
+	drop(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster}})
+	drop(&ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}})
+	must(l.hub.DeleteAllOf(ctx, &rbacv1.ClusterRoleBinding{}, labelled))
+	must(l.hub.DeleteAllOf(ctx, &rbacv1.ClusterRole{}, labelled))
 }
 
 func minus(a, b []string) []string {

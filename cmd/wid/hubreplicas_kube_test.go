@@ -1,9 +1,7 @@
 package main
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,9 +12,10 @@ import (
 	"github.com/workloadid/workloadid/registration/manifests"
 )
 
-// Another init leaves replicas and pull secrets alone that it was not asked for, whoever set them.
+// Another init leaves replicas and pull secrets alone that it was not asked for. It takes replicas that it was asked for, whatever set them.
 func TestHubInitKeepsReplicasAndPullSecrets(t *testing.T) {
 	cluster := kubetest.StartNew(t)
+	cluster.ControllerManager(t, "csrsigning")
 	t.Setenv("KUBECONFIG", cluster.Kubeconfig(t))
 	c, err := cli.NewRegistrationClient(cluster.Config())
 	if err != nil {
@@ -39,16 +38,26 @@ func TestHubInitKeepsReplicasAndPullSecrets(t *testing.T) {
 	installed("the first init", 2)
 	must(t, initHub("--image-pull-secret=registry")...)
 	installed("with a pull secret", 2, "registry")
-	scale := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), //nolint:gosec // a program of our own build
-		"--namespace="+manifests.HubNamespace, "scale", "deployment", manifests.HubDeployment, "--replicas=3")
-	if out, err := scale.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	scale := func(namespace, name string) {
+		t.Helper()
+		if out, err := kubectl(t, "", "--namespace="+namespace, "scale", "deployment", name, "--replicas=3"); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
+	scale(manifests.HubNamespace, manifests.HubDeployment)
 	must(t, initHub()...)
 	installed("after kubectl scale", 3, "registry")
-	if out, err := wid(t, "", initHub("--replicas=1")...); err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied {
-		t.Errorf("init overwrites what kubectl scale set: %v\n%s", err, out)
+	must(t, initHub("--replicas=4")...)
+	installed("--replicas after kubectl scale", 4, "registry")
+	scale(manifests.HubNamespace, manifests.HubDeployment)
+	if out, err := kubectl(t, "", "--namespace="+manifests.HubNamespace, "set", "env", "deployment", manifests.HubDeployment, "GOGC=100"); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
+	out, err := wid(t, "", initHub("--replicas=1")...)
+	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), "GOGC") || strings.Contains(out, "applied") {
+		t.Errorf("init overwrites a field that it was not asked for, or applies some objects: %v\n%s", err, out)
+	}
+	installed("after a conflict", 3, "registry")
 	must(t, initHub("--replicas=1", "--image-pull-secret=", "--force-conflicts")...)
 	installed("with --replicas", 1)
 	if _, err := wid(t, "", initHub("--replicas=-1")...); err == nil || cli.ExitCode(t.Context(), err) != cli.ExitUsage {

@@ -46,9 +46,9 @@ func TestHubTokenPrintsTheWholeJoin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			must(t, append([]string{"hub", "init", "--image=x", "--apply", "--yes"}, tc.init...)...)
-			got := line("--cluster-name=managed-1", "--agent-image=registry.example/agent:v1")
+			got := line("--cluster-name=managed-1", "--agent-image=registry.example/wid-agent:v1")
 			want := slices.Concat([]string{"join", "--hub-token", got[2], "--hub-apiserver", strings.TrimSuffix(hub.Config().Host, "/")}, before[5:7], tc.want,
-				[]string{"--cluster-name", "managed-1", "--image", "registry.example/agent:v1", "--context", "CLUSTER_CONTEXT", "--apply"})
+				[]string{"--cluster-name", "managed-1", "--image", "registry.example/wid-agent:v1", "--context", "CLUSTER_CONTEXT", "--apply"})
 			if !slices.Equal(got, want) {
 				t.Errorf("got %q, want %q", got, want)
 			}
@@ -68,8 +68,12 @@ func TestHubInitNamesTheFlagsThatItChanges(t *testing.T) {
 	if err := hub.Client().Patch(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: manifests.HubNamespace, Name: manifests.HubDeployment}}, sidecar); err != nil {
 		t.Fatal(err)
 	}
-	if out := must(t, append(first, "--image=y")...); strings.Contains(out, "other flags") {
+	tokens := must(t, "bootstrap", "list")
+	if out := must(t, append(first, "--image=y")...); strings.Contains(out, "other flags") || strings.Contains(out, "--hub-token") || !strings.Contains(out, "wid hub token") {
 		t.Errorf("with the same flags init says %s", out)
+	}
+	if after := must(t, "bootstrap", "list"); strings.Count(after, "\n") != strings.Count(tokens, "\n") {
+		t.Errorf("an upgrade creates a token: %s", after)
 	}
 	again := []string{"hub", "init", "--image=x", "--apply", "--addon-registration-auth=token"}
 	changes := "\n  --addon-registration-auth=csr,token becomes --addon-registration-auth=token\n  --ocm-agents is dropped\n"

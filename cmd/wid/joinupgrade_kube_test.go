@@ -80,6 +80,7 @@ func TestJoinUpgradesAnAgent(t *testing.T) {
 			}
 		})
 	}
+	checkRestOfTheAgent(t)
 	role := &rbacv1.Role{}
 	if err := c.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultAddOnNamespace, Name: "registration-agent-addon"}, role); err != nil {
 		t.Errorf("the rights of the new flag: %v", err)
@@ -94,6 +95,40 @@ func TestJoinUpgradesAnAgent(t *testing.T) {
 	} {
 		if _, err := wid(t, "", slices.Concat([]string{"join", "--image=new", "--apply"}, row)...); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%q: %v", row, err)
+		}
+	}
+}
+
+// checkRestOfTheAgent upgrades an agent that was scaled and has what join does not write.
+func checkRestOfTheAgent(t *testing.T) {
+	t.Helper()
+	if out, err := kubectl(t, "", "--namespace="+agent.DefaultNamespace, "scale", "deployment", manifests.AgentName, "--replicas=5"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	must(t, "join", "--image=new", "--replicas=4", "--apply")
+	patch := `{"spec":{"template":{"spec":{"containers":[{"name":"registration","command":["/wid-agent"]},{"name":"sidecar","image":"x"}]}}}}`
+	if out, err := kubectl(t, "", "--namespace="+agent.DefaultNamespace, "patch", "deployment", manifests.AgentName, "--patch="+patch); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out := must(t, "join", "--image=newer", "--apply"); strings.Count(out, `container "sidecar"`) != 1 || !strings.Contains(out, `command ["/wid-agent"]`) {
+		t.Errorf("join says %s", out)
+	}
+}
+
+// An agent of an overlay is upgraded by the overlay. Nothing is applied.
+func TestJoinUpgradesNoAgentOfAnOverlay(t *testing.T) {
+	t.Setenv("KUBECONFIG", kubetest.StartNew(t).Kubeconfig(t))
+	printed, err := manifests.Agent(manifests.AgentOptions{Image: "old", Cluster: "$(CLUSTER_NAME)", AuthType: registration.AuthTypeCSR})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := kubectl(t, printed, "apply", "--server-side", "--filename=-"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, more := range [][]string{nil, {"--cluster-name=cluster1", "--force-conflicts"}} {
+		out, err := wid(t, "", append([]string{"join", "--image=new", "--apply"}, more...)...)
+		if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitMisconfigured || !strings.Contains(err.Error(), "change ?ref= in the overlay") || strings.Contains(out, "applied") {
+			t.Errorf("with %q: %v\n%s", more, err, out)
 		}
 	}
 }

@@ -259,7 +259,7 @@ func (m *move) record() map[string]string {
 func TestMovingFromOpenClusterManagement(t *testing.T) {
 	m := newMove(t)
 	m.installOCM()
-	const image = "--image=registry.example/hub:v1"
+	const image = "--image=registry.example/wid-hub:v1"
 	stop := m.documented[:3]
 	_, err := wid(t, "", "hub", "init", "--context", "hub", image, "--ocm-agents", "--addon-registration-auth=csr,token", "--apply")
 	if err == nil || !strings.Contains(err.Error(), strings.Join(stop, "\n  ")) {
@@ -274,8 +274,9 @@ func TestMovingFromOpenClusterManagement(t *testing.T) {
 	if _, err := wid(t, "", "hub", "init", m.onHub, image, "--ocm-agents", "--apply"); err == nil || !strings.Contains(err.Error(), "--force-conflicts") {
 		t.Errorf("init on a hub with other ClusterRoles says %v", err)
 	}
-	if out := must(t, "hub", "init", m.onHub, image, "--apply", "--force-conflicts"); !strings.Contains(out, "stop to work without --ocm-agents") {
-		t.Errorf("init says %s", out)
+	first := must(t, "hub", "init", m.onHub, image, "--apply", "--force-conflicts")
+	if !strings.Contains(first, "stop to work without --ocm-agents") {
+		t.Errorf("init says %s", first)
 	}
 	out := m.install()
 	if !slices.ContainsFunc(m.documented, func(line string) bool {
@@ -293,11 +294,11 @@ func TestMovingFromOpenClusterManagement(t *testing.T) {
 	if out := m.next("wid hub status"); !strings.Contains(out, "managed-0") {
 		t.Errorf("status is\n%s", out)
 	}
-	m.joinNew("new-0", tokenIn(out))
+	m.joinNew("new-0", tokenIn(first))
 	stopWebhook := regtest.OCMWebhook(t, m.hub)
-	m.joinNew("new-1", tokenIn(out))
+	m.joinNew("new-1", tokenIn(first))
 	stopWebhook()
-	m.replaceAgent(out)
+	m.replaceAgent(first)
 	stopHub()
 	m.install()
 	m.runMovedHub(false)

@@ -85,7 +85,7 @@ func newWorld(t testing.TB) *world {
 		"subjects": []any{object{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:open-cluster-management:cluster1"}},
 		"roleRef":  object{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}}
 	w.program = object{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": object{"name": "registration-controller", "namespace": "open-cluster-management-hub"},
-		"spec": object{"template": object{"spec": object{"containers": []any{object{"name": "hub", "image": "registry.example/hub:v1",
+		"spec": object{"template": object{"spec": object{"containers": []any{object{"name": "hub", "image": "registry.example/wid-hub:v1",
 			"args": []any{"--registration-auth=csr", "--leader-elect", "--ocm-agents", "--bootstrap-group=a"}}}}}}}
 	w.boot = newSecret("bootstrap-hub-kubeconfig", map[string]string{"kubeconfig": secretValue})
 	w.agent = newSecret("hub-kubeconfig-secret", map[string]string{"kubeconfig": kubeconfigValue, "cluster-name": "cluster1", "agent-name": "agent1",

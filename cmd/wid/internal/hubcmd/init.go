@@ -28,6 +28,7 @@ type hubInit struct {
 	arns    install.ClusterARNs
 	cleanup bool
 	yes     bool
+	present bool // the Deployment, before this command
 }
 
 // NewHubInit returns wid hub init.
@@ -38,8 +39,9 @@ func NewHubInit() *cobra.Command {
 		Use:   "init",
 		Short: "Prepare a hub: print or apply its manifests, and create a bootstrap token for clusters",
 		Long: "Prepare a hub. Without --apply it contacts no cluster. With --apply it prints the command that joins a cluster, which\n" +
-			"holds a secret token. Do not run the registration controller of Open Cluster Management on the same hub.",
-		Example: "  wid hub init --image registry.example/hub:v1 --context hub --apply --wait",
+			"holds a secret token. If the hub's Deployment was there before, it creates no token.\n" +
+			"Do not run the registration controller of Open Cluster Management on the same hub.",
+		Example: "  wid hub init --image registry.example/wid-hub:v1 --context hub --apply --wait",
 	}
 	h.Installing.Bind(cmd, "wid-hub", "the Deployment is available")
 	f := cmd.Flags()
@@ -95,6 +97,9 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 			return err
 		}
 	}
+	if h.present { // a token that is not needed would stay valid in the log of a pipeline
+		return cli.Say(cmd, "\nThe hub has the image %.300q. This command prints the line that joins a cluster: %s", h.Image, h.Wid("wid hub token"))
+	}
 	return h.invite(ctx, cmd, h.KubeFile, c, info)
 }
 
@@ -107,6 +112,7 @@ func (h *hubInit) keep(ctx context.Context, cmd *cobra.Command, c client.Client)
 	if err != nil {
 		return "", err
 	}
+	h.present = running != nil
 	h.options.Replicas, h.options.ImagePullSecrets = h.Replicas(cmd, running)
 	return manifests.Hub(h.options)
 }

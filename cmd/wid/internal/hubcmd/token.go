@@ -51,7 +51,7 @@ func newHubToken() *cobra.Command {
 		Short: "Create a bootstrap token, and print the command that joins a cluster with it",
 		Long: "Create a bootstrap token, and print the command that joins a cluster with it. The command has the address and pin of the hub, and\n" +
 			"the auth types of the hub program that runs. It is a secret until the token expires.",
-		Example: "  wid hub token --context hub --cluster-name managed-1 --agent-image registry.example/agent:v1",
+		Example: "  wid hub token --context hub --cluster-name managed-1 --agent-image registry.example/wid-agent:v1",
 	}
 	i.bind(cmd.Flags())
 	cmd.Flags().StringVar(&i.cluster, "cluster-name", "CLUSTER_NAME", "name of the cluster in the command")

@@ -3,6 +3,7 @@ package install
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -28,6 +29,7 @@ type Installing struct {
 	Apply, Wait, force bool
 	replicas           int32
 	pullSecrets        []string
+	asked              []string // fields of the Deployment
 }
 
 // Bind adds the flags.
@@ -64,6 +66,12 @@ func ReleaseImage(version, program string) string {
 
 // Replicas returns what the flags say about replicas and pull secrets, else what the Deployment has that runs. It is nil for a new one.
 func (i *Installing) Replicas(cmd *cobra.Command, running *appsv1.Deployment) (replicas *int32, pullSecrets []string) {
+	i.asked = nil
+	for flag, field := range map[string]string{"replicas": ".spec.replicas", "image": `.spec.template.spec.containers[name="` + manifests.Container + `"].image`} {
+		if cmd.Flags().Changed(flag) {
+			i.asked = append(i.asked, field)
+		}
+	}
 	replicas, pullSecrets = &i.replicas, slices.DeleteFunc(slices.Clone(i.pullSecrets), func(name string) bool { return name == "" })
 	if !cmd.Flags().Changed("replicas") {
 		replicas = nil
@@ -111,7 +119,8 @@ func AwaitDeployment(ctx context.Context, cmd *cobra.Command, c client.Client, n
 
 const fieldOwner = client.FieldOwner("wid")
 
-// ApplyAll applies manifests in order, and says so. A CustomResourceDefinition that something else has installed stays.
+// ApplyAll applies manifests in order, and says so. A CustomResourceDefinition that something else has installed stays. A dry run finds
+// conflicts before anything is applied. It ignores other errors, since objects need namespaces and definitions that do not exist yet.
 func (i *Installing) ApplyAll(ctx context.Context, cmd *cobra.Command, c client.Client, printed string) error {
 	objects, err := manifests.Parse(printed)
 	if err != nil {
@@ -121,18 +130,18 @@ func (i *Installing) ApplyAll(ctx context.Context, cmd *cobra.Command, c client.
 		if err := keepPodSecurity(ctx, c, object); err != nil {
 			return err
 		}
-		isCRD, done := object.GetKind() == "CustomResourceDefinition", "applied"
-		opts := []client.ApplyOption{fieldOwner}
-		if i.force && !isCRD {
-			opts = append(opts, client.ForceOwnership)
+		if err := i.apply(ctx, c, object, client.DryRunAll); apierrors.IsConflict(err) && !isDefinition(object) {
+			return conflictOf(object, err)
 		}
-		err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), opts...)
+	}
+	for _, object := range objects {
+		done := "applied"
+		err := i.apply(ctx, c, object)
 		switch {
-		case apierrors.IsConflict(err) && isCRD:
+		case apierrors.IsConflict(err) && isDefinition(object):
 			done = "left as it is: something else has installed it"
 		case apierrors.IsConflict(err):
-			return &auth.Error{Reason: auth.ErrDenied, Err: err, Operation: "apply " + nameOf(object), Message: cli.OneLine(err.Error()),
-				Remedy: "check the other writer, and pass --force-conflicts to overwrite its changes"}
+			return conflictOf(object, err)
 		case err != nil:
 			return cli.AnswerOf(err, "apply "+nameOf(object))
 		}
@@ -141,6 +150,42 @@ func (i *Installing) ApplyAll(ctx context.Context, cmd *cobra.Command, c client.
 		}
 	}
 	return nil
+}
+
+// apply takes a field from another writer if the user has asked for that field, or forces conflicts.
+func (i *Installing) apply(ctx context.Context, c client.Client, object *unstructured.Unstructured, opts ...client.ApplyOption) error {
+	opts = append(opts, fieldOwner)
+	apply := func(opts ...client.ApplyOption) error {
+		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), opts...)
+	}
+	if i.force && !isDefinition(object) {
+		return apply(append(opts, client.ForceOwnership)...)
+	}
+	err := apply(opts...)
+	if apierrors.IsConflict(err) && object.GetKind() == "Deployment" && i.askedForAll(err) {
+		return apply(append(opts, client.ForceOwnership)...)
+	}
+	return err
+}
+
+// askedForAll reports whether a conflict is about fields alone that the user has asked for.
+func (i *Installing) askedForAll(conflict error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(conflict, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(status.Status().Details.Causes, func(cause metav1.StatusCause) bool {
+		return cause.Type != metav1.CauseTypeFieldManagerConflict || !slices.Contains(i.asked, cause.Field)
+	})
+}
+
+func isDefinition(object *unstructured.Unstructured) bool {
+	return object.GetKind() == "CustomResourceDefinition"
+}
+
+func conflictOf(object *unstructured.Unstructured, err error) error {
+	return &auth.Error{Reason: auth.ErrDenied, Err: err, Operation: "apply " + nameOf(object), Message: cli.OneLine(err.Error()),
+		Remedy: "check the other writer, and pass --force-conflicts to overwrite its changes"}
 }
 
 // keepPodSecurity leaves out the label of a namespace that something else has created: its pods may not meet the standard.

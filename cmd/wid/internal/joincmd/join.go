@@ -51,7 +51,7 @@ func NewJoin() *cobra.Command {
 			"hold that credential. --hub-token is a bootstrap token with --ca-cert-hash, or a ServiceAccount's token with --ca-file.\n" +
 			"On a joined cluster --image and --apply alone upgrade the agent. It keeps its flags, its credential and its bootstrap Secret.",
 		Example: "  wid join --hub-token - --hub-apiserver https://hub.example:6443 --ca-cert-hash sha256:… \\\n" +
-			"    --cluster-name managed-0 --image registry.example/agent:v1 --apply --wait <token",
+			"    --cluster-name managed-0 --image registry.example/wid-agent:v1 --apply --wait <token",
 	}
 	j.Bind(cmd, "wid-agent", "the hub has accepted the cluster and the agent has a credential of its own")
 	f := cmd.Flags()

@@ -2,11 +2,14 @@ package joincmd
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 
+	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -30,6 +33,12 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 	if running == nil {
 		return cli.Usagef("there is no agent to upgrade on this cluster: to join it, pass --cluster-name, --hub-apiserver, --hub-token, and --ca-cert-hash or --ca-file")
 	}
+	for _, arg := range program.Args {
+		if strings.Contains(arg, "$(") {
+			return cli.Problem(auth.ErrMisconfigured, "change ?ref= in the overlay, and apply it again",
+				"an overlay of config/agent has installed this agent, since its argument %.100q refers to a variable: wid join cannot upgrade it", arg)
+		}
+	}
 	if j.options.ExtraArgs, err = j.take(cmd, program.Args); err != nil {
 		return err
 	}
@@ -39,6 +48,7 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 	if _, err := agentSecret(ctx, local, j.options.Cluster); err != nil {
 		return err
 	}
+	warnOfRest(cmd, running)
 	j.options.Replicas, j.options.ImagePullSecrets = j.Replicas(cmd, running)
 	printed, err := j.manifests()
 	if err != nil {
@@ -54,6 +64,22 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 	}
 	return cli.Say(cmd, "\nThe agent of cluster %q has the image %.300q, before %.300q. Its flags: %.1000s. Its credential and its bootstrap Secret stay", j.options.Cluster,
 		j.Image, program.Image, cli.OneLine(strings.Join(j.options.Args(), " ")))
+}
+
+// warnOfRest names what the Deployment keeps although the manifests do not have it.
+func warnOfRest(cmd *cobra.Command, running *appsv1.Deployment) {
+	var rest []string
+	for _, container := range slices.Concat(running.Spec.Template.Spec.InitContainers, running.Spec.Template.Spec.Containers) {
+		switch {
+		case container.Name != manifests.Container:
+			rest = append(rest, fmt.Sprintf("container %q", container.Name))
+		case len(container.Command) > 0:
+			rest = append(rest, fmt.Sprintf("command %.300q", container.Command))
+		}
+	}
+	if len(rest) > 0 {
+		cmd.PrintErrln("wid: warning: the Deployment of the agent keeps what wid join does not write:", strings.Join(rest, ", "))
+	}
 }
 
 // take sets the flags of the command that the user left out to those of the agent that runs, and returns the other ones of the agent.
