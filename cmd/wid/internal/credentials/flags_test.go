@@ -196,6 +196,7 @@ func TestEveryOptionHasAFlag(t *testing.T) {
 	id := parsed(t)
 	without := map[string]string{
 		"WithSettings": "there are no tenants", "WithUsage": "it picks among defaults of the settings", "WithPolicy": "whoever runs wid decides",
+		"WithTracerProvider":  "wid runs for a second, under programs that trace themselves",
 		"WithMinimumLifetime": "the programs that run wid renew by the expiry that it prints",
 		"WithOwner":           "wid has no objects", "WithCache": "wid keeps a cache on disk", "WithHTTPClient": "only tests have one", "WithGitURL": "git gives it", "WithClusterID": "the key of what is kept on disk has the cluster", "WithProviderOption": "it is for packages", "WithInvalidBefore": "erase of docker and git does that",
 	}
