@@ -96,5 +96,16 @@ func possible() error {
 	if len(missing) > 0 {
 		return fmt.Errorf("a node needs more packages: apt-get install -y --no-install-recommends %s", strings.Join(missing, " "))
 	}
+	return privileged()
+}
+
+// privileged tries what a container that merely runs as root may not: namespaces, mounts and cgroups.
+func privileged() error {
+	try := exec.Command("sh", "-ec", "mount --make-rprivate /; mount -t tmpfs none /mnt; ip link set lo up; ip link add node0 type bridge; "+
+		"for dir in "+cgroupRoot+"/ "+cgroupRoot+"/memory/; do [ ! -e $dir/cgroup.procs ] || { mkdir $dir/workloadid-try; rmdir $dir/workloadid-try; }; done") //nolint:noctx // does not wait
+	try.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID}
+	if out, err := try.CombinedOutput(); err != nil {
+		return fmt.Errorf("a node needs namespaces, mounts and cgroups of its own, which this machine refuses: %w: %s", err, out)
+	}
 	return nil
 }
