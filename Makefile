@@ -23,10 +23,10 @@ test: ## all tests with the race detector, those with a real control plane inclu
 	{ for m in $(TESTED); do go -C $$m test $$race -p 3 -timeout 40m -vet=off -ldflags=-w -json ./... || failed=1; done; [ -z "$$failed" ]; } | go -C tools run ./testsum
 
 .PHONY: test-node
-test-node: ## all programs on a real node, in namespaces of its own; needs root and packages of Debian, and says which
+test-node: ## all programs on a real node, in namespaces of its own; needs root and packages of Debian, and says which. AWS_IMAGE=FILE.tar tries an image with the AWS CLI or boto3
 	@go -C test/node run . -possible
 	export KUBEBUILDER_ASSETS="$$(go -C test/kube run .)" NODE_ASSETS="$$(go -C test/kube run . -node)"
-	go -C test/node run . -run '$(RUN)'
+	NODE_AWS_IMAGE='$(abspath $(AWS_IMAGE))' go -C test/node run . -run '$(RUN)'
 
 .PHONY: test-newest
 test-newest: ## the tests with the newest Kubernetes libraries and cloud SDKs

@@ -822,7 +822,7 @@ registration_hub_clusters{state="refused"} 1
 		available, lost, unknown int
 	}{
 		{func(*ocm.ManagedCluster) {}, 0, 0, 0}, {status(metav1.ConditionTrue, metav1.ConditionTrue), 1, 0, 0}, {status(metav1.ConditionTrue, metav1.ConditionFalse), 0, 1, 0},
-		{status(metav1.ConditionTrue, metav1.ConditionUnknown), 0, 0, 1}, {status(metav1.ConditionFalse, metav1.ConditionTrue), 0, 0, 0},
+		{status(metav1.ConditionTrue, metav1.ConditionUnknown), 0, 0, 1}, {status(metav1.ConditionTrue, "made-up"), 0, 0, 1}, {status(metav1.ConditionFalse, metav1.ConditionTrue), 0, 0, 0},
 	} {
 		h.edit("cluster1", row.change)
 		h.mustPass("cluster1")

@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -50,11 +49,15 @@ func (h *Hub) register(r prometheus.Registerer) error {
 
 func (h *Hub) setState(cluster, state string) { count(h.states, &h.memory(cluster).state, state) }
 
-// setAvailable counts a cluster that has joined.
+// setAvailable counts a cluster that has joined. Its agent writes the condition, so another status counts as Unknown.
 func (h *Hub) setAvailable(cluster *ocm.ManagedCluster) {
 	available := ""
 	if meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined) {
-		available = cmp.Or(string(statusOf(cluster, ocm.ConditionAvailable)), string(metav1.ConditionUnknown))
+		status := statusOf(cluster, ocm.ConditionAvailable)
+		if status != metav1.ConditionTrue && status != metav1.ConditionFalse {
+			status = metav1.ConditionUnknown
+		}
+		available = string(status)
 	}
 	count(h.joined, &h.memory(cluster.Name).available, available)
 }

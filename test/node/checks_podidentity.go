@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,9 +29,10 @@ type podIdentityState struct {
 
 func podIdentityChecks() []check {
 	s := &podIdentityState{steady: app(tenant, "steady", "reporting", asks()...), short: app(tenant, "short", "short", asks()...), doomed: app(tenant, "doomed", "doomed", asks()...)}
-	return []check{
+	return slices.Concat([]check{
 		{name: "install without cert-manager", run: s.install, needed: true, limit: 3 * time.Minute},
 		{name: "a pod under Restricted gets its role", run: s.getsRole, needed: true},
+	}, sdkChecks(), []check{
 		{name: "long-running pods get their roles", run: s.startAll, needed: true},
 		{name: "the sidecar starts before the app", run: s.sidecarFirst},
 		{name: "a Job ends", run: jobEnds},
@@ -50,7 +52,7 @@ func podIdentityChecks() []check {
 		{name: "a namespace with a ResourceQuota on limits.cpu", run: quota},
 		{name: "a namespace with a LimitRange", run: limitRange, limit: 2 * time.Minute},
 		{name: "removal leaves nothing", run: s.removed, limit: 2 * time.Minute},
-	}
+	})
 }
 
 func (s *podIdentityState) getsRole(ctx context.Context, c *cluster) error {

@@ -143,6 +143,9 @@ func (n *node) ctr(ctx context.Context, args ...string) error {
 // importImages gives containerd the images under the names that the manifests use.
 func (n *node) importImages(ctx context.Context) error {
 	archives, err := filepath.Glob(n.path("images", "*.tar"))
+	if given := os.Getenv(sdkVariable); given != "" {
+		archives = append(archives, given)
+	}
 	for _, archive := range archives {
 		err = errors.Join(err, n.ctr(ctx, "images", "import", archive))
 	}
