@@ -136,7 +136,7 @@ func TestCallersAnnotationsThatAreMalformed(t *testing.T) {
 	_, err = auth.GetAccessToken(t.Context(), &exchange{}, append(opts, auth.WithAnnotations(map[string]string{"note": "x"}))...)
 	testworld.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed`)
 	_, err = auth.GetAccessToken(t.Context(), &exchange{}, append(opts, auth.WithAnnotations(map[string]string{"identity": "malformed"}))...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" of the caller's identity is malformed`)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed; the caller, not the ServiceAccount, set ["identity"]`)
 	if mustGet(t, &exchange{}, append(opts, auth.WithAnnotations(map[string]string{"identity": "two"}))...).identity != "two" {
 		t.Error("the caller's identity did not win")
 	}

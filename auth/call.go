@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/tracing"
@@ -50,7 +53,7 @@ func GetAccessToken(ctx context.Context, provider Provider, opts ...Option) (tok
 // call is one call of a Get function.
 type call struct {
 	request
-	key KeyBuilder
+	key keyBuilder
 }
 
 // request is what a call asks for: its options and what was found out about them. It has no pointer into itself, so a copy stands
@@ -62,9 +65,9 @@ type request struct {
 
 	// The rest of this block serves credentials that are derived from access tokens.
 	derivation derivation
-	input      string         // from ParseArtifactRepository or ParseGitRepository, or ClusterAccess.CacheKey
-	lists      [][]Option     // one list for each access token
-	source     *clusterSource // keeps the credential if there is no cache
+	input      string              // from ParseArtifactRepository or ParseGitRepository, or provider.ClusterAccess.CacheKey
+	lists      [][]provider.Option // one list for each access token
+	source     *clusterSource      // keeps the credential if there is no cache
 
 	// named reports whether there is a ServiceAccount; the fields below it are empty otherwise.
 	named     bool
@@ -97,7 +100,7 @@ func (o *Options) subject() client.ObjectKey {
 }
 
 // scratch recycles calls, so that a hit allocates nothing. It holds no state: end clears each call.
-var scratch = sync.Pool{New: func() any { return &call{key: KeyBuilder{buf: make([]byte, 0, 1024)}} }}
+var scratch = sync.Pool{New: func() any { return &call{key: keyBuilder{buf: make([]byte, 0, 1024)}} }}
 
 // maxScratch is the largest buffer that a call keeps for the next one, in bytes: a tenant's huge annotation is not to stay around.
 const maxScratch = 8 << 10
@@ -116,7 +119,7 @@ func beginCall(provider Provider, operation string, opts []Option) *call {
 // panic's value may hold anything, so the error names only its type.
 func (c *call) end(token *Token, err *error) {
 	if p := recover(); p != nil {
-		*err = cache.NewPanicError(p)
+		*err = panicked(p)
 	}
 	if *err != nil {
 		*token, *err = nil, c.describeAtLast(*err)
@@ -133,7 +136,7 @@ func (c *call) end(token *Token, err *error) {
 func (c *call) describeAtLast(err error) (described error) {
 	defer func() {
 		if p := recover(); p != nil {
-			described = c.describe(cache.NewPanicError(p))
+			described = c.describe(panicked(p))
 		}
 	}()
 	return c.describe(err)
@@ -187,8 +190,8 @@ func (c *call) defaultMinimumLifetime() {
 }
 
 func (c *call) validateOptions() error {
-	if v, ok := c.provider.(OptionsValidator); ok {
-		return v.ValidateOptions(&c.opts)
+	if v, ok := c.provider.(provider.OptionsValidator); ok {
+		return v.ValidateOptions(&c.opts.Options)
 	}
 	return nil
 }
@@ -256,7 +259,7 @@ func (o *Options) readLiving(ctx context.Context, c KubernetesClient, sa *corev1
 func (o *Options) readError(err error) error {
 	e := requestError(err, "read ServiceAccount", "get on serviceaccounts", o.subject().Namespace)
 	if apierrors.IsNotFound(err) {
-		e.Cause = CauseServiceAccountNotFound
+		e.Cause = provider.CauseServiceAccountNotFound
 		if d := o.defaulted; d.name != "" {
 			e.Message = fmt.Sprintf("the controller's default ServiceAccount for %s: %s", d.purpose, e.Message)
 			e.Remedy, e.Option = "create it, name another one in the object, or correct the default", d.option
@@ -271,11 +274,12 @@ func (c *call) inspectServiceAccount(ctx context.Context) (err error) {
 		return nil
 	}
 	c.overlayAnnotations()
-	if c.identity, err = c.provider.GetIdentity(&c.account, &c.opts); err != nil {
+	defer func() { err = c.opts.nameCaller(err) }()
+	if c.identity, err = c.provider.GetIdentity(&c.account, &c.opts.Options); err != nil {
 		return err
 	}
 	if c.audiences = c.opts.Audiences; len(c.audiences) == 0 {
-		if c.audiences, err = c.provider.GetAudiences(ctx, &c.account, &c.opts); err != nil {
+		if c.audiences, err = c.provider.GetAudiences(ctx, &c.account, &c.opts.Options); err != nil {
 			return err
 		}
 	}
@@ -283,8 +287,8 @@ func (c *call) inspectServiceAccount(ctx context.Context) (err error) {
 		return err
 	}
 	c.lifetime = c.opts.TokenLifetime
-	if p, ok := c.provider.(TokenLifetimeProvider); ok && c.lifetime == 0 {
-		if c.lifetime, err = p.GetTokenLifetime(&c.account, &c.opts); err != nil {
+	if p, ok := c.provider.(provider.TokenLifetimeProvider); ok && c.lifetime == 0 {
+		if c.lifetime, err = p.GetTokenLifetime(&c.account, &c.opts.Options); err != nil {
 			return err
 		}
 	}
@@ -348,6 +352,7 @@ func (c *call) cached(ctx context.Context, jwt string) (Token, error) {
 		Fresh:    c.fresh,
 		Patient:  c.opts.patient,
 		Mint:     m.accessToken,
+		Classify: m.classify,
 
 		MinimumLifetime: c.opts.MinimumLifetime,
 		InvalidBefore:   c.opts.invalidBefore,
@@ -401,6 +406,8 @@ type minter struct {
 	tokens []Token // the access tokens that a credential is derived from
 
 	previous cache.Key // of the last of them
+
+	exchangeFailed bool // the provider returned the error
 }
 
 // accessToken makes a new access token. Its errors are complete, because the cache hands them to many callers.
@@ -408,14 +415,14 @@ func (m *minter) accessToken(ctx context.Context) (token Token, err error) {
 	ctx, span := m.startSpan(ctx, "Exchange")
 	defer func() { endSpan(span, err) }()
 	if !m.named {
-		token, err := m.provider.NewControllerToken(ctx, &m.opts)
+		token, err := m.provider.NewControllerToken(ctx, &m.opts.Options)
 		return m.checked(token, err, "")
 	}
 	jwt, err := m.subjectToken(ctx)
 	if err != nil {
 		return nil, m.describe(err)
 	}
-	token, err = m.provider.NewTokenForServiceAccount(ctx, jwt, m.account.DeepCopy(), &m.opts)
+	token, err = m.provider.NewTokenForServiceAccount(ctx, jwt, m.account.DeepCopy(), &m.opts.Options)
 	return m.checked(token, err, jwt)
 }
 
@@ -431,13 +438,14 @@ func (m *minter) subjectToken(ctx context.Context) (jwt string, err error) {
 			return "", err
 		}
 	}
-	return jwt, checkSubjectToken(jwt, time.Now(), m.audiences, &m.account, &m.opts.Policy)
+	return jwt, checkSubjectToken(jwt, time.Now(), m.audiences, &m.account, m.opts.Policy)
 }
 
 func (m *minter) checked(token Token, err error, jwt string) (Token, error) {
 	switch {
 	case err != nil:
-		return nil, m.describe(m.opts.hideProxy(clean(err, jwt)))
+		m.exchangeFailed = true
+		return nil, m.describe(m.opts.nameCaller(m.opts.hideProxy(clean(err, jwt))))
 	case isNil(token):
 		return nil, m.describe(unavailable("", "the provider returned no token and no error"))
 	case token.GetDuration() <= 0:
@@ -459,9 +467,23 @@ func (m *minter) startSpan(ctx context.Context, name string) (context.Context, t
 func endSpan(span trace.Span, err error) {
 	reason := ErrUnavailable
 	if known := (*Error)(nil); errors.As(err, &known) {
-		reason = known.reason()
+		reason = reasonOf(known)
 	}
 	tracing.End(span, err, string(reason))
+}
+
+// nameCaller completes an error that the caller's annotations can have caused.
+func (o *Options) nameCaller(err error) error {
+	if err == nil || len(o.Annotations) == 0 {
+		return err
+	}
+	var known *Error // allocates
+	if !errors.As(err, &known) || !isRefusal(known) {
+		return err
+	}
+	named := *known
+	named.CallersAnnotations = slices.Sorted(maps.Keys(o.Annotations))
+	return &named
 }
 
 // hideProxy replaces the description of a request that got no answer through the proxy of the call. A tenant may have chosen
@@ -473,7 +495,7 @@ func (o *Options) hideProxy(err *Error) *Error {
 	}
 	hidden := unavailable("check the proxy's address, and that it connects to the provider's hosts",
 		"no answer through the proxy %.300q", o.ProxyURL.Host)
-	hidden.Err, hidden.exchange = err.Err, err.exchange
+	hidden.Err = err.Err
 	return hidden
 }
 
@@ -481,16 +503,20 @@ func (o *Options) hideProxy(err *Error) *Error {
 func clean(err error, jwt string) *Error {
 	var known *Error
 	if !errors.As(err, &known) {
-		return &Error{Reason: ErrUnavailable, Message: foreignMessage(err, jwt), Err: err, exchange: true}
+		return &Error{Reason: ErrUnavailable, Message: foreignMessage(err, jwt), Err: err}
 	}
 	cleaned := *known
-	cleaned.exchange = true
 	cleaned.Message = redact.Line(known.Message, jwt)
 	cleaned.Remedy = redact.Line(known.Remedy, jwt)
 	cleaned.Option = redact.Text(known.Option, jwt)
 	cleaned.Code = redact.Text(known.Code, jwt)
 	cleaned.RequestID = redact.Text(known.RequestID, jwt)
 	return &cleaned
+}
+
+// panicked is the error for a value that a deferred function has recovered.
+func panicked(value any) error {
+	return &cache.PanicError{Type: fmt.Sprintf("%T", value), Stack: string(debug.Stack())}
 }
 
 // isNil also finds a nil pointer in an interface, which providers return by mistake.

@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"reflect"
 	"testing"
+
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // The pooled call is copied for exchanges that outlive it, so a copy shares no memory with the fields that the pool clears.
@@ -28,9 +30,9 @@ func TestCopyOfARequestStandsOnItsOwn(t *testing.T) {
 func TestCauseOfAnUnreadableTokenFile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error
-		want Cause
+		want provider.Cause
 	}{
-		"permission denied": {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrPermission}, CauseTokenFileForbidden},
+		"permission denied": {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrPermission}, provider.CauseTokenFileForbidden},
 		"missing":           {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrNotExist}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -143,7 +144,7 @@ func TestSubjectTokenIsCheckedBeforeItIsSent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		claims func(map[string]any)
 		raw    func(string) string
-		reason auth.Reason
+		reason provider.Reason
 		want   string
 	}{
 		"another subject":            {set("sub", "system:serviceaccount:tenant-b:app"), nil, auth.ErrDenied, "tenant-b"},
@@ -205,7 +206,7 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 	forbidden := apierrors.NewForbidden(serviceAccounts, "app", errors.New(`User "system:serviceaccount:flux:controller" cannot create resource "serviceaccounts/token"`))
 	for name, tc := range map[string]struct {
 		read, request error
-		reason        auth.Reason
+		reason        provider.Reason
 		want          []string
 	}{
 		"no right to read":    {forbidden, nil, auth.ErrDenied, []string{"verb get on serviceaccounts", `"tenant-a"`, "HTTP 403"}},
@@ -282,7 +283,7 @@ func (m *missing) Error() string { return m.text }
 
 type withoutText struct{ exchange }
 
-func (*withoutText) GetIdentity(*corev1.ServiceAccount, *auth.Options) (string, error) {
+func (*withoutText) GetIdentity(*corev1.ServiceAccount, *provider.Options) (string, error) {
 	return "", (*missing)(nil)
 }
 

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -34,9 +35,9 @@ var errPreviousRefused = errors.New("the previous token is not valid")
 
 func next(identity string) auth.Option { return auth.WithProviderOption(nextOption{}, identity) }
 
-func (*chained) GetChain(opts *auth.Options) (chain []string) {
-	length, bounded := opts.ProviderOption(lengthOption{}).(int)
-	for v := range opts.ProviderOptions(nextOption{}) {
+func (*chained) GetChain(opts *provider.Options) (chain []string) {
+	length, bounded := opts.Value(lengthOption{}).(int)
+	for v := range opts.Values(nextOption{}) {
 		if identity, ok := v.(string); ok && (!bounded || len(chain) < length) {
 			chain = append(chain, identity)
 		}
@@ -44,19 +45,19 @@ func (*chained) GetChain(opts *auth.Options) (chain []string) {
 	return chain
 }
 
-func (c *chained) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount, opts *auth.Options) {
+func (c *chained) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccount, opts *provider.Options) {
 	key.AddList("chain", c.GetChain(opts))
 }
 
-func (c *chained) GetAccessTokenOptionsForChain(opts *auth.Options) []auth.Option {
+func (c *chained) GetAccessTokenOptionsForChain(opts *provider.Options) []provider.Option {
 	chain := c.GetChain(opts)
 	if len(chain) == 0 {
 		return nil
 	}
-	return []auth.Option{auth.WithProviderOption(lengthOption{}, len(chain)-1)}
+	return []provider.Option{provider.WithOption(lengthOption{}, len(chain)-1)}
 }
 
-func (c *chained) NewChainedToken(_ context.Context, previous auth.Token, opts *auth.Options) (auth.Token, error) {
+func (c *chained) NewChainedToken(_ context.Context, previous auth.Token, opts *provider.Options) (auth.Token, error) {
 	from, ok := previous.(*tagged)
 	if !ok {
 		return nil, fmt.Errorf("got a %T", previous)

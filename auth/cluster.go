@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 )
 
@@ -23,7 +24,7 @@ const opCluster = "get access to the cluster"
 //   - With WithClusterAddress: the address has to be one of the cluster's.
 //   - With WithCAData: the cluster's first address; the given certificates are trusted instead of the cluster's own.
 //   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused, except by
-//     EKS, whose credential needs the name and whose API is not asked either (ClusterAccess.TakesAll).
+//     EKS, whose credential needs the name and whose API is not asked either (provider.ClusterAccess.TakesAll).
 //   - The generic provider needs an address and takes no WithClusterResource.
 //
 // Without a ServiceAccount, Policy.AllowCluster has to allow the cluster for the owner of the call.
@@ -42,7 +43,7 @@ func getRESTConfig(ctx context.Context, provider Provider, source *clusterSource
 type clusterDerivation struct{}
 
 func (clusterDerivation) prepare(c *call) error {
-	p, ok := c.provider.(RESTConfigProvider)
+	p, ok := c.provider.(provider.RESTConfigProvider)
 	if !ok {
 		return c.incapable("access to clusters")
 	}
@@ -54,7 +55,7 @@ func (clusterDerivation) prepare(c *call) error {
 	if err := checkCAForm(o.CAData); err != nil {
 		return err
 	}
-	access, err := p.GetAccessTokenOptionsForCluster(o)
+	access, err := p.GetAccessTokenOptionsForCluster(&o.Options)
 	switch {
 	case err != nil:
 		return err
@@ -64,7 +65,7 @@ func (clusterDerivation) prepare(c *call) error {
 		return misconfigured("leave one of them out", "the cluster, its address and its CA are all set")
 	}
 	c.lists, c.input = access.AccessTokens, access.CacheKey
-	if access.OneCluster || !o.LendsOwnIdentity() {
+	if access.OneCluster || !o.OnBehalf {
 		return nil
 	}
 	return o.Policy.checkCluster(&ClusterRequest{Owner: *o.owner(), Resource: o.ClusterResource,
@@ -80,15 +81,15 @@ func (clusterDerivation) addKey(c *call) {
 }
 
 func (clusterDerivation) derive(ctx context.Context, m *minter) (Token, error) {
-	p, ok := m.provider.(RESTConfigProvider)
+	p, ok := m.provider.(provider.RESTConfigProvider)
 	if !ok {
 		return nil, m.incapable("access to clusters")
 	}
-	config, err := p.NewRESTConfig(ctx, m.tokens, &m.opts)
+	config, err := p.NewRESTConfig(ctx, m.tokens, &m.opts.Options)
 	if err != nil || config == nil {
 		return config, err
 	}
-	host, err := ParseClusterAddress(config.host) // a provider's API may have answered anything
+	host, err := provider.ParseClusterAddress(config.Host()) // a provider's API may have answered anything
 	if err != nil {
 		e := unavailable("", "the cluster's address cannot be used: %v", err)
 		e.Err = err
@@ -97,7 +98,7 @@ func (clusterDerivation) derive(ctx context.Context, m *minter) (Token, error) {
 	if config.BearerToken() == "" {
 		return nil, unavailable("", "the provider gave no bearer token")
 	}
-	return NewRESTConfig(host, config.BearerToken(), config.caData, config.expiresAt), nil
+	return provider.NewRESTConfig(host, config.BearerToken(), config.CAData(), config.ExpiresAt()), nil
 }
 
 // maxCAData bounds the part of a cached credential that an object supplies, in bytes. Each edit of the object makes another one,
@@ -192,7 +193,7 @@ func (t *clusterTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // credential refuses requests to another address, such as those after a redirect.
 func (t *clusterTransport) credential(r *http.Request) (*RESTConfig, error) {
 	if r.URL.Host != t.host || r.URL.Scheme != "https" {
-		address, err := ParseClusterAddress(r.URL.Scheme + "://" + r.URL.Host)
+		address, err := provider.ParseClusterAddress(r.URL.Scheme + "://" + r.URL.Host)
 		if err != nil || address != "https://"+t.host {
 			return nil, &Error{Reason: ErrDenied, Operation: opCluster, Provider: t.source.provider.GetName(),
 				Message: fmt.Sprintf("the credential is for the cluster at %q, not for %.300q", t.host, r.URL.Host)}

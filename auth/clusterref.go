@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 )
 
@@ -69,7 +70,7 @@ func (r *clusterReference) validate() error {
 			refServiceAccount, r.serviceAccountName)
 	}
 	if r.address != "" {
-		if _, err := ParseClusterAddress(r.address); err != nil {
+		if _, err := provider.ParseClusterAddress(r.address); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -152,7 +153,7 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		namespace, name string
-		reason          auth.Reason
+		reason          error
 		want            string
 		opts            []auth.Option
 	}{
@@ -180,7 +181,7 @@ func TestAllowConfigMap(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		owner  cache.InvolvedObject
-		reason auth.Reason // of the error with a nil AllowConfigMap; "" if it is not asked
+		reason provider.Reason // of the error with a nil AllowConfigMap; "" if it is not asked
 		want   string
 	}{
 		"owner of its namespace":      {owner: cache.InvolvedObject{Kind: "Kustomization", Namespace: "tenant-a", Name: "k"}},

@@ -2,7 +2,8 @@ package auth
 
 import (
 	"context"
-	"slices"
+
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // derivation makes a kind of credential from access tokens. Implementations are empty structs: a call holds one without allocating.
@@ -53,23 +54,23 @@ func (c *call) prepareDerived() error {
 	}
 	if len(c.lists) == 1 {
 		// A single access token has all options of the call, which the provider validates next.
-		c.opts.apply(c.lists[0])
+		c.opts.applyToAccessToken(c.lists[0])
 		c.lists = nil
 	}
 	return nil
 }
 
 // dependOn records the input that a provider parsed, and applies the options of its access token.
-func (c *call) dependOn(input string, err error, options func(string, *Options) ([]Option, error)) error {
+func (c *call) dependOn(input string, err error, options func(string, *provider.Options) ([]provider.Option, error)) error {
 	if err != nil {
 		return err
 	}
 	if input == "" {
 		return misconfigured("return the input from its Parse method", "the provider %q returned neither input nor error", c.provider.GetName())
 	}
-	list, err := options(input, &c.opts)
+	list, err := options(input, &c.opts.Options)
 	c.input = input
-	c.opts.apply(list) // the provider validates them next
+	c.opts.applyToAccessToken(list) // the provider validates them next
 	return err
 }
 
@@ -77,7 +78,7 @@ func (c *call) dependOn(input string, err error, options func(string, *Options) 
 func (m *minter) accessTokens(ctx context.Context) error {
 	lists := m.lists
 	if len(lists) == 0 {
-		lists = [][]Option{nil}
+		lists = [][]provider.Option{nil}
 	}
 	if err := checkCAData(m.opts.CAData); err != nil {
 		return m.describe(err)
@@ -97,11 +98,10 @@ func (m *minter) accessTokens(ctx context.Context) error {
 }
 
 // forAccessToken returns the call that gets one of the access tokens.
-func (m *minter) forAccessToken(list []Option) *call {
+func (m *minter) forAccessToken(list []provider.Option) *call {
 	c := &call{request: m.request}
 	c.derivation, c.input, c.source, c.lists, c.fresh = nil, "", nil, nil, true
-	c.opts.providerOptions = slices.Clone(c.opts.providerOptions)
-	c.opts.apply(list)
+	c.opts.applyToAccessToken(list)
 	return c
 }
 
@@ -123,20 +123,20 @@ type chainDerivation struct{}
 
 // chain returns the identities after the first one, for the Policy.
 func (c *call) chain() []string {
-	if p, ok := c.provider.(ChainedTokenProvider); ok {
-		return p.GetChain(&c.opts)
+	if p, ok := c.provider.(provider.ChainedTokenProvider); ok {
+		return p.GetChain(&c.opts.Options)
 	}
 	return nil
 }
 
 // prepareChain derives the access token of a chain from the token before it. It runs after a miss of the cache.
 func (c *call) prepareChain() {
-	p, ok := c.provider.(ChainedTokenProvider)
+	p, ok := c.provider.(provider.ChainedTokenProvider)
 	if !ok || c.derivation != nil {
 		return
 	}
-	if previous := p.GetAccessTokenOptionsForChain(&c.opts); previous != nil {
-		c.derivation, c.lists = chainDerivation{}, [][]Option{previous}
+	if previous := p.GetAccessTokenOptionsForChain(&c.opts.Options); previous != nil {
+		c.derivation, c.lists = chainDerivation{}, [][]provider.Option{previous}
 	}
 }
 
@@ -145,11 +145,11 @@ func (chainDerivation) addKey(*call)        {}
 
 // derive also drops the previous token if the service refuses that one, since only a new one can help.
 func (chainDerivation) derive(ctx context.Context, m *minter) (Token, error) {
-	p, ok := m.provider.(ChainedTokenProvider)
+	p, ok := m.provider.(provider.ChainedTokenProvider)
 	if !ok {
 		return nil, m.incapable("chain of access tokens")
 	}
-	token, err := p.NewChainedToken(ctx, m.tokens[0], &m.opts)
+	token, err := p.NewChainedToken(ctx, m.tokens[0], &m.opts.Options)
 	if err != nil && p.RefusesPrevious(err) {
 		m.opts.Cache.Invalidate(m.previous)
 	}

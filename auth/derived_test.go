@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -22,13 +23,13 @@ import (
 type clouds struct {
 	*exchange
 	derived  atomic.Int64
-	lists    [][]auth.Option // for clusters
+	lists    [][]provider.Option // for clusters
 	newToken func(kind string, from []auth.Token) error
 	gitURL   *url.URL // as ParseGitRepository got it last
 }
 
 func newClouds() *clouds {
-	return &clouds{exchange: &exchange{}, lists: [][]auth.Option{{auth.WithScopes("cluster")}}}
+	return &clouds{exchange: &exchange{}, lists: [][]provider.Option{{scope("cluster")}}}
 }
 
 func below(host string) error {
@@ -38,20 +39,24 @@ func below(host string) error {
 	return &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("%q is not below example.com", host)}
 }
 
-func (c *clouds) ParseArtifactRepository(repository string, _ *auth.Options) (string, error) {
-	host, err := auth.RegistryHost(repository)
+func scope(name string) provider.Option {
+	return func(o *provider.Options) { o.Scopes = []string{name} }
+}
+
+func (c *clouds) ParseArtifactRepository(repository string, _ *provider.Options) (string, error) {
+	host, err := provider.RegistryHost(repository)
 	if err != nil {
 		return "", err
 	}
 	return host, below(host)
 }
 
-func (c *clouds) GetAccessTokenOptionsForArtifactRepository(string, *auth.Options) ([]auth.Option, error) {
-	return []auth.Option{auth.WithScopes("registry")}, nil
+func (c *clouds) GetAccessTokenOptionsForArtifactRepository(string, *provider.Options) ([]provider.Option, error) {
+	return []provider.Option{scope("registry")}, nil
 }
 
 // make names what the credential is made of, so that tests see a mix-up.
-func (c *clouds) make(kind string, tokens []auth.Token, opts *auth.Options) (string, time.Time, error) {
+func (c *clouds) make(kind string, tokens []auth.Token, opts *provider.Options) (string, time.Time, error) {
 	c.derived.Add(1)
 	if c.newToken != nil {
 		if err := c.newToken(kind, tokens); err != nil {
@@ -69,23 +74,23 @@ func (c *clouds) make(kind string, tokens []auth.Token, opts *auth.Options) (str
 	return fmt.Sprintf("%s[%s](%s)", kind, strings.Join(from, " "), strings.Join(opts.Scopes, " ")), time.Now().Add(time.Hour), nil
 }
 
-func (c *clouds) NewArtifactRegistryCredentials(_ context.Context, input string, token auth.Token, opts *auth.Options,
+func (c *clouds) NewArtifactRegistryCredentials(_ context.Context, input string, token auth.Token, opts *provider.Options,
 ) (*auth.ArtifactRegistryCredentials, error) {
 	made, end, err := c.make("registry "+input, []auth.Token{token}, opts)
 	if err != nil {
 		return nil, err
 	}
-	return auth.NewArtifactRegistryCredentials("user", made, end), nil
+	return provider.NewArtifactRegistryCredentials("user", made, end), nil
 }
 
-func (c *clouds) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
+func (c *clouds) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
 	if strings.ContainsAny(opts.ClusterResource, " ") {
-		return auth.ClusterAccess{}, &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("%q is not a cluster", opts.ClusterResource)}
+		return provider.ClusterAccess{}, &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("%q is not a cluster", opts.ClusterResource)}
 	}
-	return auth.ClusterAccess{AccessTokens: c.lists}, nil
+	return provider.ClusterAccess{AccessTokens: c.lists}, nil
 }
 
-func (c *clouds) NewRESTConfig(_ context.Context, tokens []auth.Token, opts *auth.Options) (*auth.RESTConfig, error) {
+func (c *clouds) NewRESTConfig(_ context.Context, tokens []auth.Token, opts *provider.Options) (*auth.RESTConfig, error) {
 	made, end, err := c.make("cluster "+opts.ClusterResource, tokens, opts)
 	if err != nil {
 		return nil, err
@@ -94,24 +99,24 @@ func (c *clouds) NewRESTConfig(_ context.Context, tokens []auth.Token, opts *aut
 	if host == "" {
 		host = "https://Cluster.example.com"
 	}
-	return auth.NewRESTConfig(host, made, []byte(opts.CAData), end), nil
+	return provider.NewRESTConfig(host, made, []byte(opts.CAData), end), nil
 }
 
-func (c *clouds) ParseGitRepository(u *url.URL, _ *auth.Options) (string, error) {
+func (c *clouds) ParseGitRepository(u *url.URL, _ *provider.Options) (string, error) {
 	c.gitURL = u
 	return u.Host, below(u.Host)
 }
 
-func (c *clouds) GetAccessTokenOptionsForGitRepository(string, *auth.Options) ([]auth.Option, error) {
+func (c *clouds) GetAccessTokenOptionsForGitRepository(string, *provider.Options) ([]provider.Option, error) {
 	return nil, nil
 }
 
-func (c *clouds) NewGitCredentials(_ context.Context, input string, token auth.Token, opts *auth.Options) (*auth.GitCredentials, error) {
+func (c *clouds) NewGitCredentials(_ context.Context, input string, token auth.Token, opts *provider.Options) (*auth.GitCredentials, error) {
 	made, end, err := c.make("git "+input, []auth.Token{token}, opts)
 	if err != nil {
 		return nil, err
 	}
-	return auth.NewGitBearerCredentials(made, end), nil
+	return provider.NewGitBearerCredentials(made, end), nil
 }
 
 // Azure DevOps puts the organization into clone URLs as a user name.
@@ -466,7 +471,7 @@ func TestAllowCluster(t *testing.T) {
 // boundClouds mints access tokens that only the one cluster accepts.
 type boundClouds struct{ *clouds }
 
-func (b boundClouds) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
+func (b boundClouds) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
 	access, err := b.clouds.GetAccessTokenOptionsForCluster(opts)
 	access.OneCluster = true
 	return access, err
@@ -488,37 +493,37 @@ func TestAllowClusterOnHits(t *testing.T) {
 // accessClouds overrides what clouds says of access to a cluster.
 type accessClouds struct {
 	*clouds
-	access auth.ClusterAccess
+	access provider.ClusterAccess
 }
 
-func (a *accessClouds) GetAccessTokenOptionsForCluster(*auth.Options) (auth.ClusterAccess, error) {
+func (a *accessClouds) GetAccessTokenOptionsForCluster(*provider.Options) (provider.ClusterAccess, error) {
 	return a.access, nil
 }
 
 // ClusterAccess.CacheKey separates configs that share their access token.
 func TestClusterAccessCacheKey(t *testing.T) {
-	provider := &accessClouds{clouds: newClouds()}
+	p := &accessClouds{clouds: newClouds()}
 	opts := []auth.Option{auth.WithCache(testworld.Cache(t), cache.InvolvedObject{}), auth.WithClusterResource("c")}
 	var seen []*auth.RESTConfig
 	for _, key := range []string{"", "a", "b", "a"} {
-		provider.access = auth.ClusterAccess{AccessTokens: make([][]auth.Option, 1), CacheKey: key}
-		config, err := auth.GetRESTConfig(t.Context(), provider, opts...)
+		p.access = provider.ClusterAccess{AccessTokens: make([][]provider.Option, 1), CacheKey: key}
+		config, err := auth.GetRESTConfig(t.Context(), p, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		seen = append(seen, config)
 	}
-	if seen[0] == seen[1] || seen[1] == seen[2] || seen[1] != seen[3] || provider.controller.Load() != 1 {
-		t.Errorf("got %p, with %d access tokens", seen, provider.controller.Load())
+	if seen[0] == seen[1] || seen[1] == seen[2] || seen[1] != seen[3] || p.controller.Load() != 1 {
+		t.Errorf("got %p, with %d access tokens", seen, p.controller.Load())
 	}
 }
 
 // Only a provider that says so takes cluster, address and CA data together.
 func TestClusterAccessTakesAll(t *testing.T) {
-	provider := &accessClouds{clouds: newClouds()}
+	p := &accessClouds{clouds: newClouds()}
 	for _, all := range []bool{true, false} {
-		provider.access = auth.ClusterAccess{AccessTokens: make([][]auth.Option, 1), TakesAll: all}
-		_, err := auth.GetRESTConfig(t.Context(), provider, auth.WithClusterResource("c"), auth.WithClusterAddress("https://h"),
+		p.access = provider.ClusterAccess{AccessTokens: make([][]provider.Option, 1), TakesAll: all}
+		_, err := auth.GetRESTConfig(t.Context(), p, auth.WithClusterResource("c"), auth.WithClusterAddress("https://h"),
 			auth.WithCAData(string(testworld.Cloud(t).CA())))
 		if all == errors.Is(err, auth.ErrMisconfigured) || all != (err == nil) {
 			t.Errorf("TakesAll %t: %v", all, err)

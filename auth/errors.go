@@ -5,190 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/providers"
 )
-
-// Reason says what the caller of a failed operation should do next. Each Reason is itself an error, for errors.Is.
-type Reason string
-
-const (
-	// ErrMisconfigured means that a retry is pointless until an object or a setting is edited.
-	ErrMisconfigured Reason = "misconfigured"
-	// ErrDenied means that a policy, Kubernetes or the provider refused. A cached credential is dropped, unless the controller
-	// lacks an RBAC rule.
-	ErrDenied Reason = "denied"
-	// ErrThrottled means that the service asks to slow down, or that a limit of the token cache kept the exchange from starting
-	// (a *cache.LimitError). A cached credential is kept while it is valid.
-	ErrThrottled Reason = "throttled"
-	// ErrUnavailable means that the service could not be reached, gave no usable answer, or takes longer than the patience of the
-	// token cache (a *cache.PendingError). A cached credential is kept while it is valid.
-	ErrUnavailable Reason = "unavailable"
-)
-
-// Cause says what exactly this module found wrong, where a program can act on it. Services have a Code instead.
-type Cause string
-
-const (
-	// CauseIdentityMissing means that no annotation names the identity or the tenant.
-	CauseIdentityMissing Cause = "identity missing"
-	// CauseIdentityMalformed means that the role ARN, client ID or e-mail address of an annotation is malformed.
-	CauseIdentityMalformed Cause = "identity malformed"
-	// CauseTargetMalformed means that the region, tenant or workload identity provider is missing or malformed.
-	CauseTargetMalformed Cause = "target malformed"
-	// CauseNoOwnIdentity means that no ServiceAccount was named and the process itself has no identity.
-	CauseNoOwnIdentity Cause = "no own identity"
-	// CauseAudienceNotAllowed means that Policy.Audiences lacks an audience that a caller or an annotation chose.
-	CauseAudienceNotAllowed Cause = "audience not allowed"
-	// CauseAPIServerAudience means that the receiver could use the Kubernetes token at the API server.
-	CauseAPIServerAudience Cause = "audience of the API server"
-	// CauseTokenExpired means that the Kubernetes token has expired.
-	CauseTokenExpired Cause = "token expired"
-	// CauseTokenFileForbidden means that the process may not read the file of the Kubernetes token.
-	CauseTokenFileForbidden Cause = "token file forbidden"
-	// CauseTokenRequestForbidden means that the API server does not let the client create tokens of the ServiceAccount.
-	CauseTokenRequestForbidden Cause = "token request forbidden"
-	// CauseServiceAccountNotFound means that the ServiceAccount does not exist.
-	CauseServiceAccountNotFound Cause = "ServiceAccount not found"
-	// CauseMetadataServer means that the metadata server of the node gave no usable answer.
-	CauseMetadataServer Cause = "metadata server"
-)
-
-// Error makes a Reason usable as the target of errors.Is.
-func (r Reason) Error() string { return string(r) }
-
-// Error reports why a credential cannot be obtained. Its text names the object, the problem and the remedy, and never holds a token,
-// a secret or a response body.
-//
-// errors.Is(err, ErrDenied) tests the Reason, errors.As reaches the error of the SDK or of the Kubernetes client.
-type Error struct {
-	// Provider is the name of the provider, such as "aws".
-	Provider string
-	// Operation says in a few words what was tried, such as "create ServiceAccount token".
-	Operation string
-	// ServiceAccount is the identity it was tried for; empty for the controller's own.
-	ServiceAccount client.ObjectKey
-	// Reason classifies the error. Empty counts as ErrUnavailable.
-	Reason Reason
-	// Cause says what this module itself found wrong. Empty for all other errors.
-	Cause Cause
-	// Message names the problem. Values in it are quoted with %q.
-	Message string
-	// Remedy is one short sentence without a final stop. Optional.
-	Remedy string
-	// Option is the Go option that the remedy is about, such as "auth.WithAudiences"; several are separated by ", ". Optional.
-	// Message and Remedy name no options, so that programs can put their own setting here.
-	Option string
-	// Code is the error code of the service, such as "InvalidIdentityToken". Optional.
-	Code string
-	// StatusCode is the HTTP status of the answer, zero if there was none.
-	StatusCode int
-	// RequestID is the service's own name for the request, for its operators. Optional.
-	RequestID string
-	// Wait is how long the service asked to wait. Zero if it did not say.
-	Wait time.Duration
-	// Err is the cause. It is reachable with errors.As, but its text is part of neither Error's nor its JSON: it may hold
-	// an address with its query, or what a tenant's proxy answered: status, banner, or why it could not be dialled.
-	Err error `json:"-"`
-
-	mayPass  bool // a cached credential is kept whatever the Reason is
-	exchange bool // the provider returned it instead of a credential
-}
-
-// Error returns one line: provider, ServiceAccount, operation, reason, message, remedy, and the remedy's option in parentheses.
-func (e *Error) Error() string {
-	var b strings.Builder
-	if e.Provider != "" {
-		b.WriteString(e.Provider + ": ")
-	}
-	if e.ServiceAccount.Name != "" {
-		fmt.Fprintf(&b, "ServiceAccount %q: ", e.ServiceAccount.String())
-	}
-	if e.Operation != "" {
-		b.WriteString(e.Operation + ": ")
-	}
-	b.WriteString(string(e.reason()))
-	if e.Message != "" {
-		b.WriteString(": " + e.Message)
-	}
-	b.WriteString(e.details())
-	if e.Remedy != "" {
-		b.WriteString("; " + e.Remedy)
-		if e.Option != "" {
-			b.WriteString(" (" + e.Option + ")")
-		}
-	}
-	return b.String()
-}
-
-// details leaves the request ID out: it differs at every try, and a text that changes keeps conditions flapping.
-func (e *Error) details() string {
-	var parts []string
-	if e.StatusCode != 0 {
-		parts = append(parts, fmt.Sprintf("HTTP %d", e.StatusCode))
-	}
-	if e.Code != "" {
-		parts = append(parts, e.Code)
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(parts, ", ") + ")"
-}
-
-// About sets the Option, and returns e.
-func (e *Error) About(options ...string) *Error {
-	e.Option = strings.Join(options, ", ")
-	return e
-}
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Is reports whether target is the Reason of e.
-func (e *Error) Is(target error) bool {
-	r, ok := target.(Reason) //nolint:errorlint // Is compares exactly one link of the chain
-	return ok && r == e.reason()
-}
-
-// RetryAfter returns how long the service asked to wait before the next try, zero if it did not say.
-func (e *Error) RetryAfter() time.Duration { return e.Wait }
-
-// Permanent reports whether a retry is pointless until something is edited. The token cache drops a credential
-// whose refresh failed with a permanent error. A missing RBAC rule of the controller is denied, but not permanent.
-func (e *Error) Permanent() bool {
-	r := e.reason()
-	return (r == ErrDenied || r == ErrMisconfigured) && !e.mayPass
-}
-
-// SharedFailure reports whether the same exchange for another session or bound object would fail too (cache.Request.Group).
-// Errors of the provider are shared. A request for a token of the ServiceAccount can fail because the bound object is gone, so
-// its errors are not.
-func (e *Error) SharedFailure() bool { return e.exchange && e.Operation != opCreateToken }
-
-// Result returns the Reason as a label for metrics.
-func (e *Error) Result() string { return string(e.reason()) }
-
-// ExchangeResult returns a label for metrics of exchanges if the API server failed instead of the provider's service, else "".
-func (e *Error) ExchangeResult() string {
-	if reason := e.reason(); e.Operation == opCreateToken && (reason == ErrUnavailable || reason == ErrThrottled) {
-		return "kubernetes_unavailable"
-	}
-	return ""
-}
-
-func (e *Error) reason() Reason {
-	if e.Reason == "" {
-		return ErrUnavailable
-	}
-	return e.Reason
-}
 
 // RetryAfter returns how long to wait before a retry: the time that the service asked for or, if the token cache backs off
 // after repeated failures, the rest of that. Zero means unknown: use a back-off of your own.
@@ -200,6 +26,30 @@ func RetryAfter(err error) time.Duration {
 		}
 	}
 	return longest
+}
+
+func reasonOf(e *Error) provider.Reason { return cmp.Or(e.Reason, ErrUnavailable) }
+
+func isRefusal(e *Error) bool { return e.Reason == ErrDenied || e.Reason == ErrMisconfigured }
+
+// classify implements cache.Request.Classify.
+func (m *minter) classify(err error) cache.Failure {
+	f := cache.Failure{RetryAfter: RetryAfter(err)}
+	var e *Error
+	if !errors.As(err, &e) {
+		return f
+	}
+	reason, requesting := reasonOf(e), e.Operation == opCreateToken
+	f.Permanent = providers.Permanent(e)
+	// A TokenRequest fails for this call alone if the bound object is gone.
+	f.Shared = m.exchangeFailed && !requesting
+	switch {
+	case requesting && (reason == ErrUnavailable || reason == ErrThrottled):
+		f.Result = "kubernetes_unavailable"
+	case !errors.Is(err, context.DeadlineExceeded):
+		f.Result = string(reason)
+	}
+	return f
 }
 
 func misconfigured(remedy, format string, args ...any) *Error {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // cluster is an API server reduced to what the algorithm asks of it, with hooks for what can go wrong. The suites with
@@ -178,26 +179,26 @@ func (t *tagged) GetDuration() time.Duration { return time.Until(t.expires) }
 
 func (*exchange) GetName() string { return "exchange" }
 
-func (e *exchange) NewControllerToken(context.Context, *auth.Options) (auth.Token, error) {
+func (e *exchange) NewControllerToken(context.Context, *provider.Options) (auth.Token, error) {
 	e.controller.Add(1)
 	return e.token("controller", ""), nil
 }
 
-func (*exchange) GetAudiences(context.Context, *corev1.ServiceAccount, *auth.Options) ([]string, error) {
+func (*exchange) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Options) ([]string, error) {
 	return []string{"exchange"}, nil
 }
 
-func (e *exchange) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
+func (e *exchange) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	if e.inspect != nil {
 		e.inspect(*sa)
 	}
 	if identity := sa.Annotations["identity"]; identity != "malformed" {
 		return identity, nil
 	}
-	return "", &auth.Error{Reason: auth.ErrMisconfigured, Message: `the annotation "identity"` + opts.CallersIdentity("identity") + ` is malformed`}
+	return "", &auth.Error{Reason: auth.ErrMisconfigured, Message: `the annotation "identity" is malformed`}
 }
 
-func (e *exchange) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *corev1.ServiceAccount, _ *auth.Options,
+func (e *exchange) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *corev1.ServiceAccount, _ *provider.Options,
 ) (auth.Token, error) {
 	if e.mint != nil {
 		e.mints.Add(1)

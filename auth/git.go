@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/redact"
 )
@@ -24,14 +25,14 @@ func GetGitCredentials(ctx context.Context, provider Provider, opts ...Option) (
 type gitDerivation struct{}
 
 func (gitDerivation) prepare(c *call) error {
-	p, ok := c.provider.(GitCredentialsProvider)
+	p, ok := c.provider.(provider.GitCredentialsProvider)
 	if !ok {
 		return c.incapable("Git repositories")
 	}
 	if err := checkGitURL(c.opts.GitURL); err != nil {
 		return err
 	}
-	input, err := p.ParseGitRepository(c.opts.GitURL, &c.opts)
+	input, err := p.ParseGitRepository(c.opts.GitURL, &c.opts.Options)
 	return c.dependOn(input, err, p.GetAccessTokenOptionsForGitRepository)
 }
 
@@ -57,12 +58,17 @@ func checkGitURL(u *url.URL) error {
 	return misconfigured("use the repository's https:// URL", "the Git URL %q is refused: %s", redact.URL(u.String()), problem)
 }
 
+func validHostName(s string) bool {
+	valid, _ := address.HostName(s)
+	return valid
+}
+
 func (gitDerivation) addKey(c *call) { c.key.buf = appendInput(c.key.buf, inputGit, c.input) }
 
 func (gitDerivation) derive(ctx context.Context, m *minter) (Token, error) {
-	p, ok := m.provider.(GitCredentialsProvider)
+	p, ok := m.provider.(provider.GitCredentialsProvider)
 	if !ok {
 		return nil, m.incapable("Git repositories")
 	}
-	return p.NewGitCredentials(ctx, m.input, m.tokens[0], &m.opts)
+	return p.NewGitCredentials(ctx, m.input, m.tokens[0], &m.opts.Options)
 }

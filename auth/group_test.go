@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -37,8 +38,8 @@ func session(name string) auth.Option { return auth.WithProviderOption(sessionOp
 
 type sessionOption struct{}
 
-func (ownIdentity) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount, opts *auth.Options) {
-	if name, ok := opts.ProviderOption(sessionOption{}).(string); ok {
+func (ownIdentity) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccount, opts *provider.Options) {
+	if name, ok := opts.Value(sessionOption{}).(string); ok {
 		key.AddVariation("session", []string{name})
 	}
 }

@@ -6,12 +6,13 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 )
 
-// KeyBuilder collects the inputs of a credential and hashes them. Each input carries its kind and its length, so no two
-// different inputs give the same bytes. An empty input is left out. A KeyBuilder is not safe for concurrent use.
-type KeyBuilder struct {
+// keyBuilder implements provider.KeyBuilder. Each input carries its kind and its length, so no two different inputs give the same
+// bytes. An empty input is left out.
+type keyBuilder struct {
 	buf    []byte
 	varied bool // AddVariation was called
 	group  bool // leave variations out
@@ -42,26 +43,24 @@ const (
 	inputClusterOther
 )
 
-// Add adds an input.
-func (k *KeyBuilder) Add(name, value string) {
+// Add implements provider.KeyBuilder.
+func (k *keyBuilder) Add(name, value string) {
 	if value == "" {
 		return
 	}
 	k.buf = appendValue(appendValue(append(k.buf, byte(inputNamed)), name), value)
 }
 
-// AddList adds an input that has several values, whose order counts.
-func (k *KeyBuilder) AddList(name string, values []string) {
+// AddList implements provider.KeyBuilder.
+func (k *keyBuilder) AddList(name string, values []string) {
 	if len(values) == 0 {
 		return
 	}
 	k.buf = appendValues(appendValue(append(k.buf, byte(inputNamedList)), name), values)
 }
 
-// AddVariation adds an input that shapes the credential, but hardly ever decides whether the exchange succeeds, such as the
-// pod of a session. Keys that differ only in variations back off together after failures. An input that a tenant can easily get
-// wrong for one object alone is not a variation.
-func (k *KeyBuilder) AddVariation(name string, values []string) {
+// AddVariation leaves the input out of the key of a group.
+func (k *keyBuilder) AddVariation(name string, values []string) {
 	if len(values) == 0 {
 		return
 	}
@@ -109,7 +108,7 @@ func appendLength(b []byte, n int) []byte {
 	return binary.AppendUvarint(b, uint64(n)) //nolint:gosec // a length
 }
 
-func (k *KeyBuilder) sum() cache.Key { return sha256.Sum256(k.buf) }
+func (k *keyBuilder) sum() cache.Key { return sha256.Sum256(k.buf) }
 
 // addAccessTokenKey writes everything that shapes an access token into the key. A token from the caller's source is part of
 // that: its claims are not verified yet, so only callers that hold the same token may share its credential.
@@ -124,7 +123,7 @@ func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
 }
 
 // group names the keys whose exchanges fail together: access tokens that differ in nothing but variations
-// (KeyBuilder.AddVariation), such as the bound object. A key without variations needs no group.
+// (provider.KeyBuilder), such as the bound object. A key without variations needs no group.
 //
 // All other inputs of the key are in it, since a tenant can get each of them wrong for one object alone. A token that the caller
 // holds is in it too: its claims are not verified, so a forged one could hold back the ServiceAccount that it names. So is the
@@ -134,13 +133,13 @@ func (c *call) group(jwt string) cache.Key {
 	if c.derivation != nil && c.derivation != (chainDerivation{}) || !c.key.varied {
 		return cache.Key{}
 	}
-	k := KeyBuilder{group: true}
+	k := keyBuilder{group: true}
 	k.Add("owner", c.opts.owner().Namespace)
 	c.addInputs(&k, jwt)
 	return k.sum()
 }
 
-func (c *call) addInputs(k *KeyBuilder, jwt string) {
+func (c *call) addInputs(k *keyBuilder, jwt string) {
 	b := appendInput(k.buf, inputProvider, c.provider.GetName())
 	b = appendInput(b, inputClusterID, c.opts.ClusterID)
 	if sa := &c.account; c.named {
@@ -166,12 +165,12 @@ func (c *call) addInputs(k *KeyBuilder, jwt string) {
 	if c.opts.ProxyURL != nil {
 		k.Add("proxyURL", c.opts.ProxyURL.String())
 	}
-	if p, ok := c.provider.(CacheKeyContributor); ok {
-		p.AddToCacheKey(k, c.serviceAccount(), &c.opts)
+	if p, ok := c.provider.(provider.CacheKeyContributor); ok {
+		p.AddToCacheKey(k, c.serviceAccount(), &c.opts.Options)
 	}
 }
 
-func (c *call) addLifetimes(k *KeyBuilder) {
+func (c *call) addLifetimes(k *keyBuilder) {
 	if c.lifetime != 0 {
 		k.Add("serviceAccountTokenLifetime", c.lifetime.String())
 	} else if c.opts.TokenLifetime != 0 {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 )
 
@@ -31,30 +32,30 @@ type keyProvider struct {
 
 func (p keyProvider) GetName() string { return p.name }
 
-func (keyProvider) NewControllerToken(context.Context, *Options) (Token, error) {
+func (keyProvider) NewControllerToken(context.Context, *provider.Options) (Token, error) {
 	return nil, ErrUnavailable
 }
 
-func (keyProvider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, _ *Options) ([]string, error) {
+func (keyProvider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, _ *provider.Options) ([]string, error) {
 	return strings.Split(sa.Annotations["audiences"], ","), nil
 }
 
-func (keyProvider) GetIdentity(sa *corev1.ServiceAccount, _ *Options) (string, error) {
+func (keyProvider) GetIdentity(sa *corev1.ServiceAccount, _ *provider.Options) (string, error) {
 	return sa.Annotations["identity"], nil
 }
 
-func (keyProvider) NewTokenForServiceAccount(context.Context, string, *corev1.ServiceAccount, *Options) (Token, error) {
+func (keyProvider) NewTokenForServiceAccount(context.Context, string, *corev1.ServiceAccount, *provider.Options) (Token, error) {
 	return nil, ErrUnavailable
 }
 
-func (keyProvider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *Options) (time.Duration, error) {
+func (keyProvider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *provider.Options) (time.Duration, error) {
 	if sa.Annotations["lifetime"] == "" {
 		return 0, nil
 	}
 	return time.ParseDuration(sa.Annotations["lifetime"])
 }
 
-func (p keyProvider) AddToCacheKey(k *KeyBuilder, sa *corev1.ServiceAccount, _ *Options) {
+func (p keyProvider) AddToCacheKey(k provider.KeyBuilder, sa *corev1.ServiceAccount, _ *provider.Options) {
 	k.Add("extra", p.extra)
 	if sa != nil {
 		k.Add("extraAnnotation", sa.Annotations["extra"])
@@ -92,9 +93,7 @@ func annotate(key, value string) func(*corev1.ServiceAccount) {
 func keyOf(t *testing.T, provider Provider, opts ...Option) (cache.Key, string) {
 	t.Helper()
 	c := &call{request: request{provider: provider, operation: opAccessToken}}
-	for _, opt := range opts {
-		opt(&c.opts)
-	}
+	c.opts.apply(opts)
 	if err := c.prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -161,6 +160,8 @@ func keyCases() []keyCase {
 		{field: "InvolvedObject", opts: []Option{WithCache(nil, cache.InvolvedObject{Namespace: "ns", Name: "other"})}, same: "objects share ServiceAccounts"},
 		{field: "Owner", opts: []Option{WithOwner(cache.InvolvedObject{Namespace: "ns", Name: "other"})}, same: "objects share ServiceAccounts"},
 		{field: "Policy", opts: []Option{anyAudience}, same: "the policy allows or refuses, on every call"},
+		{field: "Subject", same: "it is ServiceAccount, or the name of SubjectServiceAccount"},
+		{field: "OnBehalf", same: "it says whether there is a ServiceAccount or an owner"},
 		{field: "defaulted", same: "it says where ServiceAccount comes from"},
 		{field: "Settings", opts: []Option{WithSettings(&Settings{ObjectLevelWorkloadIdentity: true})}, same: "they allow, or name a ServiceAccount"},
 		{field: "MinimumLifetime", opts: []Option{WithMinimumLifetime(time.Minute)}, same: "it says when to renew a credential"},
@@ -168,8 +169,8 @@ func keyCases() []keyCase {
 		{field: "HTTPClient", opts: []Option{WithHTTPClient(&http.Client{})}, same: "it is the controller's, never a tenant's"},
 		{field: "CAData", opts: []Option{WithCAData("pem")}, same: "access tokens hold no certificates"},
 		{field: "GitURL", opts: []Option{WithGitURL(url.URL{Scheme: "https", Host: "h"})}, same: "access tokens are not for a repository"},
-		{field: "providerOptions", opts: []Option{WithProviderOption("k", "v")}, same: "the provider that knows the option adds it"},
-		{field: "writtenAddress", opts: []Option{WithClusterAddress("https://C")}, same: "access tokens are not for a cluster; its audience is in the key"},
+		{field: "own", opts: []Option{WithProviderOption("k", "v")}, same: "the provider that knows the option adds it"},
+		{field: "ClusterAudience", opts: []Option{WithClusterAddress("https://C")}, same: "access tokens are not for a cluster; its audience is in the key"},
 		{field: "ClusterResource", opts: []Option{WithClusterResource("c")}, same: "access tokens are not for a cluster; its audience is in the key"},
 		{field: "ClusterAddress", opts: []Option{WithClusterAddress("c")}, same: "access tokens are not for a cluster; its audience is in the key"},
 		{field: "invalidBefore", opts: []Option{WithInvalidBefore(time.Now())}, same: "the new credential takes the place of the old one"},
@@ -218,8 +219,8 @@ func TestKeyHoldsEveryInput(t *testing.T) {
 		}
 		seen[key] = name
 	}
-	for f := range reflect.TypeFor[Options]().Fields() {
-		if !fields[f.Name] {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Options]()) {
+		if !f.Anonymous && !fields[f.Name] {
 			t.Errorf("Options.%s is in no case: add one, and the field to the key if it shapes the credential", f.Name)
 		}
 	}
@@ -264,7 +265,7 @@ func FuzzKeyIsInjective(f *testing.F) {
 	f.Add(strings.Repeat("x", maxShort), strings.Repeat("y", maxShort-1), "", strings.Repeat("z", 1<<14), byte(inputClusterCA))
 	f.Fuzz(func(t *testing.T, a, b, c, d string, which byte) {
 		what := inputProvider + input(which)%(inputClusterCA-inputProvider+1)
-		k := &KeyBuilder{}
+		k := &keyBuilder{}
 		var want []string
 		k.Add(a, b)
 		if b != "" {

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // ownIdentity has the hook of ServiceAccounts for the controller's own identity too.
 type ownIdentity struct{ *clouds }
 
-func (o ownIdentity) NewControllerToken(ctx context.Context, _ *auth.Options) (auth.Token, error) {
+func (o ownIdentity) NewControllerToken(ctx context.Context, _ *provider.Options) (auth.Token, error) {
 	if o.mint == nil {
 		return o.token("controller", ""), nil
 	}
@@ -24,7 +25,7 @@ func (o ownIdentity) NewControllerToken(ctx context.Context, _ *auth.Options) (a
 }
 
 // failWith fails all exchanges from now on.
-func (o ownIdentity) failWith(reason auth.Reason) {
+func (o ownIdentity) failWith(reason provider.Reason) {
 	o.mint = func(context.Context, string) (auth.Token, error) { return nil, &auth.Error{Reason: reason} }
 	o.newToken = func(string, []auth.Token) error { return &auth.Error{Reason: reason} }
 }
@@ -112,12 +113,12 @@ func TestWithMinimumLifetime(t *testing.T) {
 					t.Errorf("got one that lasts for %s, after %d exchanges", second.GetDuration(), provider.mints.Load())
 				}
 				time.Sleep(31 * time.Minute)
-				for _, reason := range []auth.Reason{auth.ErrUnavailable, auth.ErrThrottled} {
+				for _, reason := range []auth.Error{{Reason: auth.ErrUnavailable}, {Reason: auth.ErrThrottled}} {
 					time.Sleep(time.Minute)
-					provider.failWith(reason)
+					provider.failWith(reason.Reason)
 					before := provider.mints.Load() + provider.derived.Load()
 					if get() != second || provider.mints.Load()+provider.derived.Load() == before {
-						t.Errorf("%s: the credential was replaced, or no exchange was made", reason)
+						t.Errorf("%s: the credential was replaced, or no exchange was made", reason.Reason)
 					}
 				}
 				time.Sleep(time.Minute)

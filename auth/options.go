@@ -1,13 +1,10 @@
 package auth
 
 import (
-	"context"
-	"iter"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,67 +13,46 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 )
 
 // Option sets one of the Options. Build options once and reuse them: they are safe for concurrent use.
 type Option func(*Options)
 
-// Options are the resolved options of one call. Callers pass options. Providers receive the result, and must neither change it nor
-// keep it beyond the call. The With functions document the fields.
+// Options are the options of one call. Callers pass them by the With functions, which document the fields. The part of providers is
+// embedded.
 type Options struct {
-	Client                KubernetesClient
+	provider.Options
+
 	ServiceAccount        *client.ObjectKey // nil for the controller's own identity
 	SubjectToken          SubjectTokenSource
 	SubjectServiceAccount *corev1.ServiceAccount
-	BoundObject           *authenticationv1.BoundObjectReference
 	// Annotations win over the ServiceAccount's. Providers find the result on the ServiceAccount that they get.
 	Annotations map[string]string
-	// TokenLifetime is zero for an hour, or for the lifetime in the provider's annotation.
-	TokenLifetime time.Duration
 
 	Cache          *cache.TokenCache    // nil for none
 	InvolvedObject cache.InvolvedObject // from WithCache
 	// Owner takes the place of InvolvedObject in the Policy if its Name or Namespace is set.
 	Owner    cache.InvolvedObject
-	Policy   Policy
+	Policy   *Policy   // nil is the zero Policy
 	Settings *Settings // nil switches nothing off
 	Usage    Usage
 
 	MinimumLifetime time.Duration
 	ClusterID       string
-	Audiences       []string
-	Scopes          []string
-	STSRegion       string
-	STSEndpoint     string
-	ProxyURL        *url.URL
-	HTTPClient      *http.Client
-	CAData          string
-	ClusterResource string
-	ClusterAddress  string
 	GitURL          *url.URL
-	AllowShellOut   bool
 	TracerProvider  trace.TracerProvider // nil for no spans
 
-	providerOptions []providerOption
-	writtenAddress  string
-	defaulted       defaultAccount // if ServiceAccount comes from the Settings
-	invalidBefore   time.Time
-	patient         bool // as cache.Request.Patient
+	defaulted     defaultAccount // if ServiceAccount comes from the Settings
+	invalidBefore time.Time
+	patient       bool // as cache.Request.Patient
 }
-
-// KubernetesClient is the part of the client of controller-runtime that auth uses. Every client.Client is one. For a clientset of
-// client-go, package auth/clientgo makes one.
-type KubernetesClient interface {
-	// Get reads ServiceAccounts, and ConfigMaps for GetClusterConfigFromConfigMap. Auth writes to neither, so a cache may share its memory.
-	Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error
-	// SubResource returns the client of a sub-resource. Auth calls its Create, for the sub-resource "token" of ServiceAccounts.
-	SubResource(name string) client.SubResourceClient
-}
-
-type providerOption struct{ key, value any }
 
 func (o *Options) apply(opts []Option) {
+	if o.Policy == nil {
+		o.Policy = strictest
+	}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(o)
@@ -84,61 +60,13 @@ func (o *Options) apply(opts []Option) {
 	}
 }
 
-// ClusterAudience returns ClusterAddress as the caller wrote it, because administrators set a cluster's audiences by that form. It
-// is "" if there is no address. A token with this audience is of no use to another cluster. For providers.
-func (o *Options) ClusterAudience() string {
-	if _, ok := strings.CutPrefix(o.writtenAddress, "https://"); ok {
-		return o.writtenAddress
-	}
-	return o.ClusterAddress
-}
-
-// ProviderOption returns the last value that WithProviderOption set for key, or nil.
-func (o *Options) ProviderOption(key any) any {
-	for i := len(o.providerOptions) - 1; i >= 0; i-- {
-		if o.providerOptions[i].key == key {
-			return o.providerOptions[i].value
+// applyToAccessToken adds what a provider wants for an access token.
+func (o *Options) applyToAccessToken(opts []provider.Option) {
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o.Options)
 		}
 	}
-	return nil
-}
-
-// CheckSubjectToken refuses a Kubernetes token that does not have exactly the given audiences, has expired, or could be used against
-// the API server. For providers that read the controller's own token.
-func (o *Options) CheckSubjectToken(token string, audiences []string) error {
-	if err := o.Policy.checkAudiences(audiences); err != nil {
-		return err
-	}
-	return checkSubjectToken(token, time.Now(), audiences, nil, &o.Policy)
-}
-
-// CheckAudience refuses an audience that a tenant chose, in an annotation for example, unless the Policy lists it. For providers.
-func (o *Options) CheckAudience(audience string) error { return o.Policy.checkAudience(audience) }
-
-// CallersIdentity returns " of the caller's identity" if WithAnnotations has set the annotation, else "". Errors of providers put it
-// behind the name or the value of an annotation.
-func (o *Options) CallersIdentity(annotation string) string {
-	if _, ok := o.Annotations[annotation]; ok {
-		return " of the caller's identity"
-	}
-	return ""
-}
-
-// ProviderOptions returns all values that WithProviderOption set for key, in the order of the options.
-func (o *Options) ProviderOptions(key any) iter.Seq[any] {
-	return func(yield func(any) bool) {
-		for i := range o.providerOptions {
-			if o.providerOptions[i].key == key && !yield(o.providerOptions[i].value) {
-				return
-			}
-		}
-	}
-}
-
-// LendsOwnIdentity reports whether the controller's own identity is used on behalf of an object. A provider then sends no credential
-// of the controller to a service that only the object may have chosen.
-func (o *Options) LendsOwnIdentity() bool {
-	return o.ServiceAccount == nil && o.SubjectServiceAccount == nil && *o.owner() != (cache.InvolvedObject{})
 }
 
 // owner returns the object that the Policy judges.
@@ -224,7 +152,7 @@ func WithClusterID(id string) Option { return func(o *Options) { o.ClusterID = i
 func WithOwner(owner cache.InvolvedObject) Option { return func(o *Options) { o.Owner = owner } }
 
 // WithPolicy sets what the controller allows its tenants.
-func WithPolicy(p Policy) Option { return func(o *Options) { o.Policy = p } }
+func WithPolicy(p Policy) Option { return func(o *Options) { o.Policy = &p } }
 
 // WithSettings sets the controller-wide settings. They must not change after that.
 func WithSettings(s *Settings) Option { return func(o *Options) { o.Settings = s } }
@@ -285,10 +213,10 @@ func WithGitURL(gitURL url.URL) Option {
 }
 
 // WithProviderOption sets an option of one provider. Its package uses a key of an unexported type, as with context.WithValue. The
-// value must not change after that. A provider whose credential depends on it adds it to the cache key (CacheKeyContributor).
+// value must not change after that. A provider whose credential depends on it adds it to the cache key (provider.CacheKeyContributor).
 func WithProviderOption(key, value any) Option {
-	set := providerOption{key, value}
-	return func(o *Options) { o.providerOptions = append(o.providerOptions, set) }
+	set := provider.WithOption(key, value)
+	return func(o *Options) { set(&o.Options) }
 }
 
 // WithInvalidBefore makes credentials invalid that were cached at this time or before, and the access tokens that they were

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -44,7 +45,7 @@ func TestCallsHavePatience(t *testing.T) {
 				}
 				testworld.CheckError(t, err, auth.ErrUnavailable, "get ", "more than 5s", "try again")
 				var known *auth.Error
-				if took := time.Since(start); took != 5*time.Second || !errors.As(err, &known) || known.RetryAfter() <= 0 || known.Permanent() {
+				if took := time.Since(start); took != 5*time.Second || !errors.As(err, &known) || known.RetryAfter() <= 0 || providers.Permanent(known) {
 					t.Errorf("after %s: %+v", took, known)
 				}
 				time.Sleep(auth.RetryAfter(err))

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 )
 
@@ -32,7 +34,7 @@ type Policy struct {
 	// AllowCluster allows the controller's own identity to be used for a cluster on behalf of an object. The cluster receives
 	// a credential of the controller, so a tenant could otherwise collect it with a cluster of its own. Nil never
 	// allows it. Three cases need no permission: a ServiceAccount, a call without an owner, where the controller itself chose
-	// the cluster, and a token that only this one cluster accepts (ClusterAccess.OneCluster).
+	// the cluster, and a token that only this one cluster accepts (provider.ClusterAccess.OneCluster).
 	AllowCluster func(request ClusterRequest) bool
 
 	// AllowConfigMap allows owner to use a ConfigMap that lies outside its namespace. It is also asked for an owner without a
@@ -56,6 +58,26 @@ type Policy struct {
 	APIServerAudiences []string
 
 	ownTokenFile string // for tests
+}
+
+// strictest is the Policy of calls without one. It never changes.
+var strictest = &Policy{}
+
+// audiencePolicy is the part of a Policy that providers ask.
+type audiencePolicy Policy
+
+// CheckAudience implements provider.AudiencePolicy.
+func (p *audiencePolicy) CheckAudience(audience string) error {
+	return (*Policy)(p).checkAudience(audience)
+}
+
+// CheckSubjectToken implements provider.AudiencePolicy.
+func (p *audiencePolicy) CheckSubjectToken(token string, audiences []string) error {
+	policy := (*Policy)(p)
+	if err := policy.checkAudiences(audiences); err != nil {
+		return err
+	}
+	return checkSubjectToken(token, time.Now(), audiences, nil, policy)
 }
 
 // AuthorizeRequest is one use of an identity by an object.
@@ -110,7 +132,7 @@ func (p *Policy) checkAudience(audience string) error {
 	if !p.AllowAnyAudience && !slices.Contains(p.Audiences, audience) {
 		e := denied("add it to the policy if tenants may choose it", "the policy does not list the audience %.300q", audience).
 			About("auth.Policy.Audiences")
-		e.Cause = CauseAudienceNotAllowed
+		e.Cause = provider.CauseAudienceNotAllowed
 		return e
 	}
 	return nil
@@ -129,7 +151,7 @@ func (p *Policy) checkAudiences(audiences []string) error {
 		if p.isAPIServerAudience(audience) {
 			e := denied("use an audience of the service that receives the token",
 				"the audience %.300q is the API server's own: its receiver could act as the ServiceAccount", audience)
-			e.Cause = CauseAPIServerAudience
+			e.Cause = provider.CauseAPIServerAudience
 			return e
 		}
 	}

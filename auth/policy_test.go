@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -41,18 +42,18 @@ type silent struct{ t *testing.T }
 
 func (silent) GetName() string { return "silent" }
 
-func (p silent) NewControllerToken(context.Context, *auth.Options) (auth.Token, error) {
+func (p silent) NewControllerToken(context.Context, *provider.Options) (auth.Token, error) {
 	p.t.Error("the controller's credential was asked for")
 	return nil, errors.New("silent")
 }
 
-func (silent) GetAudiences(context.Context, *corev1.ServiceAccount, *auth.Options) ([]string, error) {
+func (silent) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Options) ([]string, error) {
 	return []string{"silent"}, nil
 }
 
-func (silent) GetIdentity(*corev1.ServiceAccount, *auth.Options) (string, error) { return "", nil }
+func (silent) GetIdentity(*corev1.ServiceAccount, *provider.Options) (string, error) { return "", nil }
 
-func (p silent) NewTokenForServiceAccount(context.Context, string, *corev1.ServiceAccount, *auth.Options) (auth.Token, error) {
+func (p silent) NewTokenForServiceAccount(context.Context, string, *corev1.ServiceAccount, *provider.Options) (auth.Token, error) {
 	p.t.Error("an exchange was made")
 	return nil, errors.New("silent")
 }
@@ -67,7 +68,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		opts   []auth.Option
-		reason auth.Reason
+		reason provider.Reason
 		want   []string
 	}{
 		"name without namespace": {[]auth.Option{owner, auth.WithServiceAccount(client.ObjectKey{Name: "app"}, offline{t: t})},

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 const opRegistry = "get artifact registry credentials"
@@ -24,22 +26,22 @@ func GetArtifactRegistryCredentials(ctx context.Context, provider Provider, arti
 type registryDerivation struct{}
 
 func (registryDerivation) prepare(c *call) error {
-	p, ok := c.provider.(ArtifactRegistryCredentialsProvider)
+	p, ok := c.provider.(provider.ArtifactRegistryCredentialsProvider)
 	if !ok {
 		return c.incapable("artifact registries")
 	}
-	input, err := p.ParseArtifactRepository(c.input, &c.opts)
+	input, err := p.ParseArtifactRepository(c.input, &c.opts.Options)
 	return c.dependOn(input, err, p.GetAccessTokenOptionsForArtifactRepository)
 }
 
 func (registryDerivation) addKey(c *call) { c.key.buf = appendInput(c.key.buf, inputRegistry, c.input) }
 
 func (registryDerivation) derive(ctx context.Context, m *minter) (Token, error) {
-	p, ok := m.provider.(ArtifactRegistryCredentialsProvider)
+	p, ok := m.provider.(provider.ArtifactRegistryCredentialsProvider)
 	if !ok {
 		return nil, m.incapable("artifact registries")
 	}
-	return p.NewArtifactRegistryCredentials(ctx, m.input, m.tokens[0], &m.opts)
+	return p.NewArtifactRegistryCredentials(ctx, m.input, m.tokens[0], &m.opts.Options)
 }
 
 // Keychain is a keychain of go-containerregistry for the registries of its providers. It is safe for concurrent use.
@@ -112,20 +114,20 @@ func (k *Keychain) ResolveContext(ctx context.Context, target authn.Resource) (a
 
 // providerOf returns the provider of a registry, nil if no provider knows it.
 func (k *Keychain) providerOf(registry string, o *Options) (Provider, error) {
-	host, err := RegistryHost(registry)
+	host, err := provider.RegistryHost(registry)
 	if err != nil {
 		return nil, nil //nolint:nilerr // a malformed host belongs to no provider
 	}
 	for _, p := range k.providers.providers {
-		r, ok := p.(ArtifactRegistryCredentialsProvider)
+		r, ok := p.(provider.ArtifactRegistryCredentialsProvider)
 		if !ok {
 			continue
 		}
-		_, err := r.ParseArtifactRepository(registry, o)
+		_, err := r.ParseArtifactRepository(registry, &o.Options)
 		if err == nil {
 			return p, nil
 		}
-		if owner, ok := p.(RegistryOwner); ok && owner.OwnsRegistry(host) {
+		if owner, ok := p.(provider.RegistryOwner); ok && owner.OwnsRegistry(host) {
 			return nil, describe(err, p.GetName(), opRegistry, o.subject())
 		}
 	}

@@ -5,13 +5,19 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cache"
 )
 
 // resolve fills in the defaults of the Settings and refuses missing, malformed and contradictory options. It uses no network.
 func (o *Options) resolve() error {
+	o.Options.Policy = (*audiencePolicy)(o.Policy)
 	if err := o.resolveServiceAccount(); err != nil {
 		return err
 	}
+	o.Subject = o.subject()
+	o.OnBehalf = o.IsOwnIdentity() && *o.owner() != (cache.InvolvedObject{})
 	if len(o.Annotations) > 0 && o.ServiceAccount == nil && o.SubjectServiceAccount == nil {
 		return misconfigured("name a ServiceAccount, or leave the annotations out to act as the controller",
 			"the caller's identity was given without a ServiceAccount").About("auth.WithAnnotations")
@@ -56,8 +62,10 @@ func (o *Options) checkProxy() error {
 // resolveAddress makes the cluster's address canonical and remembers how it was written.
 func (o *Options) resolveAddress() (err error) {
 	if o.ClusterAddress != "" {
-		o.writtenAddress = o.ClusterAddress
-		o.ClusterAddress, err = ParseClusterAddress(o.ClusterAddress)
+		if strings.HasPrefix(o.ClusterAddress, "https://") {
+			o.ClusterAudience = o.ClusterAddress
+		}
+		o.ClusterAddress, err = provider.ParseClusterAddress(o.ClusterAddress)
 	}
 	return err
 }

@@ -64,6 +64,6 @@ func (s *AccessTokenSource) get(ctx context.Context, ofCall []Option) (token Tok
 // dependsOnOptionsOnly is false where something has to be looked at on every call: a ServiceAccount, the token that a caller
 // holds, a function of the Policy.
 func (c *call) dependsOnOptionsOnly() bool {
-	p := &c.opts.Policy
+	p := c.opts.Policy
 	return !c.named && c.opts.SubjectToken == nil && p.Authorize == nil && p.AllowCrossNamespace == nil && p.AllowProxy == nil
 }

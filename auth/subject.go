@@ -20,8 +20,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -90,7 +91,7 @@ func (s fileTokenSource) unreadable(err error) error {
 		"cannot read the token file %q: %v", s.path, err)
 	e.Err = err
 	if errors.Is(err, fs.ErrPermission) {
-		e.Cause = CauseTokenFileForbidden
+		e.Cause = provider.CauseTokenFileForbidden
 	}
 	return e
 }
@@ -98,7 +99,7 @@ func (s fileTokenSource) unreadable(err error) error {
 // TokenRequest is the source that asks the API server for tokens of a ServiceAccount. It returns the same token for the same
 // audiences and renews it in the background once 80 % of its lifetime have passed, so pass the same TokenRequest to every call.
 // Callers share a request that is in flight. If a renewal fails for now (ErrUnavailable, ErrThrottled), the old token is kept until it
-// expires. A permanent error (Error.Permanent) drops it.
+// expires. ErrMisconfigured and ErrDenied drop it, except for a missing right of the client.
 //
 // A call with WithSubjectToken reads the ServiceAccount with the Client each time, as one with WithServiceAccount does. A deleted or
 // re-created ServiceAccount therefore gets no credential of the old one. The method Token alone does not read it.
@@ -207,7 +208,7 @@ func (r *TokenRequest) run(ctx context.Context, h *heldToken, f *tokenFlight, au
 	defer stop()
 	defer func() {
 		if p := recover(); p != nil {
-			f.err = cache.NewPanicError(p)
+			f.err = panicked(p)
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -222,11 +223,10 @@ func (r *TokenRequest) run(ctx context.Context, h *heldToken, f *tokenFlight, au
 // land replaces the token, or decides how long the old one stays.
 func (h *heldToken) land(f *tokenFlight) {
 	h.next = nil
-	var failed *Error
 	switch {
 	case f.err == nil:
 		h.last, h.renew = f, f.obtained.Add(f.lifetime()/5*4)
-	case errors.As(f.err, &failed) && failed.Permanent(), apierrors.IsConflict(f.err): // with another UID, the old token is void
+	case providers.Permanent(f.err), apierrors.IsConflict(f.err): // with another UID, the old token is void
 		h.last = nil
 	default:
 		h.renew = f.obtained.Add(max(minTokenRetry, RetryAfter(f.err)))
@@ -276,10 +276,9 @@ func tokenRequestError(err error, sa *corev1.ServiceAccount) error {
 	e := requestError(err, opCreateToken, fmt.Sprintf("create on serviceaccounts/token, resourceNames [%q],", sa.Name), sa.Namespace)
 	switch {
 	case apierrors.IsForbidden(err):
-		e.Cause = CauseTokenRequestForbidden
-		e.mayPass = true // an API server that is starting refuses every request until it has read the RBAC objects
+		e.Cause = provider.CauseTokenRequestForbidden
 	case apierrors.IsNotFound(err):
-		e.Cause = CauseServiceAccountNotFound
+		e.Cause = provider.CauseServiceAccountNotFound
 	case apierrors.IsConflict(err):
 		// It was re-created between our two requests; the next call reads the new one.
 		e.Reason = ErrUnavailable
@@ -316,7 +315,7 @@ func checkSubjectToken(token string, now time.Time, audiences []string, sa *core
 			// API servers accept their issuer as audience unless told otherwise.
 			e := denied("use an audience of the service that receives the token",
 				"the subject token is good for the API server (audience %q), so it is not sent out", a)
-			e.Cause = CauseAPIServerAudience
+			e.Cause = provider.CauseAPIServerAudience
 			return e
 		}
 	}
@@ -328,7 +327,7 @@ func checkExpiry(expiry, now time.Time) error {
 		return nil
 	}
 	e := unavailable("check that the clocks agree, and that the token is renewed", "the subject token has expired or has no usable expiry")
-	e.Cause = CauseTokenExpired
+	e.Cause = provider.CauseTokenExpired
 	return e
 }
 

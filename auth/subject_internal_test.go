@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // In a pod, the API server's audiences are known from the pod's own token, whatever they were set to.
@@ -30,7 +32,7 @@ func TestAudiencesOfThePodsOwnToken(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		content string
-		reason  Reason
+		reason  provider.Reason
 	}{
 		"the same audience": {jwt("https://api.internal.example") + "\n", ErrDenied},
 		"another audience":  {jwt("https://another.example"), ErrUnavailable}, // from the provider: it was asked

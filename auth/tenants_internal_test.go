@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 )
 
@@ -31,13 +32,12 @@ type tag struct {
 
 func (t *tag) GetDuration() time.Duration { return time.Until(t.expires) }
 
-func (tagging) NewTokenForServiceAccount(_ context.Context, jwt string, sa *corev1.ServiceAccount, opts *Options) (Token, error) {
+func (tagging) NewTokenForServiceAccount(_ context.Context, jwt string, sa *corev1.ServiceAccount, opts *provider.Options) (Token, error) {
 	claims, err := parseClaims(jwt)
 	if err != nil {
 		return nil, err
 	}
-	if claims.Subject != "system:serviceaccount:"+sa.Namespace+":app" || opts.ServiceAccount != nil && opts.ServiceAccount.Namespace != sa.Namespace ||
-		opts.STSRegion != sa.Namespace || opts.InvolvedObject.Namespace != sa.Namespace {
+	if claims.Subject != "system:serviceaccount:"+sa.Namespace+":app" || opts.Subject.Namespace != sa.Namespace || opts.STSRegion != sa.Namespace {
 		return nil, fmt.Errorf("%s was asked with the token of %q and the options of %q", sa.Namespace, claims.Subject, opts.STSRegion)
 	}
 	return &tag{namespace: sa.Namespace, expires: time.Now().Add(time.Hour)}, nil

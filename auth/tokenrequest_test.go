@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -229,7 +230,7 @@ func TestTokenRequestChecksTheServiceAccount(t *testing.T) {
 		known  types.UID // to the caller
 		ofOwn  types.UID // to the TokenRequest
 		change func(k8s *cluster, key client.ObjectKey)
-		reason auth.Reason // none: another credential
+		reason provider.Reason // none: another credential
 		want   []string
 	}{
 		"deleted":                         {change: (*cluster).remove, reason: auth.ErrMisconfigured, want: []string{"not found", "create it"}},

@@ -34,7 +34,7 @@ func (f failure) again(v verdict, now instant) failure {
 	}
 	wait := min(maxBackoff, minBackoff<<min(f.count, 10))
 	wait += time.Duration(float64(wait) * backoffJitter * (2*rand.Float64() - 1)) //nolint:gosec // spreads load, keeps no secret
-	return failure{err: v.err, count: f.count + 1, until: now.add(max(wait, v.retryAfter))}
+	return failure{err: v.err, count: f.count + 1, until: now.add(max(wait, v.RetryAfter))}
 }
 
 // holdBack returns the error of a request before until, or nil.
@@ -57,12 +57,12 @@ func (c *TokenCache) heldBack(req Request, hasToken bool, now instant) *BackoffE
 
 // recordFailure keeps the failure of a key.
 func (c *TokenCache) recordFailure(req Request, v verdict, now instant) {
-	if v.permanent {
+	if v.Permanent {
 		c.entries.Remove(req.Key)
 	}
 	last, _ := c.failures.Peek(req.Key)
 	failed := last.again(v, now)
-	failed.of = Failing{Provider: req.Provider, Result: v.result}
+	failed.of = Failing{Provider: req.Provider, Result: v.Result}
 	c.failures.Remove(req.Key) // counts it down
 	c.failures.Add(req.Key, failed)
 	c.count(failed.of, 1)
@@ -113,12 +113,12 @@ func (c *TokenCache) landInGroup(f *flight, req Request, v verdict, wanted bool,
 	case !wanted || req.Group == Key{}:
 	case v.err == nil:
 		c.groups.Remove(req.Group)
-	case !v.shared:
+	case !v.Shared:
 	case !known || g.only == req.Key:
 		c.groups.Add(req.Group, &groupFailure{failure: failure{until: now}, only: req.Key})
 	case probed || !now.before(g.others): // exchanges that failed at the same time count once
 		next := g.again(v, now)
-		half := max(next.until.sub(now)/2, v.retryAfter)
+		half := max(next.until.sub(now)/2, v.RetryAfter)
 		c.groups.Add(req.Group, &groupFailure{failure: next, others: now.add(half)})
 	}
 }

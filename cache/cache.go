@@ -52,7 +52,7 @@ type Request struct {
 	// can get wrong while another has it right. The zero Key is no group.
 	//
 	// Failures of two keys hold back every key of the group that has no valid token. Failures of a single key hold back only
-	// that key, because the cause may be its own. Only errors of Mint with a method SharedFailure() bool that returns true count.
+	// that key, because the cause may be its own. Only a Failure that is Shared counts.
 	// After the back-off, one key at a time tries again; keys that have not failed themselves come first. Keys with a valid token
 	// keep it and renew it as without a group. A success of any key ends the failure.
 	Group Key
@@ -69,6 +69,21 @@ type Request struct {
 	// Mint obtains the credential in a goroutine of the cache. Its context has the values of the caller's context, but a deadline
 	// of its own.
 	Mint func(ctx context.Context) (Token, error)
+	// Classify says what an error of Prepare or Mint means for the cache. It runs in the same goroutine, after them. Nil makes every error a
+	// temporary failure of this key.
+	Classify func(err error) Failure
+}
+
+// Failure is the meaning of an error for the cache. The zero value is a temporary failure of one key.
+type Failure struct {
+	// Permanent drops the token that was to be renewed. Without it, the token stays while it is valid.
+	Permanent bool
+	// Shared says that the other keys of Request.Group would fail too.
+	Shared bool
+	// RetryAfter is the shortest back-off, at most five minutes.
+	RetryAfter time.Duration
+	// Result labels the metrics with one of Results. Another value counts as "error", or as "timeout" if that is the error.
+	Result string
 }
 
 // TokenCache caches tokens. It is safe for concurrent use. A nil *TokenCache caches nothing: every request mints.

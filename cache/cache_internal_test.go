@@ -53,7 +53,7 @@ type minter struct {
 }
 
 func (m *minter) request(n int, tenant string) Request {
-	return Request{Key: key(n), Tenant: tenant, Provider: "test", Mint: func(ctx context.Context) (Token, error) {
+	return Request{Key: key(n), Tenant: tenant, Provider: "test", Classify: classifyForTest, Mint: func(ctx context.Context) (Token, error) {
 		m.calls.Add(1)
 		return m.mint(ctx)
 	}}
@@ -259,15 +259,21 @@ func containsSecret(s string) bool {
 	return false
 }
 
+// classified is an error whose meaning classifyForTest returns.
 type classified struct {
-	permanent bool
-	retry     time.Duration
+	text string
+	Failure
 }
 
-func (classified) Error() string               { return "failed" }
-func (c classified) Permanent() bool           { return c.permanent }
-func (c classified) RetryAfter() time.Duration { return c.retry }
-func (c classified) Result() string            { return "denied" }
+func (c *classified) Error() string { return c.text }
+
+func classifyForTest(err error) Failure {
+	var c *classified
+	if errors.As(err, &c) {
+		return c.Failure
+	}
+	return Failure{}
+}
 
 // A service that is down for ten minutes costs a few exchanges a minute and key, and valid tokens are served.
 func TestOutage(t *testing.T) {
@@ -309,25 +315,29 @@ func TestOutage(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	now := instant{wall: int64(time.Hour), mono: int64(time.Hour)}
+	failed := func(retryAfter time.Duration) verdict {
+		req := Request{Classify: classifyForTest}
+		return req.classify(&classified{Failure: Failure{RetryAfter: retryAfter}})
+	}
 	var f failure
 	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
 		want *= time.Second
-		f = f.again(judge(classified{}), now)
+		f = f.again(failed(0), now)
 		if got := f.until.sub(now); got < want*9/10 || got > want*11/10 {
 			t.Errorf("failure %d: %s, want about %s", i+1, got, want)
 		}
 		now = f.until
 	}
-	f = f.again(judge(classified{retry: 2 * time.Minute}), now)
+	f = f.again(failed(2*time.Minute), now)
 	if got := f.until.sub(now); got != 2*time.Minute {
 		t.Errorf("Retry-After of 2m: %s", got)
 	}
-	f = f.again(judge(classified{retry: time.Hour}), now)
+	f = f.again(failed(time.Hour), now)
 	if got := f.until.sub(now); got != 5*time.Minute {
 		t.Errorf("Retry-After of 1h: %s", got)
 	}
 	later := f.until.add(forgetAfter)
-	if f = f.again(judge(classified{}), later); f.until.sub(later) > 2*time.Second {
+	if f = f.again(failed(0), later); f.until.sub(later) > 2*time.Second {
 		t.Errorf("after a long time: %s", f.until.sub(later))
 	}
 }
@@ -338,7 +348,7 @@ func TestRefreshThatIsRefused(t *testing.T) {
 		mustSet(t, c, m.request(1, "a"))
 		time.Sleep(48 * time.Minute)
 		m.mint = func(context.Context) (Token, error) {
-			return nil, fmt.Errorf("wrapped: %w", classified{permanent: true})
+			return nil, fmt.Errorf("wrapped: %w", &classified{Failure: Failure{Permanent: true}})
 		}
 		mustSet(t, c, m.request(1, "a")) // starts the refresh
 		synctest.Wait()

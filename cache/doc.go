@@ -30,6 +30,6 @@
 // its key.
 //
 // A key that fails is tried again after a back-off of one second that doubles to half a minute. Until then callers get the
-// same error. A refresh that fails keeps the token until its hard time. If the error is permanent (a method Permanent() bool in
-// its chain), the token is dropped at once. Request.Group makes keys back off together.
+// same error. A refresh that fails keeps the token until its hard time. If Request.Classify says that the error is
+// permanent, the token is dropped at once. Request.Group makes keys back off together.
 package cache

@@ -66,75 +66,65 @@ type PanicError struct {
 	Stack string
 }
 
-// NewPanicError returns the error for a value that a deferred function has recovered.
-func NewPanicError(value any) *PanicError {
-	return &PanicError{Type: fmt.Sprintf("%T", value), Stack: string(debug.Stack())}
-}
-
 func (e *PanicError) Error() string {
 	return fmt.Sprintf("panic of type %s during the exchange; this is a bug in the provider", e.Type)
+}
+
+func panicked(value any) *PanicError {
+	return &PanicError{Type: fmt.Sprintf("%T", value), Stack: string(debug.Stack())}
 }
 
 // recovered is deferred by functions that call a provider.
 func recovered(err *error) {
 	if p := recover(); p != nil {
-		*err = NewPanicError(p)
+		*err = panicked(p)
 	}
 }
 
-// verdict is what an error reports about itself.
+// verdict is the result of an exchange.
 type verdict struct {
-	err        error
-	result     string // one of Results
-	permanent  bool   // the token that was to be renewed is worthless
-	retryAfter time.Duration
-	shared     bool          // the other keys of the group would fail too
-	untried    bool          // a limit refused the exchange or that for a part of the credential, or that part is still to come
-	held       *BackoffError // of a part of the credential, or nil
+	Failure
+	err     error
+	untried bool          // a limit refused the exchange or that for a part of the credential, or that part is still to come
+	held    *BackoffError // of a part of the credential, or nil
 }
 
-// judge calls methods of a provider's error, which may panic as Mint may. The caller does not hold the lock.
-func judge(err error) (v verdict) {
+// classify calls Request.Classify, which may panic as Mint may. The caller does not hold the lock.
+func (req *Request) classify(err error) (v verdict) {
 	defer func() {
 		if p := recover(); p != nil {
-			v = verdict{err: NewPanicError(p), result: "panic"}
+			v = verdict{err: panicked(p), Failure: Failure{Result: "panic"}}
 		}
 	}()
 	v.err = err
+	if err == nil {
+		v.Result = "success"
+		return v
+	}
 	if v.held = find[*BackoffError](err); v.held != nil {
 		err = v.held.Err
 	}
-	v.result = resultOf(err)
 	v.untried = find[*LimitError](err) != nil || find[*PendingError](err) != nil
-	if e := find[interface{ Permanent() bool }](err); e != nil {
-		v.permanent = e.Permanent()
+	if req.Classify != nil {
+		v.Failure = req.Classify(err)
 	}
-	if e := find[interface{ SharedFailure() bool }](err); e != nil && v.held == nil {
-		v.shared = e.SharedFailure()
-	}
-	if e := find[interface{ RetryAfter() time.Duration }](err); e != nil {
-		v.retryAfter = min(e.RetryAfter(), maxRetryAfter)
-	}
+	v.Shared = v.Shared && v.held == nil
+	v.RetryAfter = min(v.RetryAfter, maxRetryAfter)
+	v.Result = resultOf(err, v.Result)
 	return v
 }
 
-// resultOf limits the label to Results, whatever an error reports about itself.
-func resultOf(err error) string {
-	placed := find[interface{ ExchangeResult() string }](err)
-	classified := find[interface{ Result() string }](err)
+// resultOf limits the label to Results.
+func resultOf(err error, classified string) string {
 	switch {
-	case err == nil:
-		return "success"
 	case find[*PanicError](err) != nil:
 		return "panic"
 	case find[*LimitError](err) != nil:
 		return "limited"
-	case placed != nil && slices.Contains(Results(), placed.ExchangeResult()):
-		return placed.ExchangeResult()
+	case slices.Contains(Results(), classified):
+		return classified
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timeout"
-	case classified != nil && slices.Contains(Results(), classified.Result()):
-		return classified.Result()
 	}
 	return "error"
 }

@@ -46,18 +46,18 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
 
-	v := verdict{err: errExited, result: resultOf(errExited)}
+	v := verdict{err: errExited, Failure: Failure{Result: "error"}}
 	defer func() {
 		f.err = v.err
 		c.land(f, req, v)
 		f.leave() // after land, so that the next exchange of the group sees this failure
 		close(f.done)
-		c.observer.Mint(req.Provider, v.result, time.Since(f.start))
+		c.observer.Mint(req.Provider, v.Result, time.Since(f.start))
 		if refresh {
-			c.observer.Refresh(v.result)
+			c.observer.Refresh(v.Result)
 		}
 	}()
-	defer func() { v = judge(f.err) }() // the error may end the goroutine too
+	defer func() { v = req.classify(f.err) }() // the error may end the goroutine too
 	err := c.exchange(ctx, f, req, refresh)
 	if f.err = err; err != nil && c.ctx.Err() != nil {
 		f.err = ErrClosed
@@ -133,9 +133,9 @@ func (c *TokenCache) mintUncached(ctx context.Context, req Request) (Token, bool
 		start = time.Now()
 		token, _, err = mint(ctx, req)
 	}
-	v := judge(err)
+	v := req.classify(err)
 	if c != nil {
-		c.observer.Mint(req.Provider, v.result, time.Since(start))
+		c.observer.Mint(req.Provider, v.Result, time.Since(start))
 		c.observer.Request(req.Object, false, v.err == nil)
 	}
 	return token, false, v.err

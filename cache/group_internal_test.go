@@ -10,19 +10,8 @@ import (
 	"time"
 )
 
-// sharedError is a failure of an exchange that the other keys of the group would see too.
-type sharedError struct {
-	text      string
-	permanent bool
-	wait      time.Duration
-}
-
-func (e *sharedError) Error() string             { return e.text }
-func (*sharedError) SharedFailure() bool         { return true }
-func (e *sharedError) Permanent() bool           { return e.permanent }
-func (e *sharedError) RetryAfter() time.Duration { return e.wait }
-
-var errBrokenRole = &sharedError{text: "the role is broken", permanent: true}
+// errBrokenRole is a failure of an exchange that the other keys of the group would see too.
+var errBrokenRole = &classified{"the role is broken", Failure{Shared: true, Permanent: true}}
 
 // grouped is a key of a group whose exchange takes a tenth of a second.
 type grouped struct {
@@ -349,7 +338,7 @@ func TestGroupIsNotHeldByBrokenKeys(t *testing.T) {
 func TestGroupHonoursRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
-		throttled := &sharedError{text: "slow down", wait: time.Minute}
+		throttled := &classified{"slow down", Failure{Shared: true, RetryAfter: time.Minute}}
 		failGroup(t, c, 1, throttled)
 		if wait := newGrouped(c, 2, 1, nil).mustBeHeldBack(t, throttled); wait != time.Minute {
 			t.Errorf("held back for %s", wait)
@@ -399,7 +388,7 @@ func TestGroupIsForgotten(t *testing.T) {
 		"by LRU": func(c *TokenCache) {
 			for n := range c.capacity {
 				_, _, _ = c.GetOrSet(context.Background(), Request{Key: key(1000 + n), Group: key(1000 + n), //nolint:usetesting // fails
-					Mint: func(context.Context) (Token, error) { return nil, errBrokenRole }})
+					Classify: classifyForTest, Mint: func(context.Context) (Token, error) { return nil, errBrokenRole }})
 			}
 		},
 	} {

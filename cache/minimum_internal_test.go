@@ -8,13 +8,8 @@ import (
 	"time"
 )
 
-// permanentError drops the token.
-type permanentError struct{ error }
-
-func (permanentError) Permanent() bool { return true }
-
 func TestMinimumLifetime(t *testing.T) {
-	away, denied := errors.New("unavailable"), permanentError{errors.New("denied")}
+	away, denied := errors.New("unavailable"), &classified{"denied", Failure{Permanent: true}}
 	for name, tc := range map[string]struct {
 		life, minimum, age time.Duration
 		fresh              bool

@@ -30,8 +30,8 @@ func (noObserver) Refresh(string)                     {}
 func (noObserver) Evicted()                           {}
 
 // Results returns all results that an Observer can see. The cache sets success, panic, timeout, error, and limited, for an
-// exchange that a limit did not let start. The others come from a method ExchangeResult() string of the error or, if it has none,
-// Result() string; kubernetes_unavailable means that the API server did not issue the token to exchange.
+// exchange that a limit did not let start. The others come from Request.Classify;
+// kubernetes_unavailable means that the API server did not issue the token to exchange.
 func Results() []string {
 	return []string{"success", "misconfigured", "denied", "throttled", "unavailable", "timeout", "panic", "error",
 		"kubernetes_unavailable", "limited"}

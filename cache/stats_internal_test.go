@@ -10,12 +10,6 @@ import (
 	"time"
 )
 
-// early is an error that comes from before the exchange.
-type early struct{ error }
-
-func (early) Result() string         { return "unavailable" }
-func (early) ExchangeResult() string { return "kubernetes_unavailable" }
-
 // A key that fails counts once, however often, and until it succeeds, is deleted, makes room or is forgotten.
 func TestFailingKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -40,7 +34,7 @@ func TestFailingKeys(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		expect("two keys, three attempts", map[Failing]int{failed: 2})
-		broken = early{broken}
+		broken = &classified{"broken", Failure{Result: "kubernetes_unavailable"}}
 		ask(2)
 		expect("one fails otherwise", map[Failing]int{failed: 1, {"test", "kubernetes_unavailable"}: 1})
 		m.mint = hourly

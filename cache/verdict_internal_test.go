@@ -21,36 +21,30 @@ func (b *broken) called() {
 func (b *broken) Error() string              { return "broken" }
 func (b *broken) GetDuration() time.Duration { b.called(); return time.Hour }
 
-type (
-	brokenResult struct{ broken }
-	brokenPlaced struct{ broken }
-	brokenLife   struct{ broken }
-	brokenWait   struct{ broken }
-	brokenChain  struct{ broken }
-)
+type brokenChain struct{ broken }
 
-func (b *brokenResult) Result() string          { b.called(); return "denied" }
-func (b *brokenPlaced) ExchangeResult() string  { b.called(); return "denied" }
-func (b *brokenLife) Permanent() bool           { b.called(); return true }
-func (b *brokenWait) RetryAfter() time.Duration { b.called(); return time.Minute }
-func (b *brokenChain) Unwrap() error            { b.called(); return nil }
-func failing(err error) func() (Token, error)   { return func() (Token, error) { return nil, err } }
-func giving(token Token) func() (Token, error)  { return func() (Token, error) { return token, nil } }
-func (b *broken) after(calls int) *broken       { b.left = calls; return b }
-func isPanic(err error) bool                    { return errors.As(err, new(*PanicError)) }
+func (b *brokenChain) Unwrap() error           { b.called(); return nil }
+func failing(err error) func() (Token, error)  { return func() (Token, error) { return nil, err } }
+func giving(token Token) func() (Token, error) { return func() (Token, error) { return token, nil } }
+func (b *broken) after(calls int) *broken      { b.left = calls; return b }
+func isPanic(err error) bool                   { return errors.As(err, new(*PanicError)) }
 func (m *minter) with(mint func() (Token, error)) {
 	m.mint = func(context.Context) (Token, error) { return mint() }
 }
 
-// A panic in a provider's method is an error of its own request only.
+func classifyWith(f func()) func(error) Failure {
+	return func(error) Failure { f(); return Failure{} }
+}
+
+// A panic in a caller's or a provider's method is an error of its own request only.
 func TestMethodsThatPanic(t *testing.T) {
-	for name, mint := range map[string]func() (Token, error){
-		"Result":         failing(&brokenResult{}),
-		"ExchangeResult": failing(&brokenPlaced{}),
-		"Permanent":      failing(&brokenLife{}),
-		"RetryAfter":     failing(&brokenWait{}),
-		"Unwrap":         failing(&brokenChain{}),
-		"GetDuration":    giving(&broken{}),
+	for name, tc := range map[string]struct {
+		mint     func() (Token, error)
+		classify func(error) Failure
+	}{
+		"Classify":    {failing(errors.New("failed")), classifyWith(func() { panic("secret") })},
+		"Unwrap":      {failing(&brokenChain{}), nil},
+		"GetDuration": {giving(&broken{}), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -60,8 +54,10 @@ func TestMethodsThatPanic(t *testing.T) {
 						t.Fatal(err)
 					}
 					m, others := &minter{}, &minter{mint: hourly}
-					m.with(mint)
-					if got, _, err := c.GetOrSet(t.Context(), m.request(1, "a")); !isPanic(err) || got != nil {
+					m.with(tc.mint)
+					req := m.request(1, "a")
+					req.Classify = tc.classify
+					if got, _, err := c.GetOrSet(t.Context(), req); !isPanic(err) || got != nil {
 						t.Errorf("capacity %d: got %v, %v", capacity, got, err)
 					}
 					mustSet(t, c, others.request(2, "b"))
@@ -78,18 +74,16 @@ func TestMethodsThatPanic(t *testing.T) {
 	mustSet(t, c, m.request(1, "a"))
 }
 
-type exiting struct{ broken }
-
-func (*exiting) Result() string { runtime.Goexit(); return "" }
-
-// An error whose method ends the goroutine leaves no caller waiting.
+// A Classify that ends the goroutine leaves no caller waiting.
 func TestErrorThatEndsItsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t), &minter{}
-		m.with(failing(&exiting{}))
+		m.with(failing(errors.New("failed")))
+		req := m.request(1, "a")
+		req.Classify = classifyWith(runtime.Goexit)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, _, err := c.GetOrSet(ctx, m.request(1, "a")); !errors.Is(err, errExited) {
+		if _, _, err := c.GetOrSet(ctx, req); !errors.Is(err, errExited) {
 			t.Errorf("got %v", err)
 		}
 		if s := c.Stats(); s.Flights != 0 || s.Running != 0 || s.Waiting != 0 {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // derived is a kind of credential that is made of access tokens.
@@ -95,14 +96,11 @@ func (h *Harness) testDerived(t *testing.T) {
 
 func (h *Harness) testCluster(t *testing.T) {
 	defer h.noCalls(t)()
-	p, ok := h.New(t).(auth.RESTConfigProvider)
+	p, ok := h.New(t).(provider.RESTConfigProvider)
 	if !ok {
 		t.Fatal("the provider has no GetAccessTokenOptionsForCluster")
 	}
-	sa, opts := h.serviceAccount(t, h.Good), h.options()
-	for _, opt := range h.Cluster {
-		opt(opts)
-	}
+	sa, opts := h.serviceAccount(t, h.Good), h.options(h.Cluster...)
 	for _, audiences := range [][]string{opts.Audiences, nil} {
 		opts.Audiences = audiences
 		if err := checkClusterAccess(t.Context(), p, &sa, *opts); err != nil {
@@ -112,7 +110,7 @@ func (h *Harness) testCluster(t *testing.T) {
 }
 
 // checkClusterAccess also checks ClusterAccess.OneCluster: a token for one cluster has no audience of another.
-func checkClusterAccess(ctx context.Context, p auth.RESTConfigProvider, sa *corev1.ServiceAccount, opts auth.Options) error {
+func checkClusterAccess(ctx context.Context, p provider.RESTConfigProvider, sa *corev1.ServiceAccount, opts provider.Options) error {
 	first, err := p.GetAccessTokenOptionsForCluster(&opts)
 	if err != nil {
 		return err

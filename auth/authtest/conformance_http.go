@@ -73,7 +73,7 @@ type tamperer struct {
 func (c *tamperer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host == elsewhere {
 		// Any header, the body, the URL and Referer may hold a credential, in an encoding that the suite does not know.
-		c.t.Errorf("%s: the provider follows a redirect to another host; use auth.HTTPClients, or set http.Client.CheckRedirect", c.what)
+		c.t.Errorf("%s: the provider follows a redirect to another host; use provider.HTTPClients, or set http.Client.CheckRedirect", c.what)
 		return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 	}
 	base := c.base

@@ -21,6 +21,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -50,20 +51,20 @@ type exampleProvider struct {
 
 func (*exampleProvider) GetName() string { return "example" }
 
-func (*exampleProvider) NewControllerToken(context.Context, *auth.Options) (auth.Token, error) {
+func (*exampleProvider) NewControllerToken(context.Context, *provider.Options) (auth.Token, error) {
 	return nil, failed(auth.ErrMisconfigured, "no identity of its own")
 }
 
-func (*exampleProvider) GetAudiences(context.Context, *corev1.ServiceAccount, *auth.Options) ([]string, error) {
+func (*exampleProvider) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Options) ([]string, error) {
 	return []string{tokenService}, nil
 }
 
-func (p *exampleProvider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
+func (p *exampleProvider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	if scope := sa.Annotations[scopeAnnotation]; strings.Contains(scope, " ") {
-		return "", failed(auth.ErrMisconfigured, "annotation %s%s is %q, not one word", scopeAnnotation, opts.CallersIdentity(scopeAnnotation), scope)
+		return "", failed(auth.ErrMisconfigured, "annotation %s is %q, not one word", scopeAnnotation, scope)
 	}
 	if mount, ok := sa.Annotations[mountAnnotation]; ok && len(mount) != len("1234") {
-		return "", failed(auth.ErrMisconfigured, "annotation %s%s is %q, not four characters", mountAnnotation, opts.CallersIdentity(mountAnnotation), mount)
+		return "", failed(auth.ErrMisconfigured, "annotation %s is %q, not four characters", mountAnnotation, mount)
 	}
 	if p.mistake == "identity writes" && len(sa.Annotations) > 0 {
 		sa.Annotations["seen"] = "yes"
@@ -71,7 +72,7 @@ func (p *exampleProvider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Opti
 	return "", nil
 }
 
-func (p *exampleProvider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.ServiceAccount, _ *auth.Options) {
+func (p *exampleProvider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAccount, _ *provider.Options) {
 	if sa == nil {
 		return
 	}
@@ -86,7 +87,7 @@ func (p *exampleProvider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.Service
 	}
 }
 
-func (p *exampleProvider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount, opts *auth.Options) (auth.Token, error) {
+func (p *exampleProvider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount, opts *provider.Options) (auth.Token, error) {
 	if strings.HasPrefix(p.mistake, "memo") {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -110,7 +111,7 @@ func (p *exampleProvider) NewTokenForServiceAccount(ctx context.Context, oidcTok
 	return token, nil
 }
 
-func (p *exampleProvider) send(ctx context.Context, method, address, body, token string, opts *auth.Options, into any) error {
+func (p *exampleProvider) send(ctx context.Context, method, address, body, token string, opts *provider.Options, into any) error {
 	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
 	if err != nil {
 		return err
@@ -142,7 +143,7 @@ func (p *exampleProvider) send(ctx context.Context, method, address, body, token
 	return nil
 }
 
-func (p *exampleProvider) client(opts *auth.Options, method string) *http.Client {
+func (p *exampleProvider) client(opts *provider.Options, method string) *http.Client {
 	c := *opts.HTTPClient
 	if p.mistake != "redirect" && (p.mistake != "redirect of a header" || method != http.MethodGet) {
 		c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -150,7 +151,7 @@ func (p *exampleProvider) client(opts *auth.Options, method string) *http.Client
 	return &c
 }
 
-func failed(reason auth.Reason, format string, args ...any) error {
+func failed(reason provider.Reason, format string, args ...any) error {
 	return &auth.Error{Provider: "example", Operation: "exchange token", Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
@@ -188,8 +189,8 @@ func TestConformance(t *testing.T) {
 			testworld.ServiceAccount("tenant-a", "malformed", scopeAnnotation, "two words")),
 		Good: key("app"), Other: key("second"), Refused: key("refused"), Malformed: key("malformed"),
 		Annotations: annotations,
-		Break: func(t *testing.T, how auth.Reason) {
-			t.Cleanup(cloud.AddFault(map[auth.Reason]authtest.Fault{auth.ErrThrottled: {Status: http.StatusTooManyRequests},
+		Break: func(t *testing.T, how provider.Reason) {
+			t.Cleanup(cloud.AddFault(map[provider.Reason]authtest.Fault{auth.ErrThrottled: {Status: http.StatusTooManyRequests},
 				auth.ErrUnavailable: {Status: http.StatusServiceUnavailable}, authtest.Hang: {Hang: true}}[how]))
 		},
 		Calls: func() int { return cloud.Calls("", "") },

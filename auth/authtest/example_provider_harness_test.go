@@ -17,6 +17,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // TestVault checks the provider of docs/writing-a-provider.md.
@@ -52,7 +53,7 @@ type fakeVault struct {
 	*httptest.Server
 	issuer  *authtest.Issuer
 	calls   atomic.Int64
-	failing atomic.Value // of auth.Reason
+	failing atomic.Value // of provider.Reason
 	closing chan struct{}
 }
 
@@ -69,15 +70,15 @@ func startVault(t *testing.T, issuer *authtest.Issuer) *fakeVault {
 
 func (v *fakeVault) count() int { return int(v.calls.Load()) }
 
-func (v *fakeVault) fail(t *testing.T, how auth.Reason) {
+func (v *fakeVault) fail(t *testing.T, how provider.Reason) {
 	t.Helper()
 	v.failing.Store(how)
-	t.Cleanup(func() { v.failing.Store(auth.Reason("")) })
+	t.Cleanup(func() { v.failing.Store(provider.Reason("")) })
 }
 
 func (v *fakeVault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v.calls.Add(1)
-	how, _ := v.failing.Load().(auth.Reason)
+	how, _ := v.failing.Load().(provider.Reason)
 	switch how {
 	case auth.ErrThrottled:
 		w.WriteHeader(http.StatusTooManyRequests)

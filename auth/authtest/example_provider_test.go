@@ -13,12 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // Vault logs in to HashiCorp Vault with the ServiceAccount's token, at the auth method "jwt". One value serves a whole controller.
 type Vault struct {
 	Address string // https://<host>[:<port>], set by the controller
-	clients auth.HTTPClients
+	clients provider.HTTPClients
 }
 
 // RoleAnnotation names the role in Vault that the ServiceAccount logs in with.
@@ -35,30 +36,30 @@ func (t *VaultToken) GetDuration() time.Duration { return time.Until(t.expiresAt
 
 func (*Vault) GetName() string { return "vault" }
 
-func (*Vault) GetAudiences(context.Context, *corev1.ServiceAccount, *auth.Options) ([]string, error) {
+func (*Vault) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Options) ([]string, error) {
 	return []string{"vault"}, nil
 }
 
 var validRole = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-func (*Vault) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
+func (*Vault) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	role := sa.Annotations[RoleAnnotation]
 	if !validRole.MatchString(role) {
-		return "", vaultError(auth.ErrMisconfigured, "set it to the name of a role in Vault", "the annotation %q%s is not a role: %.100q",
-			RoleAnnotation, opts.CallersIdentity(RoleAnnotation), role)
+		return "", vaultError(auth.ErrMisconfigured, "set it to the name of a role in Vault", "the annotation %q is not a role: %.100q",
+			RoleAnnotation, role)
 	}
 	return role, nil
 }
 
-func (*Vault) NewControllerToken(context.Context, *auth.Options) (auth.Token, error) {
+func (*Vault) NewControllerToken(context.Context, *provider.Options) (auth.Token, error) {
 	return nil, vaultError(auth.ErrMisconfigured, "name a ServiceAccount", "Vault has no identity for the controller itself")
 }
 
-func (v *Vault) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount, _ *auth.Options) {
+func (v *Vault) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccount, _ *provider.Options) {
 	key.Add("address", v.Address)
 }
 
-func (v *Vault) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *corev1.ServiceAccount, opts *auth.Options,
+func (v *Vault) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *corev1.ServiceAccount, opts *provider.Options,
 ) (auth.Token, error) {
 	role, err := v.GetIdentity(sa, opts)
 	if err != nil {
@@ -81,7 +82,7 @@ func (v *Vault) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *c
 	return &VaultToken{func() string { return token }, start.Add(time.Duration(answer.Auth.Lease) * time.Second)}, nil
 }
 
-func (v *Vault) post(ctx context.Context, opts *auth.Options, path string, body map[string]string, into any) error {
+func (v *Vault) post(ctx context.Context, opts *provider.Options, path string, body map[string]string, into any) error {
 	encoded, err := json.Marshal(body)
 	if err != nil {
 		return err
@@ -111,11 +112,11 @@ func (v *Vault) post(ctx context.Context, opts *auth.Options, path string, body 
 	return nil
 }
 
-func vaultError(reason auth.Reason, remedy, format string, args ...any) *auth.Error {
+func vaultError(reason provider.Reason, remedy, format string, args ...any) *auth.Error {
 	return &auth.Error{Reason: reason, Operation: "log in", Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
-func refused(status int, reason auth.Reason, remedy string) error {
+func refused(status int, reason provider.Reason, remedy string) error {
 	e := vaultError(reason, remedy, "Vault refused")
 	e.StatusCode = status
 	return e

@@ -13,12 +13,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts/types"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 const opChainRole = "assume a further role"
 
 // GetChain returns the ARNs of the roles of WithAssumeRole.
-func (*Provider) GetChain(opts *auth.Options) []string {
+func (*Provider) GetChain(opts *provider.Options) []string {
 	var arns []string
 	for role := range chain(opts) {
 		arns = append(arns, role.RoleARN)
@@ -27,16 +28,16 @@ func (*Provider) GetChain(opts *auth.Options) []string {
 }
 
 // GetAccessTokenOptionsForChain leaves out the last role and the session duration, which applies to the last role.
-func (*Provider) GetAccessTokenOptionsForChain(opts *auth.Options) []auth.Option {
+func (*Provider) GetAccessTokenOptionsForChain(opts *provider.Options) []provider.Option {
 	last, length := lastRole(opts)
 	if last == nil {
 		return nil
 	}
-	return []auth.Option{auth.WithProviderOption(chainLengthOption{}, length-1), auth.WithProviderOption(sessionDurationOption{}, nil)}
+	return []provider.Option{provider.WithOption(chainLengthOption{}, length-1), provider.WithOption(sessionDurationOption{}, nil)}
 }
 
 // NewChainedToken assumes the last role with the credentials of the role before it (role chaining).
-func (p *Provider) NewChainedToken(ctx context.Context, previous auth.Token, opts *auth.Options) (auth.Token, error) {
+func (p *Provider) NewChainedToken(ctx context.Context, previous auth.Token, opts *provider.Options) (auth.Token, error) {
 	from, err := FromToken(previous)
 	if err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (t *Token) secrets() []string {
 	return []string{p[partSecret], p[partSessionToken]}
 }
 
-func (r *chainedRole) input(session string, opts *auth.Options) *sts.AssumeRoleInput {
+func (r *chainedRole) input(session string, opts *provider.Options) *sts.AssumeRoleInput {
 	in := &sts.AssumeRoleInput{
 		RoleArn:           &r.RoleARN,
 		RoleSessionName:   &session,

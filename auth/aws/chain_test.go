@@ -206,11 +206,11 @@ func TestRoleOfTheCaller(t *testing.T) {
 		t.Errorf("got %v, %v", token, err)
 	}
 	_, err = w.get(t, "tenant-a", "app", callers(aws.RoleARNAnnotation, "spec"))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, aws.RoleARNAnnotation, "of the caller's identity", `"spec"`)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, aws.RoleARNAnnotation, "the caller, not the ServiceAccount, set", `"spec"`)
 	_, err = w.get(t, "tenant-a", "app", callers(aws.TokenExpirationAnnotation, "soon"))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, aws.TokenExpirationAnnotation, "of the caller's identity", `"soon"`)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, aws.TokenExpirationAnnotation, "the caller, not the ServiceAccount, set", `"soon"`)
 	_, err = w.get(t, "tenant-a", "app", callers(aws.RoleARNAnnotation, role("tenant-b")))
-	testworld.CheckError(t, err, auth.ErrDenied, role("tenant-b"), "of the caller's identity", "trust policy")
+	testworld.CheckError(t, err, auth.ErrDenied, role("tenant-b"), "the caller, not the ServiceAccount, set", "trust policy")
 	_, err = w.get(t, "tenant-a", "app", callers(aws.AudienceAnnotation, "vault"))
 	testworld.CheckError(t, err, auth.ErrDenied, `"vault"`, "Policy.Audiences")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eks/types"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/redact"
 )
@@ -31,10 +32,10 @@ const (
 	bearerQuery = "Action=GetCallerIdentity&Version=2011-06-15&X-Amz-Expires=900"
 )
 
-var _ auth.RESTConfigProvider = (*Provider)(nil)
+var _ provider.RESTConfigProvider = (*Provider)(nil)
 
 // clusterOf returns region and name of the cluster. The options hold its ARN, or its name beside address and certificate authority.
-func (p *Provider) clusterOf(opts *auth.Options) (ClusterARN, error) {
+func (p *Provider) clusterOf(opts *provider.Options) (ClusterARN, error) {
 	name := clusterName(opts)
 	if opts.ClusterResource == "" {
 		if name == "" {
@@ -64,22 +65,22 @@ func (p *Provider) clusterOf(opts *auth.Options) (ClusterARN, error) {
 
 // GetAccessTokenOptionsForCluster asks for one token, from STS in the cluster's region unless the caller chose a region. Only the bearer
 // depends on the cluster's name.
-func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
-	access := auth.ClusterAccess{AccessTokens: p.oneToken[:], CacheKey: clusterName(opts), TakesAll: true}
+func (p *Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
+	access := provider.ClusterAccess{AccessTokens: p.oneToken[:], CacheKey: clusterName(opts), TakesAll: true}
 	if opts.STSRegion != "" && isPlainCluster(opts.ClusterResource) && access.CacheKey == "" {
 		return access, nil
 	}
 	cluster, err := p.clusterOf(opts)
 	if err != nil {
-		return auth.ClusterAccess{}, err
+		return provider.ClusterAccess{}, err
 	}
-	access.AccessTokens = [][]auth.Option{inRegion(cluster.Region, opts)}
+	access.AccessTokens = [][]provider.Option{inRegion(cluster.Region, opts)}
 	return access, nil
 }
 
 // NewRESTConfig returns access to an EKS cluster. It calls eks:DescribeCluster only if address or certificate authority is missing. The
 // role needs an access entry in the cluster.
-func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *auth.Options,
+func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *provider.Options,
 ) (*auth.RESTConfig, error) {
 	token, err := FromToken(accessTokens[0])
 	if err != nil {
@@ -99,11 +100,11 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 	if err != nil {
 		return nil, err
 	}
-	return auth.NewRESTConfig(address, bearer, ca, expiry), nil
+	return provider.NewRESTConfig(address, bearer, ca, expiry), nil
 }
 
 // describeCluster asks EKS for address and certificate authority.
-func (p *Provider) describeCluster(ctx context.Context, cluster ClusterARN, token *Token, opts *auth.Options,
+func (p *Provider) describeCluster(ctx context.Context, cluster ClusterARN, token *Token, opts *provider.Options,
 ) (address string, ca []byte, err error) {
 	if opts.ClusterResource == "" {
 		return "", nil, self.Misconfigured(
@@ -125,7 +126,7 @@ func (p *Provider) describeCluster(ctx context.Context, cluster ClusterARN, toke
 
 // readCluster returns address and certificate authority of the cluster. A given address has to be the cluster's own, and a given CA wins
 // (RFC-0010, "API Changes").
-func readCluster(c *types.Cluster, cluster ClusterARN, opts *auth.Options) (address string, ca []byte, err error) {
+func readCluster(c *types.Cluster, cluster ClusterARN, opts *provider.Options) (address string, ca []byte, err error) {
 	endpoint, encoded := aws.ToString(c.Endpoint), ""
 	if c.CertificateAuthority != nil {
 		encoded = aws.ToString(c.CertificateAuthority.Data)
@@ -141,7 +142,7 @@ func readCluster(c *types.Cluster, cluster ClusterARN, opts *auth.Options) (addr
 		return "", nil, self.Misconfigured("correct the ARN of the cluster, or use a role of its account",
 			"EKS finds the cluster %.300q instead of %q with this role", arn, cluster.String())
 	}
-	if address, err = auth.ParseClusterAddress(endpoint); err != nil {
+	if address, err = provider.ParseClusterAddress(endpoint); err != nil {
 		return "", nil, unusable("its endpoint %.300q is not an address", redact.URL(endpoint))
 	}
 	if opts.ClusterAddress != "" && opts.ClusterAddress != address {

@@ -16,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
@@ -117,9 +118,9 @@ func TestClusterBearerEndsWithItsCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := &auth.Options{STSRegion: "eu-central-1", CAData: string(w.cloud.CA()), ClusterAddress: clusterAddress}
+	opts := &auth.Options{Options: provider.Options{STSRegion: "eu-central-1", CAData: string(w.cloud.CA()), ClusterAddress: clusterAddress}}
 	aws.WithClusterName("prod")(opts)
-	c, err := (&aws.Provider{}).NewRESTConfig(t.Context(), []auth.Token{token}, opts)
+	c, err := (&aws.Provider{}).NewRESTConfig(t.Context(), []auth.Token{token}, &opts.Options)
 	if err != nil || !c.ExpiresAt().Equal(token.ExpiresAt()) || c.GetDuration() > 5*time.Minute {
 		t.Errorf("ends at %v, %v", c, err)
 	}
@@ -222,7 +223,7 @@ func TestClustersThatAreRefused(t *testing.T) {
 	other := "arn:aws:eks:eu-central-1:999999999999:cluster/prod"
 	for name, tc := range map[string]struct {
 		opts   []auth.Option
-		reason auth.Reason
+		reason provider.Reason
 		want   string
 	}{
 		"another address":     {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress("https://evil.example")}, auth.ErrMisconfigured, `"https://evil.example:443" is not that of the cluster`},
@@ -254,7 +255,7 @@ func TestAnswersOfEKS(t *testing.T) {
 	const ca = `"certificateAuthority":{"data":"LS0t"}`
 	for name, tc := range map[string]struct {
 		fault  authtest.Fault
-		reason auth.Reason
+		reason provider.Reason
 		want   string
 	}{
 		"throttled":         {authtest.Fault{Service: "eks", Status: 429, Code: "ThrottlingException", Message: "slow"}, auth.ErrThrottled, "slow"},
@@ -314,7 +315,7 @@ func TestClusterHonoursTheContext(t *testing.T) {
 		t.Errorf("after %s: %v", since(), err)
 	}
 	for _, tokens := range [][]auth.Token{{otherToken{}}, {nil}} {
-		if _, err := (&aws.Provider{}).NewRESTConfig(t.Context(), tokens, &auth.Options{ClusterResource: clusterARN}); !errors.Is(err, auth.ErrMisconfigured) {
+		if _, err := (&aws.Provider{}).NewRESTConfig(t.Context(), tokens, &provider.Options{ClusterResource: clusterARN}); !errors.Is(err, auth.ErrMisconfigured) {
 			t.Errorf("with tokens %v: %v", tokens, err)
 		}
 	}

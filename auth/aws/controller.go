@@ -22,6 +22,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -34,7 +35,7 @@ const (
 // NewControllerToken returns credentials from the SDK's default chain: the environment, shared configuration files, IAM
 // roles for service accounts, EKS Pod Identity, the role of the node. A credential_process of the shared configuration runs
 // with auth.WithAllowShellOut only.
-func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (auth.Token, error) {
+func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Options) (auth.Token, error) {
 	chain, err := p.chains.get(ctx, p, opts)
 	if err != nil {
 		return nil, controllerError(err)
@@ -99,7 +100,7 @@ func controllerError(err error) error {
 		e.Err = nil // its text holds the output of the program
 	}
 	if e.Remedy == "" {
-		e.Cause, e.Remedy, e.Option = auth.CauseNoOwnIdentity, noIdentity, "auth.WithServiceAccount"
+		e.Cause, e.Remedy, e.Option = provider.CauseNoOwnIdentity, noIdentity, "auth.WithServiceAccount"
 	}
 	return e
 }
@@ -160,7 +161,7 @@ type chainKey struct {
 
 // get loads the configuration without holding the lock, because that reads files. Two concurrent callers may both load it. It does not
 // remember a failure.
-func (c *chains) get(ctx context.Context, p *Provider, opts *auth.Options) (aws.CredentialsProvider, error) {
+func (c *chains) get(ctx context.Context, p *Provider, opts *provider.Options) (aws.CredentialsProvider, error) {
 	key := chainKey{client: opts.HTTPClient, region: p.stsRegion(opts), endpoint: opts.STSEndpoint, process: opts.AllowShellOut}
 	if opts.ProxyURL != nil {
 		key.proxy = opts.ProxyURL.String()
@@ -184,7 +185,7 @@ func (c *chains) get(ctx context.Context, p *Provider, opts *auth.Options) (aws.
 	return chain, nil
 }
 
-func (p *Provider) loadChain(ctx context.Context, opts *auth.Options) (aws.CredentialsProvider, error) {
+func (p *Provider) loadChain(ctx context.Context, opts *provider.Options) (aws.CredentialsProvider, error) {
 	client, process := chainClient(opts), false
 	load := []func(*config.LoadOptions) error{
 		config.WithRegion(p.stsRegion(opts)),
@@ -213,7 +214,7 @@ func (p *Provider) loadChain(ctx context.Context, opts *auth.Options) (aws.Crede
 }
 
 // chainClient has the SDK's own type: the SDK makes that one trust AWS_CA_BUNDLE and fails with any other.
-func chainClient(opts *auth.Options) *awshttp.BuildableClient {
+func chainClient(opts *provider.Options) *awshttp.BuildableClient {
 	return awshttp.NewBuildableClient().
 		WithTimeout(time.Duration(maxAttempts) * transport.RequestTimeout).
 		WithTransportOptions(func(t *http.Transport) { transport.UseProxy(t, opts.ProxyURL) })

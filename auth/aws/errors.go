@@ -14,14 +14,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // exchangeError explains why STS gave no credentials for a ServiceAccount.
-func exchangeError(err error, arn string, sa *corev1.ServiceAccount, oidcToken string, opts *auth.Options) error {
+func exchangeError(err error, arn string, sa *corev1.ServiceAccount, oidcToken string, opts *provider.Options) error {
 	e := classify(err, opAssumeRole, oidcToken)
 	answer := e.Message
-	e.Message = fmt.Sprintf("role %q%s: %s", arn, opts.CallersIdentity(RoleARNAnnotation), e.Message)
+	e.Message = fmt.Sprintf("role %q: %s", arn, e.Message)
 	subject := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
 	switch {
 	case e.Code == "AccessDenied":
@@ -42,7 +43,7 @@ func classify(err error, operation string, secrets ...string) *auth.Error {
 	e.Err = err
 	var response *awshttp.ResponseError
 	if errors.As(err, &response) {
-		e.StatusCode, e.RequestID = response.HTTPStatusCode(), auth.Redact(response.ServiceRequestID(), secrets...)
+		e.StatusCode, e.RequestID = response.HTTPStatusCode(), provider.Redact(response.ServiceRequestID(), secrets...)
 		if response.Response != nil && response.Response.Response != nil {
 			e.Wait = transport.RetryAfter(response.Response.Header, time.Now())
 			forgetRequest(response.Response.Response)
@@ -54,7 +55,7 @@ func classify(err error, operation string, secrets ...string) *auth.Error {
 	}
 	var api smithy.APIError
 	if errors.As(err, &api) {
-		e.Code, e.Message = auth.Redact(api.ErrorCode(), secrets...), auth.Redact(api.ErrorMessage(), secrets...)
+		e.Code, e.Message = provider.Redact(api.ErrorCode(), secrets...), provider.Redact(api.ErrorMessage(), secrets...)
 		e.Reason, e.Remedy = reasonOf(e.Code, e.Message, e.StatusCode)
 		if isTooLong(e.Code, e.Message) {
 			e.Option = "aws.WithSessionDuration"
@@ -77,7 +78,7 @@ func forgetRequest(r *http.Response) {
 }
 
 // reasonOf goes by the codes of AWS STS and of the other services.
-func reasonOf(code, message string, status int) (auth.Reason, string) {
+func reasonOf(code, message string, status int) (provider.Reason, string) {
 	switch {
 	case isThrottled(code), status == http.StatusTooManyRequests:
 		return auth.ErrThrottled, ""

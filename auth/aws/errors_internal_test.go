@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // What goes away by itself must not drop a credential that is valid.
 func TestTransientCodes(t *testing.T) {
-	for code, want := range map[string]auth.Reason{
+	for code, want := range map[string]provider.Reason{
 		"Throttling": auth.ErrThrottled, "ThrottledException": auth.ErrThrottled, "TooManyRequestsException": auth.ErrThrottled,
 		"RequestThrottled": auth.ErrThrottled, "RequestThrottledException": auth.ErrThrottled, "RequestLimitExceeded": auth.ErrThrottled,
 		"BandwidthLimitExceeded": auth.ErrThrottled, "SlowDown": auth.ErrThrottled, "PriorRequestNotComplete": auth.ErrThrottled,

@@ -15,12 +15,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/aws-sdk-go-v2/service/sts/types"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/awsname"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 
 // NewTokenForServiceAccount exchanges the ServiceAccount's token for credentials of its own role, the first of a chain.
 func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount,
-	opts *auth.Options) (auth.Token, error) {
+	opts *provider.Options) (auth.Token, error) {
 	arn, err := p.GetIdentity(sa, opts)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 
 // checkPartition refuses a role outside the partition of the region, because STS does not explain that. An endpoint of the caller need
 // not lie in the region.
-func (p *Provider) checkPartition(arn string, opts *auth.Options) error {
+func (p *Provider) checkPartition(arn string, opts *provider.Options) error {
 	region := p.stsRegion(opts)
 	partition, known := awsname.PartitionOf(region)
 	if opts.STSEndpoint != "" || !known || strings.HasPrefix(arn, "arn:"+partition.Name+":") {
@@ -62,7 +62,7 @@ func (p *Provider) checkPartition(arn string, opts *auth.Options) error {
 }
 
 // stsClient uses explicit options only: nothing of the environment signs or directs the request.
-func (p *Provider) stsClient(opts *auth.Options, credentials aws.CredentialsProvider) *sts.Client {
+func (p *Provider) stsClient(opts *provider.Options, credentials aws.CredentialsProvider) *sts.Client {
 	o := sts.Options{Region: p.stsRegion(opts), HTTPClient: p.clients.For(opts), Credentials: credentials, Retryer: newRetryer()}
 	if opts.STSEndpoint != "" {
 		o.BaseEndpoint = &opts.STSEndpoint
@@ -106,7 +106,7 @@ const maxAccessKeyID = 128
 
 // sessionToken refuses an answer of STS that cannot be used.
 func (p *Provider) sessionToken(operation string, c *types.Credentials, user *types.AssumedRoleUser, session string,
-	opts *auth.Options) (auth.Token, error) {
+	opts *provider.Options) (auth.Token, error) {
 	unusable := func(format string, args ...any) error { return self.Unusable(operation, "STS", format, args...) }
 	if c == nil {
 		return nil, unusable("it holds no credentials")
@@ -125,7 +125,7 @@ func (p *Provider) sessionToken(operation string, c *types.Credentials, user *ty
 	if id := parts[partKeyID]; !allOf(id, "_") || len(id) > maxAccessKeyID {
 		return nil, unusable("AccessKeyId is malformed") // it shows in logs
 	}
-	if err := provider.CheckExpiry(aws.ToTime(c.Expiration), time.Now(), longest); err != nil {
+	if err := providers.CheckExpiry(aws.ToTime(c.Expiration), time.Now(), longest); err != nil {
 		return nil, unusable("%v", err)
 	}
 	if user != nil {
@@ -139,7 +139,7 @@ func (p *Provider) sessionToken(operation string, c *types.Credentials, user *ty
 
 // TokenServiceURL returns the address of STS for an exchange with these options. It uses no network. Its error is that of
 // ValidateOptions.
-func (p *Provider) TokenServiceURL(opts *auth.Options) (string, error) {
+func (p *Provider) TokenServiceURL(opts *provider.Options) (string, error) {
 	if err := p.ValidateOptions(opts); err != nil {
 		return "", err
 	}
@@ -164,7 +164,7 @@ func hostOf(endpoint string) string {
 }
 
 // isOtherService reports whether these options name an allowed service other than AWS.
-func (p *Provider) isOtherService(opts *auth.Options) bool {
+func (p *Provider) isOtherService(opts *provider.Options) bool {
 	host, given := strings.CutPrefix(opts.STSEndpoint, "https://")
 	host = strings.TrimSuffix(host, "/")
 	name, _ := cut(host) // without the port
@@ -206,15 +206,11 @@ func sessionName(prefix, namespace, name string) string {
 }
 
 // defaultSession is the session name of a role whose options have none.
-func defaultSession(opts *auth.Options) string {
-	sa := opts.ServiceAccount
-	if subject := opts.SubjectServiceAccount; subject != nil {
-		sa = &client.ObjectKey{Namespace: subject.Namespace, Name: subject.Name}
-	}
-	if sa == nil {
+func defaultSession(opts *provider.Options) string {
+	if opts.IsOwnIdentity() {
 		return cmp.Or(sessionPrefix(opts), controllerSession)
 	}
-	return sessionName(sessionPrefix(opts), sa.Namespace, sa.Name)
+	return sessionName(sessionPrefix(opts), opts.Subject.Namespace, opts.Subject.Name)
 }
 
 // validSessionPart accepts session names and source identities.

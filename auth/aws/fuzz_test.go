@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // fixedAnswer is an STS that answers everything alike.
@@ -44,7 +44,7 @@ func FuzzSTSResponse(f *testing.F) {
 		if !ok {
 			answer.status = http.StatusForbidden
 		}
-		opts := &auth.Options{STSRegion: "eu-central-1", HTTPClient: &http.Client{Transport: answer}}
+		opts := &provider.Options{STSRegion: "eu-central-1", HTTPClient: &http.Client{Transport: answer}}
 		got, err := (&aws.Provider{}).NewTokenForServiceAccount(t.Context(), canary, &sa, opts)
 		if (err == nil) == (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)

@@ -10,16 +10,17 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-var _ auth.GitCredentialsProvider = (*Provider)(nil)
+var _ provider.GitCredentialsProvider = (*Provider)(nil)
 
 const gitPath = "/v1/repos/"
 
 // ParseGitRepository accepts repositories of AWS CodeCommit, of all partitions:
 // https://git-codecommit[-fips].<region>.<suffix>/v1/repos/<name>, in any case and with or without :443.
-func (*Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInput string, err error) {
+func (*Provider) ParseGitRepository(gitURL *url.URL, _ *provider.Options) (gitInput string, err error) {
 	host := strings.ToLower(strings.TrimSuffix(gitURL.Host, ":443")) // the signature covers the canonical name
 	if _, ok := awsname.ParseGitHost(host); !ok {
 		return "", self.Misconfigured(
@@ -48,13 +49,13 @@ func readGitInput(input string) (host, path, region string) {
 }
 
 // GetAccessTokenOptionsForGitRepository selects STS in the repository's region, unless the caller chose a region.
-func (*Provider) GetAccessTokenOptionsForGitRepository(gitInput string, opts *auth.Options) ([]auth.Option, error) {
+func (*Provider) GetAccessTokenOptionsForGitRepository(gitInput string, opts *provider.Options) ([]provider.Option, error) {
 	_, _, region := readGitInput(gitInput)
 	return inRegion(region, opts), nil
 }
 
 // NewGitCredentials signs for the repository without network access. The role needs codecommit:GitPull or codecommit:GitPush.
-func (*Provider) NewGitCredentials(_ context.Context, gitInput string, accessToken auth.Token, _ *auth.Options,
+func (*Provider) NewGitCredentials(_ context.Context, gitInput string, accessToken auth.Token, _ *provider.Options,
 ) (*auth.GitCredentials, error) {
 	token, err := FromToken(accessToken)
 	if err != nil {
@@ -68,7 +69,7 @@ func (*Provider) NewGitCredentials(_ context.Context, gitInput string, accessTok
 	}
 	now := time.Now()
 	password := signGit(parts[partSecret], host, path, region, now)
-	return auth.NewGitBasicCredentials(user, password, token.endsBy(now.Add(signatureLife))), nil
+	return provider.NewGitBasicCredentials(user, password, token.endsBy(now.Add(signatureLife))), nil
 }
 
 // signatureLife is the lifetime of a signature, 15 minutes, less one minute of clock skew.

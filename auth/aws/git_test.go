@@ -10,6 +10,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
@@ -191,7 +192,7 @@ func FuzzGitRepository(f *testing.F) {
 		if err != nil {
 			return
 		}
-		input, err := p.ParseGitRepository(u, &auth.Options{})
+		input, err := p.ParseGitRepository(u, &provider.Options{})
 		if err != nil {
 			return
 		}

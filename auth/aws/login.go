@@ -59,7 +59,7 @@ func (p *Provider) NewSignedCallerIdentity(ctx context.Context, serverID string,
 			opt(&given)
 		}
 	}
-	return token.signCallerIdentity(ctx, p.stsRegion(&given), serverID, time.Now())
+	return token.signCallerIdentity(ctx, p.stsRegion(&given.Options), serverID, time.Now())
 }
 
 func printable(s string) bool {

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
@@ -76,10 +77,10 @@ func WithAssumeRole(role AssumeRole) auth.Option {
 }
 
 // chain yields the roles of WithAssumeRole, in order.
-func chain(opts *auth.Options) iter.Seq[*chainedRole] {
+func chain(opts *provider.Options) iter.Seq[*chainedRole] {
 	return func(yield func(*chainedRole) bool) {
-		left, bounded := opts.ProviderOption(chainLengthOption{}).(int)
-		for v := range opts.ProviderOptions(assumeRoleOption{}) {
+		left, bounded := opts.Value(chainLengthOption{}).(int)
+		for v := range opts.Values(assumeRoleOption{}) {
 			role, ok := v.(*chainedRole)
 			if bounded && left == 0 || !ok || !yield(role) {
 				return
@@ -90,7 +91,7 @@ func chain(opts *auth.Options) iter.Seq[*chainedRole] {
 }
 
 // lastRole returns the last role of the chain, nil if there is none, and the number of roles.
-func lastRole(opts *auth.Options) (last *chainedRole, length int) {
+func lastRole(opts *provider.Options) (last *chainedRole, length int) {
 	for role := range chain(opts) {
 		last = role
 		length++
@@ -132,7 +133,7 @@ func (r *AssumeRole) check() error {
 }
 
 // checkFor checks the role for the service that these options name.
-func (r *chainedRole) checkFor(p *Provider, opts *auth.Options) error {
+func (r *chainedRole) checkFor(p *Provider, opts *provider.Options) error {
 	err := r.errARN
 	if err != nil && p.isOtherService(opts) {
 		err = r.errOther
@@ -211,13 +212,13 @@ func WithSessionDuration(d time.Duration) auth.Option {
 	return auth.WithProviderOption(sessionDurationOption{}, &sessionDuration{d, d.String()})
 }
 
-func durationOf(opts *auth.Options) *sessionDuration {
-	d, _ := opts.ProviderOption(sessionDurationOption{}).(*sessionDuration)
+func durationOf(opts *provider.Options) *sessionDuration {
+	d, _ := opts.Value(sessionDurationOption{}).(*sessionDuration)
 	return d
 }
 
 // durationSeconds is nil for the default of STS.
-func durationSeconds(opts *auth.Options) *int32 {
+func durationSeconds(opts *provider.Options) *int32 {
 	d := durationOf(opts)
 	if d == nil {
 		return nil
@@ -226,9 +227,9 @@ func durationSeconds(opts *auth.Options) *int32 {
 	return &seconds
 }
 
-func (d *sessionDuration) check(opts *auth.Options) error {
+func (d *sessionDuration) check(opts *provider.Options) error {
 	const remedy, option = "correct the session's duration", "aws.WithSessionDuration"
-	own := opts.ServiceAccount == nil && opts.SubjectServiceAccount == nil
+	own := opts.IsOwnIdentity()
 	_, length := lastRole(opts)
 	switch {
 	case d.Duration < minSessionDuration || d.Duration > maxSessionDuration || d.Duration%time.Second != 0:
@@ -255,8 +256,8 @@ const (
 	maxChain         = 10 // the cache keeps a credential for each role
 )
 
-func sessionPrefix(opts *auth.Options) string {
-	s, _ := opts.ProviderOption(sessionPrefixOption{}).(string)
+func sessionPrefix(opts *provider.Options) string {
+	s, _ := opts.Value(sessionPrefixOption{}).(string)
 	return s
 }
 
@@ -268,13 +269,13 @@ func WithClusterName(name string) auth.Option {
 	return auth.WithProviderOption(clusterNameOption{}, name)
 }
 
-func clusterName(opts *auth.Options) string {
-	s, _ := opts.ProviderOption(clusterNameOption{}).(string)
+func clusterName(opts *provider.Options) string {
+	s, _ := opts.Value(clusterNameOption{}).(string)
 	return s
 }
 
 // checkOptions checks what the options of this package say. It runs on every call.
-func (p *Provider) checkOptions(opts *auth.Options) error {
+func (p *Provider) checkOptions(opts *provider.Options) error {
 	roles := 0
 	for role := range chain(opts) {
 		if roles++; roles > maxChain {
@@ -289,16 +290,16 @@ func (p *Provider) checkOptions(opts *auth.Options) error {
 			return err
 		}
 	}
-	if v := opts.ProviderOption(sessionPrefixOption{}); v != nil {
+	if v := opts.Value(sessionPrefixOption{}); v != nil {
 		if s := sessionPrefix(opts); len(s) < minSessionName || len(s) > maxSessionPrefix || !allOf(s, "-_") {
 			return self.Misconfigured("correct the prefix",
 				"the prefix of session names has to be 2 to 24 letters, digits, - or _, not %.100q", s).About("aws.WithSessionNamePrefix")
 		}
 	}
-	if v := opts.ProviderOption(clusterNameOption{}); v != nil && !awsname.ValidClusterName(clusterName(opts)) {
+	if v := opts.Value(clusterNameOption{}); v != nil && !awsname.ValidClusterName(clusterName(opts)) {
 		return self.Misconfigured("correct the name", "%.200q cannot be the name of an EKS cluster", clusterName(opts)).About("aws.WithClusterName")
 	}
-	if clusterName(opts) != "" && opts.LendsOwnIdentity() {
+	if clusterName(opts) != "" && opts.OnBehalf {
 		// Policy.AllowCluster does not see this name, which decides where the credential is valid.
 		return self.Denied("name a ServiceAccount, or the cluster by its ARN",
 			"objects may not use the controller's own identity with the bare name of a cluster").About("auth.WithServiceAccount", "auth.WithClusterResource")
@@ -306,7 +307,7 @@ func (p *Provider) checkOptions(opts *auth.Options) error {
 	return nil
 }
 
-func addOptionsToKey(key *auth.KeyBuilder, opts *auth.Options) {
+func addOptionsToKey(key provider.KeyBuilder, opts *provider.Options) {
 	for role := range chain(opts) {
 		key.AddList("awsAssumeRole", role.key)
 		key.AddVariation("awsSessionTags", role.tagValues)

@@ -10,6 +10,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -111,7 +112,7 @@ func TestAnswersToAssumeRole(t *testing.T) {
 	second := func(f authtest.Fault) authtest.Fault { f.Service, f.Action = "sts", "AssumeRole"; return f }
 	for name, tc := range map[string]struct {
 		fault  authtest.Fault
-		reason auth.Reason
+		reason provider.Reason
 		want   string
 	}{
 		"throttled":     {authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},

@@ -9,16 +9,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/awsname"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // ProviderName is the name by which users pick this provider.
 const ProviderName = "aws"
 
-const self = provider.Name(ProviderName)
+const self = providers.Name(ProviderName)
 
 // Annotations of the ServiceAccount, as in Amazon EKS.
 const (
@@ -45,51 +46,51 @@ type Provider struct {
 	// UseDualStackEndpoint selects endpoints that are reachable with IPv6 too.
 	UseDualStackEndpoint bool
 
-	clients auth.HTTPClients
+	clients provider.HTTPClients
 	chains  chains
 
 	once      sync.Once
-	region    string           // of the environment
-	audiences [1]string        // the default, so that it is not allocated on every hit
-	oneToken  [1][]auth.Option // no options for one token, for the same reason
+	region    string               // of the environment
+	audiences [1]string            // the default, so that it is not allocated on every hit
+	oneToken  [1][]provider.Option // no options for one token, for the same reason
 }
 
 var (
-	_ auth.Provider              = (*Provider)(nil)
-	_ auth.OptionsValidator      = (*Provider)(nil)
-	_ auth.CacheKeyContributor   = (*Provider)(nil)
-	_ auth.TokenLifetimeProvider = (*Provider)(nil)
-	_ auth.ChainedTokenProvider  = (*Provider)(nil)
+	_ auth.Provider                  = (*Provider)(nil)
+	_ provider.OptionsValidator      = (*Provider)(nil)
+	_ provider.CacheKeyContributor   = (*Provider)(nil)
+	_ provider.TokenLifetimeProvider = (*Provider)(nil)
+	_ provider.ChainedTokenProvider  = (*Provider)(nil)
 )
 
 // GetName returns ProviderName.
 func (*Provider) GetName() string { return ProviderName }
 
 // ValidateOptions refuses a foreign STS endpoint, a missing region, and options that contradict each other.
-func (p *Provider) ValidateOptions(opts *auth.Options) error {
+func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	if opts.STSEndpoint != "" {
 		if err := checkSTSEndpoint(opts.STSEndpoint, p.AllowedSTSHosts); err != nil {
 			return self.Misconfigured("use an endpoint of AWS STS, such as https://sts.eu-central-1.amazonaws.com",
 				"%v", err)
 		}
 	}
-	if opts.LendsOwnIdentity() && p.isOtherService(opts) {
+	if opts.OnBehalf && p.isOtherService(opts) {
 		return self.Denied("name a ServiceAccount",
 			"objects may not use the controller's own identity at the STS endpoint %q, which is not one of AWS", redact.URL(opts.STSEndpoint))
 	}
 	switch region := p.stsRegion(opts); {
 	case region == "":
-		return self.MisconfiguredAs(auth.CauseTargetMalformed, "set it, or the environment variable AWS_REGION",
+		return self.MisconfiguredAs(provider.CauseTargetMalformed, "set it, or the environment variable AWS_REGION",
 			"the region of AWS STS is not known").About("auth.WithSTSRegion")
 	case !awsname.ValidRegion(region):
-		return self.MisconfiguredAs(auth.CauseTargetMalformed, "use one such as eu-central-1", "%.100q is not an AWS region", region).
+		return self.MisconfiguredAs(provider.CauseTargetMalformed, "use one such as eu-central-1", "%.100q is not an AWS region", region).
 			About("auth.WithSTSRegion")
 	}
 	return p.checkOptions(opts)
 }
 
 // stsRegion reads the environment once: it cannot change under a running program.
-func (p *Provider) stsRegion(opts *auth.Options) string {
+func (p *Provider) stsRegion(opts *provider.Options) string {
 	if opts.STSRegion != "" {
 		return opts.STSRegion
 	}
@@ -104,8 +105,8 @@ func (p *Provider) learn() {
 	})
 }
 
-// AddToCacheKey implements auth.CacheKeyContributor.
-func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount, opts *auth.Options) {
+// AddToCacheKey implements provider.CacheKeyContributor.
+func (p *Provider) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccount, opts *provider.Options) {
 	if opts.STSRegion == "" {
 		key.Add("awsRegion", p.stsRegion(opts))
 	}
@@ -119,7 +120,7 @@ func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount,
 }
 
 // GetAudiences returns DefaultAudience, or the value of AudienceAnnotation if the controller allows it.
-func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
+func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
 	audience, ok := sa.Annotations[AudienceAnnotation]
 	if !ok || audience == DefaultAudience {
 		p.learn()
@@ -132,24 +133,23 @@ func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, op
 }
 
 // GetIdentity returns the role ARN of the ServiceAccount.
-func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
+func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	arn, ok := sa.Annotations[RoleARNAnnotation]
 	if !ok {
-		return "", self.MisconfiguredAs(auth.CauseIdentityMissing, "set it to the ARN of the IAM role, arn:aws:iam::<account>:role/<name>",
+		return "", self.MisconfiguredAs(provider.CauseIdentityMissing, "set it to the ARN of the IAM role, arn:aws:iam::<account>:role/<name>",
 			"the annotation %q is missing", RoleARNAnnotation)
 	}
 	if isPlainRole(arn) {
 		return arn, nil
 	}
 	if _, err := parseRoleARN(arn, p.isOtherService(opts)); err != nil {
-		return "", self.MisconfiguredAs(auth.CauseIdentityMalformed, "set it to arn:aws:iam::<account>:role/<name>",
-			"the annotation %q%s is not the ARN of a role: %v: %.600q", RoleARNAnnotation,
-			opts.CallersIdentity(RoleARNAnnotation), err, arn)
+		return "", self.MisconfiguredAs(provider.CauseIdentityMalformed, "set it to arn:aws:iam::<account>:role/<name>",
+			"the annotation %q is not the ARN of a role: %v: %.600q", RoleARNAnnotation, err, arn)
 	}
 	return arn, nil
 }
 
 // GetTokenLifetime returns what TokenExpirationAnnotation says.
-func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, opts *auth.Options) (time.Duration, error) {
+func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, opts *provider.Options) (time.Duration, error) {
 	return self.TokenLifetime(TokenExpirationAnnotation, sa, opts)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
@@ -159,7 +160,7 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 		testworld.ServiceAccount("tenant-a", "cluster", aws.RoleARNAnnotation, role("tenant-a"), aws.AudienceAnnotation, "https://kubernetes.default.svc"),
 	)
 	for name, tc := range map[string]struct {
-		reason auth.Reason
+		reason provider.Reason
 		want   []string
 	}{
 		"none":    {auth.ErrMisconfigured, []string{aws.RoleARNAnnotation, "missing", "arn:aws:iam::<account>:role/<name>"}},
@@ -267,12 +268,12 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-func resolve(opts []auth.Option) *auth.Options {
+func resolve(opts []auth.Option) *provider.Options {
 	o := &auth.Options{}
 	for _, opt := range opts {
 		opt(o)
 	}
-	return o
+	return &o.Options
 }
 
 // A role of one partition is unknown in the regions of the others, and STS would not say so.
@@ -291,7 +292,7 @@ func TestPartitionsDoNotMix(t *testing.T) {
 func TestErrorsOfSTS(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault  authtest.Fault
-		reason auth.Reason
+		reason provider.Reason
 		want   string
 	}{
 		"no OIDC provider":      {authtest.Fault{Status: 400, Code: "InvalidIdentityToken", Message: "No OpenIDConnect provider found in your account for https://x"}, auth.ErrDenied, "create the IAM OIDC provider"},
@@ -434,8 +435,8 @@ func TestConformance(t *testing.T) {
 		Other:               client.ObjectKey{Namespace: "tenant-b", Name: "app"},
 		Refused:             client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
 		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
-		Break: func(t *testing.T, how auth.Reason) {
-			t.Cleanup(w.cloud.AddFault(map[auth.Reason]authtest.Fault{
+		Break: func(t *testing.T, how provider.Reason) {
+			t.Cleanup(w.cloud.AddFault(map[provider.Reason]authtest.Fault{
 				auth.ErrThrottled:   {Status: 400, Code: "Throttling", Message: "Rate exceeded"},
 				auth.ErrUnavailable: {Status: 503, Code: "ServiceUnavailable"},
 				authtest.Hang:       {Hang: true},

@@ -11,8 +11,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecrpublic"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/awsname"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 )
 
 const (
@@ -30,18 +31,18 @@ const (
 	maxRegistryLife = 13 * time.Hour
 )
 
-var _ auth.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
+var _ provider.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
 
 // ParseArtifactRepository accepts repositories in Amazon ECR, of all partitions, and in ECR Public:
 //
 //	<account>.dkr.ecr[-fips].<region>.<suffix>/<repository>
 //	<account>.dkr-ecr.<region>.on.aws/<repository>
 //	public.ecr.aws/<alias>/<repository>
-func (*Provider) ParseArtifactRepository(artifactRepository string, _ *auth.Options) (registryInput string, err error) {
+func (*Provider) ParseArtifactRepository(artifactRepository string, _ *provider.Options) (registryInput string, err error) {
 	if region, ok := awsname.RegionOfPlainRegistry(artifactRepository); ok {
 		return region, nil
 	}
-	host, err := auth.RegistryHost(artifactRepository)
+	host, err := provider.RegistryHost(artifactRepository)
 	if err != nil {
 		return "", err
 	}
@@ -74,23 +75,23 @@ func readRegistryInput(input string) awsname.Registry {
 }
 
 // GetAccessTokenOptionsForArtifactRepository selects STS in the registry's region, unless the caller chose a region.
-func (*Provider) GetAccessTokenOptionsForArtifactRepository(registryInput string, opts *auth.Options,
-) ([]auth.Option, error) {
+func (*Provider) GetAccessTokenOptionsForArtifactRepository(registryInput string, opts *provider.Options,
+) ([]provider.Option, error) {
 	return inRegion(readRegistryInput(registryInput).Region, opts), nil
 }
 
 // inRegion is nil and allocates nothing if the caller chose a region.
-func inRegion(region string, opts *auth.Options) []auth.Option {
+func inRegion(region string, opts *provider.Options) []provider.Option {
 	if opts.STSRegion != "" {
 		return nil
 	}
-	return []auth.Option{auth.WithSTSRegion(region)}
+	return []provider.Option{func(o *provider.Options) { o.STSRegion = region }}
 }
 
 // NewArtifactRegistryCredentials asks ECR for a password (ecr:GetAuthorizationToken; for the public registry
 // ecr-public:GetAuthorizationToken and sts:GetServiceBearerToken).
 func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, registryInput string, accessToken auth.Token,
-	opts *auth.Options) (*auth.ArtifactRegistryCredentials, error) {
+	opts *provider.Options) (*auth.ArtifactRegistryCredentials, error) {
 	token, err := FromToken(accessToken)
 	if err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, registryI
 	return registryCredentials(encoded, aws.ToTime(expiry), time.Now())
 }
 
-func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *auth.Options,
+func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *provider.Options,
 ) (encoded string, expiry *time.Time, err error) {
 	o := ecr.Options{Region: r.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint || r.FIPS)
@@ -122,7 +123,7 @@ func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry,
 	return "", nil, nil
 }
 
-func (p *Provider) publicAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *auth.Options,
+func (p *Provider) publicAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *provider.Options,
 ) (encoded string, expiry *time.Time, err error) {
 	o := ecrpublic.Options{Region: r.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)
@@ -159,8 +160,8 @@ func registryCredentials(encoded string, expiry, now time.Time) (*auth.ArtifactR
 	if !found || password == "" {
 		return nil, unusable("the authorization token is not %s:<password>", registryUser)
 	}
-	if err := provider.CheckExpiry(expiry, now, maxRegistryLife); err != nil {
+	if err := providers.CheckExpiry(expiry, now, maxRegistryLife); err != nil {
 		return nil, unusable("the authorization token: %v", err)
 	}
-	return auth.NewArtifactRegistryCredentials(registryUser, password, expiry), nil
+	return provider.NewArtifactRegistryCredentials(registryUser, password, expiry), nil
 }

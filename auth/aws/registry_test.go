@@ -11,6 +11,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -18,6 +19,14 @@ import (
 const registryHost = account + ".dkr.ecr.eu-central-1.amazonaws.com"
 
 // registry asks for credentials as auth.GetArtifactRegistryCredentials does without a cache.
+// asCaller turns options of a provider into a caller's.
+func asCaller(list []provider.Option) (opts []auth.Option) {
+	for _, set := range list {
+		opts = append(opts, func(o *auth.Options) { set(&o.Options) })
+	}
+	return opts
+}
+
 func (w *world) registry(t testing.TB, p *aws.Provider, repository string, more ...auth.Option) (*auth.ArtifactRegistryCredentials, error) {
 	t.Helper()
 	opts := append([]auth.Option{auth.WithHTTPClient(w.cloud.Client())}, more...)
@@ -29,7 +38,7 @@ func (w *world) registry(t testing.TB, p *aws.Provider, repository string, more 
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts = append(opts, add...)
+	opts = append(opts, asCaller(add)...)
 	token, err := auth.GetAccessToken(t.Context(), p, w.options("tenant-a", "app", opts...)...)
 	if err != nil {
 		return nil, err
@@ -105,7 +114,7 @@ func TestRegistryEndpoints(t *testing.T) {
 		if calls := w.cloud.Log(); len(calls) != 2 || !strings.Contains(" "+tc.want+" ", " "+calls[1].Host+" ") {
 			t.Errorf("%s: asked %+v, want %s", tc.repository, calls, tc.want)
 		}
-		host, _ := auth.RegistryHost(tc.repository)
+		host, _ := provider.RegistryHost(tc.repository)
 		if status := w.login(t, host, c); status != http.StatusOK {
 			t.Errorf("%s answers %d", host, status)
 		}
@@ -123,15 +132,15 @@ func TestRegistryPartitions(t *testing.T) {
 			w := newWorld(t, sa)
 			w.cloud.AWS().SetRole(arn, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
 			p := &aws.Provider{}
-			input, err := p.ParseArtifactRepository(account+".dkr.ecr."+region+"."+partition.Suffix+"/app", &auth.Options{})
+			input, err := p.ParseArtifactRepository(account+".dkr.ecr."+region+"."+partition.Suffix+"/app", &provider.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			opts, err := p.GetAccessTokenOptionsForArtifactRepository(input, &auth.Options{})
-			if err != nil || len(opts) != 1 {
-				t.Fatalf("%d options, %v", len(opts), err)
+			add, err := p.GetAccessTokenOptionsForArtifactRepository(input, &provider.Options{})
+			if err != nil || len(add) != 1 {
+				t.Fatalf("%d options, %v", len(add), err)
 			}
-			opts = w.options("tenant-a", "abroad", opts...)
+			opts := w.options("tenant-a", "abroad", asCaller(add)...)
 			token, err := auth.GetAccessToken(t.Context(), p, opts...)
 			if err != nil {
 				t.Fatal(err)
@@ -168,7 +177,7 @@ func TestRepositoriesThatAreRefused(t *testing.T) {
 		account + ".dkr.ecr.cn-north-1.amazonaws.com/a", account + ".dkr.ecr.eu-central-1.amazonaws.com.cn/a", account + ".dkr.ecr.us-isox-east-1.amazonaws.com/a",
 		"public.ecr.aws.evil.example/a", "evilpublic.ecr.aws/a", "127.0.0.1/a", "[::1]/a", strings.Repeat("a", 100_000), registryHost + "\n",
 	} {
-		input, err := p.ParseArtifactRepository(repository, &auth.Options{})
+		input, err := p.ParseArtifactRepository(repository, &provider.Options{})
 		if !errors.Is(err, auth.ErrMisconfigured) || input != "" {
 			t.Errorf("%.200q: %q, %v", repository, input, err)
 		} else if len(err.Error()) > 1000 {
@@ -176,7 +185,7 @@ func TestRepositoriesThatAreRefused(t *testing.T) {
 		}
 	}
 	for _, repository := range []string{registryHost, registryHost + "/a/b", strings.ToUpper(registryHost) + "/a"} {
-		if input, err := p.ParseArtifactRepository(repository, &auth.Options{}); err != nil || input != "eu-central-1" {
+		if input, err := p.ParseArtifactRepository(repository, &provider.Options{}); err != nil || input != "eu-central-1" {
 			t.Errorf("%q: %q, %v", repository, input, err)
 		}
 	}
@@ -191,7 +200,7 @@ func TestErrorsOfECR(t *testing.T) {
 	const good, soon = "QVdTOnBhc3M6d29yZA==", "4000000000"
 	for name, tc := range map[string]struct {
 		fault  authtest.Fault
-		reason auth.Reason
+		reason provider.Reason
 		want   string
 	}{
 		"throttled":         {authtest.Fault{Service: "ecr", Status: 400, Code: "ThrottlingException", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
@@ -267,7 +276,7 @@ func TestRegistryHonoursTheContext(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := (&aws.Provider{}).NewArtifactRegistryCredentials(t.Context(), "eu-central-1", otherToken{}, &auth.Options{}); !errors.Is(err, auth.ErrMisconfigured) {
+	if _, err := (&aws.Provider{}).NewArtifactRegistryCredentials(t.Context(), "eu-central-1", otherToken{}, &provider.Options{}); !errors.Is(err, auth.ErrMisconfigured) {
 		t.Errorf("with another provider's token: %v", err)
 	}
 }
@@ -278,7 +287,7 @@ func FuzzArtifactRepository(f *testing.F) {
 	f.Add(account + ".dkr.ecr-fips.us-gov-west-1.amazonaws.com")
 	p := &aws.Provider{}
 	f.Fuzz(func(t *testing.T, repository string) {
-		input, err := p.ParseArtifactRepository(repository, &auth.Options{})
+		input, err := p.ParseArtifactRepository(repository, &provider.Options{})
 		if err != nil {
 			return
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -136,7 +136,7 @@ func (t *Token) SessionName() string { return t.parts(partSession + 1)[partSessi
 
 // FromToken returns the AWS credentials in a token that auth.GetAccessToken returned for this provider.
 func FromToken(t auth.Token) (*Token, error) {
-	return provider.As[Token](self, t)
+	return providers.As[Token](self, t)
 }
 
 func (t Token) summary() string {

@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -29,7 +30,7 @@ type managedCluster struct {
 }
 
 // findCluster asks the Azure Resource Manager of the call's own cloud.
-func (p *Provider) findCluster(ctx context.Context, token *Token, opts *auth.Options) (*foundCluster, error) {
+func (p *Provider) findCluster(ctx context.Context, token *Token, opts *provider.Options) (*foundCluster, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {
 		return nil, err
@@ -71,7 +72,7 @@ func (m *manager) find(ctx context.Context) (*foundCluster, error) {
 	}
 	// The kubeconfig of a private cluster with a public name holds one of its two names.
 	for _, name := range []string{cluster.Properties.FQDN, cluster.Properties.PrivateFQDN} {
-		if address, err := auth.ParseClusterAddress("https://" + name); err == nil {
+		if address, err := provider.ParseClusterAddress("https://" + name); err == nil {
 			found.addresses = append(found.addresses, address)
 		}
 	}
@@ -113,7 +114,7 @@ func (c *foundCluster) addKubeconfig(content []byte) error {
 		if entry.Cluster.Server == "" {
 			continue
 		}
-		address, err := auth.ParseClusterAddress(entry.Cluster.Server)
+		address, err := provider.ParseClusterAddress(entry.Cluster.Server)
 		if err != nil {
 			return unusable("the address %.300q is malformed", entry.Cluster.Server)
 		}
@@ -135,7 +136,7 @@ type manager struct {
 }
 
 func (m *manager) call(ctx context.Context, method, action string, into any) error {
-	return self.Call(ctx, m.client, provider.Request{
+	return self.Call(ctx, m.client, providers.Request{
 		Operation: opCluster, Service: "Azure Resource Manager", Method: method, Bearer: m.secret,
 		URL: m.base + action + "?api-version=" + managementVersion,
 	}, into, m.failed)
@@ -153,8 +154,8 @@ func (m *manager) failed(answer transport.Answer) error {
 	}
 	parsed := json.Unmarshal(answer.Body, &body) == nil && body.Error.Code != ""
 	if parsed {
-		e.Code = auth.Redact(body.Error.Code, m.secret)
-		e.Message = fmt.Sprintf("cluster %q: %s", m.id, auth.Redact(body.Error.Message, m.secret))
+		e.Code = provider.Redact(body.Error.Code, m.secret)
+		e.Message = fmt.Sprintf("cluster %q: %s", m.id, provider.Redact(body.Error.Message, m.secret))
 	}
 	switch {
 	case answer.Status == http.StatusTooManyRequests:

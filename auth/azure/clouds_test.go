@@ -11,6 +11,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/azurename"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -137,7 +138,7 @@ func TestEnvironmentFile(t *testing.T) {
 	if _, err := get(t, p, w.options("tenant-a", "own")...); err != nil {
 		t.Errorf("the file was read again: %v", err)
 	}
-	if _, err := p.ParseArtifactRepository("example."+ownRegistry+"/app", &auth.Options{}); err != nil {
+	if _, err := p.ParseArtifactRepository("example."+ownRegistry+"/app", &provider.Options{}); err != nil {
 		t.Error(err)
 	}
 	for name, text := range map[string]string{
@@ -178,11 +179,11 @@ func TestEnvironmentFileWithPublicAuthority(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := &azure.Provider{}
-			if url, err := p.TokenServiceURL(&auth.Options{}); err != nil || url != "https://login.microsoftonline.com" {
+			if url, err := p.TokenServiceURL(&provider.Options{}); err != nil || url != "https://login.microsoftonline.com" {
 				t.Errorf("the authority is %q, %v", url, err)
 			}
 			for registry, audience := range map[string]string{"tenanta.azurecr.io": azurename.RegistryAudience, "example." + ownRegistry: "https://" + ownManager} {
-				if _, err := p.ParseArtifactRepository(registry+"/app", &auth.Options{}); err != nil {
+				if _, err := p.ParseArtifactRepository(registry+"/app", &provider.Options{}); err != nil {
 					t.Errorf("registry %s: %v", registry, err)
 				}
 				if scopes := registryScopes(t, p, registry); !slices.Equal(scopes, []string{audience + "/.default"}) {
@@ -212,11 +213,11 @@ func TestEnvironmentFileKeepsMicrosoftsResourceManager(t *testing.T) {
 
 func registryScopes(t *testing.T, p *azure.Provider, host string) []string {
 	t.Helper()
-	list, err := p.GetAccessTokenOptionsForArtifactRepository(host, &auth.Options{})
+	list, err := p.GetAccessTokenOptionsForArtifactRepository(host, &provider.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var opts auth.Options
+	var opts provider.Options
 	for _, opt := range list {
 		opt(&opts)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/azurename"
 )
 
@@ -12,27 +13,27 @@ const opCluster = "get access to the cluster"
 
 // GetAccessTokenOptionsForCluster returns the scope of AKS and, for a cluster by its name, the scope of the cloud's Azure Resource
 // Manager. A call without the name needs address and certificate authority.
-func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
+func (p *Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {
-		return auth.ClusterAccess{}, err
+		return provider.ClusterAccess{}, err
 	}
 	if opts.ClusterResource == "" {
 		if opts.ClusterAddress == "" || opts.CAData == "" {
-			return auth.ClusterAccess{}, self.Misconfigured("set the cluster's resource ID, or both its address and its certificate authority",
+			return provider.ClusterAccess{}, self.Misconfigured("set the cluster's resource ID, or both its address and its certificate authority",
 				"two of the cluster, its address and its certificate authority are needed")
 		}
-		return auth.ClusterAccess{AccessTokens: e.clusterScopes[:1:1]}, nil
+		return provider.ClusterAccess{AccessTokens: e.clusterScopes[:1:1]}, nil
 	}
 	if _, err := parseCluster(opts.ClusterResource); err != nil {
-		return auth.ClusterAccess{}, err
+		return provider.ClusterAccess{}, err
 	}
 	if e.management == "" {
-		return auth.ClusterAccess{}, self.Misconfigured(
+		return provider.ClusterAccess{}, self.Misconfigured(
 			"describe the private cloud, or give address and CA of the cluster instead of its name",
 			"the address of the Azure Resource Manager of %s is not known", e.name).About(optionClouds)
 	}
-	return auth.ClusterAccess{AccessTokens: slices.Clip(e.clusterScopes)}, nil
+	return provider.ClusterAccess{AccessTokens: slices.Clip(e.clusterScopes)}, nil
 }
 
 func parseCluster(id string) (azurename.Cluster, error) {
@@ -47,7 +48,7 @@ func parseCluster(id string) (azurename.Cluster, error) {
 
 // NewRESTConfig returns access to an AKS cluster with Microsoft Entra integration. The bearer token is the access token for
 // AKS.
-func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *auth.Options) (*auth.RESTConfig, error) {
+func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *provider.Options) (*auth.RESTConfig, error) {
 	token, err := FromToken(accessTokens[0])
 	if err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 			return nil, notReady(opts.ClusterResource, "it has no certificate authority yet")
 		}
 	}
-	return auth.NewRESTConfig(host, token.accessToken.Reveal(), ca, token.expiresAt), nil
+	return provider.NewRESTConfig(host, token.accessToken.Reveal(), ca, token.expiresAt), nil
 }
 
 // foundCluster is a cluster as Azure Resource Manager describes it.

@@ -16,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -145,7 +146,7 @@ func TestClusterThatIsRefused(t *testing.T) {
 		cluster authtest.AzureCluster
 		opt     auth.Option
 		fault   authtest.Fault
-		reason  auth.Reason
+		reason  provider.Reason
 		want    []string
 	}{
 		"being created": {cluster: change(func(c *authtest.AzureCluster) { c.ProvisioningState = "Creating" }), reason: auth.ErrUnavailable, want: []string{"being created", clusterID}},
@@ -208,10 +209,10 @@ func TestClusterIDsThatAreRefused(t *testing.T) {
 		strings.Replace(good, "managedClusters", "fleets", 1), strings.Replace(good, "Microsoft.ContainerService", "Microsoft.Evil", 1), strings.Repeat(good, 100),
 		"arn:aws:eks:eu-central-1:123456789012:cluster/c",
 	} {
-		_, err := p.GetAccessTokenOptionsForCluster(&auth.Options{ClusterResource: id})
+		_, err := p.GetAccessTokenOptionsForCluster(&provider.Options{ClusterResource: id})
 		testworld.CheckError(t, err, auth.ErrMisconfigured, "resource ID of an AKS cluster")
 	}
-	if access, err := p.GetAccessTokenOptionsForCluster(&auth.Options{ClusterResource: good}); err != nil || len(access.AccessTokens) != 2 {
+	if access, err := p.GetAccessTokenOptionsForCluster(&provider.Options{ClusterResource: good}); err != nil || len(access.AccessTokens) != 2 {
 		t.Errorf("%d, %v", len(access.AccessTokens), err)
 	}
 }

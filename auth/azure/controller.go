@@ -11,8 +11,9 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/oauth"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -24,7 +25,7 @@ const opControllerToken = "find own Azure credentials" //nolint:gosec // not a c
 //
 // The SDK keeps tokens until five minutes before their expiry. Each call therefore makes new credentials, which costs no request because
 // the Provider keeps the address of the token endpoint. The token service of managed identities keeps its tokens for many hours.
-func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (auth.Token, error) {
+func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Options) (auth.Token, error) {
 	e, authority, err := p.environmentOf(opts)
 	if err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func nothingFound(missing []error) error {
 		}
 	}
 	return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: reason, Err: all,
-		Cause: auth.CauseNoOwnIdentity, Message: "this process has no identity" + text,
+		Cause: provider.CauseNoOwnIdentity, Message: "this process has no identity" + text,
 		Remedy: `give it one (Microsoft Entra Workload ID needs the label azure.workload.identity/use: "true"), ` +
 			`or name a ServiceAccount`, Option: "auth.WithServiceAccount"}
 }
@@ -74,7 +75,7 @@ func nothingFound(missing []error) error {
 func checkController(token sdkToken, tenant, source string, now time.Time) (auth.Token, error) {
 	err := oauth.CheckToken(token.Token)
 	if err == nil {
-		err = provider.CheckExpiry(token.ExpiresOn, now, maxLife)
+		err = providers.CheckExpiry(token.ExpiresOn, now, maxLife)
 	}
 	if err != nil {
 		return nil, self.Unavailable(opControllerToken, "", "the token of the %s cannot be used: %v", source, err)
@@ -110,7 +111,7 @@ type chain struct {
 	metadata  bool                    // the machine has a metadata service
 }
 
-func (c *chains) get(p *Provider, e *environment, authority string, opts *auth.Options) *chain {
+func (c *chains) get(p *Provider, e *environment, authority string, opts *provider.Options) *chain {
 	key := chainKey{client: opts.HTTPClient, authority: authority}
 	if opts.ProxyURL != nil {
 		key.proxy = opts.ProxyURL.String()

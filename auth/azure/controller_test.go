@@ -20,6 +20,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -254,7 +255,7 @@ func TestControllerWhenEntraFails(t *testing.T) {
 	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
 	for name, tc := range map[string]struct {
 		fault  authtest.Fault
-		reason auth.Reason
+		reason provider.Reason
 		want   string
 	}{
 		"throttled":             {authtest.Fault{Action: "token", Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: slow down"}, auth.ErrThrottled, "AADSTS90055"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -71,7 +72,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 // The answers of the metadata service during an update and under load are transient.
 func TestMetadataServiceDuringAnUpdate(t *testing.T) {
 	clearEnvironment(t)
-	for status, reason := range map[int]auth.Reason{404: auth.ErrUnavailable, 408: auth.ErrUnavailable, 410: auth.ErrUnavailable, 429: auth.ErrThrottled, 500: auth.ErrUnavailable} {
+	for status, reason := range map[int]provider.Reason{404: auth.ErrUnavailable, 408: auth.ErrUnavailable, 410: auth.ErrUnavailable, 429: auth.ErrThrottled, 500: auth.ErrUnavailable} {
 		for _, id := range []string{"", clientA} {
 			t.Setenv("AZURE_CLIENT_ID", id)
 			synctest.Test(t, func(t *testing.T) {

@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
-	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/azurename"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // Cloud describes a private cloud, such as Azure Stack.
@@ -38,25 +37,26 @@ type environment struct {
 
 	// Prepared, because calls that the cache answers need them too.
 	defaultScopes []string
-	registryScope []auth.Option
-	clusterScopes [][]auth.Option // AKS, Azure Resource Manager
+	registryScope []provider.Option
+	clusterScopes [][]provider.Option // AKS, Azure Resource Manager
 }
 
 // prepare sets the scopes. The audience keeps its trailing slash, as in azcore: Entra ID compares audiences byte by byte.
 func (e *environment) prepare(audience, registryAudience string) *environment {
 	e.registryScope = scope(registryAudience)
-	e.clusterScopes = [][]auth.Option{scope(azurename.ClusterAudience), scope(audience)}
+	e.clusterScopes = [][]provider.Option{scope(azurename.ClusterAudience), scope(audience)}
 	if audience != "" {
 		e.defaultScopes = []string{audience + "/.default"}
 	}
 	return e
 }
 
-func scope(audience string) []auth.Option {
+func scope(audience string) []provider.Option {
 	if audience == "" {
 		return nil
 	}
-	return slices.Clip([]auth.Option{auth.WithScopes(audience + "/.default")})
+	scopes := []string{audience + "/.default"}
+	return []provider.Option{func(o *provider.Options) { o.Scopes = scopes }}
 }
 
 // surroundings hold what a Provider learns once from its fields and from the environment.
@@ -65,7 +65,7 @@ type surroundings struct {
 	environments []*environment
 	standard     *environment // for calls that name no authority
 	audiences    [1]string
-	gitScope     []auth.Option
+	gitScope     []provider.Option
 	err          error
 }
 
@@ -171,7 +171,7 @@ func (s *surroundings) private(c Cloud) (*environment, error) {
 
 // environmentFile reads the description of a private cloud. The given authority is the default.
 func (s *surroundings) environmentFile(path, authority string) (*environment, error) {
-	content, err := provider.ReadFile(path)
+	content, err := providers.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -193,12 +193,12 @@ func (s *surroundings) environmentFile(path, authority string) (*environment, er
 }
 
 // environmentOf returns the cloud of a call and the host of its authority.
-func (p *Provider) environmentOf(opts *auth.Options) (*environment, string, error) {
+func (p *Provider) environmentOf(opts *provider.Options) (*environment, string, error) {
 	s := p.learn()
 	if s.err != nil {
 		return nil, "", s.err
 	}
-	authority, _ := opts.ProviderOption(authorityKey{}).(string)
+	authority, _ := opts.Value(authorityKey{}).(string)
 	named := cmp.Or(authority, opts.STSEndpoint)
 	if named == "" {
 		return s.standard, s.standard.authorities[0], nil

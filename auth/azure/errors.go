@@ -10,13 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // refused begins the error of an answer that is no success.
 func refused(answer transport.Answer, operation, requestID string, secrets ...string) *auth.Error {
 	e := self.Refused(operation, answer)
-	e.RequestID = auth.Redact(answer.Header.Get(requestID), secrets...)
+	e.RequestID = provider.Redact(answer.Header.Get(requestID), secrets...)
 	return e
 }
 
@@ -77,12 +78,12 @@ func classify(answer transport.Answer, operation string, secrets ...string) *aut
 		return e
 	}
 	number := parsed.number()
-	e.Message = auth.Redact(parsed.message(), secrets...)
-	if e.Code = auth.Redact(parsed.Kind, secrets...); number != 0 {
+	e.Message = provider.Redact(parsed.message(), secrets...)
+	if e.Code = provider.Redact(parsed.Kind, secrets...); number != 0 {
 		e.Code = "AADSTS" + strconv.Itoa(number)
 	}
 	if e.RequestID == "" {
-		e.RequestID = auth.Redact(parsed.TraceID, secrets...)
+		e.RequestID = provider.Redact(parsed.TraceID, secrets...)
 	}
 	e.Reason, e.Remedy = reasonOf(answer.Status, number, parsed.Kind)
 	return e
@@ -144,7 +145,7 @@ func isTemporary(status int) bool {
 	return status < http.StatusBadRequest || status >= http.StatusInternalServerError
 }
 
-func reasonOf(status, number int, kind string) (auth.Reason, string) {
+func reasonOf(status, number int, kind string) (provider.Reason, string) {
 	const reachable = "make the issuer's discovery document and keys readable for Azure, and publish the current keys"
 	switch number {
 	case requestLoop, tenantThrottled:
@@ -188,11 +189,10 @@ func isTransient(answer transport.Answer) bool {
 }
 
 // exchangeError explains why Entra gave no token for a ServiceAccount.
-func exchangeError(answer transport.Answer, tenant, clientID string, sa *corev1.ServiceAccount, oidcToken string, opts *auth.Options,
+func exchangeError(answer transport.Answer, tenant, clientID string, sa *corev1.ServiceAccount, oidcToken string, opts *provider.Options,
 ) error {
 	e := classify(answer, opExchange, oidcToken)
-	e.Message = fmt.Sprintf("client ID %q%s of tenant %q%s: %s", clientID, opts.CallersIdentity(ClientIDAnnotation),
-		tenant, opts.CallersIdentity(TenantIDAnnotation), e.Message)
+	e.Message = fmt.Sprintf("client ID %q of tenant %q: %s", clientID, tenant, e.Message)
 	if remedy := federationRemedy(e, clientID, sa); remedy != "" {
 		e.Remedy = remedy
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -31,7 +32,7 @@ func TestErrorsOfEntra(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		fault  authtest.Fault
-		reason auth.Reason
+		reason provider.Reason
 		want   []string
 	}{
 		"no federation, old":  {refusal(400, "invalid_request", "AADSTS70021: No matching federated identity record found for presented assertion. Assertion Issuer: 'https://x/'."), auth.ErrDenied, []string{"AADSTS70021", "add a federated credential", `"system:serviceaccount:tenant-a:app"`}},
@@ -96,7 +97,7 @@ func TestErrorsOfEntra(t *testing.T) {
 // Transient answers drop no credential, whatever their status.
 func TestTransientAnswers(t *testing.T) {
 	w := newWorld(t)
-	check := func(status int, text string, reason auth.Reason, kind func(*testing.T, *http.Client) error) {
+	check := func(status int, text string, reason provider.Reason, kind func(*testing.T, *http.Client) error) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -123,7 +124,7 @@ func TestTransientAnswers(t *testing.T) {
 		_, err := w.restConfig(t, &azure.Provider{}, "app", auth.WithClusterResource(clusterID), auth.WithHTTPClient(client))
 		return err
 	}
-	for status, reason := range map[int]auth.Reason{408: auth.ErrUnavailable, 425: auth.ErrUnavailable, 429: auth.ErrThrottled, 499: auth.ErrUnavailable, 502: auth.ErrUnavailable} {
+	for status, reason := range map[int]provider.Reason{408: auth.ErrUnavailable, 425: auth.ErrUnavailable, 429: auth.ErrThrottled, 499: auth.ErrUnavailable, 502: auth.ErrUnavailable} {
 		check(status, `{"error":"request_timeout","error_description":"x"}`, reason, token)
 		check(status, `{"errors":[{"code":"TIMEOUT","message":"x"}]}`, reason, registry)
 		check(status, `{"error":{"code":"RequestTimeout","message":"x"}}`, reason, manager)
@@ -196,7 +197,7 @@ func TestEntraVerifies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, identity("tenant-a", "app", tenantID, clientA), &auth.Options{HTTPClient: w.http})
+		_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, identity("tenant-a", "app", tenantID, clientA), &provider.Options{HTTPClient: w.http})
 		return err
 	}
 	testworld.CheckError(t, forged(func(c map[string]any) { c["iss"] = w.issuer.URL() + "/" }), auth.ErrDenied, "AADSTS700211")
@@ -212,7 +213,7 @@ func TestEntraVerifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, identity("tenant-a", "app", tenantID, clientA), &auth.Options{HTTPClient: w.http})
+	_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, identity("tenant-a", "app", tenantID, clientA), &provider.Options{HTTPClient: w.http})
 	testworld.CheckError(t, err, auth.ErrUnavailable, "AADSTS7000272")
 }
 
@@ -226,7 +227,7 @@ func TestClientOfTheCaller(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := w.get(t, "tenant-a", "app", callers)
-	testworld.CheckError(t, err, auth.ErrDenied, fmt.Sprintf("client ID %q of the caller's identity of tenant %q of the caller's identity", clientB, tenantID))
+	testworld.CheckError(t, err, auth.ErrDenied, fmt.Sprintf("client ID %q of tenant %q", clientB, tenantID), "the caller, not the ServiceAccount, set")
 	_, err = w.get(t, "tenant-a", "app", auth.WithAnnotations(map[string]string{azure.TenantIDAnnotation: "a b"}))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, azure.TenantIDAnnotation, "of the caller's identity", `"a b"`)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, azure.TenantIDAnnotation, "the caller, not the ServiceAccount, set", `"a b"`)
 }

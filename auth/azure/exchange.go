@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -20,7 +21,7 @@ const opExchange = "exchange the ServiceAccount token at Microsoft Entra ID"
 // NewTokenForServiceAccount exchanges the ServiceAccount's token for an access token of its application or managed identity:
 // the client credentials grant of RFC 6749, section 4.4, with the token as client assertion (RFC 7523, section 2.2).
 func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount,
-	opts *auth.Options) (auth.Token, error) {
+	opts *provider.Options) (auth.Token, error) {
 	tenant, clientID, err := p.identity(sa, opts)
 	if err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 }
 
 // TokenServiceURL returns the address of the authority for an exchange with these options. It uses no network.
-func (p *Provider) TokenServiceURL(opts *auth.Options) (string, error) {
+func (p *Provider) TokenServiceURL(opts *provider.Options) (string, error) {
 	_, host, err := p.environmentOf(opts)
 	if err != nil {
 		return "", err
@@ -70,7 +71,7 @@ func (p *Provider) TokenServiceURL(opts *auth.Options) (string, error) {
 }
 
 // scopes returns the scopes of the call, else those of the cloud.
-func (e *environment) scopes(opts *auth.Options) ([]string, error) {
+func (e *environment) scopes(opts *provider.Options) ([]string, error) {
 	if len(opts.Scopes) > 0 {
 		return opts.Scopes, nil
 	}
@@ -98,7 +99,7 @@ func readToken(body []byte, now time.Time) (*Token, error) {
 	life, refresh := duration(answer.Seconds("expires_in")), duration(answer.Seconds("refresh_in"))
 	switch {
 	case !strings.EqualFold(kind, "Bearer"):
-		return unusable("token_type is not Bearer but %.100q", auth.Redact(kind, secret))
+		return unusable("token_type is not Bearer but %.100q", provider.Redact(kind, secret))
 	case oauth.CheckToken(secret) != nil:
 		return unusable("access_token is missing or malformed")
 	case life <= 0 || life > maxLife:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // Whatever a token service answers, there is either a whole token or an error, and never the token that was sent.
@@ -23,7 +24,7 @@ func FuzzTokenAnswer(f *testing.F) {
 			return // these are tried again, after a while
 		}
 		client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) { return respond(r, status, text), nil })}
-		got, err := (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), canary, &sa, &auth.Options{HTTPClient: client})
+		got, err := (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), canary, &sa, &provider.Options{HTTPClient: client})
 		if (err == nil) == (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)
 		}
@@ -57,8 +58,8 @@ func FuzzAuthority(f *testing.F) {
 			}
 			return respond(r, 400, "{}"), nil
 		})}
-		opts := &auth.Options{HTTPClient: client}
+		opts := &auth.Options{Options: provider.Options{HTTPClient: client}}
 		azure.WithAuthorityHost(authority)(opts)
-		_, _ = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), "jwt", &sa, opts) // what counts is where it went
+		_, _ = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), "jwt", &sa, &opts.Options) // what counts is where it went
 	})
 }

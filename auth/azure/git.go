@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/azurename"
 )
 
@@ -15,7 +16,7 @@ const gitInput = "azure-devops"
 const gitRemedy = "use https://dev.azure.com/<organization>/<project>/_git/<repository>"
 
 // ParseGitRepository accepts repositories of Azure DevOps: dev.azure.com and <organization>.visualstudio.com, over HTTPS.
-func (p *Provider) ParseGitRepository(gitURL *url.URL, opts *auth.Options) (string, error) {
+func (p *Provider) ParseGitRepository(gitURL *url.URL, opts *provider.Options) (string, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {
 		return "", err
@@ -34,16 +35,16 @@ func (p *Provider) ParseGitRepository(gitURL *url.URL, opts *auth.Options) (stri
 }
 
 // GetAccessTokenOptionsForGitRepository returns the scope of Azure DevOps.
-func (p *Provider) GetAccessTokenOptionsForGitRepository(string, *auth.Options) ([]auth.Option, error) {
+func (p *Provider) GetAccessTokenOptionsForGitRepository(string, *provider.Options) ([]provider.Option, error) {
 	return p.learn().gitScope, nil
 }
 
 // NewGitCredentials returns the access token as bearer token.
-func (*Provider) NewGitCredentials(_ context.Context, _ string, accessToken auth.Token, _ *auth.Options,
+func (*Provider) NewGitCredentials(_ context.Context, _ string, accessToken auth.Token, _ *provider.Options,
 ) (*auth.GitCredentials, error) {
 	token, err := FromToken(accessToken)
 	if err != nil {
 		return nil, err
 	}
-	return auth.NewGitBearerCredentials(token.accessToken.Reveal(), token.expiresAt), nil
+	return provider.NewGitBearerCredentials(token.accessToken.Reveal(), token.expiresAt), nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -85,7 +86,7 @@ func TestGitURLsThatAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		input, err := p.ParseGitRepository(u, &auth.Options{})
+		input, err := p.ParseGitRepository(u, &provider.Options{})
 		if err == nil {
 			t.Errorf("%s is accepted as %q", address, input)
 			continue
@@ -93,7 +94,7 @@ func TestGitURLsThatAreRefused(t *testing.T) {
 		testworld.CheckError(t, err, auth.ErrMisconfigured)
 	}
 	u, _ := url.Parse("https://dev.azure.com/org/project/_git/app")
-	_, err := (&azure.Provider{AuthorityHost: "https://login.microsoftonline.us"}).ParseGitRepository(u, &auth.Options{})
+	_, err := (&azure.Provider{AuthorityHost: "https://login.microsoftonline.us"}).ParseGitRepository(u, &provider.Options{})
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "public cloud", "Azure US Government")
 }
 
@@ -107,7 +108,7 @@ func FuzzGit(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := p.ParseGitRepository(u, &auth.Options{}); err != nil {
+		if _, err := p.ParseGitRepository(u, &provider.Options{}); err != nil {
 			return
 		}
 		host := strings.TrimSuffix(strings.ToLower(u.Host), ":443")

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 type (
@@ -28,14 +29,14 @@ func withClaims(claims string) auth.Option { return auth.WithProviderOption(clai
 // withTenant refuses identities of another tenant.
 func withTenant(tenant string) auth.Option { return auth.WithProviderOption(tenantKey{}, tenant) }
 
-func claimsOf(opts *auth.Options) string {
-	claims, _ := opts.ProviderOption(claimsKey{}).(string)
+func claimsOf(opts *provider.Options) string {
+	claims, _ := opts.Value(claimsKey{}).(string)
 	return claims
 }
 
 // checkTenant compares the tenant of an identity with the one that the caller wants. That of a managed identity is unknown.
-func checkTenant(tenant string, opts *auth.Options) error {
-	wanted, _ := opts.ProviderOption(tenantKey{}).(string)
+func checkTenant(tenant string, opts *provider.Options) error {
+	wanted, _ := opts.Value(tenantKey{}).(string)
 	if wanted == "" || tenant == "" || strings.EqualFold(wanted, tenant) {
 		return nil
 	}

@@ -8,15 +8,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/azurename"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // ProviderName is the name by which users pick this provider.
 const ProviderName = "azure"
 
-const self = provider.Name(ProviderName)
+const self = providers.Name(ProviderName)
 
 // Annotations of the ServiceAccount, as in Microsoft Entra Workload ID.
 const (
@@ -42,7 +43,7 @@ type Provider struct {
 	// Audience replaces DefaultAudience, for clouds whose federated credentials have another one.
 	Audience string
 
-	clients auth.HTTPClients
+	clients provider.HTTPClients
 	chains  chains
 
 	once    sync.Once
@@ -50,36 +51,36 @@ type Provider struct {
 }
 
 var (
-	_ auth.Provider                            = (*Provider)(nil)
-	_ auth.OptionsValidator                    = (*Provider)(nil)
-	_ auth.CacheKeyContributor                 = (*Provider)(nil)
-	_ auth.TokenLifetimeProvider               = (*Provider)(nil)
-	_ auth.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
-	_ auth.RESTConfigProvider                  = (*Provider)(nil)
-	_ auth.GitCredentialsProvider              = (*Provider)(nil)
+	_ auth.Provider                                = (*Provider)(nil)
+	_ provider.OptionsValidator                    = (*Provider)(nil)
+	_ provider.CacheKeyContributor                 = (*Provider)(nil)
+	_ provider.TokenLifetimeProvider               = (*Provider)(nil)
+	_ provider.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
+	_ provider.RESTConfigProvider                  = (*Provider)(nil)
+	_ provider.GitCredentialsProvider              = (*Provider)(nil)
 )
 
 // GetName returns ProviderName.
 func (*Provider) GetName() string { return ProviderName }
 
 // ValidateOptions refuses an unknown authority.
-func (p *Provider) ValidateOptions(opts *auth.Options) error {
+func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	e, authority, err := p.environmentOf(opts)
 	if err != nil {
 		return err
 	}
-	if opts.LendsOwnIdentity() && e != p.learn().standard {
+	if opts.OnBehalf && e != p.learn().standard {
 		return self.Denied("name a ServiceAccount",
 			"objects may not use the controller's own identity at the authority %.300q, which is not in the controller's cloud", authority)
 	}
-	if opts.ServiceAccount != nil || opts.SubjectServiceAccount != nil {
+	if !opts.IsOwnIdentity() {
 		return nil // GetIdentity knows the tenant
 	}
 	return checkTenant(p.learn().tenant, opts)
 }
 
-// AddToCacheKey implements auth.CacheKeyContributor.
-func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount, opts *auth.Options) {
+// AddToCacheKey implements provider.CacheKeyContributor.
+func (p *Provider) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccount, opts *provider.Options) {
 	e, authority, err := p.environmentOf(opts)
 	if err != nil {
 		return // ValidateOptions has refused the call
@@ -95,13 +96,13 @@ func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount,
 }
 
 // GetAudiences returns DefaultAudience, or the Audience of the Provider.
-func (p *Provider) GetAudiences(context.Context, *corev1.ServiceAccount, *auth.Options) ([]string, error) {
+func (p *Provider) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Options) ([]string, error) {
 	s := p.learn()
 	return s.audiences[:], nil
 }
 
 // GetIdentity returns "<tenant>/<client ID>".
-func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
+func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	tenant, client, err := p.identity(sa, opts)
 	if err != nil {
 		return "", err
@@ -109,32 +110,32 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (s
 	return tenant + "/" + client, nil
 }
 
-func (p *Provider) identity(sa *corev1.ServiceAccount, opts *auth.Options) (tenant, client string, err error) {
+func (p *Provider) identity(sa *corev1.ServiceAccount, opts *provider.Options) (tenant, client string, err error) {
 	client, ok := sa.Annotations[ClientIDAnnotation]
 	if !ok {
-		return "", "", self.MisconfiguredAs(auth.CauseIdentityMissing, "set it to the client ID of an application or a managed identity",
+		return "", "", self.MisconfiguredAs(provider.CauseIdentityMissing, "set it to the client ID of an application or a managed identity",
 			"the annotation %q is missing", ClientIDAnnotation)
 	}
 	if !azurename.ValidGUID(client) {
-		return "", "", self.MisconfiguredAs(auth.CauseIdentityMalformed, "set it to the client ID, not to the name or the resource ID of the identity",
-			"the annotation %q%s is not a GUID: %.100q", ClientIDAnnotation, opts.CallersIdentity(ClientIDAnnotation), client)
+		return "", "", self.MisconfiguredAs(provider.CauseIdentityMalformed, "set it to the client ID, not to the name or the resource ID of the identity",
+			"the annotation %q is not a GUID: %.100q", ClientIDAnnotation, client)
 	}
 	tenant, ok = sa.Annotations[TenantIDAnnotation]
 	if !ok {
 		if tenant = p.learn().tenant; tenant == "" {
-			return "", "", self.MisconfiguredAs(auth.CauseIdentityMissing, "set it, or the environment variable AZURE_TENANT_ID",
+			return "", "", self.MisconfiguredAs(provider.CauseIdentityMissing, "set it, or the environment variable AZURE_TENANT_ID",
 				"the annotation %q is missing", TenantIDAnnotation)
 		}
 	}
 	if !azurename.ValidTenant(tenant) {
-		return "", "", self.MisconfiguredAs(auth.CauseTargetMalformed, "set it to the GUID or to a domain of the tenant",
-			"the tenant of the annotation %q%s or of AZURE_TENANT_ID is neither a GUID nor a domain: %.100q",
-			TenantIDAnnotation, opts.CallersIdentity(TenantIDAnnotation), tenant)
+		return "", "", self.MisconfiguredAs(provider.CauseTargetMalformed, "set it to the GUID or to a domain of the tenant",
+			"the tenant of the annotation %q or of AZURE_TENANT_ID is neither a GUID nor a domain: %.100q",
+			TenantIDAnnotation, tenant)
 	}
 	return tenant, client, checkTenant(tenant, opts)
 }
 
 // GetTokenLifetime returns what TokenExpirationAnnotation says.
-func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, opts *auth.Options) (time.Duration, error) {
+func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, opts *provider.Options) (time.Duration, error) {
 	return self.TokenLifetime(TokenExpirationAnnotation, sa, opts)
 }

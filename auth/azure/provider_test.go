@@ -18,6 +18,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -149,7 +150,7 @@ func TestTenant(t *testing.T) {
 	if err != nil || token.Tenant() != tenantID {
 		t.Errorf("got %v, %v", token, err)
 	}
-	got, err := (&azure.Provider{}).GetIdentity(sa, &auth.Options{})
+	got, err := (&azure.Provider{}).GetIdentity(sa, &provider.Options{})
 	if err != nil || got != tenantID+"/"+clientA {
 		t.Errorf("identity %q, %v", got, err)
 	}
@@ -295,11 +296,11 @@ func TestWrongTypeOfToken(t *testing.T) {
 		testworld.CheckError(t, err, auth.ErrMisconfigured, "*azure.Token")
 	}
 	p := &azure.Provider{}
-	_, err := p.NewArtifactRegistryCredentials(t.Context(), "example.azurecr.io", otherToken{}, &auth.Options{})
+	_, err := p.NewArtifactRegistryCredentials(t.Context(), "example.azurecr.io", otherToken{}, &provider.Options{})
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "*azure.Token")
-	_, err = p.NewGitCredentials(t.Context(), "", otherToken{}, &auth.Options{})
+	_, err = p.NewGitCredentials(t.Context(), "", otherToken{}, &provider.Options{})
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "*azure.Token")
-	_, err = p.NewRESTConfig(t.Context(), []auth.Token{otherToken{}}, &auth.Options{})
+	_, err = p.NewRESTConfig(t.Context(), []auth.Token{otherToken{}}, &provider.Options{})
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "*azure.Token")
 }
 
@@ -340,8 +341,8 @@ func TestConformance(t *testing.T) {
 		Other:               client.ObjectKey{Namespace: "tenant-b", Name: "app"},
 		Refused:             client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
 		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
-		Break: func(t *testing.T, how auth.Reason) {
-			t.Cleanup(w.cloud.AddFault(map[auth.Reason]authtest.Fault{
+		Break: func(t *testing.T, how provider.Reason) {
+			t.Cleanup(w.cloud.AddFault(map[provider.Reason]authtest.Fault{
 				auth.ErrThrottled:   {Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: throttled", RetryAfter: "7"},
 				auth.ErrUnavailable: {Status: 503, Code: "temporarily_unavailable"},
 				authtest.Hang:       {Hang: true},

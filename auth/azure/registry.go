@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/azurename"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/oauth"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -25,12 +26,12 @@ const registryUser = "00000000-0000-0000-0000-000000000000"
 
 // ParseArtifactRepository accepts repositories of Azure Container Registry and returns the registry's host. It refuses a registry of
 // another cloud, which accepts no token of this authority.
-func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth.Options) (string, error) {
+func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *provider.Options) (string, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {
 		return "", err
 	}
-	host, err := auth.RegistryHost(artifactRepository)
+	host, err := provider.RegistryHost(artifactRepository)
 	if err != nil {
 		return "", err
 	}
@@ -51,7 +52,7 @@ func (e *environment) hasRegistry(host string) bool {
 	return azurename.IsRegistry(host, e.registry) || e.microsoft != nil && e.microsoft.hasRegistry(host)
 }
 
-// OwnsRegistry implements auth.RegistryOwner for the registries of all clouds that the Provider knows. It knows Microsoft's clouds even
+// OwnsRegistry implements provider.RegistryOwner for the registries of all clouds that the Provider knows. It knows Microsoft's clouds even
 // if its settings are malformed.
 func (p *Provider) OwnsRegistry(host string) bool {
 	host = strings.TrimSuffix(host, ":443")
@@ -69,7 +70,7 @@ func (p *Provider) OwnsRegistry(host string) bool {
 }
 
 // GetAccessTokenOptionsForArtifactRepository returns the scope of the registry's cloud.
-func (p *Provider) GetAccessTokenOptionsForArtifactRepository(host string, opts *auth.Options) ([]auth.Option, error) {
+func (p *Provider) GetAccessTokenOptionsForArtifactRepository(host string, opts *provider.Options) ([]provider.Option, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func (p *Provider) GetAccessTokenOptionsForArtifactRepository(host string, opts 
 
 // NewArtifactRegistryCredentials exchanges an access token for a refresh token of the registry.
 func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, host string, accessToken auth.Token,
-	opts *auth.Options) (*auth.ArtifactRegistryCredentials, error) {
+	opts *provider.Options) (*auth.ArtifactRegistryCredentials, error) {
 	token, err := FromToken(accessToken)
 	if err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, host stri
 	if err != nil {
 		return nil, self.Unusable(opRegistry, host, "%v", err)
 	}
-	return auth.NewArtifactRegistryCredentials(registryUser, password, expiry), nil
+	return provider.NewArtifactRegistryCredentials(registryUser, password, expiry), nil
 }
 
 // readRefreshToken reads the expiry from the refresh token, because the answer has none beside it.
@@ -120,7 +121,7 @@ func readRefreshToken(body []byte, now time.Time) (token string, expiry time.Tim
 	if err != nil {
 		return "", expiry, fmt.Errorf("refresh_token: %w", err)
 	}
-	if err := provider.CheckExpiry(claims.Expiry.Time, now, maxLife); err != nil {
+	if err := providers.CheckExpiry(claims.Expiry.Time, now, maxLife); err != nil {
 		return "", expiry, fmt.Errorf("refresh_token: %w", err)
 	}
 	return token, claims.Expiry.Time, nil
@@ -138,8 +139,8 @@ func registryError(answer transport.Answer, host, secret string) error {
 	}
 	parsed := json.Unmarshal(answer.Body, &body) == nil && len(body.Errors) > 0
 	if parsed {
-		e.Code = auth.Redact(body.Errors[0].Code, secret)
-		e.Message = fmt.Sprintf("registry %q: %s", host, auth.Redact(strings.TrimSpace(body.Errors[0].Message), secret))
+		e.Code = provider.Redact(body.Errors[0].Code, secret)
+		e.Message = fmt.Sprintf("registry %q: %s", host, provider.Redact(strings.TrimSpace(body.Errors[0].Message), secret))
 	}
 	switch {
 	case answer.Status == http.StatusTooManyRequests:

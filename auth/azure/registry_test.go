@@ -11,6 +11,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/azurename"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -123,7 +124,7 @@ func TestAnswersOfTheRegistry(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		fault  authtest.Fault
-		reason auth.Reason
+		reason provider.Reason
 		want   string
 	}{
 		"no exp":      {refresh(`{"sub":"x"}`), auth.ErrUnavailable, "expiry is missing"},
@@ -165,12 +166,12 @@ func TestRegistriesThatAreRefused(t *testing.T) {
 		"example.azurecr.io\n", " example.azurecr.io", "example。azurecr.io", "ex%61mple.azurecr.io", "example.azurecr.com", "example.azurecr.uk", "example.azurecr.de", "mcr.microsoft.com/app",
 		"exampleazurecr.azs.contoso.example", "example.evilazurecr.azs.contoso.example", "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", "ghcr.io/app",
 	} {
-		if input, err := p.ParseArtifactRepository(repository, &auth.Options{}); err == nil && repository != "exa-mple.azurecr.io" {
+		if input, err := p.ParseArtifactRepository(repository, &provider.Options{}); err == nil && repository != "exa-mple.azurecr.io" {
 			t.Errorf("%q is accepted as %q", repository, input)
 		}
 	}
 	for _, repository := range []string{"example.azurecr.io", "EXAMPLE.azurecr.IO/app", "example.azurecr.io:443/app", "a1234.azurecr.io/a/b/c", "example-h4sh.azurecr.io/app", strings.Repeat("a", 50) + ".azurecr.io"} {
-		if _, err := p.ParseArtifactRepository(repository, &auth.Options{}); err != nil {
+		if _, err := p.ParseArtifactRepository(repository, &provider.Options{}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -185,7 +186,7 @@ func FuzzRegistry(f *testing.F) {
 		for _, authority := range []string{"https://login.microsoftonline.com", "https://login.chinacloudapi.cn", "https://login.microsoftonline.us", "https://" + ownAuthority} {
 			opts := &auth.Options{}
 			azure.WithAuthorityHost(authority)(opts)
-			host, err := p.ParseArtifactRepository(repository, opts)
+			host, err := p.ParseArtifactRepository(repository, &opts.Options)
 			if err != nil {
 				continue
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -38,7 +39,7 @@ type source struct {
 }
 
 // sources returns all sources in their order. They serve one call.
-func sources(c *chain, authority string, opts *auth.Options) []source {
+func sources(c *chain, authority string, opts *provider.Options) []source {
 	record := &recorder{chain: c}
 	// No instance discovery: environmentOf has checked the authority, and private clouds have no such service.
 	options := azcore.ClientOptions{
@@ -113,7 +114,7 @@ func (s source) token(ctx context.Context, request policy.TokenRequestOptions) (
 	credential, err := s.make()
 	if err != nil {
 		return sdkToken{}, &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrMisconfigured,
-			Message: s.name + ": " + auth.Redact(err.Error(), s.secrets...), Err: err,
+			Message: s.name + ": " + provider.Redact(err.Error(), s.secrets...), Err: err,
 			Remedy: "correct the environment variables of this process"}
 	}
 	if s.imds && request.Claims == "" {

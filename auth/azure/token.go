@@ -7,7 +7,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -38,7 +38,7 @@ func (t *Token) Tenant() string { return t.tenant }
 
 // FromToken returns the access token in a token that auth.GetAccessToken returned for this provider.
 func FromToken(t auth.Token) (*Token, error) {
-	return provider.As[Token](self, t)
+	return providers.As[Token](self, t)
 }
 
 func (t Token) summary() string {

@@ -23,6 +23,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/clientgo"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
@@ -77,7 +78,7 @@ func TestErrorsAreThoseOfControllerRuntime(t *testing.T) {
 	for name, tc := range map[string]struct {
 		verb   string
 		err    error
-		reason auth.Reason
+		reason provider.Reason
 		remedy string
 	}{
 		"read forbidden":   {"get", forbidden, auth.ErrDenied, "the verb get on serviceaccounts"},

@@ -12,6 +12,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -38,7 +39,7 @@ func one(name string, value any) authtest.Fault { return change(map[string]any{n
 func TestErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault  authtest.Fault
-		reason auth.Reason
+		reason provider.Reason
 		want   string
 	}{
 		"invalid_request":         {authtest.Fault{Status: 400, Code: "invalid_request", Message: "not trusted"}, auth.ErrDenied, "the server refuses: not trusted (HTTP 400, invalid_request); let the server trust issuer"},

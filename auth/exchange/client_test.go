@@ -19,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -171,7 +172,7 @@ func TestClientsThatCannotWork(t *testing.T) {
 	signBroken := exchange.SignWithKey(func(context.Context) (crypto.Signer, string, error) { return nil, "", broken })
 	for name, tc := range map[string]struct {
 		client exchange.ClientAuthentication
-		reason auth.Reason
+		reason provider.Reason
 		want   string
 		before bool // anything is asked of the network
 	}{

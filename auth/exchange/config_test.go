@@ -11,6 +11,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -62,7 +63,7 @@ func TestProvidersThatAreRefused(t *testing.T) {
 			if strings.Contains(err.Error(), "pass-word") {
 				t.Errorf("a password shows: %v", err)
 			}
-			if _, err := tc.provider.GetAudiences(t.Context(), serviceAccount("tenant-a"), &auth.Options{}); !errors.Is(err, auth.ErrMisconfigured) {
+			if _, err := tc.provider.GetAudiences(t.Context(), serviceAccount("tenant-a"), &provider.Options{}); !errors.Is(err, auth.ErrMisconfigured) {
 				t.Errorf("GetAudiences: %v", err)
 			}
 		})
@@ -153,7 +154,7 @@ func TestMetadataThatAreRefused(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		fault  authtest.Fault
-		reason auth.Reason
+		reason provider.Reason
 		want   string
 	}{
 		"another issuer":     {document("https://evil.example", issuer+"/token"), auth.ErrMisconfigured, `those of "https://evil.example"`},

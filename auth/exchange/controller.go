@@ -6,11 +6,12 @@ import (
 	"slices"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // NewControllerToken exchanges the controller's own token, which it reads from TokenFile.
-func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (auth.Token, error) {
+func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Options) (auth.Token, error) {
 	if err := p.ValidateOptions(opts); err != nil {
 		return nil, err
 	}
@@ -31,7 +32,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 
 // ownToken gets a token of the controller itself. It checks that the token may be sent out, as auth does for those of
 // ServiceAccounts: a file may hold a token for the API server.
-func ownToken(ctx context.Context, source auth.SubjectTokenSource, what string, audiences []string, opts *auth.Options) (string, error) {
+func ownToken(ctx context.Context, source auth.SubjectTokenSource, what string, audiences []string, opts *provider.Options) (string, error) {
 	token, _, err := source.Token(ctx, slices.Clone(audiences))
 	if err != nil {
 		return "", unavailable(err, what+" is not available: ", token)

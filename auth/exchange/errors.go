@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/redact"
@@ -72,7 +73,7 @@ func (r *tokenRequest) failure(answer transport.Answer, code string) *auth.Error
 }
 
 // judge goes by the code (RFC 6749, section 5.2, and RFC 8693, section 2.2.2), because servers differ in the status.
-func (r *tokenRequest) judge(code string) (reason auth.Reason, remedy string) {
+func (r *tokenRequest) judge(code string) (reason provider.Reason, remedy string) {
 	switch code {
 	case "invalid_request", "invalid_grant":
 		// In RFC 8693, invalid_request is also the code for tokens that the server does not trust.

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -20,12 +21,12 @@ const opExchange = "exchange token"
 
 // NewTokenForServiceAccount exchanges the ServiceAccount's token.
 func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, _ *corev1.ServiceAccount,
-	opts *auth.Options) (auth.Token, error) {
+	opts *provider.Options) (auth.Token, error) {
 	return p.exchange(ctx, oidcToken, opts)
 }
 
 // exchange sends the token to the server and reads the answer.
-func (p *Provider) exchange(ctx context.Context, subjectToken string, opts *auth.Options) (auth.Token, error) {
+func (p *Provider) exchange(ctx context.Context, subjectToken string, opts *provider.Options) (auth.Token, error) {
 	if err := p.ValidateOptions(opts); err != nil {
 		return nil, err
 	}
@@ -55,7 +56,7 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, opts *auth
 type tokenRequest struct {
 	oauth.Exchange
 	provider *Provider
-	opts     *auth.Options
+	opts     *provider.Options
 	endpoint *url.URL
 	sentAt   time.Time
 

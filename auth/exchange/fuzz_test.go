@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // fixedAnswer is a server that answers everything alike.
@@ -39,7 +39,7 @@ func FuzzAnswer(f *testing.F) {
 		if !ok {
 			answer.status = http.StatusForbidden
 		}
-		opts := &auth.Options{Scopes: []string{"read"}, HTTPClient: &http.Client{Transport: answer}}
+		opts := &provider.Options{Scopes: []string{"read"}, HTTPClient: &http.Client{Transport: answer}}
 		p := &exchange.Provider{Endpoint: "https://oauth.example/token"}
 		got, err := p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"), opts)
 		if (err == nil) == (got == nil) {
@@ -79,7 +79,7 @@ func FuzzMetadata(f *testing.F) {
 			return fixedAnswer{http.StatusOK, body}.RoundTrip(r)
 		})}
 		p := &exchange.Provider{IssuerURL: "https://oauth.example"}
-		_, err := p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"), &auth.Options{HTTPClient: client})
+		_, err := p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"), &provider.Options{HTTPClient: client})
 		if err != nil && strings.Contains(err.Error(), "canary-signature") {
 			t.Errorf("the message holds the token: %v", err)
 		}
@@ -93,7 +93,7 @@ func FuzzEndpoint(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, endpoint string) {
 		p := &exchange.Provider{Endpoint: endpoint}
-		if p.ValidateOptions(&auth.Options{}) != nil {
+		if p.ValidateOptions(&provider.Options{}) != nil {
 			return
 		}
 		u, err := url.Parse(endpoint)
@@ -115,7 +115,7 @@ func FuzzScope(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, scope string) {
 		p := &exchange.Provider{Endpoint: "https://oauth.example/token"}
-		if p.ValidateOptions(&auth.Options{Scopes: []string{scope}}) != nil {
+		if p.ValidateOptions(&provider.Options{Scopes: []string{scope}}) != nil {
 			return
 		}
 		sent := url.Values{}
@@ -126,7 +126,7 @@ func FuzzScope(f *testing.F) {
 			sent = r.PostForm
 			return fixedAnswer{http.StatusForbidden, nil}.RoundTrip(r)
 		})}
-		_, _ = p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"), &auth.Options{Scopes: []string{scope}, HTTPClient: client})
+		_, _ = p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"), &provider.Options{Scopes: []string{scope}, HTTPClient: client})
 		if fields := strings.Fields(sent.Get("scope")); len(fields) != 1 || fields[0] != scope || len(sent["scope"]) != 1 {
 			t.Errorf("%q was sent as %q", scope, sent["scope"])
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/redact"
@@ -32,23 +33,23 @@ func WithResource(resource string) auth.Option {
 	return auth.WithProviderOption(resourceKey{}, resource)
 }
 
-func (p *Provider) audience(opts *auth.Options) string {
+func (p *Provider) audience(opts *provider.Options) string {
 	return chosen(opts, audienceKey{}, p.Audience)
 }
 
-func (p *Provider) resource(opts *auth.Options) string {
+func (p *Provider) resource(opts *provider.Options) string {
 	return chosen(opts, resourceKey{}, p.Resource)
 }
 
-func chosen(opts *auth.Options, key any, preset string) string {
-	if value, ok := opts.ProviderOption(key).(string); ok {
+func chosen(opts *provider.Options, key any, preset string) string {
+	if value, ok := opts.Value(key).(string); ok {
 		return value
 	}
 	return preset
 }
 
 // ValidateOptions refuses a Provider whose fields are malformed, and options that it does not allow.
-func (p *Provider) ValidateOptions(opts *auth.Options) error {
+func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	if c := p.learn(); c.err != nil {
 		return c.err
 	}

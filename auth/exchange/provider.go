@@ -11,15 +11,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/oauth"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // ProviderName is the name by which users pick this provider, unless Provider.Name says otherwise.
 const ProviderName = "exchange"
 
 // self is nameless: auth fills in what GetName returns.
-const self = provider.Name("")
+const self = providers.Name("")
 
 // Token types of RFC 8693, section 3, for Provider.RequestedTokenType, SubjectTokenType and ActorTokenType.
 const (
@@ -75,7 +76,7 @@ type Provider struct {
 	// former Endpoint or IssuerURL, for the latter KubernetesAudience.
 	ClientAudience string
 
-	clients    auth.HTTPClients
+	clients    provider.HTTPClients
 	discovered atomic.Pointer[url.URL]
 
 	once   sync.Once
@@ -83,23 +84,23 @@ type Provider struct {
 }
 
 var (
-	_ auth.Provider            = (*Provider)(nil)
-	_ auth.OptionsValidator    = (*Provider)(nil)
-	_ auth.CacheKeyContributor = (*Provider)(nil)
+	_ auth.Provider                = (*Provider)(nil)
+	_ provider.OptionsValidator    = (*Provider)(nil)
+	_ provider.CacheKeyContributor = (*Provider)(nil)
 )
 
 // GetName returns Name, or ProviderName.
 func (p *Provider) GetName() string { return cmp.Or(p.Name, ProviderName) }
 
-// AddToCacheKey implements auth.CacheKeyContributor.
-func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, _ *corev1.ServiceAccount, opts *auth.Options) {
+// AddToCacheKey implements provider.CacheKeyContributor.
+func (p *Provider) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccount, opts *provider.Options) {
 	key.Add("exchange", p.learn().key)
 	key.Add("exchangeAudience", p.audience(opts))
 	key.Add("exchangeResource", p.resource(opts))
 }
 
 // GetAudiences returns KubernetesAudience or its default.
-func (p *Provider) GetAudiences(context.Context, *corev1.ServiceAccount, *auth.Options) ([]string, error) {
+func (p *Provider) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Options) ([]string, error) {
 	c := p.learn()
 	if c.err != nil {
 		return nil, c.err
@@ -108,4 +109,6 @@ func (p *Provider) GetAudiences(context.Context, *corev1.ServiceAccount, *auth.O
 }
 
 // GetIdentity returns "": the ServiceAccount is the identity.
-func (*Provider) GetIdentity(*corev1.ServiceAccount, *auth.Options) (string, error) { return "", nil }
+func (*Provider) GetIdentity(*corev1.ServiceAccount, *provider.Options) (string, error) {
+	return "", nil
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -152,7 +153,7 @@ func TestAudienceOfTheKubernetesToken(t *testing.T) {
 		w.oauth.URL():           {IssuerURL: w.oauth.URL()},
 		"our-audience":          {Endpoint: w.oauth.TokenEndpoint(), KubernetesAudience: "our-audience"},
 	} {
-		got, err := p.GetAudiences(t.Context(), &corev1.ServiceAccount{}, &auth.Options{})
+		got, err := p.GetAudiences(t.Context(), &corev1.ServiceAccount{}, &provider.Options{})
 		if err != nil || len(got) != 1 || got[0] != want {
 			t.Errorf("got %q, %v, want %q", got, err, want)
 		}
@@ -347,8 +348,8 @@ func (w *world) runConformance(t *testing.T, newProvider func(*testing.T) auth.P
 		Good:    client.ObjectKey{Namespace: "tenant-a", Name: "app"},
 		Other:   client.ObjectKey{Namespace: "controller", Name: "app"},
 		Refused: client.ObjectKey{Namespace: "tenant-b", Name: "app"},
-		Break: func(t *testing.T, how auth.Reason) {
-			t.Cleanup(w.cloud.AddFault(map[auth.Reason]authtest.Fault{
+		Break: func(t *testing.T, how provider.Reason) {
+			t.Cleanup(w.cloud.AddFault(map[provider.Reason]authtest.Fault{
 				auth.ErrThrottled:   {Status: 429, Code: "slow_down"},
 				auth.ErrUnavailable: {Status: 503, Code: "temporarily_unavailable"},
 				authtest.Hang:       {Hang: true},

@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/oauth"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -71,7 +71,7 @@ func (t *Token) OAuth2Token() (*oauth2.Token, error) {
 func FromToken(t auth.Token) (*Token, error) {
 	own, ok := t.(*Token)
 	if !ok || own == nil {
-		return nil, provider.Name(ProviderName).Misconfigured("get it from auth.GetAccessToken with this provider",
+		return nil, providers.Name(ProviderName).Misconfigured("get it from auth.GetAccessToken with this provider",
 			"the token is a %T, not an *exchange.Token", t)
 	}
 	return own, nil

@@ -12,30 +12,31 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/gcpname"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-var _ auth.RESTConfigProvider = (*Provider)(nil)
+var _ provider.RESTConfigProvider = (*Provider)(nil)
 
 const opCluster = "get the GKE cluster"
 
 // GetAccessTokenOptionsForCluster asks for one access token, for GKE's API and for the cluster. A call without the cluster's name
 // needs its address and certificate authority, or its DNS endpoint.
-func (p *Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
+func (p *Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
 	name, address := opts.ClusterResource, opts.ClusterAddress
 	if name == "" && (address == "" || opts.CAData == "" && !p.isDNSEndpoint(address)) {
-		return auth.ClusterAccess{}, self.Misconfigured("set the cluster's full name, or both its address and its certificate authority",
+		return provider.ClusterAccess{}, self.Misconfigured("set the cluster's full name, or both its address and its certificate authority",
 			"the address %.300q alone does not identify a cluster of GKE", address)
 	}
 	if name != "" {
 		if err := checkClusterName(name); err != nil {
-			return auth.ClusterAccess{}, self.Misconfigured("use projects/<project>/locations/<location>/clusters/<cluster>",
+			return provider.ClusterAccess{}, self.Misconfigured("use projects/<project>/locations/<location>/clusters/<cluster>",
 				"%.300q is not the name of a GKE cluster: %v", name, err)
 		}
 	}
-	return auth.ClusterAccess{AccessTokens: [][]auth.Option{nil}}, nil
+	return provider.ClusterAccess{AccessTokens: [][]provider.Option{nil}}, nil
 }
 
 // isDNSEndpoint recognizes DNS endpoints. Only those of Google's own universe are known.
@@ -72,14 +73,14 @@ func checkClusterName(name string) error {
 
 // NewRESTConfig returns access to a GKE cluster. It prefers the public endpoint, then the private one, then the DNS endpoint. A
 // public CA signs the certificate of the DNS endpoint, the cluster's own CA signs the others.
-func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *auth.Options,
+func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *provider.Options,
 ) (*auth.RESTConfig, error) {
 	token, err := FromToken(accessTokens[0])
 	if err != nil {
 		return nil, err
 	}
 	if opts.ClusterResource == "" {
-		return auth.NewRESTConfig(opts.ClusterAddress, token.AccessToken(), []byte(opts.CAData), token.ExpiresAt()), nil
+		return provider.NewRESTConfig(opts.ClusterAddress, token.AccessToken(), []byte(opts.CAData), token.ExpiresAt()), nil
 	}
 	cluster, err := p.describeCluster(ctx, token, opts)
 	if err != nil {
@@ -95,13 +96,13 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 			return nil, err
 		}
 	}
-	return auth.NewRESTConfig(endpoint.address, token.AccessToken(), ca, token.ExpiresAt()), nil
+	return provider.NewRESTConfig(endpoint.address, token.AccessToken(), ca, token.ExpiresAt()), nil
 }
 
 // describeCluster calls projects.locations.clusters.get of the Kubernetes Engine API, v1.
-func (p *Provider) describeCluster(ctx context.Context, token *Token, opts *auth.Options) (*clusterAnswer, error) {
+func (p *Provider) describeCluster(ctx context.Context, token *Token, opts *provider.Options) (*clusterAnswer, error) {
 	cluster := &clusterAnswer{name: opts.ClusterResource}
-	err := self.Call(ctx, p.clients.For(opts), provider.Request{
+	err := self.Call(ctx, p.clients.For(opts), providers.Request{
 		Operation: opCluster, Service: service, Method: http.MethodGet, Bearer: token.AccessToken(),
 		URL: "https://container." + p.universe() + "/v1/" + cluster.name,
 	}, cluster, func(answer transport.Answer) error { return clusterError(answer, cluster.name, token.AccessToken()) })
@@ -193,7 +194,7 @@ func (c *clusterAnswer) endpoints() ([]endpoint, error) {
 		if host == "" {
 			continue
 		}
-		address, err := auth.ParseClusterAddress("https://" + host)
+		address, err := provider.ParseClusterAddress("https://" + host)
 		// Only the name identifies a DNS endpoint: every domain gets a certificate of a public CA.
 		if err != nil || strings.Contains(host, "/") || host == dns && !gcpname.IsDNSEndpoint(strings.ToLower(host)) {
 			return nil, self.Unusable(opCluster, service, "cluster %q has the malformed endpoint %.100q", c.name, host)

@@ -19,8 +19,9 @@ import (
 	"golang.org/x/oauth2/google"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/oauth"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -33,7 +34,7 @@ const (
 // NewControllerToken returns an access token of the application default credentials: the file that GOOGLE_APPLICATION_CREDENTIALS
 // names, else the file of the gcloud command, else the metadata server. With WithIDTokenAudience it returns an ID token, which only
 // the metadata server issues.
-func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (auth.Token, error) {
+func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Options) (auth.Token, error) {
 	if audience, ok := idTokenAudience(opts); ok {
 		return p.metadataIDToken(ctx, opts, audience)
 	}
@@ -57,18 +58,18 @@ func controllerError(err error) error {
 	var e *auth.Error
 	if !errors.As(err, &e) {
 		e = &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: auth.ErrUnavailable,
-			Message: auth.Redact(err.Error()), Err: err}
+			Message: provider.Redact(err.Error()), Err: err}
 	}
 	e.Operation = opControllerToken
 	if e.Remedy == "" {
-		e.Cause, e.Remedy, e.Option = cmp.Or(e.Cause, auth.CauseNoOwnIdentity), noIdentity, "auth.WithServiceAccount"
+		e.Cause, e.Remedy, e.Option = cmp.Or(e.Cause, provider.CauseNoOwnIdentity), noIdentity, "auth.WithServiceAccount"
 	}
 	return e
 }
 
 const defaultAccount = "instance/service-accounts/default/"
 
-func (p *Provider) metadataToken(ctx context.Context, opts *auth.Options) (*Token, error) {
+func (p *Provider) metadataToken(ctx context.Context, opts *provider.Options) (*Token, error) {
 	path := query(defaultAccount+"token", url.Values{"scopes": {strings.Join(scopes(opts), ",")}})
 	answer, err := p.metadata.get(ctx, opts, opControllerToken, path)
 	if err != nil {
@@ -82,7 +83,7 @@ func (p *Provider) metadataToken(ctx context.Context, opts *auth.Options) (*Toke
 	return newToken(opControllerToken, body.AccessToken, body.TokenType, "", expiry(now, body.ExpiresIn), now)
 }
 
-func (p *Provider) metadataIDToken(ctx context.Context, opts *auth.Options, audience string) (auth.Token, error) {
+func (p *Provider) metadataIDToken(ctx context.Context, opts *provider.Options, audience string) (auth.Token, error) {
 	path := query(defaultAccount+"identity", url.Values{"audience": {audience}, "format": {"full"}})
 	answer, err := p.metadata.get(ctx, opts, opControllerToken, path)
 	if err != nil {
@@ -101,7 +102,7 @@ const credentialsVariable = "GOOGLE_APPLICATION_CREDENTIALS"
 // there is none.
 func credentialsFile() (content []byte, name string, err error) {
 	if name = os.Getenv(credentialsVariable); name != "" {
-		content, err = provider.ReadFile(name)
+		content, err = providers.ReadFile(name)
 		if err != nil {
 			e := self.Misconfigured("correct "+credentialsVariable+" or unset it", "cannot read the file %q: %v", name, err)
 			e.Err = err
@@ -110,7 +111,7 @@ func credentialsFile() (content []byte, name string, err error) {
 		return content, name, nil
 	}
 	name = wellKnownFile()
-	content, err = provider.ReadFile(name)
+	content, err = providers.ReadFile(name)
 	if err != nil {
 		return nil, "", nil //nolint:nilerr // it is optional
 	}
@@ -132,7 +133,7 @@ func wellKnownFile() string {
 
 // fileToken gets a token through Google's library. It makes a new token source for each call, because a source keeps the context of
 // its first call.
-func (p *Provider) fileToken(ctx context.Context, opts *auth.Options, name string, content []byte) (*Token, error) {
+func (p *Provider) fileToken(ctx context.Context, opts *provider.Options, name string, content []byte) (*Token, error) {
 	badFile := func(err error) *auth.Error {
 		return self.Misconfigured("write them anew, or unset "+credentialsVariable, "the credentials in the file %q cannot be used: %v", name, err)
 	}
@@ -223,7 +224,7 @@ type credentialsSource struct {
 var errShellOut = errors.New("they name a program to run, which is not allowed")
 
 // refuseShellOut refuses external accounts whose tokens come from a program, at any depth.
-func refuseShellOut(content []byte, opts *auth.Options) error {
+func refuseShellOut(content []byte, opts *provider.Options) error {
 	var file credentialsSource
 	if json.Unmarshal(content, &file) != nil {
 		return errors.New("they are not JSON")

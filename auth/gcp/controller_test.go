@@ -18,6 +18,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -67,7 +68,7 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrDenied, "missing IAM policy binding", "roles/iam.workloadIdentityUser")
 	end()
 	// The status of IAM counts, not that of the metadata server.
-	for text, reason := range map[string]auth.Reason{"404 Not Found": auth.ErrDenied, "408 Request Timeout": auth.ErrUnavailable,
+	for text, reason := range map[string]provider.Reason{"404 Not Found": auth.ErrDenied, "408 Request Timeout": auth.ErrUnavailable,
 		"429 Too Many Requests": auth.ErrThrottled, "503 Service Unavailable": auth.ErrUnavailable, "4": auth.ErrDenied} {
 		end := w.cloud.AddFault(authtest.Fault{Service: "gcp-metadata", Status: http.StatusForbidden, Message: "Unable to generate access token; IAM returned " + text})
 		_, err = w.controller(t)
@@ -94,11 +95,11 @@ func writeFile(t *testing.T, content string) string {
 
 func (w *world) externalAccount(t *testing.T) string {
 	t.Helper()
-	jwt, err := w.issuer.Sign(w.issuer.Claims(testworld.ServiceAccount("system", "controller"), []string{"https://iam.googleapis.com/" + provider}, time.Hour))
+	jwt, err := w.issuer.Sign(w.issuer.Claims(testworld.ServiceAccount("system", "controller"), []string{"https://iam.googleapis.com/" + poolProvider}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return `{"type":"external_account","audience":"//iam.googleapis.com/` + provider + `","subject_token_type":"urn:ietf:params:oauth:token-type:jwt",` +
+	return `{"type":"external_account","audience":"//iam.googleapis.com/` + poolProvider + `","subject_token_type":"urn:ietf:params:oauth:token-type:jwt",` +
 		`"token_url":"https://sts.googleapis.com/v1/token","credential_source":{"file":"` + writeFile(t, jwt) + `"}}`
 }
 
@@ -117,7 +118,7 @@ func TestControllerFromFile(t *testing.T) {
 			t.Errorf("got the token of %+v, %d exchanges", id, w.cloud.Calls("gcp-sts", ""))
 		}
 	}
-	w.cloud.GCP().RemoveWorkloadIdentityProvider(provider)
+	w.cloud.GCP().RemoveWorkloadIdentityProvider(poolProvider)
 	_, err := w.controller(t)
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "gcp: find own GCP credentials", "invalid_target", "HTTP 400")
 	defer w.cloud.AddFault(authtest.Fault{Service: "gcp-sts", Hang: true})()

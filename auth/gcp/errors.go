@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -59,7 +60,7 @@ func parseError(body []byte) serviceError {
 func classify(answer transport.Answer, operation string, secrets ...string) (*auth.Error, serviceError) {
 	s := parseError(answer.Body)
 	e := self.Refused(operation, answer)
-	e.Reason, e.Code, e.Message = reasonOf(answer.Status, s), auth.Redact(s.code, secrets...), auth.Redact(s.message, secrets...)
+	e.Reason, e.Code, e.Message = reasonOf(answer.Status, s), provider.Redact(s.code, secrets...), provider.Redact(s.message, secrets...)
 	switch {
 	case answer.Status/100 == 3:
 		e.Message = "it answers with a redirect, which is not followed"
@@ -74,7 +75,7 @@ func classify(answer transport.Answer, operation string, secrets ...string) (*au
 	return e, s
 }
 
-func reasonOf(status int, s serviceError) auth.Reason {
+func reasonOf(status int, s serviceError) provider.Reason {
 	switch {
 	case status == http.StatusTooManyRequests, isThrottled(s):
 		return auth.ErrThrottled
@@ -153,8 +154,7 @@ func (e *exchange) exchangeRemedy(s serviceError) string {
 		return "check that pool and provider exist and are enabled, and that the project is given by its number; " +
 			"new ones take minutes"
 	case s.code == "invalid_request":
-		return fmt.Sprintf("check the annotation %q%s and the universe domain", WorkloadIdentityProviderAnnotation,
-			e.opts.CallersIdentity(WorkloadIdentityProviderAnnotation))
+		return fmt.Sprintf("check the annotation %q and the universe domain", WorkloadIdentityProviderAnnotation)
 	case s.code == "unauthorized_client":
 		return "change the provider's attribute condition so that it admits the ServiceAccount"
 	case s.code == "invalid_scope":
@@ -178,7 +178,7 @@ func (e *exchange) exchangeRemedy(s serviceError) string {
 // impersonationError explains why a service account cannot be impersonated.
 func (e *exchange) impersonationError(answer transport.Answer, operation, federated string) *auth.Error {
 	err, s := classify(answer, operation, e.oidcToken, federated)
-	err.Message = fmt.Sprintf("service account %q%s: %s", e.email, e.opts.CallersIdentity(ServiceAccountAnnotation), err.Message)
+	err.Message = fmt.Sprintf("service account %q: %s", e.email, err.Message)
 	if err.Remedy == "" {
 		err.Remedy = e.impersonationRemedy(answer.Status, s)
 	}
@@ -195,8 +195,7 @@ func (e *exchange) impersonationRemedy(status int, s serviceError) string {
 	case status == http.StatusUnauthorized:
 		return "check that the clocks agree: a token of the security token service that is just new is not accepted"
 	case status == http.StatusNotFound:
-		return fmt.Sprintf("create the service account, or correct the annotation %q%s", ServiceAccountAnnotation,
-			e.opts.CallersIdentity(ServiceAccountAnnotation))
+		return fmt.Sprintf("create the service account, or correct the annotation %q", ServiceAccountAnnotation)
 	case strings.Contains(s.message, "lifetime"):
 		return "ask for at most an hour, or list the service account in " +
 			"constraints/iam.allowServiceAccountCredentialLifetimeExtension"

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -19,7 +20,7 @@ const opExchange = "exchange the ServiceAccount token"
 // exchange is one call of NewTokenForServiceAccount.
 type exchange struct {
 	provider  *Provider
-	opts      *auth.Options
+	opts      *provider.Options
 	client    *http.Client
 	oidcToken string
 	audience  string // names the workload identity pool
@@ -30,7 +31,7 @@ type exchange struct {
 // NewTokenForServiceAccount exchanges the ServiceAccount's token at the security token service. If an annotation names a service
 // account, it then impersonates that one. The result is a *Token, or an *IDToken with WithIDTokenAudience.
 func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount,
-	opts *auth.Options) (auth.Token, error) {
+	opts *provider.Options) (auth.Token, error) {
 	e, err := p.newExchange(ctx, oidcToken, sa, opts)
 	if err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	return e.impersonate(ctx, federated)
 }
 
-func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount, opts *auth.Options,
+func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount, opts *provider.Options,
 ) (*exchange, error) {
 	email, err := p.GetIdentity(sa, opts)
 	if err != nil {
@@ -93,7 +94,7 @@ func (e *exchange) checkSubjectToken(now time.Time) error {
 }
 
 // TokenServiceURL returns the address at which an exchange with these options gets a federated token. It uses no network.
-func (p *Provider) TokenServiceURL(opts *auth.Options) (string, error) { return p.stsURL(opts) }
+func (p *Provider) TokenServiceURL(opts *provider.Options) (string, error) { return p.stsURL(opts) }
 
 // federate is the token exchange of RFC 8693.
 func (e *exchange) federate(ctx context.Context) (*Token, error) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -19,8 +19,8 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(400, []byte(`{"error":"invalid_grant","error_description":"no"}`), 403, []byte(`{"error":{"status":"PERMISSION_DENIED","details":[{}]}}`))
 	f.Add(200, []byte("<html>"), 302, []byte(nil))
 	issuer := testworld.Issuer(f)
-	sa := testworld.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation, provider, gcp.ServiceAccountAnnotation, email("tenant-a"))
-	canary, err := issuer.Sign(issuer.Claims(sa, []string{"//iam.googleapis.com/" + provider}, 24*time.Hour))
+	sa := testworld.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("tenant-a"))
+	canary, err := issuer.Sign(issuer.Claims(sa, []string{"//iam.googleapis.com/" + poolProvider}, 24*time.Hour))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func FuzzAnswers(f *testing.F) {
 			resp.Request = r
 			return resp, nil
 		})}
-		got, err := (&gcp.Provider{}).NewTokenForServiceAccount(t.Context(), canary, sa, &auth.Options{HTTPClient: client})
+		got, err := (&gcp.Provider{}).NewTokenForServiceAccount(t.Context(), canary, sa, &provider.Options{HTTPClient: client})
 		if (err == nil) == (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)
 		}

@@ -6,10 +6,11 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/gcpname"
 )
 
-var _ auth.GitCredentialsProvider = (*Provider)(nil)
+var _ provider.GitCredentialsProvider = (*Provider)(nil)
 
 // gitUser is the user name beside an access token. The server takes the identity from the token.
 const gitUser = "oauth2accesstoken"
@@ -17,7 +18,7 @@ const gitUser = "oauth2accesstoken"
 // ParseGitRepository accepts repositories of Secure Source Manager,
 // https://<instance>-<project number>-git.<location>.sourcemanager.dev/<project>/<repository>. They belong to the universe
 // googleapis.com and receive its tokens only.
-func (p *Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInput string, err error) {
+func (p *Provider) ParseGitRepository(gitURL *url.URL, _ *provider.Options) (gitInput string, err error) {
 	host := strings.ToLower(gitURL.Hostname())
 	if port := gitURL.Port(); gitURL.Scheme != "https" || port != "" && port != "443" || !gcpname.IsGitHost(host) {
 		return "", self.Misconfigured("use https://<instance>-<project number>-git.<location>.sourcemanager.dev/<project>/<repository>",
@@ -32,16 +33,16 @@ func (p *Provider) ParseGitRepository(gitURL *url.URL, _ *auth.Options) (gitInpu
 }
 
 // GetAccessTokenOptionsForGitRepository returns none: the default scopes suffice.
-func (*Provider) GetAccessTokenOptionsForGitRepository(string, *auth.Options) ([]auth.Option, error) {
+func (*Provider) GetAccessTokenOptionsForGitRepository(string, *provider.Options) ([]provider.Option, error) {
 	return nil, nil
 }
 
 // NewGitCredentials returns the access token as password.
-func (*Provider) NewGitCredentials(_ context.Context, _ string, accessToken auth.Token, _ *auth.Options,
+func (*Provider) NewGitCredentials(_ context.Context, _ string, accessToken auth.Token, _ *provider.Options,
 ) (*auth.GitCredentials, error) {
 	token, err := FromToken(accessToken)
 	if err != nil {
 		return nil, err
 	}
-	return auth.NewGitBasicCredentials(gitUser, token.AccessToken(), token.ExpiresAt()), nil
+	return provider.NewGitBasicCredentials(gitUser, token.AccessToken(), token.ExpiresAt()), nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -44,7 +45,7 @@ func TestGitHosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		input, err := p.ParseGitRepository(u, &auth.Options{})
+		input, err := p.ParseGitRepository(u, &provider.Options{})
 		if ok && (err != nil || input == "") {
 			t.Errorf("%q: got %q, %v", address, input, err)
 		}
@@ -64,7 +65,7 @@ func FuzzGitRepository(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := (&gcp.Provider{}).ParseGitRepository(u, &auth.Options{}); err != nil {
+		if _, err := (&gcp.Provider{}).ParseGitRepository(u, &provider.Options{}); err != nil {
 			return
 		}
 		labels := strings.Split(strings.ToLower(u.Hostname()), ".")
@@ -86,7 +87,7 @@ func TestGitCredentials(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		creds, err := p.NewGitCredentials(t.Context(), "gcp", token, &auth.Options{})
+		creds, err := p.NewGitCredentials(t.Context(), "gcp", token, &provider.Options{})
 		if err != nil || creds.Password() != token.AccessToken() || creds.BearerToken() != "" || !creds.ExpiresAt().Equal(token.ExpiresAt()) {
 			t.Fatalf("got %v, %v", creds, err)
 		}
@@ -97,6 +98,6 @@ func TestGitCredentials(t *testing.T) {
 	if got := w.status(t, refs, "oauth2accesstoken", "wrong"); got != http.StatusUnauthorized {
 		t.Errorf("status %d for a wrong password", got)
 	}
-	_, err := p.NewGitCredentials(t.Context(), "gcp", &gcp.IDToken{}, &auth.Options{})
+	_, err := p.NewGitCredentials(t.Context(), "gcp", &gcp.IDToken{}, &provider.Options{})
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
 }

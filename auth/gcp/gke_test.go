@@ -16,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -79,7 +80,7 @@ func TestMetadataThatCannotBeUsed(t *testing.T) {
 	w.inGKE()
 	for name, tc := range map[string]struct {
 		fault  authtest.Fault
-		reason auth.Reason
+		reason provider.Reason
 	}{
 		"throttled":      {authtest.Fault{Status: 429, RetryAfter: "30"}, auth.ErrThrottled},
 		"down":           {authtest.Fault{Status: 500, Message: "GKE Metadata Server: Internal Server Error"}, auth.ErrUnavailable},
@@ -115,7 +116,7 @@ func TestMetadataIsLearnedOnce(t *testing.T) {
 	ask := func(ctx context.Context) <-chan error {
 		done := make(chan error, 1)
 		go func() {
-			_, err := p.GetAudiences(ctx, testworld.ServiceAccount("tenant-a", "gke"), &auth.Options{HTTPClient: w.cloud.Client()})
+			_, err := p.GetAudiences(ctx, testworld.ServiceAccount("tenant-a", "gke"), &provider.Options{HTTPClient: w.cloud.Client()})
 			done <- err
 		}()
 		return done
@@ -157,7 +158,7 @@ func TestMetadataFailureIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		release := make(chan struct{})
-		opts := &auth.Options{HTTPClient: &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+		opts := &provider.Options{HTTPClient: &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
 			calls.Add(1)
 			<-release
 			return answer(http.StatusForbidden, "no"), nil
@@ -195,7 +196,7 @@ func TestMetadataWithoutAProxy(t *testing.T) {
 	defer server.Close()
 	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(server.URL, "http://"))
 	for _, proxy := range []*url.URL{nil, {Scheme: "http", Host: "127.0.0.1:1"}} {
-		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), testworld.ServiceAccount("tenant-a", "gke"), &auth.Options{ProxyURL: proxy})
+		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), testworld.ServiceAccount("tenant-a", "gke"), &provider.Options{ProxyURL: proxy})
 		if err != nil || !slices.Equal(audiences, []string{"p1.svc.id.goog"}) {
 			t.Errorf("with proxy %v: got %q, %v", proxy, audiences, err)
 		}

@@ -16,7 +16,9 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/gcpname"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -37,7 +39,7 @@ type metadataClient struct {
 	client *http.Client
 }
 
-func (m *metadataClient) httpClient(opts *auth.Options) *http.Client {
+func (m *metadataClient) httpClient(opts *provider.Options) *http.Client {
 	if opts.HTTPClient != nil {
 		return transport.Guard(opts.HTTPClient)
 	}
@@ -52,7 +54,7 @@ func (m *metadataClient) httpClient(opts *auth.Options) *http.Client {
 }
 
 // get returns the value at a path of the metadata server. It refuses the answer of any other server.
-func (m *metadataClient) get(ctx context.Context, opts *auth.Options, operation, path string) (transport.Answer, error) {
+func (m *metadataClient) get(ctx context.Context, opts *provider.Options, operation, path string) (transport.Answer, error) {
 	host := cmp.Or(os.Getenv(metadataHostVariable), metadataHost)
 	answer, err := transport.Send(ctx, m.httpClient(opts), func() (*http.Request, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+metadataPath+path, nil) //nolint:gosec // the controller's own environment names it
@@ -65,7 +67,7 @@ func (m *metadataClient) get(ctx context.Context, opts *auth.Options, operation,
 	switch {
 	case err != nil:
 		e := self.Unanswered(operation, err)
-		e.Cause = auth.CauseMetadataServer
+		e.Cause = provider.CauseMetadataServer
 		return answer, e
 	case answer.Status != http.StatusOK:
 		return answer, metadataError(operation, path, answer)
@@ -77,7 +79,7 @@ func (m *metadataClient) get(ctx context.Context, opts *auth.Options, operation,
 
 func metadataUnusable(operation, format string, args ...any) *auth.Error {
 	e := self.Unavailable(operation, "", format, args...)
-	e.Cause = auth.CauseMetadataServer
+	e.Cause = provider.CauseMetadataServer
 	return e
 }
 
@@ -87,7 +89,7 @@ func isNotFound(answer transport.Answer) bool { return answer.Status == http.Sta
 // metadataError takes the reason from the text, which is all there is.
 func metadataError(operation, path string, answer transport.Answer) *auth.Error {
 	e := &auth.Error{Provider: ProviderName, Operation: operation, StatusCode: answer.Status, Reason: auth.ErrUnavailable,
-		Cause: auth.CauseMetadataServer, Message: fmt.Sprintf("the metadata server does not tell %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
+		Cause: provider.CauseMetadataServer, Message: fmt.Sprintf("the metadata server does not tell %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
 	text := string(answer.Body)
 	switch status := metadataStatus(answer.Status, text); {
 	case status == http.StatusTooManyRequests:
@@ -98,8 +100,8 @@ func metadataError(operation, path string, answer transport.Answer) *auth.Error 
 		e.Reason = auth.ErrDenied
 	}
 	if strings.HasPrefix(text, "Unable to generate access token") {
-		e.Message = auth.Redact(text)
-		if e.Permanent() {
+		e.Message = provider.Redact(text)
+		if providers.Permanent(e) {
 			e.Remedy = "grant roles/iam.workloadIdentityUser on the service account to the controller's ServiceAccount, or " +
 				"remove its annotation"
 		}
@@ -145,7 +147,7 @@ type clusterFlight struct {
 	givenUp bool // the context of its caller has ended
 }
 
-func (p *Provider) gkeCluster(ctx context.Context, opts *auth.Options) (*gkeCluster, error) {
+func (p *Provider) gkeCluster(ctx context.Context, opts *provider.Options) (*gkeCluster, error) {
 	l := &p.cluster
 	for {
 		if c := l.loaded.Load(); c != nil {
@@ -178,7 +180,7 @@ func (l *clusterLoader) join() (flight *clusterFlight, mine bool) {
 	return l.flight, true
 }
 
-func (p *Provider) learnCluster(ctx context.Context, opts *auth.Options, flight *clusterFlight) (*gkeCluster, error) {
+func (p *Provider) learnCluster(ctx context.Context, opts *provider.Options, flight *clusterFlight) (*gkeCluster, error) {
 	l := &p.cluster
 	defer func() {
 		flight.givenUp = ctx.Err() != nil
@@ -195,7 +197,7 @@ func (p *Provider) learnCluster(ctx context.Context, opts *auth.Options, flight 
 	return c, flight.err
 }
 
-func (p *Provider) loadCluster(ctx context.Context, opts *auth.Options) (*gkeCluster, error) {
+func (p *Provider) loadCluster(ctx context.Context, opts *provider.Options) (*gkeCluster, error) {
 	var values [3]string
 	paths := [...]string{"project/project-id", "instance/attributes/cluster-location", "instance/attributes/cluster-name"}
 	for i, path := range paths {

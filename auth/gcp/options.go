@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/gcpname"
 	"github.com/workloadid/workloadid/internal/oauth"
@@ -41,18 +42,18 @@ func WithIDTokenAudience(audience string) auth.Option {
 	return auth.WithProviderOption(idTokenOption{}, audience)
 }
 
-func delegates(opts *auth.Options) []string {
-	emails, _ := opts.ProviderOption(delegatesOption{}).([]string)
+func delegates(opts *provider.Options) []string {
+	emails, _ := opts.Value(delegatesOption{}).([]string)
 	return emails
 }
 
-func lifetime(opts *auth.Options) (d time.Duration, set bool) {
-	d, set = opts.ProviderOption(lifetimeOption{}).(time.Duration)
+func lifetime(opts *provider.Options) (d time.Duration, set bool) {
+	d, set = opts.Value(lifetimeOption{}).(time.Duration)
 	return d, set
 }
 
-func idTokenAudience(opts *auth.Options) (audience string, set bool) {
-	audience, set = opts.ProviderOption(idTokenOption{}).(string)
+func idTokenAudience(opts *provider.Options) (audience string, set bool) {
+	audience, set = opts.Value(idTokenOption{}).(string)
 	return audience, set
 }
 
@@ -62,7 +63,7 @@ const (
 	maxExtendedLifetime = 12 * time.Hour
 )
 
-func (p *Provider) checkOptions(opts *auth.Options) error {
+func (p *Provider) checkOptions(opts *provider.Options) error {
 	emails := delegates(opts)
 	if len(emails) > maxDelegates {
 		return self.Misconfigured("shorten the chain", "there are %d delegates, at most %d are allowed", len(emails), maxDelegates)
@@ -81,7 +82,7 @@ func (p *Provider) checkOptions(opts *auth.Options) error {
 	switch {
 	case ofIDToken && asked:
 		return self.Misconfigured("leave it out", "the lifetime of ID tokens cannot be chosen").About(optionLifetime)
-	case opts.ServiceAccount == nil && opts.SubjectServiceAccount == nil && (asked || len(emails) > 0):
+	case opts.IsOwnIdentity() && (asked || len(emails) > 0):
 		return self.Misconfigured("leave them out, or name a ServiceAccount",
 			"delegates and the lifetime of access tokens do not apply without a ServiceAccount").About(optionDelegates, optionLifetime)
 	case ofIDToken:
@@ -105,7 +106,7 @@ func (p *Provider) checkLifetime(d time.Duration) error {
 }
 
 // needsImpersonation refuses options that have no effect without impersonation.
-func needsImpersonation(opts *auth.Options) error {
+func needsImpersonation(opts *provider.Options) error {
 	_, lifetimeSet := lifetime(opts)
 	_, ofIDToken := idTokenAudience(opts)
 	var what, option string
@@ -123,7 +124,7 @@ func needsImpersonation(opts *auth.Options) error {
 		"%s needs the annotation %q, which is missing", what, ServiceAccountAnnotation).About(option)
 }
 
-func addOptionsToKey(key *auth.KeyBuilder, opts *auth.Options) {
+func addOptionsToKey(key provider.KeyBuilder, opts *provider.Options) {
 	key.AddList("gcpDelegates", delegates(opts))
 	if d, ok := lifetime(opts); ok {
 		key.Add("gcpLifetime", d.String())
@@ -134,7 +135,7 @@ func addOptionsToKey(key *auth.KeyBuilder, opts *auth.Options) {
 }
 
 // scopes returns the scopes of the access token.
-func scopes(opts *auth.Options) []string {
+func scopes(opts *provider.Options) []string {
 	if len(opts.Scopes) > 0 {
 		return opts.Scopes
 	}
@@ -150,7 +151,7 @@ const (
 func validScope(s string) bool { return oauth.ValidScope(s) && !strings.Contains(s, ",") }
 
 // stsURL returns the address of the token endpoint, which gets the ServiceAccount's token.
-func (p *Provider) stsURL(opts *auth.Options) (string, error) {
+func (p *Provider) stsURL(opts *provider.Options) (string, error) {
 	if opts.STSEndpoint == "" {
 		return "https://sts." + p.universe() + stsPath, nil
 	}

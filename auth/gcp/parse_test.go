@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -21,7 +21,7 @@ func TestServiceAccountEmails(t *testing.T) {
 		"project.example.com@appspot.gserviceaccount.com",
 	} {
 		sa := testworld.ServiceAccount("ns", "name", gcp.ServiceAccountAnnotation, good)
-		if got, err := (&gcp.Provider{}).GetIdentity(sa, &auth.Options{}); err != nil || got != good {
+		if got, err := (&gcp.Provider{}).GetIdentity(sa, &provider.Options{}); err != nil || got != good {
 			t.Errorf("%q: got %q, %v", good, got, err)
 		}
 	}
@@ -34,7 +34,7 @@ func FuzzServiceAccountEmail(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, email string) {
 		sa := testworld.ServiceAccount("ns", "name", gcp.ServiceAccountAnnotation, email)
-		got, err := (&gcp.Provider{}).GetIdentity(sa, &auth.Options{})
+		got, err := (&gcp.Provider{}).GetIdentity(sa, &provider.Options{})
 		if err != nil {
 			return
 		}
@@ -51,12 +51,12 @@ func FuzzServiceAccountEmail(f *testing.F) {
 
 // The audience of a provider that is accepted has its one form.
 func FuzzWorkloadIdentityProvider(f *testing.F) {
-	for _, s := range []string{provider, "//iam.googleapis.com/" + provider, "https://iam.googleapis.com/" + provider, pool, provider + "/", "projects/p"} {
+	for _, s := range []string{poolProvider, "//iam.googleapis.com/" + poolProvider, "https://iam.googleapis.com/" + poolProvider, pool, poolProvider + "/", "projects/p"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		sa := testworld.ServiceAccount("ns", "name", gcp.WorkloadIdentityProviderAnnotation, name)
-		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), sa, &auth.Options{})
+		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), sa, &provider.Options{})
 		if err != nil {
 			return
 		}

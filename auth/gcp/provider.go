@@ -6,15 +6,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/gcpname"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // ProviderName is the name by which users pick this provider.
 const ProviderName = "gcp"
 
-const self = provider.Name(ProviderName)
+const self = providers.Name(ProviderName)
 
 // Annotations of the ServiceAccount.
 const (
@@ -38,15 +39,15 @@ type Provider struct {
 	// ServiceAccounts.
 	AllowedSTSHosts []string
 
-	clients  auth.HTTPClients
+	clients  provider.HTTPClients
 	metadata metadataClient
 	cluster  clusterLoader
 }
 
 var (
-	_ auth.Provider            = (*Provider)(nil)
-	_ auth.OptionsValidator    = (*Provider)(nil)
-	_ auth.CacheKeyContributor = (*Provider)(nil)
+	_ auth.Provider                = (*Provider)(nil)
+	_ provider.OptionsValidator    = (*Provider)(nil)
+	_ provider.CacheKeyContributor = (*Provider)(nil)
 )
 
 // GetName returns ProviderName.
@@ -60,7 +61,7 @@ func (p *Provider) universe() string {
 }
 
 // ValidateOptions refuses a malformed universe, a foreign STS endpoint, and options that contradict each other.
-func (p *Provider) ValidateOptions(opts *auth.Options) error {
+func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	if p.UniverseDomain != "" && !gcpname.ValidUniverse(p.UniverseDomain) {
 		return self.Misconfigured("use one such as googleapis.com",
 			"%.100q is not a universe domain", p.UniverseDomain).About("gcp.Provider.UniverseDomain")
@@ -78,8 +79,8 @@ func (p *Provider) ValidateOptions(opts *auth.Options) error {
 	return p.checkOptions(opts)
 }
 
-// AddToCacheKey implements auth.CacheKeyContributor.
-func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.ServiceAccount, opts *auth.Options) {
+// AddToCacheKey implements provider.CacheKeyContributor.
+func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAccount, opts *provider.Options) {
 	key.Add("gcpUniverse", p.UniverseDomain)
 	if sa != nil {
 		// It is the audience of the exchange, also if the caller chose another audience for the ServiceAccount's token.
@@ -90,7 +91,7 @@ func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.ServiceAccount
 
 // GetAudiences returns the full resource name of the provider that WorkloadIdentityProviderAnnotation names. Without the annotation it
 // returns the workload identity pool of the GKE cluster, which it learns once from the metadata server.
-func (p *Provider) GetAudiences(ctx context.Context, sa *corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
+func (p *Provider) GetAudiences(ctx context.Context, sa *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
 		w, err := p.workloadIdentityProvider(sa, opts)
 		if err != nil {
@@ -111,7 +112,7 @@ func (p *Provider) resourceName(w gcpname.WorkloadIdentityProvider) string {
 }
 
 // GetIdentity returns the e-mail address of the service account to impersonate, "" if there is none.
-func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (string, error) {
+func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
 		if _, err := p.workloadIdentityProvider(sa, opts); err != nil {
 			return "", err
@@ -122,20 +123,19 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *auth.Options) (s
 		return "", needsImpersonation(opts)
 	}
 	if err := gcpname.CheckServiceAccountEmail(email); err != nil {
-		return "", self.MisconfiguredAs(auth.CauseIdentityMalformed, "set it to <name>@<project>.iam.gserviceaccount.com",
-			"the annotation %q%s is not the e-mail address of a service account: %v: %.300q", ServiceAccountAnnotation,
-			opts.CallersIdentity(ServiceAccountAnnotation), err, email)
+		return "", self.MisconfiguredAs(provider.CauseIdentityMalformed, "set it to <name>@<project>.iam.gserviceaccount.com",
+			"the annotation %q is not the e-mail address of a service account: %v: %.300q", ServiceAccountAnnotation, err, email)
 	}
 	return email, nil
 }
 
-func (p *Provider) workloadIdentityProvider(sa *corev1.ServiceAccount, opts *auth.Options) (gcpname.WorkloadIdentityProvider, error) {
+func (p *Provider) workloadIdentityProvider(sa *corev1.ServiceAccount, opts *provider.Options) (gcpname.WorkloadIdentityProvider, error) {
 	name := sa.Annotations[WorkloadIdentityProviderAnnotation]
 	w, err := gcpname.ParseWorkloadIdentityProvider(name, p.universe())
 	if err != nil {
-		return w, self.MisconfiguredAs(auth.CauseTargetMalformed, "set it to projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>",
-			"the annotation %q%s is not the name of a workload identity provider: %v: %.300q",
-			WorkloadIdentityProviderAnnotation, opts.CallersIdentity(WorkloadIdentityProviderAnnotation), err, name)
+		return w, self.MisconfiguredAs(provider.CauseTargetMalformed, "set it to projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>",
+			"the annotation %q is not the name of a workload identity provider: %v: %.300q",
+			WorkloadIdentityProviderAnnotation, err, name)
 	}
 	return w, nil
 }

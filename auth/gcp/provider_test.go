@@ -13,6 +13,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -20,9 +21,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	number   = "123456789012"
-	pool     = "projects/" + number + "/locations/global/workloadIdentityPools/clusters"
-	provider = pool + "/providers/east"
+	number       = "123456789012"
+	pool         = "projects/" + number + "/locations/global/workloadIdentityPools/clusters"
+	poolProvider = pool + "/providers/east"
 )
 
 func principal(namespace, name string) string {
@@ -43,13 +44,13 @@ func newWorld(t testing.TB, more ...client.Object) *world {
 	t.Helper()
 	issuer := testworld.Issuer(t)
 	cloud := testworld.Cloud(t)
-	cloud.GCP().SetWorkloadIdentityProvider(provider, authtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
+	cloud.GCP().SetWorkloadIdentityProvider(poolProvider, authtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
 	objs := append([]client.Object{}, more...)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
 		cloud.GCP().SetServiceAccount(email(tenant), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal(tenant, "app")}})
 		objs = append(objs,
-			testworld.ServiceAccount(tenant, "app", gcp.WorkloadIdentityProviderAnnotation, provider, gcp.ServiceAccountAnnotation, email(tenant)),
-			testworld.ServiceAccount(tenant, "direct", gcp.WorkloadIdentityProviderAnnotation, provider),
+			testworld.ServiceAccount(tenant, "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email(tenant)),
+			testworld.ServiceAccount(tenant, "direct", gcp.WorkloadIdentityProviderAnnotation, poolProvider),
 			testworld.ServiceAccount(tenant, "gke"))
 	}
 	return &world{issuer: issuer, cloud: cloud, client: issuer.Client(objs...)}
@@ -103,7 +104,7 @@ func TestServiceAccountWithoutImpersonation(t *testing.T) {
 		t.Errorf("token %v of %q lives for %s", token, token.ServiceAccountEmail(), token.GetDuration())
 	}
 	calls := w.cloud.Log()
-	if len(calls) != 1 || calls[0].Host != "sts.googleapis.com" || calls[0].Parameters["audience"] != "//iam.googleapis.com/"+provider {
+	if len(calls) != 1 || calls[0].Host != "sts.googleapis.com" || calls[0].Parameters["audience"] != "//iam.googleapis.com/"+poolProvider {
 		t.Errorf("calls: %+v", calls)
 	}
 }
@@ -144,7 +145,7 @@ func TestScopesOfTheCaller(t *testing.T) {
 
 // What tenant B writes on his ServiceAccount gets him nothing of A's: IAM goes by the principal.
 func TestTenantCopiesAnnotations(t *testing.T) {
-	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", gcp.WorkloadIdentityProviderAnnotation, provider, gcp.ServiceAccountAnnotation, email("tenant-a")))
+	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("tenant-a")))
 	tokens := testworld.Cache(t)
 	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
 		t.Fatal(err)
@@ -194,7 +195,7 @@ func TestCache(t *testing.T) {
 func TestProviderIsPartOfTheKey(t *testing.T) {
 	w := newWorld(t)
 	other := pool + "/providers/west"
-	for _, name := range []string{provider, other} {
+	for _, name := range []string{poolProvider, other} {
 		w.cloud.GCP().SetWorkloadIdentityProvider(name, authtest.WorkloadIdentityProvider{
 			Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient(), AllowedAudiences: []string{"shared"}})
 	}
@@ -223,7 +224,7 @@ func TestProviderIsPartOfTheKey(t *testing.T) {
 
 func TestConformance(t *testing.T) {
 	w := newWorld(t,
-		testworld.ServiceAccount("tenant-a", "refused", gcp.WorkloadIdentityProviderAnnotation, provider, gcp.ServiceAccountAnnotation, email("tenant-b")),
+		testworld.ServiceAccount("tenant-a", "refused", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("tenant-b")),
 		testworld.ServiceAccount("tenant-a", "malformed", gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/clusters/providers/east"))
 	const west = pool + "/providers/west"
 	w.cloud.GCP().SetWorkloadIdentityProvider(west, authtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
@@ -244,7 +245,7 @@ func TestConformance(t *testing.T) {
 		Annotations:         map[string]string{gcp.WorkloadIdentityProviderAnnotation: west, gcp.ServiceAccountAnnotation: email("second")},
 		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "malformed"},
 		Calls:               func() int { return w.cloud.Calls("", "") },
-		Break: func(t *testing.T, how auth.Reason) {
+		Break: func(t *testing.T, how provider.Reason) {
 			fault := authtest.Fault{Hang: true}
 			switch how {
 			case auth.ErrThrottled:

@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/gcpname"
 )
 
 var (
-	_ auth.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
-	_ auth.RegistryOwner                       = (*Provider)(nil)
+	_ provider.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
+	_ provider.RegistryOwner                       = (*Provider)(nil)
 )
 
 // registryUser is the user name that goes with an access token.
@@ -20,8 +21,8 @@ const registryUser = "oauth2accesstoken"
 // ParseArtifactRepository accepts repositories in Artifact Registry: at gcr.io, <region>.gcr.io or <location>-docker.pkg.dev, or in
 // the universe s3nsapis.fr at docker.s3nsregistry.fr or <location>-docker.s3nsregistry.fr. All registries of a universe accept the same
 // credential. It refuses a registry of another universe: another company runs it, and the password is the access token.
-func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *auth.Options) (registryInput string, err error) {
-	host, err := auth.RegistryHost(artifactRepository)
+func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provider.Options) (registryInput string, err error) {
+	host, err := provider.RegistryHost(artifactRepository)
 	if err != nil {
 		return "", err
 	}
@@ -37,7 +38,7 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *auth.Op
 	}
 }
 
-// OwnsRegistry implements auth.RegistryOwner for the registries of all known universes.
+// OwnsRegistry implements provider.RegistryOwner for the registries of all known universes.
 func (*Provider) OwnsRegistry(host string) bool { return registryUniverse(host) != "" }
 
 func registryUniverse(host string) string {
@@ -45,16 +46,16 @@ func registryUniverse(host string) string {
 }
 
 // GetAccessTokenOptionsForArtifactRepository returns none: the default scopes suffice.
-func (*Provider) GetAccessTokenOptionsForArtifactRepository(string, *auth.Options) ([]auth.Option, error) {
+func (*Provider) GetAccessTokenOptionsForArtifactRepository(string, *provider.Options) ([]provider.Option, error) {
 	return nil, nil
 }
 
 // NewArtifactRegistryCredentials returns the access token as password.
-func (*Provider) NewArtifactRegistryCredentials(_ context.Context, _ string, accessToken auth.Token, _ *auth.Options,
+func (*Provider) NewArtifactRegistryCredentials(_ context.Context, _ string, accessToken auth.Token, _ *provider.Options,
 ) (*auth.ArtifactRegistryCredentials, error) {
 	token, err := FromToken(accessToken)
 	if err != nil {
 		return nil, err
 	}
-	return auth.NewArtifactRegistryCredentials(registryUser, token.AccessToken(), token.ExpiresAt()), nil
+	return provider.NewArtifactRegistryCredentials(registryUser, token.AccessToken(), token.ExpiresAt()), nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -52,7 +53,7 @@ func TestRegistries(t *testing.T) {
 		"docker.io/library/alpine":                   false,
 		strings.Repeat("a", 300) + "-docker.pkg.dev": false,
 	} {
-		input, err := p.ParseArtifactRepository(repository, &auth.Options{})
+		input, err := p.ParseArtifactRepository(repository, &provider.Options{})
 		if ok && (err != nil || input != "gcp") {
 			t.Errorf("%q: got %q, %v", repository, input, err)
 		}
@@ -74,7 +75,7 @@ func TestUniversesKeepTheirTokens(t *testing.T) {
 		{"docker.s3nsregistry.fr", s3ns}, {"u-france-east1-docker.s3nsregistry.fr", s3ns},
 	} {
 		for _, p := range []*gcp.Provider{google, s3ns, unknown, none} {
-			_, err := p.ParseArtifactRepository(tc.host+"/project/repo/app", &auth.Options{})
+			_, err := p.ParseArtifactRepository(tc.host+"/project/repo/app", &provider.Options{})
 			if p == tc.owner {
 				if err != nil {
 					t.Error(err)
@@ -88,7 +89,7 @@ func TestUniversesKeepTheirTokens(t *testing.T) {
 		}
 	}
 	repository := &url.URL{Scheme: "https", Host: gitHost, Path: "/project/repo"}
-	_, err := s3ns.ParseGitRepository(repository, &auth.Options{})
+	_, err := s3ns.ParseGitRepository(repository, &provider.Options{})
 	testworld.CheckError(t, err, auth.ErrMisconfigured, gitHost, `"googleapis.com"`, `"s3nsapis.fr"`)
 	if google.OwnsRegistry("ghcr.io") {
 		t.Error("ghcr.io is none of Google's")
@@ -101,7 +102,7 @@ func FuzzArtifactRepository(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, repository string) {
-		input, err := (&gcp.Provider{}).ParseArtifactRepository(repository, &auth.Options{})
+		input, err := (&gcp.Provider{}).ParseArtifactRepository(repository, &provider.Options{})
 		if err != nil {
 			return
 		}
@@ -129,7 +130,7 @@ func TestRegistryCredentials(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		creds, err := p.NewArtifactRegistryCredentials(t.Context(), "gcp", token, &auth.Options{})
+		creds, err := p.NewArtifactRegistryCredentials(t.Context(), "gcp", token, &provider.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +145,7 @@ func TestRegistryCredentials(t *testing.T) {
 	if got := w.status(t, "https://"+host+"/v2/", "oauth2accesstoken", "wrong"); got != http.StatusUnauthorized {
 		t.Errorf("status %d for a wrong password", got)
 	}
-	_, err := p.NewArtifactRegistryCredentials(t.Context(), "gcp", &gcp.IDToken{}, &auth.Options{})
+	_, err := p.NewArtifactRegistryCredentials(t.Context(), "gcp", &gcp.IDToken{}, &provider.Options{})
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
 }
 

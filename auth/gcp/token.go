@@ -7,7 +7,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/oauth"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -35,7 +35,7 @@ const tokenType = "Bearer"
 
 // FromToken returns the access token in a token that auth.GetAccessToken returned for this provider, without WithIDTokenAudience.
 func FromToken(t auth.Token) (*Token, error) {
-	return provider.As[Token](self, t)
+	return providers.As[Token](self, t)
 }
 
 // newToken refuses an answer that cannot be used.
@@ -60,7 +60,7 @@ func checkAnswer(token string, expiresAt, now time.Time) error {
 	if err := oauth.CheckToken(token); err != nil {
 		return err
 	}
-	return provider.CheckExpiry(expiresAt, now, maxLife)
+	return providers.CheckExpiry(expiresAt, now, maxLife)
 }
 
 func (t Token) summary() string {

@@ -12,6 +12,7 @@ import (
 	kubeletv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 )
 
@@ -57,7 +58,7 @@ func KubeletRegistry(r *kubeletv1.CredentialProviderRequest) (repository, host s
 		name, _, _ := strings.Cut(repository[slash:], ":")
 		repository = repository[:slash] + name
 	}
-	host, err = auth.RegistryHost(repository)
+	host, err = provider.RegistryHost(repository)
 	return repository, host, err
 }
 

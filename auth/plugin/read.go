@@ -14,13 +14,13 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // maxRequest bounds a request, in bytes. The largest hold a token and annotations, which Kubernetes bounds at 256 KiB.
 const maxRequest = 512 << 10
 
-const self = provider.Name("")
+const self = providers.Name("")
 
 // Read reads in to its end, within the size of a request. It returns when the context expires. The reading goroutine then
 // continues until in is closed, so use Read for standard input and similar sources.

@@ -4,25 +4,26 @@ import (
 	"context"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
-// GetAccessTokenOptionsForCluster implements auth.RESTConfigProvider: one token, whose audience is the caller's or the
+// GetAccessTokenOptionsForCluster implements provider.RESTConfigProvider: one token, whose audience is the caller's or the
 // cluster's address.
 //
 // With its default audience a token is for that address only, and only the server that the system's roots trust there gets it.
-func (*Provider) GetAccessTokenOptionsForCluster(opts *auth.Options) (auth.ClusterAccess, error) {
+func (*Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
 	switch {
 	case opts.ClusterResource != "":
-		return auth.ClusterAccess{}, self.Misconfigured("give its address instead",
+		return provider.ClusterAccess{}, self.Misconfigured("give its address instead",
 			"this provider knows no clusters by name").About("auth.WithClusterAddress")
 	case opts.ClusterAddress == "":
-		return auth.ClusterAccess{}, self.Misconfigured("set it", "the cluster's address is missing").About("auth.WithClusterAddress")
+		return provider.ClusterAccess{}, self.Misconfigured("set it", "the cluster's address is missing").About("auth.WithClusterAddress")
 	}
-	return auth.ClusterAccess{AccessTokens: make([][]auth.Option, 1), OneCluster: len(opts.Audiences) == 0 && opts.CAData == ""}, nil
+	return provider.ClusterAccess{AccessTokens: make([][]provider.Option, 1), OneCluster: len(opts.Audiences) == 0 && opts.CAData == ""}, nil
 }
 
-// NewRESTConfig implements auth.RESTConfigProvider. The cluster has to accept the issuer of the ServiceAccount's token.
-func (*Provider) NewRESTConfig(_ context.Context, accessTokens []auth.Token, opts *auth.Options) (*auth.RESTConfig, error) {
+// NewRESTConfig implements provider.RESTConfigProvider. The cluster has to accept the issuer of the ServiceAccount's token.
+func (*Provider) NewRESTConfig(_ context.Context, accessTokens []auth.Token, opts *provider.Options) (*auth.RESTConfig, error) {
 	if len(accessTokens) != 1 {
 		return nil, self.Misconfigured("", "there has to be one access token")
 	}
@@ -30,5 +31,5 @@ func (*Provider) NewRESTConfig(_ context.Context, accessTokens []auth.Token, opt
 	if err != nil {
 		return nil, err
 	}
-	return auth.NewRESTConfig(opts.ClusterAddress, token.Reveal(), []byte(opts.CAData), token.ExpiresAt()), nil
+	return provider.NewRESTConfig(opts.ClusterAddress, token.Reveal(), []byte(opts.CAData), token.ExpiresAt()), nil
 }

@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,15 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // ProviderName is the name by which users pick this provider.
 const ProviderName = "generic"
 
-const self = provider.Name(ProviderName)
+const self = providers.Name(ProviderName)
 
 // DefaultTokenFile is where the kubelet mounts a pod's own ServiceAccount token.
 const DefaultTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path, not a credential
@@ -36,52 +38,54 @@ type Provider struct {
 }
 
 var (
-	_ auth.Provider            = (*Provider)(nil)
-	_ auth.CacheKeyContributor = (*Provider)(nil)
-	_ auth.RESTConfigProvider  = (*Provider)(nil)
+	_ auth.Provider                = (*Provider)(nil)
+	_ provider.CacheKeyContributor = (*Provider)(nil)
+	_ provider.RESTConfigProvider  = (*Provider)(nil)
 )
 
 // GetName returns ProviderName.
 func (*Provider) GetName() string { return ProviderName }
 
 // GetIdentity returns "": the ServiceAccount is the identity.
-func (*Provider) GetIdentity(*corev1.ServiceAccount, *auth.Options) (string, error) { return "", nil }
+func (*Provider) GetIdentity(*corev1.ServiceAccount, *provider.Options) (string, error) {
+	return "", nil
+}
 
-// AddToCacheKey implements auth.CacheKeyContributor: the controller's own token depends on the cluster's address.
-func (p *Provider) AddToCacheKey(key *auth.KeyBuilder, sa *corev1.ServiceAccount, opts *auth.Options) {
+// AddToCacheKey implements provider.CacheKeyContributor: the controller's own token depends on the cluster's address.
+func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAccount, opts *provider.Options) {
 	if sa != nil {
 		return
 	}
 	key.Add("tokenFile", p.TokenFile)
 	if len(opts.Audiences) == 0 {
-		key.Add("clusterAudience", opts.ClusterAudience())
+		key.Add("clusterAudience", cmp.Or(opts.ClusterAudience, opts.ClusterAddress))
 	}
 }
 
 // GetAudiences returns the cluster's address, for callers that set no audiences. Only the cluster itself gets to see
 // that token, so an address that a tenant chose is safe.
-func (*Provider) GetAudiences(_ context.Context, _ *corev1.ServiceAccount, opts *auth.Options) ([]string, error) {
+func (*Provider) GetAudiences(_ context.Context, _ *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
 	return defaultAudiences(opts)
 }
 
-func defaultAudiences(opts *auth.Options) ([]string, error) {
+func defaultAudiences(opts *provider.Options) ([]string, error) {
 	switch {
 	case len(opts.Audiences) > 0:
 		return opts.Audiences, nil
 	case opts.ClusterAddress != "":
-		return []string{opts.ClusterAudience()}, nil
+		return []string{cmp.Or(opts.ClusterAudience, opts.ClusterAddress)}, nil
 	}
 	return nil, self.Misconfigured("set the audience", "there is no audience for the ServiceAccount token").About("auth.WithAudiences")
 }
 
 // NewTokenForServiceAccount returns the token as it is.
-func (*Provider) NewTokenForServiceAccount(_ context.Context, oidcToken string, _ *corev1.ServiceAccount, _ *auth.Options,
+func (*Provider) NewTokenForServiceAccount(_ context.Context, oidcToken string, _ *corev1.ServiceAccount, _ *provider.Options,
 ) (auth.Token, error) {
 	return newToken(oidcToken)
 }
 
 // NewControllerToken returns a token of the controller's own ServiceAccount.
-func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (auth.Token, error) {
+func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Options) (auth.Token, error) {
 	audiences, err := defaultAudiences(opts)
 	if err != nil {
 		return nil, err
@@ -118,7 +122,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *auth.Options) (
 }
 
 // checked returns only a token that no other service accepts.
-func (*Provider) checked(token string, audiences []string, opts *auth.Options) (auth.Token, error) {
+func (*Provider) checked(token string, audiences []string, opts *provider.Options) (auth.Token, error) {
 	if err := opts.CheckSubjectToken(token, audiences); err != nil {
 		return nil, err
 	}

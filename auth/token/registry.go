@@ -1,16 +1,18 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // Registry is an artifact registry that trusts the cluster's token issuer, such as Zot with OpenID Connect.
 type Registry struct {
-	// Host is in the form of auth.RegistryHost: lower case, with the port unless that is 443. Calls refuse any other form.
+	// Host is in the form of provider.RegistryHost: lower case, with the port unless that is 443. Calls refuse any other form.
 	Host string
 	// Audience is the audience of the tokens. Empty: Host. auth.WithAudiences replaces it.
 	Audience string
@@ -22,15 +24,15 @@ type Registry struct {
 const optionRegistries = "token.Provider.Registries"
 
 var (
-	_ auth.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
-	_ auth.OptionsValidator                    = (*Provider)(nil)
-	_ auth.RegistryOwner                       = (*Provider)(nil)
+	_ provider.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
+	_ provider.OptionsValidator                    = (*Provider)(nil)
+	_ provider.RegistryOwner                       = (*Provider)(nil)
 )
 
 // ValidateOptions refuses a Registry whose Host would match no registry.
-func (p *Provider) ValidateOptions(*auth.Options) error {
+func (p *Provider) ValidateOptions(*provider.Options) error {
 	for _, r := range p.Registries {
-		if host, err := auth.RegistryHost(r.Host); err != nil || host != r.Host {
+		if host, err := provider.RegistryHost(r.Host); err != nil || host != r.Host {
 			return self.Misconfigured("use <host> or <host>:<port> in lower case, without the port 443",
 				"the registry %q is not the canonical host of one", redact.URL(r.Host)).About(optionRegistries)
 		}
@@ -38,16 +40,16 @@ func (p *Provider) ValidateOptions(*auth.Options) error {
 	return nil
 }
 
-// OwnsRegistry implements auth.RegistryOwner. It claims all registries if a Host is malformed, because any of them may be meant: a
+// OwnsRegistry implements provider.RegistryOwner. It claims all registries if a Host is malformed, because any of them may be meant: a
 // Keychain then returns the error instead of anonymous access.
 func (p *Provider) OwnsRegistry(string) bool { return p.ValidateOptions(nil) != nil }
 
 // ParseArtifactRepository accepts repositories in Provider.Registries. The credentials depend on the host and on the user name.
-func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *auth.Options) (registryInput string, err error) {
+func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *provider.Options) (registryInput string, err error) {
 	if err := p.ValidateOptions(opts); err != nil {
 		return "", err
 	}
-	host, err := auth.RegistryHost(artifactRepository)
+	host, err := provider.RegistryHost(artifactRepository)
 	if err != nil {
 		return "", err
 	}
@@ -74,26 +76,25 @@ func (p *Provider) registry(host string) (Registry, bool) {
 }
 
 // GetAccessTokenOptionsForArtifactRepository returns the registry's audience unless the caller chose one.
-func (p *Provider) GetAccessTokenOptionsForArtifactRepository(registryInput string, opts *auth.Options) ([]auth.Option, error) {
+func (p *Provider) GetAccessTokenOptionsForArtifactRepository(registryInput string, opts *provider.Options) ([]provider.Option, error) {
 	if len(opts.Audiences) > 0 {
 		return nil, nil
 	}
 	host, _, _ := strings.Cut(registryInput, " ")
-	if r, _ := p.registry(host); r.Audience != "" {
-		return []auth.Option{auth.WithAudiences(r.Audience)}, nil
-	}
-	return []auth.Option{auth.WithAudiences(host)}, nil
+	r, _ := p.registry(host)
+	audiences := []string{cmp.Or(r.Audience, host)}
+	return []provider.Option{func(o *provider.Options) { o.Audiences = audiences }}, nil
 }
 
 // NewArtifactRegistryCredentials returns the token as bearer, or as password beside the registry's user name.
-func (*Provider) NewArtifactRegistryCredentials(_ context.Context, registryInput string, accessToken auth.Token, _ *auth.Options,
+func (*Provider) NewArtifactRegistryCredentials(_ context.Context, registryInput string, accessToken auth.Token, _ *provider.Options,
 ) (*auth.ArtifactRegistryCredentials, error) {
 	token, err := FromToken(accessToken)
 	if err != nil {
 		return nil, err
 	}
 	if _, username, ok := strings.Cut(registryInput, " "); ok {
-		return auth.NewArtifactRegistryCredentials(username, token.Reveal(), token.ExpiresAt()), nil
+		return provider.NewArtifactRegistryCredentials(username, token.Reveal(), token.ExpiresAt()), nil
 	}
-	return auth.NewArtifactRegistryBearerCredentials(token.Reveal(), token.ExpiresAt()), nil
+	return provider.NewArtifactRegistryBearerCredentials(token.Reveal(), token.ExpiresAt()), nil
 }

@@ -56,6 +56,9 @@ var ErrNotKept = errors.New("the credential is not kept")
 
 // Cache is a directory of credentials. It is safe for concurrent use, by other processes too.
 type Cache struct {
+	// Permanent reports whether an error of mint makes a valid entry void. Nil never does. Set it before the first use.
+	Permanent func(err error) bool
+
 	root *os.Root
 	dir  string
 	now  func() time.Time
@@ -143,7 +146,7 @@ func cause(err error) error {
 // shapes the credential. The error is that of mint, the context's, or one of the files.
 //
 // While another process mints, a valid entry is served. Without one, the caller waits for a third of the time of ctx and twenty
-// seconds at most, and then mints too. A permanent error of mint (a method Permanent() bool in its chain) removes the entry.
+// seconds at most, and then mints too. An error of mint that is Permanent removes the entry.
 // After any other, and if mint takes longer than ten seconds or than ctx, a valid entry is still served. A new entry that
 // cannot be written is returned along with ErrNotKept.
 func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx context.Context) (Entry, error)) (Entry, error) {
@@ -196,8 +199,7 @@ func (c *Cache) mint(ctx context.Context, old record, mint func(ctx context.Cont
 }
 
 func (c *Cache) afterFailure(ctx context.Context, key cache.Key, old record, err error) (Entry, error) {
-	var permanent interface{ Permanent() bool }
-	if errors.As(err, &permanent) && permanent.Permanent() {
+	if c.Permanent != nil && c.Permanent(err) {
 		_ = c.root.Remove(fileOf(key)) // it may not exist
 		return Entry{}, err
 	}

@@ -38,6 +38,7 @@ func open(t *testing.T, dir string) (*Cache, *clock) {
 	k := &clock{}
 	k.Store(time.Now().UnixNano())
 	c.now = k.now
+	c.Permanent = func(err error) bool { return errors.As(err, &permanent{}) }
 	return c, k
 }
 
@@ -108,8 +109,7 @@ func TestLifeOfAnEntry(t *testing.T) {
 
 type permanent struct{}
 
-func (permanent) Error() string   { return "permanent" }
-func (permanent) Permanent() bool { return true }
+func (permanent) Error() string { return "permanent" }
 
 // Two caches on one directory are as two processes: one of all callers mints.
 func TestManyMintOnce(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 )
 
@@ -102,7 +103,7 @@ func (c *catalog) class(name string) Class {
 // classRule recognizes a class. Empty fields match everything.
 type classRule struct {
 	reason      string
-	cause       auth.Cause // found by this module itself
+	cause       provider.Cause // found by this module itself
 	status      int
 	code, text  string // sent by a service; text is a part of its message
 	apiServer   bool   // sent by a Kubernetes API server
@@ -164,12 +165,12 @@ func kubernetesCatalog() catalog {
 	const service = "Kubernetes"
 	return catalog{rules: []classRule{
 		{reason: reason.AudienceDeniedToNode, status: 403, text: "not found in pod spec volume", apiServer: true, knowsBetter: true},
-		{reason: reason.RightMissing, cause: auth.CauseTokenRequestForbidden},
-		{reason: reason.ServiceAccountNotFound, cause: auth.CauseServiceAccountNotFound},
+		{reason: reason.RightMissing, cause: provider.CauseTokenRequestForbidden},
+		{reason: reason.ServiceAccountNotFound, cause: provider.CauseServiceAccountNotFound},
 		{reason: reason.LifetimeRefused, status: 422, text: "expirationSeconds", apiServer: true},
 		{reason: reason.LoginRefused, status: 401, code: "Unauthorized", apiServer: true},
-		{reason: reason.AudienceOfAnotherService, cause: auth.CauseAPIServerAudience},
-		{reason: reason.TokenFileUnreadable, cause: auth.CauseTokenFileForbidden},
+		{reason: reason.AudienceOfAnotherService, cause: provider.CauseAPIServerAudience},
+		{reason: reason.TokenFileUnreadable, cause: provider.CauseTokenFileForbidden},
 	}, classes: []Class{
 		known(reason.RightMissing, service, "the RBAC rule for creating tokens is missing", "grant the verb create on serviceaccounts/token, with the ServiceAccount in resourceNames",
 			"the Role lacks create on serviceaccounts/token", "the chart's value for RBAC is off"),

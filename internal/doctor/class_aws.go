@@ -1,7 +1,7 @@
 package doctor
 
 import (
-	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 )
 
@@ -23,15 +23,15 @@ func awsRules() []classRule {
 		{reason: reason.IssuerCertificateChanged, code: invalid, text: "thumbprint"},
 		{reason: reason.SignatureNotVerified, code: invalid},
 		{reason: reason.TokenExpired, code: "ExpiredTokenException"},
-		{reason: reason.TokenExpired, cause: auth.CauseTokenExpired},
-		{reason: reason.IdentityMalformed, cause: auth.CauseIdentityMalformed},
+		{reason: reason.TokenExpired, cause: provider.CauseTokenExpired},
+		{reason: reason.IdentityMalformed, cause: provider.CauseIdentityMalformed},
 		{reason: reason.IdentityMalformed, code: "ValidationError", text: "roleArn"},
 		{reason: reason.LifetimeRefused, code: "ValidationError", text: "MaxSessionDuration"},
 		{reason: reason.RegionDisabled, code: "RegionDisabledException"},
-		{reason: reason.TargetMalformed, cause: auth.CauseTargetMalformed},
+		{reason: reason.TargetMalformed, cause: provider.CauseTargetMalformed},
 		{reason: reason.IssuerDidNotAnswer, code: "IDPRejectedClaim"},
 		{reason: reason.IssuerDidNotAnswer, code: "IDPCommunicationError"},
-		{reason: reason.IdentityNotConfigured, cause: auth.CauseIdentityMissing},
+		{reason: reason.IdentityNotConfigured, cause: provider.CauseIdentityMissing},
 		{reason: reason.RequestSignatureRefused, code: "SignatureDoesNotMatch"},
 		{reason: reason.RequestSignatureRefused, text: "Signature expired"},
 		{reason: reason.RequestSignatureRefused, text: "Signature not yet current"},

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/doctor"
 )
 
@@ -22,7 +23,7 @@ func TestClasses(t *testing.T) {
 		id, provider string
 		status       int
 		code, text   string
-		cause        auth.Cause
+		cause        provider.Cause
 	}{
 		{"TrustPolicyRefusesSubject", "aws", 403, "AccessDenied", "Not authorized to perform sts:AssumeRoleWithWebIdentity", ""},
 		{"IssuerNotTrusted", "aws", 400, "InvalidIdentityToken", "No OpenIDConnect provider found in your account for https://x", ""},
@@ -33,11 +34,11 @@ func TestClasses(t *testing.T) {
 		{"IssuerCertificateChanged", "aws", 400, "InvalidIdentityToken", "OpenIDConnect provider's HTTPS certificate doesn't match configured thumbprint", ""},
 		{"SignatureNotVerified", "aws", 400, "InvalidIdentityToken", "words that are new", ""},
 		{"TokenExpired", "aws", 400, "ExpiredTokenException", "Token expired: current date/time 1 must be before the expiration date/time0", ""},
-		{"IdentityMalformed", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is not the ARN of a role: x`, auth.CauseIdentityMalformed},
+		{"IdentityMalformed", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is not the ARN of a role: x`, provider.CauseIdentityMalformed},
 		{"LifetimeRefused", "aws", 400, "ValidationError", "The requested DurationSeconds exceeds the MaxSessionDuration set for this role.", ""},
 		{"RegionDisabled", "aws", 403, "RegionDisabledException", "STS is not activated in this region", ""},
 		{"IssuerDidNotAnswer", "aws", 400, "IDPCommunicationError", "", ""},
-		{"IdentityNotConfigured", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is missing`, auth.CauseIdentityMissing},
+		{"IdentityNotConfigured", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is missing`, provider.CauseIdentityMissing},
 		{"RegistryDenied", "aws", 400, "AccessDeniedException", "User: x is not authorized to perform: ecr:GetAuthorizationToken on resource: *", ""},
 		{"ClusterNotFound", "aws", 404, "ResourceNotFoundException", "No cluster found for name: x.", ""},
 		{"RequestSignatureRefused", "aws", 403, "SignatureDoesNotMatch", "The request signature we calculated does not match", ""},
@@ -64,20 +65,20 @@ func TestClasses(t *testing.T) {
 		{"IdentityNotFound", "gcp", 404, "NOT_FOUND", "Not found; Gaia id not found for email x", ""},
 		{"LifetimeRefused", "gcp", 400, "INVALID_ARGUMENT", "The access tokens can not have lifetimes of more than 1 hour.", ""},
 		{"ImpersonationDenied", "gcp", 403, "", "Unable to generate access token; IAM returned 403 Forbidden: The caller does not have permission", ""},
-		{"MetadataServerSilent", "gcp", 0, "", "the metadata server cannot be reached", auth.CauseMetadataServer},
+		{"MetadataServerSilent", "gcp", 0, "", "the metadata server cannot be reached", provider.CauseMetadataServer},
 		{"RegistryDenied", "gcp", 403, "DENIED", `Permission "artifactregistry.repositories.downloadArtifacts" denied on resource "r" (or it may not exist)`, ""},
 		{"ClusterDenied", "gcp", 403, "PERMISSION_DENIED", `Required "container.clusters.get" permission(s) for "c".`, ""},
-		{"RightMissing", "aws", 403, "Forbidden", `serviceaccounts "x" is forbidden: User "u" cannot create resource "serviceaccounts/token" in API group ""`, auth.CauseTokenRequestForbidden},
-		{"ServiceAccountNotFound", "gcp", 404, "NotFound", `serviceaccounts "x" not found`, auth.CauseServiceAccountNotFound},
+		{"RightMissing", "aws", 403, "Forbidden", `serviceaccounts "x" is forbidden: User "u" cannot create resource "serviceaccounts/token" in API group ""`, provider.CauseTokenRequestForbidden},
+		{"ServiceAccountNotFound", "gcp", 404, "NotFound", `serviceaccounts "x" not found`, provider.CauseServiceAccountNotFound},
 		{"LifetimeRefused", "azure", 422, "Invalid", "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 10 minutes", ""},
 		{"AudienceDeniedToNode", "aws", 403, "Forbidden", `audience "X" not found in pod spec volume, system:node:N is not authorized`, ""},
-		{"AudienceOfAnotherService", "aws", 0, "", `the subject token is good for the API server (audience "a"), so it is not sent out`, auth.CauseAPIServerAudience},
-		{"TokenFileUnreadable", "aws", 0, "", "open x: permission denied", auth.CauseTokenFileForbidden},
+		{"AudienceOfAnotherService", "aws", 0, "", `the subject token is good for the API server (audience "a"), so it is not sent out`, provider.CauseAPIServerAudience},
+		{"TokenFileUnreadable", "aws", 0, "", "open x: permission denied", provider.CauseTokenFileForbidden},
 		{"LoginRefused", "generic", 401, "Unauthorized", "Unauthorized", ""},
-		{"TargetMalformed", "aws", 0, "", "", auth.CauseTargetMalformed}, {"TargetMalformed", "azure", 0, "", "", auth.CauseTargetMalformed},
-		{"TargetMalformed", "gcp", 0, "", "", auth.CauseTargetMalformed}, {"IdentityMalformed", "azure", 0, "", "", auth.CauseIdentityMalformed},
-		{"IdentityMalformed", "gcp", 0, "", "", auth.CauseIdentityMalformed}, {"IdentityNotConfigured", "azure", 0, "", "", auth.CauseIdentityMissing},
-		{"TokenExpired", "aws", 0, "", "", auth.CauseTokenExpired}, {"TokenExpired", "azure", 0, "", "", auth.CauseTokenExpired}, {"TokenExpired", "gcp", 0, "", "", auth.CauseTokenExpired},
+		{"TargetMalformed", "aws", 0, "", "", provider.CauseTargetMalformed}, {"TargetMalformed", "azure", 0, "", "", provider.CauseTargetMalformed},
+		{"TargetMalformed", "gcp", 0, "", "", provider.CauseTargetMalformed}, {"IdentityMalformed", "azure", 0, "", "", provider.CauseIdentityMalformed},
+		{"IdentityMalformed", "gcp", 0, "", "", provider.CauseIdentityMalformed}, {"IdentityNotConfigured", "azure", 0, "", "", provider.CauseIdentityMissing},
+		{"TokenExpired", "aws", 0, "", "", provider.CauseTokenExpired}, {"TokenExpired", "azure", 0, "", "", provider.CauseTokenExpired}, {"TokenExpired", "gcp", 0, "", "", provider.CauseTokenExpired},
 		{"", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is missing: sts:AssumeRoleWithWebIdentity`, ""}, // no service has said that
 		{"", "aws", 503, "", "it is down", ""}, {"", "aws", 400, "InvalidAction", "", ""}, {"", "gcp", 500, "INTERNAL", "Internal error encountered.", ""},
 	} {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"unicode"
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // maxConditionMessage bounds the message of a condition, in bytes. Kubernetes allows 32 KiB, far more than a person reads.
@@ -48,12 +50,12 @@ func ConditionOf(err error, conditionType string, generation int64) metav1.Condi
 		c.Message = bounded((&cleaner{}).text(err.Error()))
 		return c
 	}
-	if e.Permanent() {
+	if providers.Permanent(e) {
 		c.Status = metav1.ConditionFalse
 	}
 	f := Refusal("the service", e)
 	(&cleaner{}).finding(&f)
-	c.Reason, c.Message = firstOf(f.Class, camelCase(e.Result())), bounded((&cleaner{}).text(e.Error()))
+	c.Reason, c.Message = firstOf(f.Class, camelCase(cmp.Or(string(e.Reason), string(auth.ErrUnavailable)))), bounded((&cleaner{}).text(e.Error()))
 	if f.Class != "" && f.Result == Fail {
 		c.Message = conditionMessage(f.Message, f.Remedy)
 	}

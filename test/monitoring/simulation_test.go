@@ -2,6 +2,7 @@ package monitoring_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -44,13 +45,17 @@ type credential struct{ ends time.Time }
 
 func (c *credential) GetDuration() time.Duration { return time.Until(c.ends) }
 
-// failure is classified as package auth does.
+// failure is the result of an exchange that failed.
 type failure string
 
-func (f failure) Error() string          { return string(f) }
-func (f failure) Result() string         { return string(f) }
-func (f failure) ExchangeResult() string { return string(f) }
-func (f failure) Permanent() bool        { return f == "denied" }
+func (f failure) Error() string { return string(f) }
+
+// classify does what package auth does.
+func classify(err error) cache.Failure {
+	var f failure
+	_ = errors.As(err, &f) // another error has no result of its own
+	return cache.Failure{Result: string(f), Permanent: f == "denied"}
+}
 
 // series plays the load and returns what Prometheus has scraped, a sample a minute, in the language of promqltest.
 func (l load) series(t *testing.T) string {
@@ -108,7 +113,7 @@ func (l load) live(ctx context.Context, tokens *cache.TokenCache, tenant int, st
 	if l.namespace != nil {
 		namespace = l.namespace(tenant)
 	}
-	req := cache.Request{Key: cache.Key{byte(tenant), byte(tenant >> 8)}, Tenant: namespace, Provider: provider, Patient: l.patient,
+	req := cache.Request{Key: cache.Key{byte(tenant), byte(tenant >> 8)}, Tenant: namespace, Provider: provider, Patient: l.patient, Classify: classify,
 		Mint: func(ctx context.Context) (cache.Token, error) {
 			time.Sleep(100 * time.Millisecond)
 			if l.exchange != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // side is one of the clouds.
@@ -201,7 +202,7 @@ func (w *world) gcpSide() *side {
 	}
 	s.present = func(ctx context.Context, token auth.Token) error {
 		if own, ok := token.(*gcp.Token); ok {
-			token = auth.NewArtifactRegistryCredentials("oauth2accesstoken", own.AccessToken(), own.ExpiresAt())
+			token = provider.NewArtifactRegistryCredentials("oauth2accesstoken", own.AccessToken(), own.ExpiresAt())
 		}
 		return w.pull(ctx, "https://"+hostOf(s.repository)+"/v2/token", token)
 	}

@@ -11,13 +11,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // provider is what all providers of clouds are.
 type provider interface {
-	auth.ArtifactRegistryCredentialsProvider
-	auth.OptionsValidator
-	auth.CacheKeyContributor
+	provider.ArtifactRegistryCredentialsProvider
+	provider.OptionsValidator
+	provider.CacheKeyContributor
 }
 
 // metered watches the exchanges of a provider.
@@ -33,7 +34,7 @@ func (w *world) metered(s *side, p provider) *side {
 }
 
 func (m *metered) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *corev1.ServiceAccount,
-	opts *auth.Options) (auth.Token, error) {
+	opts *provider.Options) (auth.Token, error) {
 	t := m.world.byKey[client.ObjectKeyFromObject(sa)]
 	p := purpose{uid: sa.UID, identity: m.side.identity(sa.Annotations), kind: accessKind(opts.Scopes)}
 	excused := func(time.Time) bool { return t.variantOf(sa.Annotations) < 0 }
@@ -42,7 +43,7 @@ func (m *metered) NewTokenForServiceAccount(ctx context.Context, jwt string, sa 
 	})
 }
 
-func (m *metered) NewArtifactRegistryCredentials(ctx context.Context, input string, access auth.Token, opts *auth.Options,
+func (m *metered) NewArtifactRegistryCredentials(ctx context.Context, input string, access auth.Token, opts *provider.Options,
 ) (*auth.ArtifactRegistryCredentials, error) {
 	t := m.world.byKey[*opts.ServiceAccount]
 	from, _ := t.origin(access)
@@ -205,8 +206,7 @@ func (w *world) checkExchange(t *tenant, p purpose, start, end time.Time, err er
 }
 
 func permanent(err error) bool {
-	var known *auth.Error
-	return errors.As(err, &known) && known.Permanent()
+	return providers.Permanent(err)
 }
 
 // lifeInCache is how long the cache keeps a credential, by its documented rules.

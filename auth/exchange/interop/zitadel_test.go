@@ -27,6 +27,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -191,7 +192,7 @@ func TestZitadelRefuses(t *testing.T) {
 		provider  *exchange.Provider
 		namespace string
 		scopes    []string
-		reason    auth.Reason
+		reason    provider.Reason
 		want      string
 	}{
 		"another tenant": {&exchange.Provider{IssuerURL: w.server.URL, Client: basic}, "tenant-b", nil, auth.ErrDenied, "invalid_grant"},

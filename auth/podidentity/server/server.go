@@ -17,6 +17,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 )
 
@@ -98,7 +99,7 @@ func checkSTS(options []auth.Option) error {
 	if o.STSEndpoint == "" {
 		return nil
 	}
-	return (&aws.Provider{}).ValidateOptions(&auth.Options{STSEndpoint: o.STSEndpoint, STSRegion: "us-east-1"}) // without AllowedSTSHosts
+	return (&aws.Provider{}).ValidateOptions(&provider.Options{STSEndpoint: o.STSEndpoint, STSRegion: "us-east-1"}) // without AllowedSTSHosts
 }
 
 // ServeHTTP answers one request, within 15 seconds. It never reads a body.

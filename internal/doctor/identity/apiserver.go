@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/kubeerror"
@@ -102,7 +103,7 @@ func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccoun
 	}
 	opts := e.resolved()
 	lifetime := opts.TokenLifetime
-	if p, ok := e.Provider.(auth.TokenLifetimeProvider); ok && lifetime == 0 {
+	if p, ok := e.Provider.(provider.TokenLifetimeProvider); ok && lifetime == 0 {
 		lifetime, _ = p.GetTokenLifetime(sa, opts) // the exchange reports a malformed one
 	}
 	request := auth.TokenRequest{Client: e.Client, ServiceAccount: sa, Lifetime: cmp.Or(lifetime, time.Hour), BoundObject: opts.BoundObject}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
@@ -192,14 +193,14 @@ func (e *examination) options() []auth.Option {
 }
 
 // resolved returns the options for the methods of providers.
-func (e *examination) resolved() *auth.Options {
+func (e *examination) resolved() *provider.Options {
 	var o auth.Options
 	for _, opt := range e.options() {
 		if opt != nil {
 			opt(&o)
 		}
 	}
-	return &o
+	return &o.Options
 }
 
 // usesAgent reports whether the pod gets its credentials from an endpoint, as with EKS Pod Identity. Its ServiceAccount then needs
@@ -264,7 +265,7 @@ func (e *examination) nameWord() string      { return shell.Word(e.key().Name, "
 // refusal is doctor.Refusal with sentences for people.
 func (e *examination) refusal(service string, err error) doctor.Finding {
 	var known *auth.Error
-	if errors.As(err, &known) && (known.Cause == auth.CauseTargetMalformed || known.Cause == auth.CauseIdentityMalformed) {
+	if errors.As(err, &known) && (known.Cause == provider.CauseTargetMalformed || known.Cause == provider.CauseIdentityMalformed) {
 		return malformedName(err)
 	}
 	f := doctor.Refusal(service, err)

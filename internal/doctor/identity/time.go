@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
@@ -31,7 +31,7 @@ func (e *examination) checkTime(ctx context.Context) doctor.Finding {
 // tokenServiceURL returns the address of the exchange, "" if the provider does not tell it.
 func (e *examination) tokenServiceURL() string {
 	p, ok := e.Provider.(interface {
-		TokenServiceURL(opts *auth.Options) (string, error)
+		TokenServiceURL(opts *provider.Options) (string, error)
 	})
 	if !ok {
 		return ""

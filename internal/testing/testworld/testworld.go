@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 )
 
@@ -96,7 +96,7 @@ func ServiceAccount(namespace, name string, annotations ...string) *corev1.Servi
 
 // CheckError compares the reason, wants parts of the message, and finds tokens in it: those of issuers, and those that the
 // clouds of authtest give out.
-func CheckError(t testing.TB, err error, reason auth.Reason, want ...string) {
+func CheckError(t testing.TB, err error, reason provider.Reason, want ...string) {
 	t.Helper()
 	if !errors.Is(err, reason) {
 		t.Fatalf("got %v, want reason %q", err, reason)

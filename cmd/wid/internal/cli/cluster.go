@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/pages"
@@ -84,7 +85,7 @@ func (s *Side) Command(cmd *cobra.Command, of string, work func(ctx context.Cont
 }
 
 // Problem returns an error that names the problem by format, and its remedy.
-func Problem(reason auth.Reason, remedy, format string, args ...any) *auth.Error {
+func Problem(reason provider.Reason, remedy, format string, args ...any) *auth.Error {
 	return &auth.Error{Reason: reason, Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 

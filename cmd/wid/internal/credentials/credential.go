@@ -21,6 +21,7 @@ import (
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cache/disk"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // credential holds the result of a command in a form that disks can keep.
@@ -113,7 +114,11 @@ func (id *Identity) store(s *source) (*disk.Cache, error) {
 		return nil, nil
 	}
 	store, err := disk.Open(dir)
-	return store, brokenCache(err)
+	if err != nil {
+		return nil, brokenCache(err)
+	}
+	store.Permanent = providers.Permanent
+	return store, nil
 }
 
 // directory returns the directory of the cache. Without --cache-dir and a home directory it returns an error.
@@ -176,7 +181,7 @@ const refusalLife = 5 * time.Second
 // refusedBy returns the refusal to keep in place of a credential. It returns nil for errors that a retry may cure or that cost no request.
 func refusedBy(err error) *credential {
 	var e *auth.Error
-	if !errors.As(err, &e) || !e.Permanent() || e.StatusCode == 0 {
+	if !errors.As(err, &e) || !providers.Permanent(e) || e.StatusCode == 0 {
 		return nil
 	}
 	return &credential{GitCredential: plugin.GitCredential{Expires: time.Now().Add(refusalLife)}, Refused: e}

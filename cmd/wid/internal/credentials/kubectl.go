@@ -19,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/plugin"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
@@ -243,13 +244,13 @@ func (id *Identity) exec(ctx context.Context, t target) ([]byte, error) {
 // the target from the kubeconfig. The provider's API verifies an address that comes with a resource, unless CA data makes that
 // lookup unnecessary.
 func (id *Identity) checkCluster(t *target, ca []byte, kubeconfig *plugin.ExecCluster) ([]byte, error) {
-	asked, err := auth.ParseClusterAddress(kubeconfig.Server)
+	asked, err := provider.ParseClusterAddress(kubeconfig.Server)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case t.address != "":
-		own, err := auth.ParseClusterAddress(t.address)
+		own, err := provider.ParseClusterAddress(t.address)
 		if err != nil {
 			return nil, err
 		}

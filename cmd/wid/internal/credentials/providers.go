@@ -20,6 +20,7 @@ import (
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
@@ -136,7 +137,7 @@ func CloudsOf(sa *corev1.ServiceAccount) (found []string) {
 var errNotOurs = errors.New("the host belongs to no provider")
 
 // at returns the provider of --provider, or the first one for which check does not return errNotOurs.
-func (id *Identity) at(host string, check func(p auth.Provider, o *auth.Options) error) (auth.Provider, error) {
+func (id *Identity) at(host string, check func(p auth.Provider, o *provider.Options) error) (auth.Provider, error) {
 	if id.Provider != "" {
 		return id.Named()
 	}
@@ -149,7 +150,7 @@ func (id *Identity) at(host string, check func(p auth.Provider, o *auth.Options)
 		opt(&o)
 	}
 	for _, p := range id.providers() {
-		if err := check(p, &o); !errors.Is(err, errNotOurs) {
+		if err := check(p, &o.Options); !errors.Is(err, errNotOurs) {
 			return p, err
 		}
 	}
@@ -158,13 +159,13 @@ func (id *Identity) at(host string, check func(p auth.Provider, o *auth.Options)
 }
 
 func (id *Identity) atRegistry(host string) (auth.Provider, error) {
-	return id.at(host, func(p auth.Provider, o *auth.Options) error {
-		r, ok := p.(auth.ArtifactRegistryCredentialsProvider)
+	return id.at(host, func(p auth.Provider, o *provider.Options) error {
+		r, ok := p.(provider.ArtifactRegistryCredentialsProvider)
 		if !ok {
 			return errNotOurs
 		}
 		_, err := r.ParseArtifactRepository(host, o)
-		if owner, ok := p.(auth.RegistryOwner); err != nil && (!ok || !owner.OwnsRegistry(host)) {
+		if owner, ok := p.(provider.RegistryOwner); err != nil && (!ok || !owner.OwnsRegistry(host)) {
 			return errNotOurs
 		}
 		return err
@@ -172,8 +173,8 @@ func (id *Identity) atRegistry(host string) (auth.Provider, error) {
 }
 
 func (id *Identity) atRepository(u *url.URL) (auth.Provider, error) {
-	return id.at(u.Redacted(), func(p auth.Provider, o *auth.Options) error {
-		g, ok := p.(auth.GitCredentialsProvider)
+	return id.at(u.Redacted(), func(p auth.Provider, o *provider.Options) error {
+		g, ok := p.(provider.GitCredentialsProvider)
 		if !ok || u.Scheme != "https" {
 			return errNotOurs
 		}
@@ -186,7 +187,7 @@ func (id *Identity) atRepository(u *url.URL) (auth.Provider, error) {
 
 // isCodeCommit reports whether the host is one of CodeCommit, whose credentials are for one repository each.
 func isCodeCommit(host string) bool {
-	_, err := (&aws.Provider{}).ParseGitRepository(&url.URL{Host: host, Path: "/v1/repos/any"}, &auth.Options{})
+	_, err := (&aws.Provider{}).ParseGitRepository(&url.URL{Host: host, Path: "/v1/repos/any"}, &provider.Options{})
 	return err == nil
 }
 

@@ -4,15 +4,16 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 func TestRemedyByCause(t *testing.T) {
 	for name, tc := range map[string]struct {
-		cause auth.Cause
+		cause provider.Cause
 		want  string
 	}{
-		"audience not allowed": {auth.CauseAudienceNotAllowed, "denied: no; pass it (--audience)"},
-		"another cause":        {auth.CauseTokenExpired, "denied: no; do this (--audience)"},
+		"audience not allowed": {provider.CauseAudienceNotAllowed, "denied: no; pass it (--audience)"},
+		"another cause":        {provider.CauseTokenExpired, "denied: no; do this (--audience)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := &auth.Error{Reason: auth.ErrDenied, Message: "no", Cause: tc.cause, Remedy: "do this", Option: "auth.Policy.Audiences"}

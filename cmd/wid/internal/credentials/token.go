@@ -14,9 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
@@ -38,18 +38,18 @@ func (a *App) NewToken() *cobra.Command {
 		if o.Format == "env" && !reveal {
 			return nil, cli.Usagef("--output env is made of secrets: add --reveal")
 		}
-		s, provider, err := id.resolveNamed(ctx)
+		s, p, err := id.resolveNamed(ctx)
 		if err != nil {
 			return nil, err
 		}
-		c, err := id.get(ctx, s, forAccess(provider))
+		c, err := id.get(ctx, s, forAccess(p))
 		if err != nil {
 			return nil, err
 		}
 		if c.Identity == "" && s.account != nil {
-			c.Identity, _ = provider.GetIdentity(s.account, &auth.Options{}) // the token shows that it is valid
+			c.Identity, _ = p.GetIdentity(s.account, &provider.Options{}) // the token shows that it is valid
 		}
-		return c.print(provider.GetName(), s.account, o, reveal)
+		return c.print(p.GetName(), s.account, o, reveal)
 	})
 }
 

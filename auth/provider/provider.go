@@ -1,10 +1,8 @@
-package auth
+package provider
 
 import (
 	"context"
 	"net/url"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,7 +49,7 @@ type OptionsValidator interface {
 type CacheKeyContributor interface {
 	// AddToCacheKey adds the provider's inputs. serviceAccount is nil for the controller's own identity, and otherwise
 	// shared: it must not be written to.
-	AddToCacheKey(key *KeyBuilder, serviceAccount *corev1.ServiceAccount, opts *Options)
+	AddToCacheKey(key KeyBuilder, serviceAccount *corev1.ServiceAccount, opts *Options)
 }
 
 // TokenLifetimeProvider is implemented by providers whose users set the lifetime of the Kubernetes token with an
@@ -151,48 +149,4 @@ type GitCredentialsProvider interface {
 
 	// NewGitCredentials turns an access token into credentials for the repository.
 	NewGitCredentials(ctx context.Context, gitInput string, accessToken Token, opts *Options) (*GitCredentials, error)
-}
-
-// ProviderSet picks providers by name, as users write it in their objects. It holds the values it was given and
-// nothing else, and is safe for concurrent use.
-type ProviderSet struct {
-	providers []Provider
-}
-
-// NewProviderSet returns the set of the given providers. Their names must be different and not empty.
-func NewProviderSet(providers ...Provider) (*ProviderSet, error) {
-	set := &ProviderSet{}
-	for _, p := range providers {
-		if p == nil {
-			return nil, misconfigured("leave it out", "a provider is nil")
-		}
-		name := p.GetName()
-		if name == "" {
-			return nil, misconfigured("return a constant from GetName", "a provider (%T) has no name", p)
-		}
-		if slices.Contains(set.Names(), name) {
-			return nil, misconfigured("configure one of them", "two providers are called %q", name)
-		}
-		set.providers = append(set.providers, p)
-	}
-	return set, nil
-}
-
-// Get returns the provider of that name. An unknown name is ErrMisconfigured, there is no default.
-func (s *ProviderSet) Get(name string) (Provider, error) {
-	for _, p := range s.providers {
-		if p.GetName() == name {
-			return p, nil
-		}
-	}
-	return nil, misconfigured("use one of: "+strings.Join(s.Names(), ", "), "there is no provider %q", name)
-}
-
-// Names returns the names of all providers, in the order they were given.
-func (s *ProviderSet) Names() []string {
-	names := make([]string, 0, len(s.providers))
-	for _, p := range s.providers {
-		names = append(names, p.GetName())
-	}
-	return names
 }

@@ -1,4 +1,4 @@
-package provider_test
+package providers_test
 
 import (
 	"errors"
@@ -9,7 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/provider"
+	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 )
 
 func TestTokenLifetime(t *testing.T) {
@@ -30,7 +31,7 @@ func TestTokenLifetime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sa := &corev1.ServiceAccount{}
 			sa.Annotations = tc.annotations
-			got, err := provider.Name("cloud").TokenLifetime(key, sa, &auth.Options{})
+			got, err := providers.Name("cloud").TokenLifetime(key, sa, &provider.Options{})
 			if got != tc.want || errors.Is(err, auth.ErrMisconfigured) != tc.refused {
 				t.Errorf("got %s, %v", got, err)
 			}
@@ -54,7 +55,7 @@ func TestCheckExpiry(t *testing.T) {
 		"too far":     {now.Add(2*time.Hour + time.Second), "later than any"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := provider.CheckExpiry(tc.expiry, now, 2*time.Hour)
+			err := providers.CheckExpiry(tc.expiry, now, 2*time.Hour)
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}

@@ -1,4 +1,4 @@
-package auth_test
+package provider_test
 
 import (
 	"net"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 func TestParseClusterAddress(t *testing.T) {
@@ -24,18 +24,18 @@ func TestParseClusterAddress(t *testing.T) {
 		"2001:db8::1":                 "https://[2001:db8::1]:443",
 		"https://h/k8s/clusters/c-1/": "https://h:443/k8s/clusters/c-1",
 	} {
-		got, err := auth.ParseClusterAddress(address)
+		got, err := provider.ParseClusterAddress(address)
 		if err != nil || got != want {
 			t.Errorf("%q: got %q, %v, want %q", address, got, err, want)
 		}
-		if again, err := auth.ParseClusterAddress(got); err != nil || again != got {
+		if again, err := provider.ParseClusterAddress(got); err != nil || again != got {
 			t.Errorf("%q is not stable: %q, %v", got, again, err)
 		}
 	}
 	for _, address := range []string{"", "https://", "http://h", "ftp://h", "https://u@h", "https://u:p@h", "https://h?x", "https://h?", "https://h#f", "https://h#",
 		"https://h:", "https://h:0", "https://h:65536", "https://h:x", "https://h:0443", "https://h\\evil", "https://h%00", "https://h h", "https://-h", "https://h..x",
 		"https://[fe80::1%25eth0]", "https://0.0.0.0", "https://[::]", "https://h/../x", "https://h//x", "https:///x", "//h", "https://[1.2.3.4]x", "https://exämple.com"} {
-		if got, err := auth.ParseClusterAddress(address); err == nil {
+		if got, err := provider.ParseClusterAddress(address); err == nil {
 			t.Errorf("%q is accepted as %q", address, got)
 		}
 	}
@@ -46,7 +46,7 @@ func FuzzParseClusterAddress(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, address string) {
-		got, err := auth.ParseClusterAddress(address)
+		got, err := provider.ParseClusterAddress(address)
 		if err != nil {
 			return
 		}
@@ -57,7 +57,7 @@ func FuzzParseClusterAddress(f *testing.F) {
 		if _, _, err := net.SplitHostPort(u.Host); err != nil {
 			t.Errorf("%q gave %q: %v", address, got, err)
 		}
-		if again, err := auth.ParseClusterAddress(got); err != nil || again != got {
+		if again, err := provider.ParseClusterAddress(got); err != nil || again != got {
 			t.Errorf("%q is not stable: %q, %v", got, again, err)
 		}
 	})
@@ -68,7 +68,7 @@ func TestRegistryHost(t *testing.T) {
 		"ghcr.io/a/b": "ghcr.io", "GHCR.io:443/a": "ghcr.io", "ghcr.io:443": "ghcr.io", "h:5000/a:443": "h:5000", "h:8443": "h:8443",
 		"ghcr.io:0443/a": "", "ghcr.io:443:443": "", "ghcr.io:/a": "", ":443": "",
 	} {
-		if got, err := auth.RegistryHost(repository); got != want || (err == nil) != (want != "") {
+		if got, err := provider.RegistryHost(repository); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: got %q, %v", repository, got, err)
 		}
 	}
@@ -79,7 +79,7 @@ func FuzzRegistryHost(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, repository string) {
-		host, err := auth.RegistryHost(repository)
+		host, err := provider.RegistryHost(repository)
 		if err != nil {
 			return
 		}

@@ -1,6 +1,6 @@
-// Package provider holds what the providers of this module share: errors that name the provider, calls of REST APIs, checks of
+// Package providers holds what the providers of this module share: errors that name the provider, calls of REST APIs, checks of
 // tokens, and the annotation for the lifetime of ServiceAccount tokens.
-package provider
+package providers
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -20,52 +20,52 @@ import (
 type Name string
 
 // Misconfigured returns an error that stays until someone edits something.
-func (n Name) Misconfigured(remedy, format string, args ...any) *auth.Error {
-	return n.fail(auth.ErrMisconfigured, "", remedy, format, args...)
+func (n Name) Misconfigured(remedy, format string, args ...any) *provider.Error {
+	return n.fail(provider.ErrMisconfigured, "", remedy, format, args...)
 }
 
 // MisconfiguredAs is Misconfigured with a cause that programs can act on.
-func (n Name) MisconfiguredAs(cause auth.Cause, remedy, format string, args ...any) *auth.Error {
+func (n Name) MisconfiguredAs(cause provider.Cause, remedy, format string, args ...any) *provider.Error {
 	e := n.Misconfigured(remedy, format, args...)
 	e.Cause = cause
 	return e
 }
 
 // Denied returns the error of a refusal.
-func (n Name) Denied(remedy, format string, args ...any) *auth.Error {
-	return n.fail(auth.ErrDenied, "", remedy, format, args...)
+func (n Name) Denied(remedy, format string, args ...any) *provider.Error {
+	return n.fail(provider.ErrDenied, "", remedy, format, args...)
 }
 
 // Unavailable returns the error of an operation that may succeed later.
-func (n Name) Unavailable(operation, remedy, format string, args ...any) *auth.Error {
-	return n.fail(auth.ErrUnavailable, operation, remedy, format, args...)
+func (n Name) Unavailable(operation, remedy, format string, args ...any) *provider.Error {
+	return n.fail(provider.ErrUnavailable, operation, remedy, format, args...)
 }
 
 // Unanswered returns the error of a request without an answer.
-func (n Name) Unanswered(operation string, err error, secrets ...string) *auth.Error {
+func (n Name) Unanswered(operation string, err error, secrets ...string) *provider.Error {
 	e := n.Unavailable(operation, "", "%s", transport.Message(err, secrets...))
 	e.Err = err
 	return e
 }
 
 // Refused returns the error of an answer that is no success, for the caller to complete.
-func (n Name) Refused(operation string, answer transport.Answer) *auth.Error {
-	return &auth.Error{Provider: string(n), Operation: operation, Reason: auth.ErrUnavailable, StatusCode: answer.Status,
+func (n Name) Refused(operation string, answer transport.Answer) *provider.Error {
+	return &provider.Error{Provider: string(n), Operation: operation, Reason: provider.ErrUnavailable, StatusCode: answer.Status,
 		Wait: transport.RetryAfter(answer.Header, time.Now())}
 }
 
 // Unusable returns the error of an answer that lacks what was asked for.
-func (n Name) Unusable(operation, service, format string, args ...any) *auth.Error {
+func (n Name) Unusable(operation, service, format string, args ...any) *provider.Error {
 	return n.Unavailable(operation, "check that no proxy answers for "+service+", and that the clocks agree",
 		"the answer of "+service+" cannot be used: "+format, args...)
 }
 
-func (n Name) fail(reason auth.Reason, operation, remedy, format string, args ...any) *auth.Error {
-	return &auth.Error{Provider: string(n), Operation: operation, Reason: reason, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+func (n Name) fail(reason provider.Reason, operation, remedy, format string, args ...any) *provider.Error {
+	return &provider.Error{Provider: string(n), Operation: operation, Reason: reason, Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
 // TokenLifetime returns the lifetime of ServiceAccount tokens that an annotation asks for in seconds, zero if it is missing.
-func (n Name) TokenLifetime(annotation string, sa *corev1.ServiceAccount, opts *auth.Options) (time.Duration, error) {
+func (n Name) TokenLifetime(annotation string, sa *corev1.ServiceAccount, opts *provider.Options) (time.Duration, error) {
 	text, ok := sa.Annotations[annotation]
 	if !ok {
 		return 0, nil
@@ -73,14 +73,22 @@ func (n Name) TokenLifetime(annotation string, sa *corev1.ServiceAccount, opts *
 	const minimum, maximum = 600, 1 << 32
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seconds < minimum || seconds > maximum {
-		return 0, n.Misconfigured("set it to 3600 or remove it", "the annotation %q%s is not a number of seconds from %d to %d: %.100q",
-			annotation, opts.CallersIdentity(annotation), minimum, int64(maximum), text)
+		return 0, n.Misconfigured("set it to 3600 or remove it", "the annotation %q is not a number of seconds from %d to %d: %.100q",
+			annotation, minimum, int64(maximum), text)
 	}
 	return time.Duration(seconds) * time.Second, nil
 }
 
+// Permanent reports whether an error makes a cached credential void. An API server that is starting refuses every TokenRequest until it
+// has read the RBAC objects, so a missing right is not permanent.
+func Permanent(err error) bool {
+	var e *provider.Error
+	return errors.As(err, &e) && e.Cause != provider.CauseTokenRequestForbidden &&
+		(e.Reason == provider.ErrDenied || e.Reason == provider.ErrMisconfigured)
+}
+
 // As returns a token of auth.GetAccessToken as the provider's own type.
-func As[T any](n Name, token auth.Token) (*T, error) {
+func As[T any](n Name, token provider.Token) (*T, error) {
 	own, ok := any(token).(*T)
 	if !ok || own == nil {
 		return nil, n.Misconfigured("get it from auth.GetAccessToken with this provider", "the token is a %T, not a %T", token, own)

@@ -1,4 +1,4 @@
-package auth_test
+package provider_test
 
 import (
 	"io"
@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // The clients of HTTPClients protect a credential in the request.
@@ -22,8 +22,8 @@ func TestHTTPClients(t *testing.T) {
 		}
 	}))
 	t.Cleanup(service.Close)
-	var clients auth.HTTPClients
-	client := clients.For(&auth.Options{HTTPClient: service.Client()})
+	var clients provider.HTTPClients
+	client := clients.For(&provider.Options{HTTPClient: service.Client()})
 	for name, tc := range map[string]struct{ path, want string }{
 		"redirect refused": {"/redirect", "redirect"},
 		"body bounded":     {"/large", "too large"},
@@ -65,8 +65,8 @@ func TestHTTPClientsUseTheProxyOfTheCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var clients auth.HTTPClients
-	opts := &auth.Options{ProxyURL: address}
+	var clients provider.HTTPClients
+	opts := &provider.Options{ProxyURL: address}
 	resp, err := get(t, clients.For(opts), "https://service.example/")
 	if err == nil {
 		_ = resp.Body.Close()
@@ -76,7 +76,7 @@ func TestHTTPClientsUseTheProxyOfTheCall(t *testing.T) {
 		t.Errorf("the proxy received %q", got)
 	}
 	first, again := clients.For(opts), clients.For(opts)
-	if first != again || first == clients.For(&auth.Options{}) {
+	if first != again || first == clients.For(&provider.Options{}) {
 		t.Error("calls with the same proxy do not share connections, or other calls do")
 	}
 }
@@ -87,13 +87,13 @@ func TestRedact(t *testing.T) {
 		"raw": secret, "URL-escaped": url.QueryEscape(secret), "bearer": "Authorization: Bearer abcdefghijklmnop",
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := auth.Redact("the service\nsays "+text, secret)
+			got := provider.Redact("the service\nsays "+text, secret)
 			if !strings.HasPrefix(got, "the service says ") || strings.Contains(got, "s3cret") || strings.Contains(got, "abcdefgh") {
 				t.Errorf("got %q", got)
 			}
 		})
 	}
-	if got := auth.Redact(strings.Repeat("é", 1000)); len(got) > 303 {
+	if got := provider.Redact(strings.Repeat("é", 1000)); len(got) > 303 {
 		t.Errorf("the text has %d bytes", len(got))
 	}
 }
