@@ -17,7 +17,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	fluxauth "github.com/fluxcd/pkg/auth"
 	fluxaws "github.com/fluxcd/pkg/auth/aws"
-	fluxcache "github.com/fluxcd/pkg/cache"
 	sourcev1 "github.com/fluxcd/source-controller/api/v1"
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,7 +31,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 	"github.com/workloadid/workloadid/test/flux/after"
 	"github.com/workloadid/workloadid/test/flux/before"
@@ -93,8 +91,8 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// shortenSessions lets AWS sessions expire after d.
-func (w *cloudAndCluster) shortenSessions(d time.Duration) {
+// setSessions lets AWS sessions expire after d.
+func (w *cloudAndCluster) setSessions(d time.Duration) {
 	w.lifetime = d
 	expiration := regexp.MustCompile(`<Expiration>[^<]*`)
 	w.cloud.AddFault(authtest.Fault{Service: "sts", Rewrite: func(body []byte) []byte {
@@ -150,6 +148,25 @@ func (f fluxSDK) GetAuthorizationToken(ctx context.Context, config sdkaws.Config
 	return out, err
 }
 
+// reconciler is a reconciler with the object that it reconciles in tests.
+type reconciler struct {
+	reconcile.Reconciler
+	key    reconcile.Request
+	object func() client.Object
+}
+
+func bucketOf(c *controller) reconciler {
+	return reconciler{c.bucket, bucketKey, func() client.Object {
+		return &sourcev1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: bucketKey.Name}}
+	}}
+}
+
+func ociOf(c *controller) reconciler {
+	return reconciler{c.oci, ociKey, func() client.Object {
+		return &sourcev1.OCIRepository{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: ociKey.Name}}
+	}}
+}
+
 // controller is one of the two versions.
 type controller struct {
 	bucket, oci reconcile.Reconciler
@@ -176,6 +193,10 @@ func parse(t *testing.T, bind func(*pflag.FlagSet), args []string) {
 		t.Fatal(err)
 	}
 }
+
+type startFunc func(*testing.T, *cloudAndCluster, ...string) *controller
+
+var versions = map[string]startFunc{"before": newBefore, "after": newAfter}
 
 // newBefore starts the controller on fluxcd/pkg/auth, whose settings are those of the process.
 func newBefore(t *testing.T, w *cloudAndCluster, args ...string) *controller {
@@ -223,20 +244,9 @@ func newAfter(t *testing.T, w *cloudAndCluster, args ...string) *controller {
 	return c
 }
 
-// both runs a test with each version.
-func both(t *testing.T, test func(t *testing.T, start func(*testing.T, *cloudAndCluster, ...string) *controller)) {
-	t.Run("before", func(t *testing.T) { test(t, newBefore) })
-	t.Run("after", func(t *testing.T) { test(t, newAfter) })
-}
-
 func run(t *testing.T, r reconcile.Reconciler, key reconcile.Request) {
 	t.Helper()
 	if _, err := r.Reconcile(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
 }
-
-var (
-	_ = fluxcache.OperationReconcile
-	_ = cache.OperationReconcile
-)
