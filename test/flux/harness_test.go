@@ -148,28 +148,9 @@ func (f fluxSDK) GetAuthorizationToken(ctx context.Context, config sdkaws.Config
 	return out, err
 }
 
-// reconciler is a reconciler with the object that it reconciles in tests.
-type reconciler struct {
-	reconcile.Reconciler
-	key    reconcile.Request
-	object func() client.Object
-}
-
-func bucketOf(c *controller) reconciler {
-	return reconciler{c.bucket, bucketKey, func() client.Object {
-		return &sourcev1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: bucketKey.Name}}
-	}}
-}
-
-func ociOf(c *controller) reconciler {
-	return reconciler{c.oci, ociKey, func() client.Object {
-		return &sourcev1.OCIRepository{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: ociKey.Name}}
-	}}
-}
-
 // controller is one of the two versions.
 type controller struct {
-	bucket, oci reconcile.Reconciler
+	bucket, oci reconcile.Func
 	registry    *prometheus.Registry
 	accessKey   string            // of the last List
 	login       *authn.AuthConfig // of the last Pull
@@ -198,13 +179,16 @@ type startFunc func(*testing.T, *cloudAndCluster, ...string) *controller
 
 var versions = map[string]startFunc{"before": newBefore, "after": newAfter}
 
-// newBefore starts the controller on fluxcd/pkg/auth, whose settings are those of the process.
+// resetFlux undoes the settings of fluxcd/pkg/auth, which are those of the process.
+func resetFlux() {
+	fluxauth.DisableObjectLevelWorkloadIdentity()
+	fluxauth.SetDefaultServiceAccount("")
+}
+
+// newBefore starts the controller on fluxcd/pkg/auth.
 func newBefore(t *testing.T, w *cloudAndCluster, args ...string) *controller {
 	t.Helper()
-	t.Cleanup(func() {
-		fluxauth.DisableObjectLevelWorkloadIdentity()
-		fluxauth.SetDefaultServiceAccount("")
-	})
+	t.Cleanup(resetFlux)
 	config := &before.Config{ObjectLevelWorkloadIdentity: true}
 	parse(t, config.BindFlags, args)
 	if err := config.Apply(); err != nil {
@@ -215,9 +199,8 @@ func newBefore(t *testing.T, w *cloudAndCluster, args ...string) *controller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider := fluxaws.Provider{Implementation: fluxSDK{http: w.http}}
-	c.bucket = &before.BucketReconciler{Client: w.kube, TokenCache: tokens, AWS: provider, List: c.list}
-	c.oci = &before.OCIRepositoryReconciler{Client: w.kube, TokenCache: tokens, AWS: provider, Pull: c.pull}
+	r := &before.Reconciler{Client: w.kube, TokenCache: tokens, AWS: fluxaws.Provider{Implementation: fluxSDK{http: w.http}}, List: c.list, Pull: c.pull}
+	c.bucket, c.oci = r.ReconcileBucket, r.ReconcileOCIRepository
 	return c
 }
 
@@ -238,15 +221,14 @@ func newAfter(t *testing.T, w *cloudAndCluster, args ...string) *controller {
 	if tokens != nil {
 		t.Cleanup(tokens.Close)
 	}
-	provider := &aws.Provider{}
-	c.bucket = &after.BucketReconciler{Client: w.kube, TokenCache: tokens, Metrics: m, Settings: &config.Settings, AWS: provider, HTTPClient: w.http, List: c.list}
-	c.oci = &after.OCIRepositoryReconciler{Client: w.kube, TokenCache: tokens, Metrics: m, Settings: &config.Settings, AWS: provider, HTTPClient: w.http, Pull: c.pull}
+	r := &after.Reconciler{Client: w.kube, TokenCache: tokens, Metrics: m, Settings: &config.Settings, AWS: &aws.Provider{}, HTTPClient: w.http, List: c.list, Pull: c.pull}
+	c.bucket, c.oci = r.ReconcileBucket, r.ReconcileOCIRepository
 	return c
 }
 
-func run(t *testing.T, r reconcile.Reconciler, key reconcile.Request) {
+func run(t *testing.T, r reconcile.Func, key reconcile.Request) {
 	t.Helper()
-	if _, err := r.Reconcile(t.Context(), key); err != nil {
+	if _, err := r(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -8,9 +8,11 @@ import (
 	"testing"
 
 	fluxcache "github.com/fluxcd/pkg/cache"
+	sourcev1 "github.com/fluxcd/source-controller/api/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/cache/metrics"
 )
@@ -77,25 +79,23 @@ func TestMetricNames(t *testing.T) {
 	}
 }
 
-// Cached access tokens count alike. Cached registry credentials count twice in Flux, because it looks up their access token too.
+// A cached access token counts once. Cached registry credentials count twice in Flux, which looks up their access token too.
 func TestEventCounts(t *testing.T) {
-	for name, row := range map[string]struct {
-		of            func(c *controller) reconciler
-		before, after map[string]float64
-	}{
-		"access token": {bucketOf, map[string]float64{"cache_miss": 1, "cache_hit": 1, "requests": 2}, map[string]float64{"cache_miss": 1, "cache_hit": 1, "requests": 2}},
-		"registry":     {ociOf, map[string]float64{"cache_miss": 2, "cache_hit": 2, "requests": 4}, map[string]float64{"cache_miss": 2, "cache_hit": 1, "requests": 3}},
-	} {
-		for version, want := range map[string]map[string]float64{"before": row.before, "after": row.after} {
-			t.Run(name+"/"+version, func(t *testing.T) {
-				c := versions[version](t, newCloudAndCluster(t))
-				r := row.of(c)
-				run(t, r, r.key)
-				run(t, r, r.key)
-				if got := counters(t, c.registry, r.key.Name); !maps.Equal(got, want) {
-					t.Errorf("%v, not %v", got, want)
-				}
-			})
+	want := map[string]map[string]float64{
+		"before/bucket": {"cache_miss": 1, "cache_hit": 1, "requests": 2}, "after/bucket": {"cache_miss": 1, "cache_hit": 1, "requests": 2},
+		"before/oci": {"cache_miss": 2, "cache_hit": 2, "requests": 4}, "after/oci": {"cache_miss": 2, "cache_hit": 1, "requests": 3},
+	}
+	for version, start := range versions {
+		bucket, oci := start(t, newCloudAndCluster(t)), start(t, newCloudAndCluster(t))
+		for range 2 {
+			run(t, bucket.bucket, bucketKey)
+			run(t, oci.oci, ociKey)
+		}
+		if got, want := counters(t, bucket.registry, bucketKey.Name), want[version+"/bucket"]; !maps.Equal(got, want) {
+			t.Errorf("%s, bucket: %v, not %v", version, got, want)
+		}
+		if got, want := counters(t, oci.registry, ociKey.Name), want[version+"/oci"]; !maps.Equal(got, want) {
+			t.Errorf("%s, registry: %v, not %v", version, got, want)
 		}
 	}
 }
@@ -107,22 +107,20 @@ func TestFinalizer(t *testing.T) {
 			t.Run(version+"/"+name, func(t *testing.T) {
 				w := newCloudAndCluster(t)
 				c := start(t, w, flag)
-				for _, of := range []func(*controller) reconciler{bucketOf, ociOf} {
-					r := of(c)
-					run(t, r, r.key)
-					if got := counters(t, c.registry, r.key.Name); (got["cache_miss"] > 0) != (name == "cache on") {
-						t.Fatalf("before the deletion: %v", got)
-					}
-					if err := w.kube.Delete(t.Context(), r.object()); err != nil {
-						t.Fatal(err)
-					}
-					run(t, r, r.key)
-					if got := counters(t, c.registry, r.key.Name); got["cache_miss"] > 0 {
-						t.Errorf("after the deletion: %v", got)
-					}
-					if err := w.kube.Get(t.Context(), r.key.NamespacedName, r.object()); client.IgnoreNotFound(err) != nil || err == nil {
-						t.Errorf("the object still exists: %v", err)
-					}
+				run(t, c.bucket, bucketKey)
+				if got := counters(t, c.registry, bucketKey.Name)["cache_miss"]; (got == 1) != (name == "cache on") {
+					t.Fatalf("%v misses before the deletion", got)
+				}
+				bucket := &sourcev1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: bucketKey.Name}}
+				if err := w.kube.Delete(t.Context(), bucket); err != nil {
+					t.Fatal(err)
+				}
+				run(t, c.bucket, bucketKey)
+				if got := counters(t, c.registry, bucketKey.Name)["cache_miss"]; got != 0 {
+					t.Errorf("%v misses after the deletion", got)
+				}
+				if err := w.kube.Get(t.Context(), bucketKey.NamespacedName, bucket); !apierrors.IsNotFound(err) {
+					t.Errorf("the object has not gone: %v", err)
 				}
 			})
 		}
