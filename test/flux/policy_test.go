@@ -111,52 +111,37 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// IAM conditions on the session name need the new form.
-func TestSessionName(t *testing.T) {
-	want := map[string]string{"before": "app.tenant-a." + region + ".fluxcd.io", "after": "tenant-a.app"}
-	for version, start := range versions {
-		w := newCloudAndCluster(t)
-		run(t, start(t, w).bucket, bucketKey)
-		if got := w.cloud.Log()[0].Parameters["RoleSessionName"]; got != want[version] {
-			t.Errorf("%s: %q, not %q", version, got, want[version])
-		}
-	}
-}
-
-// A bucket without a region uses AWS_REGION of the controller. Flux refuses it.
-func TestRegionOfTheController(t *testing.T) {
+// The session of AWS that a bucket gets, by name. Its name is new, since IAM conditions may name it. Empty: the object fails, and AWS is not
+// asked.
+func TestSession(t *testing.T) {
+	const flux, port = "app.tenant-a." + region + ".fluxcd.io", "tenant-a.app"
 	t.Setenv("AWS_REGION", region)
-	for version, start := range versions {
-		w := newCloudAndCluster(t)
-		edit(t, w, bucketKey, &sourcev1.Bucket{}, func(b *sourcev1.Bucket) { b.Spec.Region = "" })
-		if _, err := start(t, w).bucket(t.Context(), bucketKey); (err == nil) != (version == "after") {
-			t.Errorf("%s: %v", version, err)
-		}
-	}
-}
-
-// An STS endpoint outside AWS receives no token.
-func TestForeignSTSEndpoint(t *testing.T) {
-	for version, start := range versions {
-		w := newCloudAndCluster(t)
-		edit(t, w, bucketKey, &sourcev1.Bucket{}, func(b *sourcev1.Bucket) {
-			b.Spec.STS = &sourcev1.BucketSTSSpec{Provider: sourcev1.STSProviderAmazon, Endpoint: "https://sts.example.com"}
-		})
-		if _, err := start(t, w).bucket(t.Context(), bucketKey); err == nil || len(w.cloud.Log()) > 0 {
-			t.Errorf("%s: %v, calls %v", version, err, w.cloud.Log())
-		}
-	}
-}
-
-// Objects that name no ServiceAccount use the default one of their namespace.
-func TestDefaultServiceAccount(t *testing.T) {
-	for version, start := range versions {
-		w := newCloudAndCluster(t)
-		c := start(t, w, "--default-service-account=app")
-		edit(t, w, bucketKey, &sourcev1.Bucket{}, func(b *sourcev1.Bucket) { b.Spec.ServiceAccountName = "" })
-		run(t, c.bucket, bucketKey)
-		if got, _ := w.cloud.AWS().Identity(c.accessKey); got.RoleARN != role {
-			t.Errorf("%s: identity %v", version, got)
+	for name, row := range map[string]struct {
+		change        func(*sourcev1.BucketSpec)
+		flags         []string
+		before, after string
+	}{
+		"ServiceAccount": {func(*sourcev1.BucketSpec) {}, nil, flux, port},
+		"default ServiceAccount": {func(b *sourcev1.BucketSpec) { b.ServiceAccountName = "" },
+			[]string{"--default-service-account=app"}, flux, port},
+		"default ServiceAccount that is missing": {func(b *sourcev1.BucketSpec) { b.ServiceAccountName = "" },
+			[]string{"--default-service-account=missing"}, "", ""},
+		"region of the controller": {func(b *sourcev1.BucketSpec) { b.Region = "" }, nil, "", port},
+		"STS endpoint outside AWS": {func(b *sourcev1.BucketSpec) {
+			b.STS = &sourcev1.BucketSTSSpec{Provider: sourcev1.STSProviderAmazon, Endpoint: "https://sts.example.com"}
+		}, nil, "", ""},
+	} {
+		for version, want := range map[string]string{"before": row.before, "after": row.after} {
+			t.Run(name+"/"+version, func(t *testing.T) {
+				w := newCloudAndCluster(t)
+				c := versions[version](t, w, row.flags...)
+				edit(t, w, bucketKey, &sourcev1.Bucket{}, func(b *sourcev1.Bucket) { row.change(&b.Spec) })
+				_, err := c.bucket(t.Context(), bucketKey)
+				got, _ := w.cloud.AWS().Identity(c.accessKey)
+				if got.SessionName != want || (err == nil) != (want != "") || want == "" && len(w.cloud.Log()) > 0 {
+					t.Errorf("session %q, error %v, calls %v", got.SessionName, err, w.cloud.Log())
+				}
+			})
 		}
 	}
 }
