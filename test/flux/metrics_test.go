@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	fluxcache "github.com/fluxcd/pkg/cache"
 	sourcev1 "github.com/fluxcd/source-controller/api/v1"
@@ -69,9 +70,13 @@ func TestMetricNames(t *testing.T) {
 	}
 	got := map[string][]string{}
 	for name, start := range versions {
-		c := start(t, newCloudAndCluster(t))
-		run(t, c.bucket, bucketKey)
-		got[name] = families(t, c.registry)
+		w := newCloudAndCluster(t)
+		synctest.Test(t, func(t *testing.T) {
+			c := start(t, w)
+			run(t, c.bucket, bucketKey)
+			synctest.Wait() // the duration of an exchange is recorded after its end
+			got[name] = families(t, c.registry)
+		})
 	}
 	want := slices.Sorted(slices.Values(append(more, got["before"]...)))
 	if len(got["before"]) != 4 || !slices.Equal(got["after"], want) {
