@@ -14,8 +14,8 @@ import (
 	"github.com/workloadid/workloadid/internal/providers"
 )
 
-// provider is what all providers of clouds are.
-type provider interface {
+// cloudProvider is what all providers of clouds are.
+type cloudProvider interface {
 	provider.ArtifactRegistryCredentialsProvider
 	provider.OptionsValidator
 	provider.CacheKeyContributor
@@ -23,13 +23,13 @@ type provider interface {
 
 // metered watches the exchanges of a provider.
 type metered struct {
-	provider
+	cloudProvider
 	world *world
 	side  *side
 }
 
-func (w *world) metered(s *side, p provider) *side {
-	s.provider = &metered{provider: p, world: w, side: s}
+func (w *world) metered(s *side, p cloudProvider) *side {
+	s.provider = &metered{cloudProvider: p, world: w, side: s}
 	return s
 }
 
@@ -39,17 +39,17 @@ func (m *metered) NewTokenForServiceAccount(ctx context.Context, jwt string, sa 
 	p := purpose{uid: sa.UID, identity: m.side.identity(sa.Annotations), kind: accessKind(opts.Scopes)}
 	excused := func(time.Time) bool { return t.variantOf(sa.Annotations) < 0 }
 	return t.exchange(ctx, m.world, p, excused, func(ctx context.Context) (auth.Token, error) {
-		return m.provider.NewTokenForServiceAccount(ctx, jwt, sa, opts)
+		return m.cloudProvider.NewTokenForServiceAccount(ctx, jwt, sa, opts)
 	})
 }
 
 func (m *metered) NewArtifactRegistryCredentials(ctx context.Context, input string, access auth.Token, opts *provider.Options,
 ) (*auth.ArtifactRegistryCredentials, error) {
-	t := m.world.byKey[*opts.ServiceAccount]
+	t := m.world.byKey[opts.Subject]
 	from, _ := t.origin(access)
 	p := purpose{uid: from.uid, identity: from.identity, kind: registryKind}
 	token, err := t.exchange(ctx, m.world, p, from.wasShort, func(ctx context.Context) (auth.Token, error) {
-		return m.provider.NewArtifactRegistryCredentials(ctx, input, access, opts)
+		return m.cloudProvider.NewArtifactRegistryCredentials(ctx, input, access, opts)
 	})
 	credentials, _ := token.(*auth.ArtifactRegistryCredentials)
 	return credentials, err
