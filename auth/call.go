@@ -33,7 +33,7 @@ const opAccessToken = "get access token"
 //  2. Without a ServiceAccount, the credential is the controller's own.
 //  3. The ServiceAccount is read, also if the credential is cached. Deleting, re-creating or re-annotating it takes effect as soon
 //     as the client reads the change: at once with a direct client, after the informer with a manager's client.
-//  4. Audiences and identity come from the provider and the annotations, and the Policy judges them.
+//  4. Audiences and identity come from the provider and the annotations, and the Policy checks them.
 //  5. The cache is asked, with a key of everything that shapes the credential.
 //  6. Otherwise a token of the ServiceAccount is requested, checked, and exchanged at the provider. The result is cached.
 //

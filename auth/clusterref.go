@@ -144,7 +144,7 @@ func (r *clusterReference) option(namespace string, c KubernetesClient) Option {
 
 // GetClusterConfigFromConfigMap is GetClusterConfig for the cluster that a ConfigMap names. The ConfigMap has to lie in the
 // namespace of the owner unless Policy.AllowConfigMap allows it. The ServiceAccount that it names lies in the ConfigMap's namespace.
-// Without one the controller's own identity is used, and Policy.AllowCluster judges the cluster if an owner is known. c reads the
+// Without one the controller's own identity is used, and Policy.AllowCluster decides about the cluster if an owner is known. c reads the
 // ConfigMap (verb get on configmaps) and the ServiceAccount. Values of the ConfigMap win over opts. The config does not follow later
 // changes of the ConfigMap: build it again for each reconciliation.
 //
@@ -172,7 +172,7 @@ func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, 
 		return nil, inConfigMap(err, configMap)
 	}
 	if owner == (cache.InvolvedObject{}) {
-		// The ConfigMap's author chooses the cluster and the ServiceAccount, so the Policy has to judge the ConfigMap.
+		// The ConfigMap's author chooses the cluster and the ServiceAccount, so the Policy has to allow the ConfigMap.
 		owner = cache.InvolvedObject{Kind: "ConfigMap", Namespace: configMap.Namespace, Name: configMap.Name}
 	}
 	var cm corev1.ConfigMap

@@ -342,11 +342,11 @@ func TestSlowRegistriesOfOneNamespace(t *testing.T) {
 	})
 }
 
-// Flights that wait for other flights hold no slot: with one slot, everything still ends.
+// Exchanges that wait for other flights hold no slot: with one slot, everything still ends.
 func TestDerivedFlightsDoNotBlockEachOther(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
-	tokens, err := cache.NewTokenCache(100, cache.WithMaxFlightsPerTenant(1))
+	tokens, err := cache.NewTokenCache(100, cache.WithMaxExchangesPerTenant(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@
 //
 // # What a tenant cannot do
 //
-// A tenant writes objects and annotates ServiceAccounts, so both are treated as hostile. The Policy judges every call, cache
+// A tenant writes objects and annotates ServiceAccounts, so both are treated as hostile. The Policy checks every call, cache
 // hits too. Its zero value is the strictest: only objects of its own namespace use a ServiceAccount, and its token has only the
 // audience of the provider. A token of the API server is checked before it is sent anywhere: audience, subject, expiry, and that it
 // is no good for the API server itself. Tokens print as redacted summaries, and are shared between callers that cannot change them.
@@ -61,4 +61,8 @@
 //
 //	settings := &auth.Settings{}
 //	settings.BindFlags(pflag.CommandLine)
+//
+// # Providers
+//
+// Packages aws, azure, gcp, token and exchange hold one each. Package provider says how to write another one.
 package auth

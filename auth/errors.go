@@ -75,7 +75,7 @@ func kubernetesError(err error, operation string) *Error {
 	case apierrors.IsForbidden(err):
 		e.Reason = ErrDenied
 	case apierrors.IsUnauthorized(err):
-		// The API server refused the client's own credential; it has not judged the ServiceAccount.
+		// The API server refused the client's own credential; it did not check the ServiceAccount.
 		e.Remedy = "log in to the cluster again, or check the kubeconfig or ServiceAccount token of the Kubernetes client"
 	case apierrors.IsNotFound(err):
 		e.Reason, e.Remedy = ErrMisconfigured, "create it, or correct the name"

@@ -69,7 +69,7 @@ func (o *Options) applyToAccessToken(opts []provider.Option) {
 	}
 }
 
-// owner returns the object that the Policy judges.
+// owner returns the object that the Policy checks.
 func (o *Options) owner() *cache.InvolvedObject {
 	if o.Owner.Name != "" || o.Owner.Namespace != "" {
 		return &o.Owner

@@ -39,7 +39,7 @@ type Policy struct {
 
 	// AllowConfigMap allows owner to use a ConfigMap that lies outside its namespace. It is also asked for an owner without a
 	// namespace and for a call without an owner; the ConfigMap itself is the owner of the rest of that call. Nil refuses all of
-	// these. AllowCluster and AllowCrossNamespace still judge the cluster and the ServiceAccount that the ConfigMap names.
+	// these. AllowCluster and AllowCrossNamespace still check the cluster and the ServiceAccount that the ConfigMap names.
 	AllowConfigMap func(owner cache.InvolvedObject, configMap client.ObjectKey) bool
 
 	// AllowProxy allows the proxy of WithProxyURL to be used on behalf of owner, where objects choose it: the controller connects
@@ -124,7 +124,7 @@ func (p *Policy) isAPIServerAudience(audience string) bool {
 	return slices.Contains(p.APIServerAudiences, audience)
 }
 
-// checkAudience judges an audience that a caller or an annotation chose.
+// checkAudience checks an audience that a caller or an annotation chose.
 func (p *Policy) checkAudience(audience string) error {
 	if audience == "" {
 		return misconfigured("give the name of the service that accepts the token", "an audience is empty")
@@ -138,7 +138,7 @@ func (p *Policy) checkAudience(audience string) error {
 	return nil
 }
 
-// checkAudiences judges the audiences that the token will have, also those of the provider.
+// checkAudiences checks the audiences that the token will have, also those of the provider.
 func (p *Policy) checkAudiences(audiences []string) error {
 	if len(audiences) == 0 {
 		// Without an audience the API server issues a token for itself.

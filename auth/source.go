@@ -18,7 +18,7 @@ type AccessTokenSource struct {
 	invalidated invalidation
 }
 
-// knownKey is where the token is cached, once a call has found out that its place depends on nothing but the options.
+// knownKey is where the token is cached, once a call has found out that its key depends on nothing but the options.
 type knownKey struct {
 	key    cache.Key
 	cache  *cache.TokenCache

@@ -135,7 +135,7 @@ type tokenFlight struct {
 	err              error
 }
 
-// usable reports whether the flight has a valid token. A refusal does not count against a very young one, as in the cache.
+// usable reports whether the request has returned a valid token. A refusal does not count against a very young one, as in the cache.
 func (f *tokenFlight) usable(now, invalidBefore time.Time) bool {
 	return f != nil && before(now, f.obtained.Add(f.lifetime())) && (f.obtained.After(invalidBefore) || now.Sub(f.obtained) < replaceTokenAfter)
 }
@@ -213,15 +213,15 @@ func (r *TokenRequest) run(ctx context.Context, h *heldToken, f *tokenFlight, au
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		f.obtained = time.Now()
-		h.land(f)
+		h.finish(f)
 		close(f.done)
 	}()
 	token, expiry, err := r.request(ctx, audiences)
 	f.jwt, f.expiry, f.err = redact.New(token), expiry, err
 }
 
-// land replaces the token, or decides how long the old one stays.
-func (h *heldToken) land(f *tokenFlight) {
+// finish replaces the token, or decides how long the old one stays.
+func (h *heldToken) finish(f *tokenFlight) {
 	h.next = nil
 	switch {
 	case f.err == nil:

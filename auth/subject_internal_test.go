@@ -66,7 +66,7 @@ func TestHeldTokenHoldsOnBothClocks(t *testing.T) {
 	obtained := time.Now()
 	f := &tokenFlight{obtained: obtained, expiry: obtained.Add(time.Hour).Round(0)}
 	h := &heldToken{next: f}
-	h.land(f)
+	h.finish(f)
 	for name, tc := range map[string]struct {
 		wall, monotonic time.Duration
 		usable, fresh   bool

@@ -167,7 +167,7 @@ func TestRetryAfterOfWrappedErrors(t *testing.T) {
 // A limit of the cache is ErrThrottled with the cache's hint, and does not blame the service.
 func TestErrorOfALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tokens, err := cache.NewTokenCache(10, cache.WithMaxFlightsPerTenant(1))
+		tokens, err := cache.NewTokenCache(10, cache.WithMaxExchangesPerTenant(1))
 		if err != nil {
 			t.Fatal(err)
 		}

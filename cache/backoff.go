@@ -102,8 +102,8 @@ func (c *TokenCache) heldByGroup(req Request, now instant) *BackoffError {
 	return held
 }
 
-// landInGroup records the result of a flight for its group, unless the key was deleted meanwhile.
-func (c *TokenCache) landInGroup(f *flight, req Request, v verdict, wanted bool, now instant) {
+// finishInGroup records the result of a flight for its group, unless the key was deleted meanwhile.
+func (c *TokenCache) finishInGroup(f *flight, req Request, v verdict, wanted bool, now instant) {
 	g, known := c.groups.Peek(req.Group)
 	probed := known && g.prober == f
 	if probed {

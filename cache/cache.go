@@ -64,7 +64,7 @@ type Request struct {
 	// Provider is the service that the exchange is with. One that hangs delays no other. It labels the metrics of exchanges.
 	Provider string
 	// Prepare obtains from the same cache what Mint needs, such as a token that Mint turns into another credential. It runs in
-	// the goroutine of Mint before the flight takes a slot, because the inner flight may need that slot.
+	// the goroutine of Mint before the exchange takes a slot, because the inner exchange may need that slot.
 	Prepare func(ctx context.Context) error
 	// Mint obtains the credential in a goroutine of the cache. Its context has the values of the caller's context, but a deadline
 	// of its own.
@@ -286,7 +286,7 @@ func (c *TokenCache) Invalidate(key Key) {
 	})
 }
 
-// Delete removes the token of the key and forgets its failures, but not those of its group. The result of a flight under way
+// Delete removes the token of the key and forgets its failures, but not those of its group. The result of an exchange in flight
 // is not kept.
 func (c *TokenCache) Delete(key Key) {
 	c.locked(func() {
@@ -318,7 +318,7 @@ func (c *TokenCache) locked(f func()) {
 // Len returns the number of tokens in the cache. Some may have expired within the last half minute.
 func (c *TokenCache) Len() int { return c.Stats().Items }
 
-// Close ends all flights, drops all tokens, and returns when no goroutine of the cache runs any more. Requests under way
+// Close ends all exchanges, drops all tokens, and returns when no goroutine of the cache runs any more. Requests under way
 // and later ones fail. Close may be called more than once.
 func (c *TokenCache) Close() {
 	if c == nil {

@@ -189,7 +189,7 @@ func TestOneFlightPerKey(t *testing.T) {
 			wg.Go(func() { mustSet(t, c, m.request(1, "a")) })
 		}
 		synctest.Wait()
-		if s := c.Stats(); s.Flights != 1 || s.Waiting != 100 {
+		if s := c.Stats(); s.Exchanges != 1 || s.Waiting != 100 {
 			t.Errorf("stats %+v", s)
 		}
 		cancel()
@@ -241,7 +241,7 @@ func TestMintThatMisbehaves(t *testing.T) {
 			if msg := err.Error(); msg == "" || len(msg) > 200 || containsSecret(msg) {
 				t.Errorf("message %q", msg)
 			}
-			if s := c.Stats(); s.Items != 0 || s.Flights != 0 || s.Running != 0 || s.Waiting != 0 || len(s.Failing) != 1 {
+			if s := c.Stats(); s.Items != 0 || s.Exchanges != 0 || s.Running != 0 || s.Waiting != 0 || len(s.Failing) != 1 {
 				t.Errorf("stats %+v", s)
 			}
 			m.mint = hourly
@@ -474,7 +474,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		"negative rate":        {WithRate(-1, 1)},
 		"rate is no number":    {WithRate(rate.Limit(math.NaN()), 1)},
 		"no burst":             {WithRate(1, 0)},
-		"no flights of tenant": {WithMaxFlightsPerTenant(-1)},
+		"no flights of tenant": {WithMaxExchangesPerTenant(-1)},
 		"no time":              {WithMintTimeout(0)},
 		"nil observer":         {WithObserver(nil)},
 	} {

@@ -11,7 +11,7 @@ import (
 
 // With one slot, a derived credential gets the token it is made from first.
 func TestPrepareHoldsNoSlot(t *testing.T) {
-	c := newTestCache(t, WithMaxFlightsPerTenant(1))
+	c := newTestCache(t, WithMaxExchangesPerTenant(1))
 	inner := &minter{mint: hourly}
 	outer := &minter{mint: hourly}
 	done := make(chan error)

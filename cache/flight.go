@@ -33,15 +33,15 @@ func (c *TokenCache) startFlight(caller context.Context, req Request, refresh bo
 		err: errExited, start: time.Now(), leave: func() {}}
 	c.flights[req.Key] = f
 	c.inFlight++
-	c.running.Go(func() { c.fly(caller, f, req, refresh) })
+	c.running.Go(func() { c.run(caller, f, req, refresh) })
 	return f
 }
 
 // callingFlight is the key of the flight in the contexts of its Prepare and Mint.
 type callingFlight struct{}
 
-// fly runs the exchange. It ends with the cache or with its own deadline, never with the caller that caused it.
-func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh bool) {
+// run makes the exchange. It ends with the cache or with its own deadline, never with the caller that caused it.
+func (c *TokenCache) run(caller context.Context, f *flight, req Request, refresh bool) {
 	ctx, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(caller), callingFlight{}, f))
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
@@ -49,8 +49,8 @@ func (c *TokenCache) fly(caller context.Context, f *flight, req Request, refresh
 	v := verdict{err: errExited, Failure: Failure{Result: "error"}}
 	defer func() {
 		f.err = v.err
-		c.land(f, req, v)
-		f.leave() // after land, so that the next exchange of the group sees this failure
+		c.finish(f, req, v)
+		f.leave() // after finish, so that the next exchange of the group sees this failure
 		close(f.done)
 		c.observer.Mint(req.Provider, v.Result, time.Since(f.start))
 		if refresh {
@@ -101,13 +101,13 @@ func (c *TokenCache) probe(f *flight, req Request) (held *BackoffError) {
 	return held
 }
 
-// land keeps the result of a flight, unless the key was deleted meanwhile.
-func (c *TokenCache) land(f *flight, req Request, v verdict) {
+// finish keeps the result of a flight, unless the key was deleted meanwhile.
+func (c *TokenCache) finish(f *flight, req Request, v verdict) {
 	evicted := false
 	c.locked(func() {
 		now, wanted := c.now(), c.flights[req.Key] == f
 		c.inFlight--
-		c.landInGroup(f, req, v, wanted, now)
+		c.finishInGroup(f, req, v, wanted, now)
 		if wanted {
 			delete(c.flights, req.Key)
 		}

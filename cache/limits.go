@@ -47,7 +47,7 @@ type limits struct {
 }
 
 func newLimits() *limits {
-	return &limits{starts: rate.NewLimiter(defaultRate, defaultBurst), perTenant: defaultMaxFlightsPerTenant,
+	return &limits{starts: rate.NewLimiter(defaultRate, defaultBurst), perTenant: defaultMaxExchangesPerTenant,
 		perProvider: maxRunning, patience: defaultPatience, slots: map[tenantAt]*slots{}, running: map[string]int{}}
 }
 

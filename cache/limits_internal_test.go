@@ -106,7 +106,7 @@ func TestTenantOfTwoServices(t *testing.T) {
 		if waited := time.Since(start); waited != 0 {
 			t.Errorf("it waited %s", waited)
 		}
-		if n := c.Stats().Running; n != defaultMaxFlightsPerTenant {
+		if n := c.Stats().Running; n != defaultMaxExchangesPerTenant {
 			t.Errorf("%d exchanges of the tenant run with the provider that hangs", n)
 		}
 		c.Close()
@@ -181,7 +181,7 @@ func TestHangingKeysHoldWorkersBriefly(t *testing.T) {
 		close(keys)
 		workers.Wait()
 		t.Logf("a worker was held for %s on average: %v", sum/200, counts)
-		if mean := sum / 200; mean > time.Second || counts[0] < 100 || counts[defaultPatience] != defaultMaxFlightsPerTenant {
+		if mean := sum / 200; mean > time.Second || counts[0] < 100 || counts[defaultPatience] != defaultMaxExchangesPerTenant {
 			t.Errorf("a worker was held for %s on average: %v", mean, counts)
 		}
 	})
@@ -191,7 +191,7 @@ func TestHangingKeysHoldWorkersBriefly(t *testing.T) {
 func TestLimitedExchangeIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &recorder{}
-		c := newTestCache(t, WithMaxFlightsPerTenant(1), WithObserver(o), WithPatience(time.Minute))
+		c := newTestCache(t, WithMaxExchangesPerTenant(1), WithObserver(o), WithPatience(time.Minute))
 		m := &minter{mint: hourly}
 		old := mustSet(t, c, m.request(1, "a"))
 		time.Sleep(50 * time.Minute) // the token is stale
@@ -263,7 +263,7 @@ func (r *recorder) add(to *map[string]int, result string) {
 // Two tenants share a key. The other one never waits for a slot of the one without, which gets what the other one minted.
 func TestSharedKeyOfTenantWithoutSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, m := newTestCache(t, WithMaxFlightsPerTenant(1)), &minter{mint: hourly}
+		c, m := newTestCache(t, WithMaxExchangesPerTenant(1)), &minter{mint: hourly}
 		go c.GetOrSet(t.Context(), Request{Key: key(1), Tenant: "bad", Provider: "test", Mint: hang}) //nolint:errcheck // fails
 		synctest.Wait()
 		failed := make(chan error)
@@ -298,7 +298,7 @@ func TestSharedKeyOfTenantWithoutSlot(t *testing.T) {
 // A tenant without a slot asks all the time for a key that others share. The renewal of that key is not held up.
 func TestRenewalOfASharedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, m := newTestCache(t, WithMaxFlightsPerTenant(1)), &minter{mint: hourly}
+		c, m := newTestCache(t, WithMaxExchangesPerTenant(1)), &minter{mint: hourly}
 		if _, _, err := c.GetOrSet(t.Context(), m.request(2, "good")); err != nil {
 			t.Fatal(err)
 		}
@@ -425,7 +425,7 @@ func TestCloseEndsWaitingExchanges(t *testing.T) {
 		opts   []Option
 		tenant string
 	}{
-		"for a slot": {[]Option{WithMaxFlightsPerTenant(1)}, "a"},
+		"for a slot": {[]Option{WithMaxExchangesPerTenant(1)}, "a"},
 		"for a turn": {[]Option{WithRate(0.1, 1)}, "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -457,7 +457,7 @@ func TestCloseEndsWaitingExchanges(t *testing.T) {
 // The limits keep nothing of providers whose exchanges have ended, however many names there are.
 func TestProvidersAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestCache(t, WithMintTimeout(time.Second), WithMaxFlightsPerTenant(1))
+		c := newTestCache(t, WithMintTimeout(time.Second), WithMaxExchangesPerTenant(1))
 		var all sync.WaitGroup
 		for n := range 100 {
 			for tenant, mint := range map[string]func(context.Context) (Token, error){"a": hourly, "b": hang, "c": hang} {

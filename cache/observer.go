@@ -40,11 +40,11 @@ func Results() []string {
 // Stats are the gauges of a cache.
 type Stats struct {
 	Items         int // tokens in the cache
-	Flights       int // exchanges that run, are queued, or wait for a part of the credential
+	Exchanges     int // exchanges that run, are queued, or wait for a part of the credential
 	Running       int // exchanges that have started
 	QueuedForSlot int // exchanges that wait because their tenant uses all of its slots
 	QueuedForRate int // exchanges that wait because of the start rate
-	Waiting       int // callers that wait for a flight
+	Waiting       int // callers that wait for an exchange
 	// Failing is the number of keys whose last exchange failed. It does not grow with the attempts. A key is forgotten when it
 	// succeeds, or about five minutes after its back-off if it is no longer requested. Nil if none.
 	Failing map[Failing]int
@@ -56,7 +56,7 @@ type Failing struct{ Provider, Result string }
 // Stats returns the gauges as they are now.
 func (c *TokenCache) Stats() (s Stats) {
 	c.locked(func() {
-		s = Stats{Items: c.entries.Len(), Flights: c.inFlight, Waiting: int(c.waiting.Load()),
+		s = Stats{Items: c.entries.Len(), Exchanges: c.inFlight, Waiting: int(c.waiting.Load()),
 			QueuedForSlot: int(c.limits.queuedForSlot.Load()), QueuedForRate: int(c.limits.queuedForRate.Load())}
 		c.limits.mu.Lock()
 		for _, n := range c.limits.running {

@@ -84,7 +84,7 @@ func TestStatsWhileAttaching(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Close()
-		if len(o.seen) != 1 || o.seen[0].Items != 0 || o.seen[0].Flights != 0 {
+		if len(o.seen) != 1 || o.seen[0].Items != 0 || o.seen[0].Exchanges != 0 {
 			t.Errorf("capacity %d: %+v", capacity, o.seen)
 		}
 	}

@@ -13,11 +13,11 @@ const (
 	// MaxDuration is the longest time that a token is kept, and the default of WithMaxDuration.
 	MaxDuration = time.Hour
 
-	defaultMintTimeout         = 30 * time.Second
-	defaultPatience            = 5 * time.Second
-	defaultRate                = 1000 // a second
-	defaultBurst               = 500
-	defaultMaxFlightsPerTenant = 8
+	defaultMintTimeout           = 30 * time.Second
+	defaultPatience              = 5 * time.Second
+	defaultRate                  = 1000 // a second
+	defaultBurst                 = 500
+	defaultMaxExchangesPerTenant = 8
 )
 
 // Option configures a TokenCache.
@@ -34,10 +34,10 @@ func WithRate(limit rate.Limit, burst int) Option {
 	return func(c *TokenCache) { c.limits.starts = rate.NewLimiter(limit, burst) }
 }
 
-// WithMaxFlightsPerTenant sets the number of slots: how many exchanges of one Request.Tenant run in parallel with each
+// WithMaxExchangesPerTenant sets the number of slots: how many exchanges of one Request.Tenant run in parallel with each
 // Request.Provider, 8 by default. An exchange that gets none within two seconds fails with a LimitError. It fails at once while all slots have
 // been held for longer than the patience of WithPatience.
-func WithMaxFlightsPerTenant(n int) Option { return func(c *TokenCache) { c.limits.perTenant = n } }
+func WithMaxExchangesPerTenant(n int) Option { return func(c *TokenCache) { c.limits.perTenant = n } }
 
 // WithMintTimeout bounds the time that an exchange takes, 30 s by default, and the time that it waits for its turn of the rate.
 func WithMintTimeout(d time.Duration) Option { return func(c *TokenCache) { c.mintTimeout = d } }

@@ -143,7 +143,7 @@ func TestPatienceOfDerivedCredentials(t *testing.T) {
 // While all slots of a tenant are held longer than the patience, a call does not wait for one. Otherwise it does.
 func TestNoWaitForSlotsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestCache(t, WithMaxFlightsPerTenant(2))
+		c := newTestCache(t, WithMaxExchangesPerTenant(2))
 		request := func(n int) Request { return Request{Key: key(n), Tenant: "a", Mint: hang} }
 		mustBeLimited := func(n int, after time.Duration) {
 			t.Helper()

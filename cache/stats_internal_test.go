@@ -59,7 +59,7 @@ func TestFailingKeys(t *testing.T) {
 // Exchanges that run and exchanges that wait are counted apart.
 func TestRunningAndQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, m := newTestCache(t, WithMaxFlightsPerTenant(2), WithRate(2, 3)), &minter{mint: hang}
+		c, m := newTestCache(t, WithMaxExchangesPerTenant(2), WithRate(2, 3)), &minter{mint: hang}
 		var callers sync.WaitGroup
 		for n := range 5 {
 			callers.Go(func() { _, _, _ = c.GetOrSet(t.Context(), m.request(n, "a")) })
@@ -69,17 +69,17 @@ func TestRunningAndQueued(t *testing.T) {
 			callers.Go(func() { _, _, _ = c.GetOrSet(t.Context(), m.request(10+n, "b")) })
 		}
 		synctest.Wait()
-		if s := c.Stats(); s.Flights != 7 || s.Running != 3 || s.QueuedForSlot != 3 || s.QueuedForRate != 1 || s.Waiting != 7 {
+		if s := c.Stats(); s.Exchanges != 7 || s.Running != 3 || s.QueuedForSlot != 3 || s.QueuedForRate != 1 || s.Waiting != 7 {
 			t.Errorf("at first: %+v", s)
 		}
 		time.Sleep(3 * time.Second)
-		if s := c.Stats(); s.Flights != 4 || s.Running != 4 || s.QueuedForSlot != 0 || s.QueuedForRate != 0 || s.Waiting != 4 {
+		if s := c.Stats(); s.Exchanges != 4 || s.Running != 4 || s.QueuedForSlot != 0 || s.QueuedForRate != 0 || s.Waiting != 4 {
 			t.Errorf("after three seconds: %+v", s)
 		}
 		callers.Wait()
 		time.Sleep(defaultMintTimeout) // the exchanges outlive the patience of their callers
 		synctest.Wait()
-		if s := c.Stats(); s.Flights != 0 || s.Running != 0 {
+		if s := c.Stats(); s.Exchanges != 0 || s.Running != 0 {
 			t.Errorf("afterwards: %+v", s)
 		}
 	})

@@ -61,7 +61,7 @@ func TestMethodsThatPanic(t *testing.T) {
 						t.Errorf("capacity %d: got %v, %v", capacity, got, err)
 					}
 					mustSet(t, c, others.request(2, "b"))
-					if s := c.Stats(); s.Flights != 0 || s.Running != 0 {
+					if s := c.Stats(); s.Exchanges != 0 || s.Running != 0 {
 						t.Errorf("capacity %d: %+v", capacity, s)
 					}
 					c.Close()
@@ -86,7 +86,7 @@ func TestErrorThatEndsItsGoroutine(t *testing.T) {
 		if _, _, err := c.GetOrSet(ctx, req); !errors.Is(err, errExited) {
 			t.Errorf("got %v", err)
 		}
-		if s := c.Stats(); s.Flights != 0 || s.Running != 0 || s.Waiting != 0 {
+		if s := c.Stats(); s.Exchanges != 0 || s.Running != 0 || s.Waiting != 0 {
 			t.Errorf("%+v", s)
 		}
 		c.Close()

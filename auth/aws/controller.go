@@ -53,7 +53,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Option
 	}
 	t := ownToken(c)
 	if t == nil {
-		return nil, controllerError(self.Unavailable(opControllerToken, "", "the credentials hold characters that have no place in them"))
+		return nil, controllerError(self.Unavailable(opControllerToken, "", "the credentials hold invalid characters"))
 	}
 	return t, nil
 }

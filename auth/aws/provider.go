@@ -150,6 +150,6 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options
 }
 
 // GetTokenLifetime returns what TokenExpirationAnnotation says.
-func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, opts *provider.Options) (time.Duration, error) {
-	return self.TokenLifetime(TokenExpirationAnnotation, sa, opts)
+func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *provider.Options) (time.Duration, error) {
+	return self.TokenLifetime(TokenExpirationAnnotation, sa)
 }

@@ -189,8 +189,7 @@ func isTransient(answer transport.Answer) bool {
 }
 
 // exchangeError explains why Entra gave no token for a ServiceAccount.
-func exchangeError(answer transport.Answer, tenant, clientID string, sa *corev1.ServiceAccount, oidcToken string, opts *provider.Options,
-) error {
+func exchangeError(answer transport.Answer, tenant, clientID string, sa *corev1.ServiceAccount, oidcToken string) error {
 	e := classify(answer, opExchange, oidcToken)
 	e.Message = fmt.Sprintf("client ID %q of tenant %q: %s", clientID, tenant, e.Message)
 	if remedy := federationRemedy(e, clientID, sa); remedy != "" {

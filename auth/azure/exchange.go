@@ -51,7 +51,7 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 		return nil, self.Unanswered(opExchange, err, oidcToken)
 	}
 	if answer.Status != http.StatusOK {
-		return nil, exchangeError(answer, tenant, clientID, sa, oidcToken, opts)
+		return nil, exchangeError(answer, tenant, clientID, sa, oidcToken)
 	}
 	token, err := readToken(answer.Body, asked)
 	if err != nil {

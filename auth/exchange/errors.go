@@ -56,7 +56,7 @@ func (r *tokenRequest) failure(answer transport.Answer, code string) *auth.Error
 	e := &auth.Error{Operation: opExchange, StatusCode: answer.Status,
 		RequestID: r.clean(answer.Header.Get("X-Request-Id")),
 		Wait:      transport.RetryAfter(answer.Header, time.Now())}
-	e.Reason, e.Remedy = r.judge(code)
+	e.Reason, e.Remedy = r.reasonOf(code)
 	if code == "invalid_client" {
 		e.Option = "exchange.Provider.Client"
 	}
@@ -72,8 +72,8 @@ func (r *tokenRequest) failure(answer transport.Answer, code string) *auth.Error
 	return e
 }
 
-// judge goes by the code (RFC 6749, section 5.2, and RFC 8693, section 2.2.2), because servers differ in the status.
-func (r *tokenRequest) judge(code string) (reason provider.Reason, remedy string) {
+// reasonOf goes by the code (RFC 6749, section 5.2, and RFC 8693, section 2.2.2), because servers differ in the status.
+func (r *tokenRequest) reasonOf(code string) (reason provider.Reason, remedy string) {
 	switch code {
 	case "invalid_request", "invalid_grant":
 		// In RFC 8693, invalid_request is also the code for tokens that the server does not trust.

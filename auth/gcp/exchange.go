@@ -57,7 +57,7 @@ func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa *corev1
 	}
 	e := &exchange{provider: p, opts: opts, client: p.clients.For(opts), oidcToken: oidcToken, email: email}
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
-		w, err := p.workloadIdentityProvider(sa, opts)
+		w, err := p.workloadIdentityProvider(sa)
 		if err != nil {
 			return nil, err
 		}

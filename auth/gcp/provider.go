@@ -93,7 +93,7 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAcco
 // returns the workload identity pool of the GKE cluster, which it learns once from the metadata server.
 func (p *Provider) GetAudiences(ctx context.Context, sa *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
-		w, err := p.workloadIdentityProvider(sa, opts)
+		w, err := p.workloadIdentityProvider(sa)
 		if err != nil {
 			return nil, err
 		}
@@ -114,7 +114,7 @@ func (p *Provider) resourceName(w gcpname.WorkloadIdentityProvider) string {
 // GetIdentity returns the e-mail address of the service account to impersonate, "" if there is none.
 func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
-		if _, err := p.workloadIdentityProvider(sa, opts); err != nil {
+		if _, err := p.workloadIdentityProvider(sa); err != nil {
 			return "", err
 		}
 	}
@@ -129,7 +129,7 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options
 	return email, nil
 }
 
-func (p *Provider) workloadIdentityProvider(sa *corev1.ServiceAccount, opts *provider.Options) (gcpname.WorkloadIdentityProvider, error) {
+func (p *Provider) workloadIdentityProvider(sa *corev1.ServiceAccount) (gcpname.WorkloadIdentityProvider, error) {
 	name := sa.Annotations[WorkloadIdentityProviderAnnotation]
 	w, err := gcpname.ParseWorkloadIdentityProvider(name, p.universe())
 	if err != nil {

@@ -14,10 +14,10 @@
 //	gotk_token_cached_items                                     tokens in the cache
 //	gotk_token_cache_mint_duration_seconds{provider,result}     duration of exchanges
 //	gotk_token_cache_refreshes_total{result}                    renewals before expiry
-//	gotk_token_cache_flights                                    exchanges in flight, running or queued
-//	gotk_token_cache_running_flights                            of these, running
-//	gotk_token_cache_slot_queued_flights                        of these, waiting for a slot of their tenant
-//	gotk_token_cache_rate_queued_flights                        of these, waiting for the start rate
+//	gotk_token_cache_exchanges                                    exchanges in flight, running or queued
+//	gotk_token_cache_running_exchanges                            of these, running
+//	gotk_token_cache_slot_queued_exchanges                        of these, waiting for a slot of their tenant
+//	gotk_token_cache_rate_queued_exchanges                        of these, waiting for the start rate
 //	gotk_token_cache_waiting_callers                            callers waiting for an exchange
 //	gotk_token_cache_failing_keys{provider,result}              credentials with a failed last exchange
 //

@@ -77,14 +77,14 @@ func TestMetrics(t *testing.T) {
 			# HELP gotk_token_cached_items Tokens in the cache.
 			# TYPE gotk_token_cached_items gauge
 			gotk_token_cached_items 2
-			# HELP gotk_token_cache_flights Exchanges that were asked for and have not ended.
-			# TYPE gotk_token_cache_flights gauge
-			gotk_token_cache_flights 0
+			# HELP gotk_token_cache_exchanges Exchanges that were asked for and have not ended.
+			# TYPE gotk_token_cache_exchanges gauge
+			gotk_token_cache_exchanges 0
 			# HELP gotk_token_cache_waiting_callers Callers that wait for an exchange.
 			# TYPE gotk_token_cache_waiting_callers gauge
 			gotk_token_cache_waiting_callers 0
 			`, "gotk_token_cache_events_total", "gotk_token_cache_evictions_total", "gotk_token_cache_requests_total", "gotk_token_cached_items",
-			"gotk_token_cache_flights", "gotk_token_cache_waiting_callers")
+			"gotk_token_cache_exchanges", "gotk_token_cache_waiting_callers")
 
 		time.Sleep(48 * time.Minute)
 		get(3, errors.New("broken")) // served, but its refresh fails
@@ -137,7 +137,7 @@ func TestQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tokens, err := cache.NewTokenCache(10, cache.WithObserver(m), cache.WithMaxFlightsPerTenant(2), cache.WithRate(2, 1))
+		tokens, err := cache.NewTokenCache(10, cache.WithObserver(m), cache.WithMaxExchangesPerTenant(2), cache.WithRate(2, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,23 +154,23 @@ func TestQueue(t *testing.T) {
 		synctest.Wait()
 		gauges := func(flights, forRate, running, forSlot, waiting int) {
 			t.Helper()
-			expect(t, registry, fmt.Sprintf(`# HELP x_cache_flights Exchanges that were asked for and have not ended.
-				# TYPE x_cache_flights gauge
-				x_cache_flights %d
-				# HELP x_cache_rate_queued_flights Exchanges that wait for the start rate.
-				# TYPE x_cache_rate_queued_flights gauge
-				x_cache_rate_queued_flights %d
-				# HELP x_cache_running_flights Exchanges that are running.
-				# TYPE x_cache_running_flights gauge
-				x_cache_running_flights %d
-				# HELP x_cache_slot_queued_flights Exchanges that wait for a slot of their tenant.
-				# TYPE x_cache_slot_queued_flights gauge
-				x_cache_slot_queued_flights %d
+			expect(t, registry, fmt.Sprintf(`# HELP x_cache_exchanges Exchanges that were asked for and have not ended.
+				# TYPE x_cache_exchanges gauge
+				x_cache_exchanges %d
+				# HELP x_cache_rate_queued_exchanges Exchanges that wait for the start rate.
+				# TYPE x_cache_rate_queued_exchanges gauge
+				x_cache_rate_queued_exchanges %d
+				# HELP x_cache_running_exchanges Exchanges that are running.
+				# TYPE x_cache_running_exchanges gauge
+				x_cache_running_exchanges %d
+				# HELP x_cache_slot_queued_exchanges Exchanges that wait for a slot of their tenant.
+				# TYPE x_cache_slot_queued_exchanges gauge
+				x_cache_slot_queued_exchanges %d
 				# HELP x_cache_waiting_callers Callers that wait for an exchange.
 				# TYPE x_cache_waiting_callers gauge
 				x_cache_waiting_callers %d
 				`, flights, forRate, running, forSlot, waiting),
-				"x_cache_flights", "x_cache_rate_queued_flights", "x_cache_running_flights", "x_cache_slot_queued_flights", "x_cache_waiting_callers")
+				"x_cache_exchanges", "x_cache_rate_queued_exchanges", "x_cache_running_exchanges", "x_cache_slot_queued_exchanges", "x_cache_waiting_callers")
 		}
 		gauges(3, 1, 1, 1, 3)
 		time.Sleep(time.Second / 2)

@@ -65,7 +65,7 @@ func (n Name) fail(reason provider.Reason, operation, remedy, format string, arg
 }
 
 // TokenLifetime returns the lifetime of ServiceAccount tokens that an annotation asks for in seconds, zero if it is missing.
-func (n Name) TokenLifetime(annotation string, sa *corev1.ServiceAccount, opts *provider.Options) (time.Duration, error) {
+func (n Name) TokenLifetime(annotation string, sa *corev1.ServiceAccount) (time.Duration, error) {
 	text, ok := sa.Annotations[annotation]
 	if !ok {
 		return 0, nil

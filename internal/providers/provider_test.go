@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/providers"
 )
 
@@ -31,7 +30,7 @@ func TestTokenLifetime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sa := &corev1.ServiceAccount{}
 			sa.Annotations = tc.annotations
-			got, err := providers.Name("cloud").TokenLifetime(key, sa, &provider.Options{})
+			got, err := providers.Name("cloud").TokenLifetime(key, sa)
 			if got != tc.want || errors.Is(err, auth.ErrMisconfigured) != tc.refused {
 				t.Errorf("got %s, %v", got, err)
 			}

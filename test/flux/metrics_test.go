@@ -64,9 +64,9 @@ func counters(t *testing.T, registry *prometheus.Registry, object string) map[st
 // All metrics of fluxcd/pkg/cache have the same names, labels and types. The port has more.
 func TestMetricNames(t *testing.T) {
 	more := []string{
-		"gotk_token_cache_flights{} GAUGE", "gotk_token_cache_mint_duration_seconds{provider,result} HISTOGRAM",
-		"gotk_token_cache_rate_queued_flights{} GAUGE", "gotk_token_cache_refreshes_total{result} COUNTER",
-		"gotk_token_cache_running_flights{} GAUGE", "gotk_token_cache_slot_queued_flights{} GAUGE", "gotk_token_cache_waiting_callers{} GAUGE",
+		"gotk_token_cache_exchanges{} GAUGE", "gotk_token_cache_mint_duration_seconds{provider,result} HISTOGRAM",
+		"gotk_token_cache_rate_queued_exchanges{} GAUGE", "gotk_token_cache_refreshes_total{result} COUNTER",
+		"gotk_token_cache_running_exchanges{} GAUGE", "gotk_token_cache_slot_queued_exchanges{} GAUGE", "gotk_token_cache_waiting_callers{} GAUGE",
 	}
 	got := map[string][]string{}
 	for name, start := range versions {

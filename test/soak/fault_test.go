@@ -54,7 +54,7 @@ func (p *phase) end() { p.took = time.Since(p.begun) }
 func (w *world) phase() *phase { return w.current.Load() }
 
 func (w *world) enter(p *phase) {
-	p.begun, p.flights = time.Now(), w.tokens.Stats().Flights
+	p.begun, p.flights = time.Now(), w.tokens.Stats().Exchanges
 	w.current.Store(p)
 }
 

@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -219,7 +220,7 @@ func (w *world) lifeInCache(life time.Duration) time.Duration {
 func reasonOf(err error) string {
 	var known *auth.Error
 	if errors.As(err, &known) {
-		return known.Result()
+		return string(cmp.Or(known.Reason, auth.ErrUnavailable))
 	}
 	return "other"
 }

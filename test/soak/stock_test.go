@@ -63,7 +63,7 @@ func (w *world) settle(t *testing.T) {
 	start := time.Now()
 	for over := start.Add(w.maxDuration + drainTime); ; <-tick.C {
 		switch s := w.tokens.Stats(); {
-		case s.Items == 0 && s.Flights == 0 && s.Waiting == 0:
+		case s.Items == 0 && s.Exchanges == 0 && s.Waiting == 0:
 			t.Logf("the cache was empty %s after the last call", time.Since(start).Round(time.Second))
 			return
 		case time.Now().After(over):

@@ -97,7 +97,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) lasting() any {
 	var kept []any
 	for _, s := range w.allSides {
-		kept = append(kept, s.provider.provider)
+		kept = append(kept, s.provider.cloudProvider)
 	}
 	return append(kept, w.tokens)
 }
