@@ -206,7 +206,7 @@ func TestEKSTokens(t *testing.T) {
 	good := presign(same, "prod")
 	token := func(url string) string { return "k8s-aws-v1." + base64.RawURLEncoding.EncodeToString([]byte(url)) }
 	w.cloud.AWS().SetEKSAccessEntry(arn, roleARN, authtest.EKSAccessEntry{})
-	if id, err := w.cloud.AWS().VerifyEKSToken(arn, token(good)); err != nil || id.RoleARN != roleARN {
+	if _, id, err := w.cloud.AWS().VerifyEKSToken(arn, token(good)); err != nil || id.RoleARN != roleARN {
 		t.Errorf("got %+v, %v", id, err)
 	}
 	replace := func(old, by string) string { return token(strings.Replace(good, old, by, 1)) }
@@ -226,12 +226,12 @@ func TestEKSTokens(t *testing.T) {
 		"for long":          {replace("X-Amz-Expires=900", "X-Amz-Expires=901"), "X-Amz-Expires"},
 		"too large":         {token(good + strings.Repeat("x", 4096)), "too large"},
 	} {
-		if _, err := w.cloud.AWS().VerifyEKSToken(arn, tc.token); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, _, err := w.cloud.AWS().VerifyEKSToken(arn, tc.token); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %s", name, err, tc.want)
 		}
 	}
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(16 * time.Minute) })
-	if _, err := w.cloud.AWS().VerifyEKSToken(arn, token(good)); err == nil || !strings.Contains(err.Error(), "expired") {
+	if _, _, err := w.cloud.AWS().VerifyEKSToken(arn, token(good)); err == nil || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("after 16 minutes: %v", err)
 	}
 }

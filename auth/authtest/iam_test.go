@@ -573,16 +573,16 @@ func TestUsersByAccessEntry(t *testing.T) {
 	}
 	notMapped := func(name, bearer string) {
 		t.Helper()
-		if user, err := w.cloud.AWS().VerifyEKSToken(hubCluster, bearer); err == nil || err.Error() != "identity is not mapped" || user.UID != "" {
+		if user, _, err := w.cloud.AWS().VerifyEKSToken(hubCluster, bearer); err == nil || err.Error() != "identity is not mapped" || user.UID != "" {
 			t.Errorf("%s: %+v, %v", name, user, err)
 		}
 	}
 	creds := session()
 	notMapped("no entry", w.bearer(t, creds))
 	enter()
-	user, err := w.cloud.AWS().VerifyEKSToken(hubCluster, w.bearer(t, creds))
+	user, id, err := w.cloud.AWS().VerifyEKSToken(hubCluster, w.bearer(t, creds))
 	if err != nil || user.Username != hubAccount+":a-b" || !slices.Equal(user.Groups, []string{"open-cluster-management:one"}) ||
-		user.RoleARN != hubRole || !strings.HasPrefix(user.UID, "aws-iam-authenticator:"+hubAccount+":AROA") {
+		id.RoleARN != hubRole || !strings.HasPrefix(user.UID, "aws-iam-authenticator:"+hubAccount+":AROA") {
 		t.Errorf("%+v, %v", user, err)
 	}
 	notMapped("another role", w.bearer(t, agent))
@@ -591,7 +591,7 @@ func TestUsersByAccessEntry(t *testing.T) {
 	notMapped("a role that was made anew", w.bearer(t, creds))
 	w.deleteEntry(t)
 	enter()
-	if _, err := w.cloud.AWS().VerifyEKSToken(hubCluster, w.bearer(t, creds)); err != nil {
+	if _, _, err := w.cloud.AWS().VerifyEKSToken(hubCluster, w.bearer(t, creds)); err != nil {
 		t.Errorf("an entry for the new role: %v", err)
 	}
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: hubCluster, AuthenticationMode: "CONFIG_MAP"})
@@ -644,7 +644,7 @@ func TestUsersByAuthMap(t *testing.T) {
 				}
 				return tc.text, nil
 			})
-			user, err := w.cloud.AWS().VerifyEKSToken(cluster, w.bearer(t, creds))
+			user, _, err := w.cloud.AWS().VerifyEKSToken(cluster, w.bearer(t, creds))
 			if (err == nil) != tc.ok || tc.ok && (user.Username != "s1" || !slices.Equal(user.Groups, []string{"system:open-cluster-management:one"})) {
 				t.Errorf("%+v, %v", user, err)
 			}
