@@ -13,7 +13,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecr"
 	"github.com/aws/aws-sdk-go-v2/service/ecrpublic"
 	"github.com/aws/aws-sdk-go-v2/service/eks"
-	"github.com/aws/aws-sdk-go-v2/service/kms"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	ststypes "github.com/aws/aws-sdk-go-v2/service/sts/types"
 
@@ -154,8 +153,8 @@ func TestSignatureScope(t *testing.T) {
 	}
 	wantCode(t, elsewhere("eu-west-2", "us-east-1"), 400, "InvalidSignatureException", "Credential should be scoped to a valid region, not 'us-east-1'.")
 	endpoint := "https://api.ecr.eu-west-2.amazonaws.com"
-	_, err := kms.New(kms.Options{Region: "eu-west-2", HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1, BaseEndpoint: &endpoint}).
-		Decrypt(t.Context(), &kms.DecryptInput{CiphertextBlob: []byte("x")})
+	_, err := ecrpublic.New(ecrpublic.Options{Region: "eu-west-2", HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1, BaseEndpoint: &endpoint}).
+		GetAuthorizationToken(t.Context(), nil)
 	wantCode(t, err, 400, "UnknownOperationException", "")
 	_, err = w.sts(creds, func(o *sts.Options) { o.BaseEndpoint = aws.String("https://sts.us-east-1.amazonaws.com") }).GetCallerIdentity(t.Context(), nil)
 	wantCode(t, err, 403, "SignatureDoesNotMatch", "not 'eu-central-1'")

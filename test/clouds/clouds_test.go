@@ -1,5 +1,4 @@
-// Package clouds_test has one cluster, with a real API server, get credentials of all three clouds, and uses them with the
-// clouds' own SDKs.
+// Package clouds_test tries credentials of all three clouds with the clouds' own SDKs, partly with a real API server as the issuer.
 package clouds_test
 
 import (
