@@ -55,7 +55,7 @@ apidiff: ## changes of the Go API since the last tag; fails if they are incompat
 	go build -modfile=tools/go.mod -o "$$dir/apidiff" golang.org/x/exp/cmd/apidiff
 	mkdir "$$dir/old"; git archive "$$tag" | tar -x -C "$$dir/old"
 	for tree in "$$dir/old" .; do (cd "$$tree"; "$$dir/apidiff" -m -w "$$dir/$$(basename "$$tree").api" github.com/workloadid/workloadid); done
-	compare() { "$$dir/apidiff" -m "$$@" "$$dir/old.api" "$$dir/..api" 2>/dev/null | sed -E '/^Ignoring internal|^- (package )?[^:]*\/(cmd|examples)\//d'; }
+	compare() { "$$dir/apidiff" -m "$$@" "$$dir/old.api" "$$dir/..api" 2>&1 | sed -E '/^Ignoring internal|^- (package )?[^:]*\/(cmd|examples)\//d'; }
 	echo "Go API since $$tag:"; compare
 	broken=$$(compare -incompatible); [ -n "$$broken" ] || exit 0
 	section=$$(awk '/^## /{n++} n==1' CHANGELOG.md); next=$$(sed -n '1s/^## *//p' <<<"$$section")
@@ -152,7 +152,7 @@ generate: ## deep copies, CustomResourceDefinitions, config/hub and config/agent
 	go -C test/monitoring test -count=1 -run TestGenerated . -update
 
 .PHONY: bench
-bench: ## side by side with the reference library, and the distance from the floor; writes bench/RESULTS.md
+bench: ## side by side with the reference library, and the distance from a lower bound; writes bench/RESULTS.md
 	@go -C bench run . -results RESULTS.md
 
 .PHONY: bench-fleet-pods

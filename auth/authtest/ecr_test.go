@@ -19,8 +19,8 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 )
 
-// session returns credentials of the world's role.
-func (w world) session(t *testing.T) credentials.StaticCredentialsProvider {
+// session returns credentials of the environment's role.
+func (w environment) session(t *testing.T) credentials.StaticCredentialsProvider {
 	t.Helper()
 	out, err := w.exchange(t.Context(), w.token(t, nil))
 	if err != nil {
@@ -29,12 +29,12 @@ func (w world) session(t *testing.T) credentials.StaticCredentialsProvider {
 	return credentials.NewStaticCredentialsProvider(*out.Credentials.AccessKeyId, *out.Credentials.SecretAccessKey, *out.Credentials.SessionToken)
 }
 
-func (w world) ecr(region string, creds aws.CredentialsProvider) *ecr.Client {
+func (w environment) ecr(region string, creds aws.CredentialsProvider) *ecr.Client {
 	return ecr.New(ecr.Options{Region: region, HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1})
 }
 
 func TestECR(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	creds := w.session(t)
 	out, err := w.ecr("eu-west-2", creds).GetAuthorizationToken(t.Context(), nil)
 	if err != nil {
@@ -73,7 +73,7 @@ func TestECR(t *testing.T) {
 	}
 }
 
-func (w world) registryGet(t *testing.T, host, user, password string) (int, string, http.Header) {
+func (w environment) registryGet(t *testing.T, host, user, password string) (int, string, http.Header) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+host+"/v2/", nil)
 	if err != nil {
@@ -93,7 +93,7 @@ func (w world) registryGet(t *testing.T, host, user, password string) (int, stri
 }
 
 func TestECRPublic(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	client := func(region string) *ecrpublic.Client {
 		return ecrpublic.New(ecrpublic.Options{Region: region, HTTPClient: w.cloud.Client(), Credentials: w.session(t), RetryMaxAttempts: 1})
 	}
@@ -116,7 +116,7 @@ func TestECRPublic(t *testing.T) {
 
 // Every fault of a signature gets the answer of a JSON service.
 func TestSignaturesThatAreRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	good, _ := w.session(t).Retrieve(t.Context())
 	static := credentials.NewStaticCredentialsProvider
 	for name, tc := range map[string]struct {
@@ -141,7 +141,7 @@ func TestSignaturesThatAreRefused(t *testing.T) {
 
 // A signature is valid for one service and one region.
 func TestSignatureScope(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	creds := w.session(t)
 	elsewhere := func(region, service string) error {
 		url := "https://api.ecr." + region + ".amazonaws.com"
@@ -161,7 +161,7 @@ func TestSignatureScope(t *testing.T) {
 }
 
 func TestEKS(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const arn = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: arn, Endpoint: "https://prod.example", CA: []byte("pem")})
 	client := func(region string, creds aws.CredentialsProvider) *eks.Client {
@@ -188,7 +188,7 @@ func TestEKS(t *testing.T) {
 
 // The bearer token is that of aws-iam-authenticator: the SDK's presigned request with one more header.
 func TestEKSTokens(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const arn = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
 	creds := w.session(t)
 	presign := func(change func(*sts.Options), header string) string {
@@ -236,7 +236,7 @@ func TestEKSTokens(t *testing.T) {
 }
 
 func TestAssumeRoleParameters(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const target = "arn:aws:iam::123456789012:role/target"
 	w.cloud.AWS().SetRole(target, authtest.Trust{Principals: []string{roleARN, target}, ExternalID: "ext-1", TagSession: true, SetSourceIdentity: true})
 	creds := w.session(t)
