@@ -48,22 +48,19 @@ lint: ## formatting, vet, linters, tidy modules, workflows
 .PHONY: apidiff
 apidiff: ## changes of the Go API since the last tag; fails if they are incompatible and CHANGELOG.md does not announce them
 	@tag=$$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null) || {
-		why="there is no tag"; [ $$(git rev-parse --is-shallow-repository) = false ] || why="the clone is shallow: git fetch --unshallow --tags"
+		why="no commit has a tag"; [ "$$(git rev-parse --is-shallow-repository)" != true ] || why="the clone is shallow; git fetch --unshallow --tags completes it"
 		echo "apidiff compares nothing: $$why"; exit 0
 	}
-	dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT
+	dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; mkdir "$$dir/old"; git archive "$$tag" | tar -x -C "$$dir/old"
 	go build -modfile=tools/go.mod -o "$$dir/apidiff" golang.org/x/exp/cmd/apidiff
-	mkdir "$$dir/old"; git archive "$$tag" | tar -x -C "$$dir/old"
-	for tree in "$$dir/old" .; do (cd "$$tree"; "$$dir/apidiff" -m -w "$$dir/$$(basename "$$tree").api" github.com/workloadid/workloadid); done
-	compare() { "$$dir/apidiff" -m "$$@" "$$dir/old.api" "$$dir/..api" 2>&1 | sed -E '/^Ignoring internal|^- (package )?[^:]*\/(cmd|examples)\//d'; }
+	export_api() { (cd "$$1"; "$$dir/apidiff" -m -w "$$dir/$$2" github.com/workloadid/workloadid); }; export_api "$$dir/old" old.api; export_api . new.api
+	compare() { "$$dir/apidiff" -m "$$@" "$$dir/old.api" "$$dir/new.api" 2>&1 | sed -E '/^Ignoring internal|^- (package )?[^:]*\/(cmd|examples)\//d'; }
 	echo "Go API since $$tag:"; compare
-	broken=$$(compare -incompatible); [ -n "$$broken" ] || exit 0
+	[ -n "$$(compare -incompatible)" ] || exit 0
 	section=$$(awk '/^## /{n++} n==1' CHANGELOG.md); next=$$(sed -n '1s/^## *//p' <<<"$$section")
 	IFS=. read -r major minor _ <<<"$${tag#v}"; IFS=. read -r next_major next_minor _ <<<"$$next"
-	if [ "$$next" = Unreleased ] || ((next_major > major || major == 0 && next_minor > minor)); then
-		if grep -q '^### Incompatible changes' <<<"$$section"; then echo "CHANGELOG.md announces incompatible changes in $$next"; exit 0; fi
-	fi
-	echo "the Go API has incompatible changes: undo them, or begin CHANGELOG.md with the section of a version that may have them, and list them below \"### Incompatible changes\"; see CONTRIBUTING.md"; exit 1
+	[ "$$next" = Unreleased ] || ((next_major > major || major == 0 && next_minor > minor)) || { echo "CHANGELOG.md begins with $$next, but $$tag allows no incompatible changes in it: undo them, or see CONTRIBUTING.md"; exit 1; }
+	grep -q '^### Incompatible changes' <<<"$$section" || { echo "undo the incompatible changes, or list them in CHANGELOG.md below \"### Incompatible changes\" of $$next"; exit 1; }
 
 # Where the targets below write.
 OUT ?= bin
