@@ -46,7 +46,7 @@ lint: ## formatting, vet, linters, tidy modules, workflows
 	$(GOLANGCI_LINT) run ./...
 
 .PHONY: apidiff
-apidiff: ## changes of the Go API since the last tag; fails if they are incompatible and CHANGELOG.md does not announce them
+apidiff: ## incompatible changes of the Go API since the last tag; fails if CHANGELOG.md does not announce them
 	@tag=$$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null) || {
 		why="no commit has a tag"; [ "$$(git rev-parse --is-shallow-repository)" != true ] || why="the clone is shallow; git fetch --unshallow --tags completes it"
 		echo "apidiff compares nothing: $$why"; exit 0
@@ -54,9 +54,9 @@ apidiff: ## changes of the Go API since the last tag; fails if they are incompat
 	dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; mkdir "$$dir/old"; git archive "$$tag" | tar -x -C "$$dir/old"
 	go build -modfile=tools/go.mod -o "$$dir/apidiff" golang.org/x/exp/cmd/apidiff
 	export_api() { (cd "$$1"; "$$dir/apidiff" -m -w "$$dir/$$2" github.com/workloadid/workloadid); }; export_api "$$dir/old" old.api; export_api . new.api
-	compare() { "$$dir/apidiff" -m "$$@" "$$dir/old.api" "$$dir/new.api" 2>&1 | sed -E '/^Ignoring internal|^- (package )?[^:]*\/(cmd|examples)\//d'; }
-	echo "Go API since $$tag:"; compare
-	[ -n "$$(compare -incompatible)" ] || exit 0
+	broken=$$("$$dir/apidiff" -m -incompatible "$$dir/old.api" "$$dir/new.api" 2>&1 | sed -E '/^Ignoring internal|^- (package )?[^:]*\/(cmd|examples)\//d') || { echo "$$broken"; exit 1; }
+	[ -n "$$broken" ] || { echo "no incompatible changes of the Go API since $$tag"; exit 0; }
+	printf '%s\n' "incompatible changes of the Go API since $$tag:" "$$broken"
 	section=$$(awk '/^## /{n++} n==1' CHANGELOG.md); next=$$(sed -n '1s/^## *//p' <<<"$$section")
 	IFS=. read -r major minor _ <<<"$${tag#v}"; IFS=. read -r next_major next_minor _ <<<"$$next"
 	[ "$$next" = Unreleased ] || ((next_major > major || major == 0 && next_minor > minor)) || { echo "CHANGELOG.md begins with $$next, but $$tag allows no incompatible changes in it: undo them, or see CONTRIBUTING.md"; exit 1; }
