@@ -45,6 +45,23 @@ lint: ## formatting, vet, linters, tidy modules, workflows
 	go tool -modfile=tools/go.mod actionlint
 	$(GOLANGCI_LINT) run ./...
 
+.PHONY: apidiff
+apidiff: ## incompatible changes of the Go API since the last tag; fails if CHANGELOG.md does not announce them
+	@tag=$$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null) || {
+		why="no commit has a tag"; [ "$$(git rev-parse --is-shallow-repository)" != true ] || why="the clone is shallow; git fetch --unshallow --tags completes it"
+		echo "apidiff compares nothing: $$why"; exit 0
+	}
+	dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; mkdir "$$dir/old"; git archive "$$tag" | tar -x -C "$$dir/old"
+	go build -modfile=tools/go.mod -o "$$dir/apidiff" golang.org/x/exp/cmd/apidiff
+	export_api() { (cd "$$1"; "$$dir/apidiff" -m -w "$$dir/$$2" github.com/workloadid/workloadid); }; export_api "$$dir/old" old.api; export_api . new.api
+	broken=$$("$$dir/apidiff" -m -incompatible "$$dir/old.api" "$$dir/new.api" 2>&1 | sed -E '/^Ignoring internal|^- (package )?[^:]*\/(cmd|examples)\//d') || { echo "$$broken"; exit 1; }
+	[ -n "$$broken" ] || { echo "no incompatible changes of the Go API since $$tag"; exit 0; }
+	printf '%s\n' "incompatible changes of the Go API since $$tag:" "$$broken"
+	section=$$(awk '/^## /{n++} n==1' CHANGELOG.md); next=$$(sed -n '1s/^## *//p' <<<"$$section")
+	IFS=. read -r major minor _ <<<"$${tag#v}"; IFS=. read -r next_major next_minor _ <<<"$$next"
+	[ "$$next" = Unreleased ] || ((next_major > major || major == 0 && next_minor > minor)) || { echo "CHANGELOG.md begins with $$next, but $$tag allows no incompatible changes in it: undo them, or see CONTRIBUTING.md"; exit 1; }
+	grep -q '^### Incompatible changes' <<<"$$section" || { echo "undo the incompatible changes, or list them in CHANGELOG.md below \"### Incompatible changes\" of $$next"; exit 1; }
+
 # Where the targets below write.
 OUT ?= bin
 WID_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
@@ -132,7 +149,7 @@ generate: ## deep copies, CustomResourceDefinitions, config/hub and config/agent
 	go -C test/monitoring test -count=1 -run TestGenerated . -update
 
 .PHONY: bench
-bench: ## side by side with the reference library, and the distance from the floor; writes bench/RESULTS.md
+bench: ## side by side with the reference library, and the distance from a lower bound; writes bench/RESULTS.md
 	@go -C bench run . -results RESULTS.md
 
 .PHONY: bench-fleet-pods

@@ -8,7 +8,7 @@ import (
 
 // Every case works: both libraries give the same credential again, and each prints its line.
 func TestCases(t *testing.T) {
-	w, err := newWorld()
+	w, err := newEnvironment()
 	if err != nil {
 		t.Fatal(err)
 	}

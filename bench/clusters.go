@@ -11,7 +11,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 )
 
-func hitRESTConfig(w *world, p plan) (result, error) {
+func hitRESTConfig(w *environment, p plan) (result, error) {
 	ours, theirs, end, err := caches(cacheSize)
 	if err != nil {
 		return result{}, err

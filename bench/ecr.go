@@ -9,7 +9,7 @@ import (
 )
 
 // plainPasswords takes the colons out of the fake registry's passwords, with which the reference refuses them.
-func (w *world) plainPasswords() (end func()) {
+func (w *environment) plainPasswords() (end func()) {
 	return w.cloud.AddFault(authtest.Fault{Service: "ecr", Rewrite: func(body []byte) []byte {
 		var answer struct {
 			AuthorizationData []map[string]any `json:"authorizationData"`

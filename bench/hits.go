@@ -38,21 +38,21 @@ func repeated[T comparable](get func(context.Context) (T, error)) op {
 }
 
 // hit compares repeated calls of any of the Get functions.
-func hit[A, B comparable](w *world, p plan, t *tenant, ours func(context.Context) (A, error), theirs func(context.Context) (B, error)) (result, error) {
-	floor, err := floorHit(w, t)
+func hit[A, B comparable](w *environment, p plan, t *tenant, ours func(context.Context) (A, error), theirs func(context.Context) (B, error)) (result, error) {
+	bound, err := boundHit(w, t)
 	if err != nil {
 		return result{}, err
 	}
-	return hits(p, sides{ours: repeated(ours), theirs: repeated(theirs), floor: floor})
+	return hits(p, sides{ours: repeated(ours), theirs: repeated(theirs), bound: bound})
 }
 
-func hitController(w *world, p plan) (result, error) { return hitAccessToken(w, p, nil) }
+func hitController(w *environment, p plan) (result, error) { return hitAccessToken(w, p, nil) }
 
-func hitObject(w *world, p plan) (result, error) {
+func hitObject(w *environment, p plan) (result, error) {
 	return hitAccessToken(w, p, w.tenant("tenant-a", true))
 }
 
-func hitAccessToken(w *world, p plan, t *tenant) (result, error) {
+func hitAccessToken(w *environment, p plan, t *tenant) (result, error) {
 	ours, theirs, end, err := caches(cacheSize)
 	if err != nil {
 		return result{}, err
@@ -66,7 +66,7 @@ func hitAccessToken(w *world, p plan, t *tenant) (result, error) {
 		})
 }
 
-func hitObjectParallel(w *world, p plan) (result, error) {
+func hitObjectParallel(w *environment, p plan) (result, error) {
 	ours, theirs, end, err := caches(cacheSize)
 	if err != nil {
 		return result{}, err
@@ -74,7 +74,7 @@ func hitObjectParallel(w *world, p plan) (result, error) {
 	defer end()
 	t := w.tenant("tenant-a", true)
 	provider, o, f := &aws.Provider{}, w.ours(ours, t), w.theirs(theirs, t)
-	floor, err := floorHit(w, t)
+	bound, err := boundHit(w, t)
 	if err != nil {
 		return result{}, err
 	}
@@ -85,7 +85,7 @@ func hitObjectParallel(w *world, p plan) (result, error) {
 		theirs: parallel(repeated(func(ctx context.Context) (fluxauth.Token, error) {
 			return fluxauth.GetAccessToken(ctx, fluxaws.Provider{}, f...)
 		})),
-		floor: parallel(floor),
+		bound: parallel(bound),
 	})
 }
 
@@ -103,7 +103,7 @@ func parallel(f op) op {
 	}
 }
 
-func hitRegistry(w *world, p plan) (result, error) {
+func hitRegistry(w *environment, p plan) (result, error) {
 	ours, theirs, end, err := caches(cacheSize)
 	if err != nil {
 		return result{}, err
@@ -121,7 +121,7 @@ func hitRegistry(w *world, p plan) (result, error) {
 		})
 }
 
-func hitAdapter(w *world, p plan) (result, error) {
+func hitAdapter(w *environment, p plan) (result, error) {
 	ours, theirs, end, err := caches(cacheSize)
 	if err != nil {
 		return result{}, err
@@ -129,7 +129,7 @@ func hitAdapter(w *world, p plan) (result, error) {
 	defer end()
 	a := (&aws.Provider{}).NewCredentialsProvider(w.ours(ours, nil)...)
 	b := fluxaws.NewCredentialsProvider(context.Background(), w.theirs(theirs, nil)...)
-	floor, err := floorAdapter()
+	bound, err := boundAdapter()
 	if err != nil {
 		return result{}, err
 	}
@@ -142,7 +142,7 @@ func hitAdapter(w *world, p plan) (result, error) {
 			c, err := b.Retrieve(ctx)
 			return c.SessionToken, err
 		}),
-		floor: floor,
+		bound: bound,
 	})
 }
 

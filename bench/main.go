@@ -1,14 +1,14 @@
 // Command bench measures workloadid beside the reference library of RFC-0010 (github.com/fluxcd/pkg/auth) and beside a
-// floor: the least that has to be done for the same result. All three run in one process, in turn, for several rounds.
+// lower bound: the least that has to be done for the same result. All three run in one process, in turn, for several rounds.
 //
 //	make bench
 //
 // Both libraries get the same fake cloud, the same HTTP transport, the same Kubernetes client in memory and the same
 // options. Every result is checked. The last lines are one for each case,
 //
-//	ratio <case> <theirs/ours> floor <ours/floor>
+//	ratio <case> <theirs/ours> lower-bound <ours/bound>
 //
-// where the first number is how many times ours is better and the second how far it is from the floor. Both are medians of
+// where the first number is how many times ours is better and the second how far it is from the lower bound. Both are medians of
 // the rounds' own ratios, so that a machine that slows down for a while does not shift them. RESULTS.md has the rest.
 package main
 
@@ -43,7 +43,7 @@ func run(only, out, profile string, p plan) error {
 	if err != nil {
 		return err
 	}
-	w, err := newWorld()
+	w, err := newEnvironment()
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func run(only, out, profile string, p plan) error {
 		}
 		r.name, r.what, r.unit, r.goal = c.name, c.what, c.unit, c.goal
 		results = append(results, r)
-		fmt.Printf("%-20s ours %-12s theirs %-12s floor %-12s (%s)\n", r.name, r.text(r.ours), r.text(r.theirs), r.text(r.floor),
+		fmt.Printf("%-20s ours %-12s theirs %-12s lower bound %-12s (%s)\n", r.name, r.text(r.ours), r.text(r.theirs), r.text(r.bound),
 			time.Since(start).Round(time.Millisecond))
 	}
 	if profile != "" {
@@ -106,15 +106,15 @@ type benchCase struct {
 	name, what string
 	unit       unit
 	goal       goal
-	run        func(*world, plan) (result, error)
+	run        func(*environment, plan) (result, error)
 }
 
 // cases begins with the one that idle connections of the others would disturb.
 func cases() []benchCase {
-	hit := goal{ratio: 4, floor: 1.9, allocFree: true}
+	hit := goal{ratio: 4, bound: 1.9, allocFree: true}
 	return []benchCase{
 		{"memory_per_entry", "heap of a cached credential, 10,000 tenants", bytesEach, goal{ratio: 1}, memoryPerEntry},
-		{"hit_controller", "a cached credential of the controller's own", perCall, goal{ratio: 4, floor: 1.5, allocFree: true}, hitController},
+		{"hit_controller", "a cached credential of the controller's own", perCall, goal{ratio: 4, bound: 1.5, allocFree: true}, hitController},
 		{"hit_object", "a cached credential of a ServiceAccount, which is read each time", perCall, hit, hitObject},
 		{"hit_manager", "the same, read with a manager's client", perCall, goal{}, hitManager},
 		{"hit_stripped", "the same, stripped as in docs/workload-identity.md", perCall, goal{}, hitStripped},
@@ -122,9 +122,9 @@ func cases() []benchCase {
 		{"hit_registry", "cached credentials for a repository in ECR", perCall, hit, hitRegistry},
 		{"hit_restconfig", "cached access to an EKS cluster", perCall, hit, hitRESTConfig},
 		{"hit_adapter", "Retrieve of the AWS SDK adapter, controller level", perCall, hit, hitAdapter},
-		{"warm_200x20ms", "200 tenants at once, nothing cached, STS takes 20 ms", whole, goal{floor: 1.25}, warm},
-		{"hit_while_minting", "median of a hit while four others mint, STS takes 20 ms", perCall, goal{floor: 5}, hitWhileMinting},
-		{"mint_throughput", "one exchange, 16 callers at once, TLS on loopback", perCall, goal{floor: 2.2}, mintThroughput},
+		{"warm_200x20ms", "200 tenants at once, nothing cached, STS takes 20 ms", whole, goal{bound: 1.25}, warm},
+		{"hit_while_minting", "median of a hit while four others mint, STS takes 20 ms", perCall, goal{bound: 5}, hitWhileMinting},
+		{"mint_throughput", "one exchange, 16 callers at once, TLS on loopback", perCall, goal{bound: 2.2}, mintThroughput},
 		{"failing_tenants", "median of a hit while 100 of 200 tenants are refused, eight callers", perCall, goal{}, failingTenants},
 	}
 }

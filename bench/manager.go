@@ -22,9 +22,11 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 )
 
-func hitManager(w *world, p plan) (result, error) { return hitInformer(w, p, ctrlcache.ByObject{}) }
+func hitManager(w *environment, p plan) (result, error) {
+	return hitInformer(w, p, ctrlcache.ByObject{})
+}
 
-func hitStripped(w *world, p plan) (result, error) { return hitInformer(w, p, stripped()) }
+func hitStripped(w *environment, p plan) (result, error) { return hitInformer(w, p, stripped()) }
 
 // stripped is from docs/workload-identity.md.
 func stripped() ctrlcache.ByObject {
@@ -46,7 +48,7 @@ func stripped() ctrlcache.ByObject {
 }
 
 // hitInformer measures a hit whose ServiceAccount is read with a manager's client.
-func hitInformer(w *world, p plan, of ctrlcache.ByObject) (result, error) {
+func hitInformer(w *environment, p plan, of ctrlcache.ByObject) (result, error) {
 	t, n := w.tenant("tenant-a", true), p.scaled(10_000)
 	before := heap()
 	kube, end, err := managerClient(t, n, of)

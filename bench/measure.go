@@ -37,15 +37,15 @@ func (p plan) span() time.Duration {
 type op func(n int) error
 
 // sides are the three things that are compared.
-type sides struct{ ours, theirs, floor op }
+type sides struct{ ours, theirs, bound op }
 
 // result has what each round measured of each side, in nanoseconds or bytes.
 type result struct {
 	name, what          string
 	unit                unit
 	goal                goal
-	ours, theirs, floor []float64
-	allocs              [3]float64 // of ours, theirs and the floor, for each call; negative: not measured
+	ours, theirs, bound []float64
+	allocs              [3]float64 // of ours, theirs and the bound, for each call; negative: not measured
 	note                string
 }
 
@@ -53,7 +53,7 @@ const nothing = -1
 
 // hits measures calls that are quick: each round runs each side for a slice of time, in an order that changes.
 func hits(p plan, s sides) (result, error) {
-	ops := []op{s.ours, s.theirs, s.floor}
+	ops := []op{s.ours, s.theirs, s.bound}
 	if p.oursOnly {
 		ops = ops[:1]
 	}
@@ -77,7 +77,7 @@ func hits(p plan, s sides) (result, error) {
 			r.allocs[i] = allocs
 		}
 	}
-	r.ours, r.theirs, r.floor = values[0], values[1], values[2]
+	r.ours, r.theirs, r.bound = values[0], values[1], values[2]
 	return r, nil
 }
 
@@ -121,12 +121,12 @@ func (p plan) now() time.Duration {
 var started = time.Now()
 
 // rounds measures what takes its time: each function returns its own figure.
-func rounds(p plan, n int, ours, theirs, floor func() (float64, error)) (result, error) {
+func rounds(p plan, n int, ours, theirs, bound func() (float64, error)) (result, error) {
 	r := result{allocs: [3]float64{nothing, nothing, nothing}}
 	sides := []struct {
 		measure func() (float64, error)
 		into    *[]float64
-	}{{ours, &r.ours}, {theirs, &r.theirs}, {floor, &r.floor}}
+	}{{ours, &r.ours}, {theirs, &r.theirs}, {bound, &r.bound}}
 	if p.oursOnly {
 		sides = sides[:1]
 	}

@@ -22,7 +22,7 @@ import (
 type getter func(context.Context, *tenant) error
 
 // getters returns ours and theirs with new caches. An error is one of the library or a token of another tenant.
-func getters(w *world, size int) (ours, theirs getter, end func(), err error) {
+func getters(w *environment, size int) (ours, theirs getter, end func(), err error) {
 	a, b, end, err := caches(size)
 	if err != nil {
 		return nil, nil, nil, err
@@ -51,7 +51,7 @@ func getters(w *world, size int) (ours, theirs getter, end func(), err error) {
 }
 
 // side picks one of a fresh pair of getters, with no connection open, for one round.
-func side(w *world, theirs bool, size int, measure func(getter) (float64, error)) func() (float64, error) {
+func side(w *environment, theirs bool, size int, measure func(getter) (float64, error)) func() (float64, error) {
 	return func() (float64, error) {
 		a, b, end, err := getters(w, size)
 		if err != nil {
@@ -87,7 +87,7 @@ func all(tenants []*tenant, callers int, call func(*tenant) error) error {
 
 const stsLatency = 20 * time.Millisecond
 
-func warm(w *world, p plan) (result, error) {
+func warm(w *environment, p plan) (result, error) {
 	tenants := w.tenants("tenant", p.scaled(200), true)
 	defer w.cloud.AddFault(authtest.Fault{Latency: stsLatency})()
 	measure := func(get getter) (float64, error) {
@@ -108,7 +108,7 @@ func warm(w *world, p plan) (result, error) {
 	})
 }
 
-func hitWhileMinting(w *world, p plan) (result, error) {
+func hitWhileMinting(w *environment, p plan) (result, error) {
 	hot, others := w.tenant("tenant-a", true), w.tenants("tenant", p.scaled(1000), true)
 	defer w.cloud.AddFault(authtest.Fault{Latency: stsLatency})()
 	const minters, some = 4, 5
@@ -121,12 +121,12 @@ func hitWhileMinting(w *world, p plan) (result, error) {
 		minted, mintErr := stop()
 		return value, errors.Join(err, mintErr, mustBe(minted > 0, "no exchange was made"))
 	}
-	floor, err := floorHit(w, hot)
+	bound, err := boundHit(w, hot)
 	if err != nil {
 		return result{}, err
 	}
 	r, err := rounds(p, some, side(w, false, 2*cacheSize, measure), side(w, true, 2*cacheSize, measure), func() (float64, error) {
-		return paced(context.Background(), p.span(), func(context.Context) error { return floor(1) })
+		return paced(context.Background(), p.span(), func(context.Context) error { return bound(1) })
 	})
 	if err != nil || p.oursOnly {
 		return r, err
@@ -171,7 +171,7 @@ func mintAll(get getter, tenants []*tenant, callers int) (stop func() (minted in
 	}
 }
 
-func mintThroughput(w *world, p plan) (result, error) {
+func mintThroughput(w *environment, p plan) (result, error) {
 	const callers, some = 16, 5
 	tenants := w.tenants("tenant", p.scaled(1000), true)
 	measure := func(tenants []*tenant) func(getter) (float64, error) {
@@ -193,16 +193,16 @@ func mintThroughput(w *world, p plan) (result, error) {
 	})
 }
 
-func memoryPerEntry(w *world, p plan) (result, error) {
+func memoryPerEntry(w *environment, p plan) (result, error) {
 	tenants := w.tenants("tenant", p.scaled(10_000), true)
-	floor := func() (float64, error) {
-		c, err := newFloorCache(len(tenants))
+	bound := func() (float64, error) {
+		c, err := newBoundCache(len(tenants))
 		if err != nil {
 			return 0, err
 		}
 		for _, t := range tenants {
 			// As long as those of the fake STS.
-			c.add([]byte(t.key.Namespace), &floorToken{expires: time.Now(), id: text(20), secret: text(40), sessionToken: text(240)})
+			c.add([]byte(t.key.Namespace), &boundToken{expires: time.Now(), id: text(20), secret: text(40), sessionToken: text(240)})
 		}
 		w.closeConnections()
 		before := heap()
@@ -210,12 +210,12 @@ func memoryPerEntry(w *world, p plan) (result, error) {
 		c = nil //nolint:ineffassign,wastedassign // so that it can be collected
 		return float64(before-heap()) / float64(len(tenants)), nil
 	}
-	r, err := rounds(p, 1, func() (float64, error) { return oursPerEntry(w, tenants) }, func() (float64, error) { return theirsPerEntry(w, tenants) }, floor)
+	r, err := rounds(p, 1, func() (float64, error) { return oursPerEntry(w, tenants) }, func() (float64, error) { return theirsPerEntry(w, tenants) }, bound)
 	r.note = "the difference of the heap with all 10,000 credentials and without, after collection. The reference's exchanges go over kept connections here, to save time."
 	return r, err
 }
 
-func oursPerEntry(w *world, tenants []*tenant) (float64, error) {
+func oursPerEntry(w *environment, tenants []*tenant) (float64, error) {
 	a, _, end, err := caches(len(tenants))
 	if err != nil {
 		return 0, err
@@ -234,7 +234,7 @@ func oursPerEntry(w *world, tenants []*tenant) (float64, error) {
 	return float64(before-heap()) / float64(len(tenants)), err
 }
 
-func theirsPerEntry(w *world, tenants []*tenant) (float64, error) {
+func theirsPerEntry(w *environment, tenants []*tenant) (float64, error) {
 	_, b, end, err := caches(len(tenants))
 	if err != nil {
 		return 0, err
@@ -270,7 +270,7 @@ func heap() int64 {
 
 func text(n int) string { return string(make([]byte, n)) }
 
-func failingTenants(w *world, p plan) (result, error) {
+func failingTenants(w *environment, p plan) (result, error) {
 	good, bad := w.tenants("tenant", p.scaled(100), true), w.tenants("broken", p.scaled(100), false)
 	const latency, callers, few = 5 * time.Millisecond, 8, 3
 	defer w.cloud.AddFault(authtest.Fault{Latency: latency})()
@@ -286,12 +286,12 @@ func failingTenants(w *world, p plan) (result, error) {
 			return percentile(samples, 50), err
 		}
 	}
-	floor, err := floorHit(w, good[0])
+	bound, err := boundHit(w, good[0])
 	if err != nil {
 		return result{}, err
 	}
 	r, err := rounds(p, few, side(w, false, cacheSize, measure(0)), side(w, true, cacheSize, measure(1)), func() (float64, error) {
-		return single(context.Background(), p.span(), func(context.Context) error { return floor(1) })
+		return single(context.Background(), p.span(), func(context.Context) error { return bound(1) })
 	})
 	r.note = fmt.Sprintf("for the broken tenants STS was asked %d times in all rounds by ours, %d times by the reference, which was slowed down by it.",
 		asked[0].Load(), asked[1].Load())

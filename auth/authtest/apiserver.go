@@ -2,9 +2,7 @@ package authtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,24 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/applyconfigurations"
 	k8stesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// TokenRequestInfo describes a TokenRequest.
-type TokenRequestInfo struct {
-	Audiences []string
-	Lifetime  time.Duration
-}
-
-// Refuse makes TokenRequests fail with the error that the function returns, if any; nil ends that. Forbidden returns the
-// error of an API server whose RBAC lacks the rule.
-func (i *Issuer) Refuse(refuse func(sa corev1.ServiceAccount, request TokenRequestInfo) error) {
+// Refuse makes TokenRequests fail with the error that the function returns, if any; nil ends that. The error of an API server whose
+// RBAC lacks the rule is apierrors.NewForbidden. ExpirationSeconds is never nil.
+func (i *Issuer) Refuse(refuse func(sa corev1.ServiceAccount, request authenticationv1.TokenRequestSpec) error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.refuse = refuse
@@ -43,37 +32,6 @@ func (i *Issuer) TokenRequests() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.requests
-}
-
-// Forbidden returns the error of an API server whose RBAC does not let a user create tokens of a ServiceAccount.
-func Forbidden(user string, sa client.ObjectKey) error {
-	words := fmt.Sprintf(`User %q cannot create resource "serviceaccounts/token" in API group "" in the namespace %q`, user, sa.Namespace)
-	return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), sa.Name, errors.New(words))
-}
-
-// coreScheme is made once, because registering the kinds takes longer than most tests that use a client.
-var coreScheme = sync.OnceValue(func() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		panic(err) // the scheme of a release of k8s.io/api is consistent
-	}
-	return scheme
-})
-
-// coreConverter is shared: without it, every fake client makes its own.
-var coreConverter = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(coreScheme()) })
-
-// Client is Wrap of a fake client of controller-runtime that knows core/v1 and holds the given objects. Objects without a UID
-// get one.
-func (i *Issuer) Client(objs ...client.Object) client.WithWatch {
-	for n, obj := range objs {
-		copied, ok := obj.DeepCopyObject().(client.Object)
-		if ok && copied.GetUID() == "" {
-			copied.SetUID(types.UID(uuid.NewString()))
-			objs[n] = copied
-		}
-	}
-	return i.Wrap(fake.NewClientBuilder().WithScheme(coreScheme()).WithTypeConverters(coreConverter()).WithObjects(objs...).Build())
 }
 
 // Wrap returns a client that issues tokens of the ServiceAccounts in c, a fake client with the schemes, indexes and
@@ -120,10 +78,14 @@ func trackerLookup(tracker k8stesting.ObjectTracker) lookup {
 }
 
 func createWithUID(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+	setUID(obj)
+	return c.Create(ctx, obj, opts...)
+}
+
+func setUID(obj client.Object) {
 	if obj.GetUID() == "" {
 		obj.SetUID(types.UID(uuid.NewString()))
 	}
-	return c.Create(ctx, obj, opts...)
 }
 
 func (i *Issuer) createSubResource(ctx context.Context, c client.Client, name string, obj, sub client.Object,
@@ -148,16 +110,16 @@ func (i *Issuer) issue(key client.ObjectKey, request *authenticationv1.TokenRequ
 	if err := get("serviceaccounts", key, sa); err != nil {
 		return err
 	}
-	lifetime := defaultLifetime
-	if s := request.Spec.ExpirationSeconds; s != nil {
-		lifetime = time.Duration(*s) * time.Second
+	if request.Spec.ExpirationSeconds == nil {
+		request.Spec.ExpirationSeconds = new(int64(defaultLifetime / time.Second))
 	}
+	lifetime := time.Duration(*request.Spec.ExpirationSeconds) * time.Second
 	i.mu.Lock()
 	i.requests++
 	refuse := i.refuse
 	i.mu.Unlock()
 	if refuse != nil {
-		if err := refuse(*sa, TokenRequestInfo{Audiences: request.Spec.Audiences, Lifetime: lifetime}); err != nil {
+		if err := refuse(*sa, *request.Spec.DeepCopy()); err != nil {
 			return err
 		}
 	}

@@ -107,3 +107,53 @@ func TestPrependToIssuesTokensFromAFakeClientset(t *testing.T) {
 		t.Errorf("other requests: %v", err)
 	}
 }
+
+func TestClientHoldsObjectsOfItsOwn(t *testing.T) {
+	given := app()
+	c := testworld.Issuer(t).Client(given, appPod())
+	given.UID = "changed later"
+	var got corev1.ServiceAccount
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(given), &got); err != nil || got.UID != "uid-1" {
+		t.Errorf("UID %q, %v", got.UID, err)
+	}
+	got.Annotations = map[string]string{"a": "b"}
+	if err := c.Update(t.Context(), &got); err != nil {
+		t.Error(err)
+	}
+	var again corev1.ServiceAccount
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(given), &again); err != nil || again.Annotations["a"] != "b" {
+		t.Errorf("after the update: %v, %v", again.Annotations, err)
+	}
+	missing := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "missing"}}
+	for what, err := range map[string]error{
+		"get": c.Get(t.Context(), client.ObjectKeyFromObject(missing), &again), "update": c.Update(t.Context(), missing), "delete": c.Delete(t.Context(), missing),
+	} {
+		if !apierrors.IsNotFound(err) {
+			t.Errorf("%s of a missing ServiceAccount: %v", what, err)
+		}
+	}
+	if err := c.Create(t.Context(), app()); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("a second ServiceAccount of that name: %v", err)
+	}
+}
+
+func TestClientRefusesWhatItDoesNotImitate(t *testing.T) {
+	c := testworld.Issuer(t).Client(app(), appPod())
+	widget := &Widget{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "w"}}
+	tokens := c.SubResource("token")
+	for what, err := range map[string]error{
+		"create of an unknown kind": c.Create(t.Context(), widget),
+		"get of an unknown kind":    c.Get(t.Context(), client.ObjectKeyFromObject(widget), widget),
+		"update of an unknown kind": c.Update(t.Context(), widget),
+		"delete of an unknown kind": c.Delete(t.Context(), widget),
+		"another sub-resource":      c.SubResource("eviction").Create(t.Context(), appPod(), boundRequest()),
+		"get of a token":            tokens.Get(t.Context(), app(), boundRequest()),
+		"update of a token":         tokens.Update(t.Context(), app()),
+		"patch of a token":          tokens.Patch(t.Context(), app(), client.MergeFrom(app())),
+		"apply of a token":          tokens.Apply(t.Context(), nil),
+	} {
+		if err == nil {
+			t.Errorf("%s succeeds", what)
+		}
+	}
+}

@@ -15,7 +15,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// assertion judges a JWT: one of an issuer that the application trusts, or one signed with its certificate.
+// assertion checks a JWT: one of an issuer that the application trusts, or one signed with its certificate.
 func (e *entraCall) assertion(identity AzureIdentity, app *azureApp) (AzureIdentity, *entraRefusal) {
 	malformed := refuseEntra(http.StatusBadRequest, "invalid_request", 50027, "JWT token is invalid or malformed.")
 	token, err := jwt.ParseSigned(e.form.Get("client_assertion"), []jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, jose.RS384, jose.RS512})
@@ -114,7 +114,7 @@ func (e *entraCall) validity(claims tokenClaims) *entraRefusal {
 	return nil
 }
 
-// certificate judges an assertion that the application signed itself.
+// certificate checks an assertion that the application signed itself.
 func (e *entraCall) certificate(token *jwt.JSONWebToken, claims tokenClaims, app *azureApp) *entraRefusal {
 	thumbprint := ""
 	for _, name := range []jose.HeaderKey{"x5t#S256", "x5t"} {

@@ -49,14 +49,6 @@ type azureApp struct {
 
 type azureTenantClient struct{ tenant, clientID string }
 
-// AzureCloud is a private cloud.
-type AzureCloud struct {
-	// AuthorityHost and ResourceManagerHost are host names.
-	AuthorityHost, ResourceManagerHost string
-	// RegistrySuffix is a domain, without a dot before it. Optional.
-	RegistrySuffix string
-}
-
 // FederatedCredential makes an application trust tokens of an issuer.
 type FederatedCredential struct {
 	// Issuer, Subject and Audience are compared whole.
@@ -108,13 +100,14 @@ func (a *Azure) services() []service {
 	}
 }
 
-// AddCloud adds a private cloud.
-func (a *Azure) AddCloud(c AzureCloud) {
+// AddCloud adds a private cloud with two host names and the domain of its registries, without a dot before it. An empty domain
+// means no registries.
+func (a *Azure) AddCloud(authorityHost, resourceManagerHost, registrySuffix string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.environments = append(a.environments, azurename.Cloud{Name: c.AuthorityHost, Authorities: []string{c.AuthorityHost},
-		ManagementHost: c.ResourceManagerHost, ManagementAudience: "https://" + c.ResourceManagerHost,
-		RegistrySuffix: c.RegistrySuffix})
+	a.environments = append(a.environments, azurename.Cloud{Name: authorityHost, Authorities: []string{authorityHost},
+		ManagementHost: resourceManagerHost, ManagementAudience: "https://" + resourceManagerHost,
+		RegistrySuffix: registrySuffix})
 }
 
 // AddTenant adds a tenant to the cloud of an authority host. All of the names are its own: a GUID and domains.

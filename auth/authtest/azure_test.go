@@ -23,23 +23,23 @@ const (
 	entraAudience = "api://AzureADTokenExchange"
 )
 
-// azureWorld is a cloud with one identity, which trusts one ServiceAccount of the issuer.
-type azureWorld struct {
+// azureEnvironment is a cloud with one identity, which trusts one ServiceAccount of the issuer.
+type azureEnvironment struct {
 	cloud  *authtest.Cloud
 	issuer *authtest.Issuer
 	client *http.Client
 }
 
-func newAzureWorld(t *testing.T) *azureWorld {
+func newAzureEnvironment(t *testing.T) *azureEnvironment {
 	t.Helper()
 	cloud := testworld.Cloud(t)
 	issuer := testworld.Issuer(t)
 	cloud.Azure().AddFederatedCredential(entraTenant, entraClient, authtest.FederatedCredential{Issuer: issuer.URL(),
 		Subject: "system:serviceaccount:ns:app", Audience: entraAudience, Fetch: issuer.HTTPClient()})
-	return &azureWorld{cloud, issuer, cloud.Client()}
+	return &azureEnvironment{cloud, issuer, cloud.Client()}
 }
 
-func (w *azureWorld) send(t *testing.T, r *http.Request, err error) (int, http.Header, string) {
+func (w *azureEnvironment) send(t *testing.T, r *http.Request, err error) (int, http.Header, string) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -56,13 +56,13 @@ func (w *azureWorld) send(t *testing.T, r *http.Request, err error) (int, http.H
 	return resp.StatusCode, resp.Header, string(text)
 }
 
-func (w *azureWorld) post(t *testing.T, address string, form url.Values) (int, http.Header, string) {
+func (w *azureEnvironment) post(t *testing.T, address string, form url.Values) (int, http.Header, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(form.Encode()))
 	return w.send(t, r, err)
 }
 
-func (w *azureWorld) get(t *testing.T, address, bearer string) (int, http.Header, string) {
+func (w *azureEnvironment) get(t *testing.T, address, bearer string) (int, http.Header, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	if err == nil && bearer != "" {
@@ -71,7 +71,7 @@ func (w *azureWorld) get(t *testing.T, address, bearer string) (int, http.Header
 	return w.send(t, r, err)
 }
 
-func (w *azureWorld) assertion(t *testing.T, change func(claims, header map[string]any)) string {
+func (w *azureEnvironment) assertion(t *testing.T, change func(claims, header map[string]any)) string {
 	t.Helper()
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "app"}}
 	claims, header := w.issuer.Claims(sa, []string{entraAudience}, time.Hour), map[string]any{}
@@ -89,12 +89,12 @@ func (w *azureWorld) assertion(t *testing.T, change func(claims, header map[stri
 
 func nothing(map[string]any, map[string]any) {}
 
-func (w *azureWorld) form(t *testing.T, scope string) url.Values {
+func (w *azureEnvironment) form(t *testing.T, scope string) url.Values {
 	return url.Values{"grant_type": {"client_credentials"}, "client_id": {entraClient}, "scope": {scope},
 		"client_assertion_type": {"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"}, "client_assertion": {w.assertion(t, nothing)}}
 }
 
-func (w *azureWorld) token(t *testing.T, scope string) string {
+func (w *azureEnvironment) token(t *testing.T, scope string) string {
 	t.Helper()
 	status, _, text := w.post(t, entraToken, w.form(t, scope))
 	var answer struct {
@@ -108,7 +108,7 @@ func (w *azureWorld) token(t *testing.T, scope string) string {
 
 // The fake refuses every fault of a token request with the answer of Entra.
 func TestEntraRefuses(t *testing.T) {
-	w := newAzureWorld(t)
+	w := newAzureEnvironment(t)
 	const scope = "https://management.azure.com/.default"
 	set := func(name, value string) func(url.Values) { return func(f url.Values) { f.Set(name, value) } }
 	forged := func(change func(claims, header map[string]any)) func(url.Values) {
@@ -169,7 +169,7 @@ func TestEntraRefuses(t *testing.T) {
 
 // Services accept only unexpired tokens for themselves.
 func TestAzureServicesVerify(t *testing.T) {
-	w := newAzureWorld(t)
+	w := newAzureEnvironment(t)
 	const cluster = "/subscriptions/0b1f6471-1bf0-4dda-aec3-111122223333/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c"
 	azure := w.cloud.Azure()
 	azure.SetCluster(cluster, authtest.AzureCluster{Tenant: entraTenant, Users: []string{entraClient}, Addresses: []string{"https://x.azmk8s.io:443"}})
@@ -212,7 +212,7 @@ func TestAzureServicesVerify(t *testing.T) {
 
 func TestEntraIssuesTokensForResourcesThatTheTenantHas(t *testing.T) {
 	const database, ownAPI, guid = "https://database.windows.net", "api://widgets", "3f1b0a52-0000-4000-8000-000000000001"
-	w := newAzureWorld(t)
+	w := newAzureEnvironment(t)
 	azure := w.cloud.Azure()
 	azure.AddResource("00000000-0000-0000-0000-000000000001", database) // another tenant
 	azure.SetManagedIdentity(entraTenant, entraClient)

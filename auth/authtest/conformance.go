@@ -30,7 +30,7 @@ type Harness struct {
 	// Options are those of every call, such as a region and auth.WithHTTPClient.
 	Options []auth.Option
 	// Client is the Kubernetes client. Required.
-	Client client.Client
+	Client auth.KubernetesClient
 	// Good names a ServiceAccount that gets a credential. Required. Each of its annotations has to shape the credential.
 	Good client.ObjectKey
 	// Other names another ServiceAccount that gets a credential. The suite compares it by Secrets with that of Good.

@@ -19,18 +19,18 @@
 //		auth.WithOwner(object), auth.WithSTSRegion("eu-central-1"),
 //		auth.WithHTTPClient(cloud.Client()))
 //
-// A controller with kinds of its own passes its fake client to Issuer.Wrap, or its fake clientset to Issuer.PrependTo. Its fake of
-// another service, such as a bucket, joins the cloud with Cloud.Handle, and checks tokens with Issuer.Verify. Whole programs reach the cloud with the environment of
-// Cloud.ProxyEnv. Cloud.AddFault makes services fail, and Cloud.Calls counts their requests. RunConformance checks a provider
-// against the contract of auth.Provider.
+// A controller under test needs a whole client.Client. It passes a fake client of controller-runtime to Issuer.Wrap, or a fake
+// clientset to Issuer.PrependTo. A fake of another service, such as a bucket, joins the cloud with Cloud.Handle and checks tokens
+// with Issuer.Verify. Whole programs reach the cloud with the environment of Cloud.ProxyEnv. Cloud.AddFault makes services fail,
+// and Cloud.Calls counts their requests. RunConformance checks a provider against the contract of auth.Provider.
 //
 // # What is not imitated
 //
 // Azure, GCP and OAuth list their limits themselves. None of the fakes limits the rate of requests by itself.
 //
 // Issuer: keys other than RSA, tokens bound to a Node, the longer lifetime that API servers give to tokens of pods, and their
-// limits on lifetimes. Issuer.Client is controller-runtime's fake client with its limits: no admission, no RBAC (see
-// Issuer.Refuse), no garbage collection.
+// limits on lifetimes. Client: kinds outside core/v1, lists, patches, resource versions, admission, RBAC (see Issuer.Refuse) and
+// garbage collection.
 //
 // STS: actions other than AssumeRoleWithWebIdentity, AssumeRole and GetCallerIdentity; session policies; certificates
 // and thumbprints of issuers; disabled regions, and the differences between regions; services other than AWS

@@ -13,15 +13,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecr"
 	"github.com/aws/aws-sdk-go-v2/service/ecrpublic"
 	"github.com/aws/aws-sdk-go-v2/service/eks"
-	"github.com/aws/aws-sdk-go-v2/service/kms"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	ststypes "github.com/aws/aws-sdk-go-v2/service/sts/types"
 
 	"github.com/workloadid/workloadid/auth/authtest"
 )
 
-// session returns credentials of the world's role.
-func (w world) session(t *testing.T) credentials.StaticCredentialsProvider {
+// session returns credentials of the environment's role.
+func (w environment) session(t *testing.T) credentials.StaticCredentialsProvider {
 	t.Helper()
 	out, err := w.exchange(t.Context(), w.token(t, nil))
 	if err != nil {
@@ -30,12 +29,12 @@ func (w world) session(t *testing.T) credentials.StaticCredentialsProvider {
 	return credentials.NewStaticCredentialsProvider(*out.Credentials.AccessKeyId, *out.Credentials.SecretAccessKey, *out.Credentials.SessionToken)
 }
 
-func (w world) ecr(region string, creds aws.CredentialsProvider) *ecr.Client {
+func (w environment) ecr(region string, creds aws.CredentialsProvider) *ecr.Client {
 	return ecr.New(ecr.Options{Region: region, HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1})
 }
 
 func TestECR(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	creds := w.session(t)
 	out, err := w.ecr("eu-west-2", creds).GetAuthorizationToken(t.Context(), nil)
 	if err != nil {
@@ -74,7 +73,7 @@ func TestECR(t *testing.T) {
 	}
 }
 
-func (w world) registryGet(t *testing.T, host, user, password string) (int, string, http.Header) {
+func (w environment) registryGet(t *testing.T, host, user, password string) (int, string, http.Header) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+host+"/v2/", nil)
 	if err != nil {
@@ -94,7 +93,7 @@ func (w world) registryGet(t *testing.T, host, user, password string) (int, stri
 }
 
 func TestECRPublic(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	client := func(region string) *ecrpublic.Client {
 		return ecrpublic.New(ecrpublic.Options{Region: region, HTTPClient: w.cloud.Client(), Credentials: w.session(t), RetryMaxAttempts: 1})
 	}
@@ -117,7 +116,7 @@ func TestECRPublic(t *testing.T) {
 
 // Every fault of a signature gets the answer of a JSON service.
 func TestSignaturesThatAreRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	good, _ := w.session(t).Retrieve(t.Context())
 	static := credentials.NewStaticCredentialsProvider
 	for name, tc := range map[string]struct {
@@ -142,7 +141,7 @@ func TestSignaturesThatAreRefused(t *testing.T) {
 
 // A signature is valid for one service and one region.
 func TestSignatureScope(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	creds := w.session(t)
 	elsewhere := func(region, service string) error {
 		url := "https://api.ecr." + region + ".amazonaws.com"
@@ -154,15 +153,15 @@ func TestSignatureScope(t *testing.T) {
 	}
 	wantCode(t, elsewhere("eu-west-2", "us-east-1"), 400, "InvalidSignatureException", "Credential should be scoped to a valid region, not 'us-east-1'.")
 	endpoint := "https://api.ecr.eu-west-2.amazonaws.com"
-	_, err := kms.New(kms.Options{Region: "eu-west-2", HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1, BaseEndpoint: &endpoint}).
-		Decrypt(t.Context(), &kms.DecryptInput{CiphertextBlob: []byte("x")})
+	_, err := ecrpublic.New(ecrpublic.Options{Region: "eu-west-2", HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1, BaseEndpoint: &endpoint}).
+		GetAuthorizationToken(t.Context(), nil)
 	wantCode(t, err, 400, "UnknownOperationException", "")
 	_, err = w.sts(creds, func(o *sts.Options) { o.BaseEndpoint = aws.String("https://sts.us-east-1.amazonaws.com") }).GetCallerIdentity(t.Context(), nil)
 	wantCode(t, err, 403, "SignatureDoesNotMatch", "not 'eu-central-1'")
 }
 
 func TestEKS(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const arn = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: arn, Endpoint: "https://prod.example", CA: []byte("pem")})
 	client := func(region string, creds aws.CredentialsProvider) *eks.Client {
@@ -189,7 +188,7 @@ func TestEKS(t *testing.T) {
 
 // The bearer token is that of aws-iam-authenticator: the SDK's presigned request with one more header.
 func TestEKSTokens(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const arn = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
 	creds := w.session(t)
 	presign := func(change func(*sts.Options), header string) string {
@@ -206,7 +205,7 @@ func TestEKSTokens(t *testing.T) {
 	good := presign(same, "prod")
 	token := func(url string) string { return "k8s-aws-v1." + base64.RawURLEncoding.EncodeToString([]byte(url)) }
 	w.cloud.AWS().SetEKSAccessEntry(arn, roleARN, authtest.EKSAccessEntry{})
-	if id, err := w.cloud.AWS().VerifyEKSToken(arn, token(good)); err != nil || id.RoleARN != roleARN {
+	if _, id, err := w.cloud.AWS().VerifyEKSToken(arn, token(good)); err != nil || id.RoleARN != roleARN {
 		t.Errorf("got %+v, %v", id, err)
 	}
 	replace := func(old, by string) string { return token(strings.Replace(good, old, by, 1)) }
@@ -226,18 +225,18 @@ func TestEKSTokens(t *testing.T) {
 		"for long":          {replace("X-Amz-Expires=900", "X-Amz-Expires=901"), "X-Amz-Expires"},
 		"too large":         {token(good + strings.Repeat("x", 4096)), "too large"},
 	} {
-		if _, err := w.cloud.AWS().VerifyEKSToken(arn, tc.token); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, _, err := w.cloud.AWS().VerifyEKSToken(arn, tc.token); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %s", name, err, tc.want)
 		}
 	}
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(16 * time.Minute) })
-	if _, err := w.cloud.AWS().VerifyEKSToken(arn, token(good)); err == nil || !strings.Contains(err.Error(), "expired") {
+	if _, _, err := w.cloud.AWS().VerifyEKSToken(arn, token(good)); err == nil || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("after 16 minutes: %v", err)
 	}
 }
 
 func TestAssumeRoleParameters(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const target = "arn:aws:iam::123456789012:role/target"
 	w.cloud.AWS().SetRole(target, authtest.Trust{Principals: []string{roleARN, target}, ExternalID: "ext-1", TagSession: true, SetSourceIdentity: true})
 	creds := w.session(t)

@@ -6,19 +6,11 @@ import (
 	"net/http"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/awsname"
 )
-
-// EKSUser is the user of a bearer token in a cluster, with the identity behind it.
-type EKSUser struct {
-	Identity
-	// Username, Groups and UID are those of the TokenReview.
-	Username string
-	Groups   []string
-	UID      string
-}
 
 // SetEKSAuthMap makes a cluster map roles by its ConfigMap aws-auth, unless its AuthenticationMode is API. VerifyEKSToken calls
 // read for each token that no access entry maps. read returns the key mapRoles of the ConfigMap, a list in YAML. SetEKSCluster
@@ -33,30 +25,34 @@ var errNotMapped = errors.New("identity is not mapped")
 
 // VerifyEKSToken authenticates a bearer token like the webhook of an EKS cluster. It checks the signed request in the token by
 // the rules of aws-iam-authenticator, sends it to STS with the cluster's name, and maps the identity to a user: by the access
-// entry of exactly that role, or by SetEKSAuthMap. Calls does not count this. Access policies are not imitated, nor are the
+// entry of exactly that role, or by SetEKSAuthMap. It returns the user of the TokenReview and the identity of AWS behind it. Calls does not count this. Access policies are not imitated, nor are the
 // keys mapUsers and mapAccounts of aws-auth and its templates for nodes.
-func (a *AWS) VerifyEKSToken(clusterARN, token string) (EKSUser, error) {
+func (a *AWS) VerifyEKSToken(clusterARN, token string) (authenticationv1.UserInfo, Identity, error) {
 	parts := strings.SplitN(clusterARN, ":", 6)
 	if len(parts) != 6 {
-		return EKSUser{}, fmt.Errorf("authtest: %q is not the ARN of a cluster", clusterARN)
+		return authenticationv1.UserInfo{}, Identity{}, fmt.Errorf("authtest: %q is not the ARN of a cluster", clusterARN)
 	}
 	u, err := readEKSToken(token, parts[1], a.cloud.time())
 	if err != nil {
-		return EKSUser{}, fmt.Errorf("input token was not properly formatted: %w", err)
+		return authenticationv1.UserInfo{}, Identity{}, fmt.Errorf("input token was not properly formatted: %w", err)
 	}
 	r := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: http.Header{
 		"X-K8s-Aws-Id": {strings.TrimPrefix(parts[5], "cluster/")}, "Accept": {"application/json"}}}
 	caller, refused := a.authenticate(signedRequest{r, nil, "sts", awsname.STSRegion(u.Host)})
 	if refused != nil {
-		return EKSUser{}, fmt.Errorf("sts getCallerIdentity failed: error from AWS (expected 200, got %d): %w",
+		return authenticationv1.UserInfo{}, Identity{}, fmt.Errorf("sts getCallerIdentity failed: error from AWS (expected 200, got %d): %w",
 			refused.status, refused)
 	}
-	return a.mapIdentity(clusterARN, caller)
+	user, err := a.mapIdentity(clusterARN, caller)
+	if err != nil {
+		return authenticationv1.UserInfo{}, Identity{}, err
+	}
+	return user, caller.Identity, nil
 }
 
 // mapIdentity tries the access entries first, as EKS does.
-func (a *AWS) mapIdentity(clusterARN string, caller accessKey) (EKSUser, error) {
-	user := EKSUser{Identity: caller.Identity, UID: "aws-iam-authenticator:" + caller.account + ":" + caller.principalID()}
+func (a *AWS) mapIdentity(clusterARN string, caller accessKey) (authenticationv1.UserInfo, error) {
+	user := authenticationv1.UserInfo{UID: "aws-iam-authenticator:" + caller.account + ":" + caller.principalID()}
 	a.mu.Lock()
 	mode, read := a.clusters[clusterARN].AuthenticationMode, a.authMaps[clusterARN]
 	entry, arn := a.entryOf(clusterARN, caller)
@@ -68,24 +64,24 @@ func (a *AWS) mapIdentity(clusterARN string, caller accessKey) (EKSUser, error) 
 	case user.Username != "":
 		return user, nil
 	case read == nil || mode == "API":
-		return EKSUser{}, errNotMapped
+		return authenticationv1.UserInfo{}, errNotMapped
 	}
 	text, err := read()
 	if err != nil {
-		return EKSUser{}, fmt.Errorf("reading aws-auth: %w", err)
+		return authenticationv1.UserInfo{}, fmt.Errorf("reading aws-auth: %w", err)
 	}
-	return user.byAuthMap(text, caller)
+	return byAuthMap(text, user, caller)
 }
 
 // byAuthMap compares ARNs as aws-iam-authenticator does: without the role's path, which it cannot know, and without case.
-func (u EKSUser) byAuthMap(mapRoles string, caller accessKey) (EKSUser, error) {
+func byAuthMap(mapRoles string, u authenticationv1.UserInfo, caller accessKey) (authenticationv1.UserInfo, error) {
 	var mappings []struct {
 		RoleARN  string   `json:"rolearn"`
 		Username string   `json:"username"`
 		Groups   []string `json:"groups"`
 	}
 	if err := yaml.Unmarshal([]byte(mapRoles), &mappings); err != nil {
-		return EKSUser{}, fmt.Errorf("reading aws-auth: %w", err)
+		return authenticationv1.UserInfo{}, fmt.Errorf("reading aws-auth: %w", err)
 	}
 	parts := strings.Split(caller.ARN, "/")
 	session := strings.SplitN(parts[0], ":", 6)
@@ -95,7 +91,7 @@ func (u EKSUser) byAuthMap(mapRoles string, caller accessKey) (EKSUser, error) {
 			return u, nil
 		}
 	}
-	return EKSUser{}, errNotMapped
+	return authenticationv1.UserInfo{}, errNotMapped
 }
 
 // fill replaces the variables of a template for user names.

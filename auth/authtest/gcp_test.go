@@ -22,22 +22,22 @@ const (
 	gcpProvider = gcpPool + "/providers/cluster"
 )
 
-type gcpWorld struct {
+type gcpEnvironment struct {
 	t      *testing.T
 	issuer *authtest.Issuer
 	cloud  *authtest.Cloud
 	sa     *corev1.ServiceAccount
 }
 
-func newGCPWorld(t *testing.T) *gcpWorld {
+func newGCPEnvironment(t *testing.T) *gcpEnvironment {
 	t.Helper()
 	issuer := testworld.Issuer(t)
 	cloud := testworld.Cloud(t)
 	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, authtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
-	return &gcpWorld{t, issuer, cloud, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}}
+	return &gcpEnvironment{t, issuer, cloud, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}}
 }
 
-func (w *gcpWorld) do(method, address, contentType, authorization, body string) (status int, answer string, header http.Header) {
+func (w *gcpEnvironment) do(method, address, contentType, authorization, body string) (status int, answer string, header http.Header) {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), method, address, strings.NewReader(body))
 	if err != nil {
@@ -59,7 +59,7 @@ func (w *gcpWorld) do(method, address, contentType, authorization, body string) 
 	return resp.StatusCode, string(content), resp.Header
 }
 
-func (w *gcpWorld) exchange(audience, token string) (status int, answer map[string]any) {
+func (w *gcpEnvironment) exchange(audience, token string) (status int, answer map[string]any) {
 	w.t.Helper()
 	form := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:token-exchange"}, "audience": {audience},
 		"requested_token_type": {"urn:ietf:params:oauth:token-type:access_token"}, "scope": {"https://www.googleapis.com/auth/cloud-platform"},
@@ -71,7 +71,7 @@ func (w *gcpWorld) exchange(audience, token string) (status int, answer map[stri
 	return status, answer
 }
 
-func (w *gcpWorld) sign(change func(claims map[string]any)) string {
+func (w *gcpEnvironment) sign(change func(claims map[string]any)) string {
 	w.t.Helper()
 	claims := w.issuer.Claims(w.sa, []string{"https://iam.googleapis.com/" + gcpProvider}, time.Hour)
 	if change != nil {
@@ -85,7 +85,7 @@ func (w *gcpWorld) sign(change func(claims map[string]any)) string {
 }
 
 func TestGCPTokenService(t *testing.T) {
-	w := newGCPWorld(t)
+	w := newGCPEnvironment(t)
 	const resource = "//iam.googleapis.com/" + gcpProvider
 	now := time.Now().Unix()
 	forged := func() string {
@@ -136,7 +136,7 @@ func TestGCPTokenService(t *testing.T) {
 }
 
 func TestGCPFederatedToken(t *testing.T) {
-	w := newGCPWorld(t)
+	w := newGCPEnvironment(t)
 	_, answer := w.exchange("//iam.googleapis.com/"+gcpProvider, w.sign(func(c map[string]any) { c["exp"] = time.Now().Add(10 * time.Minute).Unix() }))
 	token, _ := answer["access_token"].(string)
 	lifetime, _ := answer["expires_in"].(float64)
@@ -163,7 +163,7 @@ func TestGCPFederatedToken(t *testing.T) {
 }
 
 func TestGCPCredentialsAPI(t *testing.T) {
-	w := newGCPWorld(t)
+	w := newGCPEnvironment(t)
 	const email, caller = "app@project.iam.gserviceaccount.com", "caller@project.iam.gserviceaccount.com"
 	w.cloud.GCP().SetServiceAccount(email, authtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + caller}})
 	call := func(token, method, body string, status int, want string) {
@@ -191,7 +191,7 @@ func TestGCPCredentialsAPI(t *testing.T) {
 }
 
 func TestGCPMetadataServer(t *testing.T) {
-	w := newGCPWorld(t)
+	w := newGCPEnvironment(t)
 	get := func(path, flavor string) (status int, body string) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://169.254.169.254/computeMetadata/v1/"+path, nil)
@@ -227,12 +227,12 @@ func TestGCPMetadataServer(t *testing.T) {
 		t.Errorf("without the header: %d, %s", status, body)
 	}
 	if status, _ := get("instance/service-accounts/default/identity", "Google"); status != 400 {
-		t.Errorf("an identity for nobody: %d", status)
+		t.Errorf("an identity without an account: %d", status)
 	}
 }
 
 func TestGCPRegistryAndGit(t *testing.T) {
-	w := newGCPWorld(t)
+	w := newGCPEnvironment(t)
 	const email = "app@project.iam.gserviceaccount.com"
 	w.cloud.GCP().SetRepository("eu.gcr.io/project", "serviceAccount:"+email)
 	status, _, header := w.do(http.MethodGet, "https://eu.gcr.io/v2/", "", "", "")

@@ -88,7 +88,7 @@ func TestHandleReplacesAServiceOfTheCloud(t *testing.T) {
 }
 
 func TestVerifySignatureReturnsTheCaller(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	creds, err := w.session(t).Retrieve(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -31,30 +31,30 @@ const (
 	anyone     = `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":"*"},"Action":"sts:AssumeRole"}]}`
 )
 
-// hubWorld has an administrator in each of two accounts, and the hub's EKS cluster in the second.
-type hubWorld struct {
-	world
+// hubEnvironment has an administrator in each of two accounts, and the hub's EKS cluster in the second.
+type hubEnvironment struct {
+	environment
 	admin, hubAdmin aws.CredentialsProvider
 }
 
-func newHubWorld(t *testing.T) hubWorld {
+func newHubEnvironment(t *testing.T) hubEnvironment {
 	t.Helper()
-	w := hubWorld{world: newWorld(t)}
+	w := hubEnvironment{environment: newEnvironment(t)}
 	w.admin, w.hubAdmin = w.user(account), w.user(hubAccount)
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: hubCluster})
 	return w
 }
 
-func (w hubWorld) user(account string) aws.CredentialsProvider {
+func (w hubEnvironment) user(account string) aws.CredentialsProvider {
 	id, secret := w.cloud.AWS().AddUser(account, "admin")
 	return credentials.NewStaticCredentialsProvider(id, secret, "")
 }
 
-func (w hubWorld) iam(creds aws.CredentialsProvider) *iam.Client {
+func (w hubEnvironment) iam(creds aws.CredentialsProvider) *iam.Client {
 	return iam.New(iam.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1})
 }
 
-func (w hubWorld) eks(creds aws.CredentialsProvider) *eks.Client {
+func (w hubEnvironment) eks(creds aws.CredentialsProvider) *eks.Client {
 	return eks.New(eks.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1})
 }
 
@@ -65,7 +65,7 @@ func tags(pairs ...string) (list []iamtypes.Tag) {
 	return list
 }
 
-func (w hubWorld) createRole(t *testing.T, creds aws.CredentialsProvider, name, trust string, tags ...iamtypes.Tag) *iamtypes.Role {
+func (w hubEnvironment) createRole(t *testing.T, creds aws.CredentialsProvider, name, trust string, tags ...iamtypes.Tag) *iamtypes.Role {
 	t.Helper()
 	out, err := w.iam(creds).CreateRole(t.Context(), &iam.CreateRoleInput{RoleName: &name, AssumeRolePolicyDocument: &trust, Tags: tags})
 	if err != nil {
@@ -74,7 +74,7 @@ func (w hubWorld) createRole(t *testing.T, creds aws.CredentialsProvider, name, 
 	return out.Role
 }
 
-func (w hubWorld) putPolicy(t *testing.T, creds aws.CredentialsProvider, role, effect, action, resource string) {
+func (w hubEnvironment) putPolicy(t *testing.T, creds aws.CredentialsProvider, role, effect, action, resource string) {
 	t.Helper()
 	document := fmt.Sprintf(`{"Version":"2012-10-17","Statement":{"Effect":%q,"Action":%q,"Resource":%q}}`, effect, action, resource)
 	_, err := w.iam(creds).PutRolePolicy(t.Context(), &iam.PutRolePolicyInput{RoleName: &role, PolicyName: aws.String(effect), PolicyDocument: &document})
@@ -83,7 +83,7 @@ func (w hubWorld) putPolicy(t *testing.T, creds aws.CredentialsProvider, role, e
 	}
 }
 
-func (w hubWorld) deleteRole(t *testing.T, creds aws.CredentialsProvider, name string, policies ...string) {
+func (w hubEnvironment) deleteRole(t *testing.T, creds aws.CredentialsProvider, name string, policies ...string) {
 	t.Helper()
 	for _, p := range policies {
 		if _, err := w.iam(creds).DeleteRolePolicy(t.Context(), &iam.DeleteRolePolicyInput{RoleName: &name, PolicyName: &p}); err != nil {
@@ -107,7 +107,7 @@ func trustOf(principal string, tags ...string) string {
 }
 
 // agent makes the agent's role with its tags, and returns a session that a ServiceAccount's token was exchanged for.
-func (w hubWorld) agent(t *testing.T, tags ...iamtypes.Tag) aws.CredentialsProvider {
+func (w hubEnvironment) agent(t *testing.T, tags ...iamtypes.Tag) aws.CredentialsProvider {
 	t.Helper()
 	trust := fmt.Sprintf(`{"Version":"2012-10-17","Statement":[
 		{"Effect":"Allow","Principal":{"Federated":"arn:aws:iam::%[1]s:oidc-provider/issuer.example"},"Action":"sts:AssumeRoleWithWebIdentity",
@@ -118,7 +118,7 @@ func (w hubWorld) agent(t *testing.T, tags ...iamtypes.Tag) aws.CredentialsProvi
 	return w.agentSession(t)
 }
 
-func (w hubWorld) agentSession(t *testing.T) aws.CredentialsProvider {
+func (w hubEnvironment) agentSession(t *testing.T) aws.CredentialsProvider {
 	t.Helper()
 	out, err := w.exchange(t.Context(), w.token(t, nil), func(in *sts.AssumeRoleWithWebIdentityInput) { in.RoleArn = aws.String(agentRole) })
 	if err != nil {
@@ -131,7 +131,7 @@ func static(id, secret, token string) aws.CredentialsProvider {
 	return credentials.NewStaticCredentialsProvider(id, secret, token)
 }
 
-func (w hubWorld) assume(t *testing.T, creds aws.CredentialsProvider, role, session string) (aws.CredentialsProvider, error) {
+func (w hubEnvironment) assume(t *testing.T, creds aws.CredentialsProvider, role, session string) (aws.CredentialsProvider, error) {
 	t.Helper()
 	out, err := w.sts(creds).AssumeRole(t.Context(), &sts.AssumeRoleInput{RoleArn: &role, RoleSessionName: &session})
 	if err != nil {
@@ -141,7 +141,7 @@ func (w hubWorld) assume(t *testing.T, creds aws.CredentialsProvider, role, sess
 }
 
 func TestRoleLifecycle(t *testing.T) {
-	w := newHubWorld(t)
+	w := newHubEnvironment(t)
 	client, name := w.iam(w.hubAdmin), aws.String("ocm-hub-1")
 	created, err := client.CreateRole(t.Context(), &iam.CreateRoleInput{RoleName: name, Path: aws.String("/hub/"), Description: aws.String("d"),
 		AssumeRolePolicyDocument: aws.String(anyone), MaxSessionDuration: aws.Int32(7200), Tags: tags("cluster", "one", "hub", "h")})
@@ -199,7 +199,7 @@ func TestRoleLifecycle(t *testing.T) {
 }
 
 func TestRolesThatAreRefused(t *testing.T) {
-	w := newHubWorld(t)
+	w := newHubEnvironment(t)
 	w.createRole(t, w.hubAdmin, "ocm-hub-1", anyone)
 	client, missing := w.iam(w.hubAdmin), aws.String("missing")
 	create := func(change func(*iam.CreateRoleInput)) error {
@@ -250,7 +250,7 @@ func TestRolesThatAreRefused(t *testing.T) {
 }
 
 func TestPoliciesThatAreMalformed(t *testing.T) {
-	w := newHubWorld(t)
+	w := newHubEnvironment(t)
 	w.createRole(t, w.hubAdmin, "ocm-hub-1", anyone)
 	statement := func(s string) string { return `{"Version":"2012-10-17","Statement":[` + s + `]}` }
 	for name, tc := range map[string]struct{ trust, identity, message string }{
@@ -315,7 +315,7 @@ func TestAssumeRoleByPolicies(t *testing.T) {
 		"trust of all actions": {good, strings.Replace(anyone, "sts:AssumeRole", "STS:*", 1), hubRole, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newHubWorld(t)
+			w := newHubEnvironment(t)
 			creds := w.agent(t, tags(tc.tags...)...)
 			w.createRole(t, w.hubAdmin, "ocm-hub-1", tc.trust)
 			if tc.resource != "" {
@@ -336,7 +336,7 @@ func TestAssumeRoleByPolicies(t *testing.T) {
 
 // A session's tags hide those of its role.
 func TestSessionTagsBeforeRoleTags(t *testing.T) {
-	w := newHubWorld(t)
+	w := newHubEnvironment(t)
 	const tagger = "arn:aws:iam::" + account + ":role/tagger"
 	w.cloud.AWS().SetRole(tagger, authtest.Trust{Principals: []string{account}, TagSession: true})
 	if _, err := w.iam(w.admin).TagRole(t.Context(), &iam.TagRoleInput{RoleName: aws.String("tagger"), Tags: tags("cluster", "two")}); err != nil {
@@ -362,7 +362,7 @@ func TestSessionTagsBeforeRoleTags(t *testing.T) {
 
 // Within an account, a trust policy that names the role suffices, and one that names the account does not.
 func TestAssumeRoleWithinAnAccount(t *testing.T) {
-	w := newHubWorld(t)
+	w := newHubEnvironment(t)
 	creds := w.agent(t)
 	w.createRole(t, w.admin, "named", trustOf(agentRole))
 	w.createRole(t, w.admin, "account", trustOf(account))
@@ -375,7 +375,7 @@ func TestAssumeRoleWithinAnAccount(t *testing.T) {
 
 // IAM stores the IDs of principals: a role of the same name is another one.
 func TestTrustedRoleThatIsMadeAnew(t *testing.T) {
-	w := newHubWorld(t)
+	w := newHubEnvironment(t)
 	creds := w.agent(t)
 	w.putPolicy(t, w.admin, "agent", "Allow", "sts:AssumeRole", "*")
 	w.createRole(t, w.hubAdmin, "ocm-hub-1", trustOf(agentRole))
@@ -401,7 +401,7 @@ func TestTrustedRoleThatIsMadeAnew(t *testing.T) {
 
 // A role's own policies decide its calls, for the resources that the services document.
 func TestPermissionsOfARole(t *testing.T) {
-	w := newHubWorld(t)
+	w := newHubEnvironment(t)
 	w.createRole(t, w.hubAdmin, "creator", trustOf(hubAccount))
 	creds, err := w.assume(t, w.hubAdmin, "arn:aws:iam::"+hubAccount+":role/creator", "s1")
 	if err != nil {
@@ -441,7 +441,7 @@ func TestPermissionsOfARole(t *testing.T) {
 }
 
 func TestAccessEntries(t *testing.T) {
-	w := newHubWorld(t)
+	w := newHubEnvironment(t)
 	w.createRole(t, w.hubAdmin, "ocm-hub-1", anyone)
 	client := w.eks(w.hubAdmin)
 	create := func(cluster, principal, user string, groups ...string) error {
@@ -514,7 +514,7 @@ func TestAccessEntries(t *testing.T) {
 
 // IAM shows a new role at once, other services show it later.
 func TestConsistencyDelay(t *testing.T) {
-	w := newHubWorld(t)
+	w := newHubEnvironment(t)
 	entry := func() error {
 		_, err := w.eks(w.hubAdmin).CreateAccessEntry(t.Context(), &eks.CreateAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
 		return err
@@ -542,7 +542,7 @@ func TestConsistencyDelay(t *testing.T) {
 	}
 }
 
-func (w hubWorld) bearer(t *testing.T, creds aws.CredentialsProvider) string {
+func (w hubEnvironment) bearer(t *testing.T, creds aws.CredentialsProvider) string {
 	t.Helper()
 	out, err := sts.NewPresignClient(w.sts(creds), func(o *sts.PresignOptions) { o.Presigner = withHeader{v4.NewSigner(), "hub"} }).
 		PresignGetCallerIdentity(t.Context(), nil)
@@ -554,7 +554,7 @@ func (w hubWorld) bearer(t *testing.T, creds aws.CredentialsProvider) string {
 
 // The whole way: token, role, hub's role, bearer, user.
 func TestUsersByAccessEntry(t *testing.T) {
-	w := newHubWorld(t)
+	w := newHubEnvironment(t)
 	agent := w.agent(t, tags("cluster", "one")...)
 	w.putPolicy(t, w.admin, "agent", "Allow", "sts:AssumeRole", hubRole)
 	session := func() aws.CredentialsProvider {
@@ -573,16 +573,16 @@ func TestUsersByAccessEntry(t *testing.T) {
 	}
 	notMapped := func(name, bearer string) {
 		t.Helper()
-		if user, err := w.cloud.AWS().VerifyEKSToken(hubCluster, bearer); err == nil || err.Error() != "identity is not mapped" || user.UID != "" {
+		if user, _, err := w.cloud.AWS().VerifyEKSToken(hubCluster, bearer); err == nil || err.Error() != "identity is not mapped" || user.UID != "" {
 			t.Errorf("%s: %+v, %v", name, user, err)
 		}
 	}
 	creds := session()
 	notMapped("no entry", w.bearer(t, creds))
 	enter()
-	user, err := w.cloud.AWS().VerifyEKSToken(hubCluster, w.bearer(t, creds))
+	user, id, err := w.cloud.AWS().VerifyEKSToken(hubCluster, w.bearer(t, creds))
 	if err != nil || user.Username != hubAccount+":a-b" || !slices.Equal(user.Groups, []string{"open-cluster-management:one"}) ||
-		user.RoleARN != hubRole || !strings.HasPrefix(user.UID, "aws-iam-authenticator:"+hubAccount+":AROA") {
+		id.RoleARN != hubRole || !strings.HasPrefix(user.UID, "aws-iam-authenticator:"+hubAccount+":AROA") {
 		t.Errorf("%+v, %v", user, err)
 	}
 	notMapped("another role", w.bearer(t, agent))
@@ -591,14 +591,14 @@ func TestUsersByAccessEntry(t *testing.T) {
 	notMapped("a role that was made anew", w.bearer(t, creds))
 	w.deleteEntry(t)
 	enter()
-	if _, err := w.cloud.AWS().VerifyEKSToken(hubCluster, w.bearer(t, creds)); err != nil {
+	if _, _, err := w.cloud.AWS().VerifyEKSToken(hubCluster, w.bearer(t, creds)); err != nil {
 		t.Errorf("an entry for the new role: %v", err)
 	}
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: hubCluster, AuthenticationMode: "CONFIG_MAP"})
 	notMapped("a cluster without access entries", w.bearer(t, creds))
 }
 
-func (w hubWorld) deleteEntry(t *testing.T) {
+func (w hubEnvironment) deleteEntry(t *testing.T) {
 	t.Helper()
 	_, err := w.eks(w.hubAdmin).DeleteAccessEntry(t.Context(), &eks.DeleteAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
 	if err != nil {
@@ -607,7 +607,7 @@ func (w hubWorld) deleteEntry(t *testing.T) {
 }
 
 func TestUsersByAuthMap(t *testing.T) {
-	w := newHubWorld(t)
+	w := newHubEnvironment(t)
 	const path = "arn:aws:iam::" + hubAccount + ":role/team/ocm-hub-1"
 	w.cloud.AWS().SetRole(path, authtest.Trust{Principals: []string{hubAccount}})
 	creds, err := w.assume(t, w.hubAdmin, path, "s1")
@@ -644,7 +644,7 @@ func TestUsersByAuthMap(t *testing.T) {
 				}
 				return tc.text, nil
 			})
-			user, err := w.cloud.AWS().VerifyEKSToken(cluster, w.bearer(t, creds))
+			user, _, err := w.cloud.AWS().VerifyEKSToken(cluster, w.bearer(t, creds))
 			if (err == nil) != tc.ok || tc.ok && (user.Username != "s1" || !slices.Equal(user.Groups, []string{"system:open-cluster-management:one"})) {
 				t.Errorf("%+v, %v", user, err)
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/uuid"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -33,10 +34,8 @@ type Issuer struct {
 	current   *signingKey
 	published []*signingKey
 	requests  int
-	refuse    func(serviceAccount, TokenRequestInfo) error
+	refuse    func(corev1.ServiceAccount, authenticationv1.TokenRequestSpec) error
 }
-
-type serviceAccount = corev1.ServiceAccount
 
 type signingKey struct {
 	id      string

@@ -27,10 +27,10 @@ const (
 	oauthIssuer   = "https://oauth.example"
 )
 
-// oauthWorld has a server with a grant for the ServiceAccount of a world.
-func oauthWorld(t *testing.T) (world, *authtest.OAuth) {
+// oauthEnvironment has a server with a grant for the ServiceAccount of a environment.
+func oauthEnvironment(t *testing.T) (environment, *authtest.OAuth) {
 	t.Helper()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	o := w.cloud.OAuth()
 	o.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient(), audience)
 	o.AddGrant(authtest.OAuthGrant{Issuer: w.issuer.URL(), Subjects: []string{subject}, Audiences: []string{"api"},
@@ -38,13 +38,13 @@ func oauthWorld(t *testing.T) (world, *authtest.OAuth) {
 	return w, o
 }
 
-func (w world) form(t *testing.T) url.Values {
+func (w environment) form(t *testing.T) url.Values {
 	t.Helper()
 	return url.Values{"grant_type": {exchangeGrant}, "subject_token": {w.token(t, nil)}, "subject_token_type": {jwtType}}
 }
 
 // post sends a form to the token endpoint and returns the answer.
-func (w world) post(t *testing.T, form url.Values, change ...func(*http.Request)) (int, map[string]any) {
+func (w environment) post(t *testing.T, form url.Values, change ...func(*http.Request)) (int, map[string]any) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, oauthIssuer+"/token", strings.NewReader(form.Encode()))
 	if err != nil {
@@ -75,7 +75,7 @@ func (w world) post(t *testing.T, form url.Values, change ...func(*http.Request)
 
 // The token is a JWT that verifies with the published keys, and the server knows its identity.
 func TestOAuthExchange(t *testing.T) {
-	w, o := oauthWorld(t)
+	w, o := oauthEnvironment(t)
 	form := w.form(t)
 	maps.Copy(form, url.Values{"audience": {"api"}, "resource": {"https://api.example/"}, "scope": {"read"},
 		"actor_token": {w.token(t, nil)}, "actor_token_type": {jwtType}})
@@ -125,7 +125,7 @@ func TestOAuthExchange(t *testing.T) {
 }
 
 func TestOAuthRefusals(t *testing.T) {
-	w, o := oauthWorld(t)
+	w, o := oauthEnvironment(t)
 	o.AddGrant(authtest.OAuthGrant{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}, Clients: []string{"b"}})
 	other := testworld.Issuer(t)
 	stranger, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://stranger.example"})
@@ -193,7 +193,7 @@ func TestOAuthRefusals(t *testing.T) {
 }
 
 func TestOAuthClients(t *testing.T) {
-	w, o := oauthWorld(t)
+	w, o := oauthEnvironment(t)
 	o.Configure(authtest.OAuthConfig{RequireClient: true})
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -283,7 +283,7 @@ func merge(a, b url.Values) url.Values {
 }
 
 func TestOAuthMetadata(t *testing.T) {
-	w, o := oauthWorld(t)
+	w, o := oauthEnvironment(t)
 	o.Configure(authtest.OAuthConfig{Host: "Login.example", Path: "/realms/one", OpaqueTokens: true})
 	for path, want := range map[string]int{
 		"/.well-known/oauth-authorization-server/realms/one": 200,

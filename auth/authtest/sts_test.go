@@ -35,26 +35,26 @@ const (
 	audience = "sts.amazonaws.com"
 )
 
-type world struct {
+type environment struct {
 	issuer *authtest.Issuer
 	cloud  *authtest.Cloud
 	sa     *corev1.ServiceAccount
 }
 
-func newWorld(t *testing.T) world {
+func newEnvironment(t *testing.T) environment {
 	t.Helper()
 	issuer := testworld.Issuer(t)
 	cloud := testworld.Cloud(t)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), audience)
 	cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: issuer.URL(), Subjects: []string{subject}})
-	return world{issuer, cloud, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "uid"}}}
+	return environment{issuer, cloud, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "uid"}}}
 }
 
-func (w world) sts(creds aws.CredentialsProvider, change ...func(*sts.Options)) *sts.Client {
+func (w environment) sts(creds aws.CredentialsProvider, change ...func(*sts.Options)) *sts.Client {
 	return sts.New(sts.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1}, change...)
 }
 
-func (w world) token(t *testing.T, change func(claims map[string]any)) string {
+func (w environment) token(t *testing.T, change func(claims map[string]any)) string {
 	t.Helper()
 	claims := w.issuer.Claims(w.sa, []string{audience}, time.Hour)
 	if change != nil {
@@ -67,7 +67,7 @@ func (w world) token(t *testing.T, change func(claims map[string]any)) string {
 	return token
 }
 
-func (w world) exchange(ctx context.Context, token string, change ...func(*sts.AssumeRoleWithWebIdentityInput)) (*sts.AssumeRoleWithWebIdentityOutput, error) {
+func (w environment) exchange(ctx context.Context, token string, change ...func(*sts.AssumeRoleWithWebIdentityInput)) (*sts.AssumeRoleWithWebIdentityOutput, error) {
 	in := &sts.AssumeRoleWithWebIdentityInput{RoleArn: aws.String(roleARN), RoleSessionName: aws.String("session"), WebIdentityToken: &token}
 	for _, c := range change {
 		c(in)
@@ -78,7 +78,7 @@ func (w world) exchange(ctx context.Context, token string, change ...func(*sts.A
 // An unmodified SDK client, at the production URL, gets credentials that work.
 // A truncated request gets no answer: the connection ends.
 func TestRequestThatBreaksOff(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for host, target := range map[string]string{"sts.eu-central-1.amazonaws.com": "", "api.ecr.eu-central-1.amazonaws.com": "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken"} {
 		server, client := io.Pipe()
 		_ = client.CloseWithError(io.ErrUnexpectedEOF) // never fails
@@ -105,7 +105,7 @@ func (noAnswer) WriteHeader(int)           { panic("an answer") }
 func (noAnswer) Write([]byte) (int, error) { panic("an answer") }
 
 func TestExchangeAndUse(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	out, err := w.exchange(t.Context(), w.token(t, nil))
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestExchangeAndUse(t *testing.T) {
 	}
 }
 
-func (w world) fetch(t *testing.T, url, accept string) (int, string) {
+func (w environment) fetch(t *testing.T, url, accept string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -200,7 +200,7 @@ func TestTokensThatAreRefused(t *testing.T) {
 		"not a JWT": {nil, func(string) string { return "opaque-access-token" }, 400, "InvalidIdentityToken", "not a valid JWT. (You may see this error if you sent an Access Token)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			token := w.token(t, tc.claims)
 			if tc.tamper != nil {
 				token = tc.tamper(token)
@@ -212,7 +212,7 @@ func TestTokensThatAreRefused(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const cannot = "Couldn't retrieve verification key from your identity provider,  please"
 	header := func(h map[string]any) string {
 		token, err := w.issuer.SignWithHeader(w.issuer.Claims(w.sa, []string{audience}, time.Hour), h)
@@ -235,14 +235,14 @@ func TestKeys(t *testing.T) {
 			t.Errorf("after a rotation that keeps the old key: %v", err)
 		}
 	}
-	unreachable := newWorld(t)
+	unreachable := newEnvironment(t)
 	unreachable.cloud.AWS().AddOIDCProvider(account, unreachable.issuer.URL(), w.cloud.Client(), audience)
 	_, err = unreachable.exchange(t.Context(), unreachable.token(t, nil))
 	wantCode(t, err, 400, "InvalidIdentityToken", cannot)
 }
 
 func TestParameters(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for name, tc := range map[string]struct {
 		change  func(*sts.AssumeRoleWithWebIdentityInput)
 		message string
@@ -262,7 +262,7 @@ func TestParameters(t *testing.T) {
 }
 
 func TestAssumeRole(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	id, secret := w.cloud.AWS().AddUser(account, "admin")
 	const second = "arn:aws:iam::210987654321:role/second"
 	w.cloud.AWS().SetRole(second, authtest.Trust{Principals: []string{"arn:aws:iam::123456789012:root"}, ExternalID: "ext"})
@@ -296,7 +296,7 @@ func TestAssumeRole(t *testing.T) {
 
 // The bytes of the answers are those of the service.
 func TestWireFormat(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	base := "https://sts.eu-central-1.amazonaws.com/?Version=2011-06-15&Action=AssumeRoleWithWebIdentity&RoleSessionName=session&RoleArn=" + roleARN
 	status, body := w.fetch(t, base+"&WebIdentityToken="+w.token(t, func(c map[string]any) { c["aud"] = "vault" }), "")
 	id := body[strings.Index(body, "<RequestId>")+11 : strings.Index(body, "</RequestId>")]
@@ -319,7 +319,7 @@ func TestWireFormat(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	token := w.token(t, nil)
 	for name, tc := range map[string]struct {
 		fault authtest.Fault
@@ -359,7 +359,7 @@ func TestFaults(t *testing.T) {
 }
 
 func TestOtherHosts(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://sts.amazonaws.com.evil.example/", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -374,7 +374,7 @@ func TestOtherHosts(t *testing.T) {
 }
 
 func TestManyExchangesAtOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AddFault(authtest.Fault{Latency: 50 * time.Millisecond})
 	token := w.token(t, nil)
 	var wg sync.WaitGroup
@@ -393,7 +393,7 @@ func TestManyExchangesAtOnce(t *testing.T) {
 
 // The API server in memory answers TokenRequests as the real one does.
 func TestTokenRequests(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "pod"}, Spec: corev1.PodSpec{ServiceAccountName: "other"}}
 	c := w.issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}, pod)
 	var sa corev1.ServiceAccount
@@ -430,10 +430,10 @@ func TestTokenRequests(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	w.issuer.Refuse(func(sa corev1.ServiceAccount, _ authtest.TokenRequestInfo) error {
-		return authtest.Forbidden("system:serviceaccount:flux:controller", client.ObjectKeyFromObject(&sa))
+	w.issuer.Refuse(func(sa corev1.ServiceAccount, _ authenticationv1.TokenRequestSpec) error {
+		return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), sa.Name, errors.New("no rule"))
 	})
-	if err := request(nil); !apierrors.IsForbidden(err) || err.Error() != `serviceaccounts "app" is forbidden: User "system:serviceaccount:flux:controller" cannot create resource "serviceaccounts/token" in API group "" in the namespace "tenant-a"` {
+	if err := request(nil); !apierrors.IsForbidden(err) || err.Error() != `serviceaccounts "app" is forbidden: no rule` {
 		t.Errorf("refused: %v", err)
 	}
 	w.issuer.Refuse(nil)

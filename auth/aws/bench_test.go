@@ -11,13 +11,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
 )
 
 // inMemory reads a ServiceAccount as an informer's cache does without its deep copy, and leaves the rest to a client.
 type inMemory struct {
-	client.Client
+	*authtest.Client
 	sa *corev1.ServiceAccount
 }
 
@@ -107,6 +108,63 @@ func BenchmarkFloor(b *testing.B) {
 	for b.Loop() {
 		if _, ok := entries.Get(sha256.Sum256(text)); !ok || time.Now().IsZero() {
 			b.Fatal("miss")
+		}
+	}
+}
+
+func BenchmarkRetrieve(b *testing.B) {
+	tokens, err := cache.NewTokenCache(10)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer tokens.Close()
+	opts := append(objectLevel(b), auth.WithCache(tokens, object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
+	creds := aws.NewCredentialsProvider(opts...)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := creds.Retrieve(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkHitRegistry(b *testing.B) {
+	benchmarkDerived(b, func(ctx context.Context, p *aws.Provider, opts []auth.Option) error {
+		_, err := auth.GetArtifactRegistryCredentials(ctx, p, registryHost+"/app", opts...)
+		return err
+	})
+}
+
+func BenchmarkHitGit(b *testing.B) {
+	git := auth.WithGitURL(parseURL(b, gitURL))
+	benchmarkDerived(b, func(ctx context.Context, p *aws.Provider, opts []auth.Option) error {
+		_, err := auth.GetGitCredentials(ctx, p, append(opts[:len(opts):len(opts)], git)...)
+		return err
+	})
+}
+
+func BenchmarkHitCluster(b *testing.B) {
+	cluster := auth.WithClusterResource(clusterARN)
+	benchmarkDerived(b, func(ctx context.Context, p *aws.Provider, opts []auth.Option) error {
+		_, err := auth.GetRESTConfig(ctx, p, append(opts[:len(opts):len(opts)], cluster)...)
+		return err
+	})
+}
+
+func benchmarkDerived(b *testing.B, get func(context.Context, *aws.Provider, []auth.Option) error) {
+	tokens, err := cache.NewTokenCache(10)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer tokens.Close()
+	w, opts := objectLevelWorld(b)
+	w.clusters()
+	opts = append(opts, auth.WithCache(tokens, object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
+	p := &aws.Provider{}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := get(b.Context(), p, opts); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -63,10 +63,10 @@ func TestCluster(t *testing.T) {
 		if c.Host() != clusterAddress || string(c.CAData()) != ca {
 			t.Errorf("%s: %q with %d bytes of CA", name, c.Host(), len(c.CAData()))
 		}
-		if id, err := w.cloud.AWS().VerifyEKSToken(clusterARN, c.BearerToken()); err != nil || id.SessionName != "tenant-a.app" {
+		if _, id, err := w.cloud.AWS().VerifyEKSToken(clusterARN, c.BearerToken()); err != nil || id.SessionName != "tenant-a.app" {
 			t.Errorf("%s: the cluster finds %+v, %v", name, id, err)
 		}
-		if _, err := w.cloud.AWS().VerifyEKSToken(strings.Replace(clusterARN, "prod", "other", 1), c.BearerToken()); err == nil {
+		if _, _, err := w.cloud.AWS().VerifyEKSToken(strings.Replace(clusterARN, "prod", "other", 1), c.BearerToken()); err == nil {
 			t.Errorf("%s: another cluster accepts the bearer", name)
 		}
 		if d := c.GetDuration(); d > 15*time.Minute || d < 13*time.Minute {
@@ -154,7 +154,7 @@ func TestClusterIsMintedOnce(t *testing.T) {
 		}
 		arn := "arn:aws:eks:eu-central-1:" + account + ":cluster/" + name
 		w.cloud.AWS().SetEKSAccessEntry(arn, role("tenant-a"), authtest.EKSAccessEntry{})
-		if _, err := w.cloud.AWS().VerifyEKSToken(arn, c.BearerToken()); err != nil {
+		if _, _, err := w.cloud.AWS().VerifyEKSToken(arn, c.BearerToken()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -7,23 +7,23 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/kms"
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 )
 
-// A key in a customer's account, through a role that the customer lets ours assume.
+// Clients of AWS in a customer's account, such as one of KMS, through a role that the customer lets ours assume.
 func ExampleWithAssumeRole() {
-	decrypter := func(provider *aws.Provider, opts []auth.Option) *kms.Client {
+	config := func(provider *aws.Provider, opts []auth.Option) sdk.Config {
 		credentials := provider.NewCredentialsProvider(append(opts, aws.WithSessionDuration(15*time.Minute), aws.WithAssumeRole(aws.AssumeRole{
 			RoleARN:    "arn:aws:iam::210987654321:role/gitops-decrypt",
 			ExternalID: "the customer's number with us",
 			Tags:       map[string]string{"cluster": "prod"},
 		}))...)
-		return kms.New(kms.Options{Region: "eu-central-1", Credentials: credentials})
+		return sdk.Config{Region: "eu-central-1", Credentials: credentials} // for kms.NewFromConfig
 	}
-	_ = decrypter
+	_ = config
 }
 
 // A bucket whose spec names the role: its value wins over the annotation of the ServiceAccount.

@@ -36,7 +36,7 @@ const account = "123456789012"
 type world struct {
 	issuer *authtest.Issuer
 	cloud  *authtest.Cloud
-	client client.Client
+	client *authtest.Client
 }
 
 func role(tenant string) string { return "arn:aws:iam::" + account + ":role/" + tenant }

@@ -25,7 +25,7 @@ func newClouds(t testing.TB) *world {
 		objs = append(objs, identity("tenant-a", name, tenant, clientA))
 	}
 	w := newWorld(t, objs...)
-	w.cloud.Azure().AddCloud(authtest.AzureCloud{AuthorityHost: ownAuthority, ResourceManagerHost: ownManager, RegistrySuffix: ownRegistry})
+	w.cloud.Azure().AddCloud(ownAuthority, ownManager, ownRegistry)
 	w.cloud.Azure().AddTenant("login.microsoftonline.us", usTenant)
 	w.cloud.Azure().AddTenant("login.chinacloudapi.cn", cnTenant)
 	w.cloud.Azure().AddTenant(ownAuthority, ownTenant)

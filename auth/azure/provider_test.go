@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,7 +45,7 @@ const (
 type world struct {
 	issuer *authtest.Issuer
 	cloud  *authtest.Cloud
-	client client.Client
+	client *authtest.Client
 	http   *http.Client
 }
 
@@ -223,9 +224,9 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 
 func TestLifetimeOfTheToken(t *testing.T) {
 	w := newWorld(t)
-	var got []time.Duration
-	w.issuer.Refuse(func(_ corev1.ServiceAccount, r authtest.TokenRequestInfo) error {
-		got = append(got, r.Lifetime)
+	var got []int64
+	w.issuer.Refuse(func(_ corev1.ServiceAccount, r authenticationv1.TokenRequestSpec) error {
+		got = append(got, *r.ExpirationSeconds)
 		return nil
 	})
 	sa := testworld.ServiceAccount("tenant-a", "long", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "7200")
@@ -234,7 +235,7 @@ func TestLifetimeOfTheToken(t *testing.T) {
 	}
 	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-a:long", Audience: azure.DefaultAudience})
-	if _, err := w.get(t, "tenant-a", "long"); err != nil || !slices.Equal(got, []time.Duration{2 * time.Hour}) {
+	if _, err := w.get(t, "tenant-a", "long"); err != nil || !slices.Equal(got, []int64{7200}) {
 		t.Errorf("%v, %v", got, err)
 	}
 }

@@ -101,9 +101,9 @@ func TestErrorsAreThoseOfControllerRuntime(t *testing.T) {
 	}
 }
 
-// refusing is a client of controller-runtime that fails.
+// refusing is a client that fails.
 type refusing struct {
-	client.Client
+	auth.KubernetesClient
 	verb string
 	err  error
 }
@@ -112,7 +112,7 @@ func (r refusing) Get(ctx context.Context, key client.ObjectKey, obj client.Obje
 	if r.verb == "get" {
 		return r.err
 	}
-	return r.Client.Get(ctx, key, obj, opts...)
+	return r.KubernetesClient.Get(ctx, key, obj, opts...)
 }
 
 func (r refusing) SubResource(string) client.SubResourceClient { return refusingTokens{err: r.err} }

@@ -33,7 +33,7 @@ type world struct {
 	issuer *authtest.Issuer
 	cloud  *authtest.Cloud
 	oauth  *authtest.OAuth
-	client client.Client
+	client *authtest.Client
 	before int // tokens that were requested of the issuer
 }
 

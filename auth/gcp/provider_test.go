@@ -37,7 +37,7 @@ func email(tenant string) string { return tenant + "@project.iam.gserviceaccount
 type world struct {
 	issuer *authtest.Issuer
 	cloud  *authtest.Cloud
-	client client.Client
+	client *authtest.Client
 }
 
 func newWorld(t testing.TB, more ...client.Object) *world {

@@ -31,7 +31,7 @@ var (
 	allowed = auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}})
 )
 
-func newIssuer(t *testing.T) (*authtest.Issuer, client.Client) {
+func newIssuer(t *testing.T) (*authtest.Issuer, *authtest.Client) {
 	t.Helper()
 	issuer := testworld.Issuer(t)
 	return issuer, issuer.Client(testworld.ServiceAccount("tenant-a", "app"), testworld.ServiceAccount("tenant-a", "second"))

@@ -68,7 +68,7 @@ func (w *kubeWorld) eks(t *testing.T) {
 			http.Error(rw, err.Error(), http.StatusBadRequest)
 			return
 		}
-		id, err := w.cloud.AWS().VerifyEKSToken(prodARN, review.Spec.Token)
+		_, id, err := w.cloud.AWS().VerifyEKSToken(prodARN, review.Spec.Token)
 		review.Spec = authenticationv1.TokenReviewSpec{}
 		review.Status = authenticationv1.TokenReviewStatus{Authenticated: err == nil, User: authenticationv1.UserInfo{Username: id.RoleARN}}
 		rw.Header().Set("Content-Type", "application/json")

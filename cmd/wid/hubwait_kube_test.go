@@ -28,6 +28,10 @@ func TestHubAcceptWaitsForTheAgentThatJoinsAgain(t *testing.T) {
 	m.Until("the agent asks", asks)
 	must(t, "hub", "accept", "--clusters="+name)
 	m.Until("the cluster joins", m.Joined)
+	// Another duration makes the next agent renew the Lease at once, and not a minute after the one before.
+	if err := regtest.Patch(t.Context(), w.Admin, name, `{"spec":{"leaseDurationSeconds":10}}`); err != nil {
+		t.Fatal(err)
+	}
 
 	if err := m.Agent.Unjoin(t.Context()); err != nil {
 		t.Fatal(err)

@@ -192,7 +192,7 @@ func TestKubeconfigForEKS(t *testing.T) {
 		if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != 0 || answer.APIVersion != "client.authentication.k8s.io/"+version || answer.Kind != "ExecCredential" {
 			t.Fatalf("%v, %+v", err, r)
 		}
-		id, err := w.cloud.AWS().VerifyEKSToken(arn, answer.Status.Token)
+		_, id, err := w.cloud.AWS().VerifyEKSToken(arn, answer.Status.Token)
 		if left := time.Until(answer.Status.ExpirationTimestamp.Time); err != nil || id.RoleARN != role("tenant-a") || left > 15*time.Minute || left < 10*time.Minute {
 			t.Errorf("the bearer is of %+v for %s, %v", id, left, err)
 		}
@@ -227,7 +227,7 @@ func TestKubeconfigWithoutItsEnvironment(t *testing.T) {
 		t.Fatalf("%v, %+v", err, r)
 	}
 	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), authtest.EKSAccessEntry{})
-	id, err := w.cloud.AWS().VerifyEKSToken(prodARN, answer.Status.Token)
+	_, id, err := w.cloud.AWS().VerifyEKSToken(prodARN, answer.Status.Token)
 	if err != nil || id.RoleARN != role("tenant-a") || id.SessionName != "hub="+w.namespace+".app" {
 		t.Errorf("the bearer is of %+v, %v", id, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
@@ -33,7 +34,7 @@ func newReconciler(t *testing.T, aws *aws.Provider, issuer *authtest.Issuer, aro
 		t.Fatal(err)
 	}
 	t.Cleanup(tokens.Close)
-	kube := issuer.Client(testworld.ServiceAccount("tenant-a", "app", "eks.amazonaws.com/role-arn", role), configMap("tenant-a", "good", "app"))
+	kube := issuer.Wrap(fake.NewFakeClient(testworld.ServiceAccount("tenant-a", "app", "eks.amazonaws.com/role-arn", role), configMap("tenant-a", "good", "app")))
 	return &Reconciler{Client: kube, AWS: aws, Tokens: tokens, Metrics: m, Events: events.NewFakeRecorder(10),
 		HTTPClient: aroundAWS, Options: []auth.Option{auth.WithHTTPClient(aroundAWS)}}, registry
 }

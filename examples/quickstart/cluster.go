@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,11 +66,11 @@ func (d *demo) trustCluster(ctx context.Context, config *rest.Config, key client
 // issuerOf returns the cluster's issuer, and a client that gets the issuer's documents from the API server: the issuer's
 // own address may be reachable from inside the cluster only.
 func issuerOf(ctx context.Context, config *rest.Config) (string, *http.Client, error) {
-	clients, err := kubernetes.NewForConfig(config)
+	clients, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return "", nil, err
 	}
-	body, err := clients.Discovery().RESTClient().Get().AbsPath("/.well-known/openid-configuration").DoRaw(ctx)
+	body, err := clients.RESTClient().Get().AbsPath("/.well-known/openid-configuration").DoRaw(ctx)
 	if err != nil {
 		return "", nil, fmt.Errorf("read the issuer's discovery document from the API server: %w", err)
 	}

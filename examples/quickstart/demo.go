@@ -22,7 +22,7 @@ func roleOf(tenant string) string { return "arn:aws:iam::" + accountID + ":role/
 type demo struct {
 	provider *aws.Provider
 	tokens   *cache.TokenCache
-	client   client.Client
+	client   auth.KubernetesClient
 	cloud    *authtest.Cloud
 	region   string
 }

@@ -36,14 +36,15 @@ func runEmbedded(ctx context.Context, f flags, p *printer) error {
 		sa := serviceAccount(tenant, "app", roleOf(tenant))
 		objects, keys = append(objects, sa), append(keys, client.ObjectKeyFromObject(sa))
 	}
-	d.client = issuer.Client(objects...)
+	kube := issuer.Client(objects...)
+	d.client = kube
 
 	p.note("Cluster and cloud are simulated; nothing leaves this machine.")
 	p.heading("Two tenants, each with a role of its own, ask twice")
 	if err := d.table(ctx, p, keys...); err != nil {
 		return err
 	}
-	refusals, err := d.refusals(ctx, keys[0])
+	refusals, err := d.refusals(ctx, kube, keys[0])
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func runEmbedded(ctx context.Context, f flags, p *printer) error {
 }
 
 // refusals tries what tenant A should not be able to do.
-func (d *demo) refusals(ctx context.Context, app client.ObjectKey) ([]refusal, error) {
+func (d *demo) refusals(ctx context.Context, kube *authtest.Client, app client.ObjectKey) ([]refusal, error) {
 	object := cache.InvolvedObject{Kind: "Bucket", Namespace: app.Namespace, Name: "artifacts", Operation: "quickstart"}
 	var all []refusal
 	try := func(what string, sa client.ObjectKey) error {
@@ -67,14 +68,14 @@ func (d *demo) refusals(ctx context.Context, app client.ObjectKey) ([]refusal, e
 	thief := serviceAccount(app.Namespace, "thief", roleOf("tenant-b"))
 	typo := serviceAccount(app.Namespace, "typo", "arn:aws:iam::1234:role/tenant-a")
 	for _, sa := range []client.Object{thief, typo} {
-		if err := d.client.Create(ctx, sa); err != nil {
+		if err := kube.Create(ctx, sa); err != nil {
 			return nil, err
 		}
 	}
 	if err := try("tenant-a asks for the role of tenant-b", client.ObjectKeyFromObject(thief)); err != nil {
 		return nil, err
 	}
-	if err := d.client.Delete(ctx, serviceAccount(app.Namespace, app.Name, "")); err != nil {
+	if err := kube.Delete(ctx, serviceAccount(app.Namespace, app.Name, "")); err != nil {
 		return nil, err
 	}
 	if err := try("the ServiceAccount is deleted; its credentials are still cached", app); err != nil {

@@ -62,8 +62,8 @@ func (d *awsDemo) startControlPlanes(ctx context.Context) (err error) {
 	}
 	d.Defer(func() error { d.cloud.Close(); return nil })
 	flags, stop, err := controlplane.TokenWebhook(func(token string) (authenticationv1.UserInfo, error) {
-		user, err := d.cloud.AWS().VerifyEKSToken(demoHubARN, token)
-		return authenticationv1.UserInfo{Username: user.Username, Groups: user.Groups, UID: user.UID}, err
+		user, _, err := d.cloud.AWS().VerifyEKSToken(demoHubARN, token)
+		return user, err
 	})
 	if err != nil {
 		return err

@@ -66,11 +66,11 @@ type webhook struct {
 func (h *webhook) verify(token string) (authenticationv1.UserInfo, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	user, err := h.aws.VerifyEKSToken(hubARN, token)
+	user, _, err := h.aws.VerifyEKSToken(hubARN, token)
 	if err == nil {
 		h.seen = append(h.seen, token)
 	}
-	return authenticationv1.UserInfo{Username: user.Username, Groups: user.Groups, UID: user.UID}, err
+	return user, err
 }
 
 // serve starts anew with another AWS.

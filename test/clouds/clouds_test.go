@@ -1,5 +1,4 @@
-// Package clouds_test has one cluster, with a real API server, get credentials of all three clouds, and uses them with the
-// clouds' own SDKs.
+// Package clouds_test tries credentials of all three clouds with the clouds' own SDKs, partly with a real API server as the issuer.
 package clouds_test
 
 import (
@@ -45,8 +44,8 @@ const (
 	secretOfBlob = "what the blob holds"
 )
 
-// world is a cluster that three clouds trust.
-type world struct {
+// environment is a cluster that three clouds trust.
+type environment struct {
 	cluster *kubetest.Cluster
 	cloud   *authtest.Cloud
 	client  client.Client
@@ -59,7 +58,7 @@ type world struct {
 	gcp   *gcp.Provider
 }
 
-func newWorld(t *testing.T) *world {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	cluster := kubetest.Start(t)
 	cloud := testworld.Cloud(t)
@@ -77,18 +76,18 @@ func newWorld(t *testing.T) *world {
 	cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
 	testworld.KMS(cloud, kmsKey, nil)
 	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, authtest.WorkloadIdentityProvider{Issuer: cluster.IssuerURL(), Fetch: cluster.IssuerClient(t)})
-	return &world{cluster: cluster, cloud: cloud, client: c, tokens: tokens, blobs: testworld.NewBlobs(cloud, blobAccount), buckets: testworld.NewBuckets(cloud), aws: &aws.Provider{}, azure: &azure.Provider{}, gcp: &gcp.Provider{}}
+	return &environment{cluster: cluster, cloud: cloud, client: c, tokens: tokens, blobs: testworld.NewBlobs(cloud, blobAccount), buckets: testworld.NewBuckets(cloud), aws: &aws.Provider{}, azure: &azure.Provider{}, gcp: &gcp.Provider{}}
 }
 
 // tenant is a namespace with a ServiceAccount that has an identity in each cloud.
 type tenant struct {
-	*world
+	*environment
 	namespace, role, clientID, bucket string
 }
 
-func (w *world) tenant(t *testing.T, clientID string) *tenant {
+func (w *environment) tenant(t *testing.T, clientID string) *tenant {
 	t.Helper()
-	n := &tenant{world: w, namespace: w.cluster.Namespace(t), clientID: clientID}
+	n := &tenant{environment: w, namespace: w.cluster.Namespace(t), clientID: clientID}
 	n.role, n.bucket = "arn:aws:iam::"+account+":role/"+n.namespace, n.namespace
 	n.serviceAccount(t, "app", n)
 	subject := "system:serviceaccount:" + n.namespace + ":app"
@@ -185,7 +184,7 @@ func readObject(ctx context.Context, bucket string, opts ...option.ClientOption)
 	return string(content), err
 }
 
-// uses are what a tenant does, by cloud. Each names whose data it is after.
+// uses are what a tenant does, by cloud. Each reads the data of a tenant, perhaps of another one.
 func (n *tenant) uses(name string, of *tenant) map[string]func(context.Context) (string, error) {
 	return map[string]func(context.Context) (string, error){
 		"kms":                        func(ctx context.Context) (string, error) { return n.decrypt(ctx, name) },
@@ -196,7 +195,7 @@ func (n *tenant) uses(name string, of *tenant) map[string]func(context.Context) 
 }
 
 func TestThreeClouds(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	a := w.tenant(t, "d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08")
 	b := w.tenant(t, "4a7272f9-f186-41af-9f84-6a92e32d7cd0")
 	for _, n := range []*tenant{a, b, a} {
@@ -221,7 +220,7 @@ func TestThreeClouds(t *testing.T) {
 
 // An SDK's call ends with its own context, whatever the adapter is waiting for.
 func TestSDKCallsHonourTheirContext(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.tokens = nil // an exchange that others wait for goes on
 	a := w.tenant(t, "d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08")
 	for what, use := range a.uses("app", a) {

@@ -149,7 +149,7 @@ func take(d time.Duration) func(context.Context, int, time.Duration) error {
 	}
 }
 
-// hang answers nobody from a time on.
+// hang stops answering at a time.
 func hang(of func(tenant int) bool) func(context.Context, int, time.Duration) error {
 	return func(ctx context.Context, tenant int, at time.Duration) error {
 		if at < troubleAt || !of(tenant) {

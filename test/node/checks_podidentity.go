@@ -118,7 +118,7 @@ func afterSIGTERM(ctx context.Context, c *cluster) error {
 	follow := c.shell(ctx, "kubectl logs -f -n team-a terminated -c app")
 	printed := make(chan string, 1)
 	go func() {
-		out, _ := runCommand(follow) // judged by what it printed
+		out, _ := runCommand(follow) // its output decides
 		printed <- out
 	}()
 	if err := c.Delete(ctx, pod, client.GracePeriodSeconds(20)); err != nil {

@@ -8,14 +8,14 @@ import (
 // tries is how often a provider sends a request at most.
 const tries = 3
 
-func (w *world) exchanges(s *side) (n int64) {
+func (w *environment) exchanges(s *side) (n int64) {
 	for _, p := range w.phases {
 		n += p.of(s).exchanges.Load()
 	}
 	return n
 }
 
-func (w *world) requests(s *side) (n int64) {
+func (w *environment) requests(s *side) (n int64) {
 	for _, service := range allServices(s) {
 		n += int64(w.cloud.Calls(service, ""))
 	}
@@ -26,7 +26,7 @@ func (w *world) requests(s *side) (n int64) {
 // quarters of its life have passed; while a fault lasts, as many more as the back-off lets through from when a purpose is
 // due for renewal, which is at any time of its life; and some for each change of a tenant. It is up to twice what happens,
 // because what has been renewed together in the phase before is due together.
-func (w *world) budget(s *side) int64 {
+func (w *environment) budget(s *side) int64 {
 	purposes := float64(w.purposesOf(s))
 	n := purposes
 	renewal := w.maxDuration * 3 / 4
@@ -56,7 +56,7 @@ func renewals(d, before, since time.Duration) float64 {
 	return due / before.Seconds() * (1 + (d.Seconds()-due/2)/since.Seconds())
 }
 
-func (w *world) purposesOf(s *side) (n int64) {
+func (w *environment) purposesOf(s *side) (n int64) {
 	for _, t := range w.tenants {
 		switch {
 		case t.side != s:
@@ -90,7 +90,7 @@ func attempts(d time.Duration) (n int64) {
 	return n
 }
 
-func (w *world) checkBudget(t *testing.T) {
+func (w *environment) checkBudget(t *testing.T) {
 	for _, s := range w.allSides {
 		if n, most := w.exchanges(s), w.budget(s); n > most {
 			t.Errorf("%s: %d exchanges of a budget of %d", s.name, n, most)

@@ -21,12 +21,12 @@ const (
 	// settling is how long after a change of a tenant its failures are its own affair: the change has to reach the informer,
 	// which has to reconnect if the API server was down, and failures of the time between are remembered.
 	settling = 10*time.Second + longestBackoff
-	// landing is how long after an exchange somebody who asked before may still get the failure of before.
-	landing = time.Second
+	// settled is how long after an exchange an earlier caller may still get the earlier failure.
+	settled = time.Second
 )
 
 // startLoad has tenants ask at a steady rate, however long the answers take, and changes them. end waits for all.
-func (w *world) startLoad(t *testing.T) (end func()) {
+func (w *environment) startLoad(t *testing.T) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	for _, s := range w.allSides {
@@ -55,10 +55,10 @@ const (
 )
 
 // dispatch sends out callers of some tenants, unless too many wait for an exchange.
-func (w *world) dispatch(ctx context.Context, tenants []*tenant, running *sync.WaitGroup) {
+func (w *environment) dispatch(ctx context.Context, tenants []*tenant, running *sync.WaitGroup) {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
-	places := make(chan struct{}, maxWaiting)
+	slots := make(chan struct{}, maxWaiting)
 	start, sent := time.Now(), 0
 	for {
 		select {
@@ -70,13 +70,13 @@ func (w *world) dispatch(ctx context.Context, tenants []*tenant, running *sync.W
 		due := int(time.Since(start).Seconds()*float64(*soakRate)) / len(w.allSides)
 		for ; sent < due; sent++ {
 			select {
-			case places <- struct{}{}:
+			case slots <- struct{}{}:
 			default:
 				w.heldBack.Add(1)
 				continue
 			}
 			running.Go(func() {
-				defer func() { <-places }()
+				defer func() { <-slots }()
 				w.call(ctx, tenants)
 			})
 		}
@@ -84,7 +84,7 @@ func (w *world) dispatch(ctx context.Context, tenants []*tenant, running *sync.W
 }
 
 // warm asks for everything once, so that no fault meets an empty cache.
-func (w *world) warm(t *testing.T) {
+func (w *environment) warm(t *testing.T) {
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(64)
 	for _, one := range w.tenants {
@@ -112,7 +112,7 @@ type question struct {
 // view is what the reader of the call shows of a ServiceAccount, nil if there is none.
 type view = *corev1.ServiceAccount
 
-func (w *world) look(ctx context.Context, q *question) view {
+func (w *environment) look(ctx context.Context, q *question) view {
 	sa, reader := &corev1.ServiceAccount{}, w.informed
 	if q.stored {
 		reader = w.stored
@@ -146,7 +146,7 @@ func (q *question) purpose() purpose {
 // hot is how many tenants get a tenth of all calls.
 const hot = 20
 
-func (w *world) call(ctx context.Context, tenants []*tenant) {
+func (w *environment) call(ctx context.Context, tenants []*tenant) {
 	n := rand.IntN(len(tenants))
 	if rand.IntN(10) == 0 {
 		n %= hot
@@ -163,8 +163,8 @@ func (w *world) call(ctx context.Context, tenants []*tenant) {
 	w.answer(ctx, limited, q)
 }
 
-// answer asks and judges the answer. limited is the context of a caller who may give up.
-func (w *world) answer(ctx, limited context.Context, q *question) {
+// answer asks and checks the answer. limited is the context of a caller who may give up.
+func (w *environment) answer(ctx, limited context.Context, q *question) {
 	q.before = w.look(ctx, q)
 	q.start = time.Now()
 	token, err := q.ask(limited)

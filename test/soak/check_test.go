@@ -14,7 +14,7 @@ import (
 )
 
 // checkToken is what the soak is for.
-func (w *world) checkToken(ctx context.Context, q *question, token auth.Token) {
+func (w *environment) checkToken(ctx context.Context, q *question, token auth.Token) {
 	if left := token.GetDuration(); left <= 0 {
 		w.violations.add("expired credential", "%s: %v, for %s", q.key, token, -left)
 	}
@@ -45,7 +45,7 @@ func (w *world) checkToken(ctx context.Context, q *question, token auth.Token) {
 const clocks = 500 * time.Millisecond
 
 // checkAge makes sure that what was made before the call had not come to its end when it was asked for.
-func (w *world) checkAge(q *question, from minted) {
+func (w *environment) checkAge(q *question, from minted) {
 	age := q.start.Sub(from.at)
 	if age > from.life {
 		w.violations.add("credential that had expired when it was asked for", "%s: %s old, lived for %s", q.key, age, from.life)
@@ -56,7 +56,7 @@ func (w *world) checkAge(q *question, from minted) {
 }
 
 // checkView compares a credential with what the ServiceAccount asks for.
-func (w *world) checkView(q *question, name string, from minted) {
+func (w *environment) checkView(q *question, name string, from minted) {
 	if q.before == nil {
 		w.violations.add("credential of a deleted ServiceAccount", "%s", q.key)
 		return
@@ -73,7 +73,7 @@ func (w *world) checkView(q *question, name string, from minted) {
 }
 
 // present uses a credential, in a minute in which nothing is wrong.
-func (w *world) present(ctx context.Context, q *question, token auth.Token) {
+func (w *environment) present(ctx context.Context, q *question, token auth.Token) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	err := q.side.present(ctx, token)
@@ -83,16 +83,16 @@ func (w *world) present(ctx context.Context, q *question, token auth.Token) {
 	}
 }
 
-// mostLate is for a machine that has more to do than it can: whoever was really held would be so until a request ends.
+// mostLate is for a machine that has more to do than it can: a caller that is really held stays so until a request ends.
 const mostLate = 3 * time.Second
 
 // mostWait leaves time for what a busy machine has to make up for from the fault before. It is a quarter of the time that a cloud
-// hangs in five minutes; in a short soak, nobody can be held for that long.
+// hangs in five minutes; in a short soak, no caller can be held for that long.
 const mostWait = 6 * time.Second
 
-// checkWait makes sure that nobody waits for a cloud that is not his. Whoever had to would wait until the other one's requests
-// end, and get his credential then. What is made up for after the fault is another matter.
-func (w *world) checkWait(q *question) {
+// checkWait makes sure that no caller waits for a cloud of other tenants. Such a caller would wait until that cloud's requests
+// end, and get its credential then. What is made up for after the fault is another matter.
+func (w *environment) checkWait(q *question) {
 	if q.phase.unmoved == nil || !q.phase.unmoved(q.side) {
 		return
 	}
@@ -118,7 +118,7 @@ func raise(most *atomic.Int64, d time.Duration) {
 }
 
 // checkHaste makes sure that a caller who gives up gets away.
-func (w *world) checkHaste(limited context.Context, q *question) {
+func (w *environment) checkHaste(limited context.Context, q *question) {
 	deadline, _ := limited.Deadline()
 	late := q.end.Sub(deadline)
 	raise(&w.leftLate, late)
@@ -129,7 +129,7 @@ func (w *world) checkHaste(limited context.Context, q *question) {
 }
 
 // checkFailure decides whether a failure is in order.
-func (w *world) checkFailure(q *question, err error) {
+func (w *environment) checkFailure(q *question, err error) {
 	var known *auth.Error
 	if !errors.As(err, &known) {
 		w.violations.add("failure without a reason", "%s: %v", q.key, err)
@@ -150,8 +150,8 @@ func (w *world) checkFailure(q *question, err error) {
 	w.checkGoodFailure(q, known)
 }
 
-// checkGoodFailure is for tenants of which nobody has changed anything.
-func (w *world) checkGoodFailure(q *question, err *auth.Error) {
+// checkGoodFailure checks a failure of a tenant that was not changed.
+func (w *environment) checkGoodFailure(q *question, err *auth.Error) {
 	denied := errors.Is(err, auth.ErrDenied) || errors.Is(err, auth.ErrMisconfigured)
 	if denied && q.registry && w.faulty(nil, ahead, q.start.Add(-longestBackoff), q.end) {
 		return
@@ -169,7 +169,7 @@ func (w *world) checkGoodFailure(q *question, err *auth.Error) {
 	q.mu.Unlock()
 	var limit *cache.LimitError
 	switch {
-	case !r.succeeded.IsZero() && q.start.After(r.succeeded.Add(landing)) && q.end.Before(r.hard()):
+	case !r.succeeded.IsZero() && q.start.After(r.succeeded.Add(settled)) && q.end.Before(r.hard()):
 		w.violations.add("failure although a valid credential is cached", "%s %s, valid for %s, made %s ago, %s: %v",
 			q.key, p.kind, r.hard().Sub(q.end), q.end.Sub(r.succeeded), r, err)
 	case err.Operation == "create ServiceAccount token" && errors.Is(err, auth.ErrDenied) &&

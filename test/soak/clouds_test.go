@@ -56,11 +56,11 @@ const (
 	principals = "principal://iam.googleapis.com/" + pool + "/subject/"
 )
 
-func (w *world) sides() []*side {
+func (w *environment) sides() []*side {
 	return []*side{w.awsSide(), w.azureSide(), w.gcpSide()}
 }
 
-func (w *world) awsSide() *side {
+func (w *environment) awsSide() *side {
 	cloud := w.cloud.AWS()
 	cloud.AddOIDCProvider(account, w.issuer, w.issuerClient, aws.DefaultAudience)
 	role := func(t *tenant, variant int) string {
@@ -105,7 +105,7 @@ func (w *world) awsSide() *side {
 	return w.metered(s, &aws.Provider{})
 }
 
-func (w *world) azureSide() *side {
+func (w *environment) azureSide() *side {
 	cloud := w.cloud.Azure()
 	client := func(t *tenant, variant int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012x", t.n, variant) }
 	s := &side{name: azure.ProviderName, tokenServices: []string{"entra"}, others: []string{"acr"}, purposes: 3, requests: 1,
@@ -156,7 +156,7 @@ func (w *world) azureSide() *side {
 	return w.metered(s, &azure.Provider{})
 }
 
-func (w *world) gcpSide() *side {
+func (w *environment) gcpSide() *side {
 	cloud := w.cloud.GCP()
 	cloud.SetWorkloadIdentityProvider(poolOf, authtest.WorkloadIdentityProvider{Issuer: w.issuer, Fetch: w.issuerClient})
 	email := func(t *tenant) string { return fmt.Sprintf("tenant-%05d@soak-project.iam.gserviceaccount.com", t.n) }
@@ -210,7 +210,7 @@ func (w *world) gcpSide() *side {
 }
 
 // pull logs in at a registry.
-func (w *world) pull(ctx context.Context, address string, token auth.Token) error {
+func (w *environment) pull(ctx context.Context, address string, token auth.Token) error {
 	credentials, ok := token.(*auth.ArtifactRegistryCredentials)
 	if !ok {
 		return fmt.Errorf("%T is not for registries", token)
@@ -223,7 +223,7 @@ func (w *world) pull(ctx context.Context, address string, token auth.Token) erro
 	return w.do(req)
 }
 
-func (w *world) do(req *http.Request) error {
+func (w *environment) do(req *http.Request) error {
 	resp, err := w.httpClient.Do(req)
 	if err != nil {
 		return err

@@ -25,9 +25,9 @@ func surroundings(kind string) bool { return kind == kubernetes || kind == ahead
 type phase struct {
 	name    string
 	percent int
-	fault   func(w *world, t *testing.T, length time.Duration) // nil: none
+	fault   func(w *environment, t *testing.T, length time.Duration) // nil: none
 	// felt returns what shows that the fault was there. Nil: there is none.
-	felt func(w *world, p *phase) []evidence
+	felt func(w *environment, p *phase) []evidence
 	// failing is the clouds whose exchanges fail, in which share of the time. Nil: none.
 	failing func(s *side) float64
 	// unmoved is whose tenants must not notice the fault. Nil: all may.
@@ -36,12 +36,12 @@ type phase struct {
 
 	length, took time.Duration
 	begun        time.Time
-	flights      int // under way when it began
+	inProgress   int // under way when it began
 }
 
 func (p *phase) of(s *side) *stats { return p.stats[s] }
 
-func (p *phase) play(t *testing.T, w *world) {
+func (p *phase) play(t *testing.T, w *environment) {
 	if p.fault == nil {
 		time.Sleep(p.length)
 		return
@@ -51,24 +51,24 @@ func (p *phase) play(t *testing.T, w *world) {
 
 func (p *phase) end() { p.took = time.Since(p.begun) }
 
-func (w *world) phase() *phase { return w.current.Load() }
+func (w *environment) phase() *phase { return w.current.Load() }
 
-func (w *world) enter(p *phase) {
-	p.begun, p.flights = time.Now(), w.tokens.Stats().Exchanges
+func (w *environment) enter(p *phase) {
+	p.begun, p.inProgress = time.Now(), w.tokens.Stats().Exchanges
 	w.current.Store(p)
 }
 
 // plan divides the time. Of five minutes, the token services are out for one. The warm-up takes what it takes.
-func (w *world) plan(t *testing.T, total time.Duration) {
+func (w *environment) plan(t *testing.T, total time.Duration) {
 	w.phases = []*phase{
 		{name: "warm-up"},
-		{name: "STS outage", percent: 20, fault: (*world).playOutage, felt: feltOutage, failing: always},
+		{name: "STS outage", percent: 20, fault: (*environment).playOutage, felt: feltOutage, failing: always},
 		{name: "recovery", percent: 10},
-		{name: "429 storm", percent: 12, fault: (*world).playStorm, felt: feltStorm, failing: half},
-		{name: "cut connections", percent: 12, fault: (*world).playCuts, felt: feltCuts, failing: hardly},
-		{name: "one cloud hangs", percent: 8, fault: (*world).playHang, felt: feltHang, failing: onlyHanging, unmoved: notHanging},
-		{name: "API server restart", percent: 12, fault: (*world).playRestart, felt: feltRestart},
-		{name: "clock jumps", percent: 16, fault: (*world).playClock, felt: feltClock, failing: whileClockIsWrong},
+		{name: "429 storm", percent: 12, fault: (*environment).playStorm, felt: feltStorm, failing: half},
+		{name: "cut connections", percent: 12, fault: (*environment).playCuts, felt: feltCuts, failing: hardly},
+		{name: "one cloud hangs", percent: 8, fault: (*environment).playHang, felt: feltHang, failing: onlyHanging, unmoved: notHanging},
+		{name: "API server restart", percent: 12, fault: (*environment).playRestart, felt: feltRestart},
+		{name: "clock jumps", percent: 16, fault: (*environment).playClock, felt: feltClock, failing: whileClockIsWrong},
 		{name: "calm", percent: 10},
 	}
 	if *soakOnly != "" {
@@ -86,7 +86,7 @@ func (w *world) plan(t *testing.T, total time.Duration) {
 }
 
 // faults sets one at the services of all clouds.
-func (w *world) faults(of func(s *side) []string, fault func(s *side) authtest.Fault) (end func()) {
+func (w *environment) faults(of func(s *side) []string, fault func(s *side) authtest.Fault) (end func()) {
 	var ends []func()
 	for _, s := range w.allSides {
 		for _, service := range of(s) {
@@ -112,7 +112,7 @@ func sometimes(percent int) func(authtest.Call) bool {
 }
 
 // playOutage has the token services of all clouds answer with errors.
-func (w *world) playOutage(_ *testing.T, length time.Duration) {
+func (w *environment) playOutage(_ *testing.T, length time.Duration) {
 	closed := w.fault(clouds)
 	end := w.faults(tokenServices, func(*side) authtest.Fault {
 		return authtest.Fault{Status: 503, Code: "ServiceUnavailable", Message: "The service is unavailable. Try again later."}
@@ -123,7 +123,7 @@ func (w *world) playOutage(_ *testing.T, length time.Duration) {
 }
 
 // playStorm throttles most requests to all services, some of them with a time to wait for.
-func (w *world) playStorm(_ *testing.T, length time.Duration) {
+func (w *environment) playStorm(_ *testing.T, length time.Duration) {
 	closed := w.fault(clouds)
 	set := func(percent int, after string) func(*side) authtest.Fault {
 		return func(*side) authtest.Fault {
@@ -139,7 +139,7 @@ func (w *world) playStorm(_ *testing.T, length time.Duration) {
 }
 
 // playCuts closes all connections twice a second, and has every fifth request end in the middle.
-func (w *world) playCuts(_ *testing.T, length time.Duration) {
+func (w *environment) playCuts(_ *testing.T, length time.Duration) {
 	closed := w.fault(clouds)
 	end := w.faults(allServices, func(*side) authtest.Fault { return authtest.Fault{Cut: true, Match: sometimes(20)} })
 	tick := time.NewTicker(500 * time.Millisecond)
@@ -152,7 +152,7 @@ func (w *world) playCuts(_ *testing.T, length time.Duration) {
 }
 
 // playHang has one cloud never answer. That is nothing to the tenants of the others.
-func (w *world) playHang(_ *testing.T, length time.Duration) {
+func (w *environment) playHang(_ *testing.T, length time.Duration) {
 	hanging := w.hanging()
 	closed := w.fault(func(s *side, kind string) bool { return !surroundings(kind) && s == hanging })
 	var ends []func()
@@ -168,7 +168,7 @@ func (w *world) playHang(_ *testing.T, length time.Duration) {
 }
 
 // playRestart takes the API server away for a third of the time.
-func (w *world) playRestart(t *testing.T, length time.Duration) {
+func (w *environment) playRestart(t *testing.T, length time.Duration) {
 	over := time.Now().Add(length)
 	closed := w.fault(func(_ *side, kind string) bool { return kind == kubernetes })
 	down := time.Now()
@@ -180,7 +180,7 @@ func (w *world) playRestart(t *testing.T, length time.Duration) {
 
 // playClock moves the clouds' clock: far ahead, where all tokens of the API server have expired; a little ahead; and so far
 // back that the credentials of AWS, which end at a time and not after one, last for seconds.
-func (w *world) playClock(_ *testing.T, length time.Duration) {
+func (w *environment) playClock(_ *testing.T, length time.Duration) {
 	set := func(d time.Duration) {
 		w.cloud.SetClock(func() time.Time { return time.Now().Add(d) })
 	}

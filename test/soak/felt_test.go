@@ -11,7 +11,7 @@ type evidence struct {
 }
 
 // checkFaults fails if a fault was not felt: a soak without faults proves nothing.
-func (w *world) checkFaults(t *testing.T) {
+func (w *environment) checkFaults(t *testing.T) {
 	least := max(3, int64(len(w.tenants)/len(w.allSides)/100)) // one in a hundred of a cloud's tenants
 	for _, p := range w.phases {
 		if p.felt == nil {
@@ -26,19 +26,19 @@ func (w *world) checkFaults(t *testing.T) {
 }
 
 // failedWith is the exchanges of each cloud that failed with a result.
-func failedWith(w *world, p *phase, result string) (all []evidence) {
+func failedWith(w *environment, p *phase, result string) (all []evidence) {
 	for _, s := range w.allSides {
 		all = append(all, evidence{"exchanges of " + s.name + " were " + result, p.of(s).failedExchanges.of(result)})
 	}
 	return all
 }
 
-func feltOutage(w *world, p *phase) []evidence { return failedWith(w, p, "unavailable") }
+func feltOutage(w *environment, p *phase) []evidence { return failedWith(w, p, "unavailable") }
 
-func feltStorm(w *world, p *phase) []evidence { return failedWith(w, p, "throttled") }
+func feltStorm(w *environment, p *phase) []evidence { return failedWith(w, p, "throttled") }
 
 // feltCuts asks for requests, because an exchange sends another one and succeeds.
-func feltCuts(w *world, p *phase) []evidence {
+func feltCuts(w *environment, p *phase) []evidence {
 	all := []evidence{{"connections were cut", w.cutOff.Load()}}
 	for _, s := range w.allSides {
 		all = append(all, evidence{"requests to " + s.name + " were cut", p.of(s).brokenRequests.Load()})
@@ -47,12 +47,12 @@ func feltCuts(w *world, p *phase) []evidence {
 }
 
 // feltHang counts requests without an answer: they end with their connection, at the end.
-func feltHang(w *world, p *phase) []evidence {
+func feltHang(w *environment, p *phase) []evidence {
 	s := w.hanging()
 	return []evidence{{"requests to " + s.name + " had no answer", p.of(s).brokenRequests.Load()}}
 }
 
-func feltRestart(w *world, p *phase) []evidence {
+func feltRestart(w *environment, p *phase) []evidence {
 	var reads int64
 	all := []evidence{}
 	for _, s := range w.allSides {
@@ -64,7 +64,7 @@ func feltRestart(w *world, p *phase) []evidence {
 	return append(all, evidence{"ServiceAccounts could not be read", reads})
 }
 
-func feltClock(w *world, p *phase) (all []evidence) {
+func feltClock(w *environment, p *phase) (all []evidence) {
 	for _, s := range w.allSides {
 		if s.name != "aws" {
 			all = append(all, evidence{"exchanges of " + s.name + " were unavailable", p.of(s).failedExchanges.of("unavailable")})
@@ -79,7 +79,7 @@ func feltClock(w *world, p *phase) (all []evidence) {
 	return all
 }
 
-func (w *world) hanging() *side { return w.allSides[len(w.allSides)-1] }
+func (w *environment) hanging() *side { return w.allSides[len(w.allSides)-1] }
 
 func always(*side) float64 { return 1 }
 
@@ -90,13 +90,13 @@ func half(*side) float64 { return 0.5 }
 func hardly(*side) float64 { return 0.05 }
 
 func onlyHanging(s *side) float64 {
-	if s == s.provider.world.hanging() {
+	if s == s.provider.environment.hanging() {
 		return 1
 	}
 	return 0
 }
 
-func notHanging(s *side) bool { return s != s.provider.world.hanging() }
+func notHanging(s *side) bool { return s != s.provider.environment.hanging() }
 
 func whileClockIsWrong(s *side) float64 {
 	if s.name == "aws" {
@@ -106,7 +106,7 @@ func whileClockIsWrong(s *side) float64 {
 }
 
 // checkLoad fails if there was less of it than the flags say, or if no credential came to its end.
-func (w *world) checkLoad(t *testing.T) {
+func (w *environment) checkLoad(t *testing.T) {
 	var made int64
 	for _, p := range w.phases[1:] {
 		for _, s := range w.allSides {
@@ -133,11 +133,11 @@ func (w *world) checkLoad(t *testing.T) {
 
 // checkTokenRequests is for phases without a fault, in which each exchange takes one. Some of either may have begun in
 // the phase before.
-func (w *world) checkTokenRequests(t *testing.T) {
+func (w *environment) checkTokenRequests(t *testing.T) {
 	for i, p := range w.phases {
-		across := 64 + p.flights
+		across := 64 + p.inProgress
 		if i+1 < len(w.phases) {
-			across += w.phases[i+1].flights
+			across += w.phases[i+1].inProgress
 		}
 		for _, s := range w.allSides {
 			sent, exchanges := p.of(s).tokenRequests.Load(), p.of(s).accessExchanges.Load()

@@ -39,7 +39,7 @@ func TestSoak(t *testing.T) {
 	var kept any
 	var exchanges, peak int64
 	t.Run("load", func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnvironment(t)
 		kept = w.lasting()
 		w.run(t)
 		peak = int64(w.stalls.goroutines)
@@ -57,7 +57,7 @@ func TestSoak(t *testing.T) {
 }
 
 // run is the load from its start to its end.
-func (w *world) run(t *testing.T) {
+func (w *environment) run(t *testing.T) {
 	w.warm(t)
 	w.phases[0].end()
 	w.loadBegan = time.Now()

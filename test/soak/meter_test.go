@@ -26,31 +26,31 @@ type cloudProvider interface {
 // metered watches the exchanges of a provider.
 type metered struct {
 	cloudProvider
-	world *world
-	side  *side
+	environment *environment
+	side        *side
 }
 
-func (w *world) metered(s *side, p cloudProvider) *side {
-	s.provider = &metered{cloudProvider: p, world: w, side: s}
+func (w *environment) metered(s *side, p cloudProvider) *side {
+	s.provider = &metered{cloudProvider: p, environment: w, side: s}
 	return s
 }
 
 func (m *metered) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *corev1.ServiceAccount,
 	opts *provider.Options) (auth.Token, error) {
-	t := m.world.byKey[client.ObjectKeyFromObject(sa)]
+	t := m.environment.byKey[client.ObjectKeyFromObject(sa)]
 	p := purpose{uid: sa.UID, identity: m.side.identity(sa.Annotations), kind: accessKind(opts.Scopes)}
 	excused := func(time.Time) bool { return t.variantOf(sa.Annotations) < 0 }
-	return t.exchange(ctx, m.world, p, excused, func(ctx context.Context) (auth.Token, error) {
+	return t.exchange(ctx, m.environment, p, excused, func(ctx context.Context) (auth.Token, error) {
 		return m.cloudProvider.NewTokenForServiceAccount(ctx, jwt, sa, opts)
 	})
 }
 
 func (m *metered) NewArtifactRegistryCredentials(ctx context.Context, input string, access auth.Token, opts *provider.Options,
 ) (*auth.ArtifactRegistryCredentials, error) {
-	t := m.world.byKey[opts.Subject]
+	t := m.environment.byKey[opts.Subject]
 	from, _ := t.origin(access)
 	p := purpose{uid: from.uid, identity: from.identity, kind: registryKind}
-	token, err := t.exchange(ctx, m.world, p, from.wasShort, func(ctx context.Context) (auth.Token, error) {
+	token, err := t.exchange(ctx, m.environment, p, from.wasShort, func(ctx context.Context) (auth.Token, error) {
 		return m.cloudProvider.NewArtifactRegistryCredentials(ctx, input, access, opts)
 	})
 	credentials, _ := token.(*auth.ArtifactRegistryCredentials)
@@ -135,7 +135,7 @@ func (t *tenant) record(p purpose) *record {
 }
 
 // exchange makes one and checks that it was time for it. Excused says of one that has failed by a time that it had to.
-func (t *tenant) exchange(ctx context.Context, w *world, p purpose, excused func(by time.Time) bool,
+func (t *tenant) exchange(ctx context.Context, w *environment, p purpose, excused func(by time.Time) bool,
 	mint func(ctx context.Context) (auth.Token, error)) (auth.Token, error) {
 	start := time.Now()
 	stats := w.phase().of(t.side)
@@ -189,7 +189,7 @@ func (t *tenant) exchange(ctx context.Context, w *world, p purpose, excused func
 }
 
 // checkRequests is for an exchange that succeeded.
-func (w *world) checkRequests(t *tenant, p purpose, start, end time.Time, sent int64) {
+func (w *environment) checkRequests(t *tenant, p purpose, start, end time.Time, sent int64) {
 	// Connections that are cut at the end of a fault are noticed a little later.
 	before := start.Add(-time.Second)
 	if want := t.side.requestsFor(p); sent != want && !w.faulty(t.side, p.kind, before, end) && !w.faulty(nil, skewed, before, end) {
@@ -197,8 +197,8 @@ func (w *world) checkRequests(t *tenant, p purpose, start, end time.Time, sent i
 	}
 }
 
-// checkExchange is for one that failed although nobody has changed the tenant.
-func (w *world) checkExchange(t *tenant, p purpose, start, end time.Time, err error) {
+// checkExchange checks an exchange that failed although the tenant was not changed.
+func (w *environment) checkExchange(t *tenant, p purpose, start, end time.Time, err error) {
 	switch {
 	case !w.faulty(t.side, p.kind, start, end):
 		w.violations.add("exchange failed without a fault", "%s %+v: %v", t.key, p, err)
@@ -212,7 +212,7 @@ func permanent(err error) bool {
 }
 
 // lifeInCache is how long the cache keeps a credential, by its documented rules.
-func (w *world) lifeInCache(life time.Duration) time.Duration {
+func (w *environment) lifeInCache(life time.Duration) time.Duration {
 	return min(life-min(30*time.Second, life/10), w.maxDuration)
 }
 

@@ -60,7 +60,7 @@ func (h *histogram) percentile(p int64) string {
 }
 
 // report is the table.
-func (w *world) report() string {
+func (w *environment) report() string {
 	var b strings.Builder
 	var calls int64
 	for _, p := range w.phases[1:] {
@@ -83,7 +83,7 @@ func (w *world) report() string {
 	}
 	_ = table.Flush() // into memory
 	fmt.Fprintf(&b, "\n%s\n%d changes of tenants, %d credentials were used at their service; "+
-		"whoever gave up was let go within %s; nobody waited longer than %s while another cloud hung; "+
+		"callers that gave up were let go within %s; no caller waited longer than %s while another cloud hung; "+
 		"%d calls were left out because %d of their cloud were waiting; "+
 		"the machine left this process without a processor for at most %s\n",
 		w.observer.String(), w.changes.total(), w.presented.Load(), time.Duration(w.leftLate.Load()).Round(time.Microsecond),

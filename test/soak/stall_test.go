@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// stalls knows when this process got no processor. What is late because of that is nobody's fault.
+// stalls knows when this process got no processor. No component is to blame for what is late because of that.
 type stalls struct {
 	mu      sync.Mutex
 	seen    []stall

@@ -57,7 +57,7 @@ func (s stock) compare(t *testing.T, exchanges, peak int64) {
 const drainTime = time.Minute
 
 // settle waits until the cache is empty without anybody's doing.
-func (w *world) settle(t *testing.T) {
+func (w *environment) settle(t *testing.T) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	start := time.Now()

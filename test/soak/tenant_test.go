@@ -84,7 +84,7 @@ func (t *tenant) touchedSince(at time.Time) bool {
 const perNamespace = 10
 
 // newTenants makes them up. Every fiftieth begins as a thief.
-func (w *world) newTenants(sides []*side, n int) {
+func (w *environment) newTenants(sides []*side, n int) {
 	w.byKey = map[client.ObjectKey]*tenant{}
 	w.byName = map[string]*tenant{}
 	for i := range n {
@@ -105,7 +105,7 @@ func (w *world) newTenants(sides []*side, n int) {
 }
 
 // victim is another tenant of the same cloud.
-func (w *world) victim(t *tenant, r *rand.Rand) *tenant {
+func (w *environment) victim(t *tenant, r *rand.Rand) *tenant {
 	for {
 		if v := w.tenants[r.IntN(len(w.tenants))]; v != t && v.side == t.side {
 			return v
@@ -113,8 +113,8 @@ func (w *world) victim(t *tenant, r *rand.Rand) *tenant {
 	}
 }
 
-// churn changes tenants until ctx ends: they are deleted, re-created, get their other identity, somebody else's, or none.
-func (w *world) churn(ctx context.Context, every time.Duration) {
+// churn changes tenants until ctx ends: they are deleted, re-created, get their other identity, that of another tenant, or none.
+func (w *environment) churn(ctx context.Context, every time.Duration) {
 	r := rand.New(rand.NewPCG(*soakSeed, 1)) //nolint:gosec // chooses tenants
 	const maxBroken = 50
 	var changed []*tenant
@@ -137,7 +137,7 @@ func (w *world) churn(ctx context.Context, every time.Duration) {
 }
 
 // change may fail while the API server is down. What came of it is for the informer to tell.
-func (w *world) change(ctx context.Context, t *tenant, r *rand.Rand) {
+func (w *environment) change(ctx context.Context, t *tenant, r *rand.Rand) {
 	w.alter(ctx, t, func(ctx context.Context, found *corev1.ServiceAccount) error {
 		switch choice := r.IntN(20); {
 		case found == nil || t.variantOf(found.Annotations) < 0:
@@ -156,7 +156,7 @@ func (w *world) change(ctx context.Context, t *tenant, r *rand.Rand) {
 }
 
 // mend gives a tenant back what it needs.
-func (w *world) mend(ctx context.Context, t *tenant, r *rand.Rand) {
+func (w *environment) mend(ctx context.Context, t *tenant, r *rand.Rand) {
 	own := t.serviceAccount(t.side.annotations(t, r.IntN(2)))
 	w.alter(ctx, t, func(ctx context.Context, found *corev1.ServiceAccount) error {
 		switch {
@@ -170,7 +170,7 @@ func (w *world) mend(ctx context.Context, t *tenant, r *rand.Rand) {
 }
 
 // alter has a ServiceAccount changed, which is nil if there is none.
-func (w *world) alter(ctx context.Context, t *tenant, do func(context.Context, *corev1.ServiceAccount) error) {
+func (w *environment) alter(ctx context.Context, t *tenant, do func(context.Context, *corev1.ServiceAccount) error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	t.touch()

@@ -9,7 +9,7 @@ type window struct {
 }
 
 // fault opens a window.
-func (w *world) fault(of func(s *side, kind string) bool) (end func()) {
+func (w *environment) fault(of func(s *side, kind string) bool) (end func()) {
 	added := &window{from: time.Now(), of: of}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -22,7 +22,7 @@ func (w *world) fault(of func(s *side, kind string) bool) (end func()) {
 }
 
 // faulty reports whether something was wrong with a cloud at any time between the two. No kind means all.
-func (w *world) faulty(s *side, kind string, from, to time.Time) bool {
+func (w *environment) faulty(s *side, kind string, from, to time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, window := range w.windows {

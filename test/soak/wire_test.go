@@ -25,7 +25,7 @@ func (s *side) countRequests(ctx context.Context) (context.Context, *exchangeReq
 // counted is the way to the cloud.
 type counted struct {
 	*http.Transport
-	world *world
+	environment *environment
 }
 
 func (c *counted) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -34,7 +34,7 @@ func (c *counted) RoundTrip(req *http.Request) (*http.Response, error) {
 		return c.Transport.RoundTrip(req)
 	}
 	n.sent.Add(1)
-	stats := c.world.phase().of(n.side) // the phase that it began in
+	stats := c.environment.phase().of(n.side) // the phase that it began in
 	resp, err := c.Transport.RoundTrip(req)
 	if err != nil {
 		stats.brokenRequests.Add(1)
@@ -45,12 +45,12 @@ func (c *counted) RoundTrip(req *http.Request) (*http.Response, error) {
 // watched is the way to the API server.
 type watched struct {
 	client.Client
-	world *world
+	environment *environment
 }
 
 func (c *watched) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	t := c.world.byKey[key]
-	stats := c.world.phase().of(t.side)
+	t := c.environment.byKey[key]
+	stats := c.environment.phase().of(t.side)
 	err := c.Client.Get(ctx, key, obj, opts...)
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 		stats.failedReads.Add(1)
@@ -59,18 +59,18 @@ func (c *watched) Get(ctx context.Context, key client.ObjectKey, obj client.Obje
 }
 
 func (c *watched) SubResource(name string) client.SubResourceClient {
-	return &watchedToken{c.Client.SubResource(name), c.world}
+	return &watchedToken{c.Client.SubResource(name), c.environment}
 }
 
 type watchedToken struct {
 	client.SubResourceClient
-	world *world
+	environment *environment
 }
 
 func (c *watchedToken) Create(ctx context.Context, obj, request client.Object,
 	opts ...client.SubResourceCreateOption) error {
-	t := c.world.byKey[client.ObjectKeyFromObject(obj)]
-	stats := c.world.phase().of(t.side)
+	t := c.environment.byKey[client.ObjectKeyFromObject(obj)]
+	stats := c.environment.phase().of(t.side)
 	err := c.SubResourceClient.Create(ctx, obj, request, opts...)
 	switch {
 	case err == nil:

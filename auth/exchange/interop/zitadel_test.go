@@ -110,7 +110,7 @@ func (s *trusting) GetPrivateClaimsFromTokenExchangeRequest(context.Context, op.
 type world struct {
 	server  *httptest.Server
 	issuer  *authtest.Issuer
-	client  client.Client
+	client  *authtest.Client
 	storage *trusting
 }
 

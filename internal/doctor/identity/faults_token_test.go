@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
@@ -171,7 +172,7 @@ func kubernetesFaults() []fault {
 		{"RBAC lacks serviceaccounts/token", "gcp", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "RightMissing", "may not create tokens"},
 		{"RBAC lacks serviceaccounts/token", "generic", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "RightMissing", "may not create tokens"},
 		{"the node may not use the audience", "aws", func(w *world) {
-			w.own().Refuse(func(corev1.ServiceAccount, authtest.TokenRequestInfo) error { return errNodeAudience })
+			w.own().Refuse(func(corev1.ServiceAccount, authenticationv1.TokenRequestSpec) error { return errNodeAudience })
 		}, "token-request", "AudienceDeniedToNode", "audience"},
 		{"the ServiceAccount does not exist", "generic", func(w *world) { w.config.ServiceAccount.Name = "missing" }, "service-account", "ServiceAccountNotFound", "does not exist"},
 		{"the ServiceAccount does not exist", "aws", func(w *world) { w.config.ServiceAccount.Name = "missing" }, "service-account", "ServiceAccountNotFound", "does not exist"},

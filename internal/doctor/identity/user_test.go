@@ -3,6 +3,8 @@ package identity_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -86,9 +88,15 @@ func (v *reviewer) create(ctx context.Context, c client.WithWatch, obj client.Ob
 func (v *reviewer) createSubResource(ctx context.Context, c client.Client, name string, obj, sub client.Object,
 	opts ...client.SubResourceCreateOption) error {
 	if !v.may("serviceaccounts/" + name) {
-		return authtest.Forbidden(v.user.name, client.ObjectKeyFromObject(obj))
+		return forbidden(v.user.name, obj)
 	}
 	return c.SubResource(name).Create(ctx, obj, sub, opts...)
+}
+
+// forbidden returns the error of an API server whose RBAC does not let a user create tokens of a ServiceAccount.
+func forbidden(user string, sa client.Object) error {
+	words := fmt.Sprintf(`User %q cannot create resource "serviceaccounts/token" in API group "" in the namespace %q`, user, sa.GetNamespace())
+	return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), sa.GetName(), errors.New(words))
 }
 
 // review answers with the texts of Kubernetes.

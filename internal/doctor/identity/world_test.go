@@ -13,8 +13,10 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/auth"
@@ -236,11 +238,11 @@ func (w *world) run() *doctor.Report {
 		w.config.IssuerClient = w.anonymous()
 	}
 	if !w.withoutCluster && w.config.Client == nil {
-		objs := []client.Object{w.account, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.account.Namespace}}}
+		objs := []runtime.Object{w.account, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.account.Namespace}}}
 		if w.pod != nil {
 			objs = append(objs, w.pod)
 		}
-		w.config.Client = interceptor.NewClient(asUser(w.issuer, w.issuer.Client(objs...), w.user), interceptor.Funcs{List: listByName})
+		w.config.Client = interceptor.NewClient(asUser(w.issuer, w.issuer.Wrap(fake.NewFakeClient(objs...)), w.user), interceptor.Funcs{List: listByName})
 		if w.config.RESTConfig == nil {
 			w.config.RESTConfig = w.api()
 		}

@@ -28,8 +28,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
-// world is everything that the load runs in.
-type world struct {
+// environment is everything that the load runs in.
+type environment struct {
 	cluster      *kubetest.Cluster
 	issuer       string
 	issuerClient *http.Client
@@ -59,8 +59,8 @@ type world struct {
 	loadBegan  time.Time
 	loadTook   time.Duration
 	downtime   time.Duration // of the API server
-	leftLate   atomic.Int64  // the longest time that a caller who gave up had to wait for it, in nanoseconds
-	longest    atomic.Int64  // the longest time that somebody waited while another cloud hung, in nanoseconds
+	leftLate   atomic.Int64  // the longest time that a caller that gave up had to wait for it, in nanoseconds
+	longest    atomic.Int64  // the longest time that a caller waited while another cloud hung, in nanoseconds
 	violations violations
 	stalls     stalls
 
@@ -68,8 +68,8 @@ type world struct {
 	windows []*window
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{observer: &observer{}, cluster: kubetest.StartNew(t, kubetest.Flag{Name: "audit-log-path", Value: "/dev/null"})}
+func newEnvironment(t *testing.T) *environment {
+	w := &environment{observer: &observer{}, cluster: kubetest.StartNew(t, kubetest.Flag{Name: "audit-log-path", Value: "/dev/null"})}
 	w.issuer, w.issuerClient = w.cluster.IssuerURL(), w.cluster.IssuerClient(t)
 	t.Cleanup(w.issuerClient.CloseIdleConnections)
 	w.cloud = testworld.Cloud(t)
@@ -94,7 +94,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // lasting is what a controller keeps for as long as it runs, and what the load must leave nothing in.
-func (w *world) lasting() any {
+func (w *environment) lasting() any {
 	var kept []any
 	for _, s := range w.allSides {
 		kept = append(kept, s.provider.cloudProvider)
@@ -103,7 +103,7 @@ func (w *world) lasting() any {
 }
 
 // newHTTPClient is like Cloud.Client, with connections that can be cut.
-func (w *world) newHTTPClient(t *testing.T) *http.Client {
+func (w *environment) newHTTPClient(t *testing.T) *http.Client {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(w.cloud.CA()) {
 		t.Fatal("the cloud has no certificate authority")
@@ -124,7 +124,7 @@ func (w *world) newHTTPClient(t *testing.T) *http.Client {
 }
 
 // startClients makes the controller's clients: it may read ServiceAccounts and ask for their tokens.
-func (w *world) startClients(t *testing.T) {
+func (w *environment) startClients(t *testing.T) {
 	w.admin = newClient(t, w.cluster.Config(), client.Options{})
 	config := w.cluster.User(t, "soak-controller", "",
 		rule("serviceaccounts", "get", "list", "watch"), rule("serviceaccounts/token", "create"))
@@ -134,7 +134,7 @@ func (w *world) startClients(t *testing.T) {
 }
 
 // newInformed makes a client with an informer of ServiceAccounts.
-func (w *world) newInformed(t *testing.T, config *rest.Config, of crcache.ByObject) client.Client {
+func (w *environment) newInformed(t *testing.T, config *rest.Config, of crcache.ByObject) client.Client {
 	informers, err := crcache.New(config, crcache.Options{HTTPClient: httpClientFor(t, config), ByObject: map[client.Object]crcache.ByObject{&corev1.ServiceAccount{}: of}})
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func httpClientFor(t *testing.T, config *rest.Config) *http.Client {
 }
 
 // createAll creates the tenants. Every fiftieth begins as a thief, with the annotation of another one.
-func (w *world) createAll(t *testing.T) {
+func (w *environment) createAll(t *testing.T) {
 	start := time.Now()
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(16)
@@ -215,7 +215,7 @@ func (w *world) createAll(t *testing.T) {
 	t.Logf("%d tenants in %s, seed %d", len(w.tenants), time.Since(start).Round(time.Millisecond), *soakSeed)
 }
 
-func (w *world) awaitReaders(t *testing.T) {
+func (w *environment) awaitReaders(t *testing.T) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for _, one := range w.tenants {

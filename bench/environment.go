@@ -36,8 +36,8 @@ const (
 	clusterARN = "arn:aws:eks:" + region + ":" + account + ":cluster/remote"
 )
 
-// world is what both libraries work with: a fake cloud and a Kubernetes client in memory.
-type world struct {
+// environment is what both libraries work with: a fake cloud and a Kubernetes client in memory.
+type environment struct {
 	cloud  *authtest.Cloud
 	issuer *authtest.Issuer
 	kube   *memory
@@ -45,7 +45,7 @@ type world struct {
 	dir    string
 }
 
-func newWorld() (*world, error) {
+func newEnvironment() (*environment, error) {
 	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func newWorld() (*world, error) {
 		return nil, err
 	}
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
-	w := &world{cloud: cloud, issuer: issuer, kube: &memory{accounts: map[client.ObjectKey]*tenant{}}}
+	w := &environment{cloud: cloud, issuer: issuer, kube: &memory{accounts: map[client.ObjectKey]*tenant{}}}
 	fluxauth.EnableObjectLevelWorkloadIdentity()
 	if err := w.useDefaultTransport(); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func newWorld() (*world, error) {
 	return w, w.controllerIdentity()
 }
 
-func (w *world) close() {
+func (w *environment) close() {
 	w.cloud.Close()
 	_ = os.RemoveAll(w.dir) // a temporary folder
 }
@@ -72,7 +72,7 @@ func (w *world) close() {
 const idleConnections = 64
 
 // useDefaultTransport has http.DefaultTransport dial the fake cloud: the reference uses clones of it and takes no client.
-func (w *world) useDefaultTransport() error {
+func (w *environment) useDefaultTransport() error {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
 		return errors.New("http.DefaultTransport is not an *http.Transport")
@@ -88,10 +88,10 @@ func (w *world) useDefaultTransport() error {
 }
 
 // closeConnections makes the next exchange a cold one.
-func (w *world) closeConnections() { w.http.CloseIdleConnections() }
+func (w *environment) closeConnections() { w.http.CloseIdleConnections() }
 
 // controllerIdentity gives this process a role by the usual environment of EKS, with credentials that end.
-func (w *world) controllerIdentity() (err error) {
+func (w *environment) controllerIdentity() (err error) {
 	if w.dir, err = os.MkdirTemp("", "bench-"); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ type tenant struct {
 }
 
 // tenant returns the tenant of that name. One that is not good has a role that trusts no subject.
-func (w *world) tenant(namespace string, good bool) *tenant {
+func (w *environment) tenant(namespace string, good bool) *tenant {
 	key := client.ObjectKey{Namespace: namespace, Name: saName}
 	if t := w.kube.find(key); t != nil {
 		return t
@@ -143,7 +143,7 @@ func (w *world) tenant(namespace string, good bool) *tenant {
 }
 
 // tenants returns n of them, made by all cores.
-func (w *world) tenants(prefix string, n int, good bool) []*tenant {
+func (w *environment) tenants(prefix string, n int, good bool) []*tenant {
 	all := make([]*tenant, n)
 	var wg sync.WaitGroup
 	for part := range parts {
@@ -217,7 +217,7 @@ func (t tokens) Create(_ context.Context, obj, sub client.Object, _ ...client.Su
 
 // The two libraries' options for the same thing.
 
-func (w *world) ours(c *cache.TokenCache, t *tenant, more ...auth.Option) []auth.Option {
+func (w *environment) ours(c *cache.TokenCache, t *tenant, more ...auth.Option) []auth.Option {
 	opts := []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(w.http)}
 	object := cache.InvolvedObject{Kind: "Bucket", Name: "b", Namespace: "flux-system", Operation: "reconcile"}
 	if t != nil {
@@ -227,7 +227,7 @@ func (w *world) ours(c *cache.TokenCache, t *tenant, more ...auth.Option) []auth
 	return append(append(opts, auth.WithCache(c, object)), more...)
 }
 
-func (w *world) theirs(c *fluxcache.TokenCache, t *tenant, more ...fluxauth.Option) []fluxauth.Option {
+func (w *environment) theirs(c *fluxcache.TokenCache, t *tenant, more ...fluxauth.Option) []fluxauth.Option {
 	opts := []fluxauth.Option{fluxauth.WithSTSRegion(region)}
 	object := fluxcache.InvolvedObject{Kind: "Bucket", Name: "b", Namespace: "flux-system", Operation: "reconcile"}
 	if t != nil {

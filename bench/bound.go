@@ -15,29 +15,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// floorCache is the least that a cache of tokens is: an LRU list under a lock, with an expiry.
-type floorCache struct {
+// boundCache is the least that a cache of tokens is: an LRU list under a lock, with an expiry.
+type boundCache struct {
 	mu      sync.Mutex
-	entries *simplelru.LRU[[sha256.Size]byte, *floorToken]
+	entries *simplelru.LRU[[sha256.Size]byte, *boundToken]
 }
 
-type floorToken struct {
+type boundToken struct {
 	expires                  time.Time
 	id, secret, sessionToken string
 }
 
-func newFloorCache(size int) (*floorCache, error) {
-	entries, err := simplelru.NewLRU[[sha256.Size]byte, *floorToken](size, nil)
-	return &floorCache{entries: entries}, err
+func newBoundCache(size int) (*boundCache, error) {
+	entries, err := simplelru.NewLRU[[sha256.Size]byte, *boundToken](size, nil)
+	return &boundCache{entries: entries}, err
 }
 
-func (c *floorCache) add(text []byte, t *floorToken) {
+func (c *boundCache) add(text []byte, t *boundToken) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries.Add(sha256.Sum256(text), t)
 }
 
-func (c *floorCache) get(key [sha256.Size]byte) *floorToken {
+func (c *boundCache) get(key [sha256.Size]byte) *boundToken {
 	now := time.Now()
 	c.mu.Lock()
 	t, ok := c.entries.Get(key)
@@ -51,32 +51,32 @@ func (c *floorCache) get(key [sha256.Size]byte) *floorToken {
 // keyText is what a key is made of, more or less.
 const keyText = 256
 
-// floorAdapter is the floor of a hit of an adapter, which knows its key.
-func floorAdapter() (op, error) {
-	c, err := newFloorCache(1000)
+// boundAdapter is the lower bound of a hit of an adapter, which knows its key.
+func boundAdapter() (op, error) {
+	c, err := newBoundCache(1000)
 	if err != nil {
 		return nil, err
 	}
-	text, want := make([]byte, keyText), &floorToken{expires: time.Now().Add(time.Hour)}
+	text, want := make([]byte, keyText), &boundToken{expires: time.Now().Add(time.Hour)}
 	c.add(text, want)
 	key := sha256.Sum256(text)
 	return func(n int) error {
 		for range n {
 			if c.get(key) != want {
-				return fmt.Errorf("the floor missed")
+				return fmt.Errorf("the lower bound missed")
 			}
 		}
 		return nil
 	}, nil
 }
 
-// floorHit is the floor of a hit. With a tenant, its ServiceAccount is read first, as the libraries do.
-func floorHit(w *world, t *tenant) (op, error) {
-	c, err := newFloorCache(1000)
+// boundHit is the lower bound of a hit. With a tenant, its ServiceAccount is read first, as the libraries do.
+func boundHit(w *environment, t *tenant) (op, error) {
+	c, err := newBoundCache(1000)
 	if err != nil {
 		return nil, err
 	}
-	want := &floorToken{expires: time.Now().Add(time.Hour)}
+	want := &boundToken{expires: time.Now().Add(time.Hour)}
 	c.add(make([]byte, keyText), want)
 	accounts := sync.Pool{New: func() any { return &corev1.ServiceAccount{} }}
 	ctx := context.Background()
@@ -91,15 +91,15 @@ func floorHit(w *world, t *tenant) (op, error) {
 				accounts.Put(sa)
 			}
 			if c.get(sha256.Sum256(text)) != want {
-				return fmt.Errorf("the floor missed")
+				return fmt.Errorf("the lower bound missed")
 			}
 		}
 		return nil
 	}, nil
 }
 
-// post is the floor of an exchange: the request that both libraries make, and reading the answer.
-func post(w *world, t *tenant) error {
+// post is the lower bound of an exchange: the request that both libraries make, and reading the answer.
+func post(w *environment, t *tenant) error {
 	form := url.Values{"Action": {"AssumeRoleWithWebIdentity"}, "Version": {"2011-06-15"}, "RoleArn": {roleOf(t.key.Namespace)},
 		"RoleSessionName": {"bench"}, "WebIdentityToken": {t.jwt}}
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "https://sts."+region+".amazonaws.com/", strings.NewReader(form.Encode()))

@@ -1,0 +1,110 @@
+package clouds_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
+)
+
+const storedBlob = "/container/some/blob.txt"
+
+// blobStore is an account of Blob storage with one blob, which the tenant A may read.
+type blobStore struct {
+	cloud *authtest.Cloud
+	kube  *authtest.Client
+	blobs *testworld.Blobs
+}
+
+// clientIDs are the identities of the tenants.
+var clientIDs = map[string]string{"tenant-a": "d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08", "tenant-b": "4a7272f9-f186-41af-9f84-6a92e32d7cd0"}
+
+func newBlobStore(t *testing.T) *blobStore {
+	t.Helper()
+	issuer, s := testworld.Issuer(t), &blobStore{cloud: testworld.Cloud(t)}
+	s.kube = issuer.Client()
+	for namespace, id := range clientIDs {
+		account := testworld.ServiceAccount(namespace, "app", azure.ClientIDAnnotation, id, azure.TenantIDAnnotation, azureTenant)
+		if err := s.kube.Create(t.Context(), account); err != nil {
+			t.Fatal(err)
+		}
+		s.cloud.Azure().AddFederatedCredential(azureTenant, id, authtest.FederatedCredential{Issuer: issuer.URL(),
+			Subject: "system:serviceaccount:" + namespace + ":app", Audience: azure.DefaultAudience, Fetch: issuer.HTTPClient()})
+	}
+	s.blobs = testworld.NewBlobs(s.cloud, blobAccount)
+	s.set("")
+	return s
+}
+
+// set replaces the blob by one whose readers have to request their tokens with claims.
+func (s *blobStore) set(claims string) {
+	s.blobs.Set(storedBlob, testworld.Blob{Tenant: azureTenant, Readers: []string{clientIDs["tenant-a"]}, Content: "hello", Claims: claims})
+}
+
+// client returns the SDK's own client of Blob storage, with the credential of a tenant.
+func (s *blobStore) client(t *testing.T, namespace string) *azblob.Client {
+	t.Helper()
+	opts := append(optionsOf(s.cloud, s.kube, namespace), auth.WithCache(testworld.Cache(t), cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b"}))
+	c, err := azblob.NewClient("https://"+blobAccount+".blob.core.windows.net", azure.NewTokenCredential(opts...), &azblob.ClientOptions{
+		ClientOptions: azcore.ClientOptions{Transport: s.cloud.Client(), Retry: policy.RetryOptions{MaxRetries: -1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func download(ctx context.Context, client *azblob.Client) (string, error) {
+	answer, err := client.DownloadStream(ctx, "container", "some/blob.txt", nil)
+	if err != nil {
+		return "", err
+	}
+	content, err := io.ReadAll(answer.Body)
+	return string(content), errors.Join(err, answer.Body.Close())
+}
+
+func checkDownloads(t *testing.T, client *azblob.Client, n int) {
+	t.Helper()
+	for range n {
+		if content, err := download(t.Context(), client); err != nil || content != "hello" {
+			t.Fatalf("%q, %v", content, err)
+		}
+	}
+}
+
+// Each tenant reads the blobs that it may read, and no other.
+func TestBlobStorage(t *testing.T) {
+	s := newBlobStore(t)
+	checkDownloads(t, s.client(t, "tenant-a"), 3)
+	if n := s.cloud.Calls("entra", "token"); n != 1 {
+		t.Errorf("%d exchanges for three downloads", n)
+	}
+	if _, err := download(t.Context(), s.client(t, "tenant-b")); !bloberror.HasCode(err, bloberror.AuthorizationPermissionMismatch) {
+		t.Errorf("tenant B: %v", err)
+	}
+	s.cloud.Azure().RemoveFederatedCredentials(azureTenant, clientIDs["tenant-b"])
+	_, err := download(t.Context(), s.client(t, "tenant-b"))
+	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS70025")
+}
+
+// After a challenge with claims (continuous access evaluation), the SDK requests another token with these claims.
+func TestBlobStorageWithClaims(t *testing.T) {
+	s := newBlobStore(t)
+	c := s.client(t, "tenant-a")
+	checkDownloads(t, c, 1)
+	s.set(`{"access_token":{"nbf":{"essential":true,"value":"1604106651"}}}`)
+	checkDownloads(t, c, 2)
+	if n := s.cloud.Calls("entra", "token"); n != 2 {
+		t.Errorf("%d exchanges", n)
+	}
+}

@@ -1,0 +1,74 @@
+package clouds_test
+
+import (
+	"errors"
+	"testing"
+
+	sdkaws "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/kms"
+	"github.com/aws/smithy-go"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
+)
+
+const tenantRole = "arn:aws:iam::" + account + ":role/tenant-a"
+
+// optionsOf returns the options of a call for a ServiceAccount "app".
+func optionsOf(cloud *authtest.Cloud, c auth.KubernetesClient, namespace string) []auth.Option {
+	return []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, c), auth.WithHTTPClient(cloud.Client()),
+		auth.WithSTSRegion("eu-central-1"), auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b"})}
+}
+
+// newKMS returns a client of KMS as controllers use it for decryption, with the credentials of tenant-a.
+func newKMS(t *testing.T, cloud *authtest.Cloud) *kms.Client {
+	t.Helper()
+	issuer := testworld.Issuer(t)
+	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
+	cloud.AWS().SetRole(tenantRole, authtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
+	opts := optionsOf(cloud, issuer.Client(testworld.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, tenantRole)), "tenant-a")
+	opts = append(opts, auth.WithCache(testworld.Cache(t), cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}))
+	return kms.New(kms.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), RetryMaxAttempts: 1, Credentials: aws.NewCredentialsProvider(opts...)})
+}
+
+func TestDecryptWithKMS(t *testing.T) {
+	cloud := testworld.Cloud(t)
+	c := newKMS(t, cloud)
+	var denied string
+	testworld.KMS(cloud, kmsKey, func(role, action string) bool { return role+" "+action != denied })
+	sealed, err := c.Encrypt(t.Context(), &kms.EncryptInput{KeyId: sdkaws.String(kmsKey), Plaintext: []byte("a secret")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened, err := c.Decrypt(t.Context(), &kms.DecryptInput{CiphertextBlob: sealed.CiphertextBlob})
+	if err != nil || string(opened.Plaintext) != "a secret" || sdkaws.ToString(opened.KeyId) != kmsKey {
+		t.Errorf("got %+v, %v", opened, err)
+	}
+	data, err := c.GenerateDataKey(t.Context(), &kms.GenerateDataKeyInput{KeyId: sdkaws.String(kmsKey), KeySpec: "AES_256"})
+	if err != nil || len(data.Plaintext) != 32 {
+		t.Errorf("data key: %v", err)
+	}
+	if n := cloud.Calls("sts", ""); n != 1 {
+		t.Errorf("%d exchanges for three calls", n)
+	}
+	denied = tenantRole + " Decrypt"
+	_, err = c.Decrypt(t.Context(), &kms.DecryptInput{CiphertextBlob: sealed.CiphertextBlob})
+	var api smithy.APIError
+	if !errors.As(err, &api) || api.ErrorCode() != "AccessDeniedException" {
+		t.Errorf("without the permission: %v", err)
+	}
+}
+
+// The SDK's error keeps the reason of a failed exchange.
+func TestKMSKeepsTheReason(t *testing.T) {
+	cloud := testworld.Cloud(t)
+	c := newKMS(t, cloud)
+	cloud.AWS().RemoveRole(tenantRole)
+	if _, err := c.Decrypt(t.Context(), &kms.DecryptInput{CiphertextBlob: []byte("x")}); !errors.Is(err, auth.ErrDenied) {
+		t.Errorf("got %v", err)
+	}
+}
