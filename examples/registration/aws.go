@@ -26,12 +26,12 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	awsauth "github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/internal/testing/story"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
-	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -262,7 +262,7 @@ func (d *awsDemo) steals(ctx context.Context) error {
 	if err := d.setAccepted(ctx, neighbour, true); err != nil {
 		return err
 	}
-	refused, err := d.refusal(ctx, neighbour, hub.ReasonGrantFailed)
+	refused, err := d.refusal(ctx, neighbour, regname.ReasonGrantFailed)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -98,7 +99,7 @@ func isRenewal(r *certificatesv1.CertificateSigningRequest) bool {
 
 // isBootstrapUser reports whether registration.BootstrapManifest lets a user ask for the first certificate of a cluster.
 func isBootstrapUser(spec *certificatesv1.CertificateSigningRequestSpec) bool {
-	return spec.Username == registration.BootstrapUser || slices.Contains(spec.Groups, registration.BootstrapGroup)
+	return spec.Username == regname.BootstrapUser || slices.Contains(spec.Groups, registration.BootstrapGroup)
 }
 
 func requesters(pending []certificatesv1.CertificateSigningRequest) string {

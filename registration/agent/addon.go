@@ -54,11 +54,11 @@ type AddOnOptions struct {
 //	customSigner  <add-on>-<signer, / as ->-client-cert  auth-type, the driver's files
 //
 // The Secrets lie in the namespace that status.namespace names. Each such namespace needs the Role of AgentAddOnManifest. The agent
-// labels its Secrets with addon.NameLabel and AddOnClusterLabel, and never changes others. A refused item sets the condition
-// ConditionRegistrationAccepted to False. A driver's errors become Events of the agent's Secret.
+// labels its Secrets with addon.NameLabel and regname.AddOnClusterLabel, and never changes others. A refused item sets the condition
+// regname.ConditionRegistrationAccepted to False. A driver's errors become Events of the agent's Secret.
 //
 // The agent deletes a Secret when the hub removes its item or its add-on. After a restart it finds left-over Secrets in
-// AddOnOptions.Namespace and in the namespaces of other add-ons. It ignores add-ons in hosted mode (addon.HostingClusterAnnotation),
+// AddOnOptions.Namespace and in the namespaces of other add-ons. It ignores add-ons in hosted mode (hostingClusterAnnotation),
 // because the agent of the hosting cluster registers them.
 //
 // Set up the Agent and the AddOns with one manager of the managed cluster:
@@ -196,7 +196,7 @@ func (a *AddOns) pass(ctx context.Context, name string) (time.Time, error) {
 		return time.Time{}, a.forget(ctx, name)
 	case err != nil:
 		return time.Time{}, fmt.Errorf("read it on the hub: %w", err)
-	case addOn.GetAnnotations()[addon.HostingClusterAnnotation] != "":
+	case addOn.GetAnnotations()[hostingClusterAnnotation] != "":
 		return time.Time{}, nil
 	}
 	p := &addOnPass{AddOns: a, hub: hub, addOn: addOn, status: addon.StatusOf(addOn), secrets: map[string]*addOnSecret{}}

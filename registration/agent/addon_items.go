@@ -18,18 +18,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// ConditionRegistrationAccepted is False while the agent refuses an item of an add-on, and True once the cause is gone. An add-on
-// without refusals does not have it. The name differs from RegistrationApplied, which hub controllers of Open Cluster Management
-// write.
-const ConditionRegistrationAccepted = "RegistrationAccepted"
-
-// Reasons of ConditionRegistrationAccepted.
+// Reasons of regname.ConditionRegistrationAccepted. An add-on without refusals does not have that condition, whose name differs from the
+// RegistrationApplied of Open Cluster Management.
 const (
 	reasonInvalidName          = "InvalidName"
 	reasonUnknownDriver        = "UnknownDriver"
@@ -48,10 +45,10 @@ const (
 // maxItems is how many items of one add-on the agent registers. Each costs a worker several requests, and all other add-ons wait for it.
 const maxItems = 32
 
-// AddOnClusterLabel marks Secrets of add-ons. Its value is the cluster's name.
-const AddOnClusterLabel = "registration.open-cluster-management.io/cluster"
+// hostingClusterAnnotation names the cluster where the agent of the add-on runs in hosted mode.
+const hostingClusterAnnotation = "addon.open-cluster-management.io/hosting-cluster-name"
 
-// refusal is an error that only an edit mends. It becomes a part of ConditionRegistrationAccepted.
+// refusal is an error that only an edit mends. It becomes a part of regname.ConditionRegistrationAccepted.
 type refusal struct{ reason, message string }
 
 func (r *refusal) Error() string { return r.message }
@@ -141,10 +138,10 @@ func declaredItem(item ocm.Registration, d *ocm.Registration) ocm.Registration {
 
 // note keeps what a settled step says.
 func (p *addOnPass) note(item ocm.Registration, secret *credentialSecret, step registration.Step) {
-	_, usable := secret.Data[registration.SecretKeyAuthType]
+	_, usable := secret.Data[regname.SecretKeyAuthType]
 	p.secrets[secret.Name].usable = usable
 	if item.Type == ocm.KubeClient {
-		p.tokenKept = registration.AuthTypeToken == secret.driver.Name() || registration.AuthTypeToken == string(secret.Data[registration.SecretKeyAuthType])
+		p.tokenKept = registration.AuthTypeToken == secret.driver.Name() || registration.AuthTypeToken == string(secret.Data[regname.SecretKeyAuthType])
 	}
 	if step.Declare != nil {
 		p.declared = append(p.declared, item)
@@ -180,7 +177,7 @@ func (p *addOnPass) secretOf(item ocm.Registration) (*credentialSecret, error) {
 	if err := p.agent.checkAddOnNamespace(namespace); err != nil {
 		return nil, &refusal{reasonNamespaceRefused, err.Error()}
 	}
-	if registration.CheckAddOnName(p.addOn.GetName()) != nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
+	if regname.CheckAddOnName(p.addOn.GetName()) != nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return nil, &refusal{reasonInvalidName, fmt.Sprintf("the add-on %.100q cannot have a Secret %.300q: use a DNS label for the add-on, "+
 			"a signer in lower case, and no more than 253 characters for the Secret", p.addOn.GetName(), name)}
 	}
@@ -201,7 +198,7 @@ func (a *Agent) checkAddOnNamespace(namespace string) error {
 
 // labels of the Secrets of an add-on. The agent changes and deletes no others.
 func (a *AddOns) labels(addOn string) map[string]string {
-	return map[string]string{addon.NameLabel: addOn, AddOnClusterLabel: a.agent.opts.Cluster}
+	return map[string]string{addon.NameLabel: addOn, regname.AddOnClusterLabel: a.agent.opts.Cluster}
 }
 
 func (p *addOnPass) readSecret(ctx context.Context, secret *credentialSecret) error {
@@ -232,7 +229,7 @@ func (p *addOnPass) readSecret(ctx context.Context, secret *credentialSecret) er
 // isOCMs reports whether the agent of Open Cluster Management wrote a Secret for this cluster and this hub. It sets no labels.
 func (p *addOnPass) isOCMs(secret *credentialSecret) bool {
 	k, err := parseKubeconfig(secret.Data[registration.SecretKeyKubeconfig])
-	if err != nil || len(secret.Labels) > 0 || string(secret.Data[registration.SecretKeyClusterName]) != p.agent.opts.Cluster {
+	if err != nil || len(secret.Labels) > 0 || string(secret.Data[regname.SecretKeyClusterName]) != p.agent.opts.Cluster {
 		return false
 	}
 	said, hub := k.Clusters[0].Cluster, p.hub.session.hub.cluster
@@ -341,7 +338,7 @@ func (p *addOnPass) tell(s *addon.Status) (changed bool) {
 		changed = meta.SetStatusCondition(&s.Conditions, c) || changed
 	}
 	if !p.tokenKept { // then the hub removes the ServiceAccount
-		for _, condition := range []string{addon.ConditionTokenRefreshed, addon.ConditionTokenRefreshedOCM} {
+		for _, condition := range []string{regname.ConditionTokenRefreshed, regname.ConditionTokenRefreshedOCM} {
 			changed = meta.RemoveStatusCondition(&s.Conditions, condition) || changed
 		}
 	}
@@ -350,7 +347,7 @@ func (p *addOnPass) tell(s *addon.Status) (changed bool) {
 
 // accepted returns the agent's own condition, if there is one to set.
 func (p *addOnPass) accepted(s *addon.Status) []metav1.Condition {
-	c := metav1.Condition{Type: ConditionRegistrationAccepted, Status: metav1.ConditionTrue, Reason: reasonRegistrationAccepted, Message: "the agent registers all items"}
+	c := metav1.Condition{Type: regname.ConditionRegistrationAccepted, Status: metav1.ConditionTrue, Reason: reasonRegistrationAccepted, Message: "the agent registers all items"}
 	if len(p.refusals) == 0 {
 		if meta.FindStatusCondition(s.Conditions, c.Type) == nil {
 			return nil

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -139,7 +140,7 @@ func addOnScheme(t testing.TB) *runtime.Scheme {
 
 func newAddOnWorld(t *testing.T, versions ...schema.GroupVersion) *addOnWorld {
 	w := &addOnWorld{agentWorld: newAgentWorld(t), registry: prometheus.NewRegistry(), mapper: &servedMapper{},
-		driver: &addOnDriver{name: "token", condition: "AddonTokenRefreshed"}, signer: &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated}}
+		driver: &addOnDriver{name: "token", condition: "AddonTokenRefreshed"}, signer: &addOnDriver{name: "csr", condition: regname.ConditionCertificateRotated}}
 	if len(versions) == 0 {
 		versions = []schema.GroupVersion{addon.GroupVersion}
 	}
@@ -336,12 +337,12 @@ func TestAddOnsRegister(t *testing.T) {
 			if string(secret.Data["agent-name"]) != string(w.secret().Data["agent-name"]) || w.driver.in.Agent != string(secret.Data["agent-name"]) {
 				t.Errorf("agent-name %q", secret.Data["agent-name"])
 			}
-			for _, c := range []string{"AddonTokenRefreshed", ocm.ConditionCertificateRotated} {
+			for _, c := range []string{"AddonTokenRefreshed", regname.ConditionCertificateRotated} {
 				if w.condition("a", c).Status != metav1.ConditionTrue {
 					t.Errorf("condition %s: %+v", c, w.condition("a", c))
 				}
 			}
-			if c := w.condition("a", agent.ConditionRegistrationAccepted); c.Type != "" {
+			if c := w.condition("a", regname.ConditionRegistrationAccepted); c.Type != "" {
 				t.Errorf("condition %+v", c)
 			}
 		})
@@ -544,7 +545,7 @@ func TestAddOnsSwitchDrivers(t *testing.T) {
 	w.change("a", func(s *addon.Status) {
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: "TokenRefreshed", Status: metav1.ConditionTrue, Reason: "AddonTokenRefreshed"})
 	})
-	csr := &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated, hold: true}
+	csr := &addOnDriver{name: "csr", condition: regname.ConditionCertificateRotated, hold: true}
 	w.addOnOptions.KubeClient = csr
 	w.restart()
 	w.pass("a")
@@ -582,16 +583,16 @@ func TestAddOnsSwitchDrivers(t *testing.T) {
 // All items of one driver write one condition type.
 func TestAddOnsCombineConditions(t *testing.T) {
 	w := newAddOnWorld(t)
-	w.addOnOptions.KubeClient = &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated}
+	w.addOnOptions.KubeClient = &addOnDriver{name: "csr", condition: regname.ConditionCertificateRotated}
 	w.signer.hold = true
 	w.restart()
 	w.register("a", kubeClient, customSigner)
-	if got := w.condition("a", ocm.ConditionCertificateRotated); got.Status != metav1.ConditionFalse || got.Reason != "NotIssued" {
+	if got := w.condition("a", regname.ConditionCertificateRotated); got.Status != metav1.ConditionFalse || got.Reason != "NotIssued" {
 		t.Errorf("one of two is not issued: %+v", got)
 	}
 	w.signer.hold = false
 	w.pass("a")
-	if got := w.condition("a", ocm.ConditionCertificateRotated); got.Status != metav1.ConditionTrue {
+	if got := w.condition("a", regname.ConditionCertificateRotated); got.Status != metav1.ConditionTrue {
 		t.Errorf("both are issued: %+v", got)
 	}
 }
@@ -696,7 +697,7 @@ func TestAddOnsLeaveHostedOnesAlone(t *testing.T) {
 	w := newAddOnWorld(t)
 	w.create("a", kubeClient)
 	o := w.get("a")
-	o.SetAnnotations(map[string]string{addon.HostingClusterAnnotation: "hosting"})
+	o.SetAnnotations(map[string]string{"addon.open-cluster-management.io/hosting-cluster-name": "hosting"})
 	if err := w.hub.Update(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}

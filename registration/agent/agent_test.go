@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/spantest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -193,7 +194,7 @@ func TestAgentMendsItsSecret(t *testing.T) {
 				t.Errorf("the Secret holds %q, want %q", got, want)
 			}
 			keys := []string{"agent-name", "auth-type", "cluster-name", "kubeconfig", "shared"}
-			if have := slices.Sorted(maps.Keys(got)); !slices.Equal(have, keys) || registration.CheckAgentName(string(got["agent-name"])) != nil {
+			if have := slices.Sorted(maps.Keys(got)); !slices.Equal(have, keys) || regname.CheckAgentName(string(got["agent-name"])) != nil {
 				t.Errorf("keys %q, agent name %q", have, got["agent-name"])
 			}
 			w.writes = nil

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -206,8 +207,8 @@ func TestDocumentationOfAddOns(t *testing.T) {
 		"UnknownDriver", "TooManyItems", "RegistrationFailed", "NoAddOns", "AddOnsUnreachable",
 		"AddonTokenRefreshed", "TokenDriverNotDeclared", "TokenInfrastructureNotReady", "TokenRequestFailed", "TokenUnusable",
 		"TokenRequestForbidden", "TokenRequestInvalid", "TokenRequestNotFound", "TokenRequestConflict",
-		token.ReasonReady, "InvalidName", "SeveralKubeClientItems", "InvalidSubject", token.ReasonClusterNotAccepted,
-		"ObjectTaken", token.ReasonForbidden, "TokenInfrastructureRemoved",
+		regname.ReasonTokensReady, "InvalidName", "SeveralKubeClientItems", "InvalidSubject", regname.ReasonClusterNotAccepted,
+		"ObjectTaken", regname.ReasonForbidden, "TokenInfrastructureRemoved",
 		"ClientCertificateUpdated", "ClientCertificateNotApproved", "ClientCertificateNotSigned", "ClientCertificateDenied",
 		"ClientCertificateFailed", "ClientCertificateUnusable",
 	} {

@@ -26,8 +26,8 @@ import (
 
 // Reasons of the conditions that the agent sets.
 const (
-	ReasonJoined         = "ManagedClusterJoined"
-	ReasonAvailable      = "ManagedClusterAvailable"
+	reasonJoined         = "ManagedClusterJoined"
+	reasonAvailable      = "ManagedClusterAvailable"
 	reasonAPIUnavailable = "ManagedClusterKubeAPIServerUnavailable"
 )
 
@@ -54,8 +54,8 @@ func ignoreRefused(err error) error {
 }
 
 func (a *Agent) report(ctx context.Context, conn *agentConn) error {
-	joined := metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: ReasonJoined, Message: "the cluster has joined the hub"}
-	available := metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: ReasonAvailable, Message: "the cluster is available"}
+	joined := metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: reasonJoined, Message: "the cluster has joined the hub"}
+	available := metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: reasonAvailable, Message: "the cluster is available"}
 	var version string
 	if a.opts.Version != nil {
 		var err error

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -61,9 +62,6 @@ type HubAccess struct {
 	Server string
 	CAData []byte
 }
-
-// ConditionReady reports whether the agent can use its role on the hub.
-const ConditionReady = "ClusterIAMRoleReady"
 
 // Driver is the agent's half. It is safe for concurrent use.
 type Driver struct {
@@ -138,7 +136,7 @@ func (d *Driver) waiting(in registration.Input) string {
 }
 
 func ready(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
-	return &metav1.Condition{Type: ConditionReady, Status: status, Reason: reason, Message: message}
+	return &metav1.Condition{Type: regname.ConditionIAMRoleReady, Status: status, Reason: reason, Message: message}
 }
 
 // exec is how other clients get a token.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -204,7 +205,7 @@ func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 			before := maps.Clone(role.tags)
 			w.update("shop1", func(c *ocm.ManagedCluster) { c.Annotations = annotations })
 			checkGranted(t, w.cloud)
-			if c := w.accepted("shop1"); c.Status != metav1.ConditionTrue || c.Reason != hub.ReasonClaimChanged {
+			if c := w.accepted("shop1"); c.Status != metav1.ConditionTrue || c.Reason != regname.ReasonClaimChanged {
 				t.Errorf("condition %+v", c)
 			}
 			w.update("shop1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })

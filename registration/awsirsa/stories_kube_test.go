@@ -23,12 +23,12 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
-	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -380,7 +380,7 @@ func (m *member) steal(t *testing.T, victim *member) {
 		t.Fatal(err)
 	}
 	regtest.Eventually(t, "the hub notices", func() bool {
-		return strings.HasSuffix(m.Reason(m.Name, ocm.ConditionHubAccepted), "/"+hub.ReasonClaimChanged)
+		return strings.HasSuffix(m.Reason(m.Name, ocm.ConditionHubAccepted), "/"+regname.ReasonClaimChanged)
 	})
 	if err := m.Agent.Unjoin(t.Context()); err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -105,8 +106,8 @@ func (a *AddOnApprover) judge(ctx context.Context, csr *certificatesv1.Certifica
 	if err != nil {
 		return err
 	}
-	if driver := cmp.Or(item.Driver, ocm.DriverCSR); driver != ocm.DriverCSR {
-		return notYet("OtherDriver", "the kubeClient item of add-on %q declares driver %.50q instead of %q: restart the agent, which declares its driver", cluster+"/"+name, driver, ocm.DriverCSR)
+	if driver := cmp.Or(item.Driver, registration.AuthTypeCSR); driver != registration.AuthTypeCSR {
+		return notYet("OtherDriver", "the kubeClient item of add-on %q declares driver %.50q instead of %q: restart the agent, which declares its driver", cluster+"/"+name, driver, registration.AuthTypeCSR)
 	}
 	declared := item.Subject
 	if cmp.Or(declared.User, subject.User) != subject.User || len(declared.Groups) > 0 && !sameValues(declared.Groups, subject.Groups) {
@@ -119,7 +120,7 @@ func (a *AddOnApprover) judge(ctx context.Context, csr *certificatesv1.Certifica
 // addOnRequest returns the subject of a request that the agent of a cluster made for the default subject of an add-on. An agent of Open
 // Cluster Management names the add-on as the agent, leaves out the second group, and adds the host of the add-on.
 func addOnRequest(csr *certificatesv1.CertificateSigningRequest, cluster, name string) (none ocm.Subject, err error) {
-	if err := errors.Join(registration.CheckClusterName(cluster), registration.CheckAddOnName(name)); err != nil {
+	if err := errors.Join(registration.CheckClusterName(cluster), regname.CheckAddOnName(name)); err != nil {
 		return none, never("InvalidRequest", "labels %s and %s: %v", ocm.ClusterNameLabel, addon.NameLabel, err)
 	}
 	request, err := parse(csr, name+".addon.open-cluster-management.io")
@@ -129,7 +130,7 @@ func addOnRequest(csr *certificatesv1.CertificateSigningRequest, cluster, name s
 	const byOthers = "the manager of the add-on decides about other subjects, as in Open Cluster Management"
 	parsed := request.Subject
 	agent, ok := strings.CutPrefix(parsed.CommonName, registration.AddOnSubject(cluster, name, "").User)
-	if !ok || registration.CheckAgentName(agent) != nil {
+	if !ok || regname.CheckAgentName(agent) != nil {
 		return none, never("SubjectNotDefault", "the common name %.200q is not the default one of an agent of add-on %q: %s", parsed.CommonName, cluster+"/"+name, byOthers)
 	}
 	subject := registration.AddOnSubject(cluster, name, agent)
@@ -160,7 +161,7 @@ func (a *AddOnApprover) checkCluster(ctx context.Context, name, user string) err
 		return err
 	}
 	agent := recordIn(role, name)
-	if role.Annotations[registration.AuthTypeAnnotation] == registration.AuthTypeCSR && agent.Agent != "" && user != agent.User() {
+	if role.Annotations[regname.AuthTypeAnnotation] == registration.AuthTypeCSR && agent.Agent != "" && user != agent.User() {
 		return notYet("AnotherAgent", "cluster %q is accepted for the agent %.100q, and user %.200q asks for this certificate: only the recorded agent may", name, agent.Agent, user)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -144,7 +145,7 @@ func TestBootstrapUserAsksBeforeTheClusterJoins(t *testing.T) {
 		refused := `accepted for the agent "` + agent + `", and this request is for the agent "thief"`
 		k.expectRefused(k.ask("robbed1", "thief", bootstrap).Name, refused)
 		m.Until("the cluster joins", m.joined)
-		holder := k.user(registration.AgentUser("robbed1", "thief"), registration.ClusterGroup("robbed1"), registration.ManagedClustersGroup)
+		holder := k.user(registration.AgentUser("robbed1", "thief"), registration.ClusterGroup("robbed1"), regname.ManagedClustersGroup)
 		request := &certificatesv1.CertificateSigningRequest{}
 		k.Step("and renews", func(*testing.T) { request = k.ask("robbed1", "thief", holder); k.expectRefused(request.Name, refused) })
 		// The hub's passes keep the record.

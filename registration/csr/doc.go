@@ -16,7 +16,7 @@
 // # Approval
 //
 // A request has to name exactly one agent of one cluster and the group of that cluster. It may also name the common group of all agents,
-// registration.ManagedClustersGroup, and nothing else. It has at most 16 KiB, and an RSA key at most 8,192 bits. The hub has to have accepted
+// regname.ManagedClustersGroup, and nothing else. It has at most 16 KiB, and an RSA key at most 8,192 bits. The hub has to have accepted
 // the cluster for this driver. The approver then accepts two cases:
 //
 //   - A renewal comes from the agent itself. RBAC has to allow the agent the verb renew on managedclusters/clientcertificates in the group

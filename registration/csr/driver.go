@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 const (
@@ -163,5 +163,5 @@ func pending(csr *certificatesv1.CertificateSigningRequest, target target) *meta
 }
 
 func notRotated(reason, message string) *metav1.Condition {
-	return &metav1.Condition{Type: ocm.ConditionCertificateRotated, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	return &metav1.Condition{Type: regname.ConditionCertificateRotated, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }

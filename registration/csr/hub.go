@@ -24,15 +24,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
-
-// ActionApprove is the action of Events about a request. Their type is Warning if the hub refuses it, and their reason then names the cause.
-const ActionApprove = "Approve"
 
 const (
 	// requestAnnotation names, on a ManagedCluster, the first request of a user in AutoApproveUsers. Setting it makes the hub reconciler call
@@ -51,7 +49,7 @@ const (
 )
 
 // everyone are groups of which all users, or all workloads, are members.
-var everyone = []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts", registration.ManagedClustersGroup}
+var everyone = []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts", regname.ManagedClustersGroup}
 
 // HubDriverOptions configures the hub's half.
 type HubDriverOptions struct {
@@ -225,7 +223,7 @@ func decide(ctx context.Context, c client.Client, recorder events.EventRecorder,
 	csr *certificatesv1.CertificateSigningRequest, rule string, err error) (reconcile.Result, error) {
 	record := func(kind, reason, message string) {
 		if recorder != nil {
-			recorder.Eventf(csr, nil, kind, reason, ActionApprove, "%s", message)
+			recorder.Eventf(csr, nil, kind, reason, regname.ActionApprove, "%s", message)
 		}
 	}
 	if err == nil {
@@ -321,7 +319,7 @@ func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.Cl
 	if err != nil {
 		return nil, err
 	}
-	if got := role.Annotations[registration.AuthTypeAnnotation]; got != registration.AuthTypeCSR {
+	if got := role.Annotations[regname.AuthTypeAnnotation]; got != registration.AuthTypeCSR {
 		return nil, notYet("OtherAuthType", "cluster %q is accepted with auth type %.100q instead of %q", cluster, got, registration.AuthTypeCSR)
 	}
 	return role, nil

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -84,7 +85,7 @@ func (m *member) checkIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	user := review.Status.UserInfo
-	groups := []string{"system:authenticated", registration.ClusterGroup(m.Name), registration.ManagedClustersGroup}
+	groups := []string{"system:authenticated", registration.ClusterGroup(m.Name), regname.ManagedClustersGroup}
 	if user.Username != registration.AgentUser(m.Name, string(m.Secret().Data["agent-name"])) ||
 		!slices.Equal(slices.Sorted(slices.Values(user.Groups)), slices.Sorted(slices.Values(groups))) {
 		t.Errorf("authenticated as %+v", user)
@@ -268,7 +269,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		m := joined()
 		name := m.Secret().Data["agent-name"]
 		m.edit(func(data map[string][]byte) { data["agent-name"] = []byte("another") })
-		rotated := func() string { return k.Reason(m.Name, ocm.ConditionCertificateRotated) }
+		rotated := func() string { return k.Reason(m.Name, regname.ConditionCertificateRotated) }
 		m.Until("a condition says that it takes a person", func() bool { return rotated() == "False/ClientCertificateNotApproved" })
 		since := time.Now()
 		m.ahead = time.Minute // the Lease is due
@@ -286,7 +287,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		m.Until("it asks", func() bool { return len(k.requests(m.Name)) == 2 })
 		m.deny()
 		m.Until("a condition says so", func() bool {
-			return k.Reason(m.Name, ocm.ConditionCertificateRotated) == "False/ClientCertificateDenied"
+			return k.Reason(m.Name, regname.ConditionCertificateRotated) == "False/ClientCertificateDenied"
 		})
 		k.runHub()
 		m.restart()

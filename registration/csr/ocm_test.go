@@ -15,6 +15,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -84,7 +85,7 @@ func TestAddOnRequestsOfOCMsAgent(t *testing.T) {
 func TestAddOnRequestOfAnAgentThatIsNotRecorded(t *testing.T) {
 	own := requestOf(t, "own", "agent1", bootstrapUser)
 	aws := recordFor(t, own)
-	aws.Annotations[registration.AuthTypeAnnotation] = registration.AuthTypeAWS
+	aws.Annotations[regname.AuthTypeAnnotation] = registration.AuthTypeAWS
 	for name, c := range map[string]struct {
 		role  *rbacv1.ClusterRole
 		agent string

@@ -11,6 +11,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -41,7 +42,7 @@ func Pending(ctx context.Context, c client.Reader, cluster string) ([]certificat
 
 // isOtherAgent reports whether the requester is the agent of another cluster, whichever driver it authenticates by.
 func isOtherAgent(spec *certificatesv1.CertificateSigningRequestSpec, cluster string) bool {
-	own := append(registration.ClusterGroups(cluster), registration.ManagedClustersGroup)
+	own := append(registration.ClusterGroups(cluster), regname.ManagedClustersGroup)
 	return slices.ContainsFunc(spec.Groups, func(group string) bool {
 		return strings.HasPrefix(strings.TrimPrefix(group, "system:"), "open-cluster-management:") && !slices.Contains(own, group)
 	})

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -110,7 +111,7 @@ func TestDenialKeepsTheAgent(t *testing.T) {
 	m := k.join("kept")
 	m.accept()
 	agent, own := string(m.Secret().Data["agent-name"]), k.requests("kept")[0]
-	thief := k.user(registration.AgentUser("kept", "thief"), registration.ClusterGroup("kept"), registration.ManagedClustersGroup)
+	thief := k.user(registration.AgentUser("kept", "thief"), registration.ClusterGroup("kept"), regname.ManagedClustersGroup)
 	k.SetAccepted("kept", false)
 	m.expectRevoked()
 	k.expectRecord(&own)

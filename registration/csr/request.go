@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -51,7 +52,7 @@ type target struct {
 }
 
 func targetOf(in registration.Input) (target, error) {
-	if err := errors.Join(registration.CheckClusterName(in.Cluster), registration.CheckAgentName(in.Agent)); err != nil {
+	if err := errors.Join(registration.CheckClusterName(in.Cluster), regname.CheckAgentName(in.Agent)); err != nil {
 		return target{}, err
 	}
 	if in.Addon != "" {
@@ -69,7 +70,7 @@ func targetOf(in registration.Input) (target, error) {
 // agentSubject returns the user and the groups of a cluster's agent.
 func agentSubject(cluster, agent string) pkix.Name {
 	return pkix.Name{CommonName: registration.AgentUser(cluster, agent),
-		Organization: []string{registration.ClusterGroup(cluster), registration.ManagedClustersGroup}}
+		Organization: []string{registration.ClusterGroup(cluster), regname.ManagedClustersGroup}}
 }
 
 // sameSubject reports whether a parsed subject has exactly the user and the groups of want, in any order, and nothing else.
@@ -220,7 +221,7 @@ func parseSubject(cluster string, subject pkix.Name) (Request, error) {
 	if !ok {
 		return Request{}, fmt.Errorf("the common name %.200q is no agent of cluster %q, which the label %s names", subject.CommonName, cluster, ocm.ClusterNameLabel)
 	}
-	if err := registration.CheckAgentName(agent); err != nil {
+	if err := regname.CheckAgentName(agent); err != nil {
 		return Request{}, fmt.Errorf("common name %.200q: %w", subject.CommonName, err)
 	}
 	want := agentSubject(cluster, agent)
@@ -244,14 +245,14 @@ func getRole(ctx context.Context, c client.Reader, cluster string) (*rbacv1.Clus
 
 // recordIn returns the agent that a cluster is accepted for, with the key of its approved first request. Agent is "" if none is recorded.
 func recordIn(role *rbacv1.ClusterRole, cluster string) Request {
-	return Request{Cluster: cluster, Agent: role.Annotations[registration.AgentAnnotation], Key: role.Annotations[registration.AgentKeyAnnotation]}
+	return Request{Cluster: cluster, Agent: role.Annotations[regname.AgentAnnotation], Key: role.Annotations[regname.AgentKeyAnnotation]}
 }
 
 // record fails if the role has changed since it was read.
 func record(ctx context.Context, c client.Client, role *rbacv1.ClusterRole, request Request) error {
 	role = role.DeepCopy()
-	metav1.SetMetaDataAnnotation(&role.ObjectMeta, registration.AgentAnnotation, request.Agent)
-	metav1.SetMetaDataAnnotation(&role.ObjectMeta, registration.AgentKeyAnnotation, request.Key)
+	metav1.SetMetaDataAnnotation(&role.ObjectMeta, regname.AgentAnnotation, request.Agent)
+	metav1.SetMetaDataAnnotation(&role.ObjectMeta, regname.AgentKeyAnnotation, request.Key)
 	if err := c.Update(ctx, role); err != nil {
 		return fmt.Errorf("record the agent %q in ClusterRole %q: %w", request.Agent, role.Name, err)
 	}
@@ -294,7 +295,7 @@ func replaceAgent(ctx context.Context, c client.Client, request Request) error {
 		return err
 	}
 	// A denied cluster's role has no auth type.
-	authType, recorded := role.Annotations[registration.AuthTypeAnnotation], recordIn(role, request.Cluster)
+	authType, recorded := role.Annotations[regname.AuthTypeAnnotation], recordIn(role, request.Cluster)
 	if cmp.Or(authType, registration.AuthTypeCSR) != registration.AuthTypeCSR || role.ResourceVersion == "" || recorded == request {
 		return nil
 	}

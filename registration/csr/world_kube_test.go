@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -181,7 +182,7 @@ func (m *member) pending() {
 // joined reports whether the agent has reached the hub with its own certificate.
 func (m *member) joined() bool {
 	return m.renewed(time.Time{}) && m.Joined() &&
-		m.Reason(m.Name, ocm.ConditionCertificateRotated) == "True/ClientCertificateUpdated"
+		m.Reason(m.Name, regname.ConditionCertificateRotated) == "True/ClientCertificateUpdated"
 }
 
 // renewed reports whether the Lease was renewed after a time.

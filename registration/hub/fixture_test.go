@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -327,7 +328,7 @@ func (h *hubTest) wantGranted(cluster, driver, claim string) {
 	if !h.exists(role) {
 		h.t.Fatalf("cluster %q has no ClusterRole", cluster)
 	}
-	want := map[string]string{registration.AuthTypeAnnotation: driver, registration.ClaimAnnotation: claim}
+	want := map[string]string{regname.AuthTypeAnnotation: driver, regname.ClaimAnnotation: claim}
 	if !maps.Equal(role.Annotations, want) {
 		h.t.Errorf("the record of %q is %v, want %v", cluster, role.Annotations, want)
 	}

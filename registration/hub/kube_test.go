@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -124,7 +125,7 @@ func (k *hubKube) user(t *testing.T, name string, groups ...string) client.Clien
 }
 
 func (k *hubKube) agent(t *testing.T, cluster string) client.Client {
-	return k.user(t, registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), registration.ManagedClustersGroup)
+	return k.user(t, registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), regname.ManagedClustersGroup)
 }
 
 func hubEventually(t testing.TB, what string, done func() bool) {
@@ -283,7 +284,7 @@ func (k *hubKube) testFlow(t *testing.T) {
 		if err := k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"), annotate); err != nil {
 			t.Fatal(err)
 		}
-		k.awaitCondition(t, "cluster10", ocm.ConditionHubAccepted, hub.ReasonClaimChanged)
+		k.awaitCondition(t, "cluster10", ocm.ConditionHubAccepted, regname.ReasonClaimChanged)
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 		if err := k.admin.Patch(t.Context(), managedCluster("cluster10"), patch); err != nil {
 			t.Fatal(err)
@@ -364,7 +365,7 @@ func (k *hubKube) testLease(t *testing.T) {
 		return agent.Status().Patch(t.Context(), cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})) == nil
 	})
 	begin := time.Now()
-	k.awaitCondition(t, "cluster1", ocm.ConditionAvailable, hub.ReasonLeaseStopped)
+	k.awaitCondition(t, "cluster1", ocm.ConditionAvailable, regname.ReasonLeaseStopped)
 	if took := time.Since(begin); took < 4*time.Second {
 		t.Errorf("Unknown after %s, want five lease durations", took)
 	}

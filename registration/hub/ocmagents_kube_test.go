@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -147,7 +148,7 @@ func TestAgentsOfOCM(t *testing.T) {
 	}
 	added := []string{"list certificatesigningrequests", "watch certificatesigningrequests", "list managedclusters", "update managedclusters", "watch managedclusters",
 		"update managedclusters/status", "renew managedclusters/clientcertificates"}
-	agent, bootstrap, account := k.agent(t, "ocm1"), k.bootstrap(t), k.user(t, registration.BootstrapUser)
+	agent, bootstrap, account := k.agent(t, "ocm1"), k.bootstrap(t), k.user(t, regname.BootstrapUser)
 	if n := len(each(klusterletRights("ocm1"))); n != 24 {
 		t.Fatalf("a klusterlet checks %d rights", n)
 	}
@@ -312,7 +313,7 @@ func TestWebhookOfOCM(t *testing.T) {
 	if err := k.pass(t, controller, "hooked", false); err != nil {
 		t.Fatal(err)
 	}
-	users := map[string]client.Client{"bootstrap user": bootstrap, "bootstrap ServiceAccount": k.user(t, registration.BootstrapUser), "hub": controller, "agent": k.agent(t, "hooked")}
+	users := map[string]client.Client{"bootstrap user": bootstrap, "bootstrap ServiceAccount": k.user(t, regname.BootstrapUser), "hub": controller, "agent": k.agent(t, "hooked")}
 	for name, c := range users {
 		t.Run("the cluster set of a "+name, func(t *testing.T) {
 			awaitRefused(t, c, []rights{{"create", clusterGroup, "managedclustersets/join", "", "default"}})

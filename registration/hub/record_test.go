@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -133,7 +134,7 @@ func annotateRole(t *testing.T, c client.Client, cluster string) {
 }
 
 // agentOnly is what denial keeps.
-var agentOnly = map[string]string{registration.AgentAnnotation: "agent1", registration.AgentKeyAnnotation: "abc"}
+var agentOnly = map[string]string{regname.AgentAnnotation: "agent1", regname.AgentKeyAnnotation: "abc"}
 
 func TestHubDenialKeepsTheAgent(t *testing.T) {
 	h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, "id-1")))
@@ -152,7 +153,7 @@ func TestHubDenialKeepsTheAgent(t *testing.T) {
 		h.edit("cluster1", func(c *ocm.ManagedCluster) { accept(c); marked(driverMark, "id-2")(c) })
 		h.mustPass("cluster1")
 		want := maps.Clone(agentOnly)
-		want[registration.AuthTypeAnnotation], want[registration.ClaimAnnotation] = "one", "id-2"
+		want[regname.AuthTypeAnnotation], want[regname.ClaimAnnotation] = "one", "id-2"
 		if role := roleFor("cluster1"); !h.exists(role) || len(role.Rules) == 0 || !maps.Equal(role.Annotations, want) {
 			t.Errorf("the accepted cluster's role is %+v", role)
 		}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -162,14 +163,14 @@ func (p *pass) declare() {
 	}
 	if since := p.in.Now.Sub(p.notes.Declared); since < 0 || since >= patience {
 		p.notes.Declared = p.in.Now
-		p.step.Declare = &ocm.Registration{Type: ocm.KubeClient, Driver: ocm.DriverToken, Subject: ocm.Subject{User: userOf(p.account)}}
+		p.step.Declare = &ocm.Registration{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: userOf(p.account)}}
 	}
 	p.lookAt(p.notes.Declared.Add(patience))
 }
 
 func (p *pass) declared() bool {
 	s := p.in.Item.Subject
-	return p.in.Item.Driver == ocm.DriverToken && s.User == userOf(p.account) && len(s.Groups)+len(s.OrganizationUnits) == 0
+	return p.in.Item.Driver == registration.AuthTypeToken && s.User == userOf(p.account) && len(s.Groups)+len(s.OrganizationUnits) == 0
 }
 
 // lookAt brings the next look forward.
@@ -194,7 +195,7 @@ func (p *pass) infrastructure() (types.UID, *problem) {
 		return "", &problem{reason: reasonNotDeclared, message: fmt.Sprintf(
 			"The hub has not kept the declaration of driver %q and subject %q: the item has driver %.50q and subject %.300q. "+
 				"If this lasts, the hub's CustomResourceDefinition does not know the driver, or another program resets the item: update the hub, or use csr.",
-			ocm.DriverToken, userOf(p.account), p.in.Item.Driver, p.in.Item.Subject.User)}
+			registration.AuthTypeToken, userOf(p.account), p.in.Item.Driver, p.in.Item.Subject.User)}
 	}
 	if ready != nil {
 		return "", &problem{reason: reasonInfrastructureNotReady, refused: true, message: fmt.Sprintf(
@@ -238,9 +239,9 @@ func (p *pass) condition(status metav1.ConditionStatus, reason, message string) 
 // conditionType returns the name that the hub reads: a hub of Open Cluster Management knows only its own.
 func (p *pass) conditionType() string {
 	if p.account.Name == registration.AddOnServiceAccounts(p.in.Cluster, p.in.Addon)[0] {
-		return addon.ConditionTokenRefreshed
+		return regname.ConditionTokenRefreshed
 	}
-	return addon.ConditionTokenRefreshedOCM
+	return regname.ConditionTokenRefreshedOCM
 }
 
 func (p *pass) warning() string {

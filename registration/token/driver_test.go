@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -81,7 +82,7 @@ func newWorld(t *testing.T, options token.Options) *world {
 // provided is a world whose hub has provided the ServiceAccount.
 func provided(t *testing.T, options token.Options) *world {
 	w := newWorld(t, options)
-	w.item = ocm.Registration{Type: ocm.KubeClient, Driver: ocm.DriverToken, Subject: ocm.Subject{User: user}}
+	w.item = ocm.Registration{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: user}}
 	w.set(ready(account, w.uid))
 	return w
 }
@@ -583,9 +584,9 @@ func TestOlderHub(t *testing.T) {
 func TestRevokedToken(t *testing.T) {
 	w := provided(t, token.Options{})
 	w.pass()
-	w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: token.ReasonClusterNotAccepted, Message: "denied"})
+	w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: regname.ReasonClusterNotAccepted, Message: "denied"})
 	w.pass()
-	w.expect("False", "TokenInfrastructureNotReady", token.ReasonClusterNotAccepted, "The stored token expires at")
+	w.expect("False", "TokenInfrastructureNotReady", regname.ReasonClusterNotAccepted, "The stored token expires at")
 	meta.RemoveStatusCondition(&w.conditions, addon.ConditionTokenInfrastructureReady)
 	w.pass()
 	w.expect("True", "AddonTokenRefreshed")

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -25,7 +26,7 @@ import (
 func roleName(addOn string) string { return addOn + "-token-role" }
 
 func checkNames(cluster, addOn string) error {
-	return cmp.Or(registration.CheckClusterName(cluster), registration.CheckAddOnName(addOn))
+	return cmp.Or(registration.CheckClusterName(cluster), regname.CheckAddOnName(addOn))
 }
 
 // ocmAccount returns the name that a hub of Open Cluster Management gives the ServiceAccount of an add-on.
@@ -152,7 +153,7 @@ func (h *Hub) provide(ctx context.Context, addOn client.Object, account string) 
 			return nil, err
 		}
 	}
-	return &metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonReady,
+	return &metav1.Condition{Status: metav1.ConditionTrue, Reason: regname.ReasonTokensReady,
 		Message: readyMessage(client.ObjectKeyFromObject(wanted[0]), wanted[0].GetUID())}, nil
 }
 

@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -69,7 +69,7 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 	w.Step("two kubeClient items", func(*testing.T) {
 		m.NewAddOn("twice", kubeClientItem, kubeClientItem)
 		m.UntilAddOn("twice", "agent and hub refuse it", func() bool {
-			return m.Says("twice", agent.ConditionRegistrationAccepted) == "False/"+"DuplicateItem" &&
+			return m.Says("twice", regname.ConditionRegistrationAccepted) == "False/"+"DuplicateItem" &&
 				m.Says("twice", addon.ConditionTokenInfrastructureReady) == "False/"+"SeveralKubeClientItems"
 		})
 	})

@@ -8,12 +8,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/token"
 )
 
 // What a person has to mend is a condition. Other add-ons are not affected, and what is mended works.
@@ -30,12 +30,12 @@ func TestRefusedAddOns(t *testing.T) {
 			}
 		}
 	}
-	const accepted, ready = agent.ConditionRegistrationAccepted, addon.ConditionTokenInfrastructureReady
+	const accepted, ready = regname.ConditionRegistrationAccepted, addon.ConditionTokenInfrastructureReady
 	w.Step("another cluster's ServiceAccount as subject", func(t *testing.T) {
 		const foreign = "system:serviceaccount:refused-victim:refused-victim-stolen-agent"
 		m.NewAddOn("stolen", kubeClientItem)
 		err := addon.PatchStatus(t.Context(), m.Own(), m.AddOn("stolen"), func(s *addon.Status) bool { // with the cluster's credential
-			s.Items[0].Driver, s.Items[0].Subject.User = ocm.DriverToken, foreign
+			s.Items[0].Driver, s.Items[0].Subject.User = registration.AuthTypeToken, foreign
 			return true
 		})
 		if err != nil {
@@ -47,7 +47,7 @@ func TestRefusedAddOns(t *testing.T) {
 		}
 		m.run(newToken(t, 0))
 		m.Registered("stolen", registration.AuthTypeToken)
-		says(t, "stolen", ready, "True/"+token.ReasonReady)
+		says(t, "stolen", ready, "True/"+regname.ReasonTokensReady)
 	})
 	w.Step("a second kubeClient item", func(t *testing.T) {
 		m.NewAddOn("twice", kubeClientItem, kubeClientItem)

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
 )
@@ -179,7 +178,7 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 		}
 		return nil
 	}
-	declare(ocm.DriverToken)
+	declare(registration.AuthTypeToken)
 	if err := pass(true); err != nil {
 		return err
 	}
@@ -201,7 +200,7 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 	if err := pass(true); err != nil {
 		return err
 	}
-	declare(ocm.DriverCSR)
+	declare(registration.AuthTypeCSR)
 	if err := pass(false); err != nil {
 		return err
 	}

@@ -11,12 +11,12 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/token"
 )
 
 // The eight steps of the proposal's registration flow, in this order, each with what it must not do before its turn.
@@ -41,7 +41,7 @@ func TestAddOnRegistrationFlow(t *testing.T) {
 		m.UntilAddOn("addon1", "it waits", func() bool {
 			return m.Says("addon1", "AddonTokenRefreshed") == "False/"+"TokenInfrastructureNotReady"
 		})
-		if item := m.Items("addon1")[0]; item.Driver != ocm.DriverToken || item.Subject.User != user || len(item.Subject.Groups) > 0 {
+		if item := m.Items("addon1")[0]; item.Driver != registration.AuthTypeToken || item.Subject.User != user || len(item.Subject.Groups) > 0 {
 			t.Errorf("item %+v", item)
 		}
 		if m.Look("addon1"); m.tokenRequests("addon1") > 0 || len(m.secret("addon1").Data["token"]) > 0 {
@@ -55,7 +55,7 @@ func TestAddOnRegistrationFlow(t *testing.T) {
 		}
 		w.runTokens()
 		m.UntilAddOn("addon1", "the hub is ready", func() bool {
-			return m.Says("addon1", addon.ConditionTokenInfrastructureReady) == "True/"+token.ReasonReady
+			return m.Says("addon1", addon.ConditionTokenInfrastructureReady) == "True/"+regname.ReasonTokensReady
 		})
 		m.expectInfrastructure(t, "addon1")
 	})

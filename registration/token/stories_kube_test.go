@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
@@ -160,7 +161,7 @@ func TestSwitchAway(t *testing.T) {
 	a := k.join("switch", "addon1", token.Options{})
 	a.until("it has a token", a.refreshed)
 	old := a.addOnClient()
-	a.patch(a.get(), func(s *addon.Status) bool { s.Items[0].Driver = ocm.DriverCSR; return true })
+	a.patch(a.get(), func(s *addon.Status) bool { s.Items[0].Driver = registration.AuthTypeCSR; return true })
 	k.accept("switch-other") // the hub has had time
 	if got := k.left("switch"); !slices.Equal(got, infrastructure("switch", "addon1")) {
 		t.Errorf("there are %q", got)
@@ -216,7 +217,7 @@ func TestForeignSubject(t *testing.T) {
 	a := k.join("thief", "addon1", token.Options{})
 	for _, user := range []string{"system:serviceaccount:victim:victim-addon1-agent", "system:serviceaccount:kube-system:addon1-agent"} {
 		a.patch(a.get(), func(s *addon.Status) bool {
-			s.Items[0] = ocm.Registration{Type: ocm.KubeClient, Driver: ocm.DriverToken, Subject: ocm.Subject{User: user}}
+			s.Items[0] = ocm.Registration{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: user}}
 			return true
 		})
 		eventually(t, "the hub refuses "+user, func() bool {

@@ -16,7 +16,6 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
-	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
 )
@@ -35,7 +34,7 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 		w.stopApprover()
 		m.run(certificates)
 		m.UntilAddOn("addon1", "it asks for a certificate", func() bool {
-			return m.requests("addon1") == 1 && m.Items("addon1")[0].Driver == ocm.DriverCSR
+			return m.requests("addon1") == 1 && m.Items("addon1")[0].Driver == registration.AuthTypeCSR
 		})
 		m.passOfHub("addon1")
 		m.Look("addon1")
@@ -69,9 +68,9 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 	w.Step("back and forth before either is done", func(t *testing.T) {
 		w.stopApprover()
 		m.run(certificates)
-		m.UntilAddOn("addon1", "it declares csr", func() bool { return m.Items("addon1")[0].Driver == ocm.DriverCSR })
+		m.UntilAddOn("addon1", "it declares csr", func() bool { return m.Items("addon1")[0].Driver == registration.AuthTypeCSR })
 		m.run(tokens)
-		m.UntilAddOn("addon1", "it declares token", func() bool { return m.Items("addon1")[0].Driver == ocm.DriverToken })
+		m.UntilAddOn("addon1", "it declares token", func() bool { return m.Items("addon1")[0].Driver == registration.AuthTypeToken })
 		m.Registered("addon1", registration.AuthTypeToken)
 		m.expectKeys(t, "addon1", registration.AuthTypeToken)
 		w.runApprover()

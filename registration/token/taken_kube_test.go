@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
@@ -36,7 +37,7 @@ func (k *kube) adminAccount(key client.ObjectKey) {
 func (a *testAgent) declareAccount(name string) {
 	a.t.Helper()
 	a.patch(a.get(), func(s *addon.Status) bool {
-		s.Items[0] = ocm.Registration{Type: ocm.KubeClient, Driver: ocm.DriverToken, Subject: ocm.Subject{User: "system:serviceaccount:" + a.cluster + ":" + name}}
+		s.Items[0] = ocm.Registration{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: "system:serviceaccount:" + a.cluster + ":" + name}}
 		return true
 	})
 }

@@ -87,7 +87,7 @@ func TestHubStopsServingAddOns(t *testing.T) {
 		gone.DeleteAddOn("addon1") // the garbage collector finds no owner of that version
 		uid := restarted.account("addon1").UID
 		restarted.PatchAddOn("addon1", func(s *addon.Status) { // as the agent or a conversion webhook does
-			s.Items = []ocm.Registration{{Type: ocm.KubeClient, Driver: ocm.DriverToken, Subject: ocm.Subject{User: "system:serviceaccount:restarted:restarted-addon1-agent"}}}
+			s.Items = []ocm.Registration{{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: "system:serviceaccount:restarted:restarted-addon1-agent"}}}
 		})
 		w.runTokens()
 		restarted.UntilAddOn("addon1", "the owner has the served version", func() bool {

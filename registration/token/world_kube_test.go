@@ -25,6 +25,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -218,7 +219,7 @@ func (k *kube) join(cluster, name string, options token.Options) *testAgent {
 // clientOf returns the client of a cluster's agent.
 func (k *kube) clientOf(cluster string) client.Client {
 	k.t.Helper()
-	config, _, err := k.hub.Cluster.User(registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), registration.ManagedClustersGroup)
+	config, _, err := k.hub.Cluster.User(registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), regname.ManagedClustersGroup)
 	if err != nil {
 		k.t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
@@ -28,7 +29,7 @@ type status interface {
 // Both versions read as the same items, and are written as they were read.
 func TestItemsOfBothVersions(t *testing.T) {
 	items := []ocm.Registration{
-		{Type: ocm.KubeClient, Driver: ocm.DriverToken, Subject: ocm.Subject{User: "system:serviceaccount:cluster1:a"}},
+		{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: "system:serviceaccount:cluster1:a"}},
 		{Type: ocm.CustomSigner, SignerName: "example.com/signer", Subject: ocm.Subject{User: "u", Groups: []string{"g"}, OrganizationUnits: []string{"o"}}},
 	}
 	for version, tc := range map[string]struct {
@@ -111,7 +112,7 @@ func TestPatchStatus(t *testing.T) {
 			if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), stale); err != nil {
 				t.Fatal(err)
 			}
-			items := []ocm.Registration{{Type: ocm.KubeClient, Driver: ocm.DriverToken}}
+			items := []ocm.Registration{{Type: ocm.KubeClient, Driver: registration.AuthTypeToken}}
 			set := func(s *addon.Status) bool { s.Items = items; return true }
 			condition := metav1.Condition{Type: "T", Status: metav1.ConditionTrue, Reason: "R"}
 			tell := func(s *addon.Status) bool { return meta.SetStatusCondition(&s.Conditions, condition) }

@@ -16,17 +16,12 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
 
-// Condition, label and annotation of add-ons.
+// Condition and label of add-ons.
 const (
 	// ConditionTokenInfrastructureReady reports that the add-on's ServiceAccount exists and that the cluster may request its tokens.
 	ConditionTokenInfrastructureReady = "TokenInfrastructureReady"
-	// ConditionTokenRefreshed reports the token of an add-on, under the name of the specification and under that of Open Cluster Management.
-	ConditionTokenRefreshed    = "AddonTokenRefreshed"
-	ConditionTokenRefreshedOCM = "TokenRefreshed"
 	// NameLabel is the label of objects that belong to an add-on, such as its CertificateSigningRequests.
 	NameLabel = "open-cluster-management.io/addon-name"
-	// HostingClusterAnnotation names the cluster where the agent of the add-on runs in hosted mode.
-	HostingClusterAnnotation = "addon.open-cluster-management.io/hosting-cluster-name"
 )
 
 // API is the version of the add-on API that a hub serves. The zero value is v1beta1.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -169,7 +170,7 @@ func asBootstrapUser(c client.WithWatch) client.Client {
 // The request of another agent comes while the command waits.
 func TestHubAcceptRefusesALateRequestOfAnotherAgent(t *testing.T) {
 	h := newClaimHub(t)
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{registration.AgentAnnotation: "agent1"}}}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{regname.AgentAnnotation: "agent1"}}}
 	if err := errors.Join(h.fake.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}), h.fake.Create(t.Context(), role)); err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +272,7 @@ func TestHubDenySaysWhatItDoes(t *testing.T) {
 
 // The hub retries a grant that failed, so the wait goes on. Other refusals end it.
 func TestHubAcceptWaitsWhileTheHubRetries(t *testing.T) {
-	for reason, waits := range map[string]bool{hub.ReasonGrantFailed: true, "InvalidClaim": false} {
+	for reason, waits := range map[string]bool{regname.ReasonGrantFailed: true, "InvalidClaim": false} {
 		t.Run(reason, func(t *testing.T) {
 			h := newClaimHub(t)
 			h.create(eksManaged, true)
@@ -296,13 +297,13 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 		reason, want string
 	}{
 		"new":                          {false, "", "", "false (waiting)"},
-		"refusal mended":               {false, "False", hub.ReasonWaiting, "false (waiting)"},
+		"refusal mended":               {false, "False", regname.ReasonWaiting, "false (waiting)"},
 		"refused before acceptance":    {false, "False", "InvalidClaim", "false (InvalidClaim)"},
 		"denied":                       {false, "False", ocm.ReasonHubDenied, "false (denied)"},
 		"denied, hub has not acted":    {false, "True", ocm.ReasonHubAccepted, "false (the hub has not acted yet)"},
 		"accepted":                     {true, "True", ocm.ReasonHubAccepted, "true"},
-		"accepted, claim changed":      {true, "True", hub.ReasonClaimChanged, "true (ClaimChanged)"},
-		"accepted, grant failed":       {true, "False", hub.ReasonGrantFailed, "true (GrantFailed)"},
+		"accepted, claim changed":      {true, "True", regname.ReasonClaimChanged, "true (ClaimChanged)"},
+		"accepted, grant failed":       {true, "False", regname.ReasonGrantFailed, "true (GrantFailed)"},
 		"accepted, hub has not acted":  {true, "", "", "true (the hub has not acted yet)"},
 		"accepted again after refusal": {true, "False", ocm.ReasonHubDenied, "true (the hub has not acted yet)"},
 	} {
