@@ -20,6 +20,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -229,7 +230,7 @@ func (r *remedied) requests(stopAgent *func()) {
 	r.mend("HubKubeConfigSecretMissing")
 	*stopAgent = r.runAgent()
 	r.headline("AlreadyJoined")
-	pending, err := csr.Pending(r.t.Context(), r.hub, "managed-0")
+	pending, err := agentrequest.Pending(r.t.Context(), r.hub, "managed-0")
 	if err != nil || len(pending) != 1 {
 		r.t.Fatalf("%d pending, %v", len(pending), err)
 	}

@@ -27,6 +27,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
@@ -499,7 +500,7 @@ func (w *hubWorld) checkIntruder() {
 	if w.status()[0].Accepted {
 		w.t.Error("accepted")
 	}
-	all, err := csr.Pending(w.t.Context(), w.hub, "managed-0")
+	all, err := agentrequest.Pending(w.t.Context(), w.hub, "managed-0")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/workloadid/workloadid/internal/hubadmin"
+	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -54,7 +55,7 @@ func TestClaim(t *testing.T) {
 		authType, claim   string
 	}{
 		"AWS":                   {annotation: awsirsa.ARNAnnotation, value: arn, authType: "aws-irsa", claim: arn},
-		"AWS, as OCM writes it": {annotation: awsirsa.OCMARNAnnotation, value: arn, authType: "aws-irsa", claim: arn},
+		"AWS, as OCM writes it": {annotation: irsaname.OCMARNAnnotation, value: arn, authType: "aws-irsa", claim: arn},
 		"no ARN":                {annotation: awsirsa.ARNAnnotation, value: "foo", authType: "csr", fails: true},
 		"certificate":           {authType: "csr"},
 		"recorded":              {annotation: awsirsa.ARNAnnotation, value: arn, record: recorded, accepted: true, authType: "mine", claim: "a claim"},

@@ -16,12 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/agentrequest"
+	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/pages"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/awsirsa"
-	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -84,7 +84,7 @@ func Claim(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (authType, cla
 	if authType, ok := role.Annotations[regname.AuthTypeAnnotation]; ok && cluster.Spec.HubAcceptsClient {
 		return authType, role.Annotations[regname.ClaimAnnotation], nil
 	}
-	claim, ok, err := awsirsa.Claim(cluster)
+	claim, ok, err := irsaname.Claim(cluster)
 	if err != nil || !ok {
 		return registration.AuthTypeCSR, "", err
 	}
@@ -120,7 +120,7 @@ func stateOf(c *ocm.ManagedCluster, role *rbacv1.ClusterRole, requests []Pending
 
 // requestsOf returns the pending requests by cluster.
 func requestsOf(ctx context.Context, c client.Reader) (map[string][]PendingRequest, error) {
-	pending, err := csr.Pending(ctx, c, "")
+	pending, err := agentrequest.Pending(ctx, c, "")
 	if err != nil {
 		return nil, err
 	}

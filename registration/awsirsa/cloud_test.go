@@ -394,7 +394,6 @@ func (c *cloud) groups(name string) []string {
 }
 
 var (
-	_ awsirsa.IAM        = (*cloud)(nil)
-	_ awsirsa.RoleReader = (*cloud)(nil)
-	_ awsirsa.EKS        = (*cloud)(nil)
+	_ awsirsa.IAM = (*cloud)(nil)
+	_ awsirsa.EKS = (*cloud)(nil)
 )

@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -130,7 +130,7 @@ func (m *member) deleteRequests() {
 // approve does what wid hub accept does for a cluster that has joined.
 func (m *member) approve() {
 	m.T.Helper()
-	if err := csr.Approve(m.T.Context(), m.Admin, m.kube.open(m.Name), "by a person"); err != nil {
+	if err := agentrequest.Approve(m.T.Context(), m.Admin, m.kube.open(m.Name), "by a person"); err != nil {
 		m.T.Fatal(err)
 	}
 }

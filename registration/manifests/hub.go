@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -114,11 +115,11 @@ func (o HubOptions) controller() (string, error) {
 	if !o.registersWith(registration.AuthTypeAWS) {
 		return registration.HubManifest, nil
 	}
-	hub, err := awsirsa.ParseClusterARN(o.ARN)
+	hub, err := irsaname.ParseClusterARN(o.ARN)
 	if err != nil {
 		return "", err
 	}
-	role, err := awsirsa.IdentityCreatorRoleARN(hub)
+	role, err := irsaname.IdentityCreatorRoleARN(hub)
 	manifest := withRole(registration.HubManifest, regname.HubServiceAccount, regname.HubServiceAccount, role)
 	if o.registersWith(registration.AuthTypeCSR) || slices.Contains(o.AddOnAuthTypes, registration.AuthTypeCSR) {
 		return manifest, err

@@ -118,9 +118,9 @@ type ManagedClusterList struct {
 
 // Conditions of a ManagedCluster, and reasons of HubAccepted.
 const (
-	ConditionJoined             = "ManagedClusterJoined"
-	ConditionHubAccepted        = "HubAcceptedManagedCluster"
-	ConditionAvailable          = "ManagedClusterConditionAvailable"
+	ConditionJoined      = "ManagedClusterJoined"
+	ConditionHubAccepted = "HubAcceptedManagedCluster"
+	ConditionAvailable   = "ManagedClusterConditionAvailable"
 
 	ReasonHubAccepted = "HubClusterAdminAccepted"
 	ReasonHubDenied   = "HubClusterAdminDenied"

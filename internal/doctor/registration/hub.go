@@ -13,6 +13,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
+	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -130,7 +131,7 @@ func (e *examination) lease(ctx context.Context) (renewed time.Time, grace time.
 // usesIAM reports whether the cluster registers with an AWS role.
 func (e *examination) usesIAM() bool {
 	if e.cluster != nil {
-		if _, claims, err := awsirsa.Claim(e.cluster); claims || err != nil {
+		if _, claims, err := irsaname.Claim(e.cluster); claims || err != nil {
 			return true
 		}
 	}
@@ -143,10 +144,10 @@ func (e *examination) checkClaim(context.Context) doctor.Finding {
 		return doctor.Skipped("The cluster does not register with an AWS role.")
 	}
 	has := e.cluster.Annotations
-	claim, _, err := awsirsa.Claim(e.cluster)
+	claim, _, err := irsaname.Claim(e.cluster)
 	e.claim = claim
 	switch {
-	case has[awsirsa.ARNAnnotation] == "" && (has[awsirsa.OCMARNAnnotation] == "" || has[awsirsa.OCMSuffixAnnotation] == ""):
+	case has[awsirsa.ARNAnnotation] == "" && (has[irsaname.OCMARNAnnotation] == "" || has[irsaname.OCMSuffixAnnotation] == ""):
 		return e.fault("AnnotationsMissing", "The ManagedCluster lacks an annotation of its AWS role, so the hub makes none.")
 	case err != nil:
 		return said(e.fault("InvalidClaim", "The cluster claims no valid ARN."), "", err.Error())

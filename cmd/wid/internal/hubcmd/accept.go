@@ -16,11 +16,11 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -185,7 +185,7 @@ func (a *acceptance) proceed(ctx context.Context) (waitingFor string, err error)
 }
 
 func (a *acceptance) approve(ctx context.Context) error {
-	err := csr.Approve(ctx, a.hub, a.request, "wid hub accept")
+	err := agentrequest.Approve(ctx, a.hub, a.request, "wid hub accept")
 	switch {
 	case apierrors.IsConflict(err): // the hub approved it meanwhile
 		return nil

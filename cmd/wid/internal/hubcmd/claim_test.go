@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 
@@ -43,7 +44,7 @@ type claimHub struct {
 }
 
 func (*claimHub) Name() string                                      { return registration.AuthTypeAWS }
-func (*claimHub) Claim(c *ocm.ManagedCluster) (string, bool, error) { return awsirsa.Claim(c) }
+func (*claimHub) Claim(c *ocm.ManagedCluster) (string, bool, error) { return irsaname.Claim(c) }
 func (h *claimHub) Approves(context.Context, *ocm.ManagedCluster, string) (bool, error) {
 	return h.approves, nil
 }
