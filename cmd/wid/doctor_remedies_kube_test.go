@@ -164,7 +164,7 @@ func (r *remedied) bootstrapUser(name string) client.Client {
 // Each fault of a registration is gone once the printed commands have run, on two real API servers.
 func TestRegistrationRemedies(t *testing.T) {
 	r := &remedied{hubWorld: newHubWorld(t)}
-	r.must(addon.AddAllToScheme(r.hub.Scheme())) // as the hub program does
+	r.must(addon.AddToScheme(r.hub.Scheme())) // as the hub program does
 	must(t, "bootstrap", "publish", "--kubeconfig="+r.hubKubeconfig)
 	must(t, "hub", "init", r.onHub, "--image=registry.example/wid-hub:v1", "--apply", "--hub-apiserver="+r.hubConfig.Host)
 	r.filled = []string{"HUB_IMAGE", "registry.example/wid-hub:v1"}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -83,7 +84,7 @@ type AddOns struct {
 // addOnHub is a client of the hub with the cluster's credential.
 type addOnHub struct {
 	client.Client
-	api     addon.API
+	api     addonapi.API
 	session *hubSession
 	look    time.Time // when to look for the API again, if the hub serves none
 }
@@ -123,7 +124,7 @@ func NewAddOns(opts AddOnOptions) (*AddOns, error) {
 // newAddOnHubClient returns a client as newHubClient does, with the kinds of add-ons.
 func newAddOnHubClient(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddAllToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
@@ -230,7 +231,7 @@ func (a *AddOns) connect() (*addOnHub, error) {
 		return nil, err
 	}
 	hub := &addOnHub{Client: c, session: session}
-	hub.api, err = addon.Discover(c.RESTMapper())
+	hub.api, err = addonapi.Discover(c.RESTMapper())
 	switch {
 	case meta.IsNoMatchError(err):
 		hub.look = now.Add(noAPIWait)

@@ -26,7 +26,7 @@ import (
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 )
 
 // addOnKube is a cluster that has joined, on two API servers, whose agent registers add-ons with exactly the RBAC of the manifests.

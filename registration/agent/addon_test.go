@@ -26,12 +26,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/addonapi"
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
 
 // addOnDriver declares itself, draws a nonce, and then gets a credential whose file has the driver's name.
@@ -132,7 +133,7 @@ func (m *servedMapper) serve(versions ...schema.GroupVersion) {
 func addOnScheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	scheme := agentScheme(t)
-	if err := addon.AddAllToScheme(scheme); err != nil {
+	if err := addon.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	return scheme
@@ -201,7 +202,7 @@ func (w *addOnWorld) restart() {
 // create puts an add-on with the items onto the hub.
 func (w *addOnWorld) create(name string, items ...ocm.Registration) {
 	w.t.Helper()
-	api, err := addon.Discover(w.mapper)
+	api, err := addonapi.Discover(w.mapper)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func (w *addOnWorld) change(name string, change func(*addon.Status)) {
 
 func (w *addOnWorld) get(name string) client.Object {
 	w.t.Helper()
-	api, err := addon.Discover(w.mapper)
+	api, err := addonapi.Discover(w.mapper)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -67,13 +67,13 @@ func registerAddOns(mgr ctrl.Manager, joined *agent.Agent, authType string) erro
 	return addOns.SetupWithManager(mgr, 8)
 }
 
-// serveAddOns lets a hub serve both drivers. The scheme of the manager has ocm.AddToScheme and addon.AddAllToScheme.
+// serveAddOns lets a hub serve both drivers. The scheme of the manager has ocm.AddToScheme and addon.AddToScheme.
 func serveAddOns(mgr ctrl.Manager) error {
 	tokens, err := token.NewHub(token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
 	if err != nil {
 		return err
 	}
-	approver, err := csr.NewAddOnApprover(csr.AddOnOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
+	approver, err := csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
@@ -26,12 +27,12 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// AddOnOptions configures an AddOnApprover.
-type AddOnOptions struct {
+// AddOnApproverOptions configures an AddOnApprover.
+type AddOnApproverOptions struct {
 	// Client approves CertificateSigningRequests. Required.
 	Client client.Client
 	// Reader reads requests, ManagedClusters, ClusterRoles and add-ons at each decision, so it must not be a cache. Its scheme needs
-	// ocm.AddToScheme and addon.AddAllToScheme. Default: the manager's API reader, or Client without a manager.
+	// ocm.AddToScheme and addon.AddToScheme. Default: the manager's API reader, or Client without a manager.
 	Reader client.Reader
 	// Events records approvals and refusals. Nil records nothing.
 	Events events.EventRecorder
@@ -44,14 +45,14 @@ type AddOnOptions struct {
 // registration.AddOnSubject, because agents can write items; other subjects need an approver of their own. The add-on's kubeClient item
 // declares no other driver than csr and no other subject. It is safe for concurrent use.
 type AddOnApprover struct {
-	options  AddOnOptions
+	options  AddOnApproverOptions
 	noReader bool // Reader is the Client
 }
 
 // NewAddOnApprover checks the options.
-func NewAddOnApprover(options AddOnOptions) (*AddOnApprover, error) {
+func NewAddOnApprover(options AddOnApproverOptions) (*AddOnApprover, error) {
 	if options.Client == nil {
-		return nil, errors.New("csr: AddOnOptions.Client is missing: use the manager's client")
+		return nil, errors.New("csr: AddOnApproverOptions.Client is missing: use the manager's client")
 	}
 	noReader := options.Reader == nil
 	if noReader {
@@ -170,7 +171,7 @@ func (a *AddOnApprover) checkCluster(ctx context.Context, name, user string) err
 
 // item returns the one kubeClient item of an add-on.
 func (a *AddOnApprover) item(ctx context.Context, cluster, name string) (item ocm.Registration, err error) {
-	api, err := addon.Discover(a.options.Client.RESTMapper())
+	api, err := addonapi.Discover(a.options.Client.RESTMapper())
 	if meta.IsNoMatchError(err) {
 		return item, notYet("AddOnsNotServed", "the hub has no API of add-ons")
 	} else if err != nil {

@@ -49,7 +49,7 @@ func (k *kube) runHub() {
 		if err != nil {
 			return hub.Options{}, err
 		}
-		addOns, err := csr.NewAddOnApprover(csr.AddOnOptions{Client: mgr.GetClient(), Events: k.said})
+		addOns, err := csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: mgr.GetClient(), Events: k.said})
 		if err == nil {
 			err = addOns.SetupWithManager(mgr)
 		}

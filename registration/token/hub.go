@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
@@ -45,7 +46,7 @@ const refusedRetry = 10 * time.Second
 // HubOptions configures a Hub.
 type HubOptions struct {
 	// Client reads and writes the hub. Its reads may come from a cache, and its scheme needs ocm.AddToScheme and
-	// addon.AddAllToScheme. Required.
+	// addon.AddToScheme. Required.
 	Client client.Client
 	// Reader reads past the cache of Client. Default: that of the manager.
 	Reader client.Reader
@@ -62,7 +63,7 @@ type HubOptions struct {
 type Hub struct {
 	options HubOptions
 	reader  client.Reader
-	api     addon.API
+	api     addonapi.API
 	served  bool
 }
 
@@ -76,7 +77,7 @@ func NewHub(options HubOptions) (*Hub, error) {
 		h.reader = options.Client
 	}
 	var err error
-	h.api, err = addon.Discover(options.Client.RESTMapper())
+	h.api, err = addonapi.Discover(options.Client.RESTMapper())
 	h.served = err == nil
 	if options.RemoveOnly && meta.IsNoMatchError(err) {
 		return h, nil

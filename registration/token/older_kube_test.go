@@ -15,7 +15,7 @@ import (
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 )
 
 // The flow on a hub of v1alpha1: first with a CustomResourceDefinition from before the driver field, then with one that knows it.

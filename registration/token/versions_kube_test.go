@@ -12,11 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/addonapi"
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 	"github.com/workloadid/workloadid/registration/token"
 )
 
@@ -50,11 +51,11 @@ func TestOlderAPIVersion(t *testing.T) {
 	admin := newClient(t, cluster.Config())
 	apply(t, admin, ocm.CRD)
 	apply(t, admin, olderCRD)
-	var api addon.API
+	var api addonapi.API
 	eventually(t, "the hub serves v1alpha1", func() (ok bool) {
 		admin = newClient(t, cluster.Config())
 		var err error
-		api, err = addon.Discover(admin.RESTMapper())
+		api, err = addonapi.Discover(admin.RESTMapper())
 		return err == nil && admin.List(t.Context(), &ocm.ManagedClusterList{}) == nil && admin.List(t.Context(), api.NewList()) == nil
 	})
 	a, ok := api.New().(*v1alpha1.ManagedClusterAddOn)

@@ -20,7 +20,7 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 )
 
 type certificateRequest = certificatesv1.CertificateSigningRequest
