@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -15,8 +16,31 @@ import (
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 )
+
+// olderCRD is the part of the released v1alpha1 that matters, without the driver field.
+const olderCRD = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: managedclusteraddons.addon.open-cluster-management.io}
+spec:
+  group: addon.open-cluster-management.io
+  names: {kind: ManagedClusterAddOn, listKind: ManagedClusterAddOnList, plural: managedclusteraddons, singular: managedclusteraddon}
+  scope: Namespaced
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          status:
+            type: object
+            properties:
+              conditions: {type: array, items: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+              registrations: {type: array, items: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
 
 // The flow on a hub of v1alpha1: first with a CustomResourceDefinition from before the driver field, then with one that knows it.
 func TestAddOnsOfAnOlderHub(t *testing.T) {

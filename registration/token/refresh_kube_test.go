@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -65,6 +67,10 @@ func TestAddOnTokenRefresh(t *testing.T) {
 			return uid != "" && uid != string(account.UID) && string(m.secret("recreated").Data["uid"]) == uid
 		})
 		m.expectOther(t, "recreated", first)
+		stale := &authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{UID: account.UID}}
+		if err := m.Own().SubResource("token").Create(t.Context(), m.account("recreated"), stale); !apierrors.IsConflict(err) {
+			t.Errorf("a request for the deleted ServiceAccount: %v", err)
+		}
 		regtest.Eventually(t, "the old token is refused", func() bool { return !isGood(t, old) })
 	})
 	w.Step("the Secret is deleted", func(t *testing.T) {

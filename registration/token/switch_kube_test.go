@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -41,6 +42,7 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 		m.expectKeys(t, "addon1", registration.AuthTypeToken)
 		m.expectInfrastructure(t, "addon1")
 		user.expectUse(t, "token", 5)
+		old := m.AddOnClient("addon1")
 		w.runApprover()
 		m.Registered("addon1", registration.AuthTypeCSR)
 		user.expectUse(t, "tls.crt", 5)
@@ -49,6 +51,9 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 			return len(m.infrastructureOf("addon1")) == 0 && meta.FindStatusCondition(addon.StatusOf(m.AddOn("addon1")).Conditions, addon.ConditionTokenInfrastructureReady) == nil
 		})
 		m.expectRemovedAfterwards(t, "addon1")
+		regtest.Eventually(t, "the token is refused", func() bool {
+			return apierrors.IsUnauthorized(old.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(m.Name)))
+		})
 		user.expectUse(t, "tls.crt", 5)
 	})
 	w.Step("csr to token, the hub is late", func(t *testing.T) {
