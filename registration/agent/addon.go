@@ -55,8 +55,8 @@ type AddOnOptions struct {
 //	customSigner  <add-on>-<signer, / as ->-client-cert  auth-type, the driver's files
 //
 // The Secrets lie in the namespace that status.namespace names. Each such namespace needs the Role of AgentAddOnManifest. The agent
-// labels its Secrets with addon.NameLabel and regname.AddOnClusterLabel, and never changes others. A refused item sets the condition
-// regname.ConditionRegistrationAccepted to False. A driver's errors become Events of the agent's Secret.
+// labels its Secrets with addon.NameLabel and the name of the cluster, and never changes others. A refused item sets the condition
+// RegistrationAccepted to False. A driver's errors become Events of the agent's Secret.
 //
 // The agent deletes a Secret when the hub removes its item or its add-on. After a restart it finds left-over Secrets in
 // AddOnOptions.Namespace and in the namespaces of other add-ons. It ignores add-ons in hosted mode (hostingClusterAnnotation),

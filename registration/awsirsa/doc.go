@@ -2,7 +2,7 @@
 // own account. For each accepted cluster the hub creates a second role in its own account, which only the agent's role may assume. The
 // hub's API server maps that role to the groups of the cluster.
 //
-// On the managed cluster, [Driver] is one of the drivers of a agent.Agent:
+// On the managed cluster, [Driver] is one of the drivers of an agent.Agent:
 //
 //	driver, err := awsirsa.New(awsirsa.Options{
 //		Hub:     "arn:aws:eks:eu-central-1:111111111111:cluster/hub",
