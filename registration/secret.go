@@ -75,7 +75,7 @@ func Pack(driver string, data map[string][]byte, step Step) (map[string][]byte, 
 }
 
 // CheckStored reports why the credential in Input.Stored does not authenticate at a time, as far as the credential itself shows. It asks
-// no hub: a revoked credential passes. A credential that a program gets passes too.
+// no hub: a revoked credential is accepted. So is a credential that a program gets.
 func CheckStored(stored map[string][]byte, now time.Time) error {
 	var k clientcmdv1.Config
 	if yaml.Unmarshal(stored[SecretKeyKubeconfig], &k) != nil || len(k.AuthInfos) != 1 {

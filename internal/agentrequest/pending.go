@@ -18,7 +18,7 @@ import (
 )
 
 // Pending returns the open requests that an administrator may approve for a cluster, oldest first. If cluster is "", it covers all
-// clusters. Each request passes Parse. Pending omits requests by agents of other clusters, because an agent may create
+// clusters. Parse accepts each request. Pending omits requests by agents of other clusters, because an agent may create
 // requests with any subject. Any user may have made the others, so show csr.Spec.Username. The reader must not be a cache.
 func Pending(ctx context.Context, c client.Reader, cluster string) ([]certificatesv1.CertificateSigningRequest, error) {
 	labels := client.ListOption(client.HasLabels{ocm.ClusterNameLabel})

@@ -74,11 +74,11 @@ type AddOns struct {
 	agent       *Agent
 	credentials *prometheus.CounterVec
 
-	hub    atomic.Pointer[addOnHub]
-	mu     sync.Mutex                 // is held over no I/O
-	places map[string]map[string]bool // by add-on that was requested, the namespaces where it may have Secrets
-	used   map[string]bool            // the namespaces with Secrets, which are watched
-	follow func(namespace string)     // watches another namespace; nil while nothing is watched
+	hub        atomic.Pointer[addOnHub]
+	mu         sync.Mutex                 // is held over no I/O
+	namespaces map[string]map[string]bool // by add-on that was requested, the namespaces where it may have Secrets
+	used       map[string]bool            // the namespaces with Secrets, which are watched
+	follow     func(namespace string)     // watches another namespace; nil while nothing is watched
 }
 
 // addOnHub is a client of the hub with the cluster's credential.
@@ -118,7 +118,7 @@ func NewAddOns(opts AddOnOptions) (*AddOns, error) {
 		}
 	}
 	return &AddOns{opts: opts, agent: opts.Agent, credentials: credentials,
-		places: map[string]map[string]bool{}, used: map[string]bool{opts.Namespace: true}}, nil
+		namespaces: map[string]map[string]bool{}, used: map[string]bool{opts.Namespace: true}}, nil
 }
 
 // newAddOnHubClient returns a client as newHubClient does, with the kinds of add-ons.
@@ -155,7 +155,7 @@ func watchingHTTPClient(config *rest.Config) (*http.Client, error) {
 // Reconcile registers the add-on that the request names. It comes back exactly when a driver is due. While the cluster has no access to the
 // hub, or the hub serves no add-ons, it waits.
 func (a *AddOns) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	due, err := a.pass(ctx, req.Name)
+	due, err := a.reconcile(ctx, req.Name)
 	now := a.agent.opts.Now()
 	switch {
 	case errors.Is(err, errSecretChanged):
@@ -178,8 +178,8 @@ func (a *AddOns) event(addOn, reason string, err error) {
 	a.agent.events.add(eventKey{addOn, reason}, corev1.EventTypeWarning, err.Error())
 }
 
-// pass reconciles one add-on, and returns when it is due again.
-func (a *AddOns) pass(ctx context.Context, name string) (time.Time, error) {
+// reconcile reconciles one add-on, and returns when it is due again.
+func (a *AddOns) reconcile(ctx context.Context, name string) (time.Time, error) {
 	a.remember(name)
 	later := a.agent.opts.Now().Add(maxWait)
 	hub, err := a.connect()
@@ -200,7 +200,7 @@ func (a *AddOns) pass(ctx context.Context, name string) (time.Time, error) {
 	case addOn.GetAnnotations()[hostingClusterAnnotation] != "":
 		return time.Time{}, nil
 	}
-	p := &addOnPass{AddOns: a, hub: hub, addOn: addOn, status: addon.StatusOf(addOn), secrets: map[string]*addOnSecret{}}
+	p := &addOnReconcile{AddOns: a, hub: hub, addOn: addOn, status: addon.StatusOf(addOn), secrets: map[string]*addOnSecret{}}
 	due, err := p.run(ctx)
 	if err == nil {
 		a.agent.events.forget(name)

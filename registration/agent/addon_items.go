@@ -53,8 +53,8 @@ type refusal struct{ reason, message string }
 
 func (r *refusal) Error() string { return r.message }
 
-// addOnPass is one reconciliation of one add-on.
-type addOnPass struct {
+// addOnReconcile is one reconciliation of one add-on.
+type addOnReconcile struct {
 	*AddOns
 	hub    *addOnHub
 	addOn  client.Object
@@ -74,7 +74,7 @@ type addOnSecret struct {
 }
 
 // run registers each item. One that fails delays no other.
-func (p *addOnPass) run(ctx context.Context) (due time.Time, err error) {
+func (p *addOnReconcile) run(ctx context.Context) (due time.Time, err error) {
 	items := p.status.Items
 	if len(items) > maxItems {
 		p.refusals = append(p.refusals, &refusal{reasonTooManyItems, fmt.Sprintf("the add-on has %d items, and the agent registers the first %d: remove the others", len(items), maxItems)})
@@ -104,7 +104,7 @@ func sooner(a, b time.Time) time.Time {
 // register calls the driver of an item until its Secret does not change any more, or until the driver declares something new: it is
 // called again when the hub has the declaration, by the watch. A hub that drops it is not told again at once. Only the last Step's
 // declaration and condition count.
-func (p *addOnPass) register(ctx context.Context, item ocm.Registration) (time.Time, error) {
+func (p *addOnReconcile) register(ctx context.Context, item ocm.Registration) (time.Time, error) {
 	secret, err := p.secretOf(item)
 	if err != nil {
 		return time.Time{}, err
@@ -137,7 +137,7 @@ func declaredItem(item ocm.Registration, d *ocm.Registration) ocm.Registration {
 }
 
 // note keeps what a settled step says.
-func (p *addOnPass) note(item ocm.Registration, secret *credentialSecret, step registration.Step) {
+func (p *addOnReconcile) note(item ocm.Registration, secret *credentialSecret, step registration.Step) {
 	_, usable := secret.Data[regname.SecretKeyAuthType]
 	p.secrets[secret.Name].usable = usable
 	if item.Type == ocm.KubeClient {
@@ -152,7 +152,7 @@ func (p *addOnPass) note(item ocm.Registration, secret *credentialSecret, step r
 }
 
 // secretOf returns the Secret of an item, which it does not read, or a refusal.
-func (p *addOnPass) secretOf(item ocm.Registration) (*credentialSecret, error) {
+func (p *addOnReconcile) secretOf(item ocm.Registration) (*credentialSecret, error) {
 	name, driver := p.addOn.GetName()+"-hub-kubeconfig", p.opts.KubeClient
 	switch item.Type {
 	case ocm.KubeClient:
@@ -201,7 +201,7 @@ func (a *AddOns) labels(addOn string) map[string]string {
 	return map[string]string{addon.NameLabel: addOn, regname.AddOnClusterLabel: a.agent.opts.Cluster}
 }
 
-func (p *addOnPass) readSecret(ctx context.Context, secret *credentialSecret) error {
+func (p *addOnReconcile) readSecret(ctx context.Context, secret *credentialSecret) error {
 	if err := secret.read(ctx); err != nil {
 		return asUnusable(secret.Namespace, err)
 	}
@@ -227,7 +227,7 @@ func (p *addOnPass) readSecret(ctx context.Context, secret *credentialSecret) er
 }
 
 // isOCMs reports whether the agent of Open Cluster Management wrote a Secret for this cluster and this hub. It sets no labels.
-func (p *addOnPass) isOCMs(secret *credentialSecret) bool {
+func (p *addOnReconcile) isOCMs(secret *credentialSecret) bool {
 	k, err := parseKubeconfig(secret.Data[registration.SecretKeyKubeconfig])
 	if err != nil || len(secret.Labels) > 0 || string(secret.Data[regname.SecretKeyClusterName]) != p.agent.opts.Cluster {
 		return false
@@ -246,7 +246,7 @@ func asUnusable(namespace string, err error) error {
 }
 
 // step calls the driver and stores its Step. A Secret is created once it has something to hold.
-func (p *addOnPass) step(ctx context.Context, item ocm.Registration, secret *credentialSecret) (changed bool, step registration.Step, err error) {
+func (p *addOnReconcile) step(ctx context.Context, item ocm.Registration, secret *credentialSecret) (changed bool, step registration.Step, err error) {
 	next, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
 	_, stored, _ := secret.open(next, p.hub.session.hub) //nolint:errcheck // what is stored tells the driver
@@ -287,7 +287,7 @@ func (a *AddOns) count(driver registration.Driver, stored map[string][]byte, c *
 }
 
 // report writes declarations and conditions in one patch, if they differ.
-func (p *addOnPass) report(ctx context.Context) error {
+func (p *addOnReconcile) report(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
 	err := addon.PatchStatus(ctx, p.hub, p.addOn, func(s *addon.Status) bool {
@@ -301,7 +301,7 @@ func (p *addOnPass) report(ctx context.Context) error {
 }
 
 // declare sets driver and subject of items. All kubeClient items get the same driver: v1alpha1 has room for one.
-func (p *addOnPass) declare(s *addon.Status) (changed bool) {
+func (p *addOnReconcile) declare(s *addon.Status) (changed bool) {
 	for _, d := range p.declared {
 		first := slices.IndexFunc(s.Items, func(item ocm.Registration) bool { return item.Type == d.Type && item.SignerName == d.SignerName })
 		for i := range s.Items {
@@ -321,7 +321,7 @@ func (p *addOnPass) declare(s *addon.Status) (changed bool) {
 }
 
 // tell sets the conditions. Items share one condition type: the first that is False counts, else the first.
-func (p *addOnPass) tell(s *addon.Status) (changed bool) {
+func (p *addOnReconcile) tell(s *addon.Status) (changed bool) {
 	var said []metav1.Condition
 	for _, c := range append(p.conditions, p.accepted(s)...) {
 		i := slices.IndexFunc(said, func(other metav1.Condition) bool { return other.Type == c.Type })
@@ -346,7 +346,7 @@ func (p *addOnPass) tell(s *addon.Status) (changed bool) {
 }
 
 // accepted returns the agent's own condition, if there is one to set.
-func (p *addOnPass) accepted(s *addon.Status) []metav1.Condition {
+func (p *addOnReconcile) accepted(s *addon.Status) []metav1.Condition {
 	c := metav1.Condition{Type: regname.ConditionRegistrationAccepted, Status: metav1.ConditionTrue, Reason: reasonRegistrationAccepted, Message: "the agent registers all items"}
 	if len(p.refusals) == 0 {
 		if meta.FindStatusCondition(s.Conditions, c.Type) == nil {

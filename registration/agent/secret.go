@@ -18,7 +18,7 @@ import (
 	"github.com/workloadid/workloadid/registration"
 )
 
-// credentialSecret is the Secret of one registration: what its driver got, and the driver's notes.
+// credentialSecret is the Secret of one registration: what its driver got, and the driver's state.
 type credentialSecret struct {
 	*corev1.Secret
 	local   client.Client
@@ -74,7 +74,7 @@ func (s *credentialSecret) isForeign() bool {
 	return ok && string(name) != s.driver.Name()
 }
 
-// state returns the driver's notes.
+// state returns the driver's state.
 func (s *credentialSecret) state() map[string][]byte {
 	_, state := registration.Unpack(s.driver.Name(), s.Data)
 	return state

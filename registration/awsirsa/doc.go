@@ -24,7 +24,7 @@
 //
 // The hub tags each role and each access entry with its own ARN and the name of the ManagedCluster. It changes and deletes only objects
 // with these tags. Two clusters therefore cannot share an ARN: the hub finds the role of the first and refuses the second. Entries in
-// aws-auth have no tags, so their user name marks them.
+// aws-auth have no tags, so their user name identifies them.
 //
 // # Calls
 //

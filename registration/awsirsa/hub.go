@@ -81,9 +81,9 @@ var _ registration.HubDriver = (*HubDriver)(nil)
 
 // binder maps a role to the groups of a cluster.
 type binder interface {
-	// bind maps the role and repairs drift. It refuses a mapping without the marks of this hub and cluster.
+	// bind maps the role and repairs drift. It refuses a mapping without the tags of this hub and cluster.
 	bind(ctx context.Context, g *grant) error
-	// unbind removes a mapping with these marks. It works without the role.
+	// unbind removes a mapping with these tags. It works without the role.
 	unbind(ctx context.Context, g *grant) error
 }
 

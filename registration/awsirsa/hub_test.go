@@ -260,7 +260,7 @@ func TestGrantWaitsUntilARoleShows(t *testing.T) {
 	})
 }
 
-func TestErrorsThatPassAreRetried(t *testing.T) {
+func TestTransientErrorsAreRetried(t *testing.T) {
 	for _, action := range []string{"GetRole", "CreateRole", "PutRolePolicy", "DescribeAccessEntry", "CreateAccessEntry"} {
 		for _, code := range []string{"Throttling", "ThrottlingException", "InvalidParameterException", "EntityTemporarilyUnmodifiable", "ConcurrentModification"} {
 			t.Run(action+" "+code, func(t *testing.T) {
@@ -418,7 +418,7 @@ func TestClaim(t *testing.T) {
 		annotations map[string]string
 		ok, refused bool
 	}{
-		{name: "no marks", annotations: map[string]string{"a": "b"}},
+		{name: "no annotations", annotations: map[string]string{"a": "b"}},
 		{name: "proposal", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN}, ok: true},
 		{name: "Open Cluster Management", annotations: map[string]string{irsaname.OCMARNAnnotation: managedARN, irsaname.OCMSuffixAnnotation: id}, ok: true},
 		{name: "both", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN, irsaname.OCMARNAnnotation: managedARN}, ok: true},

@@ -53,9 +53,9 @@ func hasCode(err error, codes ...string) bool {
 	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode())
 }
 
-// passes reports whether an error is transient: throttling, a concurrent change, or a service that does not see yet what the hub has just
+// isTransient reports whether an error is transient: throttling, a concurrent change, or a service that does not see yet what the hub has just
 // made or deleted.
-func passes(err error) bool {
+func isTransient(err error) bool {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
 		return false
@@ -69,18 +69,18 @@ const (
 	minDelay        = 250 * time.Millisecond
 	maxDelay        = 5 * time.Second
 	personDelay     = 10 * time.Minute // at most, until a retry of what takes a person to mend
-	revocationLooks = 3
+	revocationReads = 3
 	revocationDelay = time.Second
 	roleDescription = "Made by the hub for one managed cluster. The hub repairs and deletes it."
 )
 
-// persist repeats a pass while its error is transient, up to about 20 s. IAM shows a new role to itself and to EKS only after some time. Passes are
+// persist repeats an attempt while its error is transient, up to about 20 s. IAM shows a new role to itself and to EKS only after some time. Attempts are
 // idempotent.
-func persist(ctx context.Context, pass func() error) error {
+func persist(ctx context.Context, try func() error) error {
 	delay := minDelay
 	for attempt := 1; ; attempt++ {
-		err := pass()
-		if err == nil || attempt == maxAttempts || !passes(err) || !pause(ctx, delay/2+rand.N(delay/2)) { //nolint:gosec // spreads load
+		err := try()
+		if err == nil || attempt == maxAttempts || !isTransient(err) || !pause(ctx, delay/2+rand.N(delay/2)) { //nolint:gosec // spreads load
 			return err
 		}
 		delay = min(2*delay, maxDelay)
@@ -180,7 +180,7 @@ func (g *grant) roleTags() []iamtypes.Tag {
 	return tags
 }
 
-// ownRole refuses a role without the marks of this hub and cluster.
+// ownRole refuses a role without the tags of this hub and cluster.
 func (g *grant) ownRole(role *iamtypes.Role) error {
 	if aws.ToString(role.Arn) != g.roleARN || !contains(tagsOf(role), g.owner()) {
 		return g.foreign("role", tagsOf(role))
@@ -273,7 +273,7 @@ func (h *HubDriver) ensureAccess(ctx context.Context, g *grant, created bool) er
 // not show yet, and would be left behind.
 func (h *HubDriver) deleteRole(ctx context.Context, g *grant) error {
 	role, err := h.getRole(ctx, g)
-	for look := 1; role == nil && err == nil && look < revocationLooks; look++ {
+	for look := 1; role == nil && err == nil && look < revocationReads; look++ {
 		if !pause(ctx, revocationDelay) {
 			return ctx.Err()
 		}

@@ -23,7 +23,7 @@ const ARNAnnotation = irsaname.ARNAnnotation
 
 // Keys of the hub's own tags.
 const (
-	// tagOwnerHub and tagOwnerCluster mark the hub's own objects with its ARN and the name of the ManagedCluster. The hub changes
+	// tagOwnerHub and tagOwnerCluster identify the hub's own objects with its ARN and the name of the ManagedCluster. The hub changes
 	// and deletes only objects with both tags.
 	tagOwnerHub     = "registration.open-cluster-management.io/hub-cluster-arn"
 	tagOwnerCluster = "registration.open-cluster-management.io/managed-cluster"

@@ -52,7 +52,7 @@ func (w *hubWorld) interceptors() interceptor.Funcs {
 				return errDead
 			}
 			if _, ok := o.(*rbacv1.ClusterRoleBinding); ok {
-				w.cloud.note("unbind") // in the order of the calls of AWS
+				w.cloud.record("unbind") // in the order of the calls of AWS
 			}
 			return c.Delete(ctx, o, opts...)
 		},

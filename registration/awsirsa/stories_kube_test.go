@@ -44,12 +44,12 @@ func TestStory1HubUsesAWSIAM(t *testing.T) {
 		}
 	})
 	k.Step("no other auth type is the default", func(t *testing.T) {
-		unmarked := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "story1-unmarked"}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
-		if err := k.Admin.Create(t.Context(), unmarked); err != nil {
+		unannotated := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "story1-unannotated"}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
+		if err := k.Admin.Create(t.Context(), unannotated); err != nil {
 			t.Fatal(err)
 		}
-		regtest.Eventually(t, "the hub refuses a cluster without marks", func() bool {
-			return k.Reason("story1-unmarked", ocm.ConditionHubAccepted) == "False/"+"UnknownDriver"
+		regtest.Eventually(t, "the hub refuses a cluster without annotations", func() bool {
+			return k.Reason("story1-unannotated", ocm.ConditionHubAccepted) == "False/"+"UnknownDriver"
 		})
 	})
 }
@@ -148,7 +148,7 @@ func TestStory3ManagedClusterJoins(t *testing.T) {
 		t.Errorf("the cluster claims %q", got)
 	}
 	for range 5 {
-		m.Pass()
+		m.Reconcile()
 	}
 	if role, entry := m.inAWS(); role || entry {
 		t.Error("AWS knows the cluster before it is accepted")
@@ -237,7 +237,7 @@ func TestStory5ManagedClusterLeaves(t *testing.T) {
 		m.login()
 		m.restart()
 		for range 5 {
-			m.Pass()
+			m.Reconcile()
 		}
 		if role, entry := m.inAWS(); role || entry || k.Cluster("story5").Spec.HubAcceptsClient {
 			t.Error("it has come back")
@@ -265,7 +265,7 @@ func TestStory6TokensRenewThemselves(t *testing.T) {
 		}
 		return len(tokens.accepted()) >= first+2
 	})
-	if m.Pass(); m.Failed != nil || m.Secret().ResourceVersion != stored {
+	if m.Reconcile(); m.Failed != nil || m.Secret().ResourceVersion != stored {
 		t.Errorf("the Secret was written, %v", m.Failed)
 	}
 }

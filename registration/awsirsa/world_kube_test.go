@@ -259,7 +259,7 @@ func (m *member) own() client.Client {
 	return m.Own()
 }
 
-// pending makes passes until the cluster waits for acceptance.
+// pending reconciles until the cluster waits for acceptance.
 func (m *member) pending() {
 	m.T.Helper()
 	m.until("the cluster shows up", func() bool { return m.Failed == nil && m.Cluster(m.Name).Name != "" })

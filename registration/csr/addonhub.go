@@ -91,11 +91,11 @@ func (a *AddOnApprover) Reconcile(ctx context.Context, req reconcile.Request) (r
 	if err := a.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !isOpenAddOn(csr) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	err := a.judge(ctx, csr)
+	err := a.check(ctx, csr)
 	return decide(ctx, a.options.Client, a.options.Events, a.options.Now, csr, "the cluster's agent asks for the subject of the add-on's item", err)
 }
 
-func (a *AddOnApprover) judge(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
+func (a *AddOnApprover) check(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
 	cluster, name := csr.Labels[ocm.ClusterNameLabel], csr.Labels[addon.NameLabel]
 	subject, err := addOnRequest(csr, cluster, name)
 	if err != nil {

@@ -190,7 +190,7 @@ func (l lagging) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	return l.Client.Get(ctx, key, o, opts...)
 }
 
-// Of two agents that are judged at the same moment, one gets the record and the other one nothing.
+// Of two agents that are checked at the same moment, one gets the record and the other one nothing.
 func TestAgentsRaceForTheRecord(t *testing.T) {
 	h := newHub(t, accepted("cluster1"), record("cluster1", "csr"), requestOf(t, "csr1", "agent1", bootstrapUser))
 	was := record("cluster1", "csr")

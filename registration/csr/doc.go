@@ -33,7 +33,7 @@
 // certificate. The deletion of the ManagedCluster deletes the record.
 //
 // The approver never denies a request, so an administrator can still approve it. It says why in an Event of the request, whose reason
-// names the cause. It judges a refused request again if its cause can change.
+// names the cause. It checks a refused request again if its cause can change.
 //
 // # Revocation
 //

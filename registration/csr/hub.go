@@ -34,17 +34,17 @@ import (
 
 const (
 	// requestAnnotation names, on a ManagedCluster, the first request of a user in AutoApproveUsers. Setting it makes the hub reconciler call
-	// Approves. An agent may set it too: it only says which request Approves judges.
+	// Approves. An agent may set it too: it only says which request Approves checks.
 	requestAnnotation = "registration.open-cluster-management.io/first-request"
 	// searchInterval is how often the hub looks for an approved request of a cluster without a recorded agent. kube-controller-manager
 	// deletes such a request an hour after the approval.
 	searchInterval = 30 * time.Minute
-	// A refused request is judged again after its own age, within these bounds.
+	// A refused request is checked again after its own age, within these bounds.
 	minRetry = time.Second
 	maxRetry = 5 * time.Minute
 	// maxNote is the longest note of an Event in bytes. The API server refuses a longer one.
 	maxNote = 1024
-	// approvers is how many requests are judged at a time.
+	// approvers is how many requests are checked at a time.
 	approvers = 4
 )
 
@@ -102,7 +102,7 @@ func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 // Name returns "csr".
 func (h *HubDriver) Name() string { return registration.AuthTypeCSR }
 
-// Claim finds no marks: clusters with certificates belong to the hub's default driver.
+// Claim finds no annotations: clusters with certificates belong to the hub's default driver.
 func (h *HubDriver) Claim(*ocm.ManagedCluster) (string, bool, error) { return "", false, nil }
 
 // Grant records the agent whose request a person has approved, often before the ClusterRole existed. The access itself needs no grant: a
@@ -183,7 +183,7 @@ func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all 
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequestList"))
 	if err := h.options.Client.List(ctx, list, client.MatchingLabels{ocm.ClusterNameLabel: cluster.GetName()}); err != nil {
-		return nil // they are judged again anyway
+		return nil // they are checked again anyway
 	}
 	for i := range list.Items {
 		if agentrequest.IsAgents(&list.Items[i]) {
@@ -199,11 +199,11 @@ func (h *HubDriver) reconcile(ctx context.Context, req reconcile.Request) (recon
 	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !agentrequest.IsOpen(csr) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	rule, err := h.judge(ctx, csr)
+	rule, err := h.check(ctx, csr)
 	return decide(ctx, h.options.Client, h.options.Events, h.options.Now, csr, rule, err)
 }
 
-// decide approves the request, or leaves it pending and says when to judge it again.
+// decide approves the request, or leaves it pending and says when to check it again.
 func decide(ctx context.Context, c client.Client, recorder events.EventRecorder, now func() time.Time,
 	csr *certificatesv1.CertificateSigningRequest, rule string, err error) (reconcile.Result, error) {
 	event := func(kind, reason, message string) {
@@ -247,8 +247,8 @@ func never(reason, format string, args ...any) error {
 	return &refusal{reason: reason, text: fmt.Sprintf(format, args...), final: true}
 }
 
-// judge returns the rule that approves a request, or a refusal.
-func (h *HubDriver) judge(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) (rule string, err error) {
+// check returns the rule that approves a request, or a refusal.
+func (h *HubDriver) check(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) (rule string, err error) {
 	request, err := agentrequest.Parse(csr)
 	if err != nil {
 		return "", never("InvalidRequest", "%v", err)

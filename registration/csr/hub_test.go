@@ -288,7 +288,7 @@ func newHub(t testing.TB, objects ...client.Object) *testHub {
 	return h
 }
 
-// reconcile reports whether the request is approved now, and after which time it is judged again.
+// reconcile reports whether the request is approved now, and after which time it is checked again.
 func (h *testHub) reconcile(t testing.TB) (approved bool, again time.Duration) {
 	t.Helper()
 	result, err := csr.Reconcile(t.Context(), h.driver, "csr1")
@@ -398,7 +398,7 @@ func TestApprover(t *testing.T) {
 				t.Errorf("event %q lacks %q", event, c.want)
 			}
 			if wait := c.want != "" && !c.final; wait != (again == time.Second) {
-				t.Errorf("judged again after %s", again)
+				t.Errorf("checked again after %s", again)
 			}
 		})
 	}
@@ -409,7 +409,7 @@ func TestRefusedRequestIsJudgedAgainAfterItsAge(t *testing.T) {
 	for age, want := range map[time.Duration]time.Duration{-time.Hour: time.Second, 0: time.Second, 7 * time.Second: 7 * time.Second, time.Hour: 5 * time.Minute} {
 		h.now = start.Add(age)
 		if _, again := h.reconcile(t); again != want {
-			t.Errorf("a request %s old is judged again after %s", age, again)
+			t.Errorf("a request %s old is checked again after %s", age, again)
 		}
 	}
 	if err := errors.Join(h.client.Create(t.Context(), accepted("cluster1")), h.client.Create(t.Context(), record("cluster1", "csr"))); err != nil {

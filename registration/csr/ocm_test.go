@@ -109,7 +109,7 @@ func TestAddOnRequestOfAnAgentThatIsNotRecorded(t *testing.T) {
 			}
 			approved, event, again := a.reconcile(t)
 			if approved != (c.want == "") || again == approved || !strings.Contains(event, c.want) {
-				t.Errorf("approved %t, judged again %t: %s", approved, again, event)
+				t.Errorf("approved %t, checked again %t: %s", approved, again, event)
 			}
 		})
 	}

@@ -63,12 +63,12 @@ type otherDriver struct {
 	calls []string
 }
 
-const otherMark = "example.com/other"
+const otherAnnotation = "example.com/other"
 
 func (d *otherDriver) Name() string { return "other" }
 
 func (d *otherDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
-	claim, ok := cluster.Annotations[otherMark]
+	claim, ok := cluster.Annotations[otherAnnotation]
 	return claim, ok, nil
 }
 
@@ -162,18 +162,18 @@ func (m *member) run() (stop func()) {
 	return regtest.RunManager(m.T, mgr)
 }
 
-// passes makes some that must succeed.
-func (m *member) passes() {
+// reconciles makes some reconciles that must succeed.
+func (m *member) reconciles() {
 	m.T.Helper()
 	const some = 20
 	for range some {
-		if m.Pass(); m.Failed != nil {
+		if m.Reconcile(); m.Failed != nil {
 			m.T.Fatal(m.Failed)
 		}
 	}
 }
 
-// pending makes passes until the cluster waits for acceptance.
+// pending reconciles until the cluster waits for acceptance.
 func (m *member) pending() {
 	m.T.Helper()
 	m.Until("the request waits", func() bool { return m.said.Says("ClientCertificateNotApproved") && len(m.kube.requests(m.Name)) > 0 })
@@ -235,7 +235,7 @@ func (k *kube) ask(cluster, agent string, hub client.Client) *certificatesv1.Cer
 	return nil
 }
 
-// lastOf makes the passes of a driver that draw a key and make a request, and returns the error.
+// lastOf makes the calls of a driver that draw a key and make a request, and returns the error.
 func lastOf(t *testing.T, in registration.Input) (err error) {
 	t.Helper()
 	for range 2 {

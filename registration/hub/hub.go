@@ -37,7 +37,7 @@ type Options struct {
 	Reader client.Reader
 	// Drivers are the auth types that the hub grants. At least one is required.
 	Drivers []registration.HubDriver
-	// Default is the auth type of clusters without the marks of any driver. "" refuses such clusters.
+	// Default is the auth type of clusters without the annotations of any driver. "" refuses such clusters.
 	Default string
 	// OCMAgents gives clusters what agents of Open Cluster Management need: to list and watch all certificate requests, and to list, watch
 	// and update their own ManagedCluster. The hub needs the rights of registration.OCMAgentsManifest.
@@ -70,8 +70,8 @@ type Hub struct {
 	memories map[string]*memory // by cluster
 }
 
-// memory holds what the hub has seen of a cluster. It may be lost at any time: the next pass then reads everything again. Only the
-// pass of that cluster uses it.
+// memory holds what the hub has seen of a cluster. It may be lost at any time: the next reconcile then reads everything again. Only the
+// reconcile of that cluster uses it.
 type memory struct {
 	state string
 	// available is that of a cluster that has joined.
@@ -148,7 +148,7 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 		return reconcile.Result{}, err
 	}
 	if at := h.memory(cluster.Name).nextAt; !at.IsZero() {
-		// What became due during the pass is not lost.
+		// What became due during the reconcile is not lost.
 		next = earliest(next, max(at.Sub(h.options.Now()), time.Millisecond))
 	}
 	return reconcile.Result{RequeueAfter: next}, nil
@@ -258,7 +258,7 @@ func (h *Hub) checkLost(ctx context.Context, cluster *ocm.ManagedCluster, role *
 	c := grantOf(cluster)
 	switch {
 	case !cluster.Spec.HubAcceptsClient:
-		return errPostponed // until the cache has this change and causes a pass
+		return errPostponed // until the cache has this change and causes a reconcile
 	case c == nil:
 		return nil
 	case c.Reason == reasonRecordLost:

@@ -30,7 +30,7 @@ type leaseMemory struct {
 	renewed, checked time.Time
 }
 
-// observe takes note of a Lease, which is empty where there is none. The clock of the agent may be wrong: its time counts only
+// observe records a Lease, which is empty where there is none. The clock of the agent may be wrong: its time counts only
 // between the last look and now. At the first look the wait begins.
 func (m *leaseMemory) observe(lease *coordinationv1.Lease, now time.Time) {
 	first := m.checked.IsZero()

@@ -80,7 +80,7 @@ func (h *Hub) ensureRole(ctx context.Context, cluster string, have *rbacv1.Clust
 	return nil
 }
 
-// isOf reports whether an object has the mark of a cluster.
+// isOf reports whether an object has the label of a cluster.
 func isOf(o client.Object, cluster string) bool {
 	return o.GetLabels()[ocm.ClusterNameLabel] == cluster
 }
@@ -191,14 +191,14 @@ func bindings(cluster string) []client.Object {
 func (h *Hub) bind(ctx context.Context, cluster string) error {
 	for _, want := range bindings(cluster) {
 		have, err := h.binding(ctx, want)
-		marked, same := have != nil && isOf(have, cluster), have != nil && sameBinding(have, want)
-		if have != nil && !marked && !same {
+		labelled, same := have != nil && isOf(have, cluster), have != nil && sameBinding(have, want)
+		if have != nil && !labelled && !same {
 			return taken("binding", have, cluster)
 		}
 		if have != nil && !have.GetDeletionTimestamp().IsZero() && len(have.GetFinalizers()) > 0 && !slices.Equal(have.GetFinalizers(), []string{workFinalizer}) {
 			return &refusal{reasonRBACTaken, fmt.Sprintf("the binding %q of cluster %q is being deleted, and the finalizers %.300q keep it: remove them", have.GetName(), cluster, have.GetFinalizers())}
 		}
-		if have != nil && (!marked || !same) {
+		if have != nil && (!labelled || !same) {
 			err = h.drop(ctx, have, want)
 			have = nil
 		}

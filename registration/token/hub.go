@@ -40,7 +40,7 @@ const (
 	reasonTaken          = "ObjectTaken"
 )
 
-// refusedRetry is how often a refusal is judged again whose cause the hub does not watch, such as another owner's object.
+// refusedRetry is how often a refusal is checked again whose cause the hub does not watch, such as another owner's object.
 const refusedRetry = 10 * time.Second
 
 // HubOptions configures a Hub.

@@ -172,7 +172,7 @@ func TestHubProvides(t *testing.T) {
 			}
 			before := h.writes.Load()
 			if h.reconcile("cluster1", "addon1"); h.writes.Load() != before {
-				t.Error("the second pass writes")
+				t.Error("the second reconcile writes")
 			}
 		})
 	}
@@ -235,7 +235,7 @@ func TestHubRefuses(t *testing.T) {
 			}
 			before := h.writes.Load()
 			if h.reconcile(tc.namespace, tc.addOn); h.writes.Load() != before {
-				t.Error("the second pass writes")
+				t.Error("the second reconcile writes")
 			}
 		})
 	}
@@ -421,7 +421,7 @@ func TestHubTearsDownWhenTheAgentHasWithdrawn(t *testing.T) {
 			}
 			before := h.writes.Load()
 			if h.reconcile("cluster1", "addon1"); h.writes.Load() != before {
-				t.Error("the second pass writes")
+				t.Error("the second reconcile writes")
 			}
 		})
 	}

@@ -163,7 +163,7 @@ func TestHubAdoptsTheTokensOfOpenClusterManagement(t *testing.T) {
 		before := denied.get().Status.Registrations
 		denied.ahead = 300 * 24 * time.Hour
 		regtest.Eventually(t, "the agent has another token", func() bool {
-			denied.pass()
+			denied.reconcile()
 			if denied.last.Declare != nil {
 				t.Fatalf("it declares %+v", denied.last.Declare)
 			}

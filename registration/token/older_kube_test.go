@@ -64,7 +64,7 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 		w.learnDriver()
 		m.UntilAddOn("addon1", "the agent declares the driver again, each minute", func() bool {
 			m.set(m.clock() + 61*time.Second)
-			m.Look("addon1")
+			m.ReconcileAddOn("addon1")
 			return m.Items("addon1")[0].Driver != ""
 		})
 		m.Registered("addon1", registration.AuthTypeToken)
@@ -83,7 +83,7 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 	w.Step("a driver that the hub's controllers do not know is left alone", func(t *testing.T) {
 		m.stop()
 		m.NewAddOn("future", ocm.Registration{Type: ocm.KubeClient, Driver: "grpc", Subject: ocm.Subject{User: "system:serviceaccount:alpha:alpha-future-agent"}})
-		m.passOfHub("future")
+		m.reconcileAsHub("future")
 		if status := addon.StatusOf(m.AddOn("future")); len(status.Conditions) > 0 || status.Items[0].Driver != "grpc" || len(m.infrastructureOf("future")) > 0 {
 			t.Errorf("status %+v, there are %q", status, m.infrastructureOf("future"))
 		}

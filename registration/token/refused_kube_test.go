@@ -98,7 +98,7 @@ func TestRefusedAddOns(t *testing.T) {
 			t.Error("it has a token")
 		}
 		for range 20 {
-			m.Look("greedy")
+			m.ReconcileAddOn("greedy")
 		}
 		if n := m.tokenRequests("greedy"); n > 6 {
 			t.Errorf("%d requests", n)
@@ -114,7 +114,7 @@ func TestRefusedAddOns(t *testing.T) {
 		m.NewAddOn("older", kubeClientItem)
 		says(t, "older", "AddonTokenRefreshed", "False/"+"TokenInfrastructureNotReady", "Waiting for the hub")
 		m.set(2 * time.Minute)
-		m.Look("older")
+		m.ReconcileAddOn("older")
 		says(t, "older", "AddonTokenRefreshed", "False/"+"TokenInfrastructureNotReady", "knows the driver token, or use csr")
 		m.set(0)
 		m.run(csr.New(csr.Options{}))

@@ -167,7 +167,7 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pass := func(ready bool) error {
+	reconcileOnce := func(ready bool) error {
 		if _, err := hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(a)}); err != nil {
 			return err
 		}
@@ -180,7 +180,7 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 		return nil
 	}
 	declare(registration.AuthTypeToken)
-	if err := pass(true); err != nil {
+	if err := reconcileOnce(true); err != nil {
 		return err
 	}
 	role := &rbacv1.Role{}
@@ -191,18 +191,18 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 	if err := k.Admin.Update(t.Context(), role); err != nil {
 		t.Fatal(err)
 	}
-	if err := pass(true); err != nil {
+	if err := reconcileOnce(true); err != nil {
 		return err
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "rights", Name: name + "-agent"}}
 	if err := k.Admin.Patch(t.Context(), account, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"ownerReferences":null}}`))); err != nil {
 		t.Fatal(err)
 	}
-	if err := pass(true); err != nil {
+	if err := reconcileOnce(true); err != nil {
 		return err
 	}
 	declare(registration.AuthTypeCSR)
-	if err := pass(false); err != nil {
+	if err := reconcileOnce(false); err != nil {
 		return err
 	}
 	if left := there(t, k.Admin, "rights"); slices.ContainsFunc(left, func(s string) bool { return strings.Contains(s, "/"+name+"-") }) {

@@ -37,8 +37,8 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 		m.UntilAddOn("addon1", "it asks for a certificate", func() bool {
 			return m.requests("addon1") == 1 && m.Items("addon1")[0].Driver == registration.AuthTypeCSR
 		})
-		m.passOfHub("addon1")
-		m.Look("addon1")
+		m.reconcileAsHub("addon1")
+		m.ReconcileAddOn("addon1")
 		m.expectKeys(t, "addon1", registration.AuthTypeToken)
 		m.expectInfrastructure(t, "addon1")
 		user.expectUse(t, "token", 5)
@@ -62,7 +62,7 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 		m.UntilAddOn("addon1", "it waits", func() bool {
 			return m.Says("addon1", "AddonTokenRefreshed") == "False/"+"TokenInfrastructureNotReady"
 		})
-		m.Look("addon1")
+		m.ReconcileAddOn("addon1")
 		m.expectKeys(t, "addon1", registration.AuthTypeCSR)
 		user.expectUse(t, "tls.crt", 5)
 		w.runTokens()
@@ -91,8 +91,8 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 	})
 }
 
-// passOfHub makes a pass of the hub's half with an administrator's rights, so that a test knows that there was one.
-func (m *addOnMember) passOfHub(addOn string) {
+// reconcileAsHub runs the hub's half once with an administrator's rights, so that a test knows that it ran.
+func (m *addOnMember) reconcileAsHub(addOn string) {
 	m.T.Helper()
 	hub, err := token.NewHub(token.HubOptions{Client: m.Admin})
 	if err == nil {
@@ -168,7 +168,7 @@ func (m *addOnMember) useContinuously(addOn string) *addOnUser {
 			case ctx.Err() != nil:
 			case err == nil:
 				failed = ""
-				u.note(secret)
+				u.record(secret)
 			case failed == version: // a credential that was replaced meanwhile may fail
 				u.fail(fmt.Sprintf("with the Secret of version %s: %v", version, err))
 			default:
@@ -181,7 +181,7 @@ func (m *addOnMember) useContinuously(addOn string) *addOnUser {
 	return u
 }
 
-func (u *addOnUser) note(secret *corev1.Secret) {
+func (u *addOnUser) record(secret *corev1.Secret) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, key := range []string{"token", "tls.crt"} {

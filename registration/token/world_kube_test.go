@@ -156,8 +156,8 @@ func (a *testAgent) get() *addon.ManagedClusterAddOn {
 	return o
 }
 
-// pass does what the reconciler for add-ons does.
-func (a *testAgent) pass() {
+// reconcile does what the reconciler for add-ons does.
+func (a *testAgent) reconcile() {
 	a.T.Helper()
 	o := a.get()
 	status := addon.StatusOf(o)
@@ -187,7 +187,7 @@ func (a *testAgent) patch(o client.Object, change func(*addon.Status) bool) {
 
 func (a *testAgent) until(what string, done func() bool) {
 	a.T.Helper()
-	regtest.Eventually(a.T, what, func() bool { a.pass(); return done() })
+	regtest.Eventually(a.T, what, func() bool { a.reconcile(); return done() })
 }
 
 // condition returns a condition as "status/reason".

@@ -110,8 +110,8 @@ func (m *Member) User() string {
 	return registration.AgentUser(m.Name, string(m.Secret().Data["agent-name"]))
 }
 
-// Look makes one pass over an add-on, beside those of the running manager.
-func (m *Member) Look(addOn string) reconcile.Result {
+// ReconcileAddOn reconciles an add-on once, beside the running manager.
+func (m *Member) ReconcileAddOn(addOn string) reconcile.Result {
 	m.T.Helper()
 	result, err := m.AddOns.Reconcile(m.T.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.Name, Name: addOn}})
 	if err != nil {

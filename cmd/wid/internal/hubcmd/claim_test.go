@@ -79,7 +79,7 @@ func newClaimHub(t *testing.T) *claimHub {
 	return h
 }
 
-func (h *claimHub) pass() {
+func (h *claimHub) reconcile() {
 	h.t.Helper()
 	if _, err := h.hub.Reconcile(h.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "shop"}}); err != nil {
 		h.t.Fatal(err)
@@ -135,7 +135,7 @@ func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newClaimHub(t)
 			h.create(eksManaged, true)
-			h.pass()
+			h.reconcile()
 			h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
 			h.edit(func(c *ocm.ManagedCluster) { c.Annotations = tc.annotations })
 			h.granted = nil
@@ -145,9 +145,9 @@ func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 					t.Errorf("accept says %q, %v", out, err)
 				}
 			}
-			h.pass()
+			h.reconcile()
 			h.during = nil
-			h.pass()
+			h.reconcile()
 			if h.cluster().Spec.HubAcceptsClient || len(h.granted) > 0 {
 				t.Errorf("the hub granted %q", h.granted)
 			}
@@ -195,7 +195,7 @@ func TestHubAcceptRefusesALateRequestOfAnotherAgent(t *testing.T) {
 func TestHubAcceptsTheSameClaimDuringRevocation(t *testing.T) {
 	h := newClaimHub(t)
 	h.create(eksManaged, true)
-	h.pass()
+	h.reconcile()
 	h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
 	if out, err := h.decide(h.fake, (*deciding).accept); err != nil || !strings.Contains(out, eksManaged) {
 		t.Errorf("accept says %q, %v", out, err)
@@ -207,7 +207,7 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 	h := newClaimHub(t)
 	h.approves = true
 	h.create("foo", true)
-	h.pass()
+	h.reconcile()
 	if c := hubadmin.Condition(h.cluster(), ocm.ConditionHubAccepted); c.Status != "False" || c.Reason != "InvalidClaim" {
 		t.Fatalf("the condition is %+v", c)
 	}
@@ -215,7 +215,7 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 	conflicts := 0
 	hub := interceptor.NewClient(h.fake, interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 		if conflicts++; conflicts == 1 { // the hub reports at the same time
-			h.pass()
+			h.reconcile()
 		}
 		return c.SubResource(sub).Patch(ctx, o, p, opts...)
 	}})
@@ -223,7 +223,7 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 		t.Errorf("deny says %q, %v", out, err)
 	}
 	h.edit(func(c *ocm.ManagedCluster) { c.Annotations[awsirsa.ARNAnnotation] = eksAttacker })
-	h.pass()
+	h.reconcile()
 	if h.cluster().Spec.HubAcceptsClient || len(h.granted) > 0 {
 		t.Errorf("the hub granted %q", h.granted)
 	}
@@ -265,7 +265,7 @@ func TestHubDenySaysWhatItDoes(t *testing.T) {
 		}
 	}
 	h.approves = true
-	h.pass()
+	h.reconcile()
 	if h.cluster().Spec.HubAcceptsClient {
 		t.Error("approved after the denial")
 	}
@@ -327,9 +327,9 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 func TestHubStatusShowsMessageAndCurrentClaim(t *testing.T) {
 	h := newClaimHub(t)
 	h.create(eksManaged, true)
-	h.pass()
+	h.reconcile()
 	h.edit(func(c *ocm.ManagedCluster) { c.Annotations[awsirsa.ARNAnnotation] = eksAttacker })
-	h.pass()
+	h.reconcile()
 	for accepted, claim := range map[bool]string{true: eksManaged, false: eksAttacker} {
 		h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = accepted })
 		all, err := hubadmin.Clusters(t.Context(), h.fake)
