@@ -52,7 +52,7 @@ func isOtherAgent(spec *certificatesv1.CertificateSigningRequestSpec, cluster st
 // page bounds the memory of a list: without an admission policy, a request has up to 1.5 MiB.
 const page = client.Limit(20)
 
-// requests lists CertificateSigningRequests page by page. An error ends it. A cache has no pages: it returns an error after the first one.
+// All lists CertificateSigningRequests page by page. An error ends it. A cache has no pages: it returns an error after the first one.
 func All(ctx context.Context, c client.Reader, labels client.ListOption) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
 	return func(yield func(*certificatesv1.CertificateSigningRequest, error) bool) {
 		for more := ""; ; {
@@ -83,6 +83,7 @@ func IsAgents(csr client.Object) bool {
 	return csr.GetLabels()[ocm.ClusterNameLabel] != "" && csr.GetLabels()[addon.NameLabel] == ""
 }
 
+// IsUndecided reports whether a request for a client certificate of the hub is neither decided nor signed.
 func IsUndecided(csr *certificatesv1.CertificateSigningRequest) bool {
 	return csr.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName &&
 		len(csr.Status.Certificate) == 0 && Decision(csr, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) == nil

@@ -18,6 +18,7 @@ import (
 	"github.com/workloadid/workloadid/registration"
 )
 
+// GetRole returns the ClusterRole of a cluster, empty if there is none.
 func GetRole(ctx context.Context, c client.Reader, cluster string) (*rbacv1.ClusterRole, error) {
 	role := &rbacv1.ClusterRole{}
 	name := registration.ClusterRoleName(cluster)
@@ -27,12 +28,12 @@ func GetRole(ctx context.Context, c client.Reader, cluster string) (*rbacv1.Clus
 	return role, nil
 }
 
-// recordIn returns the agent that a cluster is accepted for, with the key of its approved first request. Agent is "" if none is recorded.
+// RecordIn returns the agent that a cluster is accepted for, with the key of its approved first request. Agent is "" if none is recorded.
 func RecordIn(role *rbacv1.ClusterRole, cluster string) Request {
 	return Request{Cluster: cluster, Agent: role.Annotations[regname.AgentAnnotation], Key: role.Annotations[regname.AgentKeyAnnotation]}
 }
 
-// record fails if the role has changed since it was read.
+// Record records the agent of a request in the role of its cluster. It fails if the role has changed since it was read.
 func Record(ctx context.Context, c client.Client, role *rbacv1.ClusterRole, request Request) error {
 	role = role.DeepCopy()
 	metav1.SetMetaDataAnnotation(&role.ObjectMeta, regname.AgentAnnotation, request.Agent)
@@ -89,6 +90,7 @@ func replaceAgent(ctx context.Context, c client.Client, request Request) error {
 	return err
 }
 
+// SetApproved adds the approval to a request. It records nothing.
 func SetApproved(ctx context.Context, c client.Client, csr *certificatesv1.CertificateSigningRequest, message string) error {
 	approved := csr.DeepCopy()
 	approved.Status.Conditions = append(approved.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
@@ -99,7 +101,7 @@ func SetApproved(ctx context.Context, c client.Client, csr *certificatesv1.Certi
 	return nil
 }
 
-// decision returns the condition that ends the wait for an approval or a signature, or nil.
+// Decision returns the condition that ends the wait for an approval or a signature, or nil.
 func Decision(csr *certificatesv1.CertificateSigningRequest, types ...certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
 	for i := range csr.Status.Conditions {
 		if slices.Contains(types, csr.Status.Conditions[i].Type) {

@@ -50,7 +50,7 @@ func Parse(csr *certificatesv1.CertificateSigningRequest) (Request, error) {
 	return request, err
 }
 
-// parse reads a request for a client certificate of the hub, and refuses requests for anything else. A signer could copy alternative names
+// ParseFor reads a request for a client certificate of the hub, and refuses requests for anything else. A signer could copy alternative names
 // and other extensions to the certificate, so it allows none but the DNS name host, if that is not "".
 func ParseFor(csr *certificatesv1.CertificateSigningRequest, host string) (none *x509.CertificateRequest, err error) {
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
@@ -158,6 +158,7 @@ func SameSubject(parsed, want pkix.Name) bool {
 		SameValues(parsed.Organization, want.Organization) && SameValues(parsed.OrganizationalUnit, want.OrganizationalUnit)
 }
 
+// SameValues compares lists in any order.
 func SameValues(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
