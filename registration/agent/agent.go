@@ -43,7 +43,7 @@ type Options struct {
 	// Local reads and writes the two Secrets on the managed cluster. Use a client without a cache, such as client.New returns: a
 	// cache would watch all Secrets of the cluster.
 	Local client.Client
-	// Namespace holds the two Secrets. Default: DefaultAgentNamespace.
+	// Namespace holds the two Secrets. Default: DefaultNamespace.
 	Namespace string
 	// BootstrapSecret holds the hub's address, its CA and the bootstrap credential under the key "kubeconfig". The agent reads it on
 	// each reconcile, and always takes address and CA from it. A joined cluster needs no user in it. Default: DefaultBootstrapSecret.
