@@ -40,7 +40,7 @@ type Input struct {
 	// Item is the registration item of an add-on, the zero value for the cluster's own registration.
 	Item ocm.Registration
 	// Stored holds the credential's keys of the Secret: Credential.Files, "kubeconfig", "cluster-name" and "agent-name". State holds
-	// the driver's own notes from the same Secret.
+	// the driver's own state from the same Secret.
 	//
 	// Stored has only the two names if another driver made the credential, or if the hub answered it with 401: get another one. It
 	// lacks only the kubeconfig if the agent cannot use that, for example after an edit: return the Credential again, from the other
@@ -59,7 +59,7 @@ type Input struct {
 type Step struct {
 	// Credential replaces everything that is stored. Nil keeps it.
 	Credential *Credential
-	// State replaces the driver's notes, such as a pending key. Nil drops them.
+	// State replaces the driver's stored state, such as a pending key. Nil drops them.
 	State map[string][]byte
 	// Condition is set on the ManagedCluster or the add-on. Before the cluster has a credential of its own it becomes an Event,
 	// because bootstrap users cannot write the status. Return it with every Step: the reconciler writes only changes. Nil leaves the
@@ -80,7 +80,7 @@ type Credential struct {
 	Files map[string][]byte
 }
 
-// Annotator is an optional interface of drivers whose ManagedCluster carries marks, such as the cluster's ARN.
+// Annotator is an optional interface of drivers whose ManagedCluster carries annotations of their own, such as the cluster's ARN.
 type Annotator interface {
 	// Annotations returns the annotations that the agent sets on its ManagedCluster, at creation and later.
 	Annotations() map[string]string
@@ -106,7 +106,7 @@ type HubDriver interface {
 	Name() string
 
 	// Claim returns the identity that the cluster claims, such as an ARN, in one canonical form. It is pure and reads only its
-	// argument. ok is false if the cluster has no marks of this driver. An error refuses the cluster and becomes its condition.
+	// argument. ok is false if the cluster has no annotations of this driver. An error refuses the cluster and becomes its condition.
 	Claim(cluster *ocm.ManagedCluster) (claim string, ok bool, err error)
 
 	// Approves reports whether the driver's configuration accepts the cluster without an administrator. By default it is false.
@@ -118,7 +118,7 @@ type HubDriver interface {
 	// acceptance, never a later one.
 	Grant(ctx context.Context, cluster, claim string) (time.Duration, error)
 
-	// Revoke reverses Grant for the recorded claim. It is idempotent, and touches only objects with the ownership marks of this hub
+	// Revoke reverses Grant for the recorded claim. It is idempotent, and touches only objects with the ownership labels or tags of this hub
 	// and this cluster. The reconciler has removed the RBAC before.
 	Revoke(ctx context.Context, cluster, claim string) error
 }

@@ -9,10 +9,6 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// ManagedClustersGroup is the common group of agents that authenticate with a certificate. Some agents of Open Cluster Management have
-// only the group of their cluster.
-const ManagedClustersGroup = "system:open-cluster-management:managed-clusters"
-
 // ClusterGroup returns the group in the certificate of a cluster's agent.
 func ClusterGroup(cluster string) string { return "system:open-cluster-management:" + cluster }
 
@@ -38,15 +34,6 @@ func ClusterRoleName(cluster string) string {
 	return "open-cluster-management:managedcluster:" + cluster
 }
 
-// Annotations of a cluster's ClusterRole, which agents cannot write. The hub records a grant in the first two, before the grant.
-// A driver records the one agent that the cluster is accepted for in the others. Denial keeps those.
-const (
-	AuthTypeAnnotation = "registration.open-cluster-management.io/auth-type"
-	ClaimAnnotation    = "registration.open-cluster-management.io/claim"
-	AgentAnnotation    = "registration.open-cluster-management.io/agent"
-	AgentKeyAnnotation = "registration.open-cluster-management.io/agent-key"
-)
-
 // CheckClusterName refuses a name that is no DNS label, because the cluster's group and namespace derive from it. It also refuses
 // names that would give the agent another object's group, namespace or ClusterRole. Groups of add-ons, for example, begin like the
 // group of a cluster "addon" or "cluster".
@@ -60,22 +47,6 @@ func CheckClusterName(name string) error {
 	}
 	if strings.HasPrefix(name, "kube-") {
 		return fmt.Errorf("the cluster name %q is reserved: choose another one", name)
-	}
-	return nil
-}
-
-// CheckAgentName refuses a name that is no DNS label, because the agent's user name contains it.
-func CheckAgentName(name string) error {
-	if len(validation.IsDNS1123Label(name)) > 0 {
-		return fmt.Errorf("the agent name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens", name)
-	}
-	return nil
-}
-
-// CheckAddOnName refuses a name that is no DNS label, because a user name, groups and a ServiceAccount contain it.
-func CheckAddOnName(name string) error {
-	if len(validation.IsDNS1123Label(name)) > 0 {
-		return fmt.Errorf("the add-on name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens", name)
 	}
 	return nil
 }

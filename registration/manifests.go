@@ -52,11 +52,5 @@ var BootstrapManifest string
 //go:embed manifests/ocm-agents.yaml
 var OCMAgentsManifest string
 
-const (
-	// BootstrapRole is the ClusterRole of bootstrap users on the hub.
-	BootstrapRole = "open-cluster-management:bootstrap"
-	// BootstrapGroup is the group of bootstrap users. A bootstrap token names it in auth-extra-groups.
-	BootstrapGroup = "system:bootstrappers:managedcluster"
-	// BootstrapUser is the user name of the ServiceAccount that BootstrapManifest binds.
-	BootstrapUser = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
-)
+// BootstrapGroup is the group of bootstrap users. A bootstrap token names it in auth-extra-groups.
+const BootstrapGroup = "system:bootstrappers:managedcluster"

@@ -14,34 +14,30 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/regname"
 )
 
-// Keys of the agent's Secret. All other keys are files of the driver's credential, and the driver's state.
-const (
-	// SecretKeyKubeconfig holds the kubeconfig. The files that it names are other keys.
-	SecretKeyKubeconfig = "kubeconfig"
-	// SecretKeyClusterName and SecretKeyAgentName hold the names in the credential.
-	SecretKeyClusterName = "cluster-name"
-	SecretKeyAgentName   = "agent-name"
-	// SecretKeyAuthType holds the auth type of the driver that made the credential. A driver never sees another driver's credential.
-	SecretKeyAuthType = "auth-type"
+// SecretKeyKubeconfig is the key of the kubeconfig in the agent's Secret. The files that it names are other keys. The Secret holds nothing
+// else than them, the names in the credential, the auth type of its driver, and the driver's state.
+const SecretKeyKubeconfig = "kubeconfig"
 
-	// keyState is the prefix of a driver's state: "state.<driver>.<key>". A driver never sees another driver's state.
-	keyState = "state."
-)
+// keyState is the prefix of a driver's state: "state.<driver>.<key>". A driver never sees another driver's state.
+const keyState = "state."
 
-func isFile(key string) bool { return key != SecretKeyAuthType && !strings.HasPrefix(key, keyState) }
+func isFile(key string) bool {
+	return key != regname.SecretKeyAuthType && !strings.HasPrefix(key, keyState)
+}
 
 // Unpack returns Input.Stored and Input.State of the named driver from the data of an agent's Secret. It hides another driver's
 // credential and state. Both maps are copies.
 func Unpack(driver string, data map[string][]byte) (stored, state map[string][]byte) {
 	stored, state = map[string][]byte{}, map[string][]byte{}
-	made, ok := data[SecretKeyAuthType]
+	made, ok := data[regname.SecretKeyAuthType]
 	foreign := ok && string(made) != driver
 	for key, value := range data {
 		if name, ok := strings.CutPrefix(key, keyState+driver+"."); ok {
 			state[name] = bytes.Clone(value)
-		} else if isFile(key) && (!foreign || key == SecretKeyClusterName || key == SecretKeyAgentName) {
+		} else if isFile(key) && (!foreign || key == regname.SecretKeyClusterName || key == regname.SecretKeyAgentName) {
 			stored[key] = bytes.Clone(value)
 		}
 	}
@@ -57,10 +53,10 @@ func Pack(driver string, data map[string][]byte, step Step) (map[string][]byte, 
 		next = map[string][]byte{}
 	}
 	maps.DeleteFunc(next, func(key string, _ []byte) bool {
-		return strings.HasPrefix(key, keyState) || step.Credential != nil && key != SecretKeyClusterName && key != SecretKeyAgentName
+		return strings.HasPrefix(key, keyState) || step.Credential != nil && key != regname.SecretKeyClusterName && key != regname.SecretKeyAgentName
 	})
 	if step.Credential != nil {
-		next[SecretKeyAuthType] = []byte(driver)
+		next[regname.SecretKeyAuthType] = []byte(driver)
 		for key, value := range step.Credential.Files {
 			if _, taken := next[key]; taken || key == SecretKeyKubeconfig || !isFile(key) || len(validation.IsConfigMapKey(key)) > 0 {
 				return nil, fmt.Errorf("driver %q returns a file %.100q, which cannot be a key of its Secret", driver, key)
@@ -79,7 +75,7 @@ func Pack(driver string, data map[string][]byte, step Step) (map[string][]byte, 
 }
 
 // CheckStored reports why the credential in Input.Stored does not authenticate at a time, as far as the credential itself shows. It asks
-// no hub: a revoked credential passes. A credential that a program gets passes too.
+// no hub: a revoked credential is accepted. So is a credential that a program gets.
 func CheckStored(stored map[string][]byte, now time.Time) error {
 	var k clientcmdv1.Config
 	if yaml.Unmarshal(stored[SecretKeyKubeconfig], &k) != nil || len(k.AuthInfos) != 1 {

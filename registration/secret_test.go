@@ -108,7 +108,7 @@ func TestCheckStored(t *testing.T) {
 		user  string
 		files map[string][]byte
 		at    time.Duration
-		says  string // "" passes
+		says  string // "" is accepted
 	}{
 		"certificate":                {user: files, files: bytesOf("tls.crt", certificate, "tls.key", key)},
 		"certificate, at expiry":     {user: files, files: bytesOf("tls.crt", certificate, "tls.key", key), at: time.Hour, says: "expired at 2026-01-01T01:00:00Z"},
@@ -132,7 +132,7 @@ func TestCheckStored(t *testing.T) {
 		})
 	}
 	if err := registration.CheckStored(nil, start); err == nil {
-		t.Error("an empty Secret passes")
+		t.Error("an empty Secret is accepted")
 	}
 }
 

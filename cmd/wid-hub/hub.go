@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -107,7 +108,7 @@ func addOnAuthTypes() []addOnAuthType {
 }
 
 func setUpAddOnCSR(mgr ctrl.Manager) error {
-	approver, err := csr.NewAddOnApprover(csr.AddOnOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(name)})
+	approver, err := csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(name)})
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func revokeAddOnTokens(ctx context.Context, mgr ctrl.Manager) error {
 
 // setUpAddOns asks the hub once whether it serves add-ons. Clusters register without them too.
 func setUpAddOns(ctx context.Context, mgr ctrl.Manager, o options) error {
-	_, err := addon.Discover(mgr.GetRESTMapper())
+	_, err := mgr.GetRESTMapper().RESTMapping(schema.GroupKind{Group: addon.GroupVersion.Group, Kind: "ManagedClusterAddOn"})
 	if meta.IsNoMatchError(err) {
 		if len(o.addOnAuth) > 0 {
 			mgr.GetLogger().Info("The hub serves no ManagedClusterAddOns, so no add-ons are registered. Apply addon.CRD, then restart this program.")
@@ -201,5 +202,5 @@ func runHub(ctx context.Context, kube *rest.Config, o options) error {
 
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	return scheme, errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddAllToScheme(scheme))
+	return scheme, errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddToScheme(scheme))
 }

@@ -20,13 +20,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
-	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
@@ -110,7 +111,7 @@ func (r *remedied) shell(command string) {
 
 // runProgram runs the hub as its Deployment does.
 func (r *remedied) runProgram() (stop func()) {
-	return r.run(r.as(r.hub, r.hubConfig, manifests.HubNamespace, manifests.HubServiceAccount), func(mgr ctrl.Manager) error {
+	return r.run(r.as(r.hub, r.hubConfig, regname.HubNamespace, regname.HubServiceAccount), func(mgr ctrl.Manager) error {
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapGroups: []string{registration.BootstrapGroup},
 			Events: mgr.GetEventRecorder("hub")})
 		if err != nil {
@@ -128,7 +129,7 @@ func (r *remedied) runProgram() (stop func()) {
 func (r *remedied) agentIsUp() {
 	r.t.Helper()
 	d := &appsv1.Deployment{}
-	if err := r.managed.Get(r.t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: manifests.AgentName}, d); err != nil {
+	if err := r.managed.Get(r.t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: regname.AgentName}, d); err != nil {
 		r.t.Fatal(err)
 	}
 	d.Status = appsv1.DeploymentStatus{Replicas: 1, ReadyReplicas: 1, AvailableReplicas: 1}
@@ -163,7 +164,7 @@ func (r *remedied) bootstrapUser(name string) client.Client {
 // Each fault of a registration is gone once the printed commands have run, on two real API servers.
 func TestRegistrationRemedies(t *testing.T) {
 	r := &remedied{hubWorld: newHubWorld(t)}
-	r.must(addon.AddAllToScheme(r.hub.Scheme())) // as the hub program does
+	r.must(addon.AddToScheme(r.hub.Scheme())) // as the hub program does
 	must(t, "bootstrap", "publish", "--kubeconfig="+r.hubKubeconfig)
 	must(t, "hub", "init", r.onHub, "--image=registry.example/wid-hub:v1", "--apply", "--hub-apiserver="+r.hubConfig.Host)
 	r.filled = []string{"HUB_IMAGE", "registry.example/wid-hub:v1"}
@@ -217,7 +218,7 @@ func (r *remedied) agentLostItsCredential(stopAgent *func()) {
 	r.must(r.hub.Get(r.t.Context(), client.ObjectKey{Namespace: "managed-0", Name: ocm.LeaseName}, lease))
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(-time.Hour)}
 	r.must(r.hub.Update(r.t.Context(), lease))
-	r.mend(hub.ReasonLeaseStopped)
+	r.mend(regname.ReasonLeaseStopped)
 	r.agentIsUp()
 	*stopAgent = r.runAgent()
 	r.headline("")
@@ -229,7 +230,7 @@ func (r *remedied) requests(stopAgent *func()) {
 	r.mend("HubKubeConfigSecretMissing")
 	*stopAgent = r.runAgent()
 	r.headline("AlreadyJoined")
-	pending, err := csr.Pending(r.t.Context(), r.hub, "managed-0")
+	pending, err := agentrequest.Pending(r.t.Context(), r.hub, "managed-0")
 	if err != nil || len(pending) != 1 {
 		r.t.Fatalf("%d pending, %v", len(pending), err)
 	}
@@ -269,11 +270,11 @@ func (r *remedied) addOns() {
 	r.must(r.hub.Status().Update(r.t.Context(), o))
 	r.mend("TokenInfrastructureNotReady")
 	d := &appsv1.Deployment{}
-	r.must(r.hub.Get(r.t.Context(), client.ObjectKey{Namespace: manifests.HubNamespace, Name: manifests.HubDeployment}, d))
+	r.must(r.hub.Get(r.t.Context(), client.ObjectKey{Namespace: regname.HubNamespace, Name: regname.HubDeployment}, d))
 	if c := d.Spec.Template.Spec.Containers[0]; c.Image != "registry.example/wid-hub:v1" || !slices.Contains(c.Args, "--addon-registration-auth=csr,token") {
 		r.t.Errorf("%+v", c)
 	}
-	stop := r.run(r.as(r.hub, r.hubConfig, manifests.HubNamespace, manifests.HubServiceAccount), func(mgr ctrl.Manager) error {
+	stop := r.run(r.as(r.hub, r.hubConfig, regname.HubNamespace, regname.HubServiceAccount), func(mgr ctrl.Manager) error {
 		tokens, err := token.NewHub(token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
 		if err != nil {
 			return err
@@ -287,10 +288,10 @@ func (r *remedied) addOns() {
 
 // askForAddOn makes the request of an add-on, as its agent.
 func (r *remedied) askForAddOn() {
-	name := string(r.secret(ocm.HubKubeconfigSecret).Data[registration.SecretKeyAgentName])
+	name := string(r.secret(ocm.HubKubeconfigSecret).Data[regname.SecretKeyAgentName])
 	config := rest.CopyConfig(r.hubConfig)
 	config.Impersonate = rest.ImpersonationConfig{UserName: registration.AgentUser("managed-0", name), Groups: append(registration.ClusterGroups("managed-0"), "system:authenticated")}
-	in := registration.Input{Now: time.Now(), Cluster: "managed-0", Agent: name, Addon: "search", Item: ocm.Registration{Type: ocm.KubeClient, Driver: ocm.DriverCSR}, Hub: r.client(config)}
+	in := registration.Input{Now: time.Now(), Cluster: "managed-0", Agent: name, Addon: "search", Item: ocm.Registration{Type: ocm.KubeClient, Driver: registration.AuthTypeCSR}, Hub: r.client(config)}
 	for range 3 { // declares the driver, draws a key, makes the request
 		step, err := csr.New(csr.Options{}).Next(r.t.Context(), in)
 		r.must(err)

@@ -27,7 +27,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/hubadmin"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -125,7 +127,7 @@ func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) 
 }
 
 func (w *hubWorld) runHub() (stop func()) {
-	return w.run(w.as(w.hub, w.hubConfig, manifests.HubNamespace, manifests.HubServiceAccount), func(mgr ctrl.Manager) error {
+	return w.run(w.as(w.hub, w.hubConfig, regname.HubNamespace, regname.HubServiceAccount), func(mgr ctrl.Manager) error {
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()}) // without bootstrap users: a person approves
 		if err != nil {
 			return err
@@ -141,7 +143,7 @@ func (w *hubWorld) runHub() (stop func()) {
 func (w *hubWorld) runAgent() (stop func()) { return w.runAgentOf("managed-0") }
 
 func (w *hubWorld) runAgentOf(cluster string) (stop func()) {
-	config := w.as(w.managed, w.managedConfig, agent.DefaultNamespace, manifests.AgentName)
+	config := w.as(w.managed, w.managedConfig, agent.DefaultNamespace, regname.AgentName)
 	return w.run(config, func(mgr ctrl.Manager) error {
 		agent, err := agent.New(agent.Options{Cluster: cluster, Driver: csr.New(csr.Options{}), Local: w.client(config)})
 		if err != nil {
@@ -204,7 +206,7 @@ func TestHubCommands(t *testing.T) {
 		t.Errorf("init says %s", first)
 	}
 	must(t, "bootstrap", "publish", "--kubeconfig="+w.hubKubeconfig)
-	w.available(manifests.HubNamespace, manifests.HubDeployment)
+	w.available(regname.HubNamespace, regname.HubDeployment)
 	if _, out := w.document("hub init"); strings.Contains(out, "--hub-token") || !strings.Contains(out, "joins a cluster: wid hub token --context hub") {
 		t.Errorf("init says %s", out)
 	}
@@ -269,7 +271,7 @@ func TestHubCommands(t *testing.T) {
 	for _, object := range []client.Object{
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: ocm.HubKubeconfigSecret}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: agent.DefaultBootstrapSecret}},
-		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: manifests.AgentName}},
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: regname.AgentName}},
 	} {
 		if err := w.managed.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: object.GetName()}, object); !apierrors.IsNotFound(err) {
 			t.Errorf("%T %s: %v", object, object.GetName(), err)
@@ -308,8 +310,8 @@ func (w *hubWorld) checkAddOns(printed []string) *corev1.Secret {
 		arg             string
 		role            client.Object
 	}{
-		{w.hub, manifests.HubNamespace, manifests.HubDeployment, "--addon-registration-auth=csr,token", &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:hub:token"}}},
-		{w.managed, agent.DefaultNamespace, manifests.AgentName, "--addon-kubeclient-registration-auth=token",
+		{w.hub, regname.HubNamespace, regname.HubDeployment, "--addon-registration-auth=csr,token", &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:hub:token"}}},
+		{w.managed, agent.DefaultNamespace, regname.AgentName, "--addon-kubeclient-registration-auth=token",
 			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultAddOnNamespace, Name: "registration-agent-addon"}}},
 	} {
 		deployment := &appsv1.Deployment{}
@@ -323,7 +325,7 @@ func (w *hubWorld) checkAddOns(printed []string) *corev1.Secret {
 	}
 	for cluster, name := range map[string]string{"managed-0": "search-hub-kubeconfig", "managed-1": "other"} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultAddOnNamespace, Name: name,
-			Labels: map[string]string{addon.NameLabel: "search", agent.AddOnClusterLabel: cluster}}}
+			Labels: map[string]string{addon.NameLabel: "search", regname.AddOnClusterLabel: cluster}}}
 		if err := w.managed.Create(w.t.Context(), secret); err != nil {
 			w.t.Fatal(err)
 		}
@@ -348,7 +350,7 @@ func (w *hubWorld) available(namespace, name string) {
 func (w *hubWorld) checkConflicts(initHub func(...string) string) {
 	w.t.Helper()
 	role := &rbacv1.ClusterRole{}
-	if err := w.hub.Get(w.t.Context(), client.ObjectKey{Name: registration.BootstrapRole}, role); err != nil {
+	if err := w.hub.Get(w.t.Context(), client.ObjectKey{Name: regname.BootstrapRole}, role); err != nil {
 		w.t.Fatal(err)
 	}
 	role.Rules = role.Rules[:1]
@@ -423,7 +425,7 @@ func (w *hubWorld) checkFirstContact(bootstrapToken string) {
 		w.t.Error(err)
 	}
 	stranger := w.as(w.hub, w.hubConfig, "open-cluster-management", "other").BearerToken
-	w.fails(cli.ExitDenied, registration.BootstrapRole, with(stranger, "--ca-file="+ca)...)
+	w.fails(cli.ExitDenied, regname.BootstrapRole, with(stranger, "--ca-file="+ca)...)
 	w.fails(cli.ExitUnavailable, "renew the token", with("abcdef.0123456789abcdef", "--ca-file="+ca)...)
 	w.fails(cli.ExitDenied, "pins", with(bootstrapToken, "--ca-cert-hash=sha256:"+strings.Repeat("ab", 32))...)
 	w.checkHintOfTheDoctor(with(bootstrapToken, "--ca-cert-hash=sha256:"+strings.Repeat("ab", 32)), bootstrapToken)
@@ -498,7 +500,7 @@ func (w *hubWorld) checkIntruder() {
 	if w.status()[0].Accepted {
 		w.t.Error("accepted")
 	}
-	all, err := csr.Pending(w.t.Context(), w.hub, "managed-0")
+	all, err := agentrequest.Pending(w.t.Context(), w.hub, "managed-0")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -178,7 +179,7 @@ func TestHubInitPrints(t *testing.T) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(last.Object, &deployment, true); err != nil {
 		t.Fatal(err)
 	}
-	if containers := deployment.Spec.Template.Spec.Containers; last.GetName() != manifests.HubDeployment || containers[0].Image != image || containers[0].Args[0] != "--registration-auth=csr" {
+	if containers := deployment.Spec.Template.Spec.Containers; last.GetName() != regname.HubDeployment || containers[0].Image != image || containers[0].Args[0] != "--registration-auth=csr" {
 		t.Errorf("the Deployment is %v", last.Object)
 	}
 	if kinds["CustomResourceDefinition"] != 2 || kinds["ValidatingAdmissionPolicy"] != 4 || kinds["Secret"] != 0 {

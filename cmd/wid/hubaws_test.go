@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
@@ -17,7 +18,6 @@ import (
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/registration/manifests"
 )
 
 const (
@@ -33,7 +33,7 @@ func TestHubInitForAWS(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nonexistent")
 	for authTypes, awsAuth := range map[string]bool{"aws-irsa": false, "csr,aws-irsa": true} {
 		accounts, args, account, names := regtest.Installed(t, must(t, "hub", "init", "--image=x", "--registration-auth="+authTypes, "--eks-hub-cluster-arn="+eksHub))
-		if accounts[account] != creatorRole || account != manifests.HubServiceAccount || !slices.Contains(args, "--registration-auth="+authTypes) ||
+		if accounts[account] != creatorRole || account != regname.HubServiceAccount || !slices.Contains(args, "--registration-auth="+authTypes) ||
 			!slices.Contains(args, "--eks-hub-cluster-arn="+eksHub) {
 			t.Errorf("%s: ServiceAccounts %v, %q runs %q", authTypes, accounts, account, args)
 		}

@@ -11,6 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -27,7 +28,7 @@ type slowAWS struct {
 func (*slowAWS) Name() string { return registration.AuthTypeAWS }
 
 func (*slowAWS) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
-	return awsirsa.Claim(cluster)
+	return irsaname.Claim(cluster)
 }
 
 func (*slowAWS) Approves(context.Context, *ocm.ManagedCluster, string) (bool, error) {

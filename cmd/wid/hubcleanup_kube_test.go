@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -21,7 +22,6 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -42,8 +42,8 @@ func newCleanupWorld(t *testing.T) *cleanupWorld {
 		t.Fatal(err)
 	}
 	template := cleanupJob(t, printed).Spec.JobTemplate.Spec.Template
-	w.checkRestricted(w.hub, manifests.HubNamespace, template)
-	w.job = w.as(w.hub, w.hubConfig, manifests.HubNamespace, template.Spec.ServiceAccountName)
+	w.checkRestricted(w.hub, regname.HubNamespace, template)
+	w.job = w.as(w.hub, w.hubConfig, regname.HubNamespace, template.Spec.ServiceAccountName)
 	w.flag = "--kubeconfig=" + writeFile(t, "job.yaml", kubeconfigOf(t, w.job.Host, w.job.CAData, nil, nil, w.job.BearerToken))
 	w.until("the job may list and delete", func() bool { return w.may("list", "", "") && w.may("delete", "", "") })
 	w.until("the hub serves ManagedClusters", func() bool { return w.hub.List(t.Context(), &ocm.ManagedClusterList{}) == nil })
@@ -56,7 +56,7 @@ func (w *cleanupWorld) may(verb, subresource, other string) bool {
 	w.t.Helper()
 	attributes := &authorizationv1.ResourceAttributes{Verb: verb, Group: ocm.GroupVersion.Group, Resource: "managedclusters", Subresource: subresource}
 	if other != "" {
-		attributes = &authorizationv1.ResourceAttributes{Verb: verb, Namespace: manifests.HubNamespace, Resource: other}
+		attributes = &authorizationv1.ResourceAttributes{Verb: verb, Namespace: regname.HubNamespace, Resource: other}
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
 	if err := w.client(w.job).Create(w.t.Context(), review); err != nil {

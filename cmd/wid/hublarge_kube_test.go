@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/hubadmin"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -30,7 +31,7 @@ import (
 // requestOfSize returns the request of a cluster's agent. Text before the PEM block counts for nothing.
 func requestOfSize(t *testing.T, key *ecdsa.PrivateKey, cluster, name string, size int) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
-	subject := pkix.Name{CommonName: registration.AgentUser(cluster, "agent1"), Organization: []string{registration.ClusterGroup(cluster), registration.ManagedClustersGroup}}
+	subject := pkix.Name{CommonName: registration.AgentUser(cluster, "agent1"), Organization: []string{registration.ClusterGroup(cluster), regname.ManagedClustersGroup}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
 	if err != nil {
 		t.Fatal(err)

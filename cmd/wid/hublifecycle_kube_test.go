@@ -23,9 +23,9 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
-	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -124,7 +124,7 @@ func TestInstallUpgradeRemove(t *testing.T) {
 	for i, config := range []*rest.Config{l.hubConfig, l.managedConfig} {
 		before[i] = objects(t, config)
 	}
-	stop := l.kubelet(l.hub, manifests.HubNamespace, manifests.HubDeployment, "registry.example/wid-hub:v1")
+	stop := l.kubelet(l.hub, regname.HubNamespace, regname.HubDeployment, "registry.example/wid-hub:v1")
 	out := l.run("wid hub init")
 	stop()
 	stopHub := l.runHub()
@@ -135,10 +135,10 @@ func TestInstallUpgradeRemove(t *testing.T) {
 	stopAgent := l.runAgentOf("cluster1")
 	l.run("wid hub accept")
 
-	stop = l.kubelet(l.hub, manifests.HubNamespace, manifests.HubDeployment, "registry.example/wid-hub:v2")
+	stop = l.kubelet(l.hub, regname.HubNamespace, regname.HubDeployment, "registry.example/wid-hub:v2")
 	l.run("wid hub init")
 	stop()
-	stop = l.kubelet(l.managed, agent.DefaultNamespace, manifests.AgentName, "registry.example/wid-agent:v2")
+	stop = l.kubelet(l.managed, agent.DefaultNamespace, regname.AgentName, "registry.example/wid-agent:v2")
 	if out := l.run("wid join"); !strings.Contains(out, `The agent of cluster "cluster1" has the image "registry.example/wid-agent:v2"`) {
 		t.Errorf("join says %s", out)
 	}
@@ -192,7 +192,7 @@ func (l *lifecycle) agentOf(cluster string) string {
 	if err := l.hub.Get(l.t.Context(), client.ObjectKey{Name: registration.ClusterRoleName(cluster)}, role); err != nil {
 		l.t.Fatal(err)
 	}
-	return role.Annotations[registration.AgentAnnotation]
+	return role.Annotations[regname.AgentAnnotation]
 }
 
 // lose deletes what the hub knows of a cluster. Neither its finalizers nor the hub program revoke anything, as if etcd were lost.

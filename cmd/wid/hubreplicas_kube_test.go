@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/registration/manifests"
 )
 
 // Another init leaves replicas and pull secrets alone that it was not asked for. It takes replicas that it was asked for, whatever set them.
@@ -27,7 +27,7 @@ func TestHubInitKeepsReplicasAndPullSecrets(t *testing.T) {
 	installed := func(step string, replicas int32, secrets ...string) {
 		t.Helper()
 		d := &appsv1.Deployment{}
-		if err := c.Get(t.Context(), client.ObjectKey{Namespace: manifests.HubNamespace, Name: manifests.HubDeployment}, d); err != nil {
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: regname.HubNamespace, Name: regname.HubDeployment}, d); err != nil {
 			t.Fatal(err)
 		}
 		if *d.Spec.Replicas != replicas || len(d.Spec.Template.Spec.ImagePullSecrets) != len(secrets) {
@@ -44,13 +44,13 @@ func TestHubInitKeepsReplicasAndPullSecrets(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
-	scale(manifests.HubNamespace, manifests.HubDeployment)
+	scale(regname.HubNamespace, regname.HubDeployment)
 	must(t, initHub()...)
 	installed("after kubectl scale", 3, "registry")
 	must(t, initHub("--replicas=4")...)
 	installed("--replicas after kubectl scale", 4, "registry")
-	scale(manifests.HubNamespace, manifests.HubDeployment)
-	if out, err := kubectl(t, "", "--namespace="+manifests.HubNamespace, "set", "env", "deployment", manifests.HubDeployment, "GOGC=100"); err != nil {
+	scale(regname.HubNamespace, regname.HubDeployment)
+	if out, err := kubectl(t, "", "--namespace="+regname.HubNamespace, "set", "env", "deployment", regname.HubDeployment, "GOGC=100"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	out, err := wid(t, "", initHub("--replicas=1")...)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/hubadmin"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -131,7 +132,7 @@ func TestHubStatusShowsTheNewestRefusal(t *testing.T) {
 	now := time.Now()
 	event := func(reason, note string, at time.Duration, change func(*eventsv1.Event)) {
 		e := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{GenerateName: "refusal-", Namespace: "default"}, EventTime: metav1.NewMicroTime(now.Add(at)),
-			ReportingController: "wid-hub", ReportingInstance: "wid-hub-0", Action: csr.ActionApprove, Reason: reason, Note: note, Type: "Warning",
+			ReportingController: "wid-hub", ReportingInstance: "wid-hub-0", Action: regname.ActionApprove, Reason: reason, Note: note, Type: "Warning",
 			Regarding: corev1.ObjectReference{Kind: "CertificateSigningRequest", APIVersion: "certificates.k8s.io/v1", Name: name, UID: request.UID}}
 		if change != nil {
 			change(e)

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/registration/manifests"
 )
 
 // tokenWorld is a hub that publishes cluster-info.
@@ -65,7 +65,7 @@ func TestHubInitNamesTheFlagsThatItChanges(t *testing.T) {
 	first := []string{"hub", "init", "--image=x", "--apply", "--ocm-agents", "--addon-registration-auth=csr,token"}
 	must(t, first...)
 	sidecar := client.RawPatch(types.StrategicMergePatchType, []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"proxy","image":"x","args":["--port=1"]}]}}}}`))
-	if err := hub.Client().Patch(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: manifests.HubNamespace, Name: manifests.HubDeployment}}, sidecar); err != nil {
+	if err := hub.Client().Patch(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: regname.HubNamespace, Name: regname.HubDeployment}}, sidecar); err != nil {
 		t.Fatal(err)
 	}
 	tokens := must(t, "bootstrap", "list")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -64,7 +65,7 @@ func TestJoinUpgradesAnAgent(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			out := must(t, append([]string{"join", "--image=new", "--apply"}, row.add...)...)
 			d := &appsv1.Deployment{}
-			if err := c.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: manifests.AgentName}, d); err != nil {
+			if err := c.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: regname.AgentName}, d); err != nil {
 				t.Fatal(err)
 			}
 			pod := d.Spec.Template.Spec
@@ -86,7 +87,7 @@ func TestJoinUpgradesAnAgent(t *testing.T) {
 		t.Errorf("the rights of the new flag: %v", err)
 	}
 	if err := c.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret},
-		Data: map[string][]byte{registration.SecretKeyClusterName: []byte("cluster1")}}); err != nil {
+		Data: map[string][]byte{regname.SecretKeyClusterName: []byte("cluster1")}}); err != nil {
 		t.Fatal(err)
 	}
 	for name, row := range map[string][]string{
@@ -102,12 +103,12 @@ func TestJoinUpgradesAnAgent(t *testing.T) {
 // checkRestOfTheAgent upgrades an agent that was scaled and has what join does not write.
 func checkRestOfTheAgent(t *testing.T) {
 	t.Helper()
-	if out, err := kubectl(t, "", "--namespace="+agent.DefaultNamespace, "scale", "deployment", manifests.AgentName, "--replicas=5"); err != nil {
+	if out, err := kubectl(t, "", "--namespace="+agent.DefaultNamespace, "scale", "deployment", regname.AgentName, "--replicas=5"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	must(t, "join", "--image=new", "--replicas=4", "--apply")
 	patch := `{"spec":{"template":{"spec":{"containers":[{"name":"registration","command":["/wid-agent"]},{"name":"sidecar","image":"x"}]}}}}`
-	if out, err := kubectl(t, "", "--namespace="+agent.DefaultNamespace, "patch", "deployment", manifests.AgentName, "--patch="+patch); err != nil {
+	if out, err := kubectl(t, "", "--namespace="+agent.DefaultNamespace, "patch", "deployment", regname.AgentName, "--patch="+patch); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if out := must(t, "join", "--image=newer", "--apply"); strings.Count(out, `container "sidecar"`) != 1 || !strings.Contains(out, `command ["/wid-agent"]`) {

@@ -29,6 +29,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -216,7 +217,7 @@ func (m *move) goesOn(name string) {
 }
 
 func (m *move) runMovedHub(ocmAgents bool) (stop func()) {
-	return m.run(m.as(m.hub, m.hubConfig, manifests.HubNamespace, manifests.HubServiceAccount), func(mgr ctrl.Manager) error {
+	return m.run(m.as(m.hub, m.hubConfig, regname.HubNamespace, regname.HubServiceAccount), func(mgr ctrl.Manager) error {
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapGroups: []string{registration.BootstrapGroup}})
 		if err != nil {
 			return err
@@ -241,7 +242,7 @@ func (m *move) is(what string) {
 func (m *move) install() string {
 	m.t.Helper()
 	must(m.t, strings.Fields(strings.ReplaceAll(strings.TrimPrefix(m.documented[0], "wid "), " --wait", ""))...)
-	m.available(manifests.HubNamespace, manifests.HubDeployment)
+	m.available(regname.HubNamespace, regname.HubDeployment)
 	return m.next("wid hub init")
 }
 
@@ -285,10 +286,10 @@ func TestMovingFromOpenClusterManagement(t *testing.T) {
 		t.Errorf("init says %s", out)
 	}
 	stopHub := m.runMovedHub(true)
-	m.until("the hub records the cluster", func() bool { return m.record()[registration.AuthTypeAnnotation] == registration.AuthTypeCSR })
+	m.until("the hub records the cluster", func() bool { return m.record()[regname.AuthTypeAnnotation] == registration.AuthTypeCSR })
 	m.is("after the move")
 	m.goesOn("managed-0-renewal")
-	if got := m.record()[registration.AgentAnnotation]; got != "agent1" {
+	if got := m.record()[regname.AgentAnnotation]; got != "agent1" {
 		t.Errorf("the record is of the agent %q", got)
 	}
 	if out := m.next("wid hub status"); !strings.Contains(out, "managed-0") {
@@ -357,7 +358,7 @@ func (m *move) replaceAgent(printed string) {
 	m.until("our agent reports", func() bool {
 		cluster := &ocm.ManagedCluster{}
 		err := m.hub.Get(m.t.Context(), client.ObjectKey{Name: "managed-0"}, cluster)
-		return err == nil && meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionCertificateRotated)
+		return err == nil && meta.IsStatusConditionTrue(cluster.Status.Conditions, regname.ConditionCertificateRotated)
 	})
 	m.next("wid join", variables...)
 	if now := m.requests(); !slices.Equal(before, now) {

@@ -31,7 +31,6 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
-	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -107,17 +106,17 @@ func (d *awsDemo) login(c *controlplane.Cluster, region, namespace, account, rol
 
 // setDrivers gives hub and agent the drivers that they have on EKS. Only the login differs.
 func (d *awsDemo) setDrivers() error {
-	role, err := awsirsa.IdentityCreatorRoleARN(d.hubARN)
+	hubRole, agentRole, err := d.roles()
 	if err != nil {
 		return err
 	}
-	login := awsauth.NewCredentialsProvider(d.login(d.hub, d.hubARN.Region, namespace, hubAccount, role)...)
+	login := awsauth.NewCredentialsProvider(d.login(d.hub, d.hubARN.Region, namespace, hubAccount, hubRole.ARN)...)
 	config := aws.Config{Region: d.hubARN.Region, HTTPClient: d.cloud.Client(), Credentials: aws.NewCredentialsCache(login)}
 	d.hubDriver = func(mgr ctrl.Manager) (registration.HubDriver, error) {
 		return awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: demoHubARN, IAM: iam.NewFromConfig(config), EKS: eks.NewFromConfig(config),
 			Client: mgr.GetClient(), Binding: awsirsa.AccessEntries, Events: mgr.GetEventRecorder(hubName)})
 	}
-	own := d.login(d.managed, d.managedARN.Region, agent.DefaultNamespace, d.account, awsirsa.ManagedRoleARN(d.hubARN, d.managedARN))
+	own := d.login(d.managed, d.managedARN.Region, agent.DefaultNamespace, d.account, agentRole.ARN)
 	d.driver, err = awsirsa.New(awsirsa.Options{Hub: demoHubARN, Managed: demoManagedARN,
 		Refused: func(err error) bool { return errors.Is(err, auth.ErrDenied) },
 		Connect: func(ctx context.Context, hub awsirsa.HubAccess) (*rest.Config, error) {
@@ -134,11 +133,7 @@ func (d *awsDemo) iam(account string) *iam.Client {
 }
 
 func (d *awsDemo) createRoles(ctx context.Context) error {
-	hub, err := awsirsa.HubRole(d.hubARN, d.hub.IssuerURL(), awsirsa.AccessEntries)
-	if err != nil {
-		return err
-	}
-	agent, err := awsirsa.AgentRole(d.hubARN, d.managedARN, d.managed.IssuerURL(), "")
+	hub, agent, err := d.roles()
 	if err != nil {
 		return err
 	}
@@ -149,12 +144,21 @@ func (d *awsDemo) createRoles(ctx context.Context) error {
 	d.Detail("hub", "%s", hub.Name())
 	d.Detail("may", "make roles ocm-hub-*, and access entries for them")
 	d.Detail("agent", "%s", agent.Name())
-	d.Detail("may", "assume %s", awsirsa.HubRoleName(d.hubARN, d.managedARN))
+	d.Detail("may", "assume %s", awsirsa.GrantedRole(d.hubARN, d.managedARN).Name())
 	return nil
 }
 
+// roles returns the roles that wid hub policies prints.
+func (d *awsDemo) roles() (hub, agent awsirsa.Role, err error) {
+	if hub, err = awsirsa.HubRole(d.hubARN, d.hub.IssuerURL(), awsirsa.AccessEntries); err != nil {
+		return hub, agent, err
+	}
+	agent, err = awsirsa.AgentRole(d.hubARN, d.managedARN, d.managed.IssuerURL(), "")
+	return hub, agent, err
+}
+
 func createRole(ctx context.Context, c *iam.Client, role awsirsa.Role) error {
-	name, in := role.Name(), &iam.CreateRoleInput{AssumeRolePolicyDocument: aws.String(role.Trust.JSON())}
+	name, in := role.Name(), &iam.CreateRoleInput{AssumeRolePolicyDocument: aws.String(string(role.Trust))}
 	for key, value := range role.Tags {
 		in.Tags = append(in.Tags, iamtypes.Tag{Key: &key, Value: &value})
 	}
@@ -162,7 +166,7 @@ func createRole(ctx context.Context, c *iam.Client, role awsirsa.Role) error {
 	if _, err := c.CreateRole(ctx, in); err != nil {
 		return err
 	}
-	if _, err := c.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &name, PolicyName: &name, PolicyDocument: aws.String(role.Access.JSON())}); err != nil {
+	if _, err := c.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &name, PolicyName: &name, PolicyDocument: aws.String(string(role.Access))}); err != nil {
 		return err
 	}
 	return role.Verify(ctx, c)
@@ -184,7 +188,7 @@ func (d *awsDemo) claims(ctx context.Context) error {
 
 // inAWS returns what the hub has made for the cluster.
 func (d *awsDemo) inAWS() (role bool, entry *authtest.EKSAccessEntry) {
-	arn := awsirsa.HubRoleARN(d.hubARN, d.managedARN)
+	arn := awsirsa.GrantedRole(d.hubARN, d.managedARN).ARN
 	if found, ok := d.cloud.AWS().EKSAccessEntries(demoHubARN)[arn]; ok {
 		entry = &found
 	}
@@ -192,8 +196,11 @@ func (d *awsDemo) inAWS() (role bool, entry *authtest.EKSAccessEntry) {
 }
 
 func (d *awsDemo) granted(ctx context.Context) error {
-	role := awsirsa.Role{ARN: awsirsa.HubRoleARN(d.hubARN, d.managedARN), Tags: awsirsa.Tags(d.hubARN, d.managedARN),
-		Trust: awsirsa.TrustPolicy(d.hubARN, d.managedARN), Access: awsirsa.AccessPolicy(d.hubARN)}
+	role := awsirsa.GrantedRole(d.hubARN, d.managedARN)
+	_, agent, err := d.roles()
+	if err != nil {
+		return err
+	}
 	if err := role.Verify(ctx, d.iam(d.hubARN.Account)); err != nil {
 		return err
 	}
@@ -203,11 +210,11 @@ func (d *awsDemo) granted(ctx context.Context) error {
 	}
 	d.Step("The hub computes the names from both ARNs, and makes a role and an access entry for the cluster.")
 	d.Detail("role", "%s", role.Name())
-	d.Detail("trusts", "%s", strings.Join(role.Trust.Statement[0].Principal["AWS"], " "))
+	d.Detail("trusts", "%s", agent.ARN)
 	for _, key := range slices.Sorted(maps.Keys(role.Tags)) {
 		d.Detail("  if tagged", "%s=%s", key, role.Tags[key])
 	}
-	d.Detail("may", "%s on the hub", strings.Join(role.Access.Statement[0].Action, ", "))
+	d.Detail("may", "%s on the hub", "eks:DescribeCluster, eks:ListClusters")
 	d.Detail("access entry", "group %s", strings.Join(entry.Groups, " "))
 	return nil
 }
@@ -262,7 +269,7 @@ func (d *awsDemo) steals(ctx context.Context) error {
 	if err := d.setAccepted(ctx, neighbour, true); err != nil {
 		return err
 	}
-	refused, err := d.refusal(ctx, neighbour, hub.ReasonGrantFailed)
+	refused, err := d.refusal(ctx, neighbour, "GrantFailed")
 	if err != nil {
 		return err
 	}

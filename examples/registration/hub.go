@@ -68,5 +68,5 @@ func setUpTokens(mgr ctrl.Manager) error {
 
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	return scheme, errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddAllToScheme(scheme))
+	return scheme, errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddToScheme(scheme))
 }

@@ -235,14 +235,18 @@ func (d *demo) asks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	request, err := csr.ParseRequest(asked)
+	block, _ := pem.Decode(asked.Spec.Request)
+	if block == nil {
+		return errors.New("the request is no PEM block")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
 		return err
 	}
 	d.Step("The agent makes a key, keeps it, and asks for a certificate. The request waits.")
 	d.Detail("request", "%s", asked.Name)
 	d.Detail("asked by", "%s", asked.Spec.Username)
-	d.Detail("asked for", "%s", request.User())
+	d.Detail("asked for", "%s", request.Subject.CommonName)
 	return nil
 }
 

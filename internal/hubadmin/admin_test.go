@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/workloadid/workloadid/internal/hubadmin"
-	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/awsirsa"
-	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -47,7 +47,7 @@ func denied(ago time.Duration) metav1.Condition {
 
 // An accepted cluster has the claim that the hub recorded, whatever its annotations say now.
 func TestClaim(t *testing.T) {
-	recorded := map[string]string{registration.AuthTypeAnnotation: "mine", registration.ClaimAnnotation: "a claim"}
+	recorded := map[string]string{regname.AuthTypeAnnotation: "mine", regname.ClaimAnnotation: "a claim"}
 	for name, row := range map[string]struct {
 		annotation, value string
 		record            map[string]string
@@ -55,7 +55,7 @@ func TestClaim(t *testing.T) {
 		authType, claim   string
 	}{
 		"AWS":                   {annotation: awsirsa.ARNAnnotation, value: arn, authType: "aws-irsa", claim: arn},
-		"AWS, as OCM writes it": {annotation: awsirsa.OCMARNAnnotation, value: arn, authType: "aws-irsa", claim: arn},
+		"AWS, as OCM writes it": {annotation: irsaname.OCMARNAnnotation, value: arn, authType: "aws-irsa", claim: arn},
 		"no ARN":                {annotation: awsirsa.ARNAnnotation, value: "foo", authType: "csr", fails: true},
 		"certificate":           {authType: "csr"},
 		"recorded":              {annotation: awsirsa.ARNAnnotation, value: arn, record: recorded, accepted: true, authType: "mine", claim: "a claim"},
@@ -77,7 +77,7 @@ func TestClaim(t *testing.T) {
 func TestClustersSaysWhatKeepsADeletedOne(t *testing.T) {
 	now := metav1.Now()
 	c := cluster("shop", true, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted},
-		metav1.Condition{Type: hub.ConditionDeleting, Status: metav1.ConditionFalse, Message: "an add-on\nis left"})
+		metav1.Condition{Type: regname.ConditionDeleting, Status: metav1.ConditionFalse, Message: "an add-on\nis left"})
 	c.DeletionTimestamp, c.Finalizers = &now, []string{ocm.Finalizer}
 	all, err := hubadmin.Clusters(t.Context(), newHub(t, c))
 	if err != nil || len(all) != 1 || !all[0].Deleting || all[0].Message != "an add-on is left" || all[0].Condition != "True" {

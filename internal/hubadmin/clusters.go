@@ -16,12 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/agentrequest"
+	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/pages"
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/awsirsa"
-	"github.com/workloadid/workloadid/registration/csr"
-	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -81,10 +81,10 @@ func Clusters(ctx context.Context, c client.Reader) ([]Cluster, error) {
 // Claim returns the auth type and the claim that the hub grants or would grant: the recorded one of an accepted cluster, otherwise that
 // of its annotations. role is the ClusterRole of the cluster, empty if there is none. Certificates have no claim.
 func Claim(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (authType, claim string, err error) {
-	if authType, ok := role.Annotations[registration.AuthTypeAnnotation]; ok && cluster.Spec.HubAcceptsClient {
-		return authType, role.Annotations[registration.ClaimAnnotation], nil
+	if authType, ok := role.Annotations[regname.AuthTypeAnnotation]; ok && cluster.Spec.HubAcceptsClient {
+		return authType, role.Annotations[regname.ClaimAnnotation], nil
 	}
-	claim, ok, err := awsirsa.Claim(cluster)
+	claim, ok, err := irsaname.Claim(cluster)
 	if err != nil || !ok {
 		return registration.AuthTypeCSR, "", err
 	}
@@ -112,7 +112,7 @@ func stateOf(c *ocm.ManagedCluster, role *rbacv1.ClusterRole, requests []Pending
 	accepted := Condition(c, ocm.ConditionHubAccepted)
 	s.Condition, s.Reason, s.Message = accepted.Status, accepted.Reason, accepted.Message
 	if s.Deleting = !c.DeletionTimestamp.IsZero(); s.Deleting {
-		s.Message = cmp.Or(Condition(c, hub.ConditionDeleting).Message, s.Message)
+		s.Message = cmp.Or(Condition(c, regname.ConditionDeleting).Message, s.Message)
 	}
 	s.Joined, s.Available = Condition(c, ocm.ConditionJoined).Status, Condition(c, ocm.ConditionAvailable).Status
 	return s
@@ -120,7 +120,7 @@ func stateOf(c *ocm.ManagedCluster, role *rbacv1.ClusterRole, requests []Pending
 
 // requestsOf returns the pending requests by cluster.
 func requestsOf(ctx context.Context, c client.Reader) (map[string][]PendingRequest, error) {
-	pending, err := csr.Pending(ctx, c, "")
+	pending, err := agentrequest.Pending(ctx, c, "")
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func refusalsOf(ctx context.Context, c client.Reader, pending []certificatesv1.C
 		var list eventsv1.EventList
 		err := c.List(ctx, &list, append(opts, client.InNamespace(metav1.NamespaceDefault), of)...)
 		for _, e := range list.Items {
-			if known, ok := newest[e.Regarding.UID]; ok && e.Action == csr.ActionApprove && lastSeen(&known).Before(lastSeen(&e)) {
+			if known, ok := newest[e.Regarding.UID]; ok && e.Action == regname.ActionApprove && lastSeen(&known).Before(lastSeen(&e)) {
 				newest[e.Regarding.UID] = e
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/pages"
-	"github.com/workloadid/workloadid/registration/manifests"
+	"github.com/workloadid/workloadid/internal/regname"
 )
 
 // program is a Deployment of Open Cluster Management by the label app of its Pods.
@@ -25,10 +25,10 @@ const ocmHubRole = "-registration:controller"
 func OCMPrograms(ctx context.Context, c client.Reader, addOnTokens bool) (running []client.ObjectKey, err error) {
 	programs := []program{
 		{"open-cluster-management", "cluster-manager"}, // sets the other one's replicas and RBAC
-		{manifests.HubNamespace, "clustermanager-registration-controller"},
+		{regname.HubNamespace, "clustermanager-registration-controller"},
 	}
 	if addOnTokens {
-		programs = append(programs, program{manifests.HubNamespace, "clustermanager-addon-manager-controller"})
+		programs = append(programs, program{regname.HubNamespace, "clustermanager-addon-manager-controller"})
 	}
 	for _, p := range programs {
 		err := pages.Each(func(opts ...client.ListOption) (string, error) {

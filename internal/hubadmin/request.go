@@ -10,8 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/agentrequest"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -50,7 +51,7 @@ func Request(ctx context.Context, c client.Reader, cluster *ocm.ManagedCluster, 
 	var pending []certificatesv1.CertificateSigningRequest
 	if authType == registration.AuthTypeCSR {
 		var err error
-		if pending, err = csr.Pending(ctx, c, cluster.Name); err != nil {
+		if pending, err = agentrequest.Pending(ctx, c, cluster.Name); err != nil {
 			return nil, err
 		}
 	}
@@ -77,7 +78,7 @@ func Request(ctx context.Context, c client.Reader, cluster *ocm.ManagedCluster, 
 
 // checkAgent refuses a request if the cluster's agent works, or if the hub goes on with another agent.
 func checkAgent(ctx context.Context, c client.Reader, cluster *ocm.ManagedCluster, r *certificatesv1.CertificateSigningRequest) error {
-	agent, err := csr.Replaces(ctx, c, r)
+	agent, err := agentrequest.Replaces(ctx, c, r)
 	if err != nil {
 		return err
 	}
@@ -92,13 +93,13 @@ func checkAgent(ctx context.Context, c client.Reader, cluster *ocm.ManagedCluste
 
 // isRenewal reports whether the agent of a request has made it itself.
 func isRenewal(r *certificatesv1.CertificateSigningRequest) bool {
-	request, err := csr.ParseRequest(r)
+	request, err := agentrequest.Parse(r)
 	return err == nil && r.Spec.Username == request.User()
 }
 
 // isBootstrapUser reports whether registration.BootstrapManifest lets a user ask for the first certificate of a cluster.
 func isBootstrapUser(spec *certificatesv1.CertificateSigningRequestSpec) bool {
-	return spec.Username == registration.BootstrapUser || slices.Contains(spec.Groups, registration.BootstrapGroup)
+	return spec.Username == regname.BootstrapUser || slices.Contains(spec.Groups, registration.BootstrapGroup)
 }
 
 func requesters(pending []certificatesv1.CertificateSigningRequest) string {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/internal/hubadmin"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -69,7 +70,7 @@ func TestRequest(t *testing.T) {
 			}
 			c := newHub(t)
 			if row.recorded != "" {
-				role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{registration.AgentAnnotation: row.recorded}}}
+				role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{regname.AgentAnnotation: row.recorded}}}
 				if err := c.Create(t.Context(), role); err != nil {
 					t.Fatal(err)
 				}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -54,11 +55,11 @@ type AddOnOptions struct {
 //	customSigner  <add-on>-<signer, / as ->-client-cert  auth-type, the driver's files
 //
 // The Secrets lie in the namespace that status.namespace names. Each such namespace needs the Role of AgentAddOnManifest. The agent
-// labels its Secrets with addon.NameLabel and AddOnClusterLabel, and never changes others. A refused item sets the condition
-// ConditionRegistrationAccepted to False. A driver's errors become Events of the agent's Secret.
+// labels its Secrets with addon.NameLabel and the name of the cluster, and never changes others. A refused item sets the condition
+// RegistrationAccepted to False. A driver's errors become Events of the agent's Secret.
 //
 // The agent deletes a Secret when the hub removes its item or its add-on. After a restart it finds left-over Secrets in
-// AddOnOptions.Namespace and in the namespaces of other add-ons. It ignores add-ons in hosted mode (addon.HostingClusterAnnotation),
+// AddOnOptions.Namespace and in the namespaces of other add-ons. It ignores add-ons in hosted mode (hostingClusterAnnotation),
 // because the agent of the hosting cluster registers them.
 //
 // Set up the Agent and the AddOns with one manager of the managed cluster:
@@ -73,17 +74,17 @@ type AddOns struct {
 	agent       *Agent
 	credentials *prometheus.CounterVec
 
-	hub    atomic.Pointer[addOnHub]
-	mu     sync.Mutex                 // is held over no I/O
-	places map[string]map[string]bool // by add-on that was requested, the namespaces where it may have Secrets
-	used   map[string]bool            // the namespaces with Secrets, which are watched
-	follow func(namespace string)     // watches another namespace; nil while nothing is watched
+	hub        atomic.Pointer[addOnHub]
+	mu         sync.Mutex                 // is held over no I/O
+	namespaces map[string]map[string]bool // by add-on that was requested, the namespaces where it may have Secrets
+	used       map[string]bool            // the namespaces with Secrets, which are watched
+	follow     func(namespace string)     // watches another namespace; nil while nothing is watched
 }
 
 // addOnHub is a client of the hub with the cluster's credential.
 type addOnHub struct {
 	client.Client
-	api     addon.API
+	api     addonapi.API
 	session *hubSession
 	look    time.Time // when to look for the API again, if the hub serves none
 }
@@ -117,13 +118,13 @@ func NewAddOns(opts AddOnOptions) (*AddOns, error) {
 		}
 	}
 	return &AddOns{opts: opts, agent: opts.Agent, credentials: credentials,
-		places: map[string]map[string]bool{}, used: map[string]bool{opts.Namespace: true}}, nil
+		namespaces: map[string]map[string]bool{}, used: map[string]bool{opts.Namespace: true}}, nil
 }
 
 // newAddOnHubClient returns a client as newHubClient does, with the kinds of add-ons.
 func newAddOnHubClient(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddAllToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
@@ -154,7 +155,7 @@ func watchingHTTPClient(config *rest.Config) (*http.Client, error) {
 // Reconcile registers the add-on that the request names. It comes back exactly when a driver is due. While the cluster has no access to the
 // hub, or the hub serves no add-ons, it waits.
 func (a *AddOns) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	due, err := a.pass(ctx, req.Name)
+	due, err := a.reconcile(ctx, req.Name)
 	now := a.agent.opts.Now()
 	switch {
 	case errors.Is(err, errSecretChanged):
@@ -177,8 +178,8 @@ func (a *AddOns) event(addOn, reason string, err error) {
 	a.agent.events.add(eventKey{addOn, reason}, corev1.EventTypeWarning, err.Error())
 }
 
-// pass reconciles one add-on, and returns when it is due again.
-func (a *AddOns) pass(ctx context.Context, name string) (time.Time, error) {
+// reconcile reconciles one add-on, and returns when it is due again.
+func (a *AddOns) reconcile(ctx context.Context, name string) (time.Time, error) {
 	a.remember(name)
 	later := a.agent.opts.Now().Add(maxWait)
 	hub, err := a.connect()
@@ -196,10 +197,10 @@ func (a *AddOns) pass(ctx context.Context, name string) (time.Time, error) {
 		return time.Time{}, a.forget(ctx, name)
 	case err != nil:
 		return time.Time{}, fmt.Errorf("read it on the hub: %w", err)
-	case addOn.GetAnnotations()[addon.HostingClusterAnnotation] != "":
+	case addOn.GetAnnotations()[hostingClusterAnnotation] != "":
 		return time.Time{}, nil
 	}
-	p := &addOnPass{AddOns: a, hub: hub, addOn: addOn, status: addon.StatusOf(addOn), secrets: map[string]*addOnSecret{}}
+	p := &addOnReconcile{AddOns: a, hub: hub, addOn: addOn, status: addon.StatusOf(addOn), secrets: map[string]*addOnSecret{}}
 	due, err := p.run(ctx)
 	if err == nil {
 		a.agent.events.forget(name)
@@ -230,7 +231,7 @@ func (a *AddOns) connect() (*addOnHub, error) {
 		return nil, err
 	}
 	hub := &addOnHub{Client: c, session: session}
-	hub.api, err = addon.Discover(c.RESTMapper())
+	hub.api, err = addonapi.Discover(c.RESTMapper())
 	switch {
 	case meta.IsNoMatchError(err):
 		hub.look = now.Add(noAPIWait)

@@ -18,18 +18,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// ConditionRegistrationAccepted is False while the agent refuses an item of an add-on, and True once the cause is gone. An add-on
-// without refusals does not have it. The name differs from RegistrationApplied, which hub controllers of Open Cluster Management
-// write.
-const ConditionRegistrationAccepted = "RegistrationAccepted"
-
-// Reasons of ConditionRegistrationAccepted.
+// Reasons of regname.ConditionRegistrationAccepted. An add-on without refusals does not have that condition, whose name differs from the
+// RegistrationApplied of Open Cluster Management.
 const (
 	reasonInvalidName          = "InvalidName"
 	reasonUnknownDriver        = "UnknownDriver"
@@ -48,16 +45,16 @@ const (
 // maxItems is how many items of one add-on the agent registers. Each costs a worker several requests, and all other add-ons wait for it.
 const maxItems = 32
 
-// AddOnClusterLabel marks Secrets of add-ons. Its value is the cluster's name.
-const AddOnClusterLabel = "registration.open-cluster-management.io/cluster"
+// hostingClusterAnnotation names the cluster where the agent of the add-on runs in hosted mode.
+const hostingClusterAnnotation = "addon.open-cluster-management.io/hosting-cluster-name"
 
-// refusal is an error that only an edit mends. It becomes a part of ConditionRegistrationAccepted.
+// refusal is an error that only an edit mends. It becomes a part of regname.ConditionRegistrationAccepted.
 type refusal struct{ reason, message string }
 
 func (r *refusal) Error() string { return r.message }
 
-// addOnPass is one reconciliation of one add-on.
-type addOnPass struct {
+// addOnReconcile is one reconciliation of one add-on.
+type addOnReconcile struct {
 	*AddOns
 	hub    *addOnHub
 	addOn  client.Object
@@ -77,7 +74,7 @@ type addOnSecret struct {
 }
 
 // run registers each item. One that fails delays no other.
-func (p *addOnPass) run(ctx context.Context) (due time.Time, err error) {
+func (p *addOnReconcile) run(ctx context.Context) (due time.Time, err error) {
 	items := p.status.Items
 	if len(items) > maxItems {
 		p.refusals = append(p.refusals, &refusal{reasonTooManyItems, fmt.Sprintf("the add-on has %d items, and the agent registers the first %d: remove the others", len(items), maxItems)})
@@ -107,7 +104,7 @@ func sooner(a, b time.Time) time.Time {
 // register calls the driver of an item until its Secret does not change any more, or until the driver declares something new: it is
 // called again when the hub has the declaration, by the watch. A hub that drops it is not told again at once. Only the last Step's
 // declaration and condition count.
-func (p *addOnPass) register(ctx context.Context, item ocm.Registration) (time.Time, error) {
+func (p *addOnReconcile) register(ctx context.Context, item ocm.Registration) (time.Time, error) {
 	secret, err := p.secretOf(item)
 	if err != nil {
 		return time.Time{}, err
@@ -140,11 +137,11 @@ func declaredItem(item ocm.Registration, d *ocm.Registration) ocm.Registration {
 }
 
 // note keeps what a settled step says.
-func (p *addOnPass) note(item ocm.Registration, secret *credentialSecret, step registration.Step) {
-	_, usable := secret.Data[registration.SecretKeyAuthType]
+func (p *addOnReconcile) note(item ocm.Registration, secret *credentialSecret, step registration.Step) {
+	_, usable := secret.Data[regname.SecretKeyAuthType]
 	p.secrets[secret.Name].usable = usable
 	if item.Type == ocm.KubeClient {
-		p.tokenKept = registration.AuthTypeToken == secret.driver.Name() || registration.AuthTypeToken == string(secret.Data[registration.SecretKeyAuthType])
+		p.tokenKept = registration.AuthTypeToken == secret.driver.Name() || registration.AuthTypeToken == string(secret.Data[regname.SecretKeyAuthType])
 	}
 	if step.Declare != nil {
 		p.declared = append(p.declared, item)
@@ -155,7 +152,7 @@ func (p *addOnPass) note(item ocm.Registration, secret *credentialSecret, step r
 }
 
 // secretOf returns the Secret of an item, which it does not read, or a refusal.
-func (p *addOnPass) secretOf(item ocm.Registration) (*credentialSecret, error) {
+func (p *addOnReconcile) secretOf(item ocm.Registration) (*credentialSecret, error) {
 	name, driver := p.addOn.GetName()+"-hub-kubeconfig", p.opts.KubeClient
 	switch item.Type {
 	case ocm.KubeClient:
@@ -180,7 +177,7 @@ func (p *addOnPass) secretOf(item ocm.Registration) (*credentialSecret, error) {
 	if err := p.agent.checkAddOnNamespace(namespace); err != nil {
 		return nil, &refusal{reasonNamespaceRefused, err.Error()}
 	}
-	if registration.CheckAddOnName(p.addOn.GetName()) != nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
+	if regname.CheckAddOnName(p.addOn.GetName()) != nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return nil, &refusal{reasonInvalidName, fmt.Sprintf("the add-on %.100q cannot have a Secret %.300q: use a DNS label for the add-on, "+
 			"a signer in lower case, and no more than 253 characters for the Secret", p.addOn.GetName(), name)}
 	}
@@ -201,10 +198,10 @@ func (a *Agent) checkAddOnNamespace(namespace string) error {
 
 // labels of the Secrets of an add-on. The agent changes and deletes no others.
 func (a *AddOns) labels(addOn string) map[string]string {
-	return map[string]string{addon.NameLabel: addOn, AddOnClusterLabel: a.agent.opts.Cluster}
+	return map[string]string{addon.NameLabel: addOn, regname.AddOnClusterLabel: a.agent.opts.Cluster}
 }
 
-func (p *addOnPass) readSecret(ctx context.Context, secret *credentialSecret) error {
+func (p *addOnReconcile) readSecret(ctx context.Context, secret *credentialSecret) error {
 	if err := secret.read(ctx); err != nil {
 		return asUnusable(secret.Namespace, err)
 	}
@@ -230,9 +227,9 @@ func (p *addOnPass) readSecret(ctx context.Context, secret *credentialSecret) er
 }
 
 // isOCMs reports whether the agent of Open Cluster Management wrote a Secret for this cluster and this hub. It sets no labels.
-func (p *addOnPass) isOCMs(secret *credentialSecret) bool {
+func (p *addOnReconcile) isOCMs(secret *credentialSecret) bool {
 	k, err := parseKubeconfig(secret.Data[registration.SecretKeyKubeconfig])
-	if err != nil || len(secret.Labels) > 0 || string(secret.Data[registration.SecretKeyClusterName]) != p.agent.opts.Cluster {
+	if err != nil || len(secret.Labels) > 0 || string(secret.Data[regname.SecretKeyClusterName]) != p.agent.opts.Cluster {
 		return false
 	}
 	said, hub := k.Clusters[0].Cluster, p.hub.session.hub.cluster
@@ -249,7 +246,7 @@ func asUnusable(namespace string, err error) error {
 }
 
 // step calls the driver and stores its Step. A Secret is created once it has something to hold.
-func (p *addOnPass) step(ctx context.Context, item ocm.Registration, secret *credentialSecret) (changed bool, step registration.Step, err error) {
+func (p *addOnReconcile) step(ctx context.Context, item ocm.Registration, secret *credentialSecret) (changed bool, step registration.Step, err error) {
 	next, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
 	_, stored, _ := secret.open(next, p.hub.session.hub) //nolint:errcheck // what is stored tells the driver
@@ -290,7 +287,7 @@ func (a *AddOns) count(driver registration.Driver, stored map[string][]byte, c *
 }
 
 // report writes declarations and conditions in one patch, if they differ.
-func (p *addOnPass) report(ctx context.Context) error {
+func (p *addOnReconcile) report(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
 	err := addon.PatchStatus(ctx, p.hub, p.addOn, func(s *addon.Status) bool {
@@ -304,7 +301,7 @@ func (p *addOnPass) report(ctx context.Context) error {
 }
 
 // declare sets driver and subject of items. All kubeClient items get the same driver: v1alpha1 has room for one.
-func (p *addOnPass) declare(s *addon.Status) (changed bool) {
+func (p *addOnReconcile) declare(s *addon.Status) (changed bool) {
 	for _, d := range p.declared {
 		first := slices.IndexFunc(s.Items, func(item ocm.Registration) bool { return item.Type == d.Type && item.SignerName == d.SignerName })
 		for i := range s.Items {
@@ -324,7 +321,7 @@ func (p *addOnPass) declare(s *addon.Status) (changed bool) {
 }
 
 // tell sets the conditions. Items share one condition type: the first that is False counts, else the first.
-func (p *addOnPass) tell(s *addon.Status) (changed bool) {
+func (p *addOnReconcile) tell(s *addon.Status) (changed bool) {
 	var said []metav1.Condition
 	for _, c := range append(p.conditions, p.accepted(s)...) {
 		i := slices.IndexFunc(said, func(other metav1.Condition) bool { return other.Type == c.Type })
@@ -341,7 +338,7 @@ func (p *addOnPass) tell(s *addon.Status) (changed bool) {
 		changed = meta.SetStatusCondition(&s.Conditions, c) || changed
 	}
 	if !p.tokenKept { // then the hub removes the ServiceAccount
-		for _, condition := range []string{addon.ConditionTokenRefreshed, addon.ConditionTokenRefreshedOCM} {
+		for _, condition := range []string{regname.ConditionTokenRefreshed, regname.ConditionTokenRefreshedOCM} {
 			changed = meta.RemoveStatusCondition(&s.Conditions, condition) || changed
 		}
 	}
@@ -349,8 +346,8 @@ func (p *addOnPass) tell(s *addon.Status) (changed bool) {
 }
 
 // accepted returns the agent's own condition, if there is one to set.
-func (p *addOnPass) accepted(s *addon.Status) []metav1.Condition {
-	c := metav1.Condition{Type: ConditionRegistrationAccepted, Status: metav1.ConditionTrue, Reason: reasonRegistrationAccepted, Message: "the agent registers all items"}
+func (p *addOnReconcile) accepted(s *addon.Status) []metav1.Condition {
+	c := metav1.Condition{Type: regname.ConditionRegistrationAccepted, Status: metav1.ConditionTrue, Reason: reasonRegistrationAccepted, Message: "the agent registers all items"}
 	if len(p.refusals) == 0 {
 		if meta.FindStatusCondition(s.Conditions, c.Type) == nil {
 			return nil

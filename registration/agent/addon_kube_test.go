@@ -20,12 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
 
 // addOnKube is a cluster that has joined, on two API servers, whose agent registers add-ons with exactly the RBAC of the manifests.
@@ -74,7 +75,7 @@ func TestAddOnsOnTwoAPIServers(t *testing.T) {
 	t.Run("namespace without rights", func(*testing.T) {
 		k.addOn("elsewhere", "elsewhere", kubeClient)
 		k.until("no condition", func() bool {
-			c := meta.FindStatusCondition(k.status("elsewhere").Conditions, agent.ConditionRegistrationAccepted)
+			c := meta.FindStatusCondition(k.status("elsewhere").Conditions, regname.ConditionRegistrationAccepted)
 			return c != nil && c.Reason == "NamespaceUnusable"
 		})
 	})
@@ -101,7 +102,7 @@ func TestAddOnsOnTwoAPIServers(t *testing.T) {
 
 func newAddOnKube(t *testing.T) *addOnKube {
 	k := &addOnKube{agentKube: newAgentKube(t), driver: &addOnDriver{name: "token", condition: "AddonTokenRefreshed"},
-		signer: &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated}}
+		signer: &addOnDriver{name: "csr", condition: regname.ConditionCertificateRotated}}
 	k.apply(k.local, registration.AgentAddOnManifest)
 	k.apply(k.hub, addon.CRD)
 	k.create(k.local, k.bootstrapSecret(k.hubConfig.Host))
@@ -181,7 +182,7 @@ func (k *addOnKube) delete(t *testing.T, c client.Client, o client.Object) {
 func (k *addOnKube) secrets() []corev1.Secret {
 	k.t.Helper()
 	var list corev1.SecretList
-	if err := k.local.List(k.t.Context(), &list, client.InNamespace(addOnNamespace), client.HasLabels{agent.AddOnClusterLabel}); err != nil {
+	if err := k.local.List(k.t.Context(), &list, client.InNamespace(addOnNamespace), client.HasLabels{regname.AddOnClusterLabel}); err != nil {
 		k.t.Fatal(err)
 	}
 	return slices.DeleteFunc(list.Items, func(s corev1.Secret) bool { return len(s.Data["auth-type"]) == 0 })

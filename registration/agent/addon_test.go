@@ -26,11 +26,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/addonapi"
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
 
 // addOnDriver declares itself, draws a nonce, and then gets a credential whose file has the driver's name.
@@ -131,7 +133,7 @@ func (m *servedMapper) serve(versions ...schema.GroupVersion) {
 func addOnScheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	scheme := agentScheme(t)
-	if err := addon.AddAllToScheme(scheme); err != nil {
+	if err := addon.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	return scheme
@@ -139,7 +141,7 @@ func addOnScheme(t testing.TB) *runtime.Scheme {
 
 func newAddOnWorld(t *testing.T, versions ...schema.GroupVersion) *addOnWorld {
 	w := &addOnWorld{agentWorld: newAgentWorld(t), registry: prometheus.NewRegistry(), mapper: &servedMapper{},
-		driver: &addOnDriver{name: "token", condition: "AddonTokenRefreshed"}, signer: &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated}}
+		driver: &addOnDriver{name: "token", condition: "AddonTokenRefreshed"}, signer: &addOnDriver{name: "csr", condition: regname.ConditionCertificateRotated}}
 	if len(versions) == 0 {
 		versions = []schema.GroupVersion{addon.GroupVersion}
 	}
@@ -188,7 +190,7 @@ func (w *addOnWorld) restart() {
 	w.registry = prometheus.NewRegistry()
 	w.opts.Registerer = w.registry
 	w.agentWorld.restart()
-	w.agentWorld.pass()
+	w.agentWorld.mustReconcile()
 	w.addOnOptions.Agent = w.agent
 	addOns, err := agent.NewAddOns(w.addOnOptions)
 	if err != nil {
@@ -200,7 +202,7 @@ func (w *addOnWorld) restart() {
 // create puts an add-on with the items onto the hub.
 func (w *addOnWorld) create(name string, items ...ocm.Registration) {
 	w.t.Helper()
-	api, err := addon.Discover(w.mapper)
+	api, err := addonapi.Discover(w.mapper)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -223,7 +225,7 @@ func (w *addOnWorld) change(name string, change func(*addon.Status)) {
 
 func (w *addOnWorld) get(name string) client.Object {
 	w.t.Helper()
-	api, err := addon.Discover(w.mapper)
+	api, err := addonapi.Discover(w.mapper)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -258,8 +260,8 @@ func (w *addOnWorld) reconcile(name string) (time.Duration, error) {
 	return result.RequeueAfter, err
 }
 
-// pass is a reconcile that has to succeed. The first one of an add-on declares, the second one registers.
-func (w *addOnWorld) pass(name string) time.Duration {
+// mustReconcile is a reconcile that has to succeed. The first one of an add-on declares, the second one registers.
+func (w *addOnWorld) mustReconcile(name string) time.Duration {
 	w.t.Helper()
 	after, err := w.reconcile(name)
 	if err != nil {
@@ -271,8 +273,8 @@ func (w *addOnWorld) pass(name string) time.Duration {
 func (w *addOnWorld) register(name string, items ...ocm.Registration) {
 	w.t.Helper()
 	w.create(name, items...)
-	w.pass(name)
-	w.pass(name)
+	w.mustReconcile(name)
+	w.mustReconcile(name)
 }
 
 // secretIn returns an empty Secret if there is none.
@@ -311,7 +313,7 @@ func TestAddOnsRegister(t *testing.T) {
 		t.Run(version.Version, func(t *testing.T) {
 			w := newAddOnWorld(t, version)
 			w.create("a", kubeClient, customSigner)
-			w.pass("a")
+			w.mustReconcile("a")
 			items := w.status("a").Items
 			if items[0].Driver != "token" || items[0].Subject.User != "token:cluster1:a" || items[1].Subject.User != "csr:cluster1:a" ||
 				items[1].Subject.OrganizationUnits[0] != "o" || items[1].SignerName != "example.com/signer" || items[1].Driver != "" {
@@ -320,7 +322,7 @@ func TestAddOnsRegister(t *testing.T) {
 			if w.keys("a-hub-kubeconfig") != nil {
 				t.Error("there is a Secret before it has something to hold")
 			}
-			if after := w.pass("a"); after != 0 {
+			if after := w.mustReconcile("a"); after != 0 {
 				t.Errorf("it comes back after %s", after)
 			}
 			if got := w.keys("a-hub-kubeconfig"); !slices.Equal(got, []string{"agent-name", "auth-type", "cluster-name", "expiry", "kubeconfig", "token"}) {
@@ -336,12 +338,12 @@ func TestAddOnsRegister(t *testing.T) {
 			if string(secret.Data["agent-name"]) != string(w.secret().Data["agent-name"]) || w.driver.in.Agent != string(secret.Data["agent-name"]) {
 				t.Errorf("agent-name %q", secret.Data["agent-name"])
 			}
-			for _, c := range []string{"AddonTokenRefreshed", ocm.ConditionCertificateRotated} {
+			for _, c := range []string{"AddonTokenRefreshed", regname.ConditionCertificateRotated} {
 				if w.condition("a", c).Status != metav1.ConditionTrue {
 					t.Errorf("condition %s: %+v", c, w.condition("a", c))
 				}
 			}
-			if c := w.condition("a", agent.ConditionRegistrationAccepted); c.Type != "" {
+			if c := w.condition("a", regname.ConditionRegistrationAccepted); c.Type != "" {
 				t.Errorf("condition %+v", c)
 			}
 		})
@@ -380,8 +382,8 @@ func TestAddOnsRefuseAnItem(t *testing.T) {
 			if row.prepare != nil {
 				row.prepare(w)
 			}
-			w.pass("a")
-			w.pass("a")
+			w.mustReconcile("a")
+			w.mustReconcile("a")
 			c := w.condition("a", "RegistrationAccepted")
 			if c.Status != metav1.ConditionFalse || c.Reason != row.reason || !strings.Contains(c.Message, row.says) {
 				t.Errorf("condition %+v", c)
@@ -393,7 +395,7 @@ func TestAddOnsRefuseAnItem(t *testing.T) {
 				t.Errorf("the Secret of another owner has %q", w.keys("a-hub-kubeconfig"))
 			}
 			w.writes = nil
-			after := w.pass("a")
+			after := w.mustReconcile("a")
 			if len(w.writes) > 0 {
 				t.Errorf("said again: %q", w.writes)
 			}
@@ -402,7 +404,7 @@ func TestAddOnsRefuseAnItem(t *testing.T) {
 			}
 			w.localErr = nil
 			w.change("a", func(s *addon.Status) { s.Items = nil })
-			w.pass("a")
+			w.mustReconcile("a")
 			if got := w.condition("a", "RegistrationAccepted"); got.Status != metav1.ConditionTrue {
 				t.Errorf("mended, the condition is %+v", got)
 			}
@@ -427,8 +429,8 @@ func TestAddOnsTakeOverTheSecretsOfAnOCMAgent(t *testing.T) {
 			w.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: addOnNamespace, Name: "a-hub-kubeconfig", Labels: row.labels},
 				Data: map[string][]byte{"cluster-name": []byte(row.cluster), "tls.crt": []byte("old"), "kubeconfig": fmt.Appendf(nil,
 					`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"a","cluster":{"server":%q}}]}`, row.server)}})
-			w.pass("a")
-			w.pass("a")
+			w.mustReconcile("a")
+			w.mustReconcile("a")
 			if c := w.condition("a", "RegistrationAccepted"); (c.Reason == "SecretTaken") != row.taken {
 				t.Errorf("condition %+v", c)
 			}
@@ -450,8 +452,8 @@ func TestAddOnsLimitTheItemsOfOneAddOn(t *testing.T) {
 	w.create("a", items[:32]...)
 	w.create("b", items...)
 	for addOn, want := range map[string]string{"a": "", "b": "TooManyItems"} {
-		w.pass(addOn)
-		w.pass(addOn)
+		w.mustReconcile(addOn)
+		w.mustReconcile(addOn)
 		if got := w.condition(addOn, "RegistrationAccepted"); got.Reason != want {
 			t.Errorf("condition %+v, want %q", got, want)
 		}
@@ -491,14 +493,14 @@ func TestAddOnsOverwriteTheDriverOfAnotherAgent(t *testing.T) {
 				t.Errorf("declared %+v", got)
 			}
 			w.writes = nil
-			w.pass("a")
+			w.mustReconcile("a")
 			if len(w.writes) > 0 {
 				t.Errorf("declared again: %q", w.writes)
 			}
 			w.addOnOptions.KubeClient = w.signer
 			w.restart()
-			w.pass("a")
-			w.pass("a")
+			w.mustReconcile("a")
+			w.mustReconcile("a")
 			if got := w.condition("a", "AddonTokenRefreshed"); got.Type != "" {
 				t.Errorf("the refused item keeps the condition of the token: %+v", got)
 			}
@@ -527,10 +529,10 @@ func TestAddOnsDeclareBeforeTheNextCall(t *testing.T) {
 	w.addOnOptions.KubeClient = driver
 	w.restart()
 	w.create("a", kubeClient)
-	if after := w.pass("a"); after != 0 || w.status("a").Items[0].Subject.User != "u" || !slices.Equal(driver.seen, []string{""}) {
+	if after := w.mustReconcile("a"); after != 0 || w.status("a").Items[0].Subject.User != "u" || !slices.Equal(driver.seen, []string{""}) {
 		t.Errorf("back after %s, declared %+v, the driver saw %q", after, w.status("a").Items, driver.seen)
 	}
-	w.pass("a")
+	w.mustReconcile("a")
 	if !slices.Equal(driver.seen, []string{"", "csr"}) {
 		t.Errorf("the driver saw %q", driver.seen)
 	}
@@ -544,11 +546,11 @@ func TestAddOnsSwitchDrivers(t *testing.T) {
 	w.change("a", func(s *addon.Status) {
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: "TokenRefreshed", Status: metav1.ConditionTrue, Reason: "AddonTokenRefreshed"})
 	})
-	csr := &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated, hold: true}
+	csr := &addOnDriver{name: "csr", condition: regname.ConditionCertificateRotated, hold: true}
 	w.addOnOptions.KubeClient = csr
 	w.restart()
-	w.pass("a")
-	w.pass("a")
+	w.mustReconcile("a")
+	w.mustReconcile("a")
 	if got := w.status("a").Items[0]; got.Driver != "csr" || len(w.keys("a-hub-kubeconfig")) != 6 || w.condition("a", "TokenRefreshed").Type == "" || w.condition("a", "AddonTokenRefreshed").Type == "" {
 		t.Errorf("while it waits: %+v, keys %q, %+v", got, w.keys("a-hub-kubeconfig"), w.status("a").Conditions)
 	}
@@ -556,7 +558,7 @@ func TestAddOnsSwitchDrivers(t *testing.T) {
 		t.Error("a driver sees the credential of another one")
 	}
 	csr.hold = false
-	w.pass("a")
+	w.mustReconcile("a")
 	if got := w.keys("a-hub-kubeconfig"); !slices.Equal(got, []string{"agent-name", "auth-type", "cluster-name", "csr", "expiry", "kubeconfig"}) {
 		t.Errorf("the Secret has %q", got)
 	}
@@ -568,12 +570,12 @@ func TestAddOnsSwitchDrivers(t *testing.T) {
 	w.addOnOptions.KubeClient = w.driver
 	w.restart()
 	w.driver.hold = true
-	w.pass("a")
+	w.mustReconcile("a")
 	if got := w.condition("a", "AddonTokenRefreshed"); got.Status != metav1.ConditionFalse || !slices.Contains(w.keys("a-hub-kubeconfig"), "csr") {
 		t.Errorf("on the way back: %+v, keys %q", got, w.keys("a-hub-kubeconfig"))
 	}
 	w.driver.hold = false
-	w.pass("a")
+	w.mustReconcile("a")
 	if got := w.keys("a-hub-kubeconfig"); !slices.Contains(got, "token") || slices.Contains(got, "csr") || w.condition("a", "AddonTokenRefreshed").Status != metav1.ConditionTrue {
 		t.Errorf("the Secret has %q", got)
 	}
@@ -582,16 +584,16 @@ func TestAddOnsSwitchDrivers(t *testing.T) {
 // All items of one driver write one condition type.
 func TestAddOnsCombineConditions(t *testing.T) {
 	w := newAddOnWorld(t)
-	w.addOnOptions.KubeClient = &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated}
+	w.addOnOptions.KubeClient = &addOnDriver{name: "csr", condition: regname.ConditionCertificateRotated}
 	w.signer.hold = true
 	w.restart()
 	w.register("a", kubeClient, customSigner)
-	if got := w.condition("a", ocm.ConditionCertificateRotated); got.Status != metav1.ConditionFalse || got.Reason != "NotIssued" {
+	if got := w.condition("a", regname.ConditionCertificateRotated); got.Status != metav1.ConditionFalse || got.Reason != "NotIssued" {
 		t.Errorf("one of two is not issued: %+v", got)
 	}
 	w.signer.hold = false
-	w.pass("a")
-	if got := w.condition("a", ocm.ConditionCertificateRotated); got.Status != metav1.ConditionTrue {
+	w.mustReconcile("a")
+	if got := w.condition("a", regname.ConditionCertificateRotated); got.Status != metav1.ConditionTrue {
 		t.Errorf("both are issued: %+v", got)
 	}
 }
@@ -602,7 +604,7 @@ func TestAddOnsSteadyStateWritesNothing(t *testing.T) {
 	w.register("a", kubeClient, customSigner)
 	w.writes = nil
 	for range 3 {
-		if after := w.pass("a"); after != time.Hour {
+		if after := w.mustReconcile("a"); after != time.Hour {
 			t.Errorf("it comes back after %s", after)
 		}
 	}
@@ -610,7 +612,7 @@ func TestAddOnsSteadyStateWritesNothing(t *testing.T) {
 		t.Errorf("writes %q", w.writes)
 	}
 	w.now = w.now.Add(time.Hour)
-	w.pass("a")
+	w.mustReconcile("a")
 	const want = `# HELP registration_agent_addon_credentials_total Credentials of add-ons, by driver and result: issued, refreshed, or failed for each call of the driver that failed.
 # TYPE registration_agent_addon_credentials_total counter
 registration_agent_addon_credentials_total{cluster="cluster1",driver="csr",result="issued"} 1
@@ -631,7 +633,7 @@ func TestAddOnsRemoveSecrets(t *testing.T) {
 		w := newAddOnWorld(t)
 		w.register("a", kubeClient, customSigner)
 		w.change("a", func(s *addon.Status) { s.Items = s.Items[:1] })
-		w.pass("a")
+		w.mustReconcile("a")
 		if w.keys(signerSecret) != nil || w.keys("a-hub-kubeconfig") == nil {
 			t.Errorf("left: %q, %q", w.keys(signerSecret), w.keys("a-hub-kubeconfig"))
 		}
@@ -641,9 +643,9 @@ func TestAddOnsRemoveSecrets(t *testing.T) {
 		w.register("a", customSigner)
 		w.addOnOptions.CustomSigner = nil
 		w.restart()
-		w.pass("a")
+		w.mustReconcile("a")
 		w.namespace("a", "kube-system")
-		w.pass("a")
+		w.mustReconcile("a")
 		if w.keys(signerSecret) == nil {
 			t.Error("the Secret was removed")
 		}
@@ -657,7 +659,7 @@ func TestAddOnsRemoveSecrets(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.restart()
-		w.pass("a")
+		w.mustReconcile("a")
 		if w.keys("a-hub-kubeconfig") != nil || w.keys(signerSecret) != nil {
 			t.Error("Secrets are left")
 		}
@@ -673,19 +675,19 @@ func TestAddOnsRemoveSecrets(t *testing.T) {
 		w.register("a", kubeClient)
 		w.namespace("a", "other")
 		w.driver.hold = true
-		w.pass("a")
+		w.mustReconcile("a")
 		if w.keys("a-hub-kubeconfig") == nil {
 			t.Error("the add-on has no credential")
 		}
 		w.driver.hold = false
-		w.pass("a")
+		w.mustReconcile("a")
 		if w.keys("a-hub-kubeconfig") != nil || w.secretIn("other", "a-hub-kubeconfig").Name == "" {
 			t.Error("the Secret was not moved")
 		}
 		if err := w.hub.Delete(t.Context(), w.get("a")); err != nil {
 			t.Fatal(err)
 		}
-		w.pass("a")
+		w.mustReconcile("a")
 		if w.secretIn("other", "a-hub-kubeconfig").Name != "" {
 			t.Error("the Secret is left")
 		}
@@ -696,11 +698,11 @@ func TestAddOnsLeaveHostedOnesAlone(t *testing.T) {
 	w := newAddOnWorld(t)
 	w.create("a", kubeClient)
 	o := w.get("a")
-	o.SetAnnotations(map[string]string{addon.HostingClusterAnnotation: "hosting"})
+	o.SetAnnotations(map[string]string{"addon.open-cluster-management.io/hosting-cluster-name": "hosting"})
 	if err := w.hub.Update(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	if after := w.pass("a"); after != 0 || len(w.writes) > 0 {
+	if after := w.mustReconcile("a"); after != 0 || len(w.writes) > 0 {
 		t.Errorf("back after %s, writes %q", after, w.writes)
 	}
 }
@@ -709,9 +711,9 @@ func TestAddOnsFollowTheHubsAddress(t *testing.T) {
 	w := newAddOnWorld(t)
 	w.register("a", kubeClient, customSigner)
 	w.writeBootstrap(bootstrapKubeconfig("https://moved.example.com:6443"))
-	w.agentWorld.pass()
+	w.agentWorld.mustReconcile()
 	w.writes = nil
-	w.pass("a")
+	w.mustReconcile("a")
 	if got := string(w.secretIn(addOnNamespace, "a-hub-kubeconfig").Data["kubeconfig"]); !strings.Contains(got, "https://moved.example.com:6443") || w.driver.issued != 1 {
 		t.Errorf("%d tokens, kubeconfig %s", w.driver.issued, got)
 	}
@@ -725,13 +727,13 @@ func TestAddOnsUseTheRenewedCredential(t *testing.T) {
 	w := newAddOnWorld(t)
 	w.register("a", kubeClient)
 	clients := len(w.built)
-	w.pass("a")
+	w.mustReconcile("a")
 	if len(w.built) != clients {
-		t.Error("the client is made anew at each pass")
+		t.Error("the client is made anew at each reconcile")
 	}
 	w.edit(func(d map[string][]byte) { d["shared"] = []byte("token-renewed") })
-	w.agentWorld.pass()
-	w.pass("a")
+	w.agentWorld.mustReconcile()
+	w.mustReconcile("a")
 	if got := w.built[len(w.built)-1].BearerToken; len(w.built) != clients+2 || got != "token-renewed" {
 		t.Errorf("%d clients more, the last one with %q", len(w.built)-clients, got)
 	}
@@ -751,13 +753,13 @@ func TestAddOnsWaitWhileTheClusterHasNoAccess(t *testing.T) {
 	w.create("a", kubeClient)
 	own := string(w.secret().Data["shared"])
 	w.refused[own] = forbidden()
-	w.agentWorld.pass()
-	if after := w.pass("a"); after != 30*time.Second || len(w.writes) > 0 {
+	w.agentWorld.mustReconcile()
+	if after := w.mustReconcile("a"); after != 30*time.Second || len(w.writes) > 0 {
 		t.Errorf("without access it comes back after %s, writes %q", after, w.writes)
 	}
 	delete(w.refused, own)
-	w.agentWorld.pass()
-	w.pass("a")
+	w.agentWorld.mustReconcile()
+	w.mustReconcile("a")
 	if got := w.status("a").Items[0].Driver; got != "token" {
 		t.Errorf("declared %q", got)
 	}
@@ -768,7 +770,7 @@ func TestAddOnsDiscoverTheAPI(t *testing.T) {
 	w := newAddOnWorld(t)
 	w.mapper.serve()
 	for range 3 {
-		w.pass("a")
+		w.mustReconcile("a")
 		w.now = w.now.Add(time.Minute)
 	}
 	if got := w.seen(); len(got) != 1 || !strings.Contains(got[0], "serves no add-ons") {
@@ -791,13 +793,13 @@ func TestAddOnsDiscoverTheAPI(t *testing.T) {
 		return c.Get(ctx, key, o, opts...)
 	}})
 	w.restart()
-	w.pass("a")
+	w.mustReconcile("a")
 	if w.keys("a-hub-kubeconfig") == nil {
 		t.Error("the Secret was removed with the API")
 	}
 	w.mapper.serve(addon.GroupVersion)
 	w.create("b", kubeClient)
-	w.pass("b")
+	w.mustReconcile("b")
 	if got := w.status("b").Items[0].Driver; got != "token" {
 		t.Errorf("in the newer version: %q", got)
 	}
@@ -836,7 +838,7 @@ func TestAddOnsMendTheirSecrets(t *testing.T) {
 		if err := w.local.Update(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
-		w.pass("a")
+		w.mustReconcile("a")
 	}
 	edit(func(d map[string][]byte) { d["cluster-name"], d["agent-name"] = []byte("x"), []byte("y") })
 	if got := w.secretIn(addOnNamespace, "a-hub-kubeconfig").Data; string(got["cluster-name"]) != "cluster1" || string(got["agent-name"]) != string(w.secret().Data["agent-name"]) {
@@ -850,7 +852,7 @@ func TestAddOnsMendTheirSecrets(t *testing.T) {
 	if err := w.local.Delete(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	w.pass("a")
+	w.mustReconcile("a")
 	if w.keys("a-hub-kubeconfig") == nil || w.driver.issued != 2 {
 		t.Errorf("%d tokens after deletion", w.driver.issued)
 	}

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -86,11 +87,11 @@ func (a *AddOns) watch(ctx context.Context, local manager.Manager, request func(
 func (a *AddOns) remember(addOn string, namespaces ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.places[addOn] == nil {
-		a.places[addOn] = map[string]bool{a.opts.Namespace: true}
+	if a.namespaces[addOn] == nil {
+		a.namespaces[addOn] = map[string]bool{a.opts.Namespace: true}
 	}
 	for _, namespace := range namespaces {
-		a.places[addOn][namespace] = true
+		a.namespaces[addOn][namespace] = true
 		if !a.used[namespace] && a.follow != nil {
 			a.follow(namespace)
 		}
@@ -104,7 +105,7 @@ func (a *AddOns) forget(ctx context.Context, addOn string) error {
 		return err
 	}
 	a.mu.Lock()
-	delete(a.places, addOn)
+	delete(a.namespaces, addOn)
 	a.mu.Unlock()
 	a.agent.events.forget(addOn)
 	for _, d := range []registration.Driver{a.opts.KubeClient, a.opts.CustomSigner} {
@@ -142,19 +143,19 @@ func (a *AddOns) removeUnused(ctx context.Context, addOn string, used map[string
 func (a *AddOns) placesOf(addOn string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Sorted(maps.Keys(a.places[addOn]))
+	return slices.Sorted(maps.Keys(a.namespaces[addOn]))
 }
 
 func (a *AddOns) remembered() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Collect(maps.Keys(a.places))
+	return slices.Collect(maps.Keys(a.namespaces))
 }
 
 func (a *AddOns) watchSecrets(ctx context.Context, mgr manager.Manager, namespace string, request func(addOn string)) {
 	options := cache.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		DefaultNamespaces:    map[string]cache.Config{namespace: {}},
-		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{AddOnClusterLabel: a.agent.opts.Cluster})}
+		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{regname.AddOnClusterLabel: a.agent.opts.Cluster})}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		err := follow(ctx, mgr.GetConfig(), options, corev1.SchemeGroupVersion.WithKind("Secret"), func(o *metav1.PartialObjectMetadata) {
 			if addOn := o.Labels[addon.NameLabel]; addOn != "" {
@@ -212,7 +213,7 @@ func (a *AddOns) followHub(ctx, replaced context.Context, request func(addOn str
 	}, func(o *metav1.PartialObjectMetadata) { request(o.Name) })
 }
 
-// watchCluster requests a pass when the spec of the ManagedCluster changes: the agent's own changes of the status are none. A hub that
+// watchCluster requests a reconcile when the spec of the ManagedCluster changes: the agent's own changes of the status are none. A hub that
 // forbids the watch is asked again with the next credential.
 func (a *Agent) watchCluster(ctx context.Context, request func()) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {

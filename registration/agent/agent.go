@@ -43,10 +43,10 @@ type Options struct {
 	// Local reads and writes the two Secrets on the managed cluster. Use a client without a cache, such as client.New returns: a
 	// cache would watch all Secrets of the cluster.
 	Local client.Client
-	// Namespace holds the two Secrets. Default: DefaultAgentNamespace.
+	// Namespace holds the two Secrets. Default: DefaultNamespace.
 	Namespace string
 	// BootstrapSecret holds the hub's address, its CA and the bootstrap credential under the key "kubeconfig". The agent reads it on
-	// each pass, and always takes address and CA from it. A joined cluster needs no user in it. Default: DefaultBootstrapSecret.
+	// each reconcile, and always takes address and CA from it. A joined cluster needs no user in it. Default: DefaultBootstrapSecret.
 	BootstrapSecret string
 	// Secret names the Secret with the agent's own credential. Default: ocm.HubKubeconfigSecret.
 	Secret string
@@ -75,7 +75,7 @@ type Agent struct {
 
 	// The state of Reconcile. Losing it in a restart costs a client and an Event.
 	own, bootstrap agentClient
-	waited         int // passes since the agent waits
+	waited         int // reconciles since the agent waits
 
 	events   *eventLog
 	sessions hubSessions // for the add-ons
@@ -141,14 +141,14 @@ func newHubClient(config *rest.Config) (client.Client, error) {
 
 const (
 	minWait, maxWait = time.Second, 30 * time.Second
-	// maxSteps bounds the steps of one pass, for a driver that always stores something else.
+	// maxSteps bounds the steps of one reconcile, for a driver that always stores something else.
 	maxSteps = 8
 )
 
-// Reconcile makes one pass and ignores the content of the request. While the cluster waits for acceptance, the next pass follows
+// Reconcile ignores the content of the request. While the cluster waits for acceptance, the next reconcile follows
 // after 1 s, doubling to 30 s. Later it follows when the Lease or the driver is due.
 func (a *Agent) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	due, joined, err := a.pass(ctx)
+	due, joined, err := a.reconcile(ctx)
 	a.metrics.observe(joined, err)
 	switch {
 	case errors.Is(err, errSecretChanged):
@@ -169,8 +169,8 @@ func (a *Agent) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	return reconcile.Result{RequeueAfter: max(due.Sub(now), minWait)}, nil
 }
 
-// pass takes steps until the Secret does not change any more.
-func (a *Agent) pass(ctx context.Context) (due time.Time, joined bool, err error) {
+// reconcile takes steps until the Secret does not change any more.
+func (a *Agent) reconcile(ctx context.Context) (due time.Time, joined bool, err error) {
 	hub, err := a.readBootstrap(ctx)
 	if err != nil {
 		return due, false, err

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/spantest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -41,7 +42,7 @@ func TestAgentJoins(t *testing.T) {
 	w.opts.ClientConfigs = []ocm.ClientConfig{{URL: "https://managed.example.com"}}
 	w.restart()
 
-	w.pass()
+	w.mustReconcile()
 	if got := w.cluster().Spec; got.HubAcceptsClient || got.ManagedClusterClientConfigs[0].URL != "https://managed.example.com" {
 		t.Errorf("the agent created %+v", got)
 	}
@@ -50,7 +51,7 @@ func TestAgentJoins(t *testing.T) {
 	}
 	before := w.secret()
 	w.accept(metav1.ConditionTrue)
-	w.pass()
+	w.mustReconcile()
 
 	secret, status := w.secret(), w.cluster().Status
 	if got := string(secret.Data["cluster-name"]); got != "cluster1" {
@@ -70,7 +71,7 @@ func TestAgentJoins(t *testing.T) {
 	if got := w.lease().Spec.RenewTime; !got.Time.Equal(w.now) {
 		t.Errorf("the Lease was renewed at %s", got)
 	}
-	const want = `# HELP registration_agent_joined 1 if the last pass reached the hub with the agent's own credential and reported there.
+	const want = `# HELP registration_agent_joined 1 if the last reconcile reached the hub with the agent's own credential and reported there.
 # TYPE registration_agent_joined gauge
 registration_agent_joined{cluster="cluster1"} 1
 `
@@ -167,11 +168,11 @@ func TestAgentMendsItsSecret(t *testing.T) {
 		"certificate edited": func(d map[string][]byte) {
 			d["kubeconfig"] = fmt.Appendf(nil, userKubeconfig, "client-certificate-data: YQ==, client-key-data: Yg==")
 		},
-		"notes of other times": func(d map[string][]byte) { d["state.shared-token.a"], d["state.other.b"] = []byte("a"), []byte("b") },
-		"token edited":         func(d map[string][]byte) { d["shared"] = []byte("nonsense") },
-		"token deleted":        func(d map[string][]byte) { delete(d, "shared") },
-		"agent name broken":    func(d map[string][]byte) { d["agent-name"] = []byte("A:B") },
-		"everything gone":      func(d map[string][]byte) { clear(d) },
+		"state of other drivers": func(d map[string][]byte) { d["state.shared-token.a"], d["state.other.b"] = []byte("a"), []byte("b") },
+		"token edited":           func(d map[string][]byte) { d["shared"] = []byte("nonsense") },
+		"token deleted":          func(d map[string][]byte) { delete(d, "shared") },
+		"agent name broken":      func(d map[string][]byte) { d["agent-name"] = []byte("A:B") },
+		"everything gone":        func(d map[string][]byte) { clear(d) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newAgentWorld(t)
@@ -179,7 +180,7 @@ func TestAgentMendsItsSecret(t *testing.T) {
 			want := w.secret().Data
 			w.edit(change)
 			w.restart()
-			w.pass()
+			w.mustReconcile()
 			for _, config := range w.built {
 				if config.Host != "https://hub.example.com:6443" || config.ExecProvider != nil || config.BearerTokenFile != "" {
 					t.Errorf("the agent used %+v", config)
@@ -193,11 +194,11 @@ func TestAgentMendsItsSecret(t *testing.T) {
 				t.Errorf("the Secret holds %q, want %q", got, want)
 			}
 			keys := []string{"agent-name", "auth-type", "cluster-name", "kubeconfig", "shared"}
-			if have := slices.Sorted(maps.Keys(got)); !slices.Equal(have, keys) || registration.CheckAgentName(string(got["agent-name"])) != nil {
+			if have := slices.Sorted(maps.Keys(got)); !slices.Equal(have, keys) || regname.CheckAgentName(string(got["agent-name"])) != nil {
 				t.Errorf("keys %q, agent name %q", have, got["agent-name"])
 			}
 			w.writes = nil
-			w.pass()
+			w.mustReconcile()
 			if len(w.writes) > 0 {
 				t.Errorf("it comes to no rest: %q", w.writes)
 			}
@@ -221,7 +222,7 @@ func TestAgentKeepsTheAgentName(t *testing.T) {
 		maps.DeleteFunc(d, func(key string, _ []byte) bool { return key != "agent-name" })
 	})
 	w.restart()
-	w.pass()
+	w.mustReconcile()
 	if got := string(w.secret().Data["agent-name"]); got != name || !w.driver.asked[name+"-0"] {
 		t.Errorf("the agent is now %q, was %q", got, name)
 	}
@@ -233,7 +234,7 @@ func TestAgentRejoinsWhenTheSecretIsDeleted(t *testing.T) {
 	if err := w.local.Delete(t.Context(), w.secret()); err != nil {
 		t.Fatal(err)
 	}
-	w.pass()
+	w.mustReconcile()
 	if s := w.secret(); s == nil || len(s.Data["shared"]) == 0 || len(w.driver.asked) != 2 {
 		t.Errorf("requests %v, Secret %v", w.driver.asked, s != nil)
 	}
@@ -253,15 +254,15 @@ func TestAgentFollowsTheHub(t *testing.T) {
 	w.join()
 	built := len(w.built)
 	for range 5 {
-		w.pass()
+		w.mustReconcile()
 	}
 	if len(w.built) != built {
 		t.Errorf("%d clients without a change", len(w.built)-built)
 	}
 	moved := strings.Replace(bootstrapKubeconfig("https://moved.example.com"), "server:", "tls-server-name: hub.example.com, server:", 1)
 	w.writeBootstrap(moved)
-	w.pass()
-	w.pass()
+	w.mustReconcile()
+	w.mustReconcile()
 	if len(w.built) != built+1 {
 		t.Errorf("%d clients after the address changed", len(w.built)-built)
 	}
@@ -281,7 +282,7 @@ func TestAgentReplacesAnExpiredCredential(t *testing.T) {
 	w := newAgentWorld(t)
 	w.join()
 	w.refused[string(w.secret().Data["shared"])] = unauthorized()
-	w.pass()
+	w.mustReconcile()
 	if got := string(w.secret().Data["shared"]); w.answer(got) != nil || len(w.driver.asked) != 2 || !w.joined() {
 		t.Errorf("the agent still uses %q, requests %v", got, w.driver.asked)
 	}
@@ -293,7 +294,7 @@ func TestAgentWithoutBootstrapCredential(t *testing.T) {
 	w.join()
 	w.writeBootstrap("{apiVersion: v1, kind: Config, clusters: [{name: h, cluster: {server: https://hub.example.com:6443}}]}")
 	w.restart()
-	w.pass()
+	w.mustReconcile()
 	w.refused[string(w.secret().Data["shared"])] = unauthorized()
 	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), "holds no user") || !strings.Contains(err.Error(), "join again") {
 		t.Errorf("got %v", err)
@@ -309,7 +310,7 @@ func TestAgentKeepsACredentialThatIsForbidden(t *testing.T) {
 	w.seen()
 	var waits []time.Duration
 	for range 7 {
-		waits = append(waits, w.pass()/time.Second)
+		waits = append(waits, w.mustReconcile()/time.Second)
 	}
 	if want := []time.Duration{1, 2, 4, 8, 16, 30, 30}; !slices.Equal(waits, want) {
 		t.Errorf("the agent waits %v, want %v", waits, want)
@@ -321,18 +322,18 @@ func TestAgentKeepsACredentialThatIsForbidden(t *testing.T) {
 		t.Errorf("the agent wrote %q", w.writes)
 	}
 	clear(w.refused)
-	if after := w.pass(); after != time.Minute || len(w.driver.asked) != 1 {
+	if after := w.mustReconcile(); after != time.Minute || len(w.driver.asked) != 1 {
 		t.Errorf("after it is let in again it comes back after %s, requests %v", after, w.driver.asked)
 	}
 	w.refused[string(before.Data["shared"])] = forbidden()
-	if after := w.pass(); after != time.Second || len(w.seen()) != 1 {
+	if after := w.mustReconcile(); after != time.Second || len(w.seen()) != 1 {
 		t.Errorf("when it is kept out again it comes back after %s, without an Event", after)
 	}
 }
 
 func TestAgentWaitsForTheClustersNamespace(t *testing.T) {
 	w := newAgentWorld(t)
-	w.pass()
+	w.mustReconcile()
 	w.accept(metav1.ConditionTrue)
 	w.fault = func(int) error {
 		if strings.HasPrefix(w.writes[len(w.writes)-1], "hub patch") {
@@ -340,11 +341,11 @@ func TestAgentWaitsForTheClustersNamespace(t *testing.T) {
 		}
 		return nil
 	}
-	if after := w.pass(); after != time.Second || w.joined() {
+	if after := w.mustReconcile(); after != time.Second || w.joined() {
 		t.Errorf("joined %t, back after %s", w.joined(), after)
 	}
 	w.fault = nil
-	w.pass()
+	w.mustReconcile()
 	if !w.joined() || len(w.driver.asked) != 1 {
 		t.Error("the cluster has not joined")
 	}
@@ -374,7 +375,7 @@ func TestAgentRequeuesExactly(t *testing.T) {
 		if step.at != 0 {
 			w.driver.at = w.now.Add(step.at)
 		}
-		if got := w.pass(); got != step.want || len(w.writes) != step.wantWrites {
+		if got := w.mustReconcile(); got != step.want || len(w.writes) != step.wantWrites {
 			t.Errorf("%s: back after %s, want %s; writes %q", step.name, got, step.want, w.writes)
 		}
 	}
@@ -383,7 +384,7 @@ func TestAgentRequeuesExactly(t *testing.T) {
 	if err := w.hub.Update(t.Context(), cluster); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.pass(); got != 10*time.Second || *w.lease().Spec.LeaseDurationSeconds != 10 {
+	if got := w.mustReconcile(); got != 10*time.Second || *w.lease().Spec.LeaseDurationSeconds != 10 {
 		t.Errorf("after the duration changed it comes back after %s", got)
 	}
 }
@@ -391,16 +392,16 @@ func TestAgentRequeuesExactly(t *testing.T) {
 func TestAgentSteadyStateWritesNothing(t *testing.T) {
 	w := newAgentWorld(t)
 	w.opts.Version = func(context.Context) (string, error) { return "v1.36.3", nil }
-	w.driver.marks = map[string]string{"mark": "1"}
+	w.driver.annotations = map[string]string{"mark": "1"}
 	w.restart()
 	w.join()
 	w.writes = nil
 	for range 20 {
 		w.restart()
-		w.pass()
+		w.mustReconcile()
 	}
 	if len(w.writes) > 0 {
-		t.Errorf("20 passes wrote %q", w.writes)
+		t.Errorf("20 reconciles wrote %q", w.writes)
 	}
 }
 
@@ -411,7 +412,7 @@ func TestAgentSwitchesDrivers(t *testing.T) {
 	w.accept(metav1.ConditionFalse)
 	w.opts.Driver = other
 	w.restart()
-	w.pass()
+	w.mustReconcile()
 	if got := w.secret().Data; string(got["auth-type"]) != "shared-token" || len(got["state.other-token.nonce"]) == 0 || len(other.asked) != 1 {
 		t.Errorf("until the new driver has a credential the Secret holds %q", got)
 	}
@@ -420,7 +421,7 @@ func TestAgentSwitchesDrivers(t *testing.T) {
 	}
 	w.refused[string(w.secret().Data["shared"])] = forbidden()
 	w.accept(metav1.ConditionTrue)
-	w.pass()
+	w.mustReconcile()
 	got := w.secret().Data
 	if string(got["auth-type"]) != "other-token" || !strings.HasPrefix(string(got["shared"]), "token-other-") || !w.joined() {
 		t.Errorf("after the switch the Secret holds %q", got)
@@ -458,9 +459,9 @@ func TestAgentReportsAnUnavailableCluster(t *testing.T) {
 	}
 }
 
-func TestAgentMarksAManagedClusterCreatedBeforehand(t *testing.T) {
+func TestAgentAnnotatesAManagedClusterCreatedBeforehand(t *testing.T) {
 	w := newAgentWorld(t)
-	w.driver.marks = map[string]string{"mark": "arn"}
+	w.driver.annotations = map[string]string{"mark": "arn"}
 	beforehand := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Annotations: map[string]string{"other": "kept"}}}
 	if err := w.hub.Create(t.Context(), beforehand); err != nil {
 		t.Fatal(err)
@@ -471,7 +472,7 @@ func TestAgentMarksAManagedClusterCreatedBeforehand(t *testing.T) {
 		}
 		return nil
 	}
-	w.pass()
+	w.mustReconcile()
 	if got := w.seen(); len(got) != 2 || !strings.Contains(got[0], "AnnotationsMissing") || !strings.Contains(got[0], `"arn"`) {
 		t.Errorf("where the agent may not patch, Events are %q", got)
 	}
@@ -479,7 +480,7 @@ func TestAgentMarksAManagedClusterCreatedBeforehand(t *testing.T) {
 		t.Errorf("the driver sees annotations that the hub lacks: %q", got)
 	}
 	w.fault = nil
-	w.pass()
+	w.mustReconcile()
 	if got := w.cluster().Annotations; got["mark"] != "arn" || got["other"] != "kept" {
 		t.Errorf("annotations %q", got)
 	}
@@ -684,9 +685,9 @@ func TestAgentRefusesACredentialThatItCouldNotUse(t *testing.T) {
 		"program":           {registration.Step{Credential: &registration.Credential{User: execUser}}, `"aws"`},
 		"file elsewhere":    {registration.Step{Credential: &registration.Credential{User: &clientcmdapi.AuthInfo{TokenFile: "/etc/token"}}}, `"/etc/token"`},
 		"reserved file":     {registration.Step{Credential: &registration.Credential{User: token, Files: map[string][]byte{"agent-name": nil}}}, `"agent-name"`},
-		"file like a note":  {registration.Step{Credential: &registration.Credential{User: token, Files: map[string][]byte{"state.x": nil}}}, `"state.x"`},
+		"file like state":   {registration.Step{Credential: &registration.Credential{User: token, Files: map[string][]byte{"state.x": nil}}}, `"state.x"`},
 		"file no key":       {registration.Step{Credential: &registration.Credential{User: token, Files: map[string][]byte{"a/b": nil}}}, `"a/b"`},
-		"note no key":       {registration.Step{State: map[string][]byte{"a/b": nil}}, `"a/b"`},
+		"state is no key":   {registration.Step{State: map[string][]byte{"a/b": nil}}, `"a/b"`},
 		"impersonated user": {registration.Step{Credential: &registration.Credential{User: &clientcmdapi.AuthInfo{Token: "a", Impersonate: "b"}}}, "impersonates"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -709,11 +710,11 @@ func TestAgentOverwritesNoChangeOfTheSecret(t *testing.T) {
 	w.join()
 	w.edit(func(d map[string][]byte) { delete(d, "kubeconfig") })
 	w.fault = func(int) error { return conflict }
-	if after := w.pass(); after != time.Second || len(w.secret().Data["kubeconfig"]) > 0 {
+	if after := w.mustReconcile(); after != time.Second || len(w.secret().Data["kubeconfig"]) > 0 {
 		t.Errorf("after a conflict it comes back after %s", after)
 	}
 	w.fault = nil
-	w.pass()
+	w.mustReconcile()
 	w.driver.err = conflict // not of the Secret
 	if _, err := w.reconcile(); !errors.Is(err, conflict) {
 		t.Errorf("the driver's conflict became %v", err)
@@ -765,7 +766,7 @@ func TestAgentUsesTheDriversOwnConfiguration(t *testing.T) {
 	w := newAgentWorld(t)
 	w.opts.Driver = configuringDriver{fixedDriver{"aws-like", registration.Step{Credential: &registration.Credential{User: execUser}}}}
 	w.restart()
-	w.pass()
+	w.mustReconcile()
 	config, err := w.agent.HubConfig(t.Context())
 	if err != nil || config.Host != "https://hub.example.com:6443" || config.BearerToken != "token-cluster1" || config.ExecProvider != nil {
 		t.Errorf("HubConfig returns %+v, %v", config, err)

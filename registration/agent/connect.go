@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -99,7 +100,7 @@ func (a *Agent) readSecret(ctx context.Context) (*credentialSecret, error) {
 	if err := secret.read(ctx); err != nil {
 		return nil, err
 	}
-	if name, ok := secret.Data[registration.SecretKeyClusterName]; ok && string(name) != a.opts.Cluster {
+	if name, ok := secret.Data[regname.SecretKeyClusterName]; ok && string(name) != a.opts.Cluster {
 		return nil, fmt.Errorf("the Secret %q is that of cluster %.100q, not of %q: delete it to join under the new name", key, name, a.opts.Cluster)
 	}
 	return secret, nil
@@ -112,12 +113,12 @@ func (a *Agent) ensureNames(secret *credentialSecret) bool {
 	if data == nil {
 		data = map[string][]byte{}
 	}
-	data[registration.SecretKeyClusterName] = []byte(a.opts.Cluster)
-	if registration.CheckAgentName(string(data[registration.SecretKeyAgentName])) != nil {
+	data[regname.SecretKeyClusterName] = []byte(a.opts.Cluster)
+	if regname.CheckAgentName(string(data[regname.SecretKeyAgentName])) != nil {
 		const length = 12
-		data[registration.SecretKeyAgentName] = []byte(strings.ToLower(rand.Text()[:length]))
+		data[regname.SecretKeyAgentName] = []byte(strings.ToLower(rand.Text()[:length]))
 	}
-	secret.agent = string(data[registration.SecretKeyAgentName])
+	secret.agent = string(data[regname.SecretKeyAgentName])
 	return secret.replaceData(data)
 }
 
@@ -130,7 +131,7 @@ func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *credentialSe
 		switch {
 		case err == nil:
 			conn.own = true
-			a.sessions.set(&hubSession{config: config, hub: hub, agent: string(secret.Data[registration.SecretKeyAgentName]), made: maps.Clone(stored)})
+			a.sessions.set(&hubSession{config: config, hub: hub, agent: string(secret.Data[regname.SecretKeyAgentName]), made: maps.Clone(stored)})
 			return conn, a.introduce(ctx, hub, conn)
 		case !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err):
 			return nil, a.hubError(hub, err) // the add-ons try for themselves
@@ -144,7 +145,7 @@ func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *credentialSe
 		case apierrors.IsUnauthorized(err):
 			// The driver gets another one.
 			maps.DeleteFunc(stored, func(key string, _ []byte) bool {
-				return key != registration.SecretKeyClusterName && key != registration.SecretKeyAgentName
+				return key != regname.SecretKeyClusterName && key != regname.SecretKeyAgentName
 			})
 		}
 	}
@@ -230,7 +231,7 @@ func (a *Agent) hubError(hub *agentHub, err error) error {
 	case apierrors.IsUnauthorized(err):
 		remedy = fmt.Sprintf("it refuses the bootstrap credential of Secret %q, join again with a new one", secret)
 	case apierrors.IsForbidden(err):
-		remedy = fmt.Sprintf("the bootstrap credential may not register cluster %q, bind its user to ClusterRole %q there", a.opts.Cluster, registration.BootstrapRole)
+		remedy = fmt.Sprintf("the bootstrap credential may not register cluster %q, bind its user to ClusterRole %q there", a.opts.Cluster, regname.BootstrapRole)
 	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown: // not the hub's answer
 		remedy = fmt.Sprintf("check that the network lets the agent through, and server and certificate-authority-data in Secret %q", secret)
 	default:

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -66,13 +67,13 @@ func registerAddOns(mgr ctrl.Manager, joined *agent.Agent, authType string) erro
 	return addOns.SetupWithManager(mgr, 8)
 }
 
-// serveAddOns lets a hub serve both drivers. The scheme of the manager has ocm.AddToScheme and addon.AddAllToScheme.
+// serveAddOns lets a hub serve both drivers. The scheme of the manager has ocm.AddToScheme and addon.AddToScheme.
 func serveAddOns(mgr ctrl.Manager) error {
 	tokens, err := token.NewHub(token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
 	if err != nil {
 		return err
 	}
-	approver, err := csr.NewAddOnApprover(csr.AddOnOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
+	approver, err := csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
 	if err != nil {
 		return err
 	}
@@ -206,8 +207,8 @@ func TestDocumentationOfAddOns(t *testing.T) {
 		"UnknownDriver", "TooManyItems", "RegistrationFailed", "NoAddOns", "AddOnsUnreachable",
 		"AddonTokenRefreshed", "TokenDriverNotDeclared", "TokenInfrastructureNotReady", "TokenRequestFailed", "TokenUnusable",
 		"TokenRequestForbidden", "TokenRequestInvalid", "TokenRequestNotFound", "TokenRequestConflict",
-		token.ReasonReady, "InvalidName", "SeveralKubeClientItems", "InvalidSubject", token.ReasonClusterNotAccepted,
-		"ObjectTaken", token.ReasonForbidden, "TokenInfrastructureRemoved",
+		regname.ReasonTokensReady, "InvalidName", "SeveralKubeClientItems", "InvalidSubject", regname.ReasonClusterNotAccepted,
+		"ObjectTaken", regname.ReasonForbidden, "TokenInfrastructureRemoved",
 		"ClientCertificateUpdated", "ClientCertificateNotApproved", "ClientCertificateNotSigned", "ClientCertificateDenied",
 		"ClientCertificateFailed", "ClientCertificateUnusable",
 	} {

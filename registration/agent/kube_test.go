@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -361,7 +362,7 @@ func (k *agentKube) revoke(t *testing.T, stop func()) {
 func (k *agentKube) tryBootstrapRights(accepted bool) {
 	k.t.Helper()
 	k.create(k.hub, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-mine"},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: registration.BootstrapRole},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: regname.BootstrapRole},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:bootstrappers:mine"}}})
 	mine := rest.CopyConfig(k.hubConfig)
 	mine.Impersonate = rest.ImpersonationConfig{UserName: "system:bootstrap:mine00", Groups: []string{"system:bootstrappers:mine", "system:authenticated"}}

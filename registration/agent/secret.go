@@ -7,16 +7,18 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/workloadid/workloadid/registration"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/registration"
 )
 
-// credentialSecret is the Secret of one registration: what its driver got, and the driver's notes.
+// credentialSecret is the Secret of one registration: what its driver got, and the driver's state.
 type credentialSecret struct {
 	*corev1.Secret
 	local   client.Client
@@ -68,11 +70,11 @@ func (s *credentialSecret) replaceData(data map[string][]byte) bool {
 
 // isForeign reports whether another driver made the stored credential.
 func (s *credentialSecret) isForeign() bool {
-	name, ok := s.Data[registration.SecretKeyAuthType]
+	name, ok := s.Data[regname.SecretKeyAuthType]
 	return ok && string(name) != s.driver.Name()
 }
 
-// state returns the driver's notes.
+// state returns the driver's state.
 func (s *credentialSecret) state() map[string][]byte {
 	_, state := registration.Unpack(s.driver.Name(), s.Data)
 	return state
@@ -91,7 +93,7 @@ func (s *credentialSecret) store(hub *agentHub, step registration.Step) (bool, e
 		}
 	}
 	if err == nil { // else there is none, or it was edited: the driver brings another one
-		data[registration.SecretKeyClusterName], data[registration.SecretKeyAgentName] = []byte(s.cluster), []byte(s.agent)
+		data[regname.SecretKeyClusterName], data[regname.SecretKeyAgentName] = []byte(s.cluster), []byte(s.agent)
 		if data[registration.SecretKeyKubeconfig], err = hub.compose(s.cluster, user); err != nil {
 			return false, err
 		}
@@ -118,7 +120,7 @@ func (s *credentialSecret) checkUser(c *registration.Credential) (clientcmdv1.Au
 // open returns the configuration of the stored credential, and what the driver may see of the Secret. Another driver's credential stays in
 // use until this one brings its own.
 func (s *credentialSecret) open(ctx context.Context, hub *agentHub) (*rest.Config, map[string][]byte, error) {
-	full, _ := registration.Unpack(string(s.Data[registration.SecretKeyAuthType]), s.Data)
+	full, _ := registration.Unpack(string(s.Data[regname.SecretKeyAuthType]), s.Data)
 	stored, _ := registration.Unpack(s.driver.Name(), s.Data)
 	config, err := s.config(ctx, hub, full)
 	if err != nil {

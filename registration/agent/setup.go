@@ -34,7 +34,7 @@ func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 		return []reconcile.Request{request}
 	})
 	changes := make(chan event.TypedGenericEvent[*metav1.PartialObjectMetadata], 1)
-	changes <- event.TypedGenericEvent[*metav1.PartialObjectMetadata]{} // the first pass
+	changes <- event.TypedGenericEvent[*metav1.PartialObjectMetadata]{} // the first reconcile
 	if err := c.Watch(source.Channel(changes, enqueue)); err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 		a.watchCluster(ctx, func() {
 			select {
 			case changes <- event.TypedGenericEvent[*metav1.PartialObjectMetadata]{}:
-			default: // a pass is requested already
+			default: // a reconcile is requested already
 			}
 		})
 		return nil

@@ -26,8 +26,8 @@ import (
 
 // Reasons of the conditions that the agent sets.
 const (
-	ReasonJoined         = "ManagedClusterJoined"
-	ReasonAvailable      = "ManagedClusterAvailable"
+	reasonJoined         = "ManagedClusterJoined"
+	reasonAvailable      = "ManagedClusterAvailable"
 	reasonAPIUnavailable = "ManagedClusterKubeAPIServerUnavailable"
 )
 
@@ -54,8 +54,8 @@ func ignoreRefused(err error) error {
 }
 
 func (a *Agent) report(ctx context.Context, conn *agentConn) error {
-	joined := metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: ReasonJoined, Message: "the cluster has joined the hub"}
-	available := metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: ReasonAvailable, Message: "the cluster is available"}
+	joined := metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: reasonJoined, Message: "the cluster has joined the hub"}
+	available := metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: reasonAvailable, Message: "the cluster is available"}
 	var version string
 	if a.opts.Version != nil {
 		var err error
@@ -151,9 +151,9 @@ func (l *eventLog) forget(addOn string) {
 	maps.DeleteFunc(l.last, func(key eventKey, _ string) bool { return key.addOn == addOn })
 }
 
-// agentMetrics counts passes.
+// agentMetrics counts reconciles.
 type agentMetrics struct {
-	passes      *prometheus.CounterVec
+	reconciles  *prometheus.CounterVec
 	credentials prometheus.Counter
 	joined      prometheus.Gauge
 }
@@ -162,15 +162,15 @@ func newAgentMetrics(cluster string, registerer prometheus.Registerer) (*agentMe
 	const prefix = "registration_agent_"
 	labels := prometheus.Labels{"cluster": cluster}
 	m := &agentMetrics{
-		passes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "passes_total", ConstLabels: labels,
-			Help: "Passes of the agent, by result: joined, waiting or error."}, []string{"result"}),
+		reconciles: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "reconciles_total", ConstLabels: labels,
+			Help: "Reconciles of the agent, by result: joined, waiting or error."}, []string{"result"}),
 		credentials: prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "credentials_total", ConstLabels: labels,
 			Help: "Credentials of its own that the agent has stored."}),
 		joined: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "joined", ConstLabels: labels,
-			Help: "1 if the last pass reached the hub with the agent's own credential and reported there."}),
+			Help: "1 if the last reconcile reached the hub with the agent's own credential and reported there."}),
 	}
 	for _, result := range []string{"joined", "waiting", "error"} {
-		m.passes.WithLabelValues(result) // shown as 0, so that the first one is an increase
+		m.reconciles.WithLabelValues(result) // shown as 0, so that the first one is an increase
 	}
 	if registerer == nil {
 		return m, nil
@@ -178,7 +178,7 @@ func newAgentMetrics(cluster string, registerer prometheus.Registerer) (*agentMe
 	if err := metric.Register(buildinfo.OfModule(), registerer, "registration", "agent"); err != nil {
 		return nil, err
 	}
-	for _, c := range []prometheus.Collector{m.passes, m.credentials, m.joined} {
+	for _, c := range []prometheus.Collector{m.reconciles, m.credentials, m.joined} {
 		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("register the metrics of the agent of cluster %q: %w", cluster, err)
 		}
@@ -193,10 +193,10 @@ func (m *agentMetrics) observe(joined bool, err error) {
 	}
 	switch {
 	case err != nil:
-		m.passes.WithLabelValues("error").Inc()
+		m.reconciles.WithLabelValues("error").Inc()
 	case joined:
-		m.passes.WithLabelValues("joined").Inc()
+		m.reconciles.WithLabelValues("joined").Inc()
 	default:
-		m.passes.WithLabelValues("waiting").Inc()
+		m.reconciles.WithLabelValues("waiting").Inc()
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/workloadid/workloadid/registration/agent"
 )
 
-// passAgainst makes one pass of an agent whose hub is the handler.
-func passAgainst(t *testing.T, hub http.HandlerFunc) error {
+// reconcileAgainst reconciles once with an agent whose hub is the handler.
+func reconcileAgainst(t *testing.T, hub http.HandlerFunc) error {
 	t.Helper()
 	server := httptest.NewTLSServer(hub)
 	t.Cleanup(server.Close)
@@ -52,7 +52,7 @@ func TestAgentFollowsNoRedirect(t *testing.T) {
 	defer other.Close()
 	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
-			err := passAgainst(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+r.URL.Path, status) })
+			err := reconcileAgainst(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+r.URL.Path, status) })
 			if err == nil || elsewhere.Load() > 0 || strings.Contains(err.Error(), "must not read") {
 				t.Errorf("%d requests elsewhere, %v", elsewhere.Load(), err)
 			}
@@ -63,7 +63,7 @@ func TestAgentFollowsNoRedirect(t *testing.T) {
 func TestAgentReadsNoEndlessAnswer(t *testing.T) {
 	const most = 64 << 20 // the test ends also where nothing is bounded
 	sent := make(chan int, 100)
-	err := passAgainst(t, func(w http.ResponseWriter, _ *http.Request) {
+	err := reconcileAgainst(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		part, n := []byte(strings.Repeat(" ", 1<<16)), 0
 		for n < most {

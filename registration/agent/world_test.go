@@ -33,13 +33,13 @@ import (
 // sharedToken is a driver that a project could write: agent and hub derive a token from a nonce that the agent has drawn. It stores the
 // nonce before it asks with it.
 type sharedToken struct {
-	name  string                    // "" means shared-token
-	issue func(nonce string) string // what the hub takes
-	asked map[string]bool           // the nonces that the hub has seen
-	at    time.Time
-	err   error
-	marks map[string]string
-	in    registration.Input // the last one
+	name        string                    // "" means shared-token
+	issue       func(nonce string) string // what the hub takes
+	asked       map[string]bool           // the nonces that the hub has seen
+	at          time.Time
+	err         error
+	annotations map[string]string
+	in          registration.Input // the last one
 }
 
 func (d *sharedToken) Name() string {
@@ -49,7 +49,7 @@ func (d *sharedToken) Name() string {
 	return d.name
 }
 
-func (d *sharedToken) Annotations() map[string]string { return d.marks }
+func (d *sharedToken) Annotations() map[string]string { return d.annotations }
 
 func (d *sharedToken) Next(_ context.Context, in registration.Input) (registration.Step, error) {
 	d.in = in
@@ -209,8 +209,8 @@ func (w *agentWorld) reconcile() (reconcile.Result, error) {
 	return w.agent.Reconcile(w.t.Context(), reconcile.Request{})
 }
 
-// pass is a reconcile that has to succeed.
-func (w *agentWorld) pass() time.Duration {
+// mustReconcile is a reconcile that has to succeed.
+func (w *agentWorld) mustReconcile() time.Duration {
 	w.t.Helper()
 	result, err := w.reconcile()
 	if err != nil {
@@ -221,9 +221,9 @@ func (w *agentWorld) pass() time.Duration {
 
 func (w *agentWorld) join() {
 	w.t.Helper()
-	w.pass()
+	w.mustReconcile()
 	w.accept(metav1.ConditionTrue)
-	w.pass()
+	w.mustReconcile()
 	if !w.joined() {
 		w.t.Fatalf("the cluster has not joined: %+v", w.cluster().Status)
 	}

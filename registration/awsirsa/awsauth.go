@@ -48,7 +48,7 @@ type entry struct {
 
 func sameEntry(a, b entry) bool { return a.node == b.node }
 
-// mapping returns the entry of a cluster. Entries have no tags, so the user name marks it. RBAC names only the
+// mapping returns the entry of a cluster. Entries have no tags, so the user name identifies it. RBAC names only the
 // group, and no other auth type issues such a user name.
 func (g *grant) mapping() mapping {
 	return mapping{"rolearn": g.roleARN, "username": "open-cluster-management:" + g.cluster + ":{{SessionName}}", "groups": []any{registration.ClusterGroup(g.cluster)}}

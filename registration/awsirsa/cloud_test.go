@@ -104,8 +104,8 @@ func (c *cloud) dead() bool {
 	return c.isDead()
 }
 
-// note adds what is no call of AWS.
-func (c *cloud) note(call string) {
+// record adds what is no call of AWS.
+func (c *cloud) record(call string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls = append(c.calls, call)
@@ -394,7 +394,6 @@ func (c *cloud) groups(name string) []string {
 }
 
 var (
-	_ awsirsa.IAM        = (*cloud)(nil)
-	_ awsirsa.RoleReader = (*cloud)(nil)
-	_ awsirsa.EKS        = (*cloud)(nil)
+	_ awsirsa.IAM = (*cloud)(nil)
+	_ awsirsa.EKS = (*cloud)(nil)
 )

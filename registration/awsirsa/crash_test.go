@@ -106,7 +106,7 @@ func mortal(t *testing.T, c *cloud, writes *int) client.Client {
 		if c.dead() {
 			return errDead
 		}
-		c.note("update aws-auth")
+		c.record("update aws-auth")
 		if err := kube.Update(ctx, o, opts...); err != nil || !c.dead() {
 			return err
 		}

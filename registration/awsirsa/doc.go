@@ -2,7 +2,7 @@
 // own account. For each accepted cluster the hub creates a second role in its own account, which only the agent's role may assume. The
 // hub's API server maps that role to the groups of the cluster.
 //
-// On the managed cluster, [Driver] is one of the drivers of a agent.Agent:
+// On the managed cluster, [Driver] is one of the drivers of an agent.Agent:
 //
 //	driver, err := awsirsa.New(awsirsa.Options{
 //		Hub:     "arn:aws:eks:eu-central-1:111111111111:cluster/hub",
@@ -24,7 +24,7 @@
 //
 // The hub tags each role and each access entry with its own ARN and the name of the ManagedCluster. It changes and deletes only objects
 // with these tags. Two clusters therefore cannot share an ARN: the hub finds the role of the first and refuses the second. Entries in
-// aws-auth have no tags, so their user name marks them.
+// aws-auth have no tags, so their user name identifies them.
 //
 // # Calls
 //

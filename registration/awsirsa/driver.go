@@ -16,27 +16,20 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
-)
-
-// Plugin selects the program in the stored kubeconfig, for clients outside the agent.
-type Plugin string
-
-const (
-	// PluginAWS runs the AWS CLI, the default.
-	PluginAWS Plugin = ""
-	// PluginWID runs wid. It calls eks:DescribeCluster, so the hub has to be on EKS.
-	PluginWID Plugin = "wid"
 )
 
 // Options configures a Driver.
 type Options struct {
 	// Hub and Managed are the ARNs of the two clusters. Required.
 	Hub, Managed string
-	// Plugin selects the program in the stored kubeconfig. The agent never runs it.
-	Plugin Plugin
+	// RunWID names wid as the program in the stored kubeconfig, instead of the AWS CLI. The agent itself runs neither of them. wid calls
+	// eks:DescribeCluster, so the hub has to be on EKS.
+	RunWID bool
 	// Connect connects to the hub. Required. The driver calls it with the first request of RESTConfig, and again after a failure. The
 	// configuration renews its tokens and outlives ctx. Package auth/aws has all of it:
 	//
@@ -62,13 +55,10 @@ type HubAccess struct {
 	CAData []byte
 }
 
-// ConditionReady reports whether the agent can use its role on the hub.
-const ConditionReady = "ClusterIAMRoleReady"
-
 // Driver is the agent's half. It is safe for concurrent use.
 type Driver struct {
 	options      Options
-	hub, managed ClusterARN
+	hub, managed irsaname.ClusterARN
 	// refused is why AWS refused the hub's role last, nil if it did not.
 	refused atomic.Pointer[string]
 }
@@ -81,19 +71,16 @@ var (
 
 // New returns the agent's half of the driver.
 func New(options Options) (*Driver, error) {
-	hub, err := ParseClusterARN(options.Hub)
+	hub, err := irsaname.ParseClusterARN(options.Hub)
 	if err != nil {
 		return nil, fmt.Errorf("awsirsa: Options.Hub: %w", err)
 	}
-	managed, err := ParseClusterARN(options.Managed)
+	managed, err := irsaname.ParseClusterARN(options.Managed)
 	if err != nil {
 		return nil, fmt.Errorf("awsirsa: Options.Managed: %w", err)
 	}
 	if err := checkPair(hub, managed); err != nil {
 		return nil, fmt.Errorf("awsirsa: %w", err)
-	}
-	if options.Plugin != PluginAWS && options.Plugin != PluginWID {
-		return nil, fmt.Errorf("awsirsa: unknown plugin %q: use %q, or leave it out for the command line of AWS", options.Plugin, PluginWID)
 	}
 	if options.Connect == nil {
 		return nil, errors.New("awsirsa: Options.Connect is missing: set it to a function that calls auth.GetClusterConfig with auth/aws")
@@ -106,7 +93,7 @@ func (d *Driver) Name() string { return registration.AuthTypeAWS }
 
 // Annotations returns the claim of the ManagedCluster, for hubs of Open Cluster Management too.
 func (d *Driver) Annotations() map[string]string {
-	return map[string]string{ARNAnnotation: d.managed.String(), OCMARNAnnotation: d.managed.String(), OCMSuffixAnnotation: ID(d.hub, d.managed)}
+	return map[string]string{irsaname.ARNAnnotation: d.managed.String(), irsaname.OCMARNAnnotation: d.managed.String(), irsaname.OCMSuffixAnnotation: irsaname.ID(d.hub, d.managed)}
 }
 
 // Next implements registration.Driver. It makes no call, because the kubeconfig holds no secret and follows from the two ARNs. The
@@ -121,7 +108,7 @@ func (d *Driver) Next(_ context.Context, in registration.Input) (registration.St
 		return step, nil
 	}
 	step.Credential = &registration.Credential{User: &clientcmdapi.AuthInfo{Exec: d.exec()}}
-	step.Condition = ready(metav1.ConditionTrue, "KubeconfigWritten", fmt.Sprintf("The agent uses the role %q on the hub %q.", HubRoleARN(d.hub, d.managed), d.hub))
+	step.Condition = ready(metav1.ConditionTrue, "KubeconfigWritten", fmt.Sprintf("The agent uses the role %q on the hub %q.", irsaname.HubRoleARN(d.hub, d.managed), d.hub))
 	if why := d.refused.Load(); why != nil {
 		step.Condition = ready(metav1.ConditionFalse, "RoleRefused", *why)
 	}
@@ -138,13 +125,13 @@ func (d *Driver) waiting(in registration.Input) string {
 }
 
 func ready(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
-	return &metav1.Condition{Type: ConditionReady, Status: status, Reason: reason, Message: message}
+	return &metav1.Condition{Type: regname.ConditionIAMRoleReady, Status: status, Reason: reason, Message: message}
 }
 
 // exec is how other clients get a token.
 func (d *Driver) exec() *clientcmdapi.ExecConfig {
-	role := HubRoleARN(d.hub, d.managed)
-	if d.options.Plugin == PluginWID {
+	role := irsaname.HubRoleARN(d.hub, d.managed)
+	if d.options.RunWID {
 		return &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "wid", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 			Args: []string{"exec-credential", "--provider", "aws", "--cluster", d.hub.String(), "--assume-role", role}}
 	}
@@ -165,7 +152,7 @@ func (d *Driver) RESTConfig(_ context.Context, stored map[string][]byte) (*rest.
 	}
 	hub := kubeconfig.Clusters[current.Cluster]
 	config := &rest.Config{Host: hub.Server, TLSClientConfig: rest.TLSClientConfig{CAData: hub.CertificateAuthorityData}}
-	access := HubAccess{Cluster: d.hub.String(), RoleARN: HubRoleARN(d.hub, d.managed), Server: hub.Server, CAData: hub.CertificateAuthorityData}
+	access := HubAccess{Cluster: d.hub.String(), RoleARN: irsaname.HubRoleARN(d.hub, d.managed), Server: hub.Server, CAData: hub.CertificateAuthorityData}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &hubTransport{driver: d, access: access, next: next}
 	})
@@ -191,7 +178,7 @@ func (t *hubTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return response, err
 	}
 	why := fmt.Sprintf("AWS refuses the role %q. It exists once the hub has accepted the cluster; the agent needs to run as %q, with the tags of this pair. %s",
-		HubRoleARN(t.driver.hub, t.driver.managed), ManagedRoleARN(t.driver.hub, t.driver.managed), strings.TrimSpace(err.Error()))
+		irsaname.HubRoleARN(t.driver.hub, t.driver.managed), irsaname.ManagedRoleARN(t.driver.hub, t.driver.managed), strings.TrimSpace(err.Error()))
 	t.driver.refused.Store(&why)
 	return nil, fmt.Errorf("%w: %w", apierrors.NewUnauthorized(why), err)
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -79,12 +80,12 @@ func TestAgentWaitsForAcceptanceByItsStatus(t *testing.T) {
 }
 
 func TestKubeconfigRunsThePlugin(t *testing.T) {
-	role := awsirsa.HubRoleARN(pair(t))
-	for plugin, want := range map[awsirsa.Plugin]string{
-		awsirsa.PluginAWS: "client.authentication.k8s.io/v1beta1 aws eks get-token --region eu-central-1 --cluster-name hub --output json --role-arn " + role,
-		awsirsa.PluginWID: "client.authentication.k8s.io/v1 wid exec-credential --provider aws --cluster " + hubARN + " --assume-role " + role,
+	role := irsaname.HubRoleARN(pair(t))
+	for wid, want := range map[bool]string{
+		false: "client.authentication.k8s.io/v1beta1 aws eks get-token --region eu-central-1 --cluster-name hub --output json --role-arn " + role,
+		true:  "client.authentication.k8s.io/v1 wid exec-credential --provider aws --cluster " + hubARN + " --assume-role " + role,
 	} {
-		step := next(t, newDriver(t, func(o *awsirsa.Options) { o.Plugin = plugin }), input(metav1.ConditionTrue))
+		step := next(t, newDriver(t, func(o *awsirsa.Options) { o.RunWID = wid }), input(metav1.ConditionTrue))
 		e := step.Credential.User.Exec
 		if got := e.APIVersion + " " + e.Command + " " + strings.Join(e.Args, " "); got != want {
 			t.Errorf("got %q\nwant %q", got, want)
@@ -98,7 +99,7 @@ func TestKubeconfigRunsThePlugin(t *testing.T) {
 func TestAnnotationsAreWhatTheHubClaims(t *testing.T) {
 	hub, managed := pair(t)
 	want := map[string]string{"eks-managed-cluster-arn": managedARN, "agent.open-cluster-management.io/managed-cluster-arn": managedARN,
-		"agent.open-cluster-management.io/managed-cluster-iam-role-suffix": awsirsa.ID(hub, managed)}
+		"agent.open-cluster-management.io/managed-cluster-iam-role-suffix": irsaname.ID(hub, managed)}
 	d := newDriver(t)
 	if got := d.Annotations(); !maps.Equal(got, want) {
 		t.Errorf("annotations %q", got)
@@ -111,7 +112,6 @@ func TestNewRefuses(t *testing.T) {
 		"no hub":          func(o *awsirsa.Options) { o.Hub = "" },
 		"no cluster":      func(o *awsirsa.Options) { o.Managed = "foo" },
 		"other partition": func(o *awsirsa.Options) { o.Managed = "arn:aws-cn:eks:cn-north-1:222222222222:cluster/shop" },
-		"unknown plugin":  func(o *awsirsa.Options) { o.Plugin = "/bin/sh" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			options := awsirsa.Options{Hub: hubARN, Managed: managedARN, Connect: connect(), Refused: isDenied}
@@ -222,7 +222,7 @@ func isDenied(err error) bool { return errors.Is(err, auth.ErrDenied) }
 
 func TestInProcessClientsUseTheHubRole(t *testing.T) {
 	cloud := newCloudOfAWS(t)
-	agent, hubRole := agentEnvironment(t, cloud), awsirsa.HubRoleARN(pair(t))
+	agent, hubRole := agentEnvironment(t, cloud), irsaname.HubRoleARN(pair(t))
 	server, roles := hubServer(t, cloud)
 	d := newDriver(t, func(o *awsirsa.Options) { o.Connect = connect(auth.WithHTTPClient(cloud.Client())) })
 	config := restConfig(t, d, server)

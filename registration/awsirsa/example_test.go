@@ -16,7 +16,7 @@ func ExampleAgentRole() {
 		return
 	}
 	fmt.Println(role.ARN)
-	fmt.Println(role.Access.JSON())
+	fmt.Println(string(role.Access))
 	// Output:
 	// arn:aws:iam::222222222222:role/ocm-managed-cluster-5e6856386691a476d9c610f8f3e37a3a
 	// {"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"sts:AssumeRole","Resource":"arn:aws:iam::111111111111:role/ocm-hub-5e6856386691a476d9c610f8f3e37a3a"}]}

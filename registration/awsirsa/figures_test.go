@@ -11,8 +11,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/awsirsa"
-	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -37,8 +38,8 @@ func (w *hubWorld) accept(n int) {
 	}
 }
 
-// passes looks at each cluster once, and returns how long all took, and all but the first.
-func (w *hubWorld) passes(n int) (all, others time.Duration) {
+// reconcileAll reconciles each cluster once, and returns how long all took, and all but the first.
+func (w *hubWorld) reconcileAll(n int) (all, others time.Duration) {
 	queue, begin := make(chan int), time.Now()
 	var running sync.WaitGroup
 	var mu sync.Mutex
@@ -69,17 +70,17 @@ func TestResyncAndRestartOfAHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHubWorld(t)
 		w.accept(clusters)
-		w.passes(clusters)
+		w.reconcileAll(clusters)
 		if len(w.cloud.roles) != clusters || len(w.cloud.entries) != clusters {
 			t.Fatalf("%d roles, %d access entries", len(w.cloud.roles), len(w.cloud.entries))
 		}
 		w.cloud.reset()
-		if w.passes(clusters); len(w.cloud.calls) > 0 {
+		if w.reconcileAll(clusters); len(w.cloud.calls) > 0 {
 			t.Errorf("a resync makes %d calls of AWS", len(w.cloud.calls))
 		}
 		w.restart()
 		w.cloud.delay = latency
-		took, _ := w.passes(clusters)
+		took, _ := w.reconcileAll(clusters)
 		if len(w.cloud.calls) != 3*clusters || w.cloud.writes > 0 || took > clusters/workers*3*latency {
 			t.Errorf("a restart makes %d calls of AWS, %d of them writes, in %s", len(w.cloud.calls), w.cloud.writes, took)
 		}
@@ -138,15 +139,15 @@ func TestOneHangingClusterDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 5
 		w := newHubWorld(t)
-		w.iam = hanging{w.cloud, awsirsa.HubRoleName(mustParse(t, hubARN), mustParse(t, nthARN(0)))}
+		w.iam = hanging{w.cloud, irsaname.HubRoleName(mustParse(t, hubARN), mustParse(t, nthARN(0)))}
 		w.restart()
 		w.accept(clusters)
 		w.cloud.delay = latency
-		all, others := w.passes(clusters)
+		all, others := w.reconcileAll(clusters)
 		if bound := (clusters/(workers-1) + 1) * calls * latency; others > bound || all < time.Minute {
 			t.Errorf("the others take %s, at most %s; the hanging one %s", others, bound, all)
 		}
-		if c := w.accepted(nthCluster(0)); c.Status != metav1.ConditionFalse || c.Reason != hub.ReasonGrantFailed {
+		if c := w.accepted(nthCluster(0)); c.Status != metav1.ConditionFalse || c.Reason != regname.ReasonGrantFailed {
 			t.Errorf("the hanging one has the condition %+v", c)
 		}
 	})

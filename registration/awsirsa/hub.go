@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -68,7 +69,7 @@ type HubDriverOptions struct {
 // HubDriver is the hub's half. It is safe for concurrent use.
 type HubDriver struct {
 	options HubDriverOptions
-	hub     ClusterARN
+	hub     irsaname.ClusterARN
 	binder  binder
 	gauge   prometheus.Gauge
 
@@ -80,16 +81,16 @@ var _ registration.HubDriver = (*HubDriver)(nil)
 
 // binder maps a role to the groups of a cluster.
 type binder interface {
-	// bind maps the role and repairs drift. It refuses a mapping without the marks of this hub and cluster.
+	// bind maps the role and repairs drift. It refuses a mapping without the tags of this hub and cluster.
 	bind(ctx context.Context, g *grant) error
-	// unbind removes a mapping with these marks. It works without the role.
+	// unbind removes a mapping with these tags. It works without the role.
 	unbind(ctx context.Context, g *grant) error
 }
 
 // grant is what one cluster gets.
 type grant struct {
 	cluster      string
-	hub, managed ClusterARN
+	hub, managed irsaname.ClusterARN
 	roleName     string
 	roleARN      string
 	roleID       string // once the role was read
@@ -102,11 +103,11 @@ func (g *grant) owner() map[string]string {
 
 // NewHubDriver returns the hub's half of the driver.
 func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
-	hub, err := ParseClusterARN(options.Hub)
+	hub, err := irsaname.ParseClusterARN(options.Hub)
 	if err != nil {
 		return nil, fmt.Errorf("awsirsa: HubDriverOptions.Hub: %w", err)
 	}
-	if _, err := IdentityCreatorRoleName(hub); err != nil {
+	if _, err := irsaname.IdentityCreatorRoleName(hub); err != nil {
 		return nil, fmt.Errorf("awsirsa: %w", err)
 	}
 	if options.MaxRoles < 0 {
@@ -157,60 +158,30 @@ func (h *HubDriver) register(r prometheus.Registerer) error {
 // Name returns "aws-irsa".
 func (h *HubDriver) Name() string { return registration.AuthTypeAWS }
 
-// Annotations in which a ManagedCluster claims its ARN. The first one belongs to the proposal, the others to Open Cluster Management.
-const (
-	ARNAnnotation       = "eks-managed-cluster-arn"
-	OCMARNAnnotation    = "agent.open-cluster-management.io/managed-cluster-arn"
-	OCMSuffixAnnotation = "agent.open-cluster-management.io/managed-cluster-iam-role-suffix"
-)
-
 // Claim returns the ARN in the cluster's annotations. It refuses a suffix that does not match the ARN, and ignores it otherwise.
 func (h *HubDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
-	claim, ok, err := Claim(cluster)
+	claim, ok, err := irsaname.Claim(cluster)
 	if err != nil || !ok {
 		return "", false, err
 	}
-	managed, err := ParseClusterARN(claim)
+	managed, err := irsaname.ParseClusterARN(claim)
 	if err != nil {
 		return "", false, err
 	}
 	if err := checkPair(h.hub, managed); err != nil {
 		return "", false, err
 	}
-	suffix, ok := cluster.Annotations[OCMSuffixAnnotation]
-	if id := ID(h.hub, managed); ok && suffix != id {
+	suffix, ok := cluster.Annotations[irsaname.OCMSuffixAnnotation]
+	if id := irsaname.ID(h.hub, managed); ok && suffix != id {
 		return "", false, fmt.Errorf("the annotation %q is %.100q, but cluster %q has the suffix %q on this hub: correct it, and check the hub's ARN on the managed cluster",
-			OCMSuffixAnnotation, suffix, claim, id)
+			irsaname.OCMSuffixAnnotation, suffix, claim, id)
 	}
 	return claim, true, nil
 }
 
-// Claim returns the ARN in the cluster's annotations. Unlike HubDriver.Claim it does not know the hub, and skips the checks that need
-// it.
-func Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
-	proposed, ok1 := cluster.Annotations[ARNAnnotation]
-	released, ok2 := cluster.Annotations[OCMARNAnnotation]
-	_, ok3 := cluster.Annotations[OCMSuffixAnnotation]
-	switch {
-	case !ok1 && !ok2 && !ok3:
-		return "", false, nil
-	case !ok1 && !ok2:
-		return "", false, fmt.Errorf("the annotation %q stands without %q: add the ARN of the cluster", OCMSuffixAnnotation, OCMARNAnnotation)
-	case ok1 && ok2 && proposed != released:
-		return "", false, fmt.Errorf("the annotations %q and %q hold different ARNs, %.300q and %.300q: remove one of them", ARNAnnotation, OCMARNAnnotation, proposed, released)
-	case !ok1:
-		proposed = released
-	}
-	managed, err := ParseClusterARN(proposed)
-	if err != nil {
-		return "", false, err
-	}
-	return managed.String(), true, nil
-}
-
 // Approves reports whether one of the patterns matches the claimed ARN.
 func (h *HubDriver) Approves(_ context.Context, _ *ocm.ManagedCluster, claim string) (bool, error) {
-	managed, err := ParseClusterARN(claim)
+	managed, err := irsaname.ParseClusterARN(claim)
 	if err != nil {
 		return false, err
 	}
@@ -221,14 +192,14 @@ func (h *HubDriver) Approves(_ context.Context, _ *ocm.ManagedCluster, claim str
 }
 
 func (h *HubDriver) newGrant(cluster, claim string) (*grant, error) {
-	managed, err := ParseClusterARN(claim)
+	managed, err := irsaname.ParseClusterARN(claim)
 	if err == nil {
 		err = checkPair(h.hub, managed)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &grant{cluster: cluster, hub: h.hub, managed: managed, roleName: HubRoleName(h.hub, managed), roleARN: HubRoleARN(h.hub, managed)}, nil
+	return &grant{cluster: cluster, hub: h.hub, managed: managed, roleName: irsaname.HubRoleName(h.hub, managed), roleARN: irsaname.HubRoleARN(h.hub, managed)}, nil
 }
 
 // Grant implements registration.HubDriver. Without drift it makes two calls of IAM, and one of EKS with access entries. It sets its

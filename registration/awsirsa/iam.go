@@ -15,6 +15,7 @@ import (
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 	"github.com/aws/smithy-go"
 
+	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -52,9 +53,9 @@ func hasCode(err error, codes ...string) bool {
 	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode())
 }
 
-// passes reports whether an error is transient: throttling, a concurrent change, or a service that does not see yet what the hub has just
+// isTransient reports whether an error is transient: throttling, a concurrent change, or a service that does not see yet what the hub has just
 // made or deleted.
-func passes(err error) bool {
+func isTransient(err error) bool {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
 		return false
@@ -68,18 +69,18 @@ const (
 	minDelay        = 250 * time.Millisecond
 	maxDelay        = 5 * time.Second
 	personDelay     = 10 * time.Minute // at most, until a retry of what takes a person to mend
-	revocationLooks = 3
+	revocationReads = 3
 	revocationDelay = time.Second
 	roleDescription = "Made by the hub for one managed cluster. The hub repairs and deletes it."
 )
 
-// persist repeats a pass while its error is transient, up to about 20 s. IAM shows a new role to itself and to EKS only after some time. Passes are
+// persist repeats an attempt while its error is transient, up to about 20 s. IAM shows a new role to itself and to EKS only after some time. Attempts are
 // idempotent.
-func persist(ctx context.Context, pass func() error) error {
+func persist(ctx context.Context, try func() error) error {
 	delay := minDelay
 	for attempt := 1; ; attempt++ {
-		err := pass()
-		if err == nil || attempt == maxAttempts || !passes(err) || !pause(ctx, delay/2+rand.N(delay/2)) { //nolint:gosec // spreads load
+		err := try()
+		if err == nil || attempt == maxAttempts || !isTransient(err) || !pause(ctx, delay/2+rand.N(delay/2)) { //nolint:gosec // spreads load
 			return err
 		}
 		delay = min(2*delay, maxDelay)
@@ -103,7 +104,7 @@ func (g *grant) explain(what string, err error) error {
 	remedy := "the hub tries again"
 	switch {
 	case hasCode(err, codeNoPrincipal):
-		remedy = fmt.Sprintf("create the role %q of the managed cluster first, with its trust policy and access policy", ManagedRoleARN(g.hub, g.managed))
+		remedy = fmt.Sprintf("create the role %q of the managed cluster first, with its trust policy and access policy", irsaname.ManagedRoleARN(g.hub, g.managed))
 	case hasCode(err, codeQuota):
 		remedy = fmt.Sprintf("have the quota of roles of account %s raised, or remove clusters", g.hub.Account)
 	case hasCode(err, "AccessDenied", "AccessDeniedException", "UnauthorizedOperation"):
@@ -171,7 +172,7 @@ func tagsOf(role *iamtypes.Role) map[string]string {
 
 func (g *grant) roleTags() []iamtypes.Tag {
 	all := g.owner()
-	maps.Copy(all, Tags(g.hub, g.managed))
+	maps.Copy(all, irsaname.Tags(g.hub, g.managed))
 	var tags []iamtypes.Tag
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		tags = append(tags, iamtypes.Tag{Key: aws.String(key), Value: aws.String(all[key])})
@@ -179,7 +180,7 @@ func (g *grant) roleTags() []iamtypes.Tag {
 	return tags
 }
 
-// ownRole refuses a role without the marks of this hub and cluster.
+// ownRole refuses a role without the tags of this hub and cluster.
 func (g *grant) ownRole(role *iamtypes.Role) error {
 	if aws.ToString(role.Arn) != g.roleARN || !contains(tagsOf(role), g.owner()) {
 		return g.foreign("role", tagsOf(role))
@@ -194,13 +195,13 @@ func (h *HubDriver) ensureRole(ctx context.Context, g *grant) (created bool, err
 	if err != nil {
 		return false, err
 	}
-	trust := TrustPolicy(g.hub, g.managed)
+	trust := trustPolicy(g.hub, g.managed).json()
 	if role == nil {
 		if err := h.reserve(g, true); err != nil {
 			return false, err
 		}
 		out, err := h.options.IAM.CreateRole(ctx, &iam.CreateRoleInput{RoleName: &g.roleName, Tags: g.roleTags(), Description: aws.String(roleDescription),
-			AssumeRolePolicyDocument: aws.String(trust.JSON())})
+			AssumeRolePolicyDocument: aws.String(string(trust))})
 		if err != nil || out.Role == nil {
 			h.forget(g)
 			return false, g.explain("creation", orEmpty(err))
@@ -215,13 +216,13 @@ func (h *HubDriver) ensureRole(ctx context.Context, g *grant) (created bool, err
 	if err := h.reserve(g, false); err != nil {
 		return false, err
 	}
-	if !trust.equals(aws.ToString(role.AssumeRolePolicyDocument)) {
-		_, err := h.options.IAM.UpdateAssumeRolePolicy(ctx, &iam.UpdateAssumeRolePolicyInput{RoleName: &g.roleName, PolicyDocument: aws.String(trust.JSON())})
+	if !samePolicy(trust, aws.ToString(role.AssumeRolePolicyDocument)) {
+		_, err := h.options.IAM.UpdateAssumeRolePolicy(ctx, &iam.UpdateAssumeRolePolicyInput{RoleName: &g.roleName, PolicyDocument: aws.String(string(trust))})
 		if err != nil {
 			return false, g.explain("repair of the trust policy", err)
 		}
 	}
-	if !contains(tagsOf(role), Tags(g.hub, g.managed)) {
+	if !contains(tagsOf(role), irsaname.Tags(g.hub, g.managed)) {
 		if _, err := h.options.IAM.TagRole(ctx, &iam.TagRoleInput{RoleName: &g.roleName, Tags: g.roleTags()}); err != nil {
 			return false, g.explain("repair of the tags", err)
 		}
@@ -251,17 +252,17 @@ func orEmpty(err error) error {
 
 // ensureAccess gives the role its access policy, the only inline policy, under the name of the role.
 func (h *HubDriver) ensureAccess(ctx context.Context, g *grant, created bool) error {
-	access := AccessPolicy(g.hub)
+	access := accessPolicy(g.hub).json()
 	if !created {
 		out, err := h.options.IAM.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &g.roleName, PolicyName: &g.roleName})
 		switch {
-		case err == nil && access.equals(aws.ToString(out.PolicyDocument)):
+		case err == nil && samePolicy(access, aws.ToString(out.PolicyDocument)):
 			return nil
 		case err != nil && !hasCode(err, codeNoRole):
 			return g.explain("lookup of the access policy", err)
 		}
 	}
-	_, err := h.options.IAM.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &g.roleName, PolicyName: &g.roleName, PolicyDocument: aws.String(access.JSON())})
+	_, err := h.options.IAM.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &g.roleName, PolicyName: &g.roleName, PolicyDocument: aws.String(string(access))})
 	if err != nil {
 		return g.explain("access policy", err)
 	}
@@ -272,7 +273,7 @@ func (h *HubDriver) ensureAccess(ctx context.Context, g *grant, created bool) er
 // not show yet, and would be left behind.
 func (h *HubDriver) deleteRole(ctx context.Context, g *grant) error {
 	role, err := h.getRole(ctx, g)
-	for look := 1; role == nil && err == nil && look < revocationLooks; look++ {
+	for look := 1; role == nil && err == nil && look < revocationReads; look++ {
 		if !pause(ctx, revocationDelay) {
 			return ctx.Err()
 		}

@@ -1,39 +1,29 @@
 package awsirsa
 
 import (
-	"crypto/md5" //nolint:gosec // the protocol's hash, for names alone
-	"encoding/hex"
 	"fmt"
-	"strings"
 
-	"github.com/workloadid/workloadid/internal/awsname"
+	"github.com/workloadid/workloadid/internal/irsaname"
 )
 
 // ClusterARN names an EKS cluster: arn:<partition>:eks:<region>:<account>:cluster/<name>.
 type ClusterARN struct{ Partition, Region, Account, Name string }
 
 // String returns the ARN.
-func (a ClusterARN) String() string {
-	return "arn:" + a.Partition + ":eks:" + a.Region + ":" + a.Account + ":cluster/" + a.Name
-}
+func (a ClusterARN) String() string { return irsaname.ClusterARN(a).String() }
 
 // ParseClusterARN parses the ARN of an EKS cluster in any partition. It accepts only the spelling that ClusterARN.String returns.
 func ParseClusterARN(s string) (ClusterARN, error) {
-	arn, err := awsname.ParseClusterARN(s)
-	if err != nil {
-		return ClusterARN{}, fmt.Errorf("%.300q is not the ARN of an EKS cluster: %w; write arn:<partition>:eks:<region>:<account>:cluster/<name>", s, err)
-	}
-	return ClusterARN(arn), nil
+	arn, err := irsaname.ParseClusterARN(s)
+	return ClusterARN(arn), err
 }
 
-// Keys of tags. The first four describe a pair of clusters; the hub role's trust policy demands them.
-const (
-	tagHubAccount     = "hub_cluster_account_id"
-	tagHubName        = "hub_cluster_name"
-	tagManagedAccount = "managed_cluster_account_id"
-	tagManagedName    = "managed_cluster_name"
+// ARNAnnotation is the annotation in which a ManagedCluster claims its ARN.
+const ARNAnnotation = irsaname.ARNAnnotation
 
-	// tagOwnerHub and tagOwnerCluster mark the hub's own objects with its ARN and the name of the ManagedCluster. The hub changes
+// Keys of the hub's own tags.
+const (
+	// tagOwnerHub and tagOwnerCluster identify the hub's own objects with its ARN and the name of the ManagedCluster. The hub changes
 	// and deletes only objects with both tags.
 	tagOwnerHub     = "registration.open-cluster-management.io/hub-cluster-arn"
 	tagOwnerCluster = "registration.open-cluster-management.io/managed-cluster"
@@ -41,66 +31,8 @@ const (
 	tagRoleID = "registration.open-cluster-management.io/role-id"
 )
 
-// Tags returns the tags of a pair of clusters, which both of its roles carry.
-func Tags(hub, managed ClusterARN) map[string]string {
-	return map[string]string{tagHubAccount: hub.Account, tagHubName: hub.Name, tagManagedAccount: managed.Account, tagManagedName: managed.Name}
-}
-
-// ID returns the hash in the names of a pair's roles, computed from the values of its tags. It ignores partition and region, so two
-// clusters with the same name and account share it. Ownership tags keep these apart.
-func ID(hub, managed ClusterARN) string {
-	sum := md5.Sum([]byte(strings.Join([]string{hub.Account, hub.Name, managed.Account, managed.Name}, "#"))) //nolint:gosec // as above
-	return hex.EncodeToString(sum[:])
-}
-
-// HubRoleName returns the name of the role in the hub's account that a managed cluster's agent uses on the hub.
-func HubRoleName(hub, managed ClusterARN) string { return hubRolePrefix + ID(hub, managed) }
-
-// ManagedRoleName returns the name of the agent's first role, in the managed cluster's account.
-func ManagedRoleName(hub, managed ClusterARN) string {
-	return "ocm-managed-cluster-" + ID(hub, managed)
-}
-
-// HubRoleARN returns the ARN of the role with HubRoleName.
-func HubRoleARN(hub, managed ClusterARN) string { return roleARN(hub, HubRoleName(hub, managed)) }
-
-// ManagedRoleARN returns the ARN of the role with ManagedRoleName.
-func ManagedRoleARN(hub, managed ClusterARN) string {
-	return roleARN(managed, ManagedRoleName(hub, managed))
-}
-
-const (
-	hubRolePrefix         = "ocm-hub-"
-	identityCreatorSuffix = "_managed-cluster-identity-creator"
-	maxRoleName           = 64
-)
-
-// IdentityCreatorRoleName returns the name of the hub's own role, with which it creates the others. It fails for hub names over 31
-// characters, which are too long for IAM.
-func IdentityCreatorRoleName(hub ClusterARN) (string, error) {
-	const longest = maxRoleName - len(identityCreatorSuffix)
-	if len(hub.Name) > longest {
-		return "", fmt.Errorf("the name of the hub, %q, has %d characters: use a hub with at most %d, since the name of an IAM role has at most %d and that of the hub's role is <hub>%s",
-			hub.Name, len(hub.Name), longest, maxRoleName, identityCreatorSuffix)
-	}
-	return hub.Name + identityCreatorSuffix, nil
-}
-
-// IdentityCreatorRoleARN returns the ARN of the role with IdentityCreatorRoleName.
-func IdentityCreatorRoleARN(hub ClusterARN) (string, error) {
-	name, err := IdentityCreatorRoleName(hub)
-	if err != nil {
-		return "", err
-	}
-	return roleARN(hub, name), nil
-}
-
-func roleARN(of ClusterARN, name string) string {
-	return "arn:" + of.Partition + ":iam::" + of.Account + ":role/" + name
-}
-
 // checkPair refuses what no role can span: AWS accepts no role of one partition in another.
-func checkPair(hub, managed ClusterARN) error {
+func checkPair(hub, managed irsaname.ClusterARN) error {
 	if hub.Partition != managed.Partition {
 		return fmt.Errorf("the managed cluster %q lies in the partition %q and the hub %q in %q: roles cannot be assumed across partitions, so use a hub in the cluster's own",
 			managed.String(), managed.Partition, hub.String(), hub.Partition)

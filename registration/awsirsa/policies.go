@@ -1,6 +1,8 @@
 package awsirsa
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,16 +15,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 
 	"github.com/workloadid/workloadid/internal/address"
+	"github.com/workloadid/workloadid/internal/irsaname"
 )
 
-// Policy is an IAM policy. IAM accepts its JSON.
-type Policy struct {
+// policy is an IAM policy. IAM accepts its JSON.
+type policy struct {
 	Version   string
-	Statement []Statement
+	Statement []statement
 }
 
-// Statement is one statement of a Policy. A trust policy has principals, an access policy has resources.
-type Statement struct {
+// statement is one statement of a policy. A trust policy has principals, an access policy has resources.
+type statement struct {
 	Sid       string `json:",omitempty"`
 	Effect    string
 	Principal map[string]oneOrMany `json:",omitempty"`
@@ -52,70 +55,63 @@ func (s *oneOrMany) UnmarshalJSON(content []byte) error {
 	return json.Unmarshal(content, (*[]string)(s))
 }
 
-// JSON returns the policy in one line.
-func (p Policy) JSON() string {
+// json returns the policy in one line.
+func (p policy) json() json.RawMessage {
 	content, _ := json.Marshal(p) // strings always encode
-	return string(content)
+	return content
 }
 
-// equals reports whether a document of IAM, which is URL-encoded, says the same. One that says more than a Policy can does not.
-func (p Policy) equals(document string) bool {
+// samePolicy reports whether a document of IAM, which is URL-encoded, has the effect of a policy. A document with more fields than ours
+// differs.
+func samePolicy(want json.RawMessage, document string) bool {
 	text, err := url.PathUnescape(document)
 	if err != nil {
 		return false
 	}
-	var other Policy
+	a, errA := parsePolicy(string(want))
+	b, errB := parsePolicy(text)
+	return errA == nil && errB == nil && bytes.Equal(a.canonical(), b.canonical())
+}
+
+func parsePolicy(text string) (p policy, err error) {
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.DisallowUnknownFields()
-	return decoder.Decode(&other) == nil && p.canonical() == other.canonical()
+	return p, decoder.Decode(&p)
 }
 
 // canonical is the JSON without what has no effect: the names of statements, and the order of values.
-func (p Policy) canonical() string {
+func (p policy) canonical() json.RawMessage {
 	p.Statement = slices.Clone(p.Statement)
 	for i := range p.Statement {
 		s := &p.Statement[i]
 		s.Sid, s.Action, s.Resource = "", s.Action.sorted(), s.Resource.sorted()
 	}
-	return p.JSON()
+	return p.json()
 }
 
 func (s oneOrMany) sorted() oneOrMany { return slices.Sorted(slices.Values(s)) }
 
-func allow(s Statement) Policy {
+func allow(s statement) policy {
 	s.Effect = "Allow"
-	return Policy{Version: policyVersion, Statement: []Statement{s}}
+	return policy{Version: policyVersion, Statement: []statement{s}}
 }
 
 const policyVersion = "2012-10-17"
 
-// TrustPolicy returns the trust policy of the hub role. The managed cluster's role may assume it if it carries the tags of the pair.
-func TrustPolicy(hub, managed ClusterARN) Policy {
-	tags := map[string]oneOrMany{}
-	for key, value := range Tags(hub, managed) {
-		tags["aws:PrincipalTag/"+key] = oneOrMany{value}
-	}
-	return allow(Statement{Principal: map[string]oneOrMany{"AWS": {ManagedRoleARN(hub, managed)}}, Action: oneOrMany{"sts:AssumeRole"},
-		Condition: map[string]map[string]oneOrMany{"StringEquals": tags}})
-}
-
-// AccessPolicy returns the access policy of the hub role.
-func AccessPolicy(hub ClusterARN) Policy {
-	return allow(Statement{Action: oneOrMany{"eks:DescribeCluster", "eks:ListClusters"}, Resource: oneOrMany{hub.String()}})
-}
-
-// Role is an IAM role that an administrator creates before agent or hub start.
+// Role is an IAM role.
 type Role struct {
-	ARN           string
-	Trust, Access Policy
+	ARN string
+	// Trust and Access are the trust policy and the access policy.
+	Trust, Access json.RawMessage
 	Tags          map[string]string
 }
 
 // Name returns the name of the role.
 func (r Role) Name() string { return r.ARN[strings.LastIndexByte(r.ARN, '/')+1:] }
 
-// Verify compares the role in IAM with what it should be. The access policy has to be an inline policy of the role's own name. It needs iam:GetRole and iam:GetRolePolicy.
-func (r Role) Verify(ctx context.Context, c RoleReader) error {
+// Verify compares the role in IAM with what it should be. The access policy has to be an inline policy of the role's own name. Verify
+// calls only GetRole and GetRolePolicy.
+func (r Role) Verify(ctx context.Context, c IAM) error {
 	name := r.Name()
 	out, err := c.GetRole(ctx, &iam.GetRoleInput{RoleName: &name})
 	if err != nil || out.Role == nil {
@@ -125,7 +121,7 @@ func (r Role) Verify(ctx context.Context, c RoleReader) error {
 	if arn := aws.ToString(out.Role.Arn); arn != r.ARN {
 		wrong = append(wrong, fmt.Errorf("its ARN is %q: use credentials of the right account, and a role without a path", arn))
 	}
-	if !r.Trust.equals(aws.ToString(out.Role.AssumeRolePolicyDocument)) {
+	if !samePolicy(r.Trust, aws.ToString(out.Role.AssumeRolePolicyDocument)) {
 		wrong = append(wrong, errors.New("its trust policy differs: replace it"))
 	}
 	if !contains(tagsOf(out.Role), r.Tags) {
@@ -135,7 +131,7 @@ func (r Role) Verify(ctx context.Context, c RoleReader) error {
 	switch {
 	case err != nil:
 		wrong = append(wrong, fmt.Errorf("its inline policy %q cannot be read: %w%s", name, err, ifMissing(err, "; add it, or check by hand that another policy allows the same")))
-	case !r.Access.equals(aws.ToString(access.PolicyDocument)):
+	case !samePolicy(r.Access, aws.ToString(access.PolicyDocument)):
 		wrong = append(wrong, fmt.Errorf("its inline policy %q differs: replace it", name))
 	}
 	if len(wrong) > 0 {
@@ -152,74 +148,86 @@ func ifMissing(err error, remedy string) string {
 	return ""
 }
 
-// RoleReader are the calls of *iam.Client that Verify makes.
-type RoleReader interface {
-	GetRole(context.Context, *iam.GetRoleInput, ...func(*iam.Options)) (*iam.GetRoleOutput, error)
-	GetRolePolicy(context.Context, *iam.GetRolePolicyInput, ...func(*iam.Options)) (*iam.GetRolePolicyOutput, error)
-}
-
-// Defaults of AgentRole.
 const (
-	defaultAgentNamespace = "open-cluster-management-agent"
-	DefaultKlusterlet     = "klusterlet"
-	hubServiceAccount     = "system:serviceaccount:open-cluster-management-hub:registration-controller-sa"
+	agentNamespace    = "open-cluster-management-agent"
+	hubServiceAccount = "system:serviceaccount:open-cluster-management-hub:registration-controller-sa"
 )
 
-// AgentRole returns the role of a managed cluster's agent. issuer is the https URL of the managed cluster's OIDC issuer. klusterlet
-// names its Klusterlet; "" means DefaultKlusterlet.
+// AgentRole returns the role of a managed cluster's agent. An administrator creates it before the agent starts. issuer is the https URL of
+// the managed cluster's OIDC issuer. klusterlet names its Klusterlet; "" means "klusterlet".
 func AgentRole(hub, managed ClusterARN, issuer, klusterlet string) (Role, error) {
-	if err := checkPair(hub, managed); err != nil {
+	h, m := irsaname.ClusterARN(hub), irsaname.ClusterARN(managed)
+	if err := checkPair(h, m); err != nil {
 		return Role{}, err
 	}
-	if klusterlet == "" {
-		klusterlet = DefaultKlusterlet
-	}
-	trust := Policy{Version: policyVersion}
+	trust := policy{Version: policyVersion}
 	for _, agent := range []string{"registration", "work"} {
-		statement, err := webIdentity(managed, issuer, "system:serviceaccount:"+defaultAgentNamespace+":"+klusterlet+"-"+agent+"-sa")
+		account := "system:serviceaccount:" + agentNamespace + ":" + cmp.Or(klusterlet, irsaname.DefaultKlusterlet) + "-" + agent + "-sa"
+		statement, err := webIdentity(m, issuer, account)
 		if err != nil {
 			return Role{}, err
 		}
 		trust.Statement = append(trust.Statement, statement)
 	}
-	access := allow(Statement{Action: oneOrMany{"sts:AssumeRole"}, Resource: oneOrMany{HubRoleARN(hub, managed)}})
-	return Role{ARN: ManagedRoleARN(hub, managed), Trust: trust, Access: access, Tags: Tags(hub, managed)}, nil
+	access := allow(statement{Action: oneOrMany{"sts:AssumeRole"}, Resource: oneOrMany{irsaname.HubRoleARN(h, m)}})
+	return Role{ARN: irsaname.ManagedRoleARN(h, m), Trust: trust.json(), Access: access.json(), Tags: irsaname.Tags(h, m)}, nil
 }
 
-// HubRole returns the role of the hub. It permits exactly the calls of HubDriver: with AWSAuth no call of EKS.
+// GrantedRole returns the role that the hub creates for an accepted cluster. Only the role of its agent may assume it.
+func GrantedRole(hub, managed ClusterARN) Role {
+	h, m := irsaname.ClusterARN(hub), irsaname.ClusterARN(managed)
+	return Role{ARN: irsaname.HubRoleARN(h, m), Trust: trustPolicy(h, m).json(), Access: accessPolicy(h).json(), Tags: irsaname.Tags(h, m)}
+}
+
+// trustPolicy lets the managed cluster's role assume the hub role if it carries the tags of the pair.
+func trustPolicy(hub, managed irsaname.ClusterARN) policy {
+	tags := map[string]oneOrMany{}
+	for key, value := range irsaname.Tags(hub, managed) {
+		tags["aws:PrincipalTag/"+key] = oneOrMany{value}
+	}
+	return allow(statement{Principal: map[string]oneOrMany{"AWS": {irsaname.ManagedRoleARN(hub, managed)}}, Action: oneOrMany{"sts:AssumeRole"},
+		Condition: map[string]map[string]oneOrMany{"StringEquals": tags}})
+}
+
+func accessPolicy(hub irsaname.ClusterARN) policy {
+	return allow(statement{Action: oneOrMany{"eks:DescribeCluster", "eks:ListClusters"}, Resource: oneOrMany{hub.String()}})
+}
+
+// HubRole returns the role of the hub itself. An administrator creates it before the hub starts. It permits exactly the calls of HubDriver: with AWSAuth no call of EKS.
 func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
-	arn, err := IdentityCreatorRoleARN(hub)
+	h := irsaname.ClusterARN(hub)
+	arn, err := irsaname.IdentityCreatorRoleARN(h)
 	if err != nil {
 		return Role{}, err
 	}
-	statement, err := webIdentity(hub, issuer, hubServiceAccount)
+	trust, err := webIdentity(h, issuer, hubServiceAccount)
 	if err != nil {
 		return Role{}, err
 	}
-	access := allow(Statement{Resource: oneOrMany{roleARN(hub, hubRolePrefix+"*")}, Action: oneOrMany{"iam:CreateRole", "iam:DeleteRole",
+	access := allow(statement{Resource: oneOrMany{irsaname.RoleARN(h, irsaname.HubRolePrefix+"*")}, Action: oneOrMany{"iam:CreateRole", "iam:DeleteRole",
 		"iam:DeleteRolePolicy", "iam:GetRole", "iam:GetRolePolicy", "iam:PutRolePolicy", "iam:TagRole", "iam:UpdateAssumeRolePolicy"}})
 	if binding == AccessEntries {
-		entries := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/role/%s/%s*", hub.Partition, hub.Region, hub.Account, hub.Name, hub.Account, hubRolePrefix)
+		entries := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/role/%s/%s*", hub.Partition, hub.Region, hub.Account, hub.Name, hub.Account, irsaname.HubRolePrefix)
 		access.Statement = append(access.Statement,
 			// The tags of a new entry: AWS does not document whether the cluster's or the entry's name is checked.
-			Statement{Effect: "Allow", Action: oneOrMany{"eks:CreateAccessEntry", "eks:TagResource"}, Resource: oneOrMany{hub.String()}},
-			Statement{Effect: "Allow", Resource: oneOrMany{entries},
+			statement{Effect: "Allow", Action: oneOrMany{"eks:CreateAccessEntry", "eks:TagResource"}, Resource: oneOrMany{hub.String()}},
+			statement{Effect: "Allow", Resource: oneOrMany{entries},
 				Action: oneOrMany{"eks:DeleteAccessEntry", "eks:DescribeAccessEntry", "eks:TagResource", "eks:UpdateAccessEntry"}})
 	}
-	return Role{ARN: arn, Trust: allow(statement), Access: access}, nil
+	return Role{ARN: arn, Trust: allow(trust).json(), Access: access.json()}, nil
 }
 
 // webIdentity lets one ServiceAccount of a cluster assume a role.
-func webIdentity(cluster ClusterARN, issuer, subject string) (Statement, error) {
+func webIdentity(cluster irsaname.ClusterARN, issuer, subject string) (statement, error) {
 	const remedy = "use the https URL that aws eks describe-cluster shows as identity.oidc.issuer"
 	if _, err := address.Parse("OIDC issuer", issuer, address.Path); err != nil {
-		return Statement{}, fmt.Errorf("%w; %s", err, remedy)
+		return statement{}, fmt.Errorf("%w; %s", err, remedy)
 	}
 	if strings.ContainsAny(issuer, `"*$`) { // they mean something in a policy
-		return Statement{}, errors.New("the OIDC issuer holds invalid characters; " + remedy)
+		return statement{}, errors.New("the OIDC issuer holds invalid characters; " + remedy)
 	}
 	provider := strings.TrimSuffix(strings.TrimPrefix(issuer, "https://"), "/")
-	return Statement{Effect: "Allow", Action: oneOrMany{"sts:AssumeRoleWithWebIdentity"},
+	return statement{Effect: "Allow", Action: oneOrMany{"sts:AssumeRoleWithWebIdentity"},
 		Principal: map[string]oneOrMany{"Federated": {"arn:" + cluster.Partition + ":iam::" + cluster.Account + ":oidc-provider/" + provider}},
 		Condition: map[string]map[string]oneOrMany{"StringEquals": {provider + ":sub": {subject}, provider + ":aud": {"sts.amazonaws.com"}}}}, nil
 }

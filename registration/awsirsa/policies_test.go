@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 )
 
@@ -17,26 +18,27 @@ var fill = strings.NewReplacer(
 
 const issuer = "https://oidc.eks.example.com/id/ABC"
 
-func sameJSON(t *testing.T, got awsirsa.Policy, want string) {
+func sameJSON(t *testing.T, got json.RawMessage, want string) {
 	t.Helper()
 	var a, b any
-	if err := json.Unmarshal([]byte(got.JSON()), &a); err != nil {
+	if err := json.Unmarshal(got, &a); err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal([]byte(fill.Replace(want)), &b); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(a, b) {
-		t.Errorf("got %s\nwant %s", got.JSON(), fill.Replace(want))
+		t.Errorf("got %s\nwant %s", got, fill.Replace(want))
 	}
 }
 
 func TestHubRolePoliciesAreThoseOfTheProposal(t *testing.T) {
 	hub, managed := pair(t)
-	sameJSON(t, awsirsa.AccessPolicy(hub), `{"Version": "2012-10-17", "Statement": [{
+	role := awsirsa.GrantedRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(managed))
+	sameJSON(t, role.Access, `{"Version": "2012-10-17", "Statement": [{
 		"Effect": "Allow", "Action": ["eks:DescribeCluster", "eks:ListClusters"],
 		"Resource": "arn:aws:eks:<hub-region>:<hub-account-id>:cluster/<hub-cluster-name>"}]}`)
-	sameJSON(t, awsirsa.TrustPolicy(hub, managed), `{"Version": "2012-10-17", "Statement": [{
+	sameJSON(t, role.Trust, `{"Version": "2012-10-17", "Statement": [{
 		"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::<managed-cluster-account-id>:role/ocm-managed-cluster-<md5-hash-unique-identifier>"},
 		"Action": "sts:AssumeRole", "Condition": {"StringEquals": {
 			"aws:PrincipalTag/hub_cluster_account_id": "<hub-cluster-account-id>", "aws:PrincipalTag/hub_cluster_name": "<hub-cluster-name>",
@@ -45,7 +47,7 @@ func TestHubRolePoliciesAreThoseOfTheProposal(t *testing.T) {
 
 func TestAgentRoleIsThatOfTheProposal(t *testing.T) {
 	hub, managed := pair(t)
-	role, err := awsirsa.AgentRole(hub, managed, issuer, "")
+	role, err := awsirsa.AgentRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(managed), issuer, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +69,7 @@ func TestAgentRoleIsThatOfTheProposal(t *testing.T) {
 
 func TestHubRoleHasTheLeastPermissions(t *testing.T) {
 	hub, _ := pair(t)
-	role, err := awsirsa.HubRole(hub, issuer, awsirsa.AccessEntries)
+	role, err := awsirsa.HubRole(awsirsa.ClusterARN(hub), issuer, awsirsa.AccessEntries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,28 +87,29 @@ func TestHubRoleHasTheLeastPermissions(t *testing.T) {
 	if role.ARN != "arn:aws:iam::111111111111:role/hub_managed-cluster-identity-creator" {
 		t.Errorf("role %q", role.ARN)
 	}
-	if role, err = awsirsa.HubRole(hub, issuer, awsirsa.AWSAuth); err != nil || strings.Contains(role.Access.JSON(), "eks:") {
-		t.Errorf("with aws-auth: %s, %v", role.Access.JSON(), err)
+	if role, err = awsirsa.HubRole(awsirsa.ClusterARN(hub), issuer, awsirsa.AWSAuth); err != nil || strings.Contains(string(role.Access), "eks:") {
+		t.Errorf("with aws-auth: %s, %v", string(role.Access), err)
 	}
 }
 
 func TestPoliciesLieInThePartitionOfTheClusters(t *testing.T) {
 	hub := mustParse(t, "arn:aws-cn:eks:cn-north-1:111111111111:cluster/hub")
 	managed := mustParse(t, "arn:aws-cn:eks:cn-northwest-1:222222222222:cluster/shop")
-	agent, err := awsirsa.AgentRole(hub, managed, issuer, "")
+	agent, err := awsirsa.AgentRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(managed), issuer, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	of, err := awsirsa.HubRole(hub, issuer, awsirsa.AccessEntries)
+	of, err := awsirsa.HubRole(awsirsa.ClusterARN(hub), issuer, awsirsa.AccessEntries)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []awsirsa.Policy{awsirsa.TrustPolicy(hub, managed), awsirsa.AccessPolicy(hub), agent.Trust, agent.Access, of.Trust, of.Access} {
-		if strings.Contains(p.JSON(), "arn:aws:") {
-			t.Errorf("%s names another partition", p.JSON())
+	granted := awsirsa.GrantedRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(managed))
+	for _, p := range []json.RawMessage{granted.Trust, granted.Access, agent.Trust, agent.Access, of.Trust, of.Access} {
+		if strings.Contains(string(p), "arn:aws:") {
+			t.Errorf("%s names another partition", p)
 		}
 	}
-	if _, err := awsirsa.AgentRole(mustParse(t, hubARN), managed, issuer, ""); err == nil {
+	if _, err := awsirsa.AgentRole(awsirsa.ClusterARN(mustParse(t, hubARN)), awsirsa.ClusterARN(managed), issuer, ""); err == nil {
 		t.Error("a pair across partitions is accepted")
 	}
 }
@@ -116,7 +119,7 @@ func TestIssuerIsAnHTTPSURL(t *testing.T) {
 	for name, issuer := range map[string]string{"empty": "", "http": "http://a.example", "no scheme": "a.example", "star": "https://*.example",
 		"query": "https://a.example?b", "user": "https://u@a.example", "variable": "https://${aws:x}.example"} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := awsirsa.AgentRole(hub, managed, issuer, ""); err == nil {
+			if _, err := awsirsa.AgentRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(managed), issuer, ""); err == nil {
 				t.Errorf("%q is accepted", issuer)
 			}
 		})
@@ -125,11 +128,11 @@ func TestIssuerIsAnHTTPSURL(t *testing.T) {
 
 func TestVerifySaysWhatDiffers(t *testing.T) {
 	hub, _ := pair(t)
-	want, err := awsirsa.HubRole(hub, issuer, awsirsa.AccessEntries)
+	want, err := awsirsa.HubRole(awsirsa.ClusterARN(hub), issuer, awsirsa.AccessEntries)
 	if err != nil {
 		t.Fatal(err)
 	}
-	name, _ := awsirsa.IdentityCreatorRoleName(hub)
+	name, _ := irsaname.IdentityCreatorRoleName(hub)
 	for _, c := range []struct {
 		name, says string
 		change     func(*cloud, *role)
@@ -147,8 +150,8 @@ func TestVerifySaysWhatDiffers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cloud := newCloud()
-			r := cloud.newRole(name, nil, want.Trust.JSON())
-			r.policies[name] = want.Access.JSON()
+			r := cloud.newRole(name, nil, string(want.Trust))
+			r.policies[name] = string(want.Access)
 			c.change(cloud, r)
 			err := want.Verify(t.Context(), cloud)
 			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -50,7 +52,7 @@ func (w *hubWorld) interceptors() interceptor.Funcs {
 				return errDead
 			}
 			if _, ok := o.(*rbacv1.ClusterRoleBinding); ok {
-				w.cloud.note("unbind") // in the order of the calls of AWS
+				w.cloud.record("unbind") // in the order of the calls of AWS
 			}
 			return c.Delete(ctx, o, opts...)
 		},
@@ -190,8 +192,8 @@ func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 	owner, victim := mustParse(t, hubARN), mustParse(t, victimARN)
 	for name, annotations := range map[string]map[string]string{
 		"ARN of another":                   {awsirsa.ARNAnnotation: victimARN},
-		"suffix of another":                {awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(owner, victim)},
-		"ARN and suffix of another":        {awsirsa.OCMARNAnnotation: victimARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(owner, victim)},
+		"suffix of another":                {irsaname.OCMARNAnnotation: managedARN, irsaname.OCMSuffixAnnotation: irsaname.ID(owner, victim)},
+		"ARN and suffix of another":        {irsaname.OCMARNAnnotation: victimARN, irsaname.OCMSuffixAnnotation: irsaname.ID(owner, victim)},
 		"no ARN":                           {},
 		"empty ARN":                        {awsirsa.ARNAnnotation: ""},
 		"ARN of another, with extra slash": {awsirsa.ARNAnnotation: victimARN + "/x"},
@@ -200,15 +202,15 @@ func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 			w := newHubWorld(t)
 			w.create("victim1", victimARN, true)
 			w.create("shop1", managedARN, true)
-			role := w.cloud.roles[awsirsa.HubRoleName(owner, victim)]
+			role := w.cloud.roles[irsaname.HubRoleName(owner, victim)]
 			before := maps.Clone(role.tags)
 			w.update("shop1", func(c *ocm.ManagedCluster) { c.Annotations = annotations })
 			checkGranted(t, w.cloud)
-			if c := w.accepted("shop1"); c.Status != metav1.ConditionTrue || c.Reason != hub.ReasonClaimChanged {
+			if c := w.accepted("shop1"); c.Status != metav1.ConditionTrue || c.Reason != regname.ReasonClaimChanged {
 				t.Errorf("condition %+v", c)
 			}
 			w.update("shop1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
-			if w.cloud.roles[awsirsa.HubRoleName(owner, victim)] != role || !maps.Equal(role.tags, before) || len(w.cloud.groups(awsirsa.HubRoleName(owner, victim))) != 1 {
+			if w.cloud.roles[irsaname.HubRoleName(owner, victim)] != role || !maps.Equal(role.tags, before) || len(w.cloud.groups(irsaname.HubRoleName(owner, victim))) != 1 {
 				t.Error("the other cluster's role has changed")
 			}
 			if len(w.cloud.roles) != 1 {
@@ -236,8 +238,8 @@ func TestMalformedClaimIsACondition(t *testing.T) {
 	hub := mustParse(t, hubARN)
 	claims := map[string]map[string]string{
 		"other partition":   {awsirsa.ARNAnnotation: "arn:aws-cn:eks:cn-north-1:222222222222:cluster/shop"},
-		"suffix of another": {awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(hub, hub)},
-		"two ARNs":          {awsirsa.ARNAnnotation: managedARN, awsirsa.OCMARNAnnotation: managedARN + "2"},
+		"suffix of another": {irsaname.OCMARNAnnotation: managedARN, irsaname.OCMSuffixAnnotation: irsaname.ID(hub, hub)},
+		"two ARNs":          {awsirsa.ARNAnnotation: managedARN, irsaname.OCMARNAnnotation: managedARN + "2"},
 	}
 	for name, arn := range malformed {
 		claims[name] = map[string]string{awsirsa.ARNAnnotation: arn}

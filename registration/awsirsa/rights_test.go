@@ -1,7 +1,9 @@
 package awsirsa_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -22,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 )
 
@@ -41,14 +44,14 @@ func administer(cloud *authtest.Cloud, account string) (*iam.Client, *eks.Client
 func createRole(t testing.TB, cloud *authtest.Cloud, account string, role awsirsa.Role) {
 	t.Helper()
 	c, _ := administer(cloud, account)
-	name, in := role.Name(), &iam.CreateRoleInput{AssumeRolePolicyDocument: aws.String(role.Trust.JSON())}
+	name, in := role.Name(), &iam.CreateRoleInput{AssumeRolePolicyDocument: aws.String(string(role.Trust))}
 	for key, value := range role.Tags {
 		in.Tags = append(in.Tags, iamtypes.Tag{Key: &key, Value: &value})
 	}
 	in.RoleName = &name
 	_, err := c.CreateRole(t.Context(), in)
 	if err == nil {
-		_, err = c.PutRolePolicy(t.Context(), &iam.PutRolePolicyInput{RoleName: &name, PolicyName: &name, PolicyDocument: aws.String(role.Access.JSON())})
+		_, err = c.PutRolePolicy(t.Context(), &iam.PutRolePolicyInput{RoleName: &name, PolicyName: &name, PolicyDocument: aws.String(string(role.Access))})
 	}
 	if err == nil {
 		err = role.Verify(t.Context(), c)
@@ -60,12 +63,37 @@ func createRole(t testing.TB, cloud *authtest.Cloud, account string, role awsirs
 
 // without returns the role without the right to one action.
 func without(role awsirsa.Role, action string) awsirsa.Role {
-	role.Access.Statement = slices.Clone(role.Access.Statement)
-	for i := range role.Access.Statement {
-		s := &role.Access.Statement[i]
-		s.Action = slices.DeleteFunc(slices.Clone(s.Action), func(a string) bool { return a == action })
+	p := parse(role.Access)
+	for i, s := range p.Statement {
+		p.Statement[i]["Action"] = slices.DeleteFunc(actionsOf(s), func(a string) bool { return a == action })
 	}
+	role.Access, _ = json.Marshal(p)
 	return role
+}
+
+// policy is an IAM policy whose statements have any fields.
+type policy struct {
+	Version   string
+	Statement []map[string]any
+}
+
+func parse(content json.RawMessage) (p policy) {
+	if err := json.Unmarshal(content, &p); err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// actionsOf returns the actions of a statement. One alone is a string.
+func actionsOf(statement map[string]any) (actions []string) {
+	many, ok := statement["Action"].([]any)
+	if !ok {
+		many = []any{statement["Action"]}
+	}
+	for _, a := range many {
+		actions = append(actions, fmt.Sprint(a))
+	}
+	return actions
 }
 
 // hubWith returns the hub's half with a login that has the given role.
@@ -100,12 +128,12 @@ func drift(t *testing.T, cloud *authtest.Cloud) {
 	t.Helper()
 	i, e := administer(cloud, hubAccount)
 	hub, managed := pair(t)
-	name, other := shopRole(t), awsirsa.TrustPolicy(hub, hub).JSON()
-	cloud.AWS().SetRole(awsirsa.ManagedRoleARN(hub, hub), authtest.Trust{})
+	name, other := shopRole(t), string(awsirsa.GrantedRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(hub)).Trust)
+	cloud.AWS().SetRole(irsaname.ManagedRoleARN(hub, hub), authtest.Trust{})
 	_, err1 := i.UpdateAssumeRolePolicy(t.Context(), &iam.UpdateAssumeRolePolicyInput{RoleName: &name, PolicyDocument: &other})
 	_, err2 := i.TagRole(t.Context(), &iam.TagRoleInput{RoleName: &name, Tags: []iamtypes.Tag{{Key: aws.String("hub_cluster_name"), Value: aws.String("other")}}})
 	_, err3 := i.DeleteRolePolicy(t.Context(), &iam.DeleteRolePolicyInput{RoleName: &name, PolicyName: &name})
-	_, err4 := e.UpdateAccessEntry(t.Context(), &eks.UpdateAccessEntryInput{ClusterName: &hub.Name, PrincipalArn: aws.String(awsirsa.HubRoleARN(hub, managed)),
+	_, err4 := e.UpdateAccessEntry(t.Context(), &eks.UpdateAccessEntryInput{ClusterName: &hub.Name, PrincipalArn: aws.String(irsaname.HubRoleARN(hub, managed)),
 		KubernetesGroups: []string{"other"}})
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		t.Fatal(err)
@@ -118,7 +146,7 @@ func life(t *testing.T, role awsirsa.Role) (granted, repaired, revoked error) {
 	cloud := newCloudOfAWS(t)
 	hub, managed := pair(t)
 	cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: hubARN})
-	cloud.AWS().SetRole(awsirsa.ManagedRoleARN(hub, managed), authtest.Trust{})
+	cloud.AWS().SetRole(irsaname.ManagedRoleARN(hub, managed), authtest.Trust{})
 	h := hubWith(t, cloud, role)
 	if _, granted = h.Grant(t.Context(), "shop1", managedARN); granted != nil {
 		return granted, nil, nil
@@ -131,7 +159,7 @@ func life(t *testing.T, role awsirsa.Role) (granted, repaired, revoked error) {
 // The policies that wid hub policies prints suffice, and a hub needs each action in them.
 func TestHubNeedsEachPermissionOfItsRole(t *testing.T) {
 	hub, _ := pair(t)
-	role, err := awsirsa.HubRole(hub, issuer, awsirsa.AccessEntries)
+	role, err := awsirsa.HubRole(awsirsa.ClusterARN(hub), issuer, awsirsa.AccessEntries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,8 +167,8 @@ func TestHubNeedsEachPermissionOfItsRole(t *testing.T) {
 		t.Fatalf("with all: %v", err)
 	}
 	actions := map[string]bool{}
-	for _, s := range role.Access.Statement {
-		for _, action := range s.Action {
+	for _, s := range parse(role.Access).Statement {
+		for _, action := range actionsOf(s) {
 			actions[action] = true
 		}
 	}

@@ -23,12 +23,12 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
-	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -44,12 +44,12 @@ func TestStory1HubUsesAWSIAM(t *testing.T) {
 		}
 	})
 	k.Step("no other auth type is the default", func(t *testing.T) {
-		unmarked := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "story1-unmarked"}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
-		if err := k.Admin.Create(t.Context(), unmarked); err != nil {
+		unannotated := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "story1-unannotated"}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
+		if err := k.Admin.Create(t.Context(), unannotated); err != nil {
 			t.Fatal(err)
 		}
-		regtest.Eventually(t, "the hub refuses a cluster without marks", func() bool {
-			return k.Reason("story1-unmarked", ocm.ConditionHubAccepted) == "False/"+"UnknownDriver"
+		regtest.Eventually(t, "the hub refuses a cluster without annotations", func() bool {
+			return k.Reason("story1-unannotated", ocm.ConditionHubAccepted) == "False/"+"UnknownDriver"
 		})
 	})
 }
@@ -148,7 +148,7 @@ func TestStory3ManagedClusterJoins(t *testing.T) {
 		t.Errorf("the cluster claims %q", got)
 	}
 	for range 5 {
-		m.Pass()
+		m.Reconcile()
 	}
 	if role, entry := m.inAWS(); role || entry {
 		t.Error("AWS knows the cluster before it is accepted")
@@ -237,7 +237,7 @@ func TestStory5ManagedClusterLeaves(t *testing.T) {
 		m.login()
 		m.restart()
 		for range 5 {
-			m.Pass()
+			m.Reconcile()
 		}
 		if role, entry := m.inAWS(); role || entry || k.Cluster("story5").Spec.HubAcceptsClient {
 			t.Error("it has come back")
@@ -265,7 +265,7 @@ func TestStory6TokensRenewThemselves(t *testing.T) {
 		}
 		return len(tokens.accepted()) >= first+2
 	})
-	if m.Pass(); m.Failed != nil || m.Secret().ResourceVersion != stored {
+	if m.Reconcile(); m.Failed != nil || m.Secret().ResourceVersion != stored {
 		t.Errorf("the Secret was written, %v", m.Failed)
 	}
 }
@@ -380,7 +380,7 @@ func (m *member) steal(t *testing.T, victim *member) {
 		t.Fatal(err)
 	}
 	regtest.Eventually(t, "the hub notices", func() bool {
-		return strings.HasSuffix(m.Reason(m.Name, ocm.ConditionHubAccepted), "/"+hub.ReasonClaimChanged)
+		return strings.HasSuffix(m.Reason(m.Name, ocm.ConditionHubAccepted), "/"+regname.ReasonClaimChanged)
 	})
 	if err := m.Agent.Unjoin(t.Context()); err != nil {
 		t.Fatal(err)

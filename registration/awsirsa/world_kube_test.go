@@ -1,6 +1,7 @@
 package awsirsa_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +23,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -120,7 +123,7 @@ func newKube(t *testing.T, binding awsirsa.Binding) *kube {
 
 func (k *kube) hubRole() awsirsa.Role {
 	k.T.Helper()
-	role, err := awsirsa.HubRole(mustParse(k.T, hubARN), k.Hub.IssuerURL(), k.binding)
+	role, err := awsirsa.HubRole(awsirsa.ClusterARN(mustParse(k.T, hubARN)), k.Hub.IssuerURL(), k.binding)
 	if err != nil {
 		k.T.Fatal(err)
 	}
@@ -203,7 +206,7 @@ func (k *kube) finish() {
 type member struct {
 	*regtest.Member
 	kube      *kube
-	arn       awsirsa.ClusterARN
+	arn       irsaname.ClusterARN
 	role      string // ARN of the agent's role
 	hubRole   string // ARN of its role on the hub
 	tokenFile string
@@ -213,17 +216,13 @@ type member struct {
 func (k *kube) join(name string) *member {
 	k.T.Helper()
 	hub, arn := mustParse(k.T, hubARN), mustParse(k.T, "arn:aws:eks:eu-west-1:"+managedAccount+":cluster/"+name)
-	m := &member{Member: k.NewMember(name, "klusterlet-registration-sa"), kube: k, arn: arn, role: awsirsa.ManagedRoleARN(hub, arn), hubRole: awsirsa.HubRoleARN(hub, arn),
+	m := &member{Member: k.NewMember(name, "klusterlet-registration-sa"), kube: k, arn: arn, role: irsaname.ManagedRoleARN(hub, arn), hubRole: irsaname.HubRoleARN(hub, arn),
 		options: awsirsa.Options{Hub: hubARN, Managed: arn.String(), Connect: connect(auth.WithHTTPClient(k.aws.Client())), Refused: isDenied}}
-	role, err := awsirsa.AgentRole(hub, arn, k.Managed.IssuerURL(), "")
+	role, err := awsirsa.AgentRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(arn), k.Managed.IssuerURL(), "")
 	if err != nil {
 		k.T.Fatal(err)
 	}
-	for _, s := range role.Trust.Statement { // the agents of this test share a cluster
-		for key, values := range s.Condition["StringEquals"] {
-			s.Condition["StringEquals"][key] = append(values[:0:0], strings.Replace(values[0], agent.DefaultNamespace, m.Namespace, 1))
-		}
-	}
+	role.Trust = bytes.ReplaceAll(role.Trust, []byte(agent.DefaultNamespace), []byte(m.Namespace)) // the agents of this test share a cluster
 	createRole(k.T, k.aws, managedAccount, role)
 	m.tokenFile = k.tokenFile(k.Local, m.Namespace, m.Account)
 	m.restart()
@@ -260,7 +259,7 @@ func (m *member) own() client.Client {
 	return m.Own()
 }
 
-// pending makes passes until the cluster waits for acceptance.
+// pending reconciles until the cluster waits for acceptance.
 func (m *member) pending() {
 	m.T.Helper()
 	m.until("the cluster shows up", func() bool { return m.Failed == nil && m.Cluster(m.Name).Name != "" })
@@ -268,7 +267,7 @@ func (m *member) pending() {
 
 // ready reports whether the agent uses its role on the hub.
 func (m *member) ready() bool {
-	return m.Joined() && m.Reason(m.Name, awsirsa.ConditionReady) == "True/KubeconfigWritten"
+	return m.Joined() && m.Reason(m.Name, regname.ConditionIAMRoleReady) == "True/KubeconfigWritten"
 }
 
 // accept lets a waiting cluster in.

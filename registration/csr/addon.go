@@ -8,6 +8,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -15,7 +16,7 @@ import (
 
 // addOnTarget returns the target of one item of an add-on.
 func addOnTarget(in registration.Input) (target, error) {
-	if err := registration.CheckAddOnName(in.Addon); err != nil {
+	if err := regname.CheckAddOnName(in.Addon); err != nil {
 		return target{}, err
 	}
 	item := in.Item
@@ -29,7 +30,7 @@ func addOnTarget(in registration.Input) (target, error) {
 	}
 	switch {
 	case item.Type == ocm.KubeClient:
-		item.Driver, t.signer = ocm.DriverCSR, certificatesv1.KubeAPIServerClientSignerName
+		item.Driver, t.signer = registration.AuthTypeCSR, certificatesv1.KubeAPIServerClientSignerName
 		if !reflect.DeepEqual(item, in.Item) {
 			t.declare = &item
 		}

@@ -18,11 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
 
 const (
@@ -114,13 +114,13 @@ func newApprover(t testing.TB, version schema.GroupVersion, objects ...client.Ob
 			return c.Status().Update(ctx, obj, opts...)
 		}}).Build()
 	var err error
-	if a.AddOnApprover, err = csr.NewAddOnApprover(csr.AddOnOptions{Client: a.client, Events: a.events}); err != nil {
+	if a.AddOnApprover, err = csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: a.client, Events: a.events}); err != nil {
 		t.Fatal(err)
 	}
 	return a
 }
 
-// reconcile reports whether the request is approved now, the last event, and whether the request is judged again.
+// reconcile reports whether the request is approved now, the last event, and whether the request is checked again.
 func (a *approver) reconcile(t testing.TB) (approved bool, event string, again bool) {
 	t.Helper()
 	result, err := a.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "csr1"}})
@@ -210,7 +210,7 @@ func TestAddOnApprover(t *testing.T) {
 				}
 				approved, event, again := newApprover(t, gv, objects...).reconcile(t)
 				if approved != (c.want == "") || !strings.Contains(event, c.want) || again != (c.want != "" && !c.final) {
-					t.Errorf("approved %t, judged again %t: %s", approved, again, event)
+					t.Errorf("approved %t, checked again %t: %s", approved, again, event)
 				}
 			})
 		}
@@ -223,7 +223,7 @@ func TestAddOnApproverRefusesAHugeKey(t *testing.T) {
 	request.Labels[addon.NameLabel] = "search"
 	approved, event, again := newApprover(t, addon.GroupVersion, request, accepted("cluster1")).reconcile(t)
 	if approved || again || !strings.Contains(event, "8192 bits") {
-		t.Errorf("approved %t, judged again %t: %s", approved, again, event)
+		t.Errorf("approved %t, checked again %t: %s", approved, again, event)
 	}
 }
 
@@ -232,12 +232,12 @@ func TestApproversShareNoRequests(t *testing.T) {
 	own := from(asks(t, "cluster1", subject("cluster1", "agent1"), ecKey(t)), bootstrapUser)
 	a := newApprover(t, addon.GroupVersion, own, accepted("cluster1"))
 	if approved, event, _ := a.reconcile(t); approved || event != "" {
-		t.Errorf("the approver of add-ons judged a cluster: %s", event)
+		t.Errorf("the approver of add-ons checked a cluster: %s", event)
 	}
 	own.ResourceVersion, own.Labels[addon.NameLabel] = "", "search"
 	h := newHub(t, own, accepted("cluster1"), record("cluster1", "csr"))
 	if approved, _ := h.reconcile(t); approved || h.event() != "" {
-		t.Error("the approver of clusters judged an add-on")
+		t.Error("the approver of clusters checked an add-on")
 	}
 }
 
@@ -246,6 +246,6 @@ func TestAddOnApproverOnAHubWithoutAddOns(t *testing.T) {
 	request.Labels[addon.NameLabel] = "search"
 	a := newApprover(t, schema.GroupVersion{Group: "example.com", Version: "v1"}, request, accepted("cluster1"))
 	if approved, event, again := a.reconcile(t); approved || !again || !strings.Contains(event, "AddOnsNotServed the hub has no API of add-ons") {
-		t.Errorf("approved %t, judged again %t: %s", approved, again, event)
+		t.Errorf("approved %t, checked again %t: %s", approved, again, event)
 	}
 }

@@ -19,17 +19,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/addonapi"
+	"github.com/workloadid/workloadid/internal/agentrequest"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// AddOnOptions configures an AddOnApprover.
-type AddOnOptions struct {
+// AddOnApproverOptions configures an AddOnApprover.
+type AddOnApproverOptions struct {
 	// Client approves CertificateSigningRequests. Required.
 	Client client.Client
 	// Reader reads requests, ManagedClusters, ClusterRoles and add-ons at each decision, so it must not be a cache. Its scheme needs
-	// ocm.AddToScheme and addon.AddAllToScheme. Default: the manager's API reader, or Client without a manager.
+	// ocm.AddToScheme and addon.AddToScheme. Default: the manager's API reader, or Client without a manager.
 	Reader client.Reader
 	// Events records approvals and refusals. Nil records nothing.
 	Events events.EventRecorder
@@ -42,14 +45,14 @@ type AddOnOptions struct {
 // registration.AddOnSubject, because agents can write items; other subjects need an approver of their own. The add-on's kubeClient item
 // declares no other driver than csr and no other subject. It is safe for concurrent use.
 type AddOnApprover struct {
-	options  AddOnOptions
+	options  AddOnApproverOptions
 	noReader bool // Reader is the Client
 }
 
 // NewAddOnApprover checks the options.
-func NewAddOnApprover(options AddOnOptions) (*AddOnApprover, error) {
+func NewAddOnApprover(options AddOnApproverOptions) (*AddOnApprover, error) {
 	if options.Client == nil {
-		return nil, errors.New("csr: AddOnOptions.Client is missing: use the manager's client")
+		return nil, errors.New("csr: AddOnApproverOptions.Client is missing: use the manager's client")
 	}
 	noReader := options.Reader == nil
 	if noReader {
@@ -74,7 +77,7 @@ func (a *AddOnApprover) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 func isOpenAddOn(csr *certificatesv1.CertificateSigningRequest) bool {
-	return isAddOns(csr) && isUndecided(csr)
+	return isAddOns(csr) && agentrequest.IsUndecided(csr)
 }
 
 // isAddOns reports whether the labels of a request are those of an add-on's request.
@@ -88,11 +91,11 @@ func (a *AddOnApprover) Reconcile(ctx context.Context, req reconcile.Request) (r
 	if err := a.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !isOpenAddOn(csr) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	err := a.judge(ctx, csr)
+	err := a.check(ctx, csr)
 	return decide(ctx, a.options.Client, a.options.Events, a.options.Now, csr, "the cluster's agent asks for the subject of the add-on's item", err)
 }
 
-func (a *AddOnApprover) judge(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
+func (a *AddOnApprover) check(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
 	cluster, name := csr.Labels[ocm.ClusterNameLabel], csr.Labels[addon.NameLabel]
 	subject, err := addOnRequest(csr, cluster, name)
 	if err != nil {
@@ -105,11 +108,11 @@ func (a *AddOnApprover) judge(ctx context.Context, csr *certificatesv1.Certifica
 	if err != nil {
 		return err
 	}
-	if driver := cmp.Or(item.Driver, ocm.DriverCSR); driver != ocm.DriverCSR {
-		return notYet("OtherDriver", "the kubeClient item of add-on %q declares driver %.50q instead of %q: restart the agent, which declares its driver", cluster+"/"+name, driver, ocm.DriverCSR)
+	if driver := cmp.Or(item.Driver, registration.AuthTypeCSR); driver != registration.AuthTypeCSR {
+		return notYet("OtherDriver", "the kubeClient item of add-on %q declares driver %.50q instead of %q: restart the agent, which declares its driver", cluster+"/"+name, driver, registration.AuthTypeCSR)
 	}
 	declared := item.Subject
-	if cmp.Or(declared.User, subject.User) != subject.User || len(declared.Groups) > 0 && !sameValues(declared.Groups, subject.Groups) {
+	if cmp.Or(declared.User, subject.User) != subject.User || len(declared.Groups) > 0 && !agentrequest.SameValues(declared.Groups, subject.Groups) {
 		return notYet("SubjectMismatch", "the kubeClient item of add-on %q declares user %.200q and groups %.200q, and the request asks for user %q and groups %q: correct the item",
 			cluster+"/"+name, declared.User, declared.Groups, subject.User, subject.Groups)
 	}
@@ -119,23 +122,23 @@ func (a *AddOnApprover) judge(ctx context.Context, csr *certificatesv1.Certifica
 // addOnRequest returns the subject of a request that the agent of a cluster made for the default subject of an add-on. An agent of Open
 // Cluster Management names the add-on as the agent, leaves out the second group, and adds the host of the add-on.
 func addOnRequest(csr *certificatesv1.CertificateSigningRequest, cluster, name string) (none ocm.Subject, err error) {
-	if err := errors.Join(registration.CheckClusterName(cluster), registration.CheckAddOnName(name)); err != nil {
+	if err := errors.Join(registration.CheckClusterName(cluster), regname.CheckAddOnName(name)); err != nil {
 		return none, never("InvalidRequest", "labels %s and %s: %v", ocm.ClusterNameLabel, addon.NameLabel, err)
 	}
-	request, err := parse(csr, name+".addon.open-cluster-management.io")
+	request, err := agentrequest.ParseFor(csr, name+".addon.open-cluster-management.io")
 	if err != nil {
 		return none, never("InvalidRequest", "%v", err)
 	}
 	const byOthers = "the manager of the add-on decides about other subjects, as in Open Cluster Management"
 	parsed := request.Subject
 	agent, ok := strings.CutPrefix(parsed.CommonName, registration.AddOnSubject(cluster, name, "").User)
-	if !ok || registration.CheckAgentName(agent) != nil {
+	if !ok || regname.CheckAgentName(agent) != nil {
 		return none, never("SubjectNotDefault", "the common name %.200q is not the default one of an agent of add-on %q: %s", parsed.CommonName, cluster+"/"+name, byOthers)
 	}
 	subject := registration.AddOnSubject(cluster, name, agent)
-	if want := addOnName(subject); !sameSubject(parsed, want) {
+	if want := addOnName(subject); !agentrequest.SameSubject(parsed, want) {
 		subject.Groups = subject.Groups[:1]
-		if !sameSubject(parsed, addOnName(subject)) {
+		if !agentrequest.SameSubject(parsed, addOnName(subject)) {
 			return none, never("SubjectNotDefault", "the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q: %s",
 				parsed, want.CommonName, want.Organization[0], want.Organization[1], byOthers)
 		}
@@ -155,12 +158,12 @@ func (a *AddOnApprover) checkCluster(ctx context.Context, name, user string) err
 	if !isAccepted(cluster) {
 		return notYet("NotAccepted", "the hub has not accepted cluster %q", name)
 	}
-	role, err := getRole(ctx, a.options.Reader, name)
+	role, err := agentrequest.GetRole(ctx, a.options.Reader, name)
 	if err != nil {
 		return err
 	}
-	agent := recordIn(role, name)
-	if role.Annotations[registration.AuthTypeAnnotation] == registration.AuthTypeCSR && agent.Agent != "" && user != agent.User() {
+	agent := agentrequest.RecordIn(role, name)
+	if role.Annotations[regname.AuthTypeAnnotation] == registration.AuthTypeCSR && agent.Agent != "" && user != agent.User() {
 		return notYet("AnotherAgent", "cluster %q is accepted for the agent %.100q, and user %.200q asks for this certificate: only the recorded agent may", name, agent.Agent, user)
 	}
 	return nil
@@ -168,7 +171,7 @@ func (a *AddOnApprover) checkCluster(ctx context.Context, name, user string) err
 
 // item returns the one kubeClient item of an add-on.
 func (a *AddOnApprover) item(ctx context.Context, cluster, name string) (item ocm.Registration, err error) {
-	api, err := addon.Discover(a.options.Client.RESTMapper())
+	api, err := addonapi.Discover(a.options.Client.RESTMapper())
 	if meta.IsNoMatchError(err) {
 		return item, notYet("AddOnsNotServed", "the hub has no API of add-ons")
 	} else if err != nil {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -36,7 +37,7 @@ func keyHash(t testing.TB, r *certificatesv1.CertificateSigningRequest) string {
 // recordFor is the record of a cluster that was accepted for the agent of a request.
 func recordFor(t *testing.T, request *certificatesv1.CertificateSigningRequest) *rbacv1.ClusterRole {
 	t.Helper()
-	parsed, err := csr.ParseRequest(request)
+	parsed, err := agentrequest.Parse(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +190,7 @@ func (l lagging) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	return l.Client.Get(ctx, key, o, opts...)
 }
 
-// Of two agents that are judged at the same moment, one gets the record and the other one nothing.
+// Of two agents that are checked at the same moment, one gets the record and the other one nothing.
 func TestAgentsRaceForTheRecord(t *testing.T) {
 	h := newHub(t, accepted("cluster1"), record("cluster1", "csr"), requestOf(t, "csr1", "agent1", bootstrapUser))
 	was := record("cluster1", "csr")
@@ -254,10 +255,10 @@ func TestApproveReplacesTheRecord(t *testing.T) {
 			if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(request), request); err != nil {
 				t.Fatal(err)
 			}
-			if agent, err := csr.Replaces(t.Context(), person, request); err != nil || agent != c.replaces {
+			if agent, err := agentrequest.Replaces(t.Context(), person, request); err != nil || agent != c.replaces {
 				t.Errorf("replaces %q, %v", agent, err)
 			}
-			if err := csr.Approve(t.Context(), person, request, "by a person"); apierrors.IsForbidden(err) != c.fails || !c.fails && err != nil {
+			if err := agentrequest.Approve(t.Context(), person, request, "by a person"); apierrors.IsForbidden(err) != c.fails || !c.fails && err != nil {
 				t.Errorf("error %v", err)
 			}
 			if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(request), request); err != nil || c.fails != (len(request.Status.Conditions) == 0) {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -82,7 +83,7 @@ func TestAgentRewritesItsAnnotationsAndLeaves(t *testing.T) {
 	patch := func(body string) error {
 		return own.Patch(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "rewriter"}}, client.RawPatch("application/merge-patch+json", []byte(body)))
 	}
-	if err := patch(`{"metadata":{"annotations":{"` + otherMark + `":"victim","registration.open-cluster-management.io/auth-type":"other"}}}`); err != nil {
+	if err := patch(`{"metadata":{"annotations":{"` + otherAnnotation + `":"victim","registration.open-cluster-management.io/auth-type":"other"}}}`); err != nil {
 		t.Fatal(err)
 	}
 	regtest.Eventually(t, "the hub says that the claim has changed", func() bool { return k.Reason("rewriter", ocm.ConditionHubAccepted) == "True/ClaimChanged" })
@@ -109,7 +110,7 @@ func TestAgentRewritesItsAnnotationsAndLeaves(t *testing.T) {
 		t.Errorf("it accepts itself: %v", err)
 	}
 	regtest.Eventually(t, "the hub has denied", func() bool { return k.Reason("rewriter", ocm.ConditionHubAccepted) == "False/HubClusterAdminDenied" })
-	// The hub passes once more, and has done so when it has let another cluster in.
+	// The hub reconciles once more, and has done so when it has let another cluster in.
 	if err := k.Admin.Patch(t.Context(), k.Cluster("rewriter"), client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"touched":"1"}}}`))); err != nil {
 		t.Fatal(err)
 	}
@@ -144,10 +145,10 @@ func TestBootstrapUserAsksBeforeTheClusterJoins(t *testing.T) {
 		refused := `accepted for the agent "` + agent + `", and this request is for the agent "thief"`
 		k.expectRefused(k.ask("robbed1", "thief", bootstrap).Name, refused)
 		m.Until("the cluster joins", m.joined)
-		holder := k.user(registration.AgentUser("robbed1", "thief"), registration.ClusterGroup("robbed1"), registration.ManagedClustersGroup)
+		holder := k.user(registration.AgentUser("robbed1", "thief"), registration.ClusterGroup("robbed1"), regname.ManagedClustersGroup)
 		request := &certificatesv1.CertificateSigningRequest{}
 		k.Step("and renews", func(*testing.T) { request = k.ask("robbed1", "thief", holder); k.expectRefused(request.Name, refused) })
-		// The hub's passes keep the record.
+		// The hub's reconciles keep the record.
 		role := &rbacv1.ClusterRole{}
 		if err := k.Admin.Get(t.Context(), client.ObjectKey{Name: registration.ClusterRoleName("robbed1")}, role); err != nil {
 			t.Fatal(err)

@@ -16,8 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/workloadid/workloadid/internal/agentrequest"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // Keys of the Secret.
@@ -45,7 +46,7 @@ func parseCertificate(certPEM, keyPEM []byte, subject pkix.Name) (*certificate, 
 	if err != nil {
 		return nil, err
 	}
-	if !sameSubject(pair.Leaf.Subject, subject) {
+	if !agentrequest.SameSubject(pair.Leaf.Subject, subject) {
 		return nil, fmt.Errorf("its subject is %.500q instead of %q", pair.Leaf.Subject, subject)
 	}
 	return &certificate{certPEM: certPEM, keyPEM: keyPEM, leaf: pair.Leaf}, nil
@@ -59,7 +60,7 @@ func (c *certificate) credential() *registration.Credential {
 }
 
 func (c *certificate) condition() *metav1.Condition {
-	return &metav1.Condition{Type: ocm.ConditionCertificateRotated, Status: metav1.ConditionTrue, Reason: "ClientCertificateUpdated",
+	return &metav1.Condition{Type: regname.ConditionCertificateRotated, Status: metav1.ConditionTrue, Reason: "ClientCertificateUpdated",
 		Message: fmt.Sprintf("The client certificate of %q is valid from %s to %s.", c.leaf.Subject.CommonName,
 			c.leaf.NotBefore.Format(time.RFC3339), c.leaf.NotAfter.Format(time.RFC3339))}
 }

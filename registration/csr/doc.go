@@ -1,7 +1,7 @@
 // Package csr registers clusters by client certificate. The agent creates a CertificateSigningRequest on the hub, the hub approves it, and
 // Kubernetes signs it. The hub has to sign client certificates, which [Probe] finds out.
 //
-// On the managed cluster, [Driver] is one of the drivers of a agent.Agent:
+// On the managed cluster, [Driver] is one of the drivers of an agent.Agent:
 //
 //	driver := csr.New(csr.Options{})
 //
@@ -16,7 +16,7 @@
 // # Approval
 //
 // A request has to name exactly one agent of one cluster and the group of that cluster. It may also name the common group of all agents,
-// registration.ManagedClustersGroup, and nothing else. It has at most 16 KiB, and an RSA key at most 8,192 bits. The hub has to have accepted
+// "system:open-cluster-management:managed-clusters", and nothing else. It has at most 16 KiB, and an RSA key at most 8,192 bits. The hub has to have accepted
 // the cluster for this driver. The approver then accepts two cases:
 //
 //   - A renewal comes from the agent itself. RBAC has to allow the agent the verb renew on managedclusters/clientcertificates in the group
@@ -33,7 +33,7 @@
 // certificate. The deletion of the ManagedCluster deletes the record.
 //
 // The approver never denies a request, so an administrator can still approve it. It says why in an Event of the request, whose reason
-// names the cause. It judges a refused request again if its cause can change.
+// names the cause. It checks a refused request again if its cause can change.
 //
 // # Revocation
 //

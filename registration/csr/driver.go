@@ -12,8 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/agentrequest"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 const (
@@ -91,7 +92,7 @@ func (d *Driver) pursue(ctx context.Context, in registration.Input, target targe
 		}
 		return accept(step, in.Now, csr, got), nil
 	}
-	if no := decision(csr, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed); no != nil {
+	if no := agentrequest.Decision(csr, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed); no != nil {
 		return refused(step, in.Now, "ClientCertificate"+string(no.Type), fmt.Sprintf(
 			"CertificateSigningRequest %q is %s, reason %.100q: %.300q. Delete it on the hub to ask again.", csr.Name, no.Type, no.Reason, no.Message)), nil
 	}
@@ -139,7 +140,7 @@ func (d *Driver) ensure(ctx context.Context, hub client.Client, target target, k
 // accept replaces the credential and ends the request.
 func accept(step registration.Step, now time.Time, csr *certificatesv1.CertificateSigningRequest, got *certificate) registration.Step {
 	r := receipt{agent: now.Truncate(time.Second)}
-	if yes := decision(csr, certificatesv1.CertificateApproved); yes != nil {
+	if yes := agentrequest.Decision(csr, certificatesv1.CertificateApproved); yes != nil {
 		r.hub = yes.LastUpdateTime.Time
 	}
 	step.Credential, step.State, step.Condition = got.credential(), r.state(), got.condition()
@@ -154,7 +155,7 @@ func refused(step registration.Step, now time.Time, reason, message string) regi
 }
 
 func pending(csr *certificatesv1.CertificateSigningRequest, target target) *metav1.Condition {
-	if decision(csr, certificatesv1.CertificateApproved) != nil {
+	if agentrequest.Decision(csr, certificatesv1.CertificateApproved) != nil {
 		return notRotated("ClientCertificateNotSigned", fmt.Sprintf(
 			"CertificateSigningRequest %q is approved but not signed yet. Check that the hub runs the signer %q.", csr.Name, target.signer))
 	}
@@ -163,5 +164,5 @@ func pending(csr *certificatesv1.CertificateSigningRequest, target target) *meta
 }
 
 func notRotated(reason, message string) *metav1.Condition {
-	return &metav1.Condition{Type: ocm.ConditionCertificateRotated, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	return &metav1.Condition{Type: regname.ConditionCertificateRotated, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }

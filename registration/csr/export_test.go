@@ -7,13 +7,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Helpers that tests call.
-var (
-	AddOnRequest = addOnRequest
-	SANExtension = sanExtension
-)
+// AddOnRequest is called by tests.
+var AddOnRequest = addOnRequest
 
-// Reconcile judges one request.
+// Reconcile checks one request.
 func Reconcile(ctx context.Context, h *HubDriver, name string) (reconcile.Result, error) {
 	return h.reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
 }

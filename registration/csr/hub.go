@@ -24,34 +24,32 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/agentrequest"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
-	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
-
-// ActionApprove is the action of Events about a request. Their type is Warning if the hub refuses it, and their reason then names the cause.
-const ActionApprove = "Approve"
 
 const (
 	// requestAnnotation names, on a ManagedCluster, the first request of a user in AutoApproveUsers. Setting it makes the hub reconciler call
-	// Approves. An agent may set it too: it only says which request Approves judges.
+	// Approves. An agent may set it too: it only says which request Approves checks.
 	requestAnnotation = "registration.open-cluster-management.io/first-request"
 	// searchInterval is how often the hub looks for an approved request of a cluster without a recorded agent. kube-controller-manager
 	// deletes such a request an hour after the approval.
 	searchInterval = 30 * time.Minute
-	// A refused request is judged again after its own age, within these bounds.
+	// A refused request is checked again after its own age, within these bounds.
 	minRetry = time.Second
 	maxRetry = 5 * time.Minute
 	// maxNote is the longest note of an Event in bytes. The API server refuses a longer one.
 	maxNote = 1024
-	// approvers is how many requests are judged at a time.
+	// approvers is how many requests are checked at a time.
 	approvers = 4
 )
 
 // everyone are groups of which all users, or all workloads, are members.
-var everyone = []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts", registration.ManagedClustersGroup}
+var everyone = []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts", regname.ManagedClustersGroup}
 
 // HubDriverOptions configures the hub's half.
 type HubDriverOptions struct {
@@ -104,14 +102,14 @@ func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 // Name returns "csr".
 func (h *HubDriver) Name() string { return registration.AuthTypeCSR }
 
-// Claim finds no marks: clusters with certificates belong to the hub's default driver.
+// Claim finds no annotations: clusters with certificates belong to the hub's default driver.
 func (h *HubDriver) Claim(*ocm.ManagedCluster) (string, bool, error) { return "", false, nil }
 
 // Grant records the agent whose request a person has approved, often before the ClusterRole existed. The access itself needs no grant: a
 // certificate gives the groups that the hub's RBAC names.
 func (h *HubDriver) Grant(ctx context.Context, name, _ string) (time.Duration, error) {
 	role, err := h.checkRecord(ctx, name)
-	if err != nil || recordIn(role, name).Agent != "" {
+	if err != nil || agentrequest.RecordIn(role, name).Agent != "" {
 		return 0, err
 	}
 	cluster := &ocm.ManagedCluster{}
@@ -137,8 +135,8 @@ func (h *HubDriver) Approves(ctx context.Context, cluster *ocm.ManagedCluster, _
 	if err := h.options.Reader.Get(ctx, client.ObjectKey{Name: name}, csr); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	request, err := ParseRequest(csr)
-	return err == nil && request.Cluster == cluster.Name && isOpen(csr) && slices.Contains(h.options.AutoApproveUsers, csr.Spec.Username), nil
+	request, err := agentrequest.Parse(csr)
+	return err == nil && request.Cluster == cluster.Name && agentrequest.IsOpen(csr) && slices.Contains(h.options.AutoApproveUsers, csr.Spec.Username), nil
 }
 
 // isNew reports whether a cluster has neither joined nor been denied.
@@ -158,21 +156,6 @@ func isAccepted(cluster *ocm.ManagedCluster) bool {
 		meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionHubAccepted)
 }
 
-// isOpen reports whether a request is that of a cluster's agent for itself and has not been decided.
-func isOpen(csr *certificatesv1.CertificateSigningRequest) bool {
-	return isAgents(csr) && isUndecided(csr)
-}
-
-// isAgents reports whether the labels of a request are those of an agent's request for itself.
-func isAgents(csr client.Object) bool {
-	return csr.GetLabels()[ocm.ClusterNameLabel] != "" && csr.GetLabels()[addon.NameLabel] == ""
-}
-
-func isUndecided(csr *certificatesv1.CertificateSigningRequest) bool {
-	return csr.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName &&
-		len(csr.Status.Certificate) == 0 && decision(csr, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) == nil
-}
-
 // appeared selects new requests of a kind, and those whose labels have changed. Nothing else of a request changes before its decision.
 func appeared(kind func(client.Object) bool) builder.Predicates {
 	return builder.WithPredicates(predicate.NewPredicateFuncs(kind), predicate.LabelChangedPredicate{})
@@ -190,7 +173,7 @@ func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 	skip := true // two hubs in one process, as in tests
 	return ctrl.NewControllerManagedBy(mgr).Named("csr-approver").
 		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: approvers}).
-		For(&certificatesv1.CertificateSigningRequest{}, builder.OnlyMetadata, appeared(isAgents)).
+		For(&certificatesv1.CertificateSigningRequest{}, builder.OnlyMetadata, appeared(agentrequest.IsAgents)).
 		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.requestsOf), builder.WithPredicates(accepted)).
 		Complete(reconcile.Func(h.reconcile))
 }
@@ -200,10 +183,10 @@ func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all 
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequestList"))
 	if err := h.options.Client.List(ctx, list, client.MatchingLabels{ocm.ClusterNameLabel: cluster.GetName()}); err != nil {
-		return nil // they are judged again anyway
+		return nil // they are checked again anyway
 	}
 	for i := range list.Items {
-		if isAgents(&list.Items[i]) {
+		if agentrequest.IsAgents(&list.Items[i]) {
 			all = append(all, reconcile.Request{NamespacedName: client.ObjectKey{Name: list.Items[i].Name}})
 		}
 	}
@@ -213,33 +196,33 @@ func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all 
 // reconcile approves a request or leaves it pending.
 func (h *HubDriver) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !isOpen(csr) {
+	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !agentrequest.IsOpen(csr) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	rule, err := h.judge(ctx, csr)
+	rule, err := h.check(ctx, csr)
 	return decide(ctx, h.options.Client, h.options.Events, h.options.Now, csr, rule, err)
 }
 
-// decide approves the request, or leaves it pending and says when to judge it again.
+// decide approves the request, or leaves it pending and says when to check it again.
 func decide(ctx context.Context, c client.Client, recorder events.EventRecorder, now func() time.Time,
 	csr *certificatesv1.CertificateSigningRequest, rule string, err error) (reconcile.Result, error) {
-	record := func(kind, reason, message string) {
+	event := func(kind, reason, message string) {
 		if recorder != nil {
-			recorder.Eventf(csr, nil, kind, reason, ActionApprove, "%s", message)
+			recorder.Eventf(csr, nil, kind, reason, regname.ActionApprove, "%s", message)
 		}
 	}
 	if err == nil {
-		if err := approve(ctx, c, csr, rule); err != nil {
+		if err := agentrequest.SetApproved(ctx, c, csr, rule); err != nil {
 			return reconcile.Result{}, err
 		}
-		record(corev1.EventTypeNormal, "Approved", rule)
+		event(corev1.EventTypeNormal, "Approved", rule)
 		return reconcile.Result{}, nil
 	}
 	var no *refusal
 	if !errors.As(err, &no) {
 		return reconcile.Result{}, err
 	}
-	record(corev1.EventTypeWarning, no.reason, strings.ToValidUTF8(no.text[:min(len(no.text), maxNote)], ""))
+	event(corev1.EventTypeWarning, no.reason, strings.ToValidUTF8(no.text[:min(len(no.text), maxNote)], ""))
 	if no.final {
 		return reconcile.Result{}, nil
 	}
@@ -264,9 +247,9 @@ func never(reason, format string, args ...any) error {
 	return &refusal{reason: reason, text: fmt.Sprintf(format, args...), final: true}
 }
 
-// judge returns the rule that approves a request, or a refusal.
-func (h *HubDriver) judge(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) (rule string, err error) {
-	request, err := ParseRequest(csr)
+// check returns the rule that approves a request, or a refusal.
+func (h *HubDriver) check(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) (rule string, err error) {
+	request, err := agentrequest.Parse(csr)
 	if err != nil {
 		return "", never("InvalidRequest", "%v", err)
 	}
@@ -298,7 +281,7 @@ func (h *HubDriver) judge(ctx context.Context, csr *certificatesv1.CertificateSi
 }
 
 // isFirst reports whether another user than the agent asks for its certificate.
-func isFirst(csr *certificatesv1.CertificateSigningRequest, request Request) bool {
+func isFirst(csr *certificatesv1.CertificateSigningRequest, request agentrequest.Request) bool {
 	return csr.Spec.Username != request.User()
 }
 
@@ -317,11 +300,11 @@ func (h *HubDriver) announce(ctx context.Context, cluster *ocm.ManagedCluster, c
 
 // checkRecord refuses a cluster that the hub has accepted for another driver, whose users need more than a bootstrap credential.
 func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.ClusterRole, error) {
-	role, err := getRole(ctx, h.options.Reader, cluster)
+	role, err := agentrequest.GetRole(ctx, h.options.Reader, cluster)
 	if err != nil {
 		return nil, err
 	}
-	if got := role.Annotations[registration.AuthTypeAnnotation]; got != registration.AuthTypeCSR {
+	if got := role.Annotations[regname.AuthTypeAnnotation]; got != registration.AuthTypeCSR {
 		return nil, notYet("OtherAuthType", "cluster %q is accepted with auth type %.100q instead of %q", cluster, got, registration.AuthTypeCSR)
 	}
 	return role, nil
@@ -329,33 +312,33 @@ func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.Cl
 
 // agentOf returns the agent that a cluster is accepted for, the zero value if there is none yet. The hub records an agent before it
 // approves, so without a record a person approved a request. The last one for this ManagedCluster is recorded.
-func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (Request, error) {
-	agent := recordIn(role, cluster.Name)
+func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (agentrequest.Request, error) {
+	agent := agentrequest.RecordIn(role, cluster.Name)
 	if agent.Agent != "" {
 		return agent, nil
 	}
 	var at metav1.Time
-	for csr, err := range requests(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: cluster.Name}) {
+	for csr, err := range agentrequest.All(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: cluster.Name}) {
 		if err != nil {
 			return agent, fmt.Errorf("cluster %q: %w", cluster.Name, err)
 		}
-		approval := decision(csr, certificatesv1.CertificateApproved)
+		approval := agentrequest.Decision(csr, certificatesv1.CertificateApproved)
 		if approval == nil || csr.CreationTimestamp.Before(&cluster.CreationTimestamp) || approval.LastTransitionTime.Before(&at) {
 			continue
 		}
-		if request, err := ParseRequest(csr); err == nil {
+		if request, err := agentrequest.Parse(csr); err == nil {
 			agent, at = request, approval.LastTransitionTime
 		}
 	}
 	if agent.Agent == "" {
 		return agent, nil
 	}
-	return agent, record(ctx, h.options.Client, role, agent)
+	return agent, agentrequest.Record(ctx, h.options.Client, role, agent)
 }
 
 // checkAgent allows one agent for each cluster, and for first requests one key. It records them before the approval: of two requests
 // that race, one fails to write.
-func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, request Request,
+func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, request agentrequest.Request,
 	csr *certificatesv1.CertificateSigningRequest) error {
 	agent, err := h.agentOf(ctx, cluster, role)
 	first := isFirst(csr, request)
@@ -368,7 +351,7 @@ func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster,
 	reason, differs := "AnotherAgent", fmt.Sprintf("is for the agent %q", request.Agent)
 	switch agent.Agent {
 	case "":
-		return record(ctx, h.options.Client, role, request)
+		return agentrequest.Record(ctx, h.options.Client, role, request)
 	case request.Agent:
 		if !first || agent.Key == request.Key {
 			return nil
@@ -380,15 +363,15 @@ func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster,
 }
 
 // checkRivals refuses a first request if a bootstrap user asks for the same cluster with another key, even in the name of the same agent.
-func (h *HubDriver) checkRivals(ctx context.Context, request Request, name string) error {
-	for rival, err := range requests(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: request.Cluster}) {
+func (h *HubDriver) checkRivals(ctx context.Context, request agentrequest.Request, name string) error {
+	for rival, err := range agentrequest.All(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: request.Cluster}) {
 		if err != nil {
 			return fmt.Errorf("cluster %q: %w", request.Cluster, err)
 		}
-		if !isOpen(rival) || !h.isBootstrapUser(&rival.Spec) {
+		if !agentrequest.IsOpen(rival) || !h.isBootstrapUser(&rival.Spec) {
 			continue
 		}
-		if other, err := ParseRequest(rival); err == nil && other != request {
+		if other, err := agentrequest.Parse(rival); err == nil && other != request {
 			return notYet("SeveralRequests", "the agents %q and %q both ask for cluster %q with a key of their own: if this request comes from the right agent, "+
 				"run %s; the other one is request %.100q of user %.200q",
 				request.Agent, other.Agent, request.Cluster, advice.Approve(request.Cluster, name), rival.Name, rival.Spec.Username)
@@ -415,7 +398,7 @@ func (h *HubDriver) isBootstrapUser(spec *certificatesv1.CertificateSigningReque
 }
 
 // checkRenewal asks the API server whether the agent may renew.
-func (h *HubDriver) checkRenewal(ctx context.Context, request Request, spec *certificatesv1.CertificateSigningRequestSpec) error {
+func (h *HubDriver) checkRenewal(ctx context.Context, request agentrequest.Request, spec *certificatesv1.CertificateSigningRequestSpec) error {
 	extra := make(map[string]authorizationv1.ExtraValue, len(spec.Extra))
 	for key, value := range spec.Extra {
 		extra[key] = authorizationv1.ExtraValue(value)

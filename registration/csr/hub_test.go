@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -159,7 +160,7 @@ func TestParseRequest(t *testing.T) {
 		"signature of another key":    {body(pem.EncodeToMemory(forged)), "signed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := csr.ParseRequest(c.csr)
+			got, err := agentrequest.Parse(c.csr)
 			switch {
 			case c.want == "" && (err != nil || got.User() != "system:open-cluster-management:cluster1:agent1"):
 				t.Errorf("%+v, %v", got, err)
@@ -208,7 +209,7 @@ func FuzzParseRequest(f *testing.F) {
 	}
 	f.Add("cluster1", encode(f, &x509.CertificateRequest{Subject: subject("cluster1", "agent1"), DNSNames: []string{"hub"}}, key))
 	f.Fuzz(func(t *testing.T, cluster string, request []byte) {
-		got, err := csr.ParseRequest(labeled(cluster, request))
+		got, err := agentrequest.Parse(labeled(cluster, request))
 		if err != nil {
 			return
 		}
@@ -239,7 +240,7 @@ func FuzzParseRequestSubject(f *testing.F) {
 		if err != nil {
 			return // no such name can be encoded
 		}
-		got, err := csr.ParseRequest(labeled(cluster, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})))
+		got, err := agentrequest.Parse(labeled(cluster, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})))
 		groups := []string{group1, group2}
 		slices.Sort(groups)
 		want := subject(cluster, strings.TrimPrefix(user, "system:open-cluster-management:"+cluster+":"))
@@ -287,7 +288,7 @@ func newHub(t testing.TB, objects ...client.Object) *testHub {
 	return h
 }
 
-// reconcile reports whether the request is approved now, and after which time it is judged again.
+// reconcile reports whether the request is approved now, and after which time it is checked again.
 func (h *testHub) reconcile(t testing.TB) (approved bool, again time.Duration) {
 	t.Helper()
 	result, err := csr.Reconcile(t.Context(), h.driver, "csr1")
@@ -397,7 +398,7 @@ func TestApprover(t *testing.T) {
 				t.Errorf("event %q lacks %q", event, c.want)
 			}
 			if wait := c.want != "" && !c.final; wait != (again == time.Second) {
-				t.Errorf("judged again after %s", again)
+				t.Errorf("checked again after %s", again)
 			}
 		})
 	}
@@ -408,7 +409,7 @@ func TestRefusedRequestIsJudgedAgainAfterItsAge(t *testing.T) {
 	for age, want := range map[time.Duration]time.Duration{-time.Hour: time.Second, 0: time.Second, 7 * time.Second: 7 * time.Second, time.Hour: 5 * time.Minute} {
 		h.now = start.Add(age)
 		if _, again := h.reconcile(t); again != want {
-			t.Errorf("a request %s old is judged again after %s", age, again)
+			t.Errorf("a request %s old is checked again after %s", age, again)
 		}
 	}
 	if err := errors.Join(h.client.Create(t.Context(), accepted("cluster1")), h.client.Create(t.Context(), record("cluster1", "csr"))); err != nil {

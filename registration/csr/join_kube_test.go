@@ -16,9 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/agentrequest"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -67,7 +68,7 @@ func TestJoinOnTwoAPIServers(t *testing.T) {
 		first := m.certificate()
 		m.ahead = time.Until(m.expiry()) - time.Minute
 		m.Until("the certificate is renewed", func() bool { return m.certificate() != first })
-		m.passes()
+		m.reconciles()
 		k.expectRequests("join3", 2)
 		if err := m.Own().Get(t.Context(), client.ObjectKey{Name: "join3"}, &ocm.ManagedCluster{}); err != nil {
 			t.Error(err)
@@ -84,7 +85,7 @@ func (m *member) checkIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	user := review.Status.UserInfo
-	groups := []string{"system:authenticated", registration.ClusterGroup(m.Name), registration.ManagedClustersGroup}
+	groups := []string{"system:authenticated", registration.ClusterGroup(m.Name), regname.ManagedClustersGroup}
 	if user.Username != registration.AgentUser(m.Name, string(m.Secret().Data["agent-name"])) ||
 		!slices.Equal(slices.Sorted(slices.Values(user.Groups)), slices.Sorted(slices.Values(groups))) {
 		t.Errorf("authenticated as %+v", user)
@@ -129,7 +130,7 @@ func (m *member) deleteRequests() {
 // approve does what wid hub accept does for a cluster that has joined.
 func (m *member) approve() {
 	m.T.Helper()
-	if err := csr.Approve(m.T.Context(), m.Admin, m.kube.open(m.Name), "by a person"); err != nil {
+	if err := agentrequest.Approve(m.T.Context(), m.Admin, m.kube.open(m.Name), "by a person"); err != nil {
 		m.T.Fatal(err)
 	}
 }
@@ -141,7 +142,7 @@ func TestWhatInterruptsAFirstRequest(t *testing.T) {
 		m.pending()
 		name := k.open("first1").Name
 		m.restart()
-		m.passes()
+		m.reconciles()
 		m.accept()
 		k.expectRequests("first1", 1)
 		if got := k.requests("first1")[0].Name; got != name {
@@ -153,7 +154,7 @@ func TestWhatInterruptsAFirstRequest(t *testing.T) {
 		m.pending()
 		name := k.open("first2").Name
 		m.deleteRequests()
-		m.passes()
+		m.reconciles()
 		if got := k.open("first2").Name; got != name {
 			t.Errorf("it asks again as %q instead of %q", got, name)
 		}
@@ -167,7 +168,7 @@ func TestWhatInterruptsAFirstRequest(t *testing.T) {
 		k.SetAccepted("first3", true)
 		m.Until("the agent says so", func() bool { return m.said.Says("ClientCertificateDenied", "not this one", "Delete it on the hub") })
 		m.restart()
-		m.passes()
+		m.reconciles()
 		k.expectRequests("first3", 1)
 		if m.certificate() != "" || m.joined() {
 			t.Error("it has joined")
@@ -181,7 +182,7 @@ func TestWhatInterruptsAFirstRequest(t *testing.T) {
 		m.pending()
 		k.stopHub()
 		k.SetAccepted("first5", true)
-		m.passes()
+		m.reconciles()
 		k.runHub()
 		m.Until("the cluster joins", m.joined)
 		k.expectRequests("first5", 1)
@@ -191,13 +192,13 @@ func TestWhatInterruptsAFirstRequest(t *testing.T) {
 		m.ahead, m.driver.Lifetime = 8*time.Minute, 10*time.Minute
 		m.restart()
 		m.accept()
-		m.passes()
+		m.reconciles()
 		m.ahead += 3 * time.Minute // it renews 3 min 45 s after receipt at the earliest
-		m.passes()
+		m.reconciles()
 		k.expectRequests("first4", 1)
 		m.ahead += time.Minute
 		m.Until("the certificate is renewed", func() bool { return len(k.requests("first4")) == 2 && m.joined() })
-		m.passes()
+		m.reconciles()
 		k.expectRequests("first4", 2)
 		regtest.Eventually(t, "the hub sees it alive", func() bool { return k.Reason("first4", ocm.ConditionAvailable) == "True/ManagedClusterAvailable" })
 	})
@@ -216,7 +217,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		m := joined()
 		before := m.Secret().ResourceVersion
 		m.restart()
-		m.passes()
+		m.reconciles()
 		if got := m.Secret().ResourceVersion; got != before {
 			t.Error("the Secret was written")
 		}
@@ -227,7 +228,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		old := m.certificate()
 		m.ahead = time.Until(m.expiry()) + time.Hour
 		m.Until("the certificate is renewed", func() bool { return m.certificate() != old })
-		m.passes()
+		m.reconciles()
 		k.expectRequests(m.Name, 2)
 	})
 	k.Step("certificate expired", func(t *testing.T) {
@@ -258,7 +259,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		since := time.Now()
 		m.ahead = time.Minute // the Lease is due
 		m.Until("the Lease is renewed", func() bool { return m.renewed(since) })
-		m.passes()
+		m.reconciles()
 		k.expectRequests(m.Name, 2)
 		if m.Secret().Data["state.csr.key"] != nil {
 			t.Error("it still asks")
@@ -268,14 +269,14 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		m := joined()
 		name := m.Secret().Data["agent-name"]
 		m.edit(func(data map[string][]byte) { data["agent-name"] = []byte("another") })
-		rotated := func() string { return k.Reason(m.Name, ocm.ConditionCertificateRotated) }
+		rotated := func() string { return k.Reason(m.Name, regname.ConditionCertificateRotated) }
 		m.Until("a condition says that it takes a person", func() bool { return rotated() == "False/ClientCertificateNotApproved" })
 		since := time.Now()
 		m.ahead = time.Minute // the Lease is due
 		m.Until("the Lease is renewed all the same", func() bool { return m.renewed(since) })
 		m.edit(func(data map[string][]byte) { data["agent-name"] = name })
 		m.Until("the condition is gone", func() bool { return rotated() == "True/ClientCertificateUpdated" })
-		m.passes()
+		m.reconciles()
 		k.expectRequests(m.Name, 2)
 	})
 	k.Step("renewal denied", func(t *testing.T) {
@@ -286,11 +287,11 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		m.Until("it asks", func() bool { return len(k.requests(m.Name)) == 2 })
 		m.deny()
 		m.Until("a condition says so", func() bool {
-			return k.Reason(m.Name, ocm.ConditionCertificateRotated) == "False/ClientCertificateDenied"
+			return k.Reason(m.Name, regname.ConditionCertificateRotated) == "False/ClientCertificateDenied"
 		})
 		k.runHub()
 		m.restart()
-		m.passes()
+		m.reconciles()
 		if k.expectRequests(m.Name, 2); m.certificate() != crt || k.Reason(m.Name, ocm.ConditionAvailable) != "True/ManagedClusterAvailable" {
 			t.Error("the cluster lost its access")
 		}
@@ -300,7 +301,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 		good := string(m.Secret().Data["kubeconfig"])
 		m.edit(func(data map[string][]byte) { data["kubeconfig"] = []byte("x") })
 		m.Until("the kubeconfig is mended", func() bool { return string(m.Secret().Data["kubeconfig"]) == good })
-		m.passes()
+		m.reconciles()
 		k.expectRequests(m.Name, 1)
 	})
 	k.Step("hub's address changed", func(t *testing.T) {
@@ -328,7 +329,7 @@ func TestWhatHappensToAJoinedCluster(t *testing.T) {
 // stays expects that the agent works with the certificate that it has.
 func (m *member) stays(t *testing.T, crt string) {
 	t.Helper()
-	m.passes()
+	m.reconciles()
 	m.kube.expectRequests(m.Name, 1)
 	since := time.Now()
 	m.ahead = time.Minute // the Lease is due
@@ -354,12 +355,12 @@ func (m *member) needsAPerson(t *testing.T, edit func(map[string][]byte)) {
 	regtest.Eventually(t, "the hub says that it takes a person", func() bool {
 		return m.kube.said.Says(name, "AlreadyJoined", "wid hub accept --clusters "+m.Name+" --approve-request "+name)
 	})
-	m.passes()
+	m.reconciles()
 	m.kube.expectRequests(m.Name, 2)
 	m.approve()
 	since := time.Now()
 	m.ahead = time.Minute // the Lease is due
 	m.Until("the agent is back", func() bool { return m.renewed(since) && m.certificate() != old })
-	m.passes()
+	m.reconciles()
 	m.kube.expectRequests(m.Name, 2)
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -83,7 +84,7 @@ func TestOCMsAgentGetsCertificates(t *testing.T) {
 	k.expectRefused(request, "NotAccepted")
 	k.SetAccepted("ocm", true)
 	_, a.hub = a.signed(request, first)
-	if user := regtest.UserOf(t, a.hub); user.Username != "system:open-cluster-management:ocm:x7k2p" || !slices.Contains(user.Groups, registration.ManagedClustersGroup) {
+	if user := regtest.UserOf(t, a.hub); user.Username != "system:open-cluster-management:ocm:x7k2p" || !slices.Contains(user.Groups, regname.ManagedClustersGroup) {
 		t.Errorf("the hub sees %+v", user)
 	}
 	k.Step("renews with another key", func(*testing.T) {

@@ -15,6 +15,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 
+	"github.com/workloadid/workloadid/internal/agentrequest"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -44,7 +46,7 @@ func TestAddOnRequestsOfOCMsAgent(t *testing.T) {
 		return pkix.Name{CommonName: ocmAddOnUser, Organization: groups}
 	}
 	one := subject(addOnGroup)
-	critical := pkix.Extension{Id: csr.SANExtension(ocmAddOnHost).Id, Critical: true, Value: csr.SANExtension(ocmAddOnHost).Value}
+	critical := pkix.Extension{Id: agentrequest.SANExtension(ocmAddOnHost).Id, Critical: true, Value: agentrequest.SANExtension(ocmAddOnHost).Value}
 	for name, c := range map[string]struct {
 		template x509.CertificateRequest
 		item     ocm.Registration
@@ -84,7 +86,7 @@ func TestAddOnRequestsOfOCMsAgent(t *testing.T) {
 func TestAddOnRequestOfAnAgentThatIsNotRecorded(t *testing.T) {
 	own := requestOf(t, "own", "agent1", bootstrapUser)
 	aws := recordFor(t, own)
-	aws.Annotations[registration.AuthTypeAnnotation] = registration.AuthTypeAWS
+	aws.Annotations[regname.AuthTypeAnnotation] = registration.AuthTypeAWS
 	for name, c := range map[string]struct {
 		role  *rbacv1.ClusterRole
 		agent string
@@ -107,7 +109,7 @@ func TestAddOnRequestOfAnAgentThatIsNotRecorded(t *testing.T) {
 			}
 			approved, event, again := a.reconcile(t)
 			if approved != (c.want == "") || again == approved || !strings.Contains(event, c.want) {
-				t.Errorf("approved %t, judged again %t: %s", approved, again, event)
+				t.Errorf("approved %t, checked again %t: %s", approved, again, event)
 			}
 		})
 	}
@@ -156,8 +158,8 @@ func TestDocumentationOfRefusals(t *testing.T) {
 // Whatever alternative names a request has, an accepted one has none, or the one DNS name of its add-on.
 func FuzzAddOnRequest(f *testing.F) {
 	key := ecKey(f)
-	f.Add("search", csr.SANExtension(ocmAddOnHost).Value, false)
-	f.Add("search", csr.SANExtension("hub.example").Value, false)
+	f.Add("search", agentrequest.SANExtension(ocmAddOnHost).Value, false)
+	f.Add("search", agentrequest.SANExtension("hub.example").Value, false)
 	f.Add("search", []byte{}, true)
 	f.Fuzz(func(t *testing.T, name string, value []byte, critical bool) {
 		subject := registration.AddOnSubject("cluster1", name, "agent1")

@@ -12,9 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/agentrequest"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -31,7 +32,7 @@ func (k *kube) role(cluster string) *rbacv1.ClusterRole {
 // expectRecord expects the agent of a request, and the key in it, in the ClusterRole.
 func (k *kube) expectRecord(request *certificatesv1.CertificateSigningRequest) {
 	k.T.Helper()
-	want, err := csr.ParseRequest(request)
+	want, err := agentrequest.Parse(request)
 	if err != nil {
 		k.T.Fatal(err)
 	}
@@ -110,7 +111,7 @@ func TestDenialKeepsTheAgent(t *testing.T) {
 	m := k.join("kept")
 	m.accept()
 	agent, own := string(m.Secret().Data["agent-name"]), k.requests("kept")[0]
-	thief := k.user(registration.AgentUser("kept", "thief"), registration.ClusterGroup("kept"), registration.ManagedClustersGroup)
+	thief := k.user(registration.AgentUser("kept", "thief"), registration.ClusterGroup("kept"), regname.ManagedClustersGroup)
 	k.SetAccepted("kept", false)
 	m.expectRevoked()
 	k.expectRecord(&own)
@@ -127,7 +128,7 @@ func TestDenialKeepsTheAgent(t *testing.T) {
 	m.ahead = time.Until(m.expiry()) - time.Minute
 	m.Until("the agent renews", func() bool { return m.certificate() != first })
 	k.Step("until a person replaces it", func(t *testing.T) {
-		if err := csr.Approve(t.Context(), k.Admin, renewal, "by a person"); err != nil {
+		if err := agentrequest.Approve(t.Context(), k.Admin, renewal, "by a person"); err != nil {
 			t.Fatal(err)
 		}
 		k.expectRecord(renewal)
@@ -140,7 +141,7 @@ func TestDenialKeepsTheAgent(t *testing.T) {
 		m.expectRevoked()
 		bootstrap := k.user("system:bootstrap:thief3", registration.BootstrapGroup)
 		request := k.ask("kept", "third", bootstrap)
-		if err := csr.Approve(t.Context(), k.Admin, request, "by a person"); err != nil {
+		if err := agentrequest.Approve(t.Context(), k.Admin, request, "by a person"); err != nil {
 			t.Fatal(err)
 		}
 		k.expectRecord(request)

@@ -59,7 +59,7 @@ func TestRelayOnARealAPIServer(t *testing.T) {
 		first := m.certificate()
 		m.ahead = time.Until(m.expiry()) - time.Minute
 		m.Until("the certificate is renewed", func() bool { return m.certificate() != first })
-		m.passes()
+		m.reconciles()
 		k.expectRequests("relay3", 2)
 		if err := m.Own().Get(t.Context(), client.ObjectKey{Name: "relay3"}, &ocm.ManagedCluster{}); err != nil {
 			t.Error(err)
@@ -98,9 +98,9 @@ func TestRelayOnARealAPIServer(t *testing.T) {
 		before := m.certificate()
 		m.WriteBootstrap(broken.Host, broken.CAData)
 		m.Until("the agent says that it cannot use the hub", func() bool { return m.Failed != nil })
-		m.Pass()
+		m.Reconcile()
 		if k.expectRequests("relay6", 1); m.certificate() != before || m.Failed == nil || strings.Contains(m.Failed.Error(), "bootstrap") {
-			t.Errorf("the last pass: %v", m.Failed)
+			t.Errorf("the last reconcile: %v", m.Failed)
 		}
 	})
 }

@@ -42,8 +42,8 @@ func TestStory2HubUsesCSROrAnotherAuthType(t *testing.T) {
 		}
 	})
 	k.Step("another auth type at the same time", func(t *testing.T) {
-		marked := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "story2-other", Annotations: map[string]string{otherMark: "claim"}}}
-		if err := k.Admin.Create(t.Context(), marked); err != nil {
+		annotated := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "story2-other", Annotations: map[string]string{otherAnnotation: "claim"}}}
+		if err := k.Admin.Create(t.Context(), annotated); err != nil {
 			t.Fatal(err)
 		}
 		regtest.Eventually(t, "the other driver grants", func() bool { return slices.Contains(k.other.called(), "grant story2-other claim") })
@@ -85,7 +85,7 @@ func (m *member) expectWaiting() {
 	before := m.Secret().ResourceVersion
 	m.Until("the agent says that it waits", func() bool { return m.said.Says("WaitingForAcceptance", "wid hub accept --clusters "+m.Name) })
 	m.restart()
-	m.passes()
+	m.reconciles()
 	m.kube.expectRequests(m.Name, 1)
 	if got := m.Secret().ResourceVersion; got != before {
 		m.T.Error("the Secret was written")

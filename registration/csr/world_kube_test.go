@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -48,7 +49,7 @@ func (k *kube) runHub() {
 		if err != nil {
 			return hub.Options{}, err
 		}
-		addOns, err := csr.NewAddOnApprover(csr.AddOnOptions{Client: mgr.GetClient(), Events: k.said})
+		addOns, err := csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: mgr.GetClient(), Events: k.said})
 		if err == nil {
 			err = addOns.SetupWithManager(mgr)
 		}
@@ -62,12 +63,12 @@ type otherDriver struct {
 	calls []string
 }
 
-const otherMark = "example.com/other"
+const otherAnnotation = "example.com/other"
 
 func (d *otherDriver) Name() string { return "other" }
 
 func (d *otherDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
-	claim, ok := cluster.Annotations[otherMark]
+	claim, ok := cluster.Annotations[otherAnnotation]
 	return claim, ok, nil
 }
 
@@ -161,18 +162,18 @@ func (m *member) run() (stop func()) {
 	return regtest.RunManager(m.T, mgr)
 }
 
-// passes makes some that must succeed.
-func (m *member) passes() {
+// reconciles makes some reconciles that must succeed.
+func (m *member) reconciles() {
 	m.T.Helper()
 	const some = 20
 	for range some {
-		if m.Pass(); m.Failed != nil {
+		if m.Reconcile(); m.Failed != nil {
 			m.T.Fatal(m.Failed)
 		}
 	}
 }
 
-// pending makes passes until the cluster waits for acceptance.
+// pending reconciles until the cluster waits for acceptance.
 func (m *member) pending() {
 	m.T.Helper()
 	m.Until("the request waits", func() bool { return m.said.Says("ClientCertificateNotApproved") && len(m.kube.requests(m.Name)) > 0 })
@@ -181,7 +182,7 @@ func (m *member) pending() {
 // joined reports whether the agent has reached the hub with its own certificate.
 func (m *member) joined() bool {
 	return m.renewed(time.Time{}) && m.Joined() &&
-		m.Reason(m.Name, ocm.ConditionCertificateRotated) == "True/ClientCertificateUpdated"
+		m.Reason(m.Name, regname.ConditionCertificateRotated) == "True/ClientCertificateUpdated"
 }
 
 // renewed reports whether the Lease was renewed after a time.
@@ -234,7 +235,7 @@ func (k *kube) ask(cluster, agent string, hub client.Client) *certificatesv1.Cer
 	return nil
 }
 
-// lastOf makes the passes of a driver that draw a key and make a request, and returns the error.
+// lastOf makes the calls of a driver that draw a key and make a request, and returns the error.
 func lastOf(t *testing.T, in registration.Input) (err error) {
 	t.Helper()
 	for range 2 {

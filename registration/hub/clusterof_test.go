@@ -39,7 +39,7 @@ func TestClusterOf(t *testing.T) {
 	}
 }
 
-func TestHubPassesOnlyForChangesThatMatter(t *testing.T) {
+func TestHubReconcilesOnlyForChangesThatMatter(t *testing.T) {
 	status := func(kind string, s metav1.ConditionStatus, message string) func(*ocm.ManagedCluster) {
 		return func(c *ocm.ManagedCluster) {
 			c.Status.Conditions = []metav1.Condition{{Type: kind, Status: s, Message: message}}
@@ -65,7 +65,7 @@ func TestHubPassesOnlyForChangesThatMatter(t *testing.T) {
 			now := before.DeepCopy()
 			test.change(now)
 			if got := matters(event.UpdateEvent{ObjectOld: before, ObjectNew: now}); got != test.want {
-				t.Errorf("a pass: %v, want %v", got, test.want)
+				t.Errorf("a reconcile: %v, want %v", got, test.want)
 			}
 		})
 	}

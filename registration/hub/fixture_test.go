@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -28,7 +29,7 @@ import (
 
 // hubDriver remembers what it has granted. The value of its annotation is the claim; "malformed" is none.
 type hubDriver struct {
-	name, mark string
+	name, annotation string
 
 	mu       sync.Mutex
 	granted  map[string]string // claim by cluster
@@ -41,16 +42,16 @@ type hubDriver struct {
 	hangFor  string // a cluster whose Grant ends with its context
 }
 
-func newHubDriver(name, mark string) *hubDriver {
-	return &hubDriver{name: name, mark: mark, granted: map[string]string{}, fail: map[string]error{}}
+func newHubDriver(name, annotation string) *hubDriver {
+	return &hubDriver{name: name, annotation: annotation, granted: map[string]string{}, fail: map[string]error{}}
 }
 
 func (d *hubDriver) Name() string { return d.name }
 
 func (d *hubDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
-	claim, ok := cluster.Annotations[d.mark]
+	claim, ok := cluster.Annotations[d.annotation]
 	if claim == "malformed" {
-		return "", false, fmt.Errorf("the annotation %q is malformed", d.mark)
+		return "", false, fmt.Errorf("the annotation %q is malformed", d.annotation)
 	}
 	return claim, ok, nil
 }
@@ -121,8 +122,8 @@ type hubTest struct {
 }
 
 const (
-	driverMark = "example.com/id"
-	otherMark  = "example.com/other"
+	driverAnnotation = "example.com/id"
+	otherAnnotation  = "example.com/other"
 )
 
 func hubScheme(t testing.TB) *runtime.Scheme {
@@ -136,7 +137,7 @@ func hubScheme(t testing.TB) *runtime.Scheme {
 
 func newHubTest(t *testing.T, objects ...client.Object) *hubTest {
 	t.Helper()
-	h := &hubTest{t: t, driver: newHubDriver("one", driverMark), other: newHubDriver("two", otherMark),
+	h := &hubTest{t: t, driver: newHubDriver("one", driverAnnotation), other: newHubDriver("two", otherAnnotation),
 		now: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)}
 	h.client = fake.NewClientBuilder().WithScheme(hubScheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).WithObjects(objects...).Build()
 	h.restart()
@@ -219,23 +220,23 @@ func (h *hubTest) hasEvent(want string) bool {
 	return slices.Contains(h.events, want)
 }
 
-func (h *hubTest) pass(name string) (reconcile.Result, error) {
+func (h *hubTest) reconcile(name string) (reconcile.Result, error) {
 	return h.hub.Reconcile(h.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
 }
 
-// mustPass runs one pass, and another one that must write nothing.
-func (h *hubTest) mustPass(name string) reconcile.Result {
+// mustReconcile runs one reconcile, and another one that must write nothing.
+func (h *hubTest) mustReconcile(name string) reconcile.Result {
 	h.t.Helper()
-	result, err := h.pass(name)
+	result, err := h.reconcile(name)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	before := len(h.takeWrites())
-	if _, err := h.pass(name); err != nil {
+	if _, err := h.reconcile(name); err != nil {
 		h.t.Fatal(err)
 	}
 	if again := h.takeWrites(); len(again) > 0 {
-		h.t.Errorf("a second pass writes again, after %d writes: %q", before, again)
+		h.t.Errorf("a second reconcile writes again, after %d writes: %q", before, again)
 	}
 	return result
 }
@@ -327,7 +328,7 @@ func (h *hubTest) wantGranted(cluster, driver, claim string) {
 	if !h.exists(role) {
 		h.t.Fatalf("cluster %q has no ClusterRole", cluster)
 	}
-	want := map[string]string{registration.AuthTypeAnnotation: driver, registration.ClaimAnnotation: claim}
+	want := map[string]string{regname.AuthTypeAnnotation: driver, regname.ClaimAnnotation: claim}
 	if !maps.Equal(role.Annotations, want) {
 		h.t.Errorf("the record of %q is %v, want %v", cluster, role.Annotations, want)
 	}
@@ -369,7 +370,7 @@ func managedCluster(name string, change ...func(*ocm.ManagedCluster)) *ocm.Manag
 	return c
 }
 
-// marked gives the cluster an annotation.
-func marked(key, value string) func(*ocm.ManagedCluster) {
+// annotated gives the cluster an annotation.
+func annotated(key, value string) func(*ocm.ManagedCluster) {
 	return func(c *ocm.ManagedCluster) { metav1.SetMetaDataAnnotation(&c.ObjectMeta, key, value) }
 }

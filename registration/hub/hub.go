@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -36,7 +37,7 @@ type Options struct {
 	Reader client.Reader
 	// Drivers are the auth types that the hub grants. At least one is required.
 	Drivers []registration.HubDriver
-	// Default is the auth type of clusters without the marks of any driver. "" refuses such clusters.
+	// Default is the auth type of clusters without the annotations of any driver. "" refuses such clusters.
 	Default string
 	// OCMAgents gives clusters what agents of Open Cluster Management need: to list and watch all certificate requests, and to list, watch
 	// and update their own ManagedCluster. The hub needs the rights of registration.OCMAgentsManifest.
@@ -69,8 +70,8 @@ type Hub struct {
 	memories map[string]*memory // by cluster
 }
 
-// memory holds what the hub has seen of a cluster. It may be lost at any time: the next pass then reads everything again. Only the
-// pass of that cluster uses it.
+// memory holds what the hub has seen of a cluster. It may be lost at any time: the next reconcile then reads everything again. Only the
+// reconcile of that cluster uses it.
 type memory struct {
 	state string
 	// available is that of a cluster that has joined.
@@ -116,7 +117,7 @@ func (r *refusal) Error() string { return r.message }
 // errPostponed says that a failure is reported, and that its retry is scheduled.
 var errPostponed = errors.New("postponed")
 
-// Reasons of the condition HubAcceptedManagedCluster, in addition to ocm.ReasonHubAccepted and ocm.ReasonHubDenied.
+// Reasons of the condition HubAcceptedManagedCluster, in addition to those of ocm and regname.
 const (
 	reasonInvalidName        = "InvalidName"
 	reasonInvalidClaim       = "InvalidClaim"
@@ -125,11 +126,6 @@ const (
 	reasonNamespaceTaken     = "NamespaceTaken"
 	reasonRBACTaken          = "RBACTaken"
 	reasonRecordLost         = "RecordLost"
-	ReasonGrantFailed        = "GrantFailed"
-	// ReasonClaimChanged has the status True: the cluster keeps its grant.
-	ReasonClaimChanged = "ClaimChanged"
-	// ReasonWaiting follows a refusal whose cause is gone.
-	ReasonWaiting = "WaitingForAcceptance"
 )
 
 // Reconcile implements reconcile.Reconciler. It requeues the cluster for the exact time when a grant or a Lease is due.
@@ -152,7 +148,7 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 		return reconcile.Result{}, err
 	}
 	if at := h.memory(cluster.Name).nextAt; !at.IsZero() {
-		// What became due during the pass is not lost.
+		// What became due during the reconcile is not lost.
 		next = earliest(next, max(at.Sub(h.options.Now()), time.Millisecond))
 	}
 	return reconcile.Result{RequeueAfter: next}, nil
@@ -234,7 +230,7 @@ func (h *Hub) reportAccepted(ctx context.Context, cluster *ocm.ManagedCluster, g
 	if claimErr != nil {
 		now = claimErr.Error()
 	}
-	condition.Reason = ReasonClaimChanged
+	condition.Reason = regname.ReasonClaimChanged
 	condition.Message = fmt.Sprintf("the cluster was accepted as %s and keeps that; its annotations now say: %s. To accept the change set hubAcceptsClient to false, then to true", granted, now)
 	return h.report(ctx, cluster, corev1.EventTypeWarning, condition)
 }
@@ -262,7 +258,7 @@ func (h *Hub) checkLost(ctx context.Context, cluster *ocm.ManagedCluster, role *
 	c := grantOf(cluster)
 	switch {
 	case !cluster.Spec.HubAcceptsClient:
-		return errPostponed // until the cache has this change and causes a pass
+		return errPostponed // until the cache has this change and causes a reconcile
 	case c == nil:
 		return nil
 	case c.Reason == reasonRecordLost:
@@ -342,7 +338,7 @@ func (h *Hub) wait(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		return nil
 	}
 	return h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
-		Reason: ReasonWaiting, Message: "the cluster waits for an administrator of the hub to accept it"})
+		Reason: regname.ReasonWaiting, Message: "the cluster waits for an administrator of the hub to accept it"})
 }
 
 // release revokes a cluster that is being deleted, then lets it go. It also revokes what a cluster left behind whose ManagedCluster is
@@ -365,12 +361,12 @@ func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) (again t
 		return 0, nil
 	}
 	done := []string{ocm.Finalizer}
-	if controllerutil.ContainsFinalizer(cluster, ocm.ResourceFinalizer) {
+	if controllerutil.ContainsFinalizer(cluster, resourceFinalizer) {
 		if again, err = h.checkRemains(ctx, cluster); err != nil {
 			return 0, err
 		}
 		if again == 0 {
-			done = append(done, ocm.ResourceFinalizer)
+			done = append(done, resourceFinalizer)
 		}
 	}
 	left := slices.DeleteFunc(slices.Clone(cluster.Finalizers), func(f string) bool { return slices.Contains(done, f) })
@@ -395,13 +391,13 @@ func (h *Hub) grant(ctx context.Context, cluster *ocm.ManagedCluster, driver reg
 		return nil
 	}
 	err = fmt.Errorf("grant cluster %q: %w", cluster.Name, err)
-	h.event(cluster, corev1.EventTypeWarning, ReasonGrantFailed, err.Error())
+	h.event(cluster, corev1.EventTypeWarning, regname.ReasonGrantFailed, err.Error())
 	if meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionHubAccepted) {
 		return err // it keeps what it has
 	}
 	h.setState(cluster.Name, stateRefused)
 	setErr := internal.SetCondition(ctx, h.options.Client, cluster, metav1.Condition{Type: ocm.ConditionHubAccepted,
-		Status: metav1.ConditionFalse, Reason: ReasonGrantFailed, Message: err.Error()})
+		Status: metav1.ConditionFalse, Reason: regname.ReasonGrantFailed, Message: err.Error()})
 	if next > 0 && setErr == nil {
 		h.schedule(cluster.Name, record{}, next)
 		return errPostponed

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/spantest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -37,7 +38,7 @@ const (
 
 func TestNewHubRefusesBadOptions(t *testing.T) {
 	c := newHubTest(t).client
-	one := newHubDriver("one", driverMark)
+	one := newHubDriver("one", driverAnnotation)
 	for _, test := range []struct {
 		name    string
 		options hub.Options
@@ -46,7 +47,7 @@ func TestNewHubRefusesBadOptions(t *testing.T) {
 		{"no client", hub.Options{Drivers: []registration.HubDriver{one}}, "hub.Options.Client"},
 		{"no driver", hub.Options{Client: c}, "hub.Options.Drivers"},
 		{"two drivers of one name", hub.Options{Client: c, Drivers: []registration.HubDriver{one, one}}, `"one"`},
-		{"a driver without a name", hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("", driverMark)}}, "no name"},
+		{"a driver without a name", hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("", driverAnnotation)}}, "no name"},
 		{"an unknown default", hub.Options{Client: c, Drivers: []registration.HubDriver{one}, Default: "three"}, `unknown auth type "three": use one of one`},
 		{"a negative resync", hub.Options{Client: c, Drivers: []registration.HubDriver{one}, Resync: -1}, "negative"},
 	} {
@@ -60,45 +61,45 @@ func TestNewHubRefusesBadOptions(t *testing.T) {
 
 func TestHubLeavesNewClusterToAnAdministrator(t *testing.T) {
 	h := newHubTest(t, managedCluster("cluster1"))
-	if result := h.mustPass("cluster1"); result.RequeueAfter <= 0 {
+	if result := h.mustReconcile("cluster1"); result.RequeueAfter <= 0 {
 		t.Error("the hub never asks the driver for approval again")
 	}
 	h.wantAccepted("cluster1", "")
 	h.wantRevoked("cluster1")
 	t.Run("and grants it when it is accepted", func(*testing.T) {
 		h.edit("cluster1", accept)
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		h.wantGranted("cluster1", "one", "")
 	})
 }
 
 func TestHubGrantsWhenTheCauseOfARefusalIsMended(t *testing.T) {
 	h := newHubTest(t, managedCluster("cluster1", accept), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}})
-	h.mustPass("cluster1")
+	h.mustReconcile("cluster1")
 	h.wantAccepted("cluster1", "False/NamespaceTaken")
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}}}
 	if err := h.client.Update(t.Context(), namespace); err != nil {
 		t.Fatal(err)
 	}
-	h.mustPass("cluster1")
+	h.mustReconcile("cluster1")
 	h.wantAccepted("cluster1", isAccepted)
 	h.wantGranted("cluster1", "one", "")
 }
 
 func TestHubGrantsAcceptedCluster(t *testing.T) {
-	h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, "id-1")))
+	h := newHubTest(t, managedCluster("cluster1", accept, annotated(driverAnnotation, "id-1")))
 	h.driver.onGrant = func(string, string) {
 		if !slices.Contains(h.cluster("cluster1").Finalizers, ocm.Finalizer) {
 			t.Error("the grant precedes the finalizer")
 		}
-		if role := roleFor("cluster1"); !h.exists(role) || role.Annotations[registration.ClaimAnnotation] != "id-1" {
+		if role := roleFor("cluster1"); !h.exists(role) || role.Annotations[regname.ClaimAnnotation] != "id-1" {
 			t.Error("the grant precedes the record of the claim")
 		}
 		if got := h.rbac("cluster1"); len(got) != 1 {
 			t.Errorf("bindings precede the grant: %q", got)
 		}
 	}
-	h.mustPass("cluster1")
+	h.mustReconcile("cluster1")
 	h.wantGranted("cluster1", "one", "id-1")
 	h.wantAccepted("cluster1", isAccepted)
 	if calls := h.driver.take(); !slices.Equal(calls, []string{"grant cluster1 id-1"}) {
@@ -127,9 +128,9 @@ func partsOf(o client.Object) (*rbacv1.RoleRef, *[]rbacv1.Subject) {
 	panic("not a binding")
 }
 
-func TestHubUsesTheDefaultForAClusterWithoutMarks(t *testing.T) {
+func TestHubUsesTheDefaultForAClusterWithoutAnnotations(t *testing.T) {
 	h := newHubTest(t, managedCluster("cluster1", accept))
-	h.mustPass("cluster1")
+	h.mustReconcile("cluster1")
 	h.wantGranted("cluster1", "one", "")
 }
 
@@ -137,7 +138,7 @@ func TestHubRefuses(t *testing.T) {
 	taken := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}
 	foreign := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Labels: map[string]string{ocm.ClusterNameLabel: "cluster10"}}}
 	gone := roleFor("cluster1")
-	gone.Annotations = map[string]string{registration.AuthTypeAnnotation: "three", registration.ClaimAnnotation: "id-3"}
+	gone.Annotations = map[string]string{regname.AuthTypeAnnotation: "three", regname.ClaimAnnotation: "id-3"}
 	shared := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:managedcluster:work"}}
 	for _, test := range []struct {
 		name, reason string
@@ -152,9 +153,9 @@ func TestHubRefuses(t *testing.T) {
 		{"the name of the default namespace", "InvalidName", managedCluster("default"), nil, false},
 		{"the name of a shared ClusterRole", "InvalidName", managedCluster("work"), []client.Object{shared}, false},
 		{"a name that is no DNS label", "InvalidName", managedCluster("a.b"), nil, false},
-		{"the marks of two drivers", "ConflictingDrivers", managedCluster("cluster1", marked(driverMark, "id-1"), marked(otherMark, "id-2")), nil, false},
-		{"a malformed claim", "InvalidClaim", managedCluster("cluster1", marked(otherMark, "malformed")), nil, false},
-		{"no marks and no default", "UnknownDriver", managedCluster("cluster1"), nil, true},
+		{"the annotations of two drivers", "ConflictingDrivers", managedCluster("cluster1", annotated(driverAnnotation, "id-1"), annotated(otherAnnotation, "id-2")), nil, false},
+		{"a malformed claim", "InvalidClaim", managedCluster("cluster1", annotated(otherAnnotation, "malformed")), nil, false},
+		{"no annotations and no default", "UnknownDriver", managedCluster("cluster1"), nil, true},
 		{"a namespace without our label", "NamespaceTaken", managedCluster("cluster1"), []client.Object{taken}, false},
 		{"the namespace of another cluster", "NamespaceTaken", managedCluster("cluster1"), []client.Object{foreign}, false},
 		{"a recorded driver that the hub does not run", "UnknownDriver", managedCluster("cluster1"), []client.Object{gone}, false},
@@ -166,7 +167,7 @@ func TestHubRefuses(t *testing.T) {
 				h.restart(func(o *hub.Options) { o.Default = "" })
 			}
 			before := h.rbac(test.cluster.Name)
-			result := h.mustPass(test.cluster.Name)
+			result := h.mustReconcile(test.cluster.Name)
 			h.wantAccepted(test.cluster.Name, "False/"+test.reason)
 			if !h.hasEvent("Warning " + test.reason) {
 				t.Errorf("there is no warning, only %q", h.events)
@@ -186,22 +187,22 @@ func TestHubRefuses(t *testing.T) {
 
 func TestHubKeepsTheSharedRolesWhenAClusterOfTheirNameLeaves(t *testing.T) {
 	shared := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:managedcluster:registration",
-		Annotations: map[string]string{registration.AuthTypeAnnotation: "one"}}}
+		Annotations: map[string]string{regname.AuthTypeAnnotation: "one"}}}
 	h := newHubTest(t, shared, managedCluster("registration", func(c *ocm.ManagedCluster) { c.Finalizers = []string{ocm.Finalizer} }))
 	if err := h.client.Delete(t.Context(), h.cluster("registration")); err != nil {
 		t.Fatal(err)
 	}
-	h.mustPass("registration")
+	h.mustReconcile("registration")
 	if !h.exists(shared) || h.exists(managedCluster("registration")) {
 		t.Error("the shared ClusterRole is gone, or the cluster is not")
 	}
 }
 
 func TestHubAutoApproval(t *testing.T) {
-	t.Run("accepts and grants in one pass", func(t *testing.T) {
-		h := newHubTest(t, managedCluster("cluster1", marked(driverMark, "id-1")))
+	t.Run("accepts and grants in one reconcile", func(t *testing.T) {
+		h := newHubTest(t, managedCluster("cluster1", annotated(driverAnnotation, "id-1")))
 		h.driver.approves = true
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		if !h.cluster("cluster1").Spec.HubAcceptsClient || !h.hasEvent("Normal AutoApproved") {
 			t.Errorf("not accepted, or without an Event: %q", h.events)
 		}
@@ -211,56 +212,56 @@ func TestHubAutoApproval(t *testing.T) {
 	t.Run("fails without a decision", func(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1"))
 		h.driver.fail["approve"] = errors.New("no connection")
-		if _, err := h.pass("cluster1"); err == nil || !h.hasEvent("Warning ApprovalFailed") {
+		if _, err := h.reconcile("cluster1"); err == nil || !h.hasEvent("Warning ApprovalFailed") {
 			t.Errorf("the error is %v, the Events are %q", err, h.events)
 		}
 		h.wantRevoked("cluster1")
 	})
 	t.Run("a mended refusal waits", func(t *testing.T) {
-		h := newHubTest(t, managedCluster("cluster1", marked(driverMark, "malformed")))
-		h.mustPass("cluster1")
+		h := newHubTest(t, managedCluster("cluster1", annotated(driverAnnotation, "malformed")))
+		h.mustReconcile("cluster1")
 		h.wantAccepted("cluster1", "False/InvalidClaim")
-		h.edit("cluster1", marked(driverMark, "id-1"))
-		h.mustPass("cluster1")
+		h.edit("cluster1", annotated(driverAnnotation, "id-1"))
+		h.mustReconcile("cluster1")
 		h.wantAccepted("cluster1", "False/WaitingForAcceptance")
 		h.driver.approves = true
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		h.wantAccepted("cluster1", isAccepted)
 		h.wantGranted("cluster1", "one", "id-1")
 	})
 	t.Run("a namespace of before leaves it to a person", func(t *testing.T) {
-		h := newHubTest(t, managedCluster("cluster1", marked(driverMark, "id-1")))
+		h := newHubTest(t, managedCluster("cluster1", annotated(driverAnnotation, "id-1")))
 		h.driver.approves = true
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		h.edit("cluster1", deny)
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		if err := h.client.Delete(t.Context(), h.cluster("cluster1")); err != nil {
 			t.Fatal(err)
 		}
-		h.mustPass("cluster1")
-		if err := h.client.Create(t.Context(), managedCluster("cluster1", marked(driverMark, "id-2"))); err != nil {
+		h.mustReconcile("cluster1")
+		if err := h.client.Create(t.Context(), managedCluster("cluster1", annotated(driverAnnotation, "id-2"))); err != nil {
 			t.Fatal(err)
 		}
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		h.wantRevoked("cluster1")
 		h.wantAccepted("cluster1", "False/NamespaceTaken")
 		if h.cluster("cluster1").Spec.HubAcceptsClient || !h.hasEvent("Warning NamespaceTaken") {
 			t.Errorf("accepted, or without an Event: %q", h.events)
 		}
 		h.edit("cluster1", accept)
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		h.wantGranted("cluster1", "one", "id-2")
 	})
 	t.Run("goes on after the namespace of before is deleted", func(t *testing.T) {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}
 		h := newHubTest(t, managedCluster("cluster1"), namespace)
 		h.driver.approves = true
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		h.wantAccepted("cluster1", "False/NamespaceTaken")
 		if err := h.client.Delete(t.Context(), namespace); err != nil {
 			t.Fatal(err)
 		}
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		h.wantGranted("cluster1", "one", "")
 	})
 	for name, tamper := range map[string]func(*ocm.ManagedCluster){
@@ -268,16 +269,16 @@ func TestHubAutoApproval(t *testing.T) {
 		"also if its agent removed the finalizer":                   func(c *ocm.ManagedCluster) { c.Finalizers = nil },
 		"also if its agent removed the condition":                   func(c *ocm.ManagedCluster) { c.Status.Conditions = nil },
 		"also if its agent removed both: the hub has the record":    func(c *ocm.ManagedCluster) { c.Finalizers, c.Status.Conditions = nil, nil },
-		"also if its agent has rewritten its annotations meanwhile": marked(otherMark, "id-2"),
+		"also if its agent has rewritten its annotations meanwhile": annotated(otherAnnotation, "id-2"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHubTest(t, managedCluster("cluster1"))
 			h.driver.approves = true
-			h.mustPass("cluster1")
+			h.mustReconcile("cluster1")
 			h.edit("cluster1", func(c *ocm.ManagedCluster) { deny(c); tamper(c) })
-			h.mustPass("cluster1")
+			h.mustReconcile("cluster1")
 			h.restart()
-			h.mustPass("cluster1")
+			h.mustReconcile("cluster1")
 			h.wantAccepted("cluster1", isDenied)
 			h.wantRevoked("cluster1")
 		})
@@ -285,8 +286,8 @@ func TestHubAutoApproval(t *testing.T) {
 }
 
 func TestHubRevokesDeniedCluster(t *testing.T) {
-	h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, "id-1")))
-	h.mustPass("cluster1")
+	h := newHubTest(t, managedCluster("cluster1", accept, annotated(driverAnnotation, "id-1")))
+	h.mustReconcile("cluster1")
 	h.driver.take()
 	h.driver.onRevoke = func(string, string) {
 		if got := h.rbac("cluster1"); len(got) != 1 {
@@ -294,7 +295,7 @@ func TestHubRevokesDeniedCluster(t *testing.T) {
 		}
 	}
 	h.edit("cluster1", deny)
-	h.mustPass("cluster1")
+	h.mustReconcile("cluster1")
 	h.wantRevoked("cluster1")
 	h.wantAccepted("cluster1", isDenied)
 	if calls := h.driver.take(); !slices.Equal(calls, []string{"revoke cluster1 id-1"}) {
@@ -304,31 +305,31 @@ func TestHubRevokesDeniedCluster(t *testing.T) {
 		t.Error("the namespace is gone")
 	}
 	t.Run("and grants the new claim if it is accepted again", func(*testing.T) {
-		h.edit("cluster1", func(c *ocm.ManagedCluster) { accept(c); marked(driverMark, "id-2")(c) })
-		h.mustPass("cluster1")
+		h.edit("cluster1", func(c *ocm.ManagedCluster) { accept(c); annotated(driverAnnotation, "id-2")(c) })
+		h.mustReconcile("cluster1")
 		h.wantGranted("cluster1", "one", "id-2")
 		h.wantAccepted("cluster1", isAccepted)
 	})
 }
 
 func TestHubDenialCountsFromItself(t *testing.T) {
-	for _, reason := range []string{"Mine", hub.ReasonGrantFailed, ocm.ReasonHubAccepted} {
+	for _, reason := range []string{"Mine", regname.ReasonGrantFailed, ocm.ReasonHubAccepted} {
 		t.Run("after False "+reason, func(t *testing.T) {
 			h := newHubTest(t, managedCluster("cluster1", accept))
-			h.mustPass("cluster1")
+			h.mustReconcile("cluster1")
 			begin, past := time.Now().Add(-time.Minute), metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 			h.edit("cluster1", func(c *ocm.ManagedCluster) {
 				deny(c)
 				c.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: past}}
 			})
-			h.mustPass("cluster1")
+			h.mustReconcile("cluster1")
 			h.wantAccepted("cluster1", isDenied)
 			denied := meta.FindStatusCondition(h.cluster("cluster1").Status.Conditions, ocm.ConditionHubAccepted)
 			if denied.LastTransitionTime.Time.Before(begin) {
 				t.Errorf("denied now, the condition says since %s", denied.LastTransitionTime)
 			}
 			h.edit("cluster1", func(c *ocm.ManagedCluster) { c.Status.Conditions[0].LastTransitionTime = past })
-			h.mustPass("cluster1")
+			h.mustReconcile("cluster1")
 			if c := h.cluster("cluster1").Status.Conditions[0]; !c.LastTransitionTime.Time.Equal(past.Time) {
 				t.Errorf("a later pass sets the time again, to %s", c.LastTransitionTime)
 			}
@@ -338,11 +339,11 @@ func TestHubDenialCountsFromItself(t *testing.T) {
 
 func TestHubRevokesByTheRecord(t *testing.T) {
 	rewrites := map[string]func(*ocm.ManagedCluster){
-		"a claim of another cluster": marked(driverMark, "id-victim"),
-		"another driver":             func(c *ocm.ManagedCluster) { c.Annotations = map[string]string{otherMark: "id-2"} },
-		"a malformed claim":          marked(driverMark, "malformed"),
-		"the marks of two drivers":   marked(otherMark, "id-2"),
-		"no marks":                   func(c *ocm.ManagedCluster) { c.Annotations = nil },
+		"a claim of another cluster":     annotated(driverAnnotation, "id-victim"),
+		"another driver":                 func(c *ocm.ManagedCluster) { c.Annotations = map[string]string{otherAnnotation: "id-2"} },
+		"a malformed claim":              annotated(driverAnnotation, "malformed"),
+		"the annotations of two drivers": annotated(otherAnnotation, "id-2"),
+		"no annotations":                 func(c *ocm.ManagedCluster) { c.Annotations = nil },
 	}
 	leaves := map[string]func(h *hubTest){
 		"denied": func(h *hubTest) { h.edit("cluster1", deny) },
@@ -361,16 +362,16 @@ func TestHubRevokesByTheRecord(t *testing.T) {
 	for rewriteName, rewrite := range rewrites {
 		for leaveName, leave := range leaves {
 			t.Run(rewriteName+", then "+leaveName, func(t *testing.T) {
-				h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, "id-1")))
-				h.mustPass("cluster1")
+				h := newHubTest(t, managedCluster("cluster1", accept, annotated(driverAnnotation, "id-1")))
+				h.mustReconcile("cluster1")
 				h.edit("cluster1", rewrite)
-				h.mustPass("cluster1")
+				h.mustReconcile("cluster1")
 				h.wantGranted("cluster1", "one", "id-1")
 				h.wantAccepted("cluster1", "True/ClaimChanged")
 				h.restart()
 				h.driver.take()
 				leave(h)
-				h.mustPass("cluster1")
+				h.mustReconcile("cluster1")
 				h.wantRevoked("cluster1")
 				if calls := h.driver.take(); !slices.Equal(calls, []string{"revoke cluster1 id-1"}) {
 					t.Errorf("the driver got %q", calls)
@@ -385,7 +386,7 @@ func TestHubRevokesByTheRecord(t *testing.T) {
 
 func TestHubDeletesNoClusterBecauseItsCacheLags(t *testing.T) {
 	h := newHubTest(t, managedCluster("cluster1", accept))
-	h.mustPass("cluster1")
+	h.mustReconcile("cluster1")
 	lagging := interceptor.NewClient(h.client, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if _, ok := o.(*ocm.ManagedCluster); ok {
@@ -395,7 +396,7 @@ func TestHubDeletesNoClusterBecauseItsCacheLags(t *testing.T) {
 		},
 	})
 	h.restart(func(o *hub.Options) { o.Client, o.Reader = lagging, h.client })
-	if _, err := h.pass("cluster1"); err != nil {
+	if _, err := h.reconcile("cluster1"); err != nil {
 		t.Fatal(err)
 	}
 	h.wantGranted("cluster1", "one", "")
@@ -405,7 +406,7 @@ func TestHubFailures(t *testing.T) {
 	t.Run("a grant that fails at first is a condition and a retry", func(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1", accept))
 		h.driver.fail["grant"] = errors.New("no connection")
-		if _, err := h.pass("cluster1"); err == nil || !strings.Contains(err.Error(), `"cluster1"`) {
+		if _, err := h.reconcile("cluster1"); err == nil || !strings.Contains(err.Error(), `"cluster1"`) {
 			t.Errorf("the error is %v", err)
 		}
 		h.wantAccepted("cluster1", "False/GrantFailed")
@@ -413,14 +414,14 @@ func TestHubFailures(t *testing.T) {
 			t.Errorf("the cluster has %q, the Events are %q", got, h.events)
 		}
 		h.driver.fail["grant"] = nil
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		h.wantAccepted("cluster1", isAccepted)
 		h.wantGranted("cluster1", "one", "")
 	})
 	t.Run("a grant that fails at first is retried when the driver says", func(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1", accept))
 		h.driver.fail["grant"], h.driver.next = errors.New("no such role"), 10*time.Minute
-		if wait := h.mustPass("cluster1").RequeueAfter; wait < 5*time.Minute || wait > 10*time.Minute {
+		if wait := h.mustReconcile("cluster1").RequeueAfter; wait < 5*time.Minute || wait > 10*time.Minute {
 			t.Errorf("the hub tries again after %s", wait)
 		}
 		h.wantAccepted("cluster1", "False/GrantFailed")
@@ -428,21 +429,21 @@ func TestHubFailures(t *testing.T) {
 			t.Errorf("the cluster has %q, the Events are %q", got, h.events)
 		}
 		h.driver.fail["grant"], h.driver.next = nil, 0
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		h.wantGranted("cluster1", "one", "")
 		h.now = h.now.Add(2 * time.Hour)
 		h.driver.fail["grant"], h.driver.next = errors.New("no such role"), 10*time.Minute
-		if _, err := h.pass("cluster1"); err == nil {
+		if _, err := h.reconcile("cluster1"); err == nil {
 			t.Error("a cluster that was granted waits too")
 		}
 		h.wantAccepted("cluster1", isAccepted)
 	})
 	t.Run("a grant that fails later leaves the cluster its access", func(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1", accept))
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		h.driver.fail["grant"] = errors.New("no connection")
 		h.now = h.now.Add(2 * time.Hour)
-		if _, err := h.pass("cluster1"); err == nil {
+		if _, err := h.reconcile("cluster1"); err == nil {
 			t.Error("there is no error")
 		}
 		h.wantAccepted("cluster1", isAccepted)
@@ -457,11 +458,11 @@ func TestHubFailures(t *testing.T) {
 		},
 	} {
 		t.Run("a revoke that fails keeps record and finalizer, cluster "+name, func(t *testing.T) {
-			h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, "id-1")))
-			h.mustPass("cluster1")
+			h := newHubTest(t, managedCluster("cluster1", accept, annotated(driverAnnotation, "id-1")))
+			h.mustReconcile("cluster1")
 			leave(h)
 			h.driver.fail["revoke"] = errors.New("no connection")
-			if _, err := h.pass("cluster1"); err == nil || !h.hasEvent("Warning RevokeFailed") {
+			if _, err := h.reconcile("cluster1"); err == nil || !h.hasEvent("Warning RevokeFailed") {
 				t.Errorf("the error is %v, the Events are %q", err, h.events)
 			}
 			if got := h.rbac("cluster1"); len(got) != 1 || !slices.Contains(h.cluster("cluster1").Finalizers, ocm.Finalizer) {
@@ -469,16 +470,16 @@ func TestHubFailures(t *testing.T) {
 			}
 			h.driver.fail["revoke"] = nil
 			h.restart()
-			h.mustPass("cluster1")
+			h.mustReconcile("cluster1")
 			h.wantRevoked("cluster1")
 		})
 	}
 	t.Run("a recorded driver that the hub does not run keeps the record", func(t *testing.T) {
-		h := newHubTest(t, managedCluster("cluster1", accept, marked(otherMark, "id-2")))
-		h.mustPass("cluster1")
+		h := newHubTest(t, managedCluster("cluster1", accept, annotated(otherAnnotation, "id-2")))
+		h.mustReconcile("cluster1")
 		h.restart(func(o *hub.Options) { o.Drivers = o.Drivers[:1] })
 		h.edit("cluster1", deny)
-		if _, err := h.pass("cluster1"); !errors.Is(err, reconcile.TerminalError(nil)) || !strings.Contains(err.Error(), `unknown auth type "two"`) {
+		if _, err := h.reconcile("cluster1"); !errors.Is(err, reconcile.TerminalError(nil)) || !strings.Contains(err.Error(), `unknown auth type "two"`) {
 			t.Errorf("the error is %v", err)
 		}
 		if got := h.rbac("cluster1"); len(got) != 1 {
@@ -537,11 +538,11 @@ func TestHubRepairsDrift(t *testing.T) {
 	for name, drift := range drifts {
 		t.Run(name, func(t *testing.T) {
 			h := newHubTest(t, managedCluster("cluster1", accept))
-			h.mustPass("cluster1")
+			h.mustReconcile("cluster1")
 			want := h.snapshot("cluster1")
 			h.driver.take()
 			drift(h)
-			h.mustPass("cluster1")
+			h.mustReconcile("cluster1")
 			if got := h.snapshot("cluster1"); !reflect.DeepEqual(got, want) {
 				t.Errorf("the state is\n%v\nwant\n%v", got, want)
 			}
@@ -586,17 +587,17 @@ func TestHubConvergesAfterACrashAtAnyWrite(t *testing.T) {
 		}},
 	} {
 		start := func(t *testing.T) *hubTest {
-			h := newHubTest(t, managedCluster("cluster1", marked(driverMark, "id-1")))
+			h := newHubTest(t, managedCluster("cluster1", annotated(driverAnnotation, "id-1")))
 			flow.begin(h)
 			if flow.leave != nil {
-				h.mustPass("cluster1")
+				h.mustReconcile("cluster1")
 				flow.leave(h)
 			}
 			h.takeWrites()
 			return h
 		}
 		h := start(t)
-		if _, err := h.pass("cluster1"); err != nil {
+		if _, err := h.reconcile("cluster1"); err != nil {
 			t.Fatal(err)
 		}
 		writes, want := h.takeWrites(), h.snapshot("cluster1")
@@ -608,7 +609,7 @@ func TestHubConvergesAfterACrashAtAnyWrite(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/applied %v", name, write, applied), func(t *testing.T) {
 					h := start(t)
 					h.failAt, h.applied = n+1, applied
-					if _, err := h.pass("cluster1"); !errors.Is(err, errCrash) {
+					if _, err := h.reconcile("cluster1"); !errors.Is(err, errCrash) {
 						t.Fatalf("the error is %v", err)
 					}
 					if _, granted := h.driver.granted["cluster1"]; granted && !h.exists(roleFor("cluster1")) {
@@ -616,7 +617,7 @@ func TestHubConvergesAfterACrashAtAnyWrite(t *testing.T) {
 					}
 					h.failAt = 0
 					h.restart()
-					h.mustPass("cluster1")
+					h.mustReconcile("cluster1")
 					if got := h.snapshot("cluster1"); !reflect.DeepEqual(got, want) {
 						t.Errorf("the state is\n%v\nwant\n%v", got, want)
 					}
@@ -634,18 +635,18 @@ func TestHubCallsGrantOnlyWhenDue(t *testing.T) {
 		if err := h.client.Create(t.Context(), managedCluster(name, accept)); err != nil {
 			t.Fatal(err)
 		}
-		wait := h.mustPass(name).RequeueAfter
+		wait := h.mustReconcile(name).RequeueAfter
 		if wait < 48*time.Minute || wait > time.Hour {
 			t.Errorf("the hub looks again after %s, want a little less than an hour", wait)
 		}
 		waits[wait] = true
 		h.driver.take()
 		h.now = h.now.Add(wait - time.Second)
-		if h.mustPass(name); len(h.driver.take()) > 0 {
+		if h.mustReconcile(name); len(h.driver.take()) > 0 {
 			t.Error("Grant is called before it is due")
 		}
 		h.now = h.now.Add(time.Second)
-		if h.mustPass(name); len(h.driver.take()) != 1 {
+		if h.mustReconcile(name); len(h.driver.take()) != 1 {
 			t.Error("Grant is not called once when it is due")
 		}
 	}
@@ -655,7 +656,7 @@ func TestHubCallsGrantOnlyWhenDue(t *testing.T) {
 	t.Run("and as early as the driver says", func(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1", accept))
 		h.driver.next = time.Minute
-		if wait := h.mustPass("cluster1").RequeueAfter; wait > time.Minute || wait < 48*time.Second {
+		if wait := h.mustReconcile("cluster1").RequeueAfter; wait > time.Minute || wait < 48*time.Second {
 			t.Errorf("the hub looks again after %s", wait)
 		}
 	})
@@ -667,9 +668,9 @@ func TestHubDriverThatHangsDelaysNoOtherCluster(t *testing.T) {
 		h.driver.hangFor = "slow"
 		begin := time.Now()
 		slow := make(chan error)
-		go func() { _, err := h.pass("slow"); slow <- err }()
+		go func() { _, err := h.reconcile("slow"); slow <- err }()
 		synctest.Wait()
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		h.wantGranted("cluster1", "one", "")
 		if time.Since(begin) > 0 {
 			t.Error("the other cluster waited")
@@ -712,16 +713,16 @@ func TestHubWatchesLeases(t *testing.T) {
 			if !test.none {
 				renew(h, test.skew)
 			}
-			wait := h.mustPass("cluster1").RequeueAfter
+			wait := h.mustReconcile("cluster1").RequeueAfter
 			if wait != 5*time.Minute {
 				t.Fatalf("the hub looks at the Lease after %s, want five lease durations", wait)
 			}
 			h.now = h.now.Add(wait - time.Second)
-			if h.mustPass("cluster1"); h.condition("cluster1", ocm.ConditionAvailable) != "True/Available" {
+			if h.mustReconcile("cluster1"); h.condition("cluster1", ocm.ConditionAvailable) != "True/Available" {
 				t.Error("not available too early")
 			}
 			h.now = h.now.Add(time.Second)
-			if h.mustPass("cluster1"); h.condition("cluster1", ocm.ConditionAvailable) != "Unknown/ManagedClusterLeaseUpdateStopped" {
+			if h.mustReconcile("cluster1"); h.condition("cluster1", ocm.ConditionAvailable) != "Unknown/ManagedClusterLeaseUpdateStopped" {
 				t.Errorf("Available is %s", h.condition("cluster1", ocm.ConditionAvailable))
 			}
 			if !h.hasEvent("Warning ManagedClusterLeaseUpdateStopped") {
@@ -730,7 +731,7 @@ func TestHubWatchesLeases(t *testing.T) {
 			h.now = h.now.Add(10 * time.Minute)
 			renew(h, test.skew)
 			h.edit("cluster1", joined)
-			if wait := h.mustPass("cluster1").RequeueAfter; h.condition("cluster1", ocm.ConditionAvailable) != "True/Available" || wait <= 0 {
+			if wait := h.mustReconcile("cluster1").RequeueAfter; h.condition("cluster1", ocm.ConditionAvailable) != "True/Available" || wait <= 0 {
 				t.Errorf("an agent that came back is %s", h.condition("cluster1", ocm.ConditionAvailable))
 			}
 		})
@@ -739,11 +740,11 @@ func TestHubWatchesLeases(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1", accept))
 		h.edit("cluster1", joined)
 		renew(h, 0)
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		h.now = h.now.Add(4 * time.Minute)
 		renew(h, 0)
 		h.now = h.now.Add(time.Minute)
-		if wait := h.mustPass("cluster1").RequeueAfter; wait != 4*time.Minute {
+		if wait := h.mustReconcile("cluster1").RequeueAfter; wait != 4*time.Minute {
 			t.Errorf("due after %s, want 4m", wait)
 		}
 	})
@@ -751,7 +752,7 @@ func TestHubWatchesLeases(t *testing.T) {
 		t.Run(fmt.Sprintf("a duration of %d s", seconds), func(t *testing.T) {
 			h := newHubTest(t, managedCluster("cluster1", accept, func(c *ocm.ManagedCluster) { c.Spec.LeaseDurationSeconds = seconds }))
 			h.edit("cluster1", joined)
-			if wait := h.mustPass("cluster1").RequeueAfter; wait < want || wait > want+12*time.Minute {
+			if wait := h.mustReconcile("cluster1").RequeueAfter; wait < want || wait > want+12*time.Minute {
 				t.Errorf("the hub looks again after %s, want %s", wait, want)
 			}
 		})
@@ -759,27 +760,27 @@ func TestHubWatchesLeases(t *testing.T) {
 	t.Run("denied: also Unknown at the end", func(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1", accept))
 		h.edit("cluster1", joined)
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		h.edit("cluster1", deny)
-		wait := h.mustPass("cluster1").RequeueAfter
+		wait := h.mustReconcile("cluster1").RequeueAfter
 		h.now = h.now.Add(wait)
-		if h.mustPass("cluster1"); wait <= 0 || h.condition("cluster1", ocm.ConditionAvailable) != "Unknown/ManagedClusterLeaseUpdateStopped" {
+		if h.mustReconcile("cluster1"); wait <= 0 || h.condition("cluster1", ocm.ConditionAvailable) != "Unknown/ManagedClusterLeaseUpdateStopped" {
 			t.Errorf("after %s Available is %s", wait, h.condition("cluster1", ocm.ConditionAvailable))
 		}
 	})
 	t.Run("not joined: no look", func(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1", accept))
-		if wait := h.mustPass("cluster1").RequeueAfter; wait < 48*time.Minute {
+		if wait := h.mustReconcile("cluster1").RequeueAfter; wait < 48*time.Minute {
 			t.Errorf("the hub looks again after %s", wait)
 		}
 	})
 }
 
 func TestHubBoundsWhatAClusterWrites(t *testing.T) {
-	h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, strings.Repeat("\x00é", 50_000))))
-	h.mustPass("cluster1")
-	h.edit("cluster1", marked(driverMark, strings.Repeat("ü", 100_000)))
-	h.mustPass("cluster1") // hubTest.Eventf checks the size
+	h := newHubTest(t, managedCluster("cluster1", accept, annotated(driverAnnotation, strings.Repeat("\x00é", 50_000))))
+	h.mustReconcile("cluster1")
+	h.edit("cluster1", annotated(driverAnnotation, strings.Repeat("ü", 100_000)))
+	h.mustReconcile("cluster1") // hubTest.Eventf checks the size
 	c := meta.FindStatusCondition(h.cluster("cluster1").Status.Conditions, ocm.ConditionHubAccepted)
 	if len(c.Message) > 4096 {
 		t.Errorf("the condition has %d bytes", len(c.Message))
@@ -792,14 +793,14 @@ func TestHubMetrics(t *testing.T) {
 		managedCluster("cluster3", accept), managedCluster("cluster4", accept))
 	h.restart(func(o *hub.Options) { o.Registerer = registry })
 	for _, name := range []string{"cluster1", "cluster2", "cluster3", "cluster4", "kube-system"} {
-		h.mustPass(name)
+		h.mustReconcile(name)
 	}
 	h.edit("cluster3", deny)
-	h.mustPass("cluster3")
+	h.mustReconcile("cluster3")
 	if err := h.client.Delete(t.Context(), h.cluster("cluster4")); err != nil {
 		t.Fatal(err)
 	}
-	h.mustPass("cluster4")
+	h.mustReconcile("cluster4")
 	want := `# HELP registration_hub_clusters Clusters of this hub, by state.
 # TYPE registration_hub_clusters gauge
 registration_hub_clusters{state="accepted"} 1
@@ -825,7 +826,7 @@ registration_hub_clusters{state="refused"} 1
 		{status(metav1.ConditionTrue, metav1.ConditionUnknown), 0, 0, 1}, {status(metav1.ConditionTrue, "made-up"), 0, 0, 1}, {status(metav1.ConditionFalse, metav1.ConditionTrue), 0, 0, 0},
 	} {
 		h.edit("cluster1", row.change)
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		want := fmt.Sprintf(`# HELP registration_hub_joined_clusters Clusters that have joined this hub, by ManagedClusterConditionAvailable: True, False or Unknown.
 # TYPE registration_hub_joined_clusters gauge
 registration_hub_joined_clusters{available="False"} %d
@@ -854,10 +855,10 @@ func TestHubLeavesForeignRBACAlone(t *testing.T) {
 	for name, foreign := range map[string]client.Object{"a binding": foreignBinding, "a role": foreignRole} {
 		t.Run(name, func(t *testing.T) {
 			h := newHubTest(t, managedCluster("cluster1", accept), foreign.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy
-			h.mustPass("cluster1")
+			h.mustReconcile("cluster1")
 			h.wantAccepted("cluster1", "False/RBACTaken")
 			h.edit("cluster1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
-			h.mustPass("cluster1")
+			h.mustReconcile("cluster1")
 			if !h.exists(foreign.DeepCopyObject().(client.Object)) { //nolint:forcetypeassert // a copy
 				t.Error("it is gone")
 			}
@@ -868,9 +869,9 @@ func TestHubLeavesForeignRBACAlone(t *testing.T) {
 func TestHubRecordsSpansOfDrivers(t *testing.T) {
 	h, spans := newHubTest(t, managedCluster("cluster1")), &spantest.Recorder{}
 	h.restart(func(o *hub.Options) { o.TracerProvider = spans })
-	h.mustPass("cluster1")
+	h.mustReconcile("cluster1")
 	h.edit("cluster1", accept)
-	h.mustPass("cluster1")
+	h.mustReconcile("cluster1")
 	const of = " workloadid.cluster=cluster1 workloadid.driver=one"
 	if got := slices.Compact(spans.Ended()); !slices.Equal(got, []string{"approve" + of, "grant" + of}) {
 		t.Errorf("got %q", got)

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -124,7 +125,7 @@ func (k *hubKube) user(t *testing.T, name string, groups ...string) client.Clien
 }
 
 func (k *hubKube) agent(t *testing.T, cluster string) client.Client {
-	return k.user(t, registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), registration.ManagedClustersGroup)
+	return k.user(t, registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), regname.ManagedClustersGroup)
 }
 
 func hubEventually(t testing.TB, what string, done func() bool) {
@@ -219,11 +220,11 @@ func (k *hubKube) checkUnknownFields(t *testing.T, name string) {
 
 func (k *hubKube) testFlow(t *testing.T) {
 	const user = "hub-flow"
-	driver := newHubDriver("one", driverMark)
+	driver := newHubDriver("one", driverAnnotation)
 	driver.approves = false
 	k.run(t, k.User(t, user, "", k.rules...), 4, driver)
 	for _, name := range []string{"cluster1", "cluster10"} {
-		if err := k.admin.Create(t.Context(), managedCluster(name, marked(driverMark, "id-"+name))); err != nil {
+		if err := k.admin.Create(t.Context(), managedCluster(name, annotated(driverAnnotation, "id-"+name))); err != nil {
 			t.Fatal(err)
 		}
 		k.setUnknownFields(t, name)
@@ -279,11 +280,11 @@ func (k *hubKube) testFlow(t *testing.T) {
 		}
 	})
 	t.Run("a deleted cluster is revoked by the record, though the finalizer was removed", func(t *testing.T) {
-		annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+driverMark+`":"id-victim"}}}`))
+		annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+driverAnnotation+`":"id-victim"}}}`))
 		if err := k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"), annotate); err != nil {
 			t.Fatal(err)
 		}
-		k.awaitCondition(t, "cluster10", ocm.ConditionHubAccepted, hub.ReasonClaimChanged)
+		k.awaitCondition(t, "cluster10", ocm.ConditionHubAccepted, regname.ReasonClaimChanged)
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 		if err := k.admin.Patch(t.Context(), managedCluster("cluster10"), patch); err != nil {
 			t.Fatal(err)
@@ -364,7 +365,7 @@ func (k *hubKube) testLease(t *testing.T) {
 		return agent.Status().Patch(t.Context(), cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})) == nil
 	})
 	begin := time.Now()
-	k.awaitCondition(t, "cluster1", ocm.ConditionAvailable, hub.ReasonLeaseStopped)
+	k.awaitCondition(t, "cluster1", ocm.ConditionAvailable, regname.ReasonLeaseStopped)
 	if took := time.Since(begin); took < 4*time.Second {
 		t.Errorf("Unknown after %s, want five lease durations", took)
 	}
@@ -412,7 +413,7 @@ func without(rules []rbacv1.PolicyRule, i int, resource, verb string) []rbacv1.P
 func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) error {
 	t.Helper()
 	c := k.as(t, k.User(t, name, "", rules...))
-	driver := newHubDriver("one", driverMark)
+	driver := newHubDriver("one", driverAnnotation)
 	driver.approves = true
 	hub, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{driver}, Default: "one"})
 	if err != nil {
@@ -424,7 +425,7 @@ func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) err
 			t.Fatal(err)
 		}
 	}
-	pass := func() error {
+	reconcileOnce := func() error {
 		_, err := hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
 		return err
 	}
@@ -435,7 +436,7 @@ func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) err
 		return err
 	}
 	must(k.admin.Create(t.Context(), managedCluster(name)))
-	if err := pass(); err != nil {
+	if err := reconcileOnce(); err != nil {
 		return err
 	}
 	for _, o := range append(bindingsFor(name), roleFor(name)) {
@@ -451,7 +452,7 @@ func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) err
 	cluster := k.get(t, name)
 	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
 	must(k.admin.Status().Update(t.Context(), cluster))
-	if err := pass(); err != nil {
+	if err := reconcileOnce(); err != nil {
 		return err
 	}
 	finalizer := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.WorkCleanup+`"]}}`))
@@ -459,12 +460,12 @@ func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) err
 		must(k.admin.Patch(t.Context(), o, finalizer))
 	}
 	must(k.setAccepted(t, k.admin, name, false))
-	if err := pass(); err != nil {
+	if err := reconcileOnce(); err != nil {
 		return err
 	}
 	must(k.admin.Patch(t.Context(), managedCluster(name), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.ResourceCleanup+`"]}}`))))
 	must(k.admin.Delete(t.Context(), managedCluster(name)))
-	return pass()
+	return reconcileOnce()
 }
 
 // informers makes the requests of a manager's cache.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -21,9 +22,6 @@ const (
 	// maxLeaseDuration bounds the wait, since an agent may write anything into its ManagedCluster.
 	maxLeaseDuration     = 24 * time.Hour
 	defaultLeaseDuration = time.Minute
-
-	// ReasonLeaseStopped is the reason of ManagedClusterConditionAvailable=Unknown.
-	ReasonLeaseStopped = "ManagedClusterLeaseUpdateStopped"
 )
 
 // leaseMemory is when the hub last saw the Lease of a cluster renewed, by the hub's own clock.
@@ -32,7 +30,7 @@ type leaseMemory struct {
 	renewed, checked time.Time
 }
 
-// observe takes note of a Lease, which is empty where there is none. The clock of the agent may be wrong: its time counts only
+// observe records a Lease, which is empty where there is none. The clock of the agent may be wrong: its time counts only
 // between the last look and now. At the first look the wait begins.
 func (m *leaseMemory) observe(lease *coordinationv1.Lease, now time.Time) {
 	first := m.checked.IsZero()
@@ -81,7 +79,7 @@ func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time
 		return left, nil
 	}
 	return 0, h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionUnknown,
-		Reason:  ReasonLeaseStopped,
+		Reason:  regname.ReasonLeaseStopped,
 		Message: fmt.Sprintf("the agent has not renewed its Lease %s/%s for %s: check that it runs and can reach the hub", cluster.Name, ocm.LeaseName, grace)})
 }
 

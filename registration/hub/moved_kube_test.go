@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -63,11 +64,11 @@ func (k *hubKube) leaveCluster(t *testing.T, name string) {
 
 func (k *hubKube) testMoved(t *testing.T) {
 	c := k.as(t, k.User(t, "hub-moved", "", k.rules...))
-	h, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverMark)}, Default: "one"})
+	h, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverAnnotation)}, Default: "one"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	pass := func(t *testing.T, name string) reconcile.Result {
+	reconcileOnce := func(t *testing.T, name string) reconcile.Result {
 		t.Helper()
 		result, err := h.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
 		if err != nil {
@@ -90,34 +91,34 @@ func (k *hubKube) testMoved(t *testing.T) {
 	t.Run("a cluster keeps its bindings, and gets a record", func(t *testing.T) {
 		k.leaveCluster(t, "moved1")
 		before := bindings(t, "moved1")
-		pass(t, "moved1")
+		reconcileOnce(t, "moved1")
 		now := bindings(t, "moved1")
 		if !slices.EqualFunc(before, now, func(a, b client.Object) bool { return a.GetUID() == b.GetUID() }) {
 			t.Errorf("the bindings were replaced: %v", now)
 		}
 		role := roleFor("moved1")
-		if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(role), role); err != nil || role.Annotations[registration.AuthTypeAnnotation] != "one" {
+		if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(role), role); err != nil || role.Annotations[regname.AuthTypeAnnotation] != "one" {
 			t.Errorf("the record is %v, %v", role.Annotations, err)
 		}
 		k.awaitCondition(t, "moved1", ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
 	})
 	t.Run("denial removes a binding that has the finalizer", func(t *testing.T) {
 		k.deny(t, "moved1")
-		pass(t, "moved1")
+		reconcileOnce(t, "moved1")
 		if left := bindings(t, "moved1"); len(left) > 0 {
 			t.Errorf("after the denial there is %v", left)
 		}
 	})
 	t.Run("denial empties a binding that has another finalizer too", func(t *testing.T) {
 		k.leaveCluster(t, "moved2")
-		pass(t, "moved2")
+		reconcileOnce(t, "moved2")
 		add := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.WorkCleanup+`","example.com/other"]}}`))
 		work := bindingsFor("moved2")[2]
 		if err := k.admin.Patch(t.Context(), work, add); err != nil {
 			t.Fatal(err)
 		}
 		k.deny(t, "moved2")
-		pass(t, "moved2")
+		reconcileOnce(t, "moved2")
 		left := bindings(t, "moved2")
 		if len(left) != 1 || !slices.Equal(left[0].GetFinalizers(), []string{"example.com/other"}) {
 			t.Fatalf("after the denial there is %v", left)
@@ -126,9 +127,9 @@ func (k *hubKube) testMoved(t *testing.T) {
 			t.Errorf("the binding still gives %v", *subjects)
 		}
 	})
-	t.Run("denial passes a binding of another role that has a finalizer", func(t *testing.T) {
+	t.Run("denial leaves a binding of another role that has a finalizer", func(t *testing.T) {
 		k.leaveCluster(t, "moved3")
-		pass(t, "moved3")
+		reconcileOnce(t, "moved3")
 		foreign := bindingsFor("moved3")[1]
 		if err := k.admin.Delete(t.Context(), foreign); err != nil {
 			t.Fatal(err)
@@ -143,7 +144,7 @@ func (k *hubKube) testMoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		k.deny(t, "moved3")
-		pass(t, "moved3")
+		reconcileOnce(t, "moved3")
 		if left := bindings(t, "moved3"); len(left) != 1 || left[0].GetDeletionTimestamp().IsZero() {
 			t.Errorf("after the denial there is %v", left)
 		}
@@ -153,7 +154,7 @@ func (k *hubKube) testMoved(t *testing.T) {
 		if err := k.setAccepted(t, k.admin, "moved2", true); err != nil {
 			t.Fatal(err)
 		}
-		pass(t, "moved2")
+		reconcileOnce(t, "moved2")
 		c := meta.FindStatusCondition(k.get(t, "moved2").Status.Conditions, ocm.ConditionHubAccepted)
 		if c == nil || c.Reason != "RBACTaken" || !strings.Contains(c.Message, "example.com/other") {
 			t.Errorf("the condition is %+v", c)
@@ -167,7 +168,7 @@ func (k *hubKube) testMoved(t *testing.T) {
 			object client.Object
 			kind   string
 		}{{newAddOn("v1beta1", "moved1"), "ManagedClusterAddOn"}, {newWork("moved1"), "ManifestWork"}} {
-			if pass(t, "moved1").RequeueAfter == 0 {
+			if reconcileOnce(t, "moved1").RequeueAfter == 0 {
 				t.Error("the hub does not look again")
 			}
 			deleting := meta.FindStatusCondition(k.get(t, "moved1").Status.Conditions, "Deleting")
@@ -178,7 +179,7 @@ func (k *hubKube) testMoved(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		pass(t, "moved1")
+		reconcileOnce(t, "moved1")
 		if err := k.admin.Get(t.Context(), client.ObjectKey{Name: "moved1"}, &ocm.ManagedCluster{}); !apierrors.IsNotFound(err) {
 			t.Errorf("the cluster is still there: %v", err)
 		}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -122,10 +123,10 @@ func (k *hubKube) controller(t *testing.T) client.Client {
 	return k.user(t, hubUser, "system:serviceaccounts", "system:serviceaccounts:open-cluster-management-hub")
 }
 
-// pass runs a new hub program for one reconcile of a cluster.
-func (k *hubKube) pass(t *testing.T, c client.Client, cluster string, ocmAgents bool) error {
+// reconcileOnce runs a new hub program for one reconcile of a cluster.
+func (k *hubKube) reconcileOnce(t *testing.T, c client.Client, cluster string, ocmAgents bool) error {
 	t.Helper()
-	h, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverMark)}, Default: "one", OCMAgents: ocmAgents})
+	h, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverAnnotation)}, Default: "one", OCMAgents: ocmAgents})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,13 +142,13 @@ func TestAgentsOfOCM(t *testing.T) {
 		if err := k.admin.Create(t.Context(), managedCluster(name, accept)); err != nil {
 			t.Fatal(err)
 		}
-		if err := k.pass(t, controller, name, false); err != nil {
+		if err := k.reconcileOnce(t, controller, name, false); err != nil {
 			t.Fatal(err)
 		}
 	}
 	added := []string{"list certificatesigningrequests", "watch certificatesigningrequests", "list managedclusters", "update managedclusters", "watch managedclusters",
 		"update managedclusters/status", "renew managedclusters/clientcertificates"}
-	agent, bootstrap, account := k.agent(t, "ocm1"), k.bootstrap(t), k.user(t, registration.BootstrapUser)
+	agent, bootstrap, account := k.agent(t, "ocm1"), k.bootstrap(t), k.user(t, regname.BootstrapUser)
 	if n := len(each(klusterletRights("ocm1"))); n != 24 {
 		t.Fatalf("a klusterlet checks %d rights", n)
 	}
@@ -159,7 +160,7 @@ func TestAgentsOfOCM(t *testing.T) {
 		}
 	})
 	t.Run("the option without the manifest", func(t *testing.T) {
-		if err := k.pass(t, controller, "ocm1", true); !apierrors.IsForbidden(err) {
+		if err := k.reconcileOnce(t, controller, "ocm1", true); !apierrors.IsForbidden(err) {
 			t.Errorf("the error is %v", err)
 		}
 		withoutOption(t)
@@ -172,7 +173,7 @@ func TestAgentsOfOCM(t *testing.T) {
 		}
 	})
 	t.Run("the option repairs the role of a cluster that was accepted before", func(t *testing.T) {
-		hubEventually(t, "the hub may hand that out", func() bool { return k.pass(t, controller, "ocm1", true) == nil })
+		hubEventually(t, "the hub may hand that out", func() bool { return k.reconcileOnce(t, controller, "ocm1", true) == nil })
 		awaitRefused(t, agent, klusterletRights("ocm1"))
 	})
 	t.Run("what stays refused to an agent", func(t *testing.T) {
@@ -183,7 +184,7 @@ func TestAgentsOfOCM(t *testing.T) {
 	})
 	t.Run("an agent writes whole objects", func(t *testing.T) { k.testWholeObjects(t, agent) })
 	t.Run("a hub without the option takes the rights away", func(t *testing.T) {
-		if err := k.pass(t, controller, "ocm1", false); err != nil {
+		if err := k.reconcileOnce(t, controller, "ocm1", false); err != nil {
 			t.Fatal(err)
 		}
 		withoutOption(t)
@@ -211,7 +212,7 @@ func (k *hubKube) testOptionVerbs(t *testing.T) {
 		if err := k.admin.Create(t.Context(), managedCluster(name, accept)); err != nil {
 			t.Fatal(err)
 		}
-		return k.pass(t, k.as(t, k.User(t, name, "", append(slices.Clone(least), rules...)...)), name, true)
+		return k.reconcileOnce(t, k.as(t, k.User(t, name, "", append(slices.Clone(least), rules...)...)), name, true)
 	}
 	if err := try(own); err != nil {
 		t.Errorf("with all verbs: %v", err)
@@ -309,10 +310,10 @@ func TestWebhookOfOCM(t *testing.T) {
 		t.Fatal(err)
 	}
 	controller, bootstrap := k.controller(t), k.bootstrap(t)
-	if err := k.pass(t, controller, "hooked", false); err != nil {
+	if err := k.reconcileOnce(t, controller, "hooked", false); err != nil {
 		t.Fatal(err)
 	}
-	users := map[string]client.Client{"bootstrap user": bootstrap, "bootstrap ServiceAccount": k.user(t, registration.BootstrapUser), "hub": controller, "agent": k.agent(t, "hooked")}
+	users := map[string]client.Client{"bootstrap user": bootstrap, "bootstrap ServiceAccount": k.user(t, regname.BootstrapUser), "hub": controller, "agent": k.agent(t, "hooked")}
 	for name, c := range users {
 		t.Run("the cluster set of a "+name, func(t *testing.T) {
 			awaitRefused(t, c, []rights{{"create", clusterGroup, "managedclustersets/join", "", "default"}})

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -36,14 +37,14 @@ func (r record) String() string {
 
 // recordOf returns the record in a ClusterRole.
 func recordOf(role *rbacv1.ClusterRole) (record, bool) {
-	driver, ok := role.Annotations[registration.AuthTypeAnnotation]
-	return record{driver, role.Annotations[registration.ClaimAnnotation]}, ok
+	driver, ok := role.Annotations[regname.AuthTypeAnnotation]
+	return record{driver, role.Annotations[regname.ClaimAnnotation]}, ok
 }
 
 // isOurs reports whether a ClusterRole has a record, of a grant or of the agent of a denied cluster. Another role is never deleted.
 func isOurs(role *rbacv1.ClusterRole) bool {
 	_, granted := recordOf(role)
-	return granted || role.Annotations[registration.AgentAnnotation] != ""
+	return granted || role.Annotations[regname.AgentAnnotation] != ""
 }
 
 // role reads the ClusterRole of a cluster, without the cache: a grant by the record of a role that is gone could not be revoked.
@@ -64,8 +65,8 @@ func (h *Hub) ensureRole(ctx context.Context, cluster string, have *rbacv1.Clust
 	want := have.DeepCopy()
 	want.Name, want.Rules, want.AggregationRule = registration.ClusterRoleName(cluster), clusterRules(cluster, h.options.OCMAgents), nil
 	metav1.SetMetaDataLabel(&want.ObjectMeta, ocm.ClusterNameLabel, cluster)
-	metav1.SetMetaDataAnnotation(&want.ObjectMeta, registration.AuthTypeAnnotation, granted.driver)
-	metav1.SetMetaDataAnnotation(&want.ObjectMeta, registration.ClaimAnnotation, granted.claim)
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, regname.AuthTypeAnnotation, granted.driver)
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, regname.ClaimAnnotation, granted.claim)
 	var err error
 	switch {
 	case have.ResourceVersion == "":
@@ -79,7 +80,7 @@ func (h *Hub) ensureRole(ctx context.Context, cluster string, have *rbacv1.Clust
 	return nil
 }
 
-// isOf reports whether an object has the mark of a cluster.
+// isOf reports whether an object has the label of a cluster.
 func isOf(o client.Object, cluster string) bool {
 	return o.GetLabels()[ocm.ClusterNameLabel] == cluster
 }
@@ -118,13 +119,13 @@ func clusterRules(cluster string, ocmAgents bool) []rbacv1.PolicyRule {
 // in a role without rules.
 func (h *Hub) deleteRecord(ctx context.Context, role *rbacv1.ClusterRole, denied bool) (err error) {
 	_, granted := recordOf(role)
-	switch keep := denied && role.Annotations[registration.AgentAnnotation] != ""; {
+	switch keep := denied && role.Annotations[regname.AgentAnnotation] != ""; {
 	case !isOurs(role), keep && !granted:
 		return nil
 	case keep:
 		role.Rules, role.AggregationRule = nil, nil
-		delete(role.Annotations, registration.AuthTypeAnnotation)
-		delete(role.Annotations, registration.ClaimAnnotation)
+		delete(role.Annotations, regname.AuthTypeAnnotation)
+		delete(role.Annotations, regname.ClaimAnnotation)
 		err = h.options.Client.Update(ctx, role)
 	default:
 		err = h.options.Client.Delete(ctx, role, client.Preconditions{UID: &role.UID, ResourceVersion: &role.ResourceVersion})
@@ -190,14 +191,14 @@ func bindings(cluster string) []client.Object {
 func (h *Hub) bind(ctx context.Context, cluster string) error {
 	for _, want := range bindings(cluster) {
 		have, err := h.binding(ctx, want)
-		marked, same := have != nil && isOf(have, cluster), have != nil && sameBinding(have, want)
-		if have != nil && !marked && !same {
+		labelled, same := have != nil && isOf(have, cluster), have != nil && sameBinding(have, want)
+		if have != nil && !labelled && !same {
 			return taken("binding", have, cluster)
 		}
 		if have != nil && !have.GetDeletionTimestamp().IsZero() && len(have.GetFinalizers()) > 0 && !slices.Equal(have.GetFinalizers(), []string{workFinalizer}) {
 			return &refusal{reasonRBACTaken, fmt.Sprintf("the binding %q of cluster %q is being deleted, and the finalizers %.300q keep it: remove them", have.GetName(), cluster, have.GetFinalizers())}
 		}
-		if have != nil && (!marked || !same) {
+		if have != nil && (!labelled || !same) {
 			err = h.drop(ctx, have, want)
 			have = nil
 		}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -35,20 +36,20 @@ func (h *hubTest) message() string {
 // The cluster claims another identity after its record was deleted.
 func TestHubRefusesAClusterWhoseRecordIsLost(t *testing.T) {
 	for name, change := range map[string]func(*ocm.ManagedCluster){
-		"with another claim":     marked(driverMark, "id-victim"),
+		"with another claim":     annotated(driverAnnotation, "id-victim"),
 		"with the same claim":    func(*ocm.ManagedCluster) {},
-		"with a malformed claim": marked(driverMark, "malformed"),
-		"with two claims":        marked(otherMark, "id-2"),
+		"with a malformed claim": annotated(driverAnnotation, "malformed"),
+		"with two claims":        annotated(otherAnnotation, "id-2"),
 		"without the finalizer":  func(c *ocm.ManagedCluster) { c.Finalizers = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, "id-1")))
-			h.mustPass("cluster1")
+			h := newHubTest(t, managedCluster("cluster1", accept, annotated(driverAnnotation, "id-1")))
+			h.mustReconcile("cluster1")
 			h.driver.take()
 			h.deleteRole("cluster1")
 			h.edit("cluster1", change)
 			for range 2 { // the refusal outlives a restart
-				if h.mustPass("cluster1").RequeueAfter <= 0 {
+				if h.mustReconcile("cluster1").RequeueAfter <= 0 {
 					t.Error("the hub never looks again")
 				}
 				h.wantAccepted("cluster1", isLost)
@@ -63,14 +64,14 @@ func TestHubRefusesAClusterWhoseRecordIsLost(t *testing.T) {
 				t.Errorf("the drivers got %q, the events are %q", calls, h.events)
 			}
 			h.driver.approves, h.other.approves = true, true
-			h.edit("cluster1", func(c *ocm.ManagedCluster) { deny(c); c.Annotations = map[string]string{driverMark: "id-2"} })
-			h.mustPass("cluster1")
+			h.edit("cluster1", func(c *ocm.ManagedCluster) { deny(c); c.Annotations = map[string]string{driverAnnotation: "id-2"} })
+			h.mustReconcile("cluster1")
 			h.wantAccepted("cluster1", isDenied)
 			if got := h.rbac("cluster1"); len(got) > 0 {
 				t.Errorf("the denied cluster has %q", got)
 			}
 			h.edit("cluster1", accept)
-			h.mustPass("cluster1")
+			h.mustReconcile("cluster1")
 			h.wantAccepted("cluster1", isAccepted)
 			h.wantGranted("cluster1", "one", "id-2")
 		})
@@ -81,10 +82,10 @@ func TestHubRefusesAClusterWhoseRecordIsLost(t *testing.T) {
 func TestHubTakesOverAClusterRoleWithoutARecord(t *testing.T) {
 	role := roleFor("cluster1")
 	role.Labels = map[string]string{ocm.ClusterNameLabel: "cluster1"}
-	h := newHubTest(t, role, managedCluster("cluster1", accept, marked(driverMark, "id-1"), func(c *ocm.ManagedCluster) {
+	h := newHubTest(t, role, managedCluster("cluster1", accept, annotated(driverAnnotation, "id-1"), func(c *ocm.ManagedCluster) {
 		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted})
 	}))
-	h.mustPass("cluster1")
+	h.mustReconcile("cluster1")
 	h.wantAccepted("cluster1", isAccepted)
 	h.wantGranted("cluster1", "one", "id-1")
 }
@@ -100,10 +101,10 @@ func TestHubTakesNoDenialForALostRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHubTest(t, managedCluster("cluster1", accept))
-			h.mustPass("cluster1")
+			h.mustReconcile("cluster1")
 			was := h.cluster("cluster1")
 			h.edit("cluster1", deny)
-			h.mustPass("cluster1")
+			h.mustReconcile("cluster1")
 			h.edit("cluster1", c.now)
 			lagging := interceptor.NewClient(h.client, interceptor.Funcs{
 				Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -115,7 +116,7 @@ func TestHubTakesNoDenialForALostRecord(t *testing.T) {
 				},
 			})
 			h.restart(func(o *hub.Options) { o.Client, o.Reader = lagging, h.client })
-			if _, err := h.pass("cluster1"); err != nil {
+			if _, err := h.reconcile("cluster1"); err != nil {
 				t.Fatal(err)
 			}
 			h.wantAccepted("cluster1", c.want)
@@ -133,14 +134,14 @@ func annotateRole(t *testing.T, c client.Client, cluster string) {
 }
 
 // agentOnly is what denial keeps.
-var agentOnly = map[string]string{registration.AgentAnnotation: "agent1", registration.AgentKeyAnnotation: "abc"}
+var agentOnly = map[string]string{regname.AgentAnnotation: "agent1", regname.AgentKeyAnnotation: "abc"}
 
 func TestHubDenialKeepsTheAgent(t *testing.T) {
-	h := newHubTest(t, managedCluster("cluster1", accept, marked(driverMark, "id-1")))
-	h.mustPass("cluster1")
+	h := newHubTest(t, managedCluster("cluster1", accept, annotated(driverAnnotation, "id-1")))
+	h.mustReconcile("cluster1")
 	annotateRole(t, h.client, "cluster1")
 	h.edit("cluster1", deny)
-	h.mustPass("cluster1")
+	h.mustReconcile("cluster1")
 	role := roleFor("cluster1")
 	if !h.exists(role) || len(role.Rules) > 0 || !maps.Equal(role.Annotations, agentOnly) {
 		t.Errorf("the denied cluster's role is %+v", role)
@@ -149,28 +150,28 @@ func TestHubDenialKeepsTheAgent(t *testing.T) {
 		t.Errorf("the denied cluster has %q, the grant %q, the message %q", h.rbac("cluster1"), h.driver.granted, h.message())
 	}
 	t.Run("and acceptance goes on with it", func(t *testing.T) {
-		h.edit("cluster1", func(c *ocm.ManagedCluster) { accept(c); marked(driverMark, "id-2")(c) })
-		h.mustPass("cluster1")
+		h.edit("cluster1", func(c *ocm.ManagedCluster) { accept(c); annotated(driverAnnotation, "id-2")(c) })
+		h.mustReconcile("cluster1")
 		want := maps.Clone(agentOnly)
-		want[registration.AuthTypeAnnotation], want[registration.ClaimAnnotation] = "one", "id-2"
+		want[regname.AuthTypeAnnotation], want[regname.ClaimAnnotation] = "one", "id-2"
 		if role := roleFor("cluster1"); !h.exists(role) || len(role.Rules) == 0 || !maps.Equal(role.Annotations, want) {
 			t.Errorf("the accepted cluster's role is %+v", role)
 		}
 	})
 	t.Run("until the cluster is deleted", func(t *testing.T) {
 		h.edit("cluster1", deny)
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		if err := h.client.Delete(t.Context(), h.cluster("cluster1")); err != nil {
 			t.Fatal(err)
 		}
-		h.mustPass("cluster1")
+		h.mustReconcile("cluster1")
 		h.wantRevoked("cluster1")
 	})
 }
 
 // testRecord runs the same with the rights of HubManifest.
 func (k *hubKube) testRecord(t *testing.T) {
-	driver := newHubDriver("one", driverMark)
+	driver := newHubDriver("one", driverAnnotation)
 	k.run(t, k.User(t, "hub-record", "", k.rules...), 2, driver)
 	accepted := func(name, claim string) {
 		t.Helper()
@@ -192,7 +193,7 @@ func (k *hubKube) testRecord(t *testing.T) {
 		k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
 	}
 	for _, name := range []string{"lost", "kept"} {
-		if err := k.admin.Create(t.Context(), managedCluster(name, marked(driverMark, "id-1"))); err != nil {
+		if err := k.admin.Create(t.Context(), managedCluster(name, annotated(driverAnnotation, "id-1"))); err != nil {
 			t.Fatal(err)
 		}
 		accepted(name, "id-1")
@@ -202,7 +203,7 @@ func (k *hubKube) testRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		k.awaitCondition(t, "lost", ocm.ConditionHubAccepted, "RecordLost")
-		annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+driverMark+`":"id-2"}}}`))
+		annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+driverAnnotation+`":"id-2"}}}`))
 		if err := k.admin.Patch(t.Context(), managedCluster("lost"), annotate); err != nil {
 			t.Fatal(err)
 		}

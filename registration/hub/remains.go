@@ -12,13 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 const (
-	// ConditionDeleting says what keeps a deleted cluster. It is one of Open Cluster Management, and so is its reason.
-	ConditionDeleting = "Deleting"
-	reasonRemaining   = "ResourceRemaining"
+	reasonRemaining = "ResourceRemaining"
+	// resourceFinalizer is on ManagedClusters that the hub of Open Cluster Management knew. It keeps one until its namespace holds no
+	// ManagedClusterAddOn and no ManifestWork.
+	resourceFinalizer = "cluster.open-cluster-management.io/resource-cleanup"
 
 	remainsInterval = 10 * time.Second
 	maxRemains      = 5 // that the condition names of each kind
@@ -44,7 +46,7 @@ func (h *Hub) checkRemains(ctx context.Context, cluster *ocm.ManagedCluster) (ag
 	if len(all) == 0 {
 		return 0, nil
 	}
-	return remainsInterval, h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ConditionDeleting, Status: metav1.ConditionFalse, Reason: reasonRemaining,
+	return remainsInterval, h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: regname.ConditionDeleting, Status: metav1.ConditionFalse, Reason: reasonRemaining,
 		Message: fmt.Sprintf("the access of the cluster is revoked, but its namespace %q still holds the %s: delete these. The agent no longer removes their finalizers, so remove those too",
 			cluster.Name, strings.Join(all, " and the "))})
 }

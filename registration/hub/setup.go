@@ -71,7 +71,7 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	return nil
 }
 
-// matters reports whether a change of a ManagedCluster needs a pass. The hub's own conditions do not: a failure whose message varies
+// matters reports whether a change of a ManagedCluster needs a reconcile. The hub's own conditions do not: a failure whose message varies
 // would be retried at once, for ever.
 func matters(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*ocm.ManagedCluster)

@@ -46,7 +46,7 @@ func TestPoliciesOnAReleasedHub(t *testing.T) {
 	config := k.Config()
 	config.Impersonate.UserName = hubUser
 	config.Impersonate.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:open-cluster-management-hub", "system:authenticated"}
-	k.run(t, config, 4, newHubDriver("one", driverMark))
+	k.run(t, config, 4, newHubDriver("one", driverAnnotation))
 	hub := k.as(t, config)
 	t.Run("an agent fills its cluster", k.testFillCluster)
 	t.Run("an agent fills its cluster with field managers", k.testFillManagers)

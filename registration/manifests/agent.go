@@ -11,14 +11,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
-	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
-
-// AgentName is the name of the agent's Deployment, and of its ServiceAccount without aws-irsa.
-const AgentName = "registration-agent"
 
 // AgentOptions describe the agent of a managed cluster.
 type AgentOptions struct {
@@ -90,7 +88,7 @@ func Agent(o AgentOptions) (string, error) {
 		}
 		manifests = append(manifests, secret)
 	}
-	program, err := program{Namespace: agent.DefaultNamespace, Name: AgentName, Account: account, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
+	program, err := program{Namespace: agent.DefaultNamespace, Name: regname.AgentName, Account: account, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
 		pullSecrets: o.ImagePullSecrets, CPU: "10m", MemoryRequest: 48, MemoryLimit: 128, Egress: agentEgress}.manifest()
 	return join(append(manifests, program)), err
 }
@@ -100,20 +98,20 @@ const agentEgress = "  - {}"
 
 // rbac returns the manifests of the agent's rights, and its ServiceAccount. With aws-irsa that has the name which its role trusts.
 func (o AgentOptions) rbac() (manifest, account string, err error) {
-	manifest, account = registration.AgentManifest, AgentName
+	manifest, account = registration.AgentManifest, regname.AgentName
 	if o.AddOnAuthType != "" {
 		manifest = join([]string{manifest, registration.AgentAddOnManifest})
 	}
 	if o.AuthType != registration.AuthTypeAWS {
 		return manifest, account, nil
 	}
-	hub, err := awsirsa.ParseClusterARN(o.HubARN)
+	hub, err := irsaname.ParseClusterARN(o.HubARN)
 	if err != nil {
 		return "", "", err
 	}
-	managed, err := awsirsa.ParseClusterARN(o.ManagedARN)
-	account = awsirsa.DefaultKlusterlet + "-registration-sa"
-	return withRole(manifest, AgentName, account, awsirsa.ManagedRoleARN(hub, managed)), account, err
+	managed, err := irsaname.ParseClusterARN(o.ManagedARN)
+	account = irsaname.DefaultKlusterlet + "-registration-sa"
+	return withRole(manifest, regname.AgentName, account, irsaname.ManagedRoleARN(hub, managed)), account, err
 }
 
 // secret returns the bootstrap Secret.
@@ -147,7 +145,7 @@ func AgentObjects(rbac bool) (objects []*unstructured.Unstructured, err error) {
 	}
 	for _, o := range []struct{ version, kind, name string }{
 		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", agent.DefaultBootstrapSecret},
-		{"networking.k8s.io/v1", "NetworkPolicy", AgentName}, {"policy/v1", "PodDisruptionBudget", AgentName}, {"apps/v1", "Deployment", AgentName},
+		{"networking.k8s.io/v1", "NetworkPolicy", regname.AgentName}, {"policy/v1", "PodDisruptionBudget", regname.AgentName}, {"apps/v1", "Deployment", regname.AgentName},
 	} {
 		object := &unstructured.Unstructured{}
 		object.SetAPIVersion(o.version)

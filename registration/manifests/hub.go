@@ -6,17 +6,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-)
-
-// Names of the objects of a hub.
-const (
-	HubNamespace      = "open-cluster-management-hub"
-	HubServiceAccount = "registration-controller-sa"
-	HubDeployment     = "registration-controller"
 )
 
 // HubOptions describe a hub.
@@ -89,7 +84,7 @@ func Hub(o HubOptions) (string, error) {
 	if o.registersWith(registration.AuthTypeAWS) && o.registersWith(registration.AuthTypeCSR) {
 		manifests = append(manifests, awsirsa.AWSAuthManifest)
 	}
-	program, err := program{Namespace: HubNamespace, Name: HubDeployment, Account: HubServiceAccount, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
+	program, err := program{Namespace: regname.HubNamespace, Name: regname.HubDeployment, Account: regname.HubServiceAccount, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
 		pullSecrets: o.ImagePullSecrets, CPU: "50m", MemoryRequest: 128, MemoryLimit: 512, Egress: hubEgress}.manifest()
 	return join(append(manifests, program)), err
 }
@@ -120,12 +115,12 @@ func (o HubOptions) controller() (string, error) {
 	if !o.registersWith(registration.AuthTypeAWS) {
 		return registration.HubManifest, nil
 	}
-	hub, err := awsirsa.ParseClusterARN(o.ARN)
+	hub, err := irsaname.ParseClusterARN(o.ARN)
 	if err != nil {
 		return "", err
 	}
-	role, err := awsirsa.IdentityCreatorRoleARN(hub)
-	manifest := withRole(registration.HubManifest, HubServiceAccount, HubServiceAccount, role)
+	role, err := irsaname.IdentityCreatorRoleARN(hub)
+	manifest := withRole(registration.HubManifest, regname.HubServiceAccount, regname.HubServiceAccount, role)
 	if o.registersWith(registration.AuthTypeCSR) || slices.Contains(o.AddOnAuthTypes, registration.AuthTypeCSR) {
 		return manifest, err
 	}

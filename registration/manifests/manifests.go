@@ -13,10 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/regname"
 )
-
-// Container is the name of the container in the Deployments of Hub and Agent.
-const Container = "registration"
 
 // programManifest holds the Deployment of a program and the policies of its pods. It meets the Restricted Pod Security Standard.
 //
@@ -32,7 +30,7 @@ type program struct {
 	pullSecrets                                  []string
 }
 
-func (program) Container() string { return Container }
+func (program) Container() string { return regname.Container }
 
 // GoMemoryLimit leaves 10 % of the limit to what the Go runtime does not count.
 func (p program) GoMemoryLimit() string { return fmt.Sprintf("%dMiB", p.MemoryLimit*9/10) }

@@ -118,12 +118,9 @@ type ManagedClusterList struct {
 
 // Conditions of a ManagedCluster, and reasons of HubAccepted.
 const (
-	ConditionJoined             = "ManagedClusterJoined"
-	ConditionHubAccepted        = "HubAcceptedManagedCluster"
-	ConditionAvailable          = "ManagedClusterConditionAvailable"
-	ConditionClockSynced        = "ManagedClusterConditionClockSynced"
-	ConditionDeleting           = "Deleting"
-	ConditionCertificateRotated = "ClusterCertificateRotated"
+	ConditionJoined      = "ManagedClusterJoined"
+	ConditionHubAccepted = "HubAcceptedManagedCluster"
+	ConditionAvailable   = "ManagedClusterConditionAvailable"
 
 	ReasonHubAccepted = "HubClusterAdminAccepted"
 	ReasonHubDenied   = "HubClusterAdminDenied"
@@ -135,9 +132,6 @@ const (
 	ClusterNameLabel = "open-cluster-management.io/cluster-name"
 	// Finalizer keeps a ManagedCluster until the hub has revoked its access.
 	Finalizer = "cluster.open-cluster-management.io/api-resource-cleanup"
-	// ResourceFinalizer is on ManagedClusters that the hub of Open Cluster Management knew. It keeps one until its namespace holds no
-	// ManagedClusterAddOn and no ManifestWork.
-	ResourceFinalizer = "cluster.open-cluster-management.io/resource-cleanup"
 	// LeaseName names the Lease that the agent renews in the cluster's namespace.
 	LeaseName = "managed-cluster-lease"
 	// HubKubeconfigSecret holds the agent's credential on the managed cluster.

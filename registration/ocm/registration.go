@@ -1,12 +1,9 @@
 package ocm
 
-// Types of registration items, and drivers of kubeClient items.
+// Types of registration items.
 const (
 	KubeClient   = "kubeClient"
 	CustomSigner = "customSigner"
-
-	DriverCSR   = "csr"
-	DriverToken = "token"
 )
 
 // Registration is one item of an add-on's status.registrations, in the flattened form of v1beta1. Drivers see this form for every
@@ -14,7 +11,7 @@ const (
 type Registration struct {
 	// Type is KubeClient or CustomSigner.
 	Type string
-	// Driver is DriverCSR or DriverToken, and "" until the agent has declared it. Only kubeClient items have one.
+	// Driver is an auth type, "csr" or "token", and "" until the agent has declared it. Only kubeClient items have one.
 	Driver string
 	// SignerName is the signer of a customSigner item, such as example.com/signer.
 	SignerName string

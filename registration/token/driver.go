@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -89,7 +90,7 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 		return registration.Step{}, fmt.Errorf("the driver %q registers kubeClient items of add-ons only, not the item %.100q of add-on %.100q: use csr",
 			d.Name(), in.Item.Type, in.Addon)
 	}
-	p := &pass{Driver: d, in: in, notes: notesOf(in.State), account: accountOf(in)}
+	p := &call{Driver: d, in: in, progress: progressOf(in.State), account: accountOf(in)}
 	// A token that was edited, or is another ServiceAccount's, counts as absent.
 	if have, err := parseToken(string(in.Stored[tokenFile]), p.account); err == nil {
 		p.have, p.step.Credential = have, have.credential()
@@ -98,7 +99,7 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 	p.declare()
 	uid, problem := p.infrastructure()
 	switch {
-	case p.have != nil && p.isGood(uid, problem) && in.Now.Before(p.have.renewAt(p.notes.Received, in.Now)):
+	case p.have != nil && p.isGood(uid, problem) && in.Now.Before(p.have.renewAt(p.progress.Received, in.Now)):
 		p.keep()
 	case problem != nil:
 		p.fail(problem)
@@ -107,7 +108,7 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 			return registration.Step{}, err
 		}
 	}
-	p.step.State = p.notes.state()
+	p.step.State = p.progress.state()
 	return p.step, nil
 }
 
@@ -134,14 +135,14 @@ func accountOf(in registration.Input) client.ObjectKey {
 // Forget drops the metrics of a deleted add-on.
 func (d *Driver) Forget(addOn string) { d.metrics.forget(addOn) }
 
-// pass is one call of Next.
-type pass struct {
+// call is one call of Next.
+type call struct {
 	*Driver
-	in      registration.Input
-	account client.ObjectKey
-	have    *token // the stored one, nil if it is not usable
-	notes   notes
-	step    registration.Step
+	in       registration.Input
+	account  client.ObjectKey
+	have     *token // the stored one, nil if it is not usable
+	progress progress
+	step     registration.Step
 }
 
 // problem becomes a condition.
@@ -151,36 +152,36 @@ type problem struct {
 }
 
 // isGood reports whether the ServiceAccount of the stored token exists, as far as the hub says anything about it.
-func (p *pass) isGood(uid types.UID, problem *problem) bool {
+func (p *call) isGood(uid types.UID, problem *problem) bool {
 	return problem != nil && !problem.refused || uid == p.have.uid
 }
 
 // declare tells the hub driver and subject. It repeats that at most once a minute: a hub that does not know the driver drops the value.
-func (p *pass) declare() {
+func (p *call) declare() {
 	if p.declared() {
 		return
 	}
-	if since := p.in.Now.Sub(p.notes.Declared); since < 0 || since >= patience {
-		p.notes.Declared = p.in.Now
-		p.step.Declare = &ocm.Registration{Type: ocm.KubeClient, Driver: ocm.DriverToken, Subject: ocm.Subject{User: userOf(p.account)}}
+	if since := p.in.Now.Sub(p.progress.Declared); since < 0 || since >= patience {
+		p.progress.Declared = p.in.Now
+		p.step.Declare = &ocm.Registration{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: userOf(p.account)}}
 	}
-	p.lookAt(p.notes.Declared.Add(patience))
+	p.lookAt(p.progress.Declared.Add(patience))
 }
 
-func (p *pass) declared() bool {
+func (p *call) declared() bool {
 	s := p.in.Item.Subject
-	return p.in.Item.Driver == ocm.DriverToken && s.User == userOf(p.account) && len(s.Groups)+len(s.OrganizationUnits) == 0
+	return p.in.Item.Driver == registration.AuthTypeToken && s.User == userOf(p.account) && len(s.Groups)+len(s.OrganizationUnits) == 0
 }
 
 // lookAt brings the next look forward.
-func (p *pass) lookAt(at time.Time) {
+func (p *call) lookAt(at time.Time) {
 	if p.step.At.IsZero() || at.Before(p.step.At) {
 		p.step.At = at
 	}
 }
 
 // infrastructure returns the UID of the ServiceAccount that the hub has made, or why there is none.
-func (p *pass) infrastructure() (types.UID, *problem) {
+func (p *call) infrastructure() (types.UID, *problem) {
 	ready := meta.FindStatusCondition(p.in.Conditions, addon.ConditionTokenInfrastructureReady)
 	if ready != nil && ready.Status == metav1.ConditionTrue {
 		uid, ok := parseReady(ready.Message, p.account)
@@ -194,7 +195,7 @@ func (p *pass) infrastructure() (types.UID, *problem) {
 		return "", &problem{reason: reasonNotDeclared, message: fmt.Sprintf(
 			"The hub has not kept the declaration of driver %q and subject %q: the item has driver %.50q and subject %.300q. "+
 				"If this lasts, the hub's CustomResourceDefinition does not know the driver, or another program resets the item: update the hub, or use csr.",
-			ocm.DriverToken, userOf(p.account), p.in.Item.Driver, p.in.Item.Subject.User)}
+			registration.AuthTypeToken, userOf(p.account), p.in.Item.Driver, p.in.Item.Subject.User)}
 	}
 	if ready != nil {
 		return "", &problem{reason: reasonInfrastructureNotReady, refused: true, message: fmt.Sprintf(
@@ -203,12 +204,12 @@ func (p *pass) infrastructure() (types.UID, *problem) {
 	return "", p.waiting()
 }
 
-func (p *pass) waiting() *problem {
+func (p *call) waiting() *problem {
 	message := fmt.Sprintf("Waiting for the hub to provide ServiceAccount %s and the condition %s.", p.account, addon.ConditionTokenInfrastructureReady)
-	if p.notes.Declared.IsZero() || p.notes.Declared.After(p.in.Now) {
-		p.notes.Declared = p.in.Now
+	if p.progress.Declared.IsZero() || p.progress.Declared.After(p.in.Now) {
+		p.progress.Declared = p.in.Now
 	}
-	if late := p.notes.Declared.Add(patience); p.in.Now.Before(late) {
+	if late := p.progress.Declared.Add(patience); p.in.Now.Before(late) {
 		p.lookAt(late)
 	} else {
 		message += " It takes unusually long: check that a controller for add-on tokens runs on the hub and knows the driver token, or use csr."
@@ -217,13 +218,13 @@ func (p *pass) waiting() *problem {
 }
 
 // keep leaves the token as it is.
-func (p *pass) keep() {
-	p.lookAt(p.have.renewAt(p.notes.Received, p.in.Now))
+func (p *call) keep() {
+	p.lookAt(p.have.renewAt(p.progress.Received, p.in.Now))
 	p.step.Condition = p.condition(metav1.ConditionTrue, reasonRefreshed, p.have.describe(p.account)+p.warning())
 }
 
 // fail leaves the token as it is, too: it may still be good.
-func (p *pass) fail(why *problem) {
+func (p *call) fail(why *problem) {
 	message := why.message
 	if p.have != nil {
 		message += fmt.Sprintf(" The stored token expires at %s.", p.have.expiry.UTC().Format(time.RFC3339))
@@ -231,19 +232,19 @@ func (p *pass) fail(why *problem) {
 	p.step.Condition = p.condition(metav1.ConditionFalse, why.reason, message)
 }
 
-func (p *pass) condition(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
+func (p *call) condition(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
 	return &metav1.Condition{Type: p.conditionType(), Status: status, Reason: reason, Message: message}
 }
 
 // conditionType returns the name that the hub reads: a hub of Open Cluster Management knows only its own.
-func (p *pass) conditionType() string {
+func (p *call) conditionType() string {
 	if p.account.Name == registration.AddOnServiceAccounts(p.in.Cluster, p.in.Addon)[0] {
-		return addon.ConditionTokenRefreshed
+		return regname.ConditionTokenRefreshed
 	}
-	return addon.ConditionTokenRefreshedOCM
+	return regname.ConditionTokenRefreshedOCM
 }
 
-func (p *pass) warning() string {
+func (p *call) warning() string {
 	if p.seconds >= minProductionSeconds {
 		return ""
 	}
@@ -251,9 +252,9 @@ func (p *pass) warning() string {
 }
 
 // request gets a token, unless the same request has failed a moment ago.
-func (p *pass) request(ctx context.Context, uid types.UID) error {
+func (p *call) request(ctx context.Context, uid types.UID) error {
 	goal := fmt.Sprintf("%s/%d", uid, p.seconds)
-	last := p.notes.Failure
+	last := p.progress.Failure
 	if last.Goal != goal {
 		last = failure{Goal: goal}
 	}
@@ -268,19 +269,19 @@ func (p *pass) request(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	if why != nil {
-		p.notes.Failure = last.again(p.in.Now, why)
-		p.lookAt(p.notes.Failure.Retry)
+		p.progress.Failure = last.again(p.in.Now, why)
+		p.lookAt(p.progress.Failure.Retry)
 		p.fail(why)
 		return nil
 	}
 	p.have, p.step.Credential = got, got.credential()
-	p.notes.Received, p.notes.Failure = p.in.Now, failure{}
+	p.progress.Received, p.progress.Failure = p.in.Now, failure{}
 	p.keep()
 	return nil
 }
 
 // exchange calls the TokenRequest API. It returns a problem where the hub answers, and an error where it does not.
-func (p *pass) exchange(ctx context.Context, uid types.UID) (*token, *problem, error) {
+func (p *call) exchange(ctx context.Context, uid types.UID) (*token, *problem, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: p.account.Namespace, Name: p.account.Name}}
 	// The UID is a precondition. Kubernetes before 1.34 ignores it, so the token's own UID counts.
 	request := &authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{UID: uid}, Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &p.seconds}}

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -81,7 +82,7 @@ func newWorld(t *testing.T, options token.Options) *world {
 // provided is a world whose hub has provided the ServiceAccount.
 func provided(t *testing.T, options token.Options) *world {
 	w := newWorld(t, options)
-	w.item = ocm.Registration{Type: ocm.KubeClient, Driver: ocm.DriverToken, Subject: ocm.Subject{User: user}}
+	w.item = ocm.Registration{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: user}}
 	w.set(ready(account, w.uid))
 	return w
 }
@@ -117,8 +118,8 @@ func (w *world) input() registration.Input {
 		Stored: w.stored, State: w.state, Hub: w.hub(), Conditions: w.conditions}
 }
 
-// pass does what the reconciler does.
-func (w *world) pass() registration.Step {
+// reconcile does what the reconciler does.
+func (w *world) reconcile() registration.Step {
 	w.t.Helper()
 	step, err := w.driver.Next(w.t.Context(), w.input())
 	if err != nil {
@@ -140,11 +141,11 @@ func (w *world) pass() registration.Step {
 	return step
 }
 
-// run makes passes at the exact times for a while.
+// run reconciles at the exact times for a while.
 func (w *world) run(duration time.Duration, each func()) {
 	w.t.Helper()
 	for end := w.now.Add(duration); ; {
-		at := w.pass().At
+		at := w.reconcile().At
 		if each != nil {
 			each()
 		}
@@ -175,17 +176,17 @@ func (w *world) expect(status metav1.ConditionStatus, reason string, parts ...st
 
 func TestDeclaresWaitsAndRequests(t *testing.T) {
 	w := newWorld(t, token.Options{})
-	w.pass()
+	w.reconcile()
 	if want := (ocm.Registration{Type: ocm.KubeClient, Driver: "token", Subject: ocm.Subject{User: user}}); !reflect.DeepEqual(w.item, want) {
 		t.Errorf("declared %+v", w.item)
 	}
-	w.pass()
+	w.reconcile()
 	w.expect("False", "TokenInfrastructureNotReady", "cluster1/cluster1-addon1-agent")
 	if w.stored != nil || len(w.requests) != 0 || w.declared != 1 {
 		t.Errorf("%d requests, %d declarations, stored %v", len(w.requests), w.declared, w.stored)
 	}
 	w.set(ready(account, w.uid))
-	step := w.pass()
+	step := w.reconcile()
 	w.expect("True", "AddonTokenRefreshed", "cluster1/cluster1-addon1-agent", "2027-06-01T12:00:00Z")
 	if len(w.requests) != 1 || *w.requests[0].Spec.ExpirationSeconds != 31_536_000 || string(w.requests[0].UID) != "uid-1" || w.requests[0].Spec.Audiences != nil {
 		t.Errorf("requests %+v", w.requests)
@@ -197,10 +198,10 @@ func TestDeclaresWaitsAndRequests(t *testing.T) {
 
 func TestSteadyStateChangesNothing(t *testing.T) {
 	w := provided(t, token.Options{})
-	first := w.pass()
+	first := w.reconcile()
 	for range 3 {
 		w.now = w.now.Add(time.Hour)
-		if again := w.pass(); !reflect.DeepEqual(again, first) {
+		if again := w.reconcile(); !reflect.DeepEqual(again, first) {
 			t.Errorf("step %+v, before %+v", again, first)
 		}
 	}
@@ -209,14 +210,14 @@ func TestSteadyStateChangesNothing(t *testing.T) {
 // A released hub of Open Cluster Management makes the ServiceAccount <add-on>-agent, whatever the agent declares, and says so.
 func TestTakesTheServiceAccountThatTheHubStates(t *testing.T) {
 	w := newWorld(t, token.Options{})
-	w.pass()
+	w.reconcile()
 	if w.item.Subject.User != user {
 		t.Errorf("declares %+v first", w.item)
 	}
 	w.set(ready(client.ObjectKey{Namespace: "cluster1", Name: "addon1-agent"}, w.uid))
 	w.now = w.now.Add(2 * time.Minute)
-	w.pass()
-	w.pass()
+	w.reconcile()
+	w.reconcile()
 	if c := w.condition("TokenRefreshed"); c.Status != "True" || c.Reason != "AddonTokenRefreshed" ||
 		w.item.Subject.User != "system:serviceaccount:cluster1:addon1-agent" || len(w.requests) != 1 {
 		t.Errorf("condition %+v, item %+v, %d requests", c, w.item, len(w.requests))
@@ -224,7 +225,7 @@ func TestTakesTheServiceAccountThatTheHubStates(t *testing.T) {
 	denied := ready(client.ObjectKey{}, "")
 	denied.Status, denied.Reason, denied.Message = metav1.ConditionFalse, "Denied", "no"
 	w.set(denied)
-	w.pass()
+	w.reconcile()
 	if w.item.Subject.User != "system:serviceaccount:cluster1:addon1-agent" || w.stored == nil {
 		t.Errorf("after a refusal it declares %+v, and stores %v", w.item, w.stored)
 	}
@@ -248,9 +249,9 @@ func TestReadsTheConditionOfOpenClusterManagement(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, token.Options{})
 			w.uid = "6f1c8f0e-5a53-4c0b-9a39-0d0f6b6a2f11"
-			w.pass()
+			w.reconcile()
 			w.set(metav1.Condition{Type: "TokenInfrastructureReady", Status: row.status, Reason: row.reason, Message: row.message})
-			c := w.pass().Condition
+			c := w.reconcile().Condition
 			if got := fmt.Sprintf("%s=%s/%s", c.Type, c.Status, c.Reason); got != row.want || len(w.requests) != row.requests {
 				t.Errorf("%s, %d requests", got, len(w.requests))
 			}
@@ -315,7 +316,7 @@ func TestExpirationSeconds(t *testing.T) {
 	}{{0, 31_536_000, false}, {600, 600, true}, {3599, 3599, true}, {3600, 3600, false}, {31_536_000_0, 31_536_000_0, false}} {
 		t.Run(fmt.Sprint(tc.seconds), func(t *testing.T) {
 			w := provided(t, token.Options{ExpirationSeconds: tc.seconds})
-			w.pass()
+			w.reconcile()
 			if got := *w.requests[0].Spec.ExpirationSeconds; got != tc.asked {
 				t.Errorf("asked for %d", got)
 			}
@@ -359,29 +360,29 @@ func TestRefreshesWhenTheTokenIsUnusable(t *testing.T) {
 			w.stored["token"] = []byte(jwt("system:serviceaccount:cluster1:cluster1-addon2-agent", "uid-1", begin, begin.Add(time.Hour)))
 		},
 		"the notes were edited, and time passed": func(w *world) {
-			w.state = map[string][]byte{"notes": []byte("edited")}
+			w.state = map[string][]byte{"progress": []byte("edited")}
 			w.now = w.now.Add(365 * 24 * time.Hour)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := provided(t, token.Options{})
-			w.pass()
+			w.reconcile()
 			change(w)
-			w.pass()
+			w.reconcile()
 			if len(w.requests) != 2 || string(w.stored["uid"]) != w.uid || string(w.requests[1].UID) != w.uid {
 				t.Errorf("%d requests, stored %s", len(w.requests), w.stored["uid"])
 			}
 			w.expect("True", "AddonTokenRefreshed", w.uid)
-			if w.pass(); len(w.requests) != 2 {
+			if w.reconcile(); len(w.requests) != 2 {
 				t.Error("it asks again")
 			}
 		})
 	}
-	t.Run("not when only the notes beside the token were edited", func(t *testing.T) {
+	t.Run("not when only the state beside the token were edited", func(t *testing.T) {
 		w := provided(t, token.Options{})
-		w.pass()
+		w.reconcile()
 		w.stored["uid"], w.stored["expiration"], w.state = nil, []byte("never"), nil
-		if w.pass(); len(w.requests) != 1 || string(w.stored["uid"]) != "uid-1" {
+		if w.reconcile(); len(w.requests) != 1 || string(w.stored["uid"]) != "uid-1" {
 			t.Errorf("%d requests, stored %v", len(w.requests), w.stored)
 		}
 	})
@@ -436,7 +437,7 @@ func (w *world) expires() time.Time {
 func TestHubGrantsLess(t *testing.T) {
 	w := provided(t, token.Options{})
 	w.longest = time.Hour
-	w.pass()
+	w.reconcile()
 	w.expect("True", "AddonTokenRefreshed", "2026-06-01T13:00:00Z")
 	if left := w.last.At.Sub(w.now); left < 45*time.Minute || left > 48*time.Minute {
 		t.Errorf("it looks again after %s", left)
@@ -471,7 +472,7 @@ func TestFailedRefreshKeepsTheToken(t *testing.T) {
 			}
 			n := len(w.requests)
 			for range 5 { // something wakes the agent
-				w.pass()
+				w.reconcile()
 			}
 			if len(w.requests) > n+1 {
 				t.Errorf("%d requests without a wait", len(w.requests)-n)
@@ -479,8 +480,8 @@ func TestFailedRefreshKeepsTheToken(t *testing.T) {
 			w.answer = nil
 			w.run(6*time.Minute, nil)
 			w.expect("True", "AddonTokenRefreshed")
-			if string(w.stored["token"]) == before || strings.Contains(string(w.state["notes"]), "failure") {
-				t.Errorf("the failure lasts: %s", w.state["notes"])
+			if string(w.stored["token"]) == before || strings.Contains(string(w.state["progress"]), "failure") {
+				t.Errorf("the failure lasts: %s", w.state["progress"])
 			}
 		})
 	}
@@ -493,11 +494,11 @@ func TestNewUIDEndsTheBackOff(t *testing.T) {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, account.Name)
 	}
 	w.run(time.Hour, nil)
-	w.pass()
+	w.reconcile()
 	n := len(w.requests)
 	w.uid, w.answer = "uid-2", nil
 	w.set(ready(account, "uid-2"))
-	if w.pass(); len(w.requests) != n+1 {
+	if w.reconcile(); len(w.requests) != n+1 {
 		t.Errorf("%d requests", len(w.requests)-n)
 	}
 	w.expect("True", "AddonTokenRefreshed", "uid-2")
@@ -527,7 +528,7 @@ func TestUnusableAnswerIsNotStored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := provided(t, token.Options{})
 			w.issue = func(int64) string { return issued }
-			w.pass()
+			w.reconcile()
 			w.expect("False", "TokenUnusable")
 			if w.stored != nil || strings.Contains(w.condition("AddonTokenRefreshed").Message, "secret") {
 				t.Errorf("stored %v, condition %q", w.stored, w.condition("AddonTokenRefreshed").Message)
@@ -544,10 +545,10 @@ func TestOlderHub(t *testing.T) {
 	t.Run("drops the driver", func(t *testing.T) {
 		w := newWorld(t, token.Options{})
 		w.forgets = true
-		w.pass()
+		w.reconcile()
 		w.item.Subject.User = user
 		w.now = w.now.Add(time.Second)
-		w.pass()
+		w.reconcile()
 		w.expect("False", "TokenDriverNotDeclared", "update the hub, or use csr")
 		if w.run(10*time.Minute, nil); w.declared > 11 || w.declared < 9 {
 			t.Errorf("%d declarations", w.declared)
@@ -555,7 +556,7 @@ func TestOlderHub(t *testing.T) {
 	})
 	t.Run("never provides", func(t *testing.T) {
 		w := newWorld(t, token.Options{})
-		w.pass()
+		w.reconcile()
 		w.run(2*time.Minute, nil)
 		w.expect("False", "TokenInfrastructureNotReady", "knows the driver token, or use csr")
 		if w.declared != 1 || !w.last.At.IsZero() {
@@ -564,15 +565,15 @@ func TestOlderHub(t *testing.T) {
 	})
 	t.Run("refuses", func(t *testing.T) {
 		w := newWorld(t, token.Options{})
-		w.pass()
+		w.reconcile()
 		w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: "InvalidSubject", Message: "not yours"})
-		w.pass()
+		w.reconcile()
 		w.expect("False", "TokenInfrastructureNotReady", "InvalidSubject", "not yours")
 	})
 	t.Run("speaks of another ServiceAccount", func(t *testing.T) {
 		w := provided(t, token.Options{})
 		w.set(ready(client.ObjectKey{Namespace: "cluster1", Name: "addon2-agent"}, "uid-1"))
-		w.pass()
+		w.reconcile()
 		if w.expect("False", "TokenInfrastructureNotReady", "addon2-agent"); len(w.requests) > 0 {
 			t.Error("it asks")
 		}
@@ -582,12 +583,12 @@ func TestOlderHub(t *testing.T) {
 // The hub has revoked the token, as of a denied cluster. Without a word of the hub the token counts as good.
 func TestRevokedToken(t *testing.T) {
 	w := provided(t, token.Options{})
-	w.pass()
-	w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: token.ReasonClusterNotAccepted, Message: "denied"})
-	w.pass()
-	w.expect("False", "TokenInfrastructureNotReady", token.ReasonClusterNotAccepted, "The stored token expires at")
+	w.reconcile()
+	w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: regname.ReasonClusterNotAccepted, Message: "denied"})
+	w.reconcile()
+	w.expect("False", "TokenInfrastructureNotReady", regname.ReasonClusterNotAccepted, "The stored token expires at")
 	meta.RemoveStatusCondition(&w.conditions, addon.ConditionTokenInfrastructureReady)
-	w.pass()
+	w.reconcile()
 	w.expect("True", "AddonTokenRefreshed")
 	if len(w.requests) != 1 || w.stored == nil {
 		t.Errorf("%d requests, stored %v", len(w.requests), w.stored)
@@ -597,12 +598,12 @@ func TestRevokedToken(t *testing.T) {
 // Another controller resets the item while the token is good: the condition stays True, which keeps the hub from tearing down.
 func TestResetItemIsDeclaredAgain(t *testing.T) {
 	w := newWorld(t, token.Options{})
-	w.pass()
+	w.reconcile()
 	w.set(ready(account, w.uid))
-	w.pass()
+	w.reconcile()
 	w.now = w.now.Add(time.Hour)
 	w.item = ocm.Registration{Type: ocm.KubeClient, Subject: ocm.Subject{User: user, Groups: []string{"g"}}}
-	w.pass()
+	w.reconcile()
 	if w.expect("True", "AddonTokenRefreshed"); w.declared != 2 || w.item.Subject.Groups != nil {
 		t.Errorf("%d declarations, item %+v", w.declared, w.item)
 	}
@@ -612,11 +613,11 @@ func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	w := provided(t, token.Options{Registerer: registry})
 	w.answer = func() error { return apierrors.NewInternalError(errors.New("boom")) }
-	w.pass()
+	w.reconcile()
 	w.answer, w.now = nil, w.now.Add(time.Second)
-	w.pass()
+	w.reconcile()
 	w.now = w.last.At
-	w.pass()
+	w.reconcile()
 	want := fmt.Sprintf(`
 # HELP registration_addon_token_expiry_timestamp_seconds When the stored token of an add-on expires, in seconds since 1970.
 # TYPE registration_addon_token_expiry_timestamp_seconds gauge

@@ -63,12 +63,12 @@ func FuzzParseToken(f *testing.F) {
 	})
 }
 
-func FuzzNotes(f *testing.F) {
+func FuzzProgress(f *testing.F) {
 	f.Add([]byte(`{"received":"2026-06-01T12:00:00Z","failure":{"goal":"u/600","retry":"2026-06-01T12:00:00Z","seconds":9}}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		first := notesOf(map[string][]byte{notesState: content})
-		if again := notesOf(first.state()).state(); string(again[notesState]) != string(first.state()[notesState]) {
-			t.Errorf("%s, then %s", first.state()[notesState], again[notesState])
+		first := progressOf(map[string][]byte{progressState: content})
+		if again := progressOf(first.state()).state(); string(again[progressState]) != string(first.state()[progressState]) {
+			t.Errorf("%s, then %s", first.state()[progressState], again[progressState])
 		}
 	})
 }

@@ -23,31 +23,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// Reasons of the condition TokenInfrastructureReady. All but ReasonReady have the status False.
+// Reasons of the condition TokenInfrastructureReady, in addition to those of package regname. All have the status False.
 const (
-	ReasonReady              = "TokenInfrastructureReady"
-	reasonInvalidName        = "InvalidName"
-	reasonSeveralItems       = "SeveralKubeClientItems"
-	reasonInvalidSubject     = "InvalidSubject"
-	ReasonClusterNotAccepted = "ClusterNotAccepted"
-	reasonTaken              = "ObjectTaken"
-	ReasonForbidden          = "Forbidden"
+	reasonInvalidName    = "InvalidName"
+	reasonSeveralItems   = "SeveralKubeClientItems"
+	reasonInvalidSubject = "InvalidSubject"
+	reasonTaken          = "ObjectTaken"
 )
 
-// refusedRetry is how often a refusal is judged again whose cause the hub does not watch, such as another owner's object.
+// refusedRetry is how often a refusal is checked again whose cause the hub does not watch, such as another owner's object.
 const refusedRetry = 10 * time.Second
 
 // HubOptions configures a Hub.
 type HubOptions struct {
 	// Client reads and writes the hub. Its reads may come from a cache, and its scheme needs ocm.AddToScheme and
-	// addon.AddAllToScheme. Required.
+	// addon.AddToScheme. Required.
 	Client client.Client
 	// Reader reads past the cache of Client. Default: that of the manager.
 	Reader client.Reader
@@ -64,7 +63,7 @@ type HubOptions struct {
 type Hub struct {
 	options HubOptions
 	reader  client.Reader
-	api     addon.API
+	api     addonapi.API
 	served  bool
 }
 
@@ -78,7 +77,7 @@ func NewHub(options HubOptions) (*Hub, error) {
 		h.reader = options.Client
 	}
 	var err error
-	h.api, err = addon.Discover(options.Client.RESTMapper())
+	h.api, err = addonapi.Discover(options.Client.RESTMapper())
 	h.served = err == nil
 	if options.RemoveOnly && meta.IsNoMatchError(err) {
 		return h, nil
@@ -177,7 +176,7 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 	}
 	condition, err := h.settle(ctx, addOn, addon.StatusOf(addOn))
 	if apierrors.IsForbidden(err) {
-		err = &refusal{ReasonForbidden, "the hub's controller lacks a right, apply its manifest again: " + redact.Text(err.Error()), refusedRetry}
+		err = &refusal{regname.ReasonForbidden, "the hub's controller lacks a right, apply its manifest again: " + redact.Text(err.Error()), refusedRetry}
 	}
 	var result reconcile.Result
 	if no := (*refusal)(nil); errors.As(err, &no) {
@@ -229,7 +228,7 @@ func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Stat
 		if removeErr := h.remove(ctx, addOn); removeErr != nil || (item == nil && err == nil) {
 			return nil, removeErr
 		}
-		return nil, refuse(ReasonClusterNotAccepted, "the hub has not accepted the cluster %q, or the cluster is being deleted: run %s", addOn.GetNamespace(), advice.Accept(addOn.GetNamespace()))
+		return nil, refuse(regname.ReasonClusterNotAccepted, "the hub has not accepted the cluster %q, or the cluster is being deleted: run %s", addOn.GetNamespace(), advice.Accept(addOn.GetNamespace()))
 	}
 	if h.options.RemoveOnly && (item != nil || err != nil) {
 		return meta.FindStatusCondition(status.Conditions, addon.ConditionTokenInfrastructureReady), nil //nolint:nilerr // the refusal is the driver's
@@ -266,7 +265,7 @@ func tokenItem(items []ocm.Registration) (found *ocm.Registration, err error) {
 		if items[i].Type != ocm.KubeClient {
 			continue
 		}
-		if kubeClients++; items[i].Driver == ocm.DriverToken {
+		if kubeClients++; items[i].Driver == registration.AuthTypeToken {
 			found = &items[i]
 		}
 	}
@@ -298,7 +297,7 @@ func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 // inUse reports whether an agent may still need its tokens. One that fails to refresh its token holds the old one until it has the
 // credential of another driver. It withdraws its condition then.
 func inUse(conditions []metav1.Condition) bool {
-	for _, condition := range []string{addon.ConditionTokenRefreshed, addon.ConditionTokenRefreshedOCM} {
+	for _, condition := range []string{regname.ConditionTokenRefreshed, regname.ConditionTokenRefreshedOCM} {
 		c := meta.FindStatusCondition(conditions, condition)
 		if c != nil && (c.Status == metav1.ConditionTrue || strings.HasPrefix(c.Reason, agentReasons)) {
 			return true

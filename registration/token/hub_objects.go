@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -25,7 +26,7 @@ import (
 func roleName(addOn string) string { return addOn + "-token-role" }
 
 func checkNames(cluster, addOn string) error {
-	return cmp.Or(registration.CheckClusterName(cluster), registration.CheckAddOnName(addOn))
+	return cmp.Or(registration.CheckClusterName(cluster), regname.CheckAddOnName(addOn))
 }
 
 // ocmAccount returns the name that a hub of Open Cluster Management gives the ServiceAccount of an add-on.
@@ -106,8 +107,8 @@ func owns(addOn, o client.Object) bool {
 	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == addOn.GetUID() })
 }
 
-// mark gives an object the labels by which the hub finds it, and the add-on as owner.
-func (h *Hub) mark(addOn, o client.Object) error {
+// label gives an object the labels by which the hub finds it, and the add-on as owner.
+func (h *Hub) label(addOn, o client.Object) error {
 	labels := o.GetLabels()
 	if labels == nil {
 		labels = map[string]string{}
@@ -152,13 +153,13 @@ func (h *Hub) provide(ctx context.Context, addOn client.Object, account string) 
 			return nil, err
 		}
 	}
-	return &metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonReady,
+	return &metav1.Condition{Status: metav1.ConditionTrue, Reason: regname.ReasonTokensReady,
 		Message: readyMessage(client.ObjectKeyFromObject(wanted[0]), wanted[0].GetUID())}, nil
 }
 
 // ensure creates or repairs one object, and sets its UID in want.
 func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
-	if err := h.mark(addOn, want); err != nil {
+	if err := h.label(addOn, want); err != nil {
 		return err
 	}
 	have, err := read(ctx, h.options.Client, want)
@@ -186,8 +187,8 @@ func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
 // repair replaces an object that differs: no update can change the role of a binding. It patches a ServiceAccount, since another one would
 // end the tokens. Those of a deleted add-on of the same name have to end.
 func (h *Hub) repair(ctx context.Context, addOn, have, want client.Object) error {
-	marked := have.DeepCopyObject().(client.Object) //nolint:errcheck,forcetypeassert // a copy
-	if err := h.mark(addOn, marked); err != nil {
+	labelled := have.DeepCopyObject().(client.Object) //nolint:errcheck,forcetypeassert // a copy
+	if err := h.label(addOn, labelled); err != nil {
 		return err
 	}
 	_, isAccount := have.(*corev1.ServiceAccount)
@@ -196,12 +197,12 @@ func (h *Hub) repair(ctx context.Context, addOn, have, want client.Object) error
 		if live, err := read(ctx, h.reader, addOn); err != nil || live == nil || live.GetUID() != addOn.GetUID() {
 			return wrap(cmp.Or(err, errStale), "read", addOn)
 		}
-	case same(have, want) && equality.Semantic.DeepEqual(have, marked):
+	case same(have, want) && equality.Semantic.DeepEqual(have, labelled):
 		want.SetUID(have.GetUID())
 		return nil
 	case isAccount:
 		want.SetUID(have.GetUID())
-		return wrap(h.options.Client.Patch(ctx, marked, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})), "patch", want)
+		return wrap(h.options.Client.Patch(ctx, labelled, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})), "patch", want)
 	}
 	if err := h.delete(ctx, have); err != nil {
 		return err

@@ -25,16 +25,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
+	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 	"github.com/workloadid/workloadid/registration/token"
 )
 
 func scheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, ocm.AddToScheme, addon.AddAllToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, ocm.AddToScheme, addon.AddToScheme} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +49,7 @@ func managedCluster(name string, accepted bool) *ocm.ManagedCluster {
 }
 
 func tokenItem(user string, groups ...string) addon.RegistrationConfig {
-	return addon.RegistrationConfig{Type: ocm.KubeClient, KubeClient: &addon.KubeClientConfig{Driver: ocm.DriverToken, Subject: addon.KubeClientSubject{User: user, Groups: groups}}}
+	return addon.RegistrationConfig{Type: ocm.KubeClient, KubeClient: &addon.KubeClientConfig{Driver: registration.AuthTypeToken, Subject: addon.KubeClientSubject{User: user, Groups: groups}}}
 }
 
 func addOn(namespace, name string, items ...addon.RegistrationConfig) *addon.ManagedClusterAddOn {
@@ -170,7 +172,7 @@ func TestHubProvides(t *testing.T) {
 			}
 			before := h.writes.Load()
 			if h.reconcile("cluster1", "addon1"); h.writes.Load() != before {
-				t.Error("the second pass writes")
+				t.Error("the second reconcile writes")
 			}
 		})
 	}
@@ -213,9 +215,9 @@ func TestHubRefuses(t *testing.T) {
 		"two kubeClient items":                     {"cluster1", "addon1", []addon.RegistrationConfig{item(user), {Type: ocm.KubeClient}}, "SeveralKubeClientItems"},
 		"an add-on name with a dot":                {"cluster1", "addon1.x", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:addon1.x-agent")}, "InvalidName"},
 		"a namespace that is no cluster":           {"kube-system", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:kube-system:addon1-agent")}, "InvalidName"},
-		"a cluster that the hub has not accepted":  {"denied", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:denied:addon1-agent")}, token.ReasonClusterNotAccepted},
-		"a cluster that does not exist":            {"nobody", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:nobody:addon1-agent")}, token.ReasonClusterNotAccepted},
-		"several items of a cluster not accepted":  {"denied", "addon1", []addon.RegistrationConfig{item(user), {Type: ocm.KubeClient}}, token.ReasonClusterNotAccepted},
+		"a cluster that the hub has not accepted":  {"denied", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:denied:addon1-agent")}, regname.ReasonClusterNotAccepted},
+		"a cluster that does not exist":            {"nobody", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:nobody:addon1-agent")}, regname.ReasonClusterNotAccepted},
+		"several items of a cluster not accepted":  {"denied", "addon1", []addon.RegistrationConfig{item(user), {Type: ocm.KubeClient}}, regname.ReasonClusterNotAccepted},
 		"a ServiceAccount of the other separators": {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:cluster1:addon1-agent")}, "InvalidSubject"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +235,7 @@ func TestHubRefuses(t *testing.T) {
 			}
 			before := h.writes.Load()
 			if h.reconcile(tc.namespace, tc.addOn); h.writes.Load() != before {
-				t.Error("the second pass writes")
+				t.Error("the second reconcile writes")
 			}
 		})
 	}
@@ -267,7 +269,7 @@ func TestHubAdoptsNothing(t *testing.T) {
 			if got := h.condition("cluster1", "addon1"); !strings.HasPrefix(got, "False/ObjectTaken: the "+kind+" ") || !strings.Contains(got, "is not of this add-on") {
 				t.Errorf("condition %q", got)
 			}
-			h.declare("cluster1", "addon1", ocm.DriverCSR)
+			h.declare("cluster1", "addon1", registration.AuthTypeCSR)
 			h.reconcile("cluster1", "addon1")
 			if err := h.Get(t.Context(), client.ObjectKeyFromObject(existing), existing); err != nil || existing.GetUID() != "theirs" {
 				t.Errorf("it is not as it was: %v, %v", existing, err)
@@ -390,14 +392,14 @@ func TestHubTearsDownWhenTheAgentHasWithdrawn(t *testing.T) {
 		driver    string
 		gone      bool
 	}{
-		"csr, still refreshed":                {&metav1.Condition{Type: "AddonTokenRefreshed", Status: "True", Reason: "AddonTokenRefreshed"}, ocm.DriverCSR, false},
-		"csr, still refreshed, released name": {&metav1.Condition{Type: "TokenRefreshed", Status: "True", Reason: "AddonTokenRefreshed"}, ocm.DriverCSR, false},
-		"csr, the last refresh failed":        {&metav1.Condition{Type: "AddonTokenRefreshed", Status: "False", Reason: "TokenRequestForbidden"}, ocm.DriverCSR, false},
-		"csr, withdrawn by removal":           {nil, ocm.DriverCSR, true},
-		"csr, withdrawn by its status":        {&metav1.Condition{Type: "AddonTokenRefreshed", Status: "False", Reason: "DriverChanged"}, ocm.DriverCSR, true},
+		"csr, still refreshed":                {&metav1.Condition{Type: "AddonTokenRefreshed", Status: "True", Reason: "AddonTokenRefreshed"}, registration.AuthTypeCSR, false},
+		"csr, still refreshed, released name": {&metav1.Condition{Type: "TokenRefreshed", Status: "True", Reason: "AddonTokenRefreshed"}, registration.AuthTypeCSR, false},
+		"csr, the last refresh failed":        {&metav1.Condition{Type: "AddonTokenRefreshed", Status: "False", Reason: "TokenRequestForbidden"}, registration.AuthTypeCSR, false},
+		"csr, withdrawn by removal":           {nil, registration.AuthTypeCSR, true},
+		"csr, withdrawn by its status":        {&metav1.Condition{Type: "AddonTokenRefreshed", Status: "False", Reason: "DriverChanged"}, registration.AuthTypeCSR, true},
 		"no driver, still refreshed":          {&metav1.Condition{Type: "AddonTokenRefreshed", Status: "True", Reason: "AddonTokenRefreshed"}, "", false},
 		"no driver, withdrawn":                {nil, "", true},
-		"token, no condition yet":             {nil, ocm.DriverToken, false},
+		"token, no condition yet":             {nil, registration.AuthTypeToken, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
@@ -419,7 +421,7 @@ func TestHubTearsDownWhenTheAgentHasWithdrawn(t *testing.T) {
 			}
 			before := h.writes.Load()
 			if h.reconcile("cluster1", "addon1"); h.writes.Load() != before {
-				t.Error("the second pass writes")
+				t.Error("the second reconcile writes")
 			}
 		})
 	}
@@ -427,7 +429,7 @@ func TestHubTearsDownWhenTheAgentHasWithdrawn(t *testing.T) {
 
 // A denied cluster loses its add-ons' tokens, whatever the agent has declared since.
 func TestHubRevokesWithTheCluster(t *testing.T) {
-	for _, driver := range []string{ocm.DriverToken, ocm.DriverCSR} {
+	for _, driver := range []string{registration.AuthTypeToken, registration.AuthTypeCSR} {
 		t.Run(driver, func(t *testing.T) {
 			cluster := managedCluster("cluster1", true)
 			h := newMemoryHub(t, cluster, addOn("cluster1", "addon1", tokenItem(user)))
@@ -488,10 +490,10 @@ func TestHubThatOnlyRemoves(t *testing.T) {
 		driver             string
 		want               int
 	}{
-		"a new add-on gets nothing":           {false, true, ocm.DriverToken, 0},
-		"a running add-on keeps its tokens":   {true, true, ocm.DriverToken, 3},
-		"one of a denied cluster loses them":  {true, false, ocm.DriverToken, 0},
-		"one that left the driver loses them": {true, true, ocm.DriverCSR, 0},
+		"a new add-on gets nothing":           {false, true, registration.AuthTypeToken, 0},
+		"a running add-on keeps its tokens":   {true, true, registration.AuthTypeToken, 3},
+		"one of a denied cluster loses them":  {true, false, registration.AuthTypeToken, 0},
+		"one that left the driver loses them": {true, true, registration.AuthTypeCSR, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := managedCluster("cluster1", true)
@@ -516,7 +518,7 @@ func TestHubThatOnlyRemoves(t *testing.T) {
 			if got := there(t, h); len(got) != tc.want {
 				t.Errorf("there are %q", got)
 			}
-			if got := h.condition("cluster1", "addon1"); tc.accepted && tc.driver == ocm.DriverToken && got != before {
+			if got := h.condition("cluster1", "addon1"); tc.accepted && tc.driver == registration.AuthTypeToken && got != before {
 				t.Errorf("condition %q, before %q", got, before)
 			}
 		})
@@ -529,7 +531,7 @@ func TestHubLacksRights(t *testing.T) {
 	if result := h.reconcile("cluster1", "addon1"); result.RequeueAfter == 0 {
 		t.Error("it never looks again")
 	}
-	if got := h.condition("cluster1", "addon1"); !strings.HasPrefix(got, "False/"+token.ReasonForbidden) {
+	if got := h.condition("cluster1", "addon1"); !strings.HasPrefix(got, "False/"+regname.ReasonForbidden) {
 		t.Errorf("condition %q", got)
 	}
 	h.fails = nil

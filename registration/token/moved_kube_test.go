@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
@@ -69,7 +70,7 @@ type moved struct {
 // registeredByOCM joins a cluster while no hub controller for tokens runs, and does what OCM's hub does for its add-on. Its objects
 // may be edited before the agent uses them.
 func (k *kube) registeredByOCM(cluster, name string, edit func(*ocmObjects)) *moved {
-	k.t.Helper()
+	k.T.Helper()
 	k.runHub(2)
 	m := &moved{testAgent: k.join(cluster, name, token.Options{}), ocmObjects: newOCMObjects(cluster, name)}
 	k.stopHub()
@@ -80,20 +81,20 @@ func (k *kube) registeredByOCM(cluster, name string, edit func(*ocmObjects)) *mo
 }
 
 func (m *moved) create(edit func(*ocmObjects)) {
-	m.t.Helper()
+	m.T.Helper()
 	if edit != nil {
 		edit(m.ocmObjects)
 	}
 	for _, o := range m.all() {
-		if err := m.admin.Create(m.t.Context(), o); err != nil {
-			m.t.Fatal(err)
+		if err := m.Admin.Create(m.T.Context(), o); err != nil {
+			m.T.Fatal(err)
 		}
 	}
 }
 
 // ready writes the condition of OCM's hub.
 func (m *moved) ready(uid string) {
-	m.t.Helper()
+	m.T.Helper()
 	m.patch(m.get(), func(s *addon.Status) bool {
 		return meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: "TokenInfrastructureReady", Status: "True", Reason: "TokenInfrastructureReady",
 			Message: "ServiceAccount " + m.cluster + "/" + m.addOn + "-agent (UID: " + uid + ") is ready"})
@@ -102,28 +103,28 @@ func (m *moved) ready(uid string) {
 
 // inUse lets the agent get its token by the rights that OCM's hub gave it.
 func (m *moved) inUse() *moved {
-	m.t.Helper()
+	m.T.Helper()
 	m.until("the agent has a token of OCM's ServiceAccount", func() bool { return m.condition("TokenRefreshed") == "True/AddonTokenRefreshed" })
 	return m
 }
 
 // review returns whether the API server takes the stored token.
 func (m *moved) review() bool {
-	m.t.Helper()
+	m.T.Helper()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: string(m.stored["token"])}}
-	if err := m.admin.Create(m.t.Context(), review); err != nil {
-		m.t.Fatal(err)
+	if err := m.Admin.Create(m.T.Context(), review); err != nil {
+		m.T.Fatal(err)
 	}
 	return review.Status.Authenticated && review.Status.User.Username == "system:serviceaccount:"+m.cluster+":"+m.addOn+"-agent"
 }
 
 // adopted reports whether the three objects have the hub's labels and the add-on as owner.
 func (m *moved) adopted() bool {
-	m.t.Helper()
+	m.T.Helper()
 	owner := []metav1.OwnerReference{{APIVersion: addon.GroupVersion.String(), Kind: "ManagedClusterAddOn", Name: m.addOn, UID: m.get().UID}}
 	for _, o := range m.all() {
-		if err := m.admin.Get(m.t.Context(), client.ObjectKeyFromObject(o), o); client.IgnoreNotFound(err) != nil {
-			m.t.Fatal(err)
+		if err := m.Admin.Get(m.T.Context(), client.ObjectKeyFromObject(o), o); client.IgnoreNotFound(err) != nil {
+			m.T.Fatal(err)
 		}
 		if !slices.Equal(o.GetOwnerReferences(), owner) || o.GetLabels()[addon.NameLabel] != m.addOn || o.GetLabels()[ocm.ClusterNameLabel] != m.cluster {
 			return false
@@ -145,7 +146,7 @@ func TestHubAdoptsTheTokensOfOpenClusterManagement(t *testing.T) {
 	k.runHub(2)
 	t.Run("adoption", func(t *testing.T) {
 		for _, m := range []*moved{denied, deleted} {
-			eventually(t, "the hub adopts the objects", m.adopted)
+			regtest.Eventually(t, "the hub adopts the objects", m.adopted)
 		}
 		if want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{"addon1-agent"}, Verbs: []string{"create"}}}; len(denied.role.Rules) != 1 ||
 			!slices.Equal(denied.role.Rules[0].ResourceNames, want[0].ResourceNames) || !slices.Equal(denied.role.Rules[0].Verbs, want[0].Verbs) {
@@ -161,8 +162,8 @@ func TestHubAdoptsTheTokensOfOpenClusterManagement(t *testing.T) {
 	t.Run("the agent refreshes without another declaration", func(t *testing.T) {
 		before := denied.get().Status.Registrations
 		denied.ahead = 300 * 24 * time.Hour
-		eventually(t, "the agent has another token", func() bool {
-			denied.pass()
+		regtest.Eventually(t, "the agent has another token", func() bool {
+			denied.reconcile()
 			if denied.last.Declare != nil {
 				t.Fatalf("it declares %+v", denied.last.Declare)
 			}
@@ -186,7 +187,7 @@ func TestHubAdoptsTheTokensOfOpenClusterManagement(t *testing.T) {
 		}
 	})
 	k.deny("moved-denied")
-	if err := k.admin.Delete(t.Context(), addOn("moved-deleted", "addon1"), client.Preconditions{}); err != nil {
+	if err := k.Admin.Delete(t.Context(), addOn("moved-deleted", "addon1"), client.Preconditions{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, m := range map[string]*moved{"denial removes all": denied, "deletion of the add-on removes all": deleted} {
@@ -196,8 +197,8 @@ func TestHubAdoptsTheTokensOfOpenClusterManagement(t *testing.T) {
 
 func (m *moved) expectRemoved(t *testing.T) {
 	t.Helper()
-	eventually(t, "nothing is left", func() bool { return len(m.left(m.cluster)) == 0 })
-	eventually(t, "the token is refused", func() bool { return !m.review() })
+	regtest.Eventually(t, "nothing is left", func() bool { return len(m.left(m.cluster)) == 0 })
+	regtest.Eventually(t, "the token is refused", func() bool { return !m.review() })
 }
 
 // What OCM's hub left is removed too if the cluster was denied, or the add-on deleted, while no hub ran.
@@ -208,14 +209,14 @@ func TestHubRemovesTheTokensOfOpenClusterManagement(t *testing.T) {
 	collides := k.registeredByOCM("left", "left-x", nil) // its ServiceAccount has the name of the specification for the add-on x
 	namesake := addOn("left", "x")
 	namesake.UID = ""
-	if err := k.admin.Create(t.Context(), namesake); err != nil {
+	if err := k.Admin.Create(t.Context(), namesake); err != nil {
 		t.Fatal(err)
 	}
 	x := &testAgent{kube: k, cluster: "left", addOn: "x", own: collides.own}
 	x.patch(x.get(), func(s *addon.Status) bool { s.Items = []ocm.Registration{{Type: ocm.KubeClient}}; return true })
 	x.declareAccount("left-x-agent")
 	for _, m := range []*moved{deleted, both} {
-		if err := k.admin.Delete(t.Context(), addOn(m.cluster, "addon1"), client.Preconditions{}); err != nil {
+		if err := k.Admin.Delete(t.Context(), addOn(m.cluster, "addon1"), client.Preconditions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -226,13 +227,13 @@ func TestHubRemovesTheTokensOfOpenClusterManagement(t *testing.T) {
 		t.Run(name, func(t *testing.T) { m.expectRemoved(t) })
 	}
 	t.Run("an add-on whose name begins with the cluster's keeps them until the denial", func(t *testing.T) {
-		eventually(t, "the hub refuses the subject", func() bool { return collides.refused("InvalidSubject") })
-		eventually(t, "the hub gives it to no other add-on", func() bool { return x.refused("ObjectTaken") })
+		regtest.Eventually(t, "the hub refuses the subject", func() bool { return collides.refused("InvalidSubject") })
+		regtest.Eventually(t, "the hub gives it to no other add-on", func() bool { return x.refused("ObjectTaken") })
 		if got := k.left("left"); len(got) != 3 || k.uid("left", "left-x-agent") != string(collides.account.UID) {
 			t.Errorf("there are %q", got)
 		}
 		k.deny("left")
-		eventually(t, "nothing is left", func() bool { return len(k.left("left")) == 0 })
+		regtest.Eventually(t, "nothing is left", func() bool { return len(k.left("left")) == 0 })
 	})
 }
 
@@ -272,12 +273,12 @@ func TestHubAdoptsNothingThatOpenClusterManagementDidNotGrant(t *testing.T) {
 	for i, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			m := all[i]
-			eventually(t, "the hub refuses", func() bool { return m.refused("ObjectTaken") })
+			regtest.Eventually(t, "the hub refuses", func() bool { return m.refused("ObjectTaken") })
 			if c := meta.FindStatusCondition(m.get().Status.Conditions, "TokenInfrastructureReady"); !strings.Contains(c.Message, "delete the object") {
 				t.Errorf("message %q", c.Message)
 			}
 			account := &corev1.ServiceAccount{}
-			if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(m.account), account); err != nil || account.ResourceVersion != m.account.ResourceVersion {
+			if err := k.Admin.Get(t.Context(), client.ObjectKeyFromObject(m.account), account); err != nil || account.ResourceVersion != m.account.ResourceVersion {
 				t.Errorf("the ServiceAccount has changed: %+v, %v", account, err)
 			}
 			if got := k.left(m.cluster); len(got) != row.left {

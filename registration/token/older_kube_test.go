@@ -8,15 +8,39 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
+
+// olderCRD is the part of the released v1alpha1 that matters, without the driver field.
+const olderCRD = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: managedclusteraddons.addon.open-cluster-management.io}
+spec:
+  group: addon.open-cluster-management.io
+  names: {kind: ManagedClusterAddOn, listKind: ManagedClusterAddOnList, plural: managedclusteraddons, singular: managedclusteraddon}
+  scope: Namespaced
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          status:
+            type: object
+            properties:
+              conditions: {type: array, items: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+              registrations: {type: array, items: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
 
 // The flow on a hub of v1alpha1: first with a CustomResourceDefinition from before the driver field, then with one that knows it.
 func TestAddOnsOfAnOlderHub(t *testing.T) {
@@ -40,7 +64,7 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 		w.learnDriver()
 		m.UntilAddOn("addon1", "the agent declares the driver again, each minute", func() bool {
 			m.set(m.clock() + 61*time.Second)
-			m.Look("addon1")
+			m.ReconcileAddOn("addon1")
 			return m.Items("addon1")[0].Driver != ""
 		})
 		m.Registered("addon1", registration.AuthTypeToken)
@@ -59,7 +83,7 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 	w.Step("a driver that the hub's controllers do not know is left alone", func(t *testing.T) {
 		m.stop()
 		m.NewAddOn("future", ocm.Registration{Type: ocm.KubeClient, Driver: "grpc", Subject: ocm.Subject{User: "system:serviceaccount:alpha:alpha-future-agent"}})
-		m.passOfHub("future")
+		m.reconcileAsHub("future")
 		if status := addon.StatusOf(m.AddOn("future")); len(status.Conditions) > 0 || status.Items[0].Driver != "grpc" || len(m.infrastructureOf("future")) > 0 {
 			t.Errorf("status %+v, there are %q", status, m.infrastructureOf("future"))
 		}
@@ -69,7 +93,7 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 	w.Step("two kubeClient items", func(*testing.T) {
 		m.NewAddOn("twice", kubeClientItem, kubeClientItem)
 		m.UntilAddOn("twice", "agent and hub refuse it", func() bool {
-			return m.Says("twice", agent.ConditionRegistrationAccepted) == "False/"+"DuplicateItem" &&
+			return m.Says("twice", regname.ConditionRegistrationAccepted) == "False/"+"DuplicateItem" &&
 				m.Says("twice", addon.ConditionTokenInfrastructureReady) == "False/"+"SeveralKubeClientItems"
 		})
 	})

@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -39,16 +41,16 @@ func TestAddOnTokenRefresh(t *testing.T) {
 	w.Step("at 80 percent of the lifetime", func(t *testing.T) {
 		first := add("ages")
 		old := m.AddOnClient("ages")
-		if at := m.Look("ages").RequeueAfter; at < 440*time.Second || at > 480*time.Second {
+		if at := m.ReconcileAddOn("ages").RequeueAfter; at < 440*time.Second || at > 480*time.Second {
 			t.Errorf("the next look is after %s", at)
 		}
 		m.set(440 * time.Second)
 		defer m.set(0)
-		if m.Look("ages"); m.tokenOf("ages") != first {
+		if m.ReconcileAddOn("ages"); m.tokenOf("ages") != first {
 			t.Error("it is refreshed before 75 percent")
 		}
 		m.set(481 * time.Second)
-		m.Look("ages")
+		m.ReconcileAddOn("ages")
 		m.expectOther(t, "ages", first)
 		if n := m.tokenRequests("ages"); n != 2 || !isGood(t, old) {
 			t.Errorf("%d requests, the old token is good: %t", n, isGood(t, old))
@@ -65,6 +67,10 @@ func TestAddOnTokenRefresh(t *testing.T) {
 			return uid != "" && uid != string(account.UID) && string(m.secret("recreated").Data["uid"]) == uid
 		})
 		m.expectOther(t, "recreated", first)
+		stale := &authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{UID: account.UID}}
+		if err := m.Own().SubResource("token").Create(t.Context(), m.account("recreated"), stale); !apierrors.IsConflict(err) {
+			t.Errorf("a request for the deleted ServiceAccount: %v", err)
+		}
 		regtest.Eventually(t, "the old token is refused", func() bool { return !isGood(t, old) })
 	})
 	w.Step("the Secret is deleted", func(t *testing.T) {
@@ -82,7 +88,7 @@ func TestAddOnTokenRefresh(t *testing.T) {
 			name := fmt.Sprintf("clock%d", i)
 			add(name)
 			for range 20 {
-				m.Look(name)
+				m.ReconcileAddOn(name)
 			}
 			if n := m.tokenRequests(name); n > 2 || !isGood(t, m.AddOnClient(name)) {
 				t.Errorf("%d requests with a clock that is %s ahead", n, ahead)
@@ -95,7 +101,7 @@ func TestAddOnTokenRefresh(t *testing.T) {
 		add("back")
 		m.set(0)
 		for range 20 {
-			m.Look("back")
+			m.ReconcileAddOn("back")
 		}
 		if n := m.tokenRequests("back"); n > 2 {
 			t.Errorf("%d requests", n)
@@ -160,7 +166,7 @@ func TestAddOnCertificateRefresh(t *testing.T) {
 		first := add("ages")
 		m.set(8 * time.Minute) // of 15, of which 5 were over at the start
 		defer m.set(0)
-		m.Look("ages")
+		m.ReconcileAddOn("ages")
 		m.UntilAddOn("ages", "it is renewed", func() bool { return certificate("ages") != first })
 		if !isGood(t, m.AddOnClient("ages")) || m.requests("ages") != 2 {
 			t.Errorf("%d requests", m.requests("ages"))
@@ -183,7 +189,7 @@ func TestAddOnCertificateRefresh(t *testing.T) {
 			name := fmt.Sprintf("clock%d", i)
 			add(name)
 			for range 20 {
-				m.Look(name)
+				m.ReconcileAddOn(name)
 			}
 			if n := m.requests(name); n > 2 {
 				t.Errorf("%d requests with a clock that is %s ahead", n, ahead)

@@ -1,19 +1,25 @@
 package token_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/token"
 )
 
 // What a person has to mend is a condition. Other add-ons are not affected, and what is mended works.
@@ -30,12 +36,12 @@ func TestRefusedAddOns(t *testing.T) {
 			}
 		}
 	}
-	const accepted, ready = agent.ConditionRegistrationAccepted, addon.ConditionTokenInfrastructureReady
+	const accepted, ready = regname.ConditionRegistrationAccepted, addon.ConditionTokenInfrastructureReady
 	w.Step("another cluster's ServiceAccount as subject", func(t *testing.T) {
 		const foreign = "system:serviceaccount:refused-victim:refused-victim-stolen-agent"
 		m.NewAddOn("stolen", kubeClientItem)
 		err := addon.PatchStatus(t.Context(), m.Own(), m.AddOn("stolen"), func(s *addon.Status) bool { // with the cluster's credential
-			s.Items[0].Driver, s.Items[0].Subject.User = ocm.DriverToken, foreign
+			s.Items[0].Driver, s.Items[0].Subject.User = registration.AuthTypeToken, foreign
 			return true
 		})
 		if err != nil {
@@ -47,7 +53,7 @@ func TestRefusedAddOns(t *testing.T) {
 		}
 		m.run(newToken(t, 0))
 		m.Registered("stolen", registration.AuthTypeToken)
-		says(t, "stolen", ready, "True/"+token.ReasonReady)
+		says(t, "stolen", ready, "True/"+regname.ReasonTokensReady)
 	})
 	w.Step("a second kubeClient item", func(t *testing.T) {
 		m.NewAddOn("twice", kubeClientItem, kubeClientItem)
@@ -92,7 +98,7 @@ func TestRefusedAddOns(t *testing.T) {
 			t.Error("it has a token")
 		}
 		for range 20 {
-			m.Look("greedy")
+			m.ReconcileAddOn("greedy")
 		}
 		if n := m.tokenRequests("greedy"); n > 6 {
 			t.Errorf("%d requests", n)
@@ -108,10 +114,69 @@ func TestRefusedAddOns(t *testing.T) {
 		m.NewAddOn("older", kubeClientItem)
 		says(t, "older", "AddonTokenRefreshed", "False/"+"TokenInfrastructureNotReady", "Waiting for the hub")
 		m.set(2 * time.Minute)
-		m.Look("older")
+		m.ReconcileAddOn("older")
 		says(t, "older", "AddonTokenRefreshed", "False/"+"TokenInfrastructureNotReady", "knows the driver token, or use csr")
 		m.set(0)
 		m.run(csr.New(csr.Options{}))
 		m.Registered("older", registration.AuthTypeCSR)
+	})
+}
+
+// The cluster's rights and the shipped policy bound the tokens that an agent may request, whatever its driver wishes.
+func TestBoundsOfTokenRequests(t *testing.T) {
+	w := newAddOnWorld(t)
+	m, neighbour := w.join("bounds"), w.join("bounds-neighbour")
+	m.run(newToken(t, 0))
+	m.NewAddOn("addon1", kubeClientItem)
+	m.Registered("addon1", registration.AuthTypeToken)
+	ask := func(agent *addOnMember, account string, spec authenticationv1.TokenRequestSpec) error {
+		sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: account}}
+		return agent.Own().SubResource("token").Create(t.Context(), sa, &authenticationv1.TokenRequest{Spec: spec})
+	}
+	lifetime := func(seconds int64) (spec authenticationv1.TokenRequestSpec) {
+		spec.ExpirationSeconds = &seconds
+		return spec
+	}
+	const own, capped = "bounds-addon1-agent", 31_536_000
+	foreign := authenticationv1.TokenRequestSpec{Audiences: []string{"sts.amazonaws.com"}}
+	for _, row := range []struct {
+		name    string
+		agent   *addOnMember
+		account string
+		spec    authenticationv1.TokenRequestSpec
+		refused func(error) bool
+	}{
+		{name: "its add-on's ServiceAccount", agent: m, account: own},
+		{name: "exactly the cap", agent: m, account: own, spec: lifetime(capped)},
+		{name: "over the cap", agent: m, account: own, spec: lifetime(capped + 1), refused: apierrors.IsInvalid},
+		{name: "any audience", agent: m, account: own, spec: foreign},
+		{name: "another ServiceAccount", agent: m, account: "default", refused: apierrors.IsForbidden},
+		{name: "another cluster's agent", agent: neighbour, account: own, refused: apierrors.IsForbidden},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if err := ask(row.agent, row.account, row.spec); row.refused == nil && err != nil || row.refused != nil && !row.refused(err) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+	configure := func(data string) {
+		t.Helper()
+		config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "open-cluster-management-hub", Name: "addon-tokens"}}
+		if err := m.Admin.Patch(context.WithoutCancel(t.Context()), config, client.RawPatch("application/merge-patch+json", []byte(data))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Step("listed audiences", func(t *testing.T) {
+		configure(fmt.Sprintf(`{"data":{"audiences":"vault,%s"}}`, m.Hub.IssuerURL()))
+		defer configure(`{"data":{"audiences":""}}`)
+		regtest.Eventually(t, "the policy knows", func() bool { return apierrors.IsInvalid(ask(m, own, foreign)) })
+		if err := ask(m, own, authenticationv1.TokenRequestSpec{}); err != nil {
+			t.Error(err)
+		}
+	})
+	w.Step("another cap", func(t *testing.T) {
+		configure(`{"data":{"maxExpirationSeconds":"31536001"}}`)
+		defer configure(`{"data":{"maxExpirationSeconds":"31536000"}}`)
+		regtest.Eventually(t, "the policy knows", func() bool { return ask(m, own, lifetime(capped+1)) == nil })
 	})
 }

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
 )
@@ -28,7 +28,7 @@ import (
 func TestHubControllerIsConfined(t *testing.T) {
 	k := newKube(t)
 	k.accept("confined")
-	own := newClient(t, k.config)
+	own := regtest.NewClient(t, k.config)
 	tokens := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}}}
 	itself := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "open-cluster-management-hub", Name: "registration-controller-sa"}}
 	in := func(namespace, name string) metav1.ObjectMeta {
@@ -38,8 +38,8 @@ func TestHubControllerIsConfined(t *testing.T) {
 		return own.SubResource("token").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: in(namespace, "default")}, &authenticationv1.TokenRequest{})
 	}
 	for _, namespace := range []string{"kube-system", "default", "confined"} {
-		eventually(t, "there is a default ServiceAccount", func() bool {
-			err := k.admin.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: in(namespace, "default")})
+		regtest.Eventually(t, "there is a default ServiceAccount", func() bool {
+			err := k.Admin.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: in(namespace, "default")})
 			return err == nil || apierrors.IsAlreadyExists(err)
 		})
 	}
@@ -117,7 +117,7 @@ func TestHubNeedsEachRight(t *testing.T) {
 		t.Fatal("the manifests lack a role")
 	}
 	try := func(t *testing.T, name string, own []rbacv1.PolicyRule) error {
-		return k.provideAs(t, k.hub.User(t, "hub-"+name, "", append(slices.Clone(hub), own...)...), name)
+		return k.provideAs(t, k.Hub.User(t, "hub-"+name, "", append(slices.Clone(hub), own...)...), name)
 	}
 	t.Run("all", func(t *testing.T) {
 		if err := try(t, "all", own); err != nil {
@@ -153,13 +153,13 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 	}
 	a := addOn("rights", name)
 	a.UID = ""
-	if err := k.admin.Create(t.Context(), a); err != nil {
+	if err := k.Admin.Create(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	declare := func(driver string) {
 		a.Status.Registrations = []addon.RegistrationConfig{tokenItem("system:serviceaccount:rights:" + name + "-agent")}
 		a.Status.Registrations[0].KubeClient.Driver = driver
-		if err := k.admin.Status().Update(t.Context(), a); err != nil {
+		if err := k.Admin.Status().Update(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -167,11 +167,11 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pass := func(ready bool) error {
+	reconcileOnce := func(ready bool) error {
 		if _, err := hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(a)}); err != nil {
 			return err
 		}
-		if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
+		if err := k.Admin.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
 			t.Fatal(err)
 		}
 		if n := len(a.Status.Conditions); (n == 1 && a.Status.Conditions[0].Status == "True") != ready {
@@ -179,33 +179,33 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 		}
 		return nil
 	}
-	declare(ocm.DriverToken)
-	if err := pass(true); err != nil {
+	declare(registration.AuthTypeToken)
+	if err := reconcileOnce(true); err != nil {
 		return err
 	}
 	role := &rbacv1.Role{}
-	if err := k.admin.Get(t.Context(), client.ObjectKey{Namespace: "rights", Name: name + "-token-role"}, role); err != nil {
+	if err := k.Admin.Get(t.Context(), client.ObjectKey{Namespace: "rights", Name: name + "-token-role"}, role); err != nil {
 		t.Fatal(err)
 	}
 	role.Rules = nil
-	if err := k.admin.Update(t.Context(), role); err != nil {
+	if err := k.Admin.Update(t.Context(), role); err != nil {
 		t.Fatal(err)
 	}
-	if err := pass(true); err != nil {
+	if err := reconcileOnce(true); err != nil {
 		return err
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "rights", Name: name + "-agent"}}
-	if err := k.admin.Patch(t.Context(), account, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"ownerReferences":null}}`))); err != nil {
+	if err := k.Admin.Patch(t.Context(), account, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"ownerReferences":null}}`))); err != nil {
 		t.Fatal(err)
 	}
-	if err := pass(true); err != nil {
+	if err := reconcileOnce(true); err != nil {
 		return err
 	}
-	declare(ocm.DriverCSR)
-	if err := pass(false); err != nil {
+	declare(registration.AuthTypeCSR)
+	if err := reconcileOnce(false); err != nil {
 		return err
 	}
-	if left := there(t, k.admin, "rights"); slices.ContainsFunc(left, func(s string) bool { return strings.Contains(s, "/"+name+"-") }) {
+	if left := there(t, k.Admin, "rights"); slices.ContainsFunc(left, func(s string) bool { return strings.Contains(s, "/"+name+"-") }) {
 		return fmt.Errorf("left %q", left)
 	}
 	return nil
@@ -224,11 +224,11 @@ func TestManyAddOns(t *testing.T) {
 	for i := range clusters * each {
 		a := addOn(fmt.Sprintf("many%d", i%clusters), fmt.Sprintf("addon%d", i))
 		a.UID = ""
-		if err := k.admin.Create(t.Context(), a); err != nil {
+		if err := k.Admin.Create(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 		a.Status.Registrations = []addon.RegistrationConfig{tokenItem("system:serviceaccount:" + a.Namespace + ":" + a.Name + "-agent")}
-		if err := k.admin.Status().Update(t.Context(), a); err != nil {
+		if err := k.Admin.Status().Update(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, a)
@@ -236,7 +236,7 @@ func TestManyAddOns(t *testing.T) {
 	start := time.Now()
 	k.runHub(workers)
 	for _, a := range all {
-		eventually(t, "all are provided", func() bool { return k.provided(a) })
+		regtest.Eventually(t, "all are provided", func() bool { return k.provided(a) })
 	}
 	t.Logf("%d add-ons in %s", len(all), time.Since(start).Round(time.Millisecond))
 	k.stopHub()
@@ -253,17 +253,17 @@ func TestManyAddOns(t *testing.T) {
 }
 
 func (k *kube) provided(a *addon.ManagedClusterAddOn) bool {
-	k.t.Helper()
-	if err := k.admin.Get(k.t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
-		k.t.Fatal(err)
+	k.T.Helper()
+	if err := k.Admin.Get(k.T.Context(), client.ObjectKeyFromObject(a), a); err != nil {
+		k.T.Fatal(err)
 	}
 	return meta.IsStatusConditionTrue(a.Status.Conditions, addon.ConditionTokenInfrastructureReady)
 }
 
 // writes returns what the hub controller has written so far.
 func (k *kube) writes() (all []string) {
-	k.t.Helper()
-	for _, r := range k.hub.Audit(k.t, hubUser) {
+	k.T.Helper()
+	for _, r := range k.Hub.Audit(k.T, hubUser) {
 		if r.Verb != "get" && r.Verb != "list" && r.Verb != "watch" && r.Code < 400 {
 			all = append(all, fmt.Sprintf("%s %s/%s %s/%s", r.Verb, r.Resource, r.Subresource, r.Namespace, r.Name))
 		}

@@ -11,12 +11,12 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/token"
 )
 
 // The eight steps of the proposal's registration flow, in this order, each with what it must not do before its turn.
@@ -41,10 +41,10 @@ func TestAddOnRegistrationFlow(t *testing.T) {
 		m.UntilAddOn("addon1", "it waits", func() bool {
 			return m.Says("addon1", "AddonTokenRefreshed") == "False/"+"TokenInfrastructureNotReady"
 		})
-		if item := m.Items("addon1")[0]; item.Driver != ocm.DriverToken || item.Subject.User != user || len(item.Subject.Groups) > 0 {
+		if item := m.Items("addon1")[0]; item.Driver != registration.AuthTypeToken || item.Subject.User != user || len(item.Subject.Groups) > 0 {
 			t.Errorf("item %+v", item)
 		}
-		if m.Look("addon1"); m.tokenRequests("addon1") > 0 || len(m.secret("addon1").Data["token"]) > 0 {
+		if m.ReconcileAddOn("addon1"); m.tokenRequests("addon1") > 0 || len(m.secret("addon1").Data["token"]) > 0 {
 			t.Error("it requests a token before the hub is ready")
 		}
 	})
@@ -55,7 +55,7 @@ func TestAddOnRegistrationFlow(t *testing.T) {
 		}
 		w.runTokens()
 		m.UntilAddOn("addon1", "the hub is ready", func() bool {
-			return m.Says("addon1", addon.ConditionTokenInfrastructureReady) == "True/"+token.ReasonReady
+			return m.Says("addon1", addon.ConditionTokenInfrastructureReady) == "True/"+regname.ReasonTokensReady
 		})
 		m.expectInfrastructure(t, "addon1")
 	})
@@ -175,7 +175,7 @@ func TestHundredAddOnsWriteNothingInSteadyState(t *testing.T) {
 	regtest.Eventually(t, "all have their tokens", settled)
 	t.Logf("%d add-ons created within %s, all tokens issued after %s", manyAddOns, created.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
 	for i := range manyAddOns {
-		m.Look(name(i))
+		m.ReconcileAddOn(name(i))
 	}
 	before := m.writes()
 	if each := len(before) / manyAddOns; each < 7 || each > 12 { // ServiceAccount, Role, RoleBinding, token, Secret twice, and status
@@ -187,7 +187,7 @@ func TestHundredAddOnsWriteNothingInSteadyState(t *testing.T) {
 	m.NewAddOn("last", kubeClientItem)
 	m.Registered("last", registration.AuthTypeToken) // agent and hub work, whose queues were full
 	for i := range manyAddOns {
-		m.Look(name(i))
+		m.ReconcileAddOn(name(i))
 	}
 	if after := m.writes(); len(after) > len(before) {
 		t.Errorf("%d writes in steady state: %.20q", len(after)-len(before), after[len(before):])

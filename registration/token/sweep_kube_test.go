@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
@@ -19,44 +20,44 @@ func removeOnly(options *token.HubOptions) { options.RemoveOnly = true }
 
 // deny denies a cluster while it keeps its add-ons.
 func (k *kube) deny(cluster string) {
-	k.t.Helper()
+	k.T.Helper()
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"hubAcceptsClient":false}}`))
-	if err := k.admin.Patch(k.t.Context(), managedCluster(cluster, true), patch); err != nil {
-		k.t.Fatal(err)
+	if err := k.Admin.Patch(k.T.Context(), managedCluster(cluster, true), patch); err != nil {
+		k.T.Fatal(err)
 	}
 }
 
 // orphan deletes an add-on as kubectl delete --cascade=orphan does. It needs the garbage collector.
 func (a *testAgent) orphan() {
-	a.t.Helper()
-	if err := a.admin.Delete(a.t.Context(), addOn(a.cluster, a.addOn), client.PropagationPolicy(metav1.DeletePropagationOrphan), client.Preconditions{}); err != nil {
-		a.t.Fatal(err)
+	a.T.Helper()
+	if err := a.Admin.Delete(a.T.Context(), addOn(a.cluster, a.addOn), client.PropagationPolicy(metav1.DeletePropagationOrphan), client.Preconditions{}); err != nil {
+		a.T.Fatal(err)
 	}
-	eventually(a.t, "the add-on is gone", func() bool {
-		return apierrors.IsNotFound(a.admin.Get(a.t.Context(), client.ObjectKey{Namespace: a.cluster, Name: a.addOn}, addOn(a.cluster, a.addOn)))
+	regtest.Eventually(a.T, "the add-on is gone", func() bool {
+		return apierrors.IsNotFound(a.Admin.Get(a.T.Context(), client.ObjectKey{Namespace: a.cluster, Name: a.addOn}, addOn(a.cluster, a.addOn)))
 	})
 }
 
 // recreate creates the add-on again, as it was declared.
 func (a *testAgent) recreate() {
-	a.t.Helper()
+	a.T.Helper()
 	o := addOn(a.cluster, a.addOn)
 	o.UID = ""
-	if err := a.admin.Create(a.t.Context(), o); err != nil {
-		a.t.Fatal(err)
+	if err := a.Admin.Create(a.T.Context(), o); err != nil {
+		a.T.Fatal(err)
 	}
 	o.Status.Registrations = []addon.RegistrationConfig{tokenItem("system:serviceaccount:" + a.cluster + ":" + a.cluster + "-" + a.addOn + "-agent")}
-	if err := a.admin.Status().Update(a.t.Context(), o); err != nil {
-		a.t.Fatal(err)
+	if err := a.Admin.Status().Update(a.T.Context(), o); err != nil {
+		a.T.Fatal(err)
 	}
 }
 
 // strangers creates objects that look like the hub's, in each way but one.
 func (k *kube) strangers(cluster string) (all []string) {
-	k.t.Helper()
+	k.T.Helper()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: "owner"}}
-	if err := k.admin.Create(k.t.Context(), config); err != nil {
-		k.t.Fatal(err)
+	if err := k.Admin.Create(k.T.Context(), config); err != nil {
+		k.T.Fatal(err)
 	}
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: config.UID}
 	named := func(name string, labels map[string]string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
@@ -77,8 +78,8 @@ func (k *kube) strangers(cluster string) (all []string) {
 		&rbacv1.Role{ObjectMeta: named("-token-role", labels(cluster, ""))},
 		&rbacv1.RoleBinding{ObjectMeta: named("stranger9-agent", labels(cluster, "stranger9")), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "none"}},
 	} {
-		if err := k.admin.Create(k.t.Context(), o); err != nil {
-			k.t.Fatal(err)
+		if err := k.Admin.Create(k.T.Context(), o); err != nil {
+			k.T.Fatal(err)
 		}
 	}
 	return slices.DeleteFunc(k.left(cluster), func(s string) bool { return slices.Contains(infrastructure(cluster, "addon1"), s) })
@@ -87,7 +88,7 @@ func (k *kube) strangers(cluster string) (all []string) {
 // Tokens end with the add-on and with the cluster, whatever became of the add-on and of the hub's program meanwhile.
 func TestTokensEndWithTheAddOn(t *testing.T) {
 	k := newKube(t)
-	k.hub.ControllerManager(t, "garbage-collector-controller")
+	k.Hub.ControllerManager(t, "garbage-collector-controller")
 	orphan, deny := (*testAgent).orphan, func(a *testAgent) { k.deny(a.cluster) }
 	cases := []struct {
 		name, cluster string
@@ -96,6 +97,7 @@ func TestTokensEndWithTheAddOn(t *testing.T) {
 		old           client.Client
 		strangers     []string
 	}{
+		{name: "a cluster denied while the hub runs", cluster: "denied", end: []func(*testAgent){deny}},
 		{name: "an orphan while the hub runs", cluster: "orphan", end: []func(*testAgent){orphan}},
 		{name: "an orphan while the hub is down", cluster: "orphan-down", end: []func(*testAgent){orphan}, restart: []func(*token.HubOptions){}},
 		{name: "an orphan of a denied cluster", cluster: "orphan-denied", end: []func(*testAgent){orphan, deny}, restart: []func(*token.HubOptions){}},
@@ -123,7 +125,7 @@ func TestTokensEndWithTheAddOn(t *testing.T) {
 					t.Logf("there are %q, strangers %q", k.left(tc.cluster), tc.strangers)
 				}
 			}()
-			eventually(t, "only what belongs to others is left", func() bool { return slices.Equal(k.left(tc.cluster), tc.strangers) })
+			regtest.Eventually(t, "only what belongs to others is left", func() bool { return slices.Equal(k.left(tc.cluster), tc.strangers) })
 		})
 		if len(tc.restart) > 0 {
 			k.stopHub()
@@ -132,7 +134,7 @@ func TestTokensEndWithTheAddOn(t *testing.T) {
 	}
 	for _, tc := range cases { // the API server remembers for 10 s that a token is good
 		t.Run(tc.name+": the token is refused", func(t *testing.T) {
-			eventually(t, "it is", func() bool { return !isGood(t, tc.old) })
+			regtest.Eventually(t, "it is", func() bool { return !isGood(t, tc.old) })
 		})
 	}
 }
@@ -144,12 +146,12 @@ func TestAddOnCreatedAgain(t *testing.T) {
 	a.until("it has a token", a.refreshed)
 	former := k.uid("again", "again-addon1-agent")
 	k.stopHub()
-	if err := k.admin.Delete(t.Context(), addOn("again", "addon1"), client.Preconditions{}); err != nil {
+	if err := k.Admin.Delete(t.Context(), addOn("again", "addon1"), client.Preconditions{}); err != nil {
 		t.Fatal(err)
 	}
 	a.recreate()
 	k.runHub(2)
-	eventually(t, "all belong to the other add-on", func() bool { return k.belong(a) && k.provided(addOn("again", "addon1")) })
+	regtest.Eventually(t, "all belong to the other add-on", func() bool { return k.belong(a) && k.provided(addOn("again", "addon1")) })
 	if k.uid("again", "again-addon1-agent") == former {
 		t.Error("the tokens of the deleted add-on are good")
 	}
@@ -158,13 +160,13 @@ func TestAddOnCreatedAgain(t *testing.T) {
 // What lost its owner gets the add-on as owner in place: another ServiceAccount would end the tokens.
 func TestOrphansGetTheirOwnerBack(t *testing.T) {
 	k := newKube(t)
-	k.hub.ControllerManager(t, "garbage-collector-controller")
+	k.Hub.ControllerManager(t, "garbage-collector-controller")
 	a := k.join("adopted", "addon1", token.Options{})
 	a.until("it has a token", a.refreshed)
 	old, uid := a.addOnClient(), k.uid("adopted", "adopted-addon1-agent")
 	expect := func(t *testing.T) {
 		t.Helper()
-		eventually(t, "all belong to the add-on", func() bool { return k.belong(a) })
+		regtest.Eventually(t, "all belong to the add-on", func() bool { return k.belong(a) })
 		if got := k.uid("adopted", "adopted-addon1-agent"); got != uid || !isGood(t, old) {
 			t.Errorf("UID %q instead of %q, the token works: %t", got, uid, isGood(t, old))
 		}
@@ -185,7 +187,7 @@ func TestOrphansGetTheirOwnerBack(t *testing.T) {
 			named := metav1.ObjectMeta{Namespace: "adopted", Name: "addon1-token-role"}
 			account := metav1.ObjectMeta{Namespace: "adopted", Name: "adopted-addon1-agent"}
 			for _, o := range []client.Object{&corev1.ServiceAccount{ObjectMeta: account}, &rbacv1.Role{ObjectMeta: named}, &rbacv1.RoleBinding{ObjectMeta: named}} {
-				if err := k.admin.Patch(t.Context(), o, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+				if err := k.Admin.Patch(t.Context(), o, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -194,22 +196,22 @@ func TestOrphansGetTheirOwnerBack(t *testing.T) {
 	}
 	t.Run("and the garbage collector removes them with it", func(t *testing.T) {
 		k.stopHub()
-		if err := k.admin.Delete(t.Context(), addOn("adopted", "addon1"), client.Preconditions{}); err != nil {
+		if err := k.Admin.Delete(t.Context(), addOn("adopted", "addon1"), client.Preconditions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "nothing is left", func() bool { return len(k.left("adopted")) == 0 })
+		regtest.Eventually(t, "nothing is left", func() bool { return len(k.left("adopted")) == 0 })
 	})
 }
 
 // belong reports whether the three objects of an add-on have the hub's labels, and it as owner.
 func (k *kube) belong(a *testAgent) bool {
-	k.t.Helper()
+	k.T.Helper()
 	want := []metav1.OwnerReference{{APIVersion: addon.GroupVersion.String(), Kind: "ManagedClusterAddOn", Name: a.addOn, UID: a.get().UID}}
 	named := metav1.ObjectMeta{Namespace: a.cluster, Name: a.addOn + "-token-role"}
 	account := metav1.ObjectMeta{Namespace: a.cluster, Name: a.cluster + "-" + a.addOn + "-agent"}
 	for _, o := range []client.Object{&corev1.ServiceAccount{ObjectMeta: account}, &rbacv1.Role{ObjectMeta: named}, &rbacv1.RoleBinding{ObjectMeta: named}} {
-		if err := k.admin.Get(k.t.Context(), client.ObjectKeyFromObject(o), o); client.IgnoreNotFound(err) != nil {
-			k.t.Fatal(err)
+		if err := k.Admin.Get(k.T.Context(), client.ObjectKeyFromObject(o), o); client.IgnoreNotFound(err) != nil {
+			k.T.Fatal(err)
 		}
 		if !slices.Equal(o.GetOwnerReferences(), want) || o.GetLabels()[addon.NameLabel] != a.addOn || o.GetLabels()[ocm.ClusterNameLabel] != a.cluster {
 			return false

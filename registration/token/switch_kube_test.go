@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -16,7 +17,6 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
-	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
 )
@@ -35,13 +35,14 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 		w.stopApprover()
 		m.run(certificates)
 		m.UntilAddOn("addon1", "it asks for a certificate", func() bool {
-			return m.requests("addon1") == 1 && m.Items("addon1")[0].Driver == ocm.DriverCSR
+			return m.requests("addon1") == 1 && m.Items("addon1")[0].Driver == registration.AuthTypeCSR
 		})
-		m.passOfHub("addon1")
-		m.Look("addon1")
+		m.reconcileAsHub("addon1")
+		m.ReconcileAddOn("addon1")
 		m.expectKeys(t, "addon1", registration.AuthTypeToken)
 		m.expectInfrastructure(t, "addon1")
 		user.expectUse(t, "token", 5)
+		old := m.AddOnClient("addon1")
 		w.runApprover()
 		m.Registered("addon1", registration.AuthTypeCSR)
 		user.expectUse(t, "tls.crt", 5)
@@ -50,6 +51,9 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 			return len(m.infrastructureOf("addon1")) == 0 && meta.FindStatusCondition(addon.StatusOf(m.AddOn("addon1")).Conditions, addon.ConditionTokenInfrastructureReady) == nil
 		})
 		m.expectRemovedAfterwards(t, "addon1")
+		regtest.Eventually(t, "the token is refused", func() bool {
+			return apierrors.IsUnauthorized(old.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(m.Name)))
+		})
 		user.expectUse(t, "tls.crt", 5)
 	})
 	w.Step("csr to token, the hub is late", func(t *testing.T) {
@@ -58,7 +62,7 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 		m.UntilAddOn("addon1", "it waits", func() bool {
 			return m.Says("addon1", "AddonTokenRefreshed") == "False/"+"TokenInfrastructureNotReady"
 		})
-		m.Look("addon1")
+		m.ReconcileAddOn("addon1")
 		m.expectKeys(t, "addon1", registration.AuthTypeCSR)
 		user.expectUse(t, "tls.crt", 5)
 		w.runTokens()
@@ -69,9 +73,9 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 	w.Step("back and forth before either is done", func(t *testing.T) {
 		w.stopApprover()
 		m.run(certificates)
-		m.UntilAddOn("addon1", "it declares csr", func() bool { return m.Items("addon1")[0].Driver == ocm.DriverCSR })
+		m.UntilAddOn("addon1", "it declares csr", func() bool { return m.Items("addon1")[0].Driver == registration.AuthTypeCSR })
 		m.run(tokens)
-		m.UntilAddOn("addon1", "it declares token", func() bool { return m.Items("addon1")[0].Driver == ocm.DriverToken })
+		m.UntilAddOn("addon1", "it declares token", func() bool { return m.Items("addon1")[0].Driver == registration.AuthTypeToken })
 		m.Registered("addon1", registration.AuthTypeToken)
 		m.expectKeys(t, "addon1", registration.AuthTypeToken)
 		w.runApprover()
@@ -87,8 +91,8 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 	})
 }
 
-// passOfHub makes a pass of the hub's half with an administrator's rights, so that a test knows that there was one.
-func (m *addOnMember) passOfHub(addOn string) {
+// reconcileAsHub runs the hub's half once with an administrator's rights, so that a test knows that it ran.
+func (m *addOnMember) reconcileAsHub(addOn string) {
 	m.T.Helper()
 	hub, err := token.NewHub(token.HubOptions{Client: m.Admin})
 	if err == nil {
@@ -164,7 +168,7 @@ func (m *addOnMember) useContinuously(addOn string) *addOnUser {
 			case ctx.Err() != nil:
 			case err == nil:
 				failed = ""
-				u.note(secret)
+				u.record(secret)
 			case failed == version: // a credential that was replaced meanwhile may fail
 				u.fail(fmt.Sprintf("with the Secret of version %s: %v", version, err))
 			default:
@@ -177,7 +181,7 @@ func (m *addOnMember) useContinuously(addOn string) *addOnUser {
 	return u
 }
 
-func (u *addOnUser) note(secret *corev1.Secret) {
+func (u *addOnUser) record(secret *corev1.Secret) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, key := range []string{"token", "tls.crt"} {

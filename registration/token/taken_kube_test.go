@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
@@ -20,23 +22,23 @@ import (
 
 // adminAccount makes a ServiceAccount of a cluster administrator.
 func (k *kube) adminAccount(key client.ObjectKey) {
-	k.t.Helper()
+	k.T.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "admin-" + key.Namespace},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: key.Namespace, Name: key.Name}}}
 	for _, o := range []client.Object{account, binding} {
-		if err := k.admin.Create(k.t.Context(), o); err != nil {
-			k.t.Fatal(err)
+		if err := k.Admin.Create(k.T.Context(), o); err != nil {
+			k.T.Fatal(err)
 		}
 	}
 }
 
 // declareAccount declares a ServiceAccount as a hostile agent does.
 func (a *testAgent) declareAccount(name string) {
-	a.t.Helper()
+	a.T.Helper()
 	a.patch(a.get(), func(s *addon.Status) bool {
-		s.Items[0] = ocm.Registration{Type: ocm.KubeClient, Driver: ocm.DriverToken, Subject: ocm.Subject{User: "system:serviceaccount:" + a.cluster + ":" + name}}
+		s.Items[0] = ocm.Registration{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: "system:serviceaccount:" + a.cluster + ":" + name}}
 		return true
 	})
 }
@@ -67,7 +69,7 @@ func TestAgentGetsNoTokenOfAnotherServiceAccount(t *testing.T) {
 			key := client.ObjectKey{Namespace: a.cluster, Name: account}
 			k.adminAccount(key)
 			a.declareAccount(account)
-			eventually(t, "the hub refuses", func() bool { return a.refused("ObjectTaken") })
+			regtest.Eventually(t, "the hub refuses", func() bool { return a.refused("ObjectTaken") })
 			expectNoToken(t, a, key)
 			if writes := k.writes(); slices.ContainsFunc(writes, func(w string) bool {
 				return strings.Contains(w, " "+a.cluster+"/") && strings.Contains(w, "token-role")
@@ -81,12 +83,12 @@ func TestAgentGetsNoTokenOfAnotherServiceAccount(t *testing.T) {
 		a.until("it has a token", a.refreshed)
 		key := client.ObjectKey{Namespace: a.cluster, Name: "taken-later-addon1-agent"}
 		k.stopHub()
-		if err := k.admin.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}); err != nil {
+		if err := k.Admin.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}); err != nil {
 			t.Fatal(err)
 		}
 		k.adminAccount(key)
 		k.runHub(2)
-		eventually(t, "the hub refuses", func() bool { return a.refused("ObjectTaken") })
+		regtest.Eventually(t, "the hub refuses", func() bool { return a.refused("ObjectTaken") })
 		expectNoToken(t, a, key)
 	})
 	t.Run("after the agent has changed the name", func(t *testing.T) {
@@ -95,7 +97,7 @@ func TestAgentGetsNoTokenOfAnotherServiceAccount(t *testing.T) {
 		key := client.ObjectKey{Namespace: a.cluster, Name: "addon1-agent"}
 		k.adminAccount(key)
 		a.declareAccount("addon1-agent")
-		eventually(t, "the hub refuses", func() bool { return a.refused("ObjectTaken") })
+		regtest.Eventually(t, "the hub refuses", func() bool { return a.refused("ObjectTaken") })
 		expectNoToken(t, a, key)
 	})
 	t.Run("that the hub's cache does not show yet", func(t *testing.T) {
@@ -127,14 +129,14 @@ func TestAgentGetsNoRightsOfAnotherRole(t *testing.T) {
 	k.stopHub()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "taken-role", Name: "addon1-token-role"},
 		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}}}}
-	if err := k.admin.Delete(t.Context(), role.DeepCopy()); err != nil {
+	if err := k.Admin.Delete(t.Context(), role.DeepCopy()); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.admin.Create(t.Context(), role); err != nil {
+	if err := k.Admin.Create(t.Context(), role); err != nil {
 		t.Fatal(err)
 	}
 	k.runHub(2)
-	eventually(t, "the hub refuses", func() bool { return a.refused("ObjectTaken") })
+	regtest.Eventually(t, "the hub refuses", func() bool { return a.refused("ObjectTaken") })
 	if got := k.left("taken-role"); slices.Contains(got, "RoleBinding taken-role/addon1-token-role") || !slices.Contains(got, "Role taken-role/addon1-token-role") {
 		t.Errorf("there are %q", got)
 	}

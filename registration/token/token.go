@@ -111,8 +111,8 @@ func isUID(uid types.UID) bool {
 	return uid != "" && len(uid) <= most && strings.Trim(strings.ToLower(string(uid)), "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }
 
-// notes are the driver's state. Times are by the agent's clock.
-type notes struct {
+// progress is the driver's state. Times are by the agent's clock.
+type progress struct {
 	Declared time.Time `json:"declared,omitzero"`
 	Received time.Time `json:"received,omitzero"` // when the stored token came
 	Failure  failure   `json:"failure,omitzero"`
@@ -127,18 +127,18 @@ type failure struct {
 	Message string    `json:"message"`
 }
 
-const notesState = "notes"
+const progressState = "progress"
 
-// notesOf returns empty notes where the state was lost or edited.
-func notesOf(state map[string][]byte) (n notes) {
-	if json.Unmarshal(state[notesState], &n) != nil {
-		return notes{}
+// progressOf returns empty progress where the state was lost or edited.
+func progressOf(state map[string][]byte) (n progress) {
+	if json.Unmarshal(state[progressState], &n) != nil {
+		return progress{}
 	}
 	return n
 }
 
-func (n notes) state() map[string][]byte {
-	if n == (notes{}) {
+func (n progress) state() map[string][]byte {
+	if n == (progress{}) {
 		return nil
 	}
 	n.Declared, n.Received, n.Failure.Retry = n.Declared.UTC(), n.Received.UTC(), n.Failure.Retry.UTC()
@@ -146,7 +146,7 @@ func (n notes) state() map[string][]byte {
 	if err != nil { // a year beyond 9999
 		return nil
 	}
-	return map[string][]byte{notesState: content}
+	return map[string][]byte{progressState: content}
 }
 
 func (f failure) wait() time.Duration { return time.Duration(f.Seconds) * time.Second }

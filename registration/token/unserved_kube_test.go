@@ -8,6 +8,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -50,8 +51,8 @@ func (w *addOnWorld) serve(v1alpha1, v1beta1 bool) {
 	}
 	regtest.Eventually(w.T, "the hub serves the versions", func() bool {
 		w.Admin = regtest.NewClient(w.T, w.Hub.Config()) // a client remembers what was served
-		api, err := addon.Discover(w.Admin.RESTMapper())
-		return (err == nil) == (v1alpha1 || v1beta1) && (api == addon.API{}) == !v1alpha1
+		api, err := addonapi.Discover(w.Admin.RESTMapper())
+		return (err == nil) == (v1alpha1 || v1beta1) && (api == addonapi.API{}) == !v1alpha1
 	})
 }
 
@@ -87,7 +88,7 @@ func TestHubStopsServingAddOns(t *testing.T) {
 		gone.DeleteAddOn("addon1") // the garbage collector finds no owner of that version
 		uid := restarted.account("addon1").UID
 		restarted.PatchAddOn("addon1", func(s *addon.Status) { // as the agent or a conversion webhook does
-			s.Items = []ocm.Registration{{Type: ocm.KubeClient, Driver: ocm.DriverToken, Subject: ocm.Subject{User: "system:serviceaccount:restarted:restarted-addon1-agent"}}}
+			s.Items = []ocm.Registration{{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: "system:serviceaccount:restarted:restarted-addon1-agent"}}}
 		})
 		w.runTokens()
 		restarted.UntilAddOn("addon1", "the owner has the served version", func() bool {

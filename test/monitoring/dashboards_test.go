@@ -60,7 +60,7 @@ func agentDashboard() []shows {
 		{title: "First token of an add-on to expire", unit: "s", now: true,
 			queries: []query{{"min(registration_addon_token_expiry_timestamp_seconds{JOB}) - time()", "left"}}},
 		versions("registration"),
-		{title: "Reconciles", unit: "ops", queries: []query{{"sum by (cluster, result) (rate(registration_agent_passes_total{JOB}[$__rate_interval]))", "{{cluster}} {{result}}"}}},
+		{title: "Reconciles", unit: "ops", queries: []query{{"sum by (cluster, result) (rate(registration_agent_reconciles_total{JOB}[$__rate_interval]))", "{{cluster}} {{result}}"}}},
 		{title: "Credentials of agents", unit: "short", about: "Credentials of their own that agents have stored.",
 			queries: []query{{"sum by (cluster) (increase(registration_agent_credentials_total{JOB}[$__rate_interval]))", "{{cluster}}"}}},
 		{title: "Credentials of add-ons", unit: "short",

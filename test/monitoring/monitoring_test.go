@@ -85,7 +85,7 @@ func checkValue(t *testing.T, where, series string, m *labels.Matcher) {
 // resultsOf returns the values of the label result, which each program has its own of.
 func resultsOf(series string) []string {
 	for start, values := range map[string][]string{
-		prefix: cache.Results(), "registration_hub": {"success", "failure"}, "registration_agent_passes": {"joined", "waiting", "error"},
+		prefix: cache.Results(), "registration_hub": {"success", "failure"}, "registration_agent_reconciles": {"joined", "waiting", "error"},
 		"registration_agent_addon": {"issued", "refreshed", "failed"}, "podidentity_server_token_review": {"success", "failure"},
 		"podidentity_server_request": {"Issued", "NotAttested", "NotBound", "Conflict", "RoleNotAllowed", "RoleNotAssumable", "Unavailable", "Throttled", "Malformed"},
 		"podidentity_webhook":        {"injected", "unchanged", "unbound", "skipped", "denied", "busy", "error"},

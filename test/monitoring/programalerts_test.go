@@ -32,8 +32,8 @@ registration_awsirsa_max_roles{job="hub"} 1000x300
 	agentWorks = `registration_build_info{job="agent",component="agent",version="v0.1.0"} 1x300
 registration_agent_joined{job="agent",cluster="c",pod="a"} 1x300
 registration_agent_joined{job="agent",cluster="c",pod="b"} 0x300
-registration_agent_passes_total{job="agent",cluster="c",result="joined"} 0+1x300
-registration_agent_passes_total{job="agent",cluster="c",result="error"} 0x300
+registration_agent_reconciles_total{job="agent",cluster="c",result="joined"} 0+1x300
+registration_agent_reconciles_total{job="agent",cluster="c",result="error"} 0x300
 registration_agent_addon_credentials_total{job="agent",cluster="c",driver="token",result="failed"} 0x300
 registration_addon_token_expiry_timestamp_seconds{job="agent",addon="a"} 90000x300
 `

@@ -18,6 +18,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -186,7 +187,7 @@ func (e *examination) checkSecrets(ctx context.Context) doctor.Finding {
 			return kube.Unread("the agent's Secrets", err, e.spoke.Command("kubectl get secrets -n "+e.agentNamespace))
 		}
 	}
-	name, ok := hub[registration.SecretKeyClusterName]
+	name, ok := hub[regname.SecretKeyClusterName]
 	e.boot = boot
 	switch {
 	case boot == nil && len(hub["kubeconfig"]) == 0:

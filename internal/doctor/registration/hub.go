@@ -13,8 +13,9 @@ import (
 
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
+	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/awsirsa"
-	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -40,7 +41,7 @@ func (e *examination) checkHub(ctx context.Context) doctor.Finding {
 	}
 	e.cluster = cluster
 	if cluster.DeletionTimestamp != nil {
-		c := e.condition(ocm.ConditionDeleting)
+		c := e.condition(regname.ConditionDeleting)
 		return said(e.fault("Deleting", "The ManagedCluster %s is being deleted.", e.ClusterName), c.Reason, c.Message).
 			Compare("finalizers", fmt.Sprintf("%.300s", strings.Join(cluster.Finalizers, ", ")), "expected", "none")
 	}
@@ -59,13 +60,13 @@ func (e *examination) checkAccepted(context.Context) doctor.Finding {
 		return e.fault("HubNotActing", "The cluster is denied, but the hub has not acted on it: the agent still has access.")
 	case !accepts && denied:
 		return e.fault(ocm.ReasonHubDenied, "The hub denies the cluster.")
-	case !accepts && (!isFalse || c.Reason == hub.ReasonWaiting):
+	case !accepts && (!isFalse || c.Reason == regname.ReasonWaiting):
 		return e.fault("NotAccepted", "The hub has not accepted the cluster yet.")
 	case denied, c.Status != metav1.ConditionTrue && !isFalse:
 		return e.fault("HubNotActing", "The cluster is accepted, but the hub has not acted on it.")
 	case isFalse:
-		return e.refused(object{}, c, hub.ReasonGrantFailed, "The hub does not grant the cluster its rights.")
-	case c.Reason == hub.ReasonClaimChanged:
+		return e.refused(object{}, c, regname.ReasonGrantFailed, "The hub does not grant the cluster its rights.")
+	case c.Reason == regname.ReasonClaimChanged:
 		return e.refused(object{}, c, c.Reason, "The cluster claims another AWS role than the one it was accepted with.").As(doctor.Warn)
 	}
 	e.accepted = true
@@ -74,7 +75,7 @@ func (e *examination) checkAccepted(context.Context) doctor.Finding {
 
 // checkJoined quotes the conditions of an agent that arrived, but cannot work.
 func (e *examination) checkJoined(ctx context.Context) doctor.Finding {
-	switch clocks, rotated := e.condition(ocm.ConditionClockSynced), e.condition(ocm.ConditionCertificateRotated); {
+	switch clocks, rotated := e.condition(regname.ConditionClockSynced), e.condition(regname.ConditionCertificateRotated); {
 	case clocks.Status == metav1.ConditionFalse:
 		return said(e.fault("ClockSkew", "The clocks of hub and cluster differ."), "", clocks.Message)
 	case e.condition(ocm.ConditionJoined).Status != metav1.ConditionTrue:
@@ -96,11 +97,11 @@ func (e *examination) checkLease(ctx context.Context) doctor.Finding {
 	case c.Status == metav1.ConditionFalse:
 		return e.refused(object{}, c, "ManagedClusterKubeAPIServerUnavailable", "The agent reports that the cluster is not available.")
 	case c.Status == metav1.ConditionUnknown:
-		return e.fault(hub.ReasonLeaseStopped, "The agent has stopped renewing its Lease.")
+		return e.fault(regname.ReasonLeaseStopped, "The agent has stopped renewing its Lease.")
 	case c.Status != metav1.ConditionTrue:
 		return e.fault("NotJoined", "The agent has not reported whether the cluster is available.").As(doctor.Warn)
 	case time.Since(renewed).Abs() > grace:
-		return e.fault(hub.ReasonLeaseStopped, "The hub says that the cluster is available, but the Lease is missing, unreadable or old, or a clock is wrong.").As(doctor.Warn).
+		return e.fault(regname.ReasonLeaseStopped, "The hub says that the cluster is available, but the Lease is missing, unreadable or old, or a clock is wrong.").As(doctor.Warn).
 			Compare("renewed", kube.Stamp(renewed), "now", kube.Stamp(time.Now()))
 	}
 	return doctor.Passed("The cluster has joined, and the hub says that it is available.")
@@ -130,7 +131,7 @@ func (e *examination) lease(ctx context.Context) (renewed time.Time, grace time.
 // usesIAM reports whether the cluster registers with an AWS role.
 func (e *examination) usesIAM() bool {
 	if e.cluster != nil {
-		if _, claims, err := awsirsa.Claim(e.cluster); claims || err != nil {
+		if _, claims, err := irsaname.Claim(e.cluster); claims || err != nil {
 			return true
 		}
 	}
@@ -143,10 +144,10 @@ func (e *examination) checkClaim(context.Context) doctor.Finding {
 		return doctor.Skipped("The cluster does not register with an AWS role.")
 	}
 	has := e.cluster.Annotations
-	claim, _, err := awsirsa.Claim(e.cluster)
+	claim, _, err := irsaname.Claim(e.cluster)
 	e.claim = claim
 	switch {
-	case has[awsirsa.ARNAnnotation] == "" && (has[awsirsa.OCMARNAnnotation] == "" || has[awsirsa.OCMSuffixAnnotation] == ""):
+	case has[awsirsa.ARNAnnotation] == "" && (has[irsaname.OCMARNAnnotation] == "" || has[irsaname.OCMSuffixAnnotation] == ""):
 		return e.fault("AnnotationsMissing", "The ManagedCluster lacks an annotation of its AWS role, so the hub makes none.")
 	case err != nil:
 		return said(e.fault("InvalidClaim", "The cluster claims no valid ARN."), "", err.Error())
@@ -156,11 +157,11 @@ func (e *examination) checkClaim(context.Context) doctor.Finding {
 
 // checkRole goes by the word of the agent, which tries its role.
 func (e *examination) checkRole(context.Context) doctor.Finding {
-	c := e.condition(awsirsa.ConditionReady)
+	c := e.condition(regname.ConditionIAMRoleReady)
 	switch {
 	case !e.usesIAM():
 		return doctor.Skipped("The cluster does not register with an AWS role.")
-	case c.Status == metav1.ConditionFalse && c.Reason != hub.ReasonWaiting:
+	case c.Status == metav1.ConditionFalse && c.Reason != regname.ReasonWaiting:
 		return e.refused(object{}, c, "RoleRefused", "The agent cannot use the role that the hub has made for it.")
 	case c.Status != metav1.ConditionTrue:
 		return doctor.Skipped("The agent does not report whether its role works.")

@@ -14,15 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/agent"
-	"github.com/workloadid/workloadid/registration/csr"
-	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
 
 type certificateRequest = certificatesv1.CertificateSigningRequest
@@ -62,7 +60,7 @@ func (e *examination) checkRequests(ctx context.Context) doctor.Finding {
 		return doctor.Skipped("There is no request for a certificate; the hub forgets old ones.")
 	case len(own) >= maxRequests:
 		f := e.fault("TooManyRequests", "There are %d requests for certificates; the agent makes no more.", len(own))
-		if works && e.condition(ocm.ConditionCertificateRotated).Status != metav1.ConditionFalse {
+		if works && e.condition(regname.ConditionCertificateRotated).Status != metav1.ConditionFalse {
 			f.Result = doctor.Warn
 		}
 		return f
@@ -86,7 +84,7 @@ func (e *examination) isAgent(r *certificateRequest) bool {
 // create requests can choose the label.
 func (e *examination) fromAgent(r certificateRequest) bool {
 	return e.isAgent(&r) || strings.HasPrefix(r.Spec.Username, "system:bootstrap:") ||
-		slices.Contains(r.Spec.Groups, registration.BootstrapGroup) || r.Spec.Username == registration.BootstrapUser
+		slices.Contains(r.Spec.Groups, registration.BootstrapGroup) || r.Spec.Username == regname.BootstrapUser
 }
 
 // judgeRequest judges the agent's newest request, since the agent has given up the others. Add-ons have one too.
@@ -112,7 +110,7 @@ func (e *examination) judgeRequest(ctx context.Context, r *certificateRequest) d
 // credential to the next bootstrap user.
 func (e *examination) pending(ctx context.Context, r *certificateRequest) doctor.Finding {
 	o := object{request: r.Name, addOn: r.Labels[addon.NameLabel]}
-	event := newestEvent(ctx, e.Hub, metav1.NamespaceDefault, r.UID, csr.ActionApprove)
+	event := newestEvent(ctx, e.Hub, metav1.NamespaceDefault, r.UID, regname.ActionApprove)
 	otherwise, message := "RequestPending", "The request for a certificate is pending."
 	if o.addOn != "" {
 		otherwise, message = "ClientCertificateNotApproved", fmt.Sprintf("The certificate request of add-on %.63s is pending.", o.addOn)
@@ -172,7 +170,7 @@ func (e *examination) quoteAgent(ctx context.Context, f doctor.Finding) doctor.F
 		return f
 	}
 	event := newestEvent(ctx, e.Spoke, e.agentNamespace, "", "Register")
-	if e.accepted && event.Reason == hub.ReasonWaiting { // it is from before the acceptance
+	if e.accepted && event.Reason == regname.ReasonWaiting { // it is from before the acceptance
 		return f
 	}
 	return said(f, event.Reason, event.Message)
@@ -226,10 +224,10 @@ func (e *examination) checkAddOns(ctx context.Context) doctor.Finding {
 // judgeAddOn follows the order in which an add-on gets its credential.
 func (e *examination) judgeAddOn(a *addOn) doctor.Finding {
 	get := func(kind string) metav1.Condition { return conditionOf(a.Conditions, kind) }
-	isToken := slices.ContainsFunc(a.Items, func(r ocm.Registration) bool { return r.Driver == ocm.DriverToken })
-	ready, tokens, rotated := get(addon.ConditionTokenInfrastructureReady), get(addon.ConditionTokenRefreshed), get(ocm.ConditionCertificateRotated)
+	isToken := slices.ContainsFunc(a.Items, func(r ocm.Registration) bool { return r.Driver == registration.AuthTypeToken })
+	ready, tokens, rotated := get(addon.ConditionTokenInfrastructureReady), get(regname.ConditionTokenRefreshed), get(regname.ConditionCertificateRotated)
 	if tokens.Status == "" {
-		tokens = get(addon.ConditionTokenRefreshedOCM)
+		tokens = get(regname.ConditionTokenRefreshedOCM)
 	}
 	if isToken {
 		rotated = metav1.Condition{}
@@ -242,7 +240,7 @@ func (e *examination) judgeAddOn(a *addOn) doctor.Finding {
 		metav1.Condition
 
 		otherwise string
-	}{{get(agent.ConditionRegistrationAccepted), "AddOnRefused"}, {ready, "TokenInfrastructureNotReady"}, {tokens, "TokenRequestFailed"}, {rotated, "ClientCertificateUpdateFailed"}} {
+	}{{get(regname.ConditionRegistrationAccepted), "AddOnRefused"}, {ready, "TokenInfrastructureNotReady"}, {tokens, "TokenRequestFailed"}, {rotated, "ClientCertificateUpdateFailed"}} {
 		if c.Status == metav1.ConditionFalse {
 			return e.refused(o, c.Condition, c.otherwise, "The condition %s of the add-on %.63s is False.", c.Type, a.name)
 		}

@@ -22,6 +22,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -40,7 +41,7 @@ func (w *World) ServeAddOns(crd string) {
 	w.Apply(w.Admin, registration.TokenManifest)
 	Eventually(w.T, "the hub serves add-ons", func() bool {
 		w.Admin = NewClient(w.T, w.Hub.Config()) // a client may remember that there are none
-		api, err := addon.Discover(w.Admin.RESTMapper())
+		api, err := addonapi.Discover(w.Admin.RESTMapper())
 		return err == nil && w.Admin.List(w.T.Context(), api.NewList()) == nil
 	})
 	for _, a := range []authorizationv1.ResourceAttributes{{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "any"},
@@ -68,7 +69,7 @@ func Tokens(workers int) func(ctrl.Manager) error {
 // Approver is the hub's half of the driver csr for add-ons.
 func Approver(said events.EventRecorder) func(ctrl.Manager) error {
 	return func(mgr ctrl.Manager) error {
-		approver, err := csr.NewAddOnApprover(csr.AddOnOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: said})
+		approver, err := csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: said})
 		if err != nil {
 			return err
 		}
@@ -109,8 +110,8 @@ func (m *Member) User() string {
 	return registration.AgentUser(m.Name, string(m.Secret().Data["agent-name"]))
 }
 
-// Look makes one pass over an add-on, beside those of the running manager.
-func (m *Member) Look(addOn string) reconcile.Result {
+// ReconcileAddOn reconciles an add-on once, beside the running manager.
+func (m *Member) ReconcileAddOn(addOn string) reconcile.Result {
 	m.T.Helper()
 	result, err := m.AddOns.Reconcile(m.T.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.Name, Name: addOn}})
 	if err != nil {
@@ -122,7 +123,7 @@ func (m *Member) Look(addOn string) reconcile.Result {
 // NewAddOn creates an add-on as its hub controller does.
 func (m *Member) NewAddOn(name string, items ...ocm.Registration) {
 	m.T.Helper()
-	api, err := addon.Discover(m.Admin.RESTMapper())
+	api, err := addonapi.Discover(m.Admin.RESTMapper())
 	if err != nil {
 		m.T.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func (m *Member) DeleteAddOn(name string) {
 // AddOn returns an add-on of either version.
 func (m *Member) AddOn(name string) client.Object {
 	m.T.Helper()
-	api, err := addon.Discover(m.Admin.RESTMapper())
+	api, err := addonapi.Discover(m.Admin.RESTMapper())
 	if err != nil {
 		m.T.Fatal(err)
 	}

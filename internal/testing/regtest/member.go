@@ -84,8 +84,8 @@ func (m *Member) Start(options agent.Options) {
 	}
 }
 
-// Pass is one look of the agent.
-func (m *Member) Pass() {
+// Reconcile is one look of the agent.
+func (m *Member) Reconcile() {
 	m.T.Helper()
 	_, m.Failed = m.Agent.Reconcile(m.T.Context(), reconcile.Request{})
 }
@@ -98,7 +98,7 @@ func (m *Member) Until(what string, done func() bool) {
 			m.T.Logf("the last pass of cluster %q gave %v, its conditions are %+v", m.Name, m.Failed, m.Cluster(m.Name).Status.Conditions)
 		}
 	}()
-	Eventually(m.T, what, func() bool { m.Pass(); return done() })
+	Eventually(m.T, what, func() bool { m.Reconcile(); return done() })
 }
 
 // Joined reports whether the agent has reached the hub with its own credential.

@@ -75,7 +75,7 @@ func NewWith(t *testing.T, hub *kubetest.Cluster) *World {
 func Scheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), ocm.AddToScheme(s), addon.AddAllToScheme(s)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(s), ocm.AddToScheme(s), addon.AddToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
 	return s

@@ -8,7 +8,6 @@ package addon
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -127,11 +126,4 @@ func (s *ManagedClusterAddOnStatus) SetItems(items []ocm.Registration) {
 		}
 		s.Registrations = append(s.Registrations, r)
 	}
-}
-
-// AddToScheme adds the kinds to a scheme.
-func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &ManagedClusterAddOn{}, &ManagedClusterAddOnList{})
-	metav1.AddToGroupVersion(s, GroupVersion)
-	return nil
 }

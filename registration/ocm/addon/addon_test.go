@@ -14,9 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/addonapi"
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
-	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
 
 // status is what both versions have.
@@ -28,7 +30,7 @@ type status interface {
 // Both versions read as the same items, and are written as they were read.
 func TestItemsOfBothVersions(t *testing.T) {
 	items := []ocm.Registration{
-		{Type: ocm.KubeClient, Driver: ocm.DriverToken, Subject: ocm.Subject{User: "system:serviceaccount:cluster1:a"}},
+		{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: "system:serviceaccount:cluster1:a"}},
 		{Type: ocm.CustomSigner, SignerName: "example.com/signer", Subject: ocm.Subject{User: "u", Groups: []string{"g"}, OrganizationUnits: []string{"o"}}},
 	}
 	for version, tc := range map[string]struct {
@@ -75,13 +77,13 @@ func TestDiscover(t *testing.T) {
 		"v1beta1 only": {[]schema.GroupVersion{addon.GroupVersion}, &addon.ManagedClusterAddOn{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api, err := addon.Discover(mapper(tc.served...))
+			api, err := addonapi.Discover(mapper(tc.served...))
 			if err != nil || reflect.TypeOf(api.New()) != reflect.TypeOf(tc.want) {
 				t.Errorf("%T, %v", api.New(), err)
 			}
 		})
 	}
-	if _, err := addon.Discover(mapper()); !meta.IsNoMatchError(err) {
+	if _, err := addonapi.Discover(mapper()); !meta.IsNoMatchError(err) {
 		t.Errorf("no add-ons: %v", err)
 	}
 }
@@ -90,12 +92,12 @@ func TestDiscover(t *testing.T) {
 func TestPatchStatus(t *testing.T) {
 	for _, version := range []schema.GroupVersion{v1alpha1.GroupVersion, addon.GroupVersion} {
 		t.Run(version.Version, func(t *testing.T) {
-			api, err := addon.Discover(mapper(version))
+			api, err := addonapi.Discover(mapper(version))
 			if err != nil {
 				t.Fatal(err)
 			}
 			scheme := runtime.NewScheme()
-			if err := addon.AddAllToScheme(scheme); err != nil {
+			if err := addon.AddToScheme(scheme); err != nil {
 				t.Fatal(err)
 			}
 			o := api.New()
@@ -111,7 +113,7 @@ func TestPatchStatus(t *testing.T) {
 			if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), stale); err != nil {
 				t.Fatal(err)
 			}
-			items := []ocm.Registration{{Type: ocm.KubeClient, Driver: ocm.DriverToken}}
+			items := []ocm.Registration{{Type: ocm.KubeClient, Driver: registration.AuthTypeToken}}
 			set := func(s *addon.Status) bool { s.Items = items; return true }
 			condition := metav1.Condition{Type: "T", Status: metav1.ConditionTrue, Reason: "R"}
 			tell := func(s *addon.Status) bool { return meta.SetStatusCondition(&s.Conditions, condition) }

@@ -5,73 +5,28 @@ import (
 	"fmt"
 	"reflect"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/registration/ocm"
-	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
 
-// Condition, label and annotation of add-ons.
+// Condition and label of add-ons.
 const (
 	// ConditionTokenInfrastructureReady reports that the add-on's ServiceAccount exists and that the cluster may request its tokens.
 	ConditionTokenInfrastructureReady = "TokenInfrastructureReady"
-	// ConditionTokenRefreshed reports the token of an add-on, under the name of the specification and under that of Open Cluster Management.
-	ConditionTokenRefreshed    = "AddonTokenRefreshed"
-	ConditionTokenRefreshedOCM = "TokenRefreshed"
 	// NameLabel is the label of objects that belong to an add-on, such as its CertificateSigningRequests.
 	NameLabel = "open-cluster-management.io/addon-name"
-	// HostingClusterAnnotation names the cluster where the agent of the add-on runs in hosted mode.
-	HostingClusterAnnotation = "addon.open-cluster-management.io/hosting-cluster-name"
 )
 
-// API is the version of the add-on API that a hub serves. The zero value is v1beta1.
-//
-// +kubebuilder:object:generate=false
-type API struct{ older bool }
-
-// Discover returns v1alpha1 where the hub serves it, else v1beta1. It fails with a meta.NoKindMatchError if the hub serves neither.
-func Discover(mapper meta.RESTMapper) (API, error) {
-	kind := schema.GroupKind{Group: GroupVersion.Group, Kind: "ManagedClusterAddOn"}
-	_, err := mapper.RESTMapping(kind, v1alpha1.GroupVersion.Version)
-	if err == nil {
-		return API{older: true}, nil
-	}
-	if meta.IsNoMatchError(err) {
-		_, err = mapper.RESTMapping(kind, GroupVersion.Version)
-	}
-	if err != nil {
-		return API{}, fmt.Errorf("find the API of add-ons on the hub: %w", err)
-	}
-	return API{}, nil
-}
-
-// AddAllToScheme adds the kinds of both versions to a scheme.
-func AddAllToScheme(s *runtime.Scheme) error {
-	if err := AddToScheme(s); err != nil {
-		return err
-	}
+// AddToScheme adds the kinds of both versions to a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &ManagedClusterAddOn{}, &ManagedClusterAddOnList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
 	return v1alpha1.AddToScheme(s)
-}
-
-// New returns an empty add-on of the version.
-func (a API) New() client.Object {
-	if a.older {
-		return &v1alpha1.ManagedClusterAddOn{}
-	}
-	return &ManagedClusterAddOn{}
-}
-
-// NewList returns an empty list of add-ons of the version.
-func (a API) NewList() client.ObjectList {
-	if a.older {
-		return &v1alpha1.ManagedClusterAddOnList{}
-	}
-	return &ManagedClusterAddOnList{}
 }
 
 // Status is the part of an add-on's status that registration uses, in any version.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -148,7 +149,7 @@ func (f *fleet) measureAgent() {
 		f.t.Fatal(err)
 	}
 	f.apply(printed)
-	agentProgram := f.start("wid-agent", f.AccountKubeconfig(f.t, agent.DefaultNamespace, manifests.AgentName), printed, o.Args())
+	agentProgram := f.start("wid-agent", f.AccountKubeconfig(f.t, agent.DefaultNamespace, regname.AgentName), printed, o.Args())
 	agentProgram.until(`controller_runtime_reconcile_total{controller="registration-agent",result="`, 1)
 	agentProgram.log("agent, waiting")
 	agentProgram.stop()

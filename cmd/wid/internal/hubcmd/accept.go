@@ -16,11 +16,11 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/hubadmin"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/csr"
-	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -73,8 +73,8 @@ func (a *acceptance) show(ctx context.Context) (err error) {
 	if a.authType, a.claim, err = hubadmin.Claim(a.cluster, role); err != nil {
 		return cli.Problem(auth.ErrMisconfigured, "correct the annotations of its ManagedCluster", "cluster %q: %v", name, err)
 	}
-	recorded, ok := role.Annotations[registration.AuthTypeAnnotation]
-	if ok && (recorded != a.authType || role.Annotations[registration.ClaimAnnotation] != a.claim) && !a.cluster.Spec.HubAcceptsClient {
+	recorded, ok := role.Annotations[regname.AuthTypeAnnotation]
+	if ok && (recorded != a.authType || role.Annotations[regname.ClaimAnnotation] != a.claim) && !a.cluster.Spec.HubAcceptsClient {
 		return cli.Problem(auth.ErrUnavailable, "run the command again when that is done",
 			"the hub is still taking away the access of cluster %q, which now claims %s", name, a.described())
 	}
@@ -185,7 +185,7 @@ func (a *acceptance) proceed(ctx context.Context) (waitingFor string, err error)
 }
 
 func (a *acceptance) approve(ctx context.Context) error {
-	err := csr.Approve(ctx, a.hub, a.request, "wid hub accept")
+	err := agentrequest.Approve(ctx, a.hub, a.request, "wid hub accept")
 	switch {
 	case apierrors.IsConflict(err): // the hub approved it meanwhile
 		return nil
@@ -206,7 +206,7 @@ func (a *acceptance) joined(ctx context.Context) (waitingFor string, err error) 
 	switch {
 	case !cluster.Spec.HubAcceptsClient:
 		return "", cli.Problem(auth.ErrDenied, "check whether an administrator denied it or wid unjoin ran", "cluster %q was denied meanwhile", cluster.Name)
-	case refused && accepted.Reason == hub.ReasonGrantFailed:
+	case refused && accepted.Reason == regname.ReasonGrantFailed:
 		return fmt.Sprintf("for the hub to let cluster %q in, which it retries: %s", cluster.Name, accepted.Message), nil
 	case refused:
 		e := cli.Problem(auth.ErrMisconfigured, "correct that: the hub retries", "the hub cannot let cluster %q in: %s", cluster.Name, accepted.Message)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -42,7 +44,7 @@ type claimHub struct {
 }
 
 func (*claimHub) Name() string                                      { return registration.AuthTypeAWS }
-func (*claimHub) Claim(c *ocm.ManagedCluster) (string, bool, error) { return awsirsa.Claim(c) }
+func (*claimHub) Claim(c *ocm.ManagedCluster) (string, bool, error) { return irsaname.Claim(c) }
 func (h *claimHub) Approves(context.Context, *ocm.ManagedCluster, string) (bool, error) {
 	return h.approves, nil
 }
@@ -77,7 +79,7 @@ func newClaimHub(t *testing.T) *claimHub {
 	return h
 }
 
-func (h *claimHub) pass() {
+func (h *claimHub) reconcile() {
 	h.t.Helper()
 	if _, err := h.hub.Reconcile(h.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "shop"}}); err != nil {
 		h.t.Fatal(err)
@@ -133,7 +135,7 @@ func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newClaimHub(t)
 			h.create(eksManaged, true)
-			h.pass()
+			h.reconcile()
 			h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
 			h.edit(func(c *ocm.ManagedCluster) { c.Annotations = tc.annotations })
 			h.granted = nil
@@ -143,9 +145,9 @@ func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 					t.Errorf("accept says %q, %v", out, err)
 				}
 			}
-			h.pass()
+			h.reconcile()
 			h.during = nil
-			h.pass()
+			h.reconcile()
 			if h.cluster().Spec.HubAcceptsClient || len(h.granted) > 0 {
 				t.Errorf("the hub granted %q", h.granted)
 			}
@@ -169,7 +171,7 @@ func asBootstrapUser(c client.WithWatch) client.Client {
 // The request of another agent comes while the command waits.
 func TestHubAcceptRefusesALateRequestOfAnotherAgent(t *testing.T) {
 	h := newClaimHub(t)
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{registration.AgentAnnotation: "agent1"}}}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{regname.AgentAnnotation: "agent1"}}}
 	if err := errors.Join(h.fake.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}), h.fake.Create(t.Context(), role)); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +195,7 @@ func TestHubAcceptRefusesALateRequestOfAnotherAgent(t *testing.T) {
 func TestHubAcceptsTheSameClaimDuringRevocation(t *testing.T) {
 	h := newClaimHub(t)
 	h.create(eksManaged, true)
-	h.pass()
+	h.reconcile()
 	h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
 	if out, err := h.decide(h.fake, (*deciding).accept); err != nil || !strings.Contains(out, eksManaged) {
 		t.Errorf("accept says %q, %v", out, err)
@@ -205,7 +207,7 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 	h := newClaimHub(t)
 	h.approves = true
 	h.create("foo", true)
-	h.pass()
+	h.reconcile()
 	if c := hubadmin.Condition(h.cluster(), ocm.ConditionHubAccepted); c.Status != "False" || c.Reason != "InvalidClaim" {
 		t.Fatalf("the condition is %+v", c)
 	}
@@ -213,7 +215,7 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 	conflicts := 0
 	hub := interceptor.NewClient(h.fake, interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 		if conflicts++; conflicts == 1 { // the hub reports at the same time
-			h.pass()
+			h.reconcile()
 		}
 		return c.SubResource(sub).Patch(ctx, o, p, opts...)
 	}})
@@ -221,7 +223,7 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 		t.Errorf("deny says %q, %v", out, err)
 	}
 	h.edit(func(c *ocm.ManagedCluster) { c.Annotations[awsirsa.ARNAnnotation] = eksAttacker })
-	h.pass()
+	h.reconcile()
 	if h.cluster().Spec.HubAcceptsClient || len(h.granted) > 0 {
 		t.Errorf("the hub granted %q", h.granted)
 	}
@@ -263,7 +265,7 @@ func TestHubDenySaysWhatItDoes(t *testing.T) {
 		}
 	}
 	h.approves = true
-	h.pass()
+	h.reconcile()
 	if h.cluster().Spec.HubAcceptsClient {
 		t.Error("approved after the denial")
 	}
@@ -271,7 +273,7 @@ func TestHubDenySaysWhatItDoes(t *testing.T) {
 
 // The hub retries a grant that failed, so the wait goes on. Other refusals end it.
 func TestHubAcceptWaitsWhileTheHubRetries(t *testing.T) {
-	for reason, waits := range map[string]bool{hub.ReasonGrantFailed: true, "InvalidClaim": false} {
+	for reason, waits := range map[string]bool{regname.ReasonGrantFailed: true, "InvalidClaim": false} {
 		t.Run(reason, func(t *testing.T) {
 			h := newClaimHub(t)
 			h.create(eksManaged, true)
@@ -296,13 +298,13 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 		reason, want string
 	}{
 		"new":                          {false, "", "", "false (waiting)"},
-		"refusal mended":               {false, "False", hub.ReasonWaiting, "false (waiting)"},
+		"refusal mended":               {false, "False", regname.ReasonWaiting, "false (waiting)"},
 		"refused before acceptance":    {false, "False", "InvalidClaim", "false (InvalidClaim)"},
 		"denied":                       {false, "False", ocm.ReasonHubDenied, "false (denied)"},
 		"denied, hub has not acted":    {false, "True", ocm.ReasonHubAccepted, "false (the hub has not acted yet)"},
 		"accepted":                     {true, "True", ocm.ReasonHubAccepted, "true"},
-		"accepted, claim changed":      {true, "True", hub.ReasonClaimChanged, "true (ClaimChanged)"},
-		"accepted, grant failed":       {true, "False", hub.ReasonGrantFailed, "true (GrantFailed)"},
+		"accepted, claim changed":      {true, "True", regname.ReasonClaimChanged, "true (ClaimChanged)"},
+		"accepted, grant failed":       {true, "False", regname.ReasonGrantFailed, "true (GrantFailed)"},
 		"accepted, hub has not acted":  {true, "", "", "true (the hub has not acted yet)"},
 		"accepted again after refusal": {true, "False", ocm.ReasonHubDenied, "true (the hub has not acted yet)"},
 	} {
@@ -325,9 +327,9 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 func TestHubStatusShowsMessageAndCurrentClaim(t *testing.T) {
 	h := newClaimHub(t)
 	h.create(eksManaged, true)
-	h.pass()
+	h.reconcile()
 	h.edit(func(c *ocm.ManagedCluster) { c.Annotations[awsirsa.ARNAnnotation] = eksAttacker })
-	h.pass()
+	h.reconcile()
 	for accepted, claim := range map[bool]string{true: eksManaged, false: eksAttacker} {
 		h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = accepted })
 		all, err := hubadmin.Clusters(t.Context(), h.fake)

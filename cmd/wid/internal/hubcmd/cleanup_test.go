@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -75,7 +75,7 @@ func TestHubCleanupChooses(t *testing.T) {
 		"condition True with the reason of a denial": {ago: old, edit: func(_ *ocm.ManagedCluster, condition *metav1.Condition) { condition.Status = metav1.ConditionTrue }},
 		"condition Unknown":                          {ago: old, edit: func(_ *ocm.ManagedCluster, condition *metav1.Condition) { condition.Status = metav1.ConditionUnknown }},
 		"refused for another reason": {ago: old, edit: func(_ *ocm.ManagedCluster, condition *metav1.Condition) {
-			condition.Reason = hub.ReasonGrantFailed
+			condition.Reason = regname.ReasonGrantFailed
 		}},
 		"another condition": {ago: old, edit: func(_ *ocm.ManagedCluster, condition *metav1.Condition) { condition.Type = ocm.ConditionJoined }},
 		"being deleted":     {ago: old, edit: func(c *ocm.ManagedCluster, _ *metav1.Condition) { c.DeletionTimestamp = &metav1.Time{Time: time.Now()} }},

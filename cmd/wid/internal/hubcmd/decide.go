@@ -18,12 +18,12 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/internal/kubeerror"
-	"github.com/workloadid/workloadid/registration/manifests"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // hubProgram is the Deployment of the hub program.
-const hubProgram = manifests.HubNamespace + "/" + manifests.HubDeployment
+const hubProgram = regname.HubNamespace + "/" + regname.HubDeployment
 
 // deciding are the flags of accept and deny.
 type deciding struct {

@@ -3,6 +3,7 @@ package hubcmd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
+	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -26,7 +28,7 @@ func NewHub() *cobra.Command {
 		NewHubInit(), newHubToken(), newHubAccept(), newHubDeny(), newHubStatus(), newHubPolicies(), NewHubCleanup())
 }
 
-// checkClusters judges --clusters.
+// checkClusters checks --clusters.
 func checkClusters(names []string) error {
 	if len(names) == 0 {
 		return cli.Usagef("name the clusters with --clusters, as a,b")
@@ -62,7 +64,7 @@ func newHubPolicies() *cobra.Command {
 	p.arns.BindHub(f)
 	p.arns.BindManaged(f)
 	f.StringVar(&p.issuer, "oidc-issuer", "", "https URL of the OIDC issuer of the cluster whose role it is")
-	f.StringVar(&p.klusterlet, "klusterlet-name", awsirsa.DefaultKlusterlet, "name of the Klusterlet of the managed cluster, for the ServiceAccounts of its agent")
+	f.StringVar(&p.klusterlet, "klusterlet-name", irsaname.DefaultKlusterlet, "name of the Klusterlet of the managed cluster, for the ServiceAccounts of its agent")
 	f.StringSliceVar(&p.authTypes, "registration-auth", []string{registration.AuthTypeAWS}, "auth types of the hub; with csr its role has no rights of EKS, since such a hub uses aws-auth")
 	cli.Offer(f, "registration-auth", registration.AuthTypeCSR, registration.AuthTypeAWS)
 	f.BoolVar(&p.verify, "verify", false, "compare the role in IAM, instead of printing it")
@@ -81,8 +83,8 @@ func (p *hubPolicies) run(ctx context.Context, cmd *cobra.Command) error {
 	return p.output.Print(cmd, struct {
 		Name         string            `json:"name"`
 		ARN          string            `json:"arn"`
-		TrustPolicy  awsirsa.Policy    `json:"trustPolicy"`
-		AccessPolicy awsirsa.Policy    `json:"accessPolicy"`
+		TrustPolicy  json.RawMessage   `json:"trustPolicy"`
+		AccessPolicy json.RawMessage   `json:"accessPolicy"`
 		Tags         map[string]string `json:"tags,omitempty"`
 	}{role.Name(), role.ARN, role.Trust, role.Access, role.Tags}, nil)
 }

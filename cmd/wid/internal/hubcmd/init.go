@@ -15,6 +15,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/buildinfo"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/manifests"
@@ -93,7 +94,7 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	if h.Wait {
-		if err := install.AwaitDeployment(ctx, cmd, c, manifests.HubNamespace, manifests.HubDeployment); err != nil {
+		if err := install.AwaitDeployment(ctx, cmd, c, regname.HubNamespace, regname.HubDeployment); err != nil {
 			return err
 		}
 	}
@@ -105,7 +106,7 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 
 // keep returns the manifests with what the hub program that runs keeps. It asks before it takes flags from that.
 func (h *hubInit) keep(ctx context.Context, cmd *cobra.Command, c client.Client) (string, error) {
-	running, program, err := install.Running(ctx, c, manifests.HubNamespace, manifests.HubDeployment)
+	running, program, err := install.Running(ctx, c, regname.HubNamespace, regname.HubDeployment)
 	if err == nil {
 		err = h.checkFlags(cmd, flagsIn(program.Args))
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/hubadmin"
-	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -92,7 +92,7 @@ func accepted(c *hubadmin.Cluster) string {
 		return "true"
 	case !c.Accepted && denied:
 		detail = "denied"
-	case !c.Accepted && (c.Condition == "" || c.Reason == hub.ReasonWaiting):
+	case !c.Accepted && (c.Condition == "" || c.Reason == regname.ReasonWaiting):
 		detail = "waiting"
 	case granted != c.Accepted && !refused:
 		detail = "the hub has not acted yet"

@@ -20,9 +20,9 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/buildinfo"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/manifests"
 )
 
 // inviting are the flags of commands that print the command by which a cluster joins.
@@ -78,7 +78,7 @@ func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub cli.KubeF
 	if err != nil {
 		return err
 	}
-	running, program, err := install.Running(ctx, c, manifests.HubNamespace, manifests.HubDeployment)
+	running, program, err := install.Running(ctx, c, regname.HubNamespace, regname.HubDeployment)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/manifests"
 )
@@ -38,7 +39,7 @@ func TestPodSecurityIsOfOurNamespacesOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithReturnManagedFields().Build()
 			if row.manager != "" {
-				namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: manifests.HubNamespace, Labels: map[string]string{"a": "b"}}}
+				namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: regname.HubNamespace, Labels: map[string]string{"a": "b"}}}
 				if err := c.Create(t.Context(), namespace, client.FieldOwner(row.manager)); err != nil {
 					t.Fatal(err)
 				}

@@ -24,6 +24,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/manifests"
@@ -100,7 +101,7 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	running, _, err := install.Running(ctx, local, agent.DefaultNamespace, manifests.AgentName)
+	running, _, err := install.Running(ctx, local, agent.DefaultNamespace, regname.AgentName)
 	if err != nil {
 		return err
 	}
@@ -288,7 +289,7 @@ func (j *join) try(ctx context.Context, info *bootstrap.ClusterInfo, token strin
 		return nil
 	case apierrors.IsForbidden(err):
 		return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: cli.OneLine(kubeerror.Message(err, token)),
-			Remedy: fmt.Sprintf("bind that user to ClusterRole %q on the hub, or use a token of wid hub init", registration.BootstrapRole)}
+			Remedy: fmt.Sprintf("bind that user to ClusterRole %q on the hub, or use a token of wid hub init", regname.BootstrapRole)}
 	}
 	return cli.AnswerOf(err, operation)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 
 	corev1 "k8s.io/api/core/v1"
@@ -146,7 +147,7 @@ func TestUnjoinWithoutRightsToAddOns(t *testing.T) {
 	if err := removeAgent(t.Context(), cmd, c, "managed-0", false); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(stored), stored); !apierrors.IsNotFound(err) || !strings.Contains(out.String(), agent.AddOnClusterLabel+"=managed-0") {
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(stored), stored); !apierrors.IsNotFound(err) || !strings.Contains(out.String(), regname.AddOnClusterLabel+"=managed-0") {
 		t.Errorf("%v: %s", err, &out)
 	}
 }

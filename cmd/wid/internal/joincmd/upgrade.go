@@ -12,8 +12,8 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/agent"
-	"github.com/workloadid/workloadid/registration/manifests"
 )
 
 // upgrade applies the manifests again to a cluster that has an agent. The agent keeps its flags, apart from those of the command, its
@@ -26,7 +26,7 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	running, program, err := install.Running(ctx, local, agent.DefaultNamespace, manifests.AgentName)
+	running, program, err := install.Running(ctx, local, agent.DefaultNamespace, regname.AgentName)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	if j.Wait {
-		if err := install.AwaitDeployment(ctx, cmd, local, agent.DefaultNamespace, manifests.AgentName); err != nil {
+		if err := install.AwaitDeployment(ctx, cmd, local, agent.DefaultNamespace, regname.AgentName); err != nil {
 			return err
 		}
 	}
@@ -71,7 +71,7 @@ func warnOfRest(cmd *cobra.Command, running *appsv1.Deployment) {
 	var rest []string
 	for _, container := range slices.Concat(running.Spec.Template.Spec.InitContainers, running.Spec.Template.Spec.Containers) {
 		switch {
-		case container.Name != manifests.Container:
+		case container.Name != regname.Container:
 			rest = append(rest, fmt.Sprintf("container %q", container.Name))
 		case len(container.Command) > 0:
 			rest = append(rest, fmt.Sprintf("command %.300q", container.Command))

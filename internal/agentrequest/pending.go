@@ -1,4 +1,4 @@
-package csr
+package agentrequest
 
 import (
 	"cmp"
@@ -11,12 +11,14 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 // Pending returns the open requests that an administrator may approve for a cluster, oldest first. If cluster is "", it covers all
-// clusters. Each request passes ParseRequest. Pending omits requests by agents of other clusters, because an agent may create
+// clusters. Parse accepts each request. Pending omits requests by agents of other clusters, because an agent may create
 // requests with any subject. Any user may have made the others, so show csr.Spec.Username. The reader must not be a cache.
 func Pending(ctx context.Context, c client.Reader, cluster string) ([]certificatesv1.CertificateSigningRequest, error) {
 	labels := client.ListOption(client.HasLabels{ocm.ClusterNameLabel})
@@ -24,12 +26,12 @@ func Pending(ctx context.Context, c client.Reader, cluster string) ([]certificat
 		labels = client.MatchingLabels{ocm.ClusterNameLabel: cluster}
 	}
 	var pending []certificatesv1.CertificateSigningRequest
-	for csr, err := range requests(ctx, c, labels) {
+	for csr, err := range All(ctx, c, labels) {
 		if err != nil {
 			return nil, err
 		}
-		request, err := ParseRequest(csr)
-		if err == nil && isOpen(csr) && !isOtherAgent(&csr.Spec, request.Cluster) {
+		request, err := Parse(csr)
+		if err == nil && IsOpen(csr) && !isOtherAgent(&csr.Spec, request.Cluster) {
 			pending = append(pending, *csr)
 		}
 	}
@@ -41,7 +43,7 @@ func Pending(ctx context.Context, c client.Reader, cluster string) ([]certificat
 
 // isOtherAgent reports whether the requester is the agent of another cluster, whichever driver it authenticates by.
 func isOtherAgent(spec *certificatesv1.CertificateSigningRequestSpec, cluster string) bool {
-	own := append(registration.ClusterGroups(cluster), registration.ManagedClustersGroup)
+	own := append(registration.ClusterGroups(cluster), regname.ManagedClustersGroup)
 	return slices.ContainsFunc(spec.Groups, func(group string) bool {
 		return strings.HasPrefix(strings.TrimPrefix(group, "system:"), "open-cluster-management:") && !slices.Contains(own, group)
 	})
@@ -50,8 +52,8 @@ func isOtherAgent(spec *certificatesv1.CertificateSigningRequestSpec, cluster st
 // page bounds the memory of a list: without an admission policy, a request has up to 1.5 MiB.
 const page = client.Limit(20)
 
-// requests lists CertificateSigningRequests page by page. An error ends it. A cache has no pages: it returns an error after the first one.
-func requests(ctx context.Context, c client.Reader, labels client.ListOption) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
+// All lists CertificateSigningRequests page by page. An error ends it. A cache has no pages: it returns an error after the first one.
+func All(ctx context.Context, c client.Reader, labels client.ListOption) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
 	return func(yield func(*certificatesv1.CertificateSigningRequest, error) bool) {
 		for more := ""; ; {
 			var list certificatesv1.CertificateSigningRequestList
@@ -69,4 +71,20 @@ func requests(ctx context.Context, c client.Reader, labels client.ListOption) it
 			}
 		}
 	}
+}
+
+// IsOpen reports whether a request is that of a cluster's agent for itself and has not been decided.
+func IsOpen(csr *certificatesv1.CertificateSigningRequest) bool {
+	return IsAgents(csr) && IsUndecided(csr)
+}
+
+// IsAgents reports whether the labels of a request are those of an agent's request for itself.
+func IsAgents(csr client.Object) bool {
+	return csr.GetLabels()[ocm.ClusterNameLabel] != "" && csr.GetLabels()[addon.NameLabel] == ""
+}
+
+// IsUndecided reports whether a request for a client certificate of the hub is neither decided nor signed.
+func IsUndecided(csr *certificatesv1.CertificateSigningRequest) bool {
+	return csr.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName &&
+		len(csr.Status.Certificate) == 0 && Decision(csr, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) == nil
 }

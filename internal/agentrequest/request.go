@@ -1,0 +1,164 @@
+package agentrequest
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+const (
+	// Block is the type of the PEM block of a request.
+	Block = "CERTIFICATE REQUEST"
+	// maxRequest bounds a request in bytes. One with the largest key has about 3,000.
+	maxRequest = 16 << 10
+	// maxRSABits bounds the time that a signature takes, as crypto/tls does. It grows with the square of the bits.
+	maxRSABits = 8192
+)
+
+// Request describes the certificate of a cluster's agent. Cluster and Agent are DNS labels. Key is the SHA-256 of the public key in hex.
+type Request struct{ Cluster, Agent, Key string }
+
+// User returns the user name in the certificate.
+func (r Request) User() string { return registration.AgentUser(r.Cluster, r.Agent) }
+
+// Parse reads a CertificateSigningRequest. It accepts only a request for the certificate of one agent of the cluster in its
+// label. It does not check the requester, csr.Spec.Username: any user may write any request.
+func Parse(csr *certificatesv1.CertificateSigningRequest) (Request, error) {
+	parsed, err := ParseFor(csr, "")
+	if err != nil {
+		return Request{}, err
+	}
+	request, err := parseSubject(csr.Labels[ocm.ClusterNameLabel], parsed.Subject)
+	if err == nil {
+		request.Key = fmt.Sprintf("%x", sha256.Sum256(parsed.RawSubjectPublicKeyInfo))
+	}
+	return request, err
+}
+
+// ParseFor reads a request for a client certificate of the hub, and refuses requests for anything else. A signer could copy alternative names
+// and other extensions to the certificate, so it allows none but the DNS name host, if that is not "".
+func ParseFor(csr *certificatesv1.CertificateSigningRequest, host string) (none *x509.CertificateRequest, err error) {
+	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
+		return none, fmt.Errorf("the signer is %.100q: use %q", csr.Spec.SignerName, certificatesv1.KubeAPIServerClientSignerName)
+	}
+	if err := checkUsages(csr.Spec.Usages); err != nil {
+		return none, err
+	}
+	parsed, err := parsePEM(csr.Spec.Request)
+	if err != nil {
+		return none, err
+	}
+	for i, e := range parsed.Extensions {
+		if want := SANExtension(host); i > 0 || host == "" || !e.Id.Equal(want.Id) || e.Critical || !bytes.Equal(e.Value, want.Value) {
+			return none, fmt.Errorf("the request has the extension %s: remove alternative names and other extensions", e.Id)
+		}
+	}
+	return parsed, nil
+}
+
+// SANExtension returns the alternative name of a request for one DNS name, as crypto/x509 encodes it.
+func SANExtension(host string) pkix.Extension {
+	value, _ := asn1.Marshal([]asn1.RawValue{{Class: asn1.ClassContextSpecific, Tag: 2, Bytes: []byte(host)}}) // raw values have an encoding
+	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: value}
+}
+
+// checkUsages requires client authentication and a digital signature. Agents of Open Cluster Management ask for key
+// encipherment with EC keys too; it has no effect.
+func checkUsages(usages []certificatesv1.KeyUsage) error {
+	rest := slices.DeleteFunc(slices.Clone(usages), func(u certificatesv1.KeyUsage) bool { return u == certificatesv1.UsageKeyEncipherment })
+	slices.Sort(rest)
+	if want := []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature}; !slices.Equal(rest, want) {
+		return fmt.Errorf("the usages are %.200q: use %q, and %q if the key is RSA", usages, want, certificatesv1.UsageKeyEncipherment)
+	}
+	return nil
+}
+
+// parsePEM bounds the request and its key before it verifies the signature, because any bootstrap user may send them.
+func parsePEM(request []byte) (*x509.CertificateRequest, error) {
+	if len(request) > maxRequest {
+		return nil, fmt.Errorf("the request has %d bytes: use at most %d bytes", len(request), maxRequest)
+	}
+	block, rest := pem.Decode(request)
+	if block == nil || block.Type != Block || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
+		return nil, fmt.Errorf("the request is not one PEM block of type %q", Block)
+	}
+	parsed, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("parse the request: %w", err)
+	}
+	if err := checkKey(parsed.PublicKey); err != nil {
+		return nil, err
+	}
+	if err := parsed.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("the request is not signed by its own key: %w", err)
+	}
+	return parsed, nil
+}
+
+func checkKey(key crypto.PublicKey) error {
+	switch key := key.(type) {
+	case *ecdsa.PublicKey:
+		if key.Params().BitSize >= 256 {
+			return nil
+		}
+	case *rsa.PublicKey:
+		if bits := key.N.BitLen(); bits >= 2048 && bits <= maxRSABits {
+			return nil
+		}
+	}
+	return fmt.Errorf("the key of type %T is of a kind or size that is not allowed: use ECDSA P-256 or more, or RSA with 2048 to %d bits", key, maxRSABits)
+}
+
+// parseSubject compares whole names: cluster1 does not match the subject of cluster10.
+func parseSubject(cluster string, subject pkix.Name) (Request, error) {
+	if err := registration.CheckClusterName(cluster); err != nil {
+		return Request{}, fmt.Errorf("label %s: %w", ocm.ClusterNameLabel, err)
+	}
+	agent, ok := strings.CutPrefix(subject.CommonName, registration.AgentUser(cluster, ""))
+	if !ok {
+		return Request{}, fmt.Errorf("the common name %.200q is no agent of cluster %q, which the label %s names", subject.CommonName, cluster, ocm.ClusterNameLabel)
+	}
+	if err := regname.CheckAgentName(agent); err != nil {
+		return Request{}, fmt.Errorf("common name %.200q: %w", subject.CommonName, err)
+	}
+	want := Subject(cluster, agent)
+	alone := want
+	alone.Organization = want.Organization[:1] // RBAC goes by the cluster's group, so some agents leave out the common one
+	if !SameSubject(subject, want) && !SameSubject(subject, alone) {
+		return Request{}, fmt.Errorf("the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q",
+			subject, want.CommonName, want.Organization[0], want.Organization[1])
+	}
+	return Request{Cluster: cluster, Agent: agent}, nil
+}
+
+// Subject returns the user and the groups of a cluster's agent.
+func Subject(cluster, agent string) pkix.Name {
+	return pkix.Name{CommonName: registration.AgentUser(cluster, agent),
+		Organization: []string{registration.ClusterGroup(cluster), regname.ManagedClustersGroup}}
+}
+
+// SameSubject reports whether a parsed subject has exactly the user and the groups of want, in any order, and nothing else.
+func SameSubject(parsed, want pkix.Name) bool {
+	return parsed.CommonName == want.CommonName && len(parsed.Names) == 1+len(want.Organization)+len(want.OrganizationalUnit) &&
+		SameValues(parsed.Organization, want.Organization) && SameValues(parsed.OrganizationalUnit, want.OrganizationalUnit)
+}
+
+// SameValues compares lists in any order.
+func SameValues(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}

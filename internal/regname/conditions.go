@@ -1,0 +1,44 @@
+package regname
+
+// Conditions of a ManagedCluster, in addition to those of package ocm.
+const (
+	// ConditionCertificateRotated reports the renewal of the client certificate of a cluster or an add-on.
+	ConditionCertificateRotated = "ClusterCertificateRotated"
+	// ConditionClockSynced is written by the hub of Open Cluster Management.
+	ConditionClockSynced = "ManagedClusterConditionClockSynced"
+	// ConditionDeleting says what keeps a deleted cluster. It is one of Open Cluster Management, and so is its reason.
+	ConditionDeleting = "Deleting"
+	// ConditionIAMRoleReady reports whether the agent can use its AWS IAM role on the hub.
+	ConditionIAMRoleReady = "ClusterIAMRoleReady"
+)
+
+// Reasons of ocm.ConditionHubAccepted and ocm.ConditionAvailable.
+const (
+	ReasonGrantFailed = "GrantFailed"
+	// ReasonClaimChanged has the status True: the cluster keeps its grant.
+	ReasonClaimChanged = "ClaimChanged"
+	// ReasonWaiting follows a refusal whose cause is gone.
+	ReasonWaiting = "WaitingForAcceptance"
+	// ReasonLeaseStopped is the reason of ManagedClusterConditionAvailable=Unknown.
+	ReasonLeaseStopped = "ManagedClusterLeaseUpdateStopped"
+)
+
+// Conditions of add-ons, in addition to addon.ConditionTokenInfrastructureReady.
+const (
+	// ConditionRegistrationAccepted is False while the agent refuses an item of an add-on, and True once the cause is gone.
+	ConditionRegistrationAccepted = "RegistrationAccepted"
+	// ConditionTokenRefreshed reports the token of an add-on, under the name of the specification and under that of Open Cluster Management.
+	ConditionTokenRefreshed    = "AddonTokenRefreshed"
+	ConditionTokenRefreshedOCM = "TokenRefreshed"
+)
+
+// Reasons of addon.ConditionTokenInfrastructureReady.
+const (
+	ReasonTokensReady        = "TokenInfrastructureReady"
+	ReasonClusterNotAccepted = "ClusterNotAccepted"
+	ReasonForbidden          = "Forbidden"
+)
+
+// ActionApprove is the action of Events about a CertificateSigningRequest. Their type is Warning if the hub refuses it, and their reason
+// then names the cause.
+const ActionApprove = "Approve"

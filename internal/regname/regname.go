@@ -1,0 +1,65 @@
+// Package regname holds names of cluster registration that packages of this module share: annotations, groups, keys of Secrets, and the
+// conditions and reasons that the hub and its agents write. They are part of the wire format, but no driver needs them.
+package regname
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Annotations of a cluster's ClusterRole, which agents cannot write. The hub records a grant in the first two, before the grant.
+// A driver records the one agent that the cluster is accepted for in the others. Denial keeps those.
+const (
+	AuthTypeAnnotation = "registration.open-cluster-management.io/auth-type"
+	ClaimAnnotation    = "registration.open-cluster-management.io/claim"
+	AgentAnnotation    = "registration.open-cluster-management.io/agent"
+	AgentKeyAnnotation = "registration.open-cluster-management.io/agent-key"
+)
+
+// ManagedClustersGroup is the common group of agents that authenticate with a certificate. Some agents of Open Cluster Management have
+// only the group of their cluster.
+const ManagedClustersGroup = "system:open-cluster-management:managed-clusters"
+
+const (
+	// BootstrapRole is the ClusterRole of bootstrap users on the hub.
+	BootstrapRole = "open-cluster-management:bootstrap"
+	// BootstrapUser is the user name of the ServiceAccount that registration.BootstrapManifest binds.
+	BootstrapUser = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
+)
+
+// Keys of the agent's Secret, beside registration.SecretKeyKubeconfig.
+const (
+	// SecretKeyClusterName and SecretKeyAgentName hold the names in the credential.
+	SecretKeyClusterName = "cluster-name"
+	SecretKeyAgentName   = "agent-name"
+	// SecretKeyAuthType holds the auth type of the driver that made the credential. A driver never sees another driver's credential.
+	SecretKeyAuthType = "auth-type"
+)
+
+// AddOnClusterLabel is on Secrets of add-ons. Its value is the cluster's name.
+const AddOnClusterLabel = "registration.open-cluster-management.io/cluster"
+
+// Names of the programs' objects in the manifests. HubNamespace holds HubDeployment and HubServiceAccount.
+const (
+	HubNamespace      = "open-cluster-management-hub"
+	HubServiceAccount = "registration-controller-sa"
+	HubDeployment     = "registration-controller"
+	// AgentName is the name of the agent's Deployment, and of its ServiceAccount without aws-irsa.
+	AgentName = "registration-agent"
+	// Container is the name of the container in both Deployments.
+	Container = "registration"
+)
+
+// CheckAgentName refuses a name that is no DNS label, because the agent's user name contains it.
+func CheckAgentName(name string) error { return checkLabel("agent", name) }
+
+// CheckAddOnName refuses a name that is no DNS label, because a user name, groups and a ServiceAccount contain it.
+func CheckAddOnName(name string) error { return checkLabel("add-on", name) }
+
+func checkLabel(of, name string) error {
+	if len(validation.IsDNS1123Label(name)) > 0 {
+		return fmt.Errorf("the %s name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens", of, name)
+	}
+	return nil
+}
