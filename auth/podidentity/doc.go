@@ -57,8 +57,8 @@
 //		Cluster:     "prod",
 //		Cache:       tokens,
 //		AuthOptions: []auth.Option{auth.WithSTSRegion("eu-central-1")},
-//		Recorder:    mgr.GetEventRecorder("pod-identity"),
-//		Log:         mgr.GetLogger(),
+//		Events:      mgr.GetEventRecorder("pod-identity"),
+//		Logger:      mgr.GetLogger(),
 //	})
 //	err = errors.Join(
 //		s.SetupWithManager(mgr),

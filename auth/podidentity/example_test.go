@@ -99,8 +99,8 @@ func provide(ctx context.Context, kube *rest.Config, listener net.Listener, http
 		Cluster:     "prod",
 		Cache:       tokens,
 		AuthOptions: []auth.Option{auth.WithSTSRegion("eu-central-1")},
-		Recorder:    mgr.GetEventRecorder("pod-identity"),
-		Log:         mgr.GetLogger(),
+		Events:      mgr.GetEventRecorder("pod-identity"),
+		Logger:      mgr.GetLogger(),
 	})
 	if err != nil {
 		return err

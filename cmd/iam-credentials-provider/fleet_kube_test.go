@@ -26,7 +26,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
-	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
 )
 
@@ -104,7 +104,7 @@ func (f *fleet) create(b *testing.B) {
 // ask gets the credentials of a pod, and retries as the sidecar does.
 func (f *fleet) ask(ctx context.Context, i int) error {
 	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, f.ServerURL()+server.Path, http.NoBody)
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, f.ServerURL()+podidentity.Path, http.NoBody)
 		if err != nil {
 			return err
 		}

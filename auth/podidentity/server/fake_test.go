@@ -31,6 +31,7 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -136,7 +137,7 @@ func (w *fakeWorld) set(latency time.Duration, hangs bool) {
 }
 
 func (w *fakeWorld) ask(namespace, serviceAccount, pod string) answer {
-	r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, server.Path, http.NoBody)
+	r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, podidentity.Path, http.NoBody)
 	r.Header.Set("Authorization", "Bearer "+unsigned(map[string]any{"sub": namespace + "/" + serviceAccount + "/" + pod, "aud": audience,
 		"exp": time.Now().Add(time.Hour).Unix(), "kubernetes.io": map[string]any{"pod": map[string]string{"uid": "uid-" + pod}}}))
 	return send(w.t, w.server, r)
@@ -332,7 +333,7 @@ func TestUserTagsCannotReplaceOurs(t *testing.T) {
 		key  string
 		want int
 	}{
-		"the same key":        {v1alpha1.TagNamespace, http.StatusOK},
+		"the same key":        {"kubernetes-namespace", http.StatusOK},
 		"a key of other case": {"Kubernetes-Namespace", http.StatusForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -344,7 +345,7 @@ func TestUserTagsCannotReplaceOurs(t *testing.T) {
 				if a.status != test.want {
 					t.Fatalf("got %v %v", a, a.body)
 				}
-				if id, ok := w.cloud.AWS().Identity(a.body["AccessKeyId"]); ok && id.Tags[v1alpha1.TagNamespace] != "a" {
+				if id, ok := w.cloud.AWS().Identity(a.body["AccessKeyId"]); ok && id.Tags["kubernetes-namespace"] != "a" {
 					t.Errorf("the tags are %v", id.Tags)
 				}
 			}, b)

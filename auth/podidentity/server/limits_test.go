@@ -13,7 +13,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
-	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
 func TestUnfitTokensAreNotReviewed(t *testing.T) {
@@ -38,7 +38,7 @@ func TestUnfitTokensAreNotReviewed(t *testing.T) {
 				w.trust(roles + "app")
 				claims := good()
 				test.change(claims)
-				r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, server.Path, http.NoBody)
+				r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, podidentity.Path, http.NoBody)
 				r.Header.Set("Authorization", "Bearer "+unsigned(claims))
 				if a := send(t, w.server, r); a.status != test.want {
 					t.Errorf("got %v %v", a, a.body)

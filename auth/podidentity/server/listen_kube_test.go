@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
 // certificate is a pair of files, as a mounted Secret has them: the folder is a link that changes at once.
@@ -94,7 +95,7 @@ func (w *world) listening(c *certificate) (address string, stop func()) {
 // post asks over HTTPS on a new connection, and returns the serial number of the certificate too.
 func (c *certificate) post(pool *x509.CertPool, address, token string) (status int, serial int64, err error) {
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
-	r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, "https://"+address+server.Path, http.NoBody)
+	r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, "https://"+address+podidentity.Path, http.NoBody)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -161,7 +162,7 @@ func TestReplicaDiesUnderLoad(t *testing.T) {
 	ask := func(first int) error {
 		var err error
 		for n := range replicas {
-			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, replicas[(first+n)%len(replicas)].URL+server.Path, http.NoBody)
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, replicas[(first+n)%len(replicas)].URL+podidentity.Path, http.NoBody)
 			r.Header.Set("Authorization", "Bearer "+token)
 			answer, doErr := http.DefaultClient.Do(r)
 			if err = doErr; err == nil {
@@ -272,7 +273,7 @@ func BenchmarkServer(b *testing.B) {
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, server.Path, http.NoBody)
+			r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, podidentity.Path, http.NoBody)
 			r.Header.Set("Authorization", "Bearer "+token)
 			if a := send(b, servers[(asked.Add(1)-1)/perServer], r); a.status != http.StatusOK {
 				b.Error(a)

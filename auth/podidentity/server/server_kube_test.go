@@ -30,6 +30,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -372,7 +373,7 @@ func TestNotBound(t *testing.T) {
 	w.bind("other", w.role("other"))
 	p := w.worker("app")
 	a := w.ask(w.token("app", p, audience))
-	if a.status != http.StatusForbidden || a.body["Code"] != v1alpha1.ReasonNotBound || !strings.Contains(a.body["Message"], `ServiceAccount "app"`) {
+	if a.status != http.StatusForbidden || a.body["Code"] != podidentity.ReasonNotBound || !strings.Contains(a.body["Message"], `ServiceAccount "app"`) {
 		t.Errorf("got %v %v", a, a.body)
 	}
 	if !w.events.find("Pod "+p.Name, "Warning NotBound", `"app"`) {
@@ -417,7 +418,7 @@ func TestTwoBindingsServeNobody(t *testing.T) {
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
 	second := w.bind("app", w.role("other"))
-	if a := w.ask(token); a.status != http.StatusForbidden || a.body["Code"] != v1alpha1.ReasonConflict || !strings.Contains(a.body["Message"], first.Name) {
+	if a := w.ask(token); a.status != http.StatusForbidden || a.body["Code"] != podidentity.ReasonConflict || !strings.Contains(a.body["Message"], first.Name) {
 		t.Errorf("got %v %v", a, a.body)
 	}
 	if err := w.admin.Delete(t.Context(), second); err != nil {
@@ -432,20 +433,20 @@ func TestBindingThatIsBeingDeleted(t *testing.T) {
 	b := w.bind("app", w.role("app"), func(b *v1alpha1.IAMBinding) { b.Finalizers = []string{"example.com/keep"} })
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
-	w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	if err := w.admin.Delete(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("the pod is not bound", func() bool { return w.ask(token).body["Code"] == v1alpha1.ReasonNotBound })
+	w.eventually("the pod is not bound", func() bool { return w.ask(token).body["Code"] == podidentity.ReasonNotBound })
 	next := w.bind("app", w.role("next"))
 	if id := w.identity(w.ask(token)); id.RoleARN != roles+"next" {
 		t.Errorf("got %s", id.RoleARN)
 	}
-	w.awaitCondition(next, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	w.awaitCondition(next, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
 		t.Fatal(err)
 	}
-	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionAccepted); c.Reason != v1alpha1.ReasonAccepted || c.ObservedGeneration == b.Generation {
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionAccepted); c.Reason != podidentity.ReasonAccepted || c.ObservedGeneration == b.Generation {
 		t.Errorf("the condition is %v", c)
 	}
 	if err := w.admin.Patch(t.Context(), b, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
@@ -461,7 +462,7 @@ func TestAllowListIsCheckedAtEveryIssue(t *testing.T) {
 	w.identity(w.ask(token))
 	refused := func() bool {
 		a := w.ask(token)
-		return a.status == http.StatusForbidden && a.body["Code"] == v1alpha1.ReasonRoleNotAllowed
+		return a.status == http.StatusForbidden && a.body["Code"] == podidentity.ReasonRoleNotAllowed
 	}
 	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace}, Roles: []string{roles + "a|" + roles + "b", roles + "a|b"}})
 	w.eventually("the pattern a|b is literal", refused)
@@ -503,7 +504,7 @@ func TestServerWithoutIdentity(t *testing.T) {
 func TestRefusedCredentialsOfTheServerAreReplaced(t *testing.T) {
 	w := newWorld(t)
 	b := w.bind("app", w.role("app"))
-	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed)
+	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
 	w.cloud.AddFault(authtest.Fault{Service: "sts", Action: "AssumeRole", Times: 1, Status: http.StatusForbidden, Code: "InvalidClientTokenId", Message: "no"})
 	token := w.workerToken("app")
 	if a := w.ask(token); a.status != http.StatusServiceUnavailable {
@@ -549,14 +550,14 @@ func TestMalformedRequests(t *testing.T) {
 		want         int
 	}{
 		"another path":        {http.MethodPost, "/", nil, nil, http.StatusNotFound},
-		"a path below":        {http.MethodPost, server.Path + "/x", nil, nil, http.StatusNotFound},
-		"GET":                 {http.MethodGet, server.Path, nil, nil, http.StatusMethodNotAllowed},
-		"a JSON bomb":         {http.MethodPost, server.Path, strings.NewReader(bomb), nil, http.StatusBadRequest},
-		"a body in chunks":    {http.MethodPost, server.Path, io.MultiReader(strings.NewReader("{}")), nil, http.StatusBadRequest},
-		"no Authorization":    {http.MethodPost, server.Path, nil, func(r *http.Request) { r.Header.Del("Authorization") }, http.StatusUnauthorized},
-		"two Authorizations":  {http.MethodPost, server.Path, nil, func(r *http.Request) { r.Header.Add("Authorization", "Bearer x") }, http.StatusUnauthorized},
-		"another scheme":      {http.MethodPost, server.Path, nil, func(r *http.Request) { r.Header.Set("Authorization", token) }, http.StatusUnauthorized},
-		"the scheme in lower": {http.MethodPost, server.Path, nil, func(r *http.Request) { r.Header.Set("Authorization", "bearer "+token) }, http.StatusForbidden},
+		"a path below":        {http.MethodPost, podidentity.Path + "/x", nil, nil, http.StatusNotFound},
+		"GET":                 {http.MethodGet, podidentity.Path, nil, nil, http.StatusMethodNotAllowed},
+		"a JSON bomb":         {http.MethodPost, podidentity.Path, strings.NewReader(bomb), nil, http.StatusBadRequest},
+		"a body in chunks":    {http.MethodPost, podidentity.Path, io.MultiReader(strings.NewReader("{}")), nil, http.StatusBadRequest},
+		"no Authorization":    {http.MethodPost, podidentity.Path, nil, func(r *http.Request) { r.Header.Del("Authorization") }, http.StatusUnauthorized},
+		"two Authorizations":  {http.MethodPost, podidentity.Path, nil, func(r *http.Request) { r.Header.Add("Authorization", "Bearer x") }, http.StatusUnauthorized},
+		"another scheme":      {http.MethodPost, podidentity.Path, nil, func(r *http.Request) { r.Header.Set("Authorization", token) }, http.StatusUnauthorized},
+		"the scheme in lower": {http.MethodPost, podidentity.Path, nil, func(r *http.Request) { r.Header.Set("Authorization", "bearer "+token) }, http.StatusForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), test.method, test.path, test.body)

@@ -37,6 +37,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -97,12 +98,12 @@ func (w *world) replica() (ctrl.Manager, *server.Server) {
 	}
 	w.options = server.Options{Client: mgr.GetClient(), Audience: audience, Cluster: "prod", Cache: testworld.Cache(w.t),
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(w.cloud.Client())},
-		Recorder:    w.events, Log: w.audit.logger(), Registerer: prometheus.NewRegistry()}
+		Events:      w.events, Logger: w.audit.logger(), Registerer: prometheus.NewRegistry()}
 	if w.series != nil {
 		w.options.Series = w.series
 	}
 	if w.records {
-		w.options.Recorder = mgr.GetEventRecorder("podidentity-server")
+		w.options.Events = mgr.GetEventRecorder("podidentity-server")
 	}
 	s, err := server.New(w.options)
 	if err != nil {
@@ -314,7 +315,7 @@ func (w *world) ask(token string) answer { return w.askContext(w.t.Context(), to
 
 func (w *world) askContext(ctx context.Context, token string) answer {
 	w.t.Helper()
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, server.Path, http.NoBody)
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, podidentity.Path, http.NoBody)
 	r.Header.Set("Authorization", "Bearer "+token)
 	return send(w.t, w.server, r)
 }

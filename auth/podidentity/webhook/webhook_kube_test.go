@@ -22,11 +22,10 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,6 +39,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/webhook"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -301,7 +301,7 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 		if err := w.Create(t.Context(), pod); err != nil {
 			t.Fatal(err)
 		}
-		if pod.Spec.InitContainers[0].Name != webhook.ProxyContainer || env(pod.Spec.Containers[0])[fullURI] == "" {
+		if pod.Spec.InitContainers[0].Name != podidentity.ProxyContainer || env(pod.Spec.Containers[0])[fullURI] == "" {
 			t.Errorf("got %+v", pod.Spec)
 		}
 		if *pod.Spec.TerminationGracePeriodSeconds != 9007199254740993 || *pod.Spec.Tolerations[0].TolerationSeconds != 9223372036854775807 {
@@ -403,7 +403,7 @@ func TestRedirectOnTheAPIServer(t *testing.T) {
 		pod.Annotations = map[string]string{webhook.AnnotationRedirect: "true"}
 		return w.Create(t.Context(), pod) == nil
 	})
-	if len(pod.Spec.InitContainers) != 2 || pod.Spec.InitContainers[0].Name != webhook.RedirectContainer || pod.Spec.InitContainers[1].Name != webhook.ProxyContainer {
+	if len(pod.Spec.InitContainers) != 2 || pod.Spec.InitContainers[0].Name != podidentity.RedirectContainer || pod.Spec.InitContainers[1].Name != podidentity.ProxyContainer {
 		t.Errorf("got %+v", pod.Spec.InitContainers)
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reporttest"
 	examine "github.com/workloadid/workloadid/internal/doctor/podidentity"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -178,7 +179,7 @@ func ofPod(name string) func(*examine.Config) {
 
 func (w *kubeWorld) startSidecar(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: webhook.ProxyContainer, Started: new(true)}}
+	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: podidentity.ProxyContainer, Started: new(true)}}
 	if err := w.Status().Update(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
@@ -321,12 +322,12 @@ func (w *kubeWorld) testRemedies(t *testing.T) {
 	second := bindingOf("second", account)
 	second.Namespace = w.namespace
 	w.create(t, second)
-	w.setAccepted(t, metav1.ConditionFalse, v1alpha1.ReasonConflict)
+	w.setAccepted(t, metav1.ConditionFalse, podidentity.ReasonConflict)
 	f := w.run(t, func(c *examine.Config) { c.Flags = "--kubeconfig " + w.cluster.Kubeconfig(t) }).Worst()
 	for _, command := range f.Remedy.Commands {
 		run(command)
 	}
-	if err := w.Get(t.Context(), client.ObjectKeyFromObject(second), second); f.Class != v1alpha1.ReasonConflict || !apierrors.IsNotFound(err) {
+	if err := w.Get(t.Context(), client.ObjectKeyFromObject(second), second); f.Class != podidentity.ReasonConflict || !apierrors.IsNotFound(err) {
 		t.Errorf("%v after %+v", err, f)
 	}
 	w.setAccepted(t, metav1.ConditionTrue, "Test") // as the server does then

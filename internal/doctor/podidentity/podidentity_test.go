@@ -16,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reporttest"
 	examine "github.com/workloadid/workloadid/internal/doctor/podidentity"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
 func TestFaults(t *testing.T) {
@@ -37,11 +38,11 @@ func TestFaults(t *testing.T) {
 			w.binding.DeletionTimestamp, w.binding.Finalizers = new(metav1.Now()), []string{"example.com/keep"}
 		}, "binding", "NoBinding", "No IAMBinding"},
 		{"role not allowed", func(w *world) {
-			w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonRoleNotAllowed, "a message")
+			w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionFalse, podidentity.ReasonRoleNotAllowed, "a message")
 		}, "role", "RoleNotAllowed", "The condition Accepted of the IAMBinding is False (RoleNotAllowed): a message."},
 		{"two bindings", func(w *world) {
 			w.other = bindingOf("second", account)
-			w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonConflict, "both name the ServiceAccount")
+			w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionFalse, podidentity.ReasonConflict, "both name the ServiceAccount")
 		}, "role", "Conflict", "both name the ServiceAccount"},
 		{"refused for another reason", func(w *world) {
 			w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionFalse, "Other", "a message")
@@ -130,7 +131,7 @@ func TestRecreate(t *testing.T) {
 // A binding that was added later may be the mistake, so no command deletes one by name.
 func TestConflictNamesNoBinding(t *testing.T) {
 	w := newWorld(t)
-	w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonConflict, "a message")
+	w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionFalse, podidentity.ReasonConflict, "a message")
 	commands := w.run().Of("role").Remedy.Commands
 	if strings.Contains(strings.Join(commands, "\n"), "reporting") || !strings.HasSuffix(commands[0], "--sort-by .metadata.creationTimestamp -n team-a") {
 		t.Errorf("%q", commands)

@@ -25,6 +25,7 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/internal/doctor"
 	examine "github.com/workloadid/workloadid/internal/doctor/podidentity"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -65,8 +66,8 @@ func newWorld(t testing.TB) *world {
 	w.account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
 	w.binding = bindingOf("reporting", account)
 	w.binding.CreationTimestamp = created
-	w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "pods are served")
-	w.setCondition(v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed, "the role was assumed")
+	w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted, "pods are served")
+	w.setCondition(v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed, "the role was assumed")
 	service := &admissionv1.ServiceReference{Namespace: "iam-system", Name: "webhook"}
 	w.hook = &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "iam-credentials-webhook"}, Webhooks: []admissionv1.MutatingWebhook{{
 		ClientConfig: admissionv1.WebhookClientConfig{Service: service}, NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"iam.aws.k8s.io/injection": "enabled"}}}}}

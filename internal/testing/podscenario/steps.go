@@ -25,8 +25,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
-	"github.com/workloadid/workloadid/auth/podidentity/webhook"
 	manifests "github.com/workloadid/workloadid/config/iam-credentials-provider"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/story"
 )
 
@@ -208,7 +208,7 @@ func (s *Scenario) Inject(ctx context.Context) (err error) {
 	s.Detail("sidecar", "%s", sidecar.Name)
 	s.Detail("runs", "%s %s", sidecar.Command[0], strings.Join(sidecar.Args, " "))
 	for _, v := range s.Pod.Spec.Volumes {
-		if v.Name == webhook.TokenVolume {
+		if v.Name == podidentity.TokenVolume {
 			s.Detail("token", "of the audience %s", v.Projected.Sources[0].ServiceAccountToken.Audience)
 		}
 	}
@@ -310,7 +310,7 @@ func (s *Scenario) Ask(ctx context.Context, address string) (status int, answer 
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(s.ca)
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address+server.Path, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address+podidentity.Path, http.NoBody)
 	if err != nil {
 		return 0, "", err
 	}

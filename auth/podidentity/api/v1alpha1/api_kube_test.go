@@ -320,7 +320,7 @@ func TestBindingValidation(t *testing.T) {
 		"tag key of 129":      {tag(strings.Repeat("k", 129), "x"), "a key of sessionTags has to be"},
 		"tag value with a |":  {tag("team", "a|b"), "sessionTags"},
 		"tag value of 257":    {tag("team", v1alpha1.TagValue(strings.Repeat("v", 257))), "sessionTags"},
-		"our tag":             {tag(v1alpha1.TagPodUID, "x"), "the server sets these tags itself"},
+		"our tag":             {tag("kubernetes-pod-uid", "x"), "the server sets these tags itself"},
 		"our tag, other case": {tag("Kubernetes-Namespace", "x"), "the server sets these tags itself"},
 		"the cluster's tag":   {tag("Cluster", "x"), "the server sets these tags itself"},
 		"a tag of AWS":        {tag("aws:x", "x"), "the server sets these tags itself"},
