@@ -285,6 +285,23 @@ func TestReviewsThatProveNoPod(t *testing.T) {
 	}
 }
 
+// The API server decides on each request, also for a token that it accepted a moment ago and credentials in the cache.
+func TestEachRequestIsReviewed(t *testing.T) {
+	inFakeTime(t, func(w *fakeWorld) {
+		w.trust(roles + "app")
+		if a := w.ask("a", "app", "worker"); a.status != http.StatusOK {
+			t.Fatalf("got %v", a)
+		}
+		w.change = func(r *authenticationv1.TokenReview) error {
+			r.Status = authenticationv1.TokenReviewStatus{Error: "the pod is gone"}
+			return nil
+		}
+		if a := w.ask("a", "app", "worker"); a.status != http.StatusUnauthorized || w.reviews.Load() != 2 {
+			t.Errorf("got %v after %d reviews", a, w.reviews.Load())
+		}
+	}, named(bindingOf("a", "app", roles+"app"), "app"))
+}
+
 func TestAPIServerDown(t *testing.T) {
 	inFakeTime(t, func(w *fakeWorld) {
 		w.change = func(*authenticationv1.TokenReview) error { return errors.New("connection refused by 10.0.0.1") }
