@@ -134,7 +134,7 @@ func git(ctx context.Context, id *Identity, args []string) ([]byte, error) {
 		return nil, err
 	}
 	return id.serve(ctx, args[0], forRepository(provider, &u), func(c *credential) ([]byte, error) {
-		return plugin.EncodeGitCredential(r, c.GitCredential)
+		return r.Encode(c.GitCredential)
 	})
 }
 
@@ -151,7 +151,7 @@ func (a *App) NewCredentialProcess() *cobra.Command {
 		case id.isOwn(): // the SDK's own chain would find this very setting and call wid again
 			return nil, cli.Usagef("pass --service-account namespace/name, or --token-file")
 		}
-		return id.serve(ctx, "get", forAccess(&id.aws), func(c *credential) ([]byte, error) { return plugin.EncodeProcessCredentials(c.Keys) })
+		return id.serve(ctx, "get", forAccess(&id.aws), func(c *credential) ([]byte, error) { return c.Keys.Encode() })
 	})
 }
 
@@ -176,7 +176,7 @@ func (id *Identity) kubelet(ctx context.Context, node bool) ([]byte, error) {
 	if id.puller, err = read(ctx, id, plugin.ReadKubeletRequest); err != nil {
 		return nil, err
 	}
-	_, host, err := plugin.KubeletRegistry(id.puller) // credentials are good for the whole registry
+	host, err := auth.RegistryHost(id.puller.Image) // credentials are good for the whole registry
 	if err != nil {
 		return nil, err
 	}
