@@ -57,17 +57,17 @@ func TestTheCodeOfThePackageCommentIsTheExample(t *testing.T) {
 	}
 }
 
-// world is an API server with the program of the example.
-type world struct {
+// environment is an API server with the program of the example.
+type environment struct {
 	client.Client
 	cluster       *kubetest.Cluster
 	server, hooks string // addresses
 	http          *http.Client
 }
 
-func newWorld(t *testing.T) *world {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	w := &world{cluster: kubetest.Start(t)}
+	w := &environment{cluster: kubetest.Start(t)}
 	w.install(t)
 	pem, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
 	if err != nil {
@@ -101,7 +101,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) install(t *testing.T) {
+func (w *environment) install(t *testing.T) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -141,7 +141,7 @@ func await(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func (w *world) post(t *testing.T, url, token string, body []byte) string {
+func (w *environment) post(t *testing.T, url, token string, body []byte) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
@@ -167,7 +167,7 @@ func TestExampleServesPods(t *testing.T) {
 		"AWS_ACCESS_KEY_ID": "", "AWS_PROFILE": "", "AWS_WEB_IDENTITY_TOKEN_FILE": "", "AWS_CONTAINER_CREDENTIALS_FULL_URI": ""} {
 		t.Setenv(name, value)
 	}
-	w := newWorld(t)
+	w := newEnvironment(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "reporting"},
 		Spec: corev1.PodSpec{ServiceAccountName: "reporting", Containers: []corev1.Container{{Name: "app", Image: "app"}}}}
 	if err := w.Create(t.Context(), pod); err != nil {

@@ -34,7 +34,7 @@ func TestUnfitTokensAreNotReviewed(t *testing.T) {
 		"no pod":           {func(c map[string]any) { c["kubernetes.io"] = map[string]any{} }, http.StatusUnauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *fakeWorld) {
+			inFakeTime(t, func(w *fakeEnvironment) {
 				w.trust(roles + "app")
 				claims := good()
 				test.change(claims)
@@ -53,7 +53,7 @@ func TestUnfitTokensAreNotReviewed(t *testing.T) {
 
 // An API server that hangs holds 64 reviews. The requests behind them are sent away when their time is up.
 func TestReviewsInFlightAreBounded(t *testing.T) {
-	inFakeTime(t, func(w *fakeWorld) {
+	inFakeTime(t, func(w *fakeEnvironment) {
 		end := make(chan struct{})
 		w.change = func(*authenticationv1.TokenReview) error {
 			<-end
@@ -81,7 +81,7 @@ func TestReviewsInFlightAreBounded(t *testing.T) {
 
 // One namespace asks as fast as it can for 20 seconds, and delays no other.
 func TestOneNamespaceCannotUseUpTheQuotaOfSTS(t *testing.T) {
-	inFakeTime(t, func(w *fakeWorld) {
+	inFakeTime(t, func(w *fakeEnvironment) {
 		w.trust(roles + "app")
 		w.set(50*time.Millisecond, false)
 		start := time.Now()

@@ -79,7 +79,7 @@ func (c *certificate) write(serial int64) {
 }
 
 // listening runs one more replica with HTTPS, and returns its address.
-func (w *world) listening(c *certificate) (address string, stop func()) {
+func (w *environment) listening(c *certificate) (address string, stop func()) {
 	w.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // does not wait
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *certificate) post(pool *x509.CertPool, address, token string) (status i
 }
 
 func TestCertificateRotatesUnderLoad(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	c := newCertificate(t)
@@ -148,7 +148,7 @@ func TestCertificateRotatesUnderLoad(t *testing.T) {
 
 // A replica whose process ends cuts its connections. Each replica serves every pod, so that a client that tries the next one notices nothing.
 func TestReplicaDiesUnderLoad(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	mgr, second := w.replica()
@@ -201,7 +201,7 @@ func TestReplicaDiesUnderLoad(t *testing.T) {
 
 // Connections are bounded in size and time before a request reaches the handler.
 func TestConnectionsAreBounded(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	c := newCertificate(t)
 	address, _ := w.listening(c)
 	for name, test := range map[string]struct {
@@ -238,7 +238,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 // A manager that ends lets requests finish that it has taken.
 func TestReplicaThatEndsFinishesRequests(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	c := newCertificate(t)
@@ -257,7 +257,7 @@ func TestReplicaThatEndsFinishesRequests(t *testing.T) {
 }
 
 func BenchmarkServer(b *testing.B) {
-	w := newWorld(b)
+	w := newEnvironment(b)
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	w.identity(w.ask(token))

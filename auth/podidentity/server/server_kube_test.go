@@ -37,7 +37,7 @@ import (
 )
 
 func TestIssue(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.bind("app", w.role("app"), func(b *v1alpha1.IAMBinding) {
 		b.Spec.AWS.SessionTags = map[string]v1alpha1.TagValue{"team": "a"}
 		b.Spec.AWS.DurationSeconds = 2400
@@ -80,7 +80,7 @@ func TestIssue(t *testing.T) {
 
 // The 100 first requests of a pod make one AssumeRole, and those that give up fail none of the others.
 func TestHundredFirstRequestsMakeOneAssumeRole(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	const latency = 300 * time.Millisecond
@@ -110,7 +110,7 @@ func TestHundredFirstRequestsMakeOneAssumeRole(t *testing.T) {
 	}
 }
 
-func (w *world) eventuallyInBackground(what string, done func() bool, then func()) {
+func (w *environment) eventuallyInBackground(what string, done func() bool, then func()) {
 	var waiting sync.WaitGroup
 	w.t.Cleanup(waiting.Wait)
 	waiting.Go(func() {
@@ -127,7 +127,7 @@ func (w *world) eventuallyInBackground(what string, done func() bool, then func(
 }
 
 func TestTwentyPodsShareTheServersIdentity(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	keys := map[string]bool{}
 	var mu sync.Mutex
@@ -151,7 +151,7 @@ func TestTwentyPodsShareTheServersIdentity(t *testing.T) {
 }
 
 func TestTwoExternalIDsNeverShare(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	role := w.role("app", func(trust *authtest.Trust) { trust.ExternalID = "one" })
 	b := w.bind("app", role, func(b *v1alpha1.IAMBinding) { b.Spec.AWS.ExternalID = "one" })
 	token := w.workerToken("app")
@@ -168,7 +168,7 @@ func TestTwoExternalIDsNeverShare(t *testing.T) {
 	w.eventually("the first one has its credentials", func() bool { return w.ask(token).status == http.StatusOK })
 }
 
-func (w *world) update(b *v1alpha1.IAMBinding) {
+func (w *environment) update(b *v1alpha1.IAMBinding) {
 	w.t.Helper()
 	w.eventually("the binding is updated", func() bool {
 		now := b.DeepCopy()
@@ -182,7 +182,7 @@ func (w *world) update(b *v1alpha1.IAMBinding) {
 
 // Twenty bindings with roles that do not trust the server delay no other role of the namespace.
 func TestTwentyBrokenRolesDelayNoGoodOne(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("good", w.role("good"))
 	good := w.workerToken("good")
 	var broken []string
@@ -214,7 +214,7 @@ func TestTwentyBrokenRolesDelayNoGoodOne(t *testing.T) {
 
 // 200 pods of a role that cannot be assumed ask four times each: the calls of AWS are those of one key that backs off.
 func TestTwoHundredPodsOfABrokenRoleCostFewCalls(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.bind("app", roles+"missing")
 	tokens := make([]string, 200)
 	for i := range tokens {
@@ -252,7 +252,7 @@ func TestTwoHundredPodsOfABrokenRoleCostFewCalls(t *testing.T) {
 // The API server caches a TokenReview of a token for ten seconds, so each step has a token of its own. The server caches none, see
 // TestEachRequestIsReviewed.
 func TestRefusedAfterThePodIsGone(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	terminating, gone := w.worker("app"), w.worker("app")
 	terminating.Finalizers = []string{"example.com/keep"}
@@ -292,7 +292,7 @@ func TestRefusedAfterThePodIsGone(t *testing.T) {
 }
 
 // terminatedAt writes the deletionTimestamp of a pod into etcd, since no client can set it.
-func (w *world) terminatedAt(p *corev1.Pod, at time.Time) {
+func (w *environment) terminatedAt(p *corev1.Pod, at time.Time) {
 	w.t.Helper()
 	if err := w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
 		w.t.Fatal(err)
@@ -323,7 +323,7 @@ func (w *world) terminatedAt(p *corev1.Pod, at time.Time) {
 }
 
 func TestUnattestedTokens(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	p := w.worker("app")
 	good := w.token("app", p, audience)
@@ -375,7 +375,7 @@ func TestUnattestedTokens(t *testing.T) {
 }
 
 // resign signs the claims of a token with the API server's own key, with another expiry.
-func (w *world) resign(token string, lifetime time.Duration) string {
+func (w *environment) resign(token string, lifetime time.Duration) string {
 	w.t.Helper()
 	content, err := os.ReadFile(filepath.Join(w.cluster.APIServer().CertDir, "sa-signer.key"))
 	if err != nil {
@@ -407,7 +407,7 @@ func (w *world) resign(token string, lifetime time.Duration) string {
 }
 
 func TestNotBound(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("other", w.role("other"))
 	p := w.worker("app")
 	a := w.ask(w.token("app", p, audience))
@@ -421,7 +421,7 @@ func TestNotBound(t *testing.T) {
 
 // An Event that repeats is counted by the API server's own rules, so that pods that keep asking write few.
 func TestEventsAtTheAPIServer(t *testing.T) {
-	w := newWorld(t, func(w *world) { w.records = true })
+	w := newEnvironment(t, func(w *environment) { w.records = true })
 	b := w.bind("app", roles+"missing")
 	p := w.worker("app")
 	token := w.token("app", p, audience)
@@ -451,7 +451,7 @@ func TestEventsAtTheAPIServer(t *testing.T) {
 }
 
 func TestTwoBindingsServeNobody(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	first := w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
@@ -467,7 +467,7 @@ func TestTwoBindingsServeNobody(t *testing.T) {
 
 // A binding that is being deleted counts as gone, for pods and for conflicts, and its status is left alone.
 func TestBindingThatIsBeingDeleted(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.bind("app", w.role("app"), func(b *v1alpha1.IAMBinding) { b.Finalizers = []string{"example.com/keep"} })
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
@@ -494,7 +494,7 @@ func TestBindingThatIsBeingDeleted(t *testing.T) {
 
 // The list is checked at every issue, so that a rule that is taken away counts for credentials in the cache too.
 func TestAllowListIsCheckedAtEveryIssue(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("a"))
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
@@ -516,7 +516,7 @@ func TestAllowListIsCheckedAtEveryIssue(t *testing.T) {
 
 // A server without an identity at AWS answers 503, since no pod can mend that.
 func TestServerWithoutIdentity(t *testing.T) {
-	w := newWorld(t, func(w *world) { w.cloud.AWS().RemoveRole(serverRole) })
+	w := newEnvironment(t, func(w *environment) { w.cloud.AWS().RemoveRole(serverRole) })
 	w.bind("app", w.role("app"))
 	a := w.ask(w.workerToken("app"))
 	if a.status != http.StatusServiceUnavailable || a.body["Code"] != "Unavailable" || a.header.Get("Retry-After") == "" {
@@ -540,7 +540,7 @@ func TestServerWithoutIdentity(t *testing.T) {
 
 // A server whose own credentials AWS refuses gets new ones, and no pod is blamed.
 func TestRefusedCredentialsOfTheServerAreReplaced(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.bind("app", w.role("app"))
 	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
 	w.cloud.AddFault(authtest.Fault{Service: "sts", Action: "AssumeRole", Times: 1, Status: http.StatusForbidden, Code: "InvalidClientTokenId", Message: "no"})
@@ -556,7 +556,7 @@ func TestRefusedCredentialsOfTheServerAreReplaced(t *testing.T) {
 
 // While STS does not answer, a pod keeps the credentials that are still valid.
 func TestOutageOfSTS(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	before := w.ask(token)
@@ -578,7 +578,7 @@ func TestOutageOfSTS(t *testing.T) {
 }
 
 func TestMalformedRequests(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	token := w.workerToken("app")
 	bomb := strings.Repeat("[", 1<<20)
 	for name, test := range map[string]struct {
@@ -611,7 +611,7 @@ func TestMalformedRequests(t *testing.T) {
 }
 
 func TestReady(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody)
 	if err := w.server.Ready(r); err != nil {
 		t.Error(err)
@@ -628,7 +628,7 @@ func TestReady(t *testing.T) {
 }
 
 func TestBindingOfALongIdentity(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	path := strings.Repeat("p", 510) + "/" // 512 with the slash before it
 	long := strings.Repeat("a", 63) + "." + strings.Repeat("b", 189)
 	w.bind(long, w.role(path+"app"))

@@ -16,7 +16,7 @@ import (
 	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
-func (w *world) awaitCondition(b *v1alpha1.IAMBinding, conditionType string, status metav1.ConditionStatus, reason string) metav1.Condition {
+func (w *environment) awaitCondition(b *v1alpha1.IAMBinding, conditionType string, status metav1.ConditionStatus, reason string) metav1.Condition {
 	w.t.Helper()
 	now := &v1alpha1.IAMBinding{}
 	w.eventually(conditionType+" is "+string(status)+", "+reason, func() bool {
@@ -30,7 +30,7 @@ func (w *world) awaitCondition(b *v1alpha1.IAMBinding, conditionType string, sta
 }
 
 func TestStatus(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	good := w.bind("app", w.role("app"))
 	if c := w.awaitCondition(good, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted); c.Message != "pods of the ServiceAccount are served" {
 		t.Errorf("the message is %q", c.Message)
@@ -64,7 +64,7 @@ func TestStatus(t *testing.T) {
 }
 
 func TestStatusWarnsOfShortSessions(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.bind("app", w.role("app"), func(b *v1alpha1.IAMBinding) { b.Spec.AWS.DurationSeconds = 2400 })
 	c := w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	if !strings.Contains(c.Message, "durationSeconds 2400") || !strings.Contains(c.Message, "19 minutes") {
@@ -87,7 +87,7 @@ func (s *series) DeleteEventsForObject(kind, name, namespace, operation string) 
 // Tenants choose the names of bindings, so the series of deleted ones would fill the memory. A replica that is not the leader has them too.
 func TestSeriesOfADeletedBindingAreDeleted(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "podidentity"}}
-	w := newWorld(t, func(w *world) {
+	w := newEnvironment(t, func(w *environment) {
 		w.series, w.elects = &series{}, true
 		now := metav1.NowMicro()
 		lease.Namespace, lease.Spec = w.namespace, coordinationv1.LeaseSpec{HolderIdentity: new("other"), LeaseDurationSeconds: new(int32(3600)), RenewTime: &now}
@@ -111,7 +111,7 @@ func TestSeriesOfADeletedBindingAreDeleted(t *testing.T) {
 // A replica that is not the leader serves pods, and writes no status.
 func TestStatusIsWrittenByTheLeader(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "podidentity"}}
-	w := newWorld(t, func(w *world) {
+	w := newEnvironment(t, func(w *environment) {
 		w.elects = true
 		lease.Namespace = w.namespace
 		holder, seconds, now := "another replica", int32(3600), metav1.NowMicro()
@@ -133,7 +133,7 @@ func TestStatusIsWrittenByTheLeader(t *testing.T) {
 
 // Only an edit or a change at AWS makes a write: probes that see the same again leave the status alone.
 func TestStatusIsWrittenOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.bind("app", w.role("app"))
 	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
 	before := &v1alpha1.IAMBinding{}
@@ -156,7 +156,7 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 
 // The texts of the ten bindings of a ServiceAccount stay the same when one more comes.
 func TestOneMoreConflictingBindingRewritesNoOther(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	before := map[string]string{}
 	var all []*v1alpha1.IAMBinding
 	for range 10 {
@@ -190,7 +190,7 @@ func TestOneMoreConflictingBindingRewritesNoOther(t *testing.T) {
 
 // Tenants read neither places of the server nor remedies for its code.
 func TestStatusWhileTheServerHasNoIdentity(t *testing.T) {
-	w := newWorld(t, func(*world) { t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/nowhere/token") })
+	w := newEnvironment(t, func(*environment) { t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/nowhere/token") })
 	b := w.bind("app", w.role("app"))
 	c := w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionUnknown, "Unavailable")
 	a := w.ask(w.workerToken("app"))
@@ -203,7 +203,7 @@ func TestStatusWhileTheServerHasNoIdentity(t *testing.T) {
 }
 
 func TestStatusOfRolesThatCannotBeAssumed(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	missing := w.bind("missing", roles+"missing")
 	c := w.awaitCondition(missing, v1alpha1.ConditionRoleAssumable, metav1.ConditionFalse, "AccessDenied")
 	if !strings.Contains(c.Message, "is not authorized to perform: sts:AssumeRole on resource: "+roles+"missing") {

@@ -93,7 +93,7 @@ func (v *reviewer) createSubResource(ctx context.Context, c client.Client, name 
 
 // review answers with the texts of Kubernetes.
 func (v *reviewer) review(r *authenticationv1.TokenReview) {
-	claims, err := v.judge(r)
+	claims, err := v.check(r)
 	if err != "" {
 		r.Status = authenticationv1.TokenReviewStatus{Error: err}
 		return
@@ -102,7 +102,7 @@ func (v *reviewer) review(r *authenticationv1.TokenReview) {
 		User: authenticationv1.UserInfo{Username: claims.Subject}}
 }
 
-func (v *reviewer) judge(r *authenticationv1.TokenReview) (claims jwt.Claims, refusal string) {
+func (v *reviewer) check(r *authenticationv1.TokenReview) (claims jwt.Claims, refusal string) {
 	if v.user.reviewError != "" {
 		return claims, v.user.reviewError
 	}

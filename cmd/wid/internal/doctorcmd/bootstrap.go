@@ -83,7 +83,7 @@ func (d *bootstrapDoctor) examine(ctx context.Context, cmd *cobra.Command) (*doc
 	return bootstrapdoctor.Run(ctx, config), nil
 }
 
-// readToken judges nothing, because a malformed token is a finding.
+// readToken checks nothing, because a malformed token is a finding.
 func (d *bootstrapDoctor) readToken(ctx context.Context, cmd *cobra.Command) (string, error) {
 	switch {
 	case d.token != "":

@@ -26,7 +26,7 @@ func NewHub() *cobra.Command {
 		NewHubInit(), newHubToken(), newHubAccept(), newHubDeny(), newHubStatus(), newHubPolicies(), NewHubCleanup())
 }
 
-// checkClusters judges --clusters.
+// checkClusters checks --clusters.
 func checkClusters(names []string) error {
 	if len(names) == 0 {
 		return cli.Usagef("name the clusters with --clusters, as a,b")
