@@ -192,7 +192,7 @@ func TestSecrets(t *testing.T) {
 
 func TestSecretsThatAreRefused(t *testing.T) {
 	good := func() *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"}, Type: bootstrap.SecretType,
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"}, Type: bootstrapapi.SecretTypeBootstrapToken,
 			Data: map[string][]byte{"token-id": []byte("abc123"), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-signing": []byte("true")}}
 	}
 	for name, change := range map[string]func(*corev1.Secret){
@@ -245,7 +245,7 @@ func TestExpirationIsThatOfKubernetes(t *testing.T) {
 		"0000-01-01T00:00:00Z", "0001-01-01T00:00:01Z", "1970-01-01T00:00:00Z", "2029-12-31T23:59:59Z", "2030-01-01T00:00:00Z", "2030-01-01T00:00:01Z",
 		"2030-01-01T01:00:00+02:00", "9999-12-31T23:59:59Z", " 2031-01-01T00:00:00Z", "2031-01-01"} {
 		t.Run(text, func(t *testing.T) {
-			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abc123"}, Type: bootstrap.SecretType, Data: map[string][]byte{
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abc123"}, Type: bootstrapapi.SecretTypeBootstrapToken, Data: map[string][]byte{
 				"token-id": []byte("abc123"), "token-secret": []byte("0123456789abcdef"), "expiration": []byte(text), "usage-bootstrap-signing": []byte("true")}}
 			for range 2 { // as it was written, and written again by us
 				config, err := bootstrap.ParseSecret(secret)
@@ -281,7 +281,7 @@ func TestGroupsAreThoseOfKubernetes(t *testing.T) {
 			continue
 		}
 		theirs, err := secrets.GetGroups(secret)
-		if ours.MalformedGroups != (err != nil) || err == nil && !slices.Equal(append([]string{bootstrap.DefaultGroup}, ours.Groups...), theirs) {
+		if ours.MalformedGroups != (err != nil) || err == nil && !slices.Equal(append([]string{bootstrapapi.BootstrapDefaultGroup}, ours.Groups...), theirs) {
 			t.Errorf("%q: %+v, Kubernetes says %v, %v", text, ours, theirs, err)
 		}
 		if !slices.Equal(ours.OldGroups, []string{"system:bootstrappers:old"}) {
@@ -293,17 +293,17 @@ func TestGroupsAreThoseOfKubernetes(t *testing.T) {
 func TestPins(t *testing.T) {
 	digits := strings.Repeat("0aF9", 16)
 	for _, s := range []string{"sha256:" + digits, "SHA256:" + strings.ToUpper(digits)} {
-		if p, err := bootstrap.ParsePin(s); err != nil || p.String() != "sha256:"+strings.ToLower(digits) {
+		if p, err := bootstrap.ParsePins(s); err != nil || p[0].String() != "sha256:"+strings.ToLower(digits) {
 			t.Errorf("%q: %v, %v", s, p, err)
 		}
 	}
 	for _, s := range []string{"", "sha256:", digits, "sha1:" + digits, "sha256:" + digits[1:], "sha256:" + digits + "0", "sha256:" + digits[1:] + "g", "sha256 " + digits} {
-		if _, err := bootstrap.ParsePin(s); err == nil {
+		if _, err := bootstrap.ParsePins(s); err == nil {
 			t.Errorf("%q was accepted", s)
 		}
 	}
 	for _, token := range []string{"abcdef.0123456789abcdef", " abcdef.0123456789abcdef'"} {
-		if _, err := bootstrap.ParsePin(token); err == nil || strings.Contains(err.Error(), "0123456789abcdef") {
+		if _, err := bootstrap.ParsePins(token); err == nil || strings.Contains(err.Error(), "0123456789abcdef") {
 			t.Errorf("a token in place of a pin: %v", err)
 		}
 	}
@@ -313,7 +313,7 @@ func FuzzPin(f *testing.F) {
 	f.Add("sha256:" + strings.Repeat("0aF9", 16))
 	f.Add("sha1:00")
 	f.Fuzz(func(t *testing.T, s string) {
-		if p, err := bootstrap.ParsePin(s); err == nil && !strings.EqualFold(p.String(), s) {
+		if p, err := bootstrap.ParsePins(s); err == nil && !strings.EqualFold(p[0].String(), s) {
 			t.Errorf("%q comes back as %s", s, p)
 		}
 	})
@@ -509,7 +509,7 @@ func FuzzSecret(f *testing.F) {
 	f.Add("abc123", "0123456789abcdef", "2030-01-01T00:00:00Z", "system:bootstrappers:a", "true")
 	f.Add("abc123", "0123456789abcdef", "0001-01-01T00:00:00+00:00", "system:bootstrappers:b,system:bootstrappers:a", "true")
 	f.Fuzz(func(t *testing.T, id, secret, expiration, groups, usage string) {
-		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id}, Type: bootstrap.SecretType, Data: map[string][]byte{
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id}, Type: bootstrapapi.SecretTypeBootstrapToken, Data: map[string][]byte{
 			"token-id": []byte(id), "token-secret": []byte(secret), "expiration": []byte(expiration), "auth-extra-groups": []byte(groups), "usage-bootstrap-signing": []byte(usage)}}
 		c, err := bootstrap.ParseSecret(s)
 		if err != nil {

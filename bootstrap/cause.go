@@ -7,34 +7,30 @@ import (
 	"strings"
 )
 
-// Cause says why the discovery at an address failed.
+// Cause says why the discovery at an address failed. Values:
+//   - ServerUnreachable: no answer
+//   - NotAnAPIServer: another program answers
+//   - ServerStarting: status 429 or 5xx
+//   - AnonymousRefused: the API server refuses anonymous requests
+//   - AnonymousForbidden: anonymous requests may not read cluster-info
+//   - NotPublished: no cluster-info, or none with a kubeconfig
+//   - ClusterInfoMalformed: ParseClusterInfo refuses the content
+//   - NotSignedForToken: signed for other tokens
+//   - NotSigned: signed for none
+//   - SignatureWrong: wraps ErrSignature if it is final
+//   - CANotPinned: none of the cluster's CAs is pinned; wraps ErrPins
+//   - ContentDiffers: the verified answer is another one; wraps ErrPins
+//   - CertificateForAnotherName: the server's certificate does not name the address; wraps ErrPins
+//   - CertificateOfAnotherCA: the server's certificate is from no pinned CA; wraps ErrPins
+//   - CertificateNotValidNow: by the clock of this machine, so Discover waits
 type Cause string
-
-// Causes of an AddressError.
-const (
-	CauseUnreachable          Cause = "ServerUnreachable"         // no answer
-	CauseNotAPIServer         Cause = "NotAnAPIServer"            // another program answers
-	CauseStarting             Cause = "ServerStarting"            // 429 or 5xx
-	CauseAnonymousRefused     Cause = "AnonymousRefused"          // the API server refuses anonymous requests
-	CauseForbidden            Cause = "AnonymousForbidden"        // anonymous requests may not read cluster-info
-	CauseNotPublished         Cause = "NotPublished"              // no cluster-info, or none with a kubeconfig
-	CauseClusterInfoMalformed Cause = "ClusterInfoMalformed"      // ParseClusterInfo refuses the content
-	CauseNotSignedForToken    Cause = "NotSignedForToken"         // signed for other tokens
-	CauseNotSigned            Cause = "NotSigned"                 // signed for none
-	CauseSignatureWrong       Cause = "SignatureWrong"            // wraps ErrSignature if it is final
-	CauseCANotPinned          Cause = "CANotPinned"               // wraps ErrPins, as the next four do
-	CauseContentDiffers       Cause = "ContentDiffers"            // the verified answer is another one
-	CauseCertificateName      Cause = "CertificateForAnotherName" // the certificate does not name the address
-	CauseCertificateCA        Cause = "CertificateOfAnotherCA"    // the certificate is from no pinned CA
-	CauseCertificateTime      Cause = "CertificateNotValidNow"    // by the clock of this machine; waits, without ErrPins
-)
 
 // AddressError is the failure of the discovery at one address.
 type AddressError struct {
 	// Address is the https URL that was asked.
 	Address string
 	Cause   Cause
-	// CAs are those that cluster-info names, with CauseCANotPinned.
+	// CAs are those that cluster-info names, with the cause CANotPinned.
 	CAs []*x509.Certificate
 	// Err is the reason. It wraps ErrSignature, ErrPins or the context's error.
 	Err error

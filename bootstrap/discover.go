@@ -15,20 +15,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
+	"github.com/workloadid/workloadid/internal/bootstrapcause"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// A cluster publishes its ClusterInfo in this ConfigMap, with the kubeconfig and the signatures under these keys.
 const (
-	ConfigMapNamespace = "kube-public"
-	ConfigMapName      = "cluster-info"
-	KubeConfigKey      = "kubeconfig"
-	SignaturePrefix    = "jws-kubeconfig-"
-)
-
-const (
-	clusterInfoPath = "/api/v1/namespaces/" + ConfigMapNamespace + "/configmaps/" + ConfigMapName
+	clusterInfoPath = "/api/v1/namespaces/" + metav1.NamespacePublic + "/configmaps/" + bootstrapapi.ConfigMapClusterInfo
 
 	defaultTimeout        = 5 * time.Minute
 	defaultRequestTimeout = 10 * time.Second
@@ -188,7 +182,7 @@ func (a *attempt) run(ctx context.Context) (*ClusterInfo, *AddressError) {
 			return info, nil
 		}
 		err.Address = a.server
-		if err.Likely == "" || a.impatient && err.Cause != CauseSignatureWrong {
+		if err.Likely == "" || a.impatient && err.Cause != bootstrapcause.SignatureWrong {
 			return nil, err
 		}
 		if ctx.Err() == nil || last == nil {
@@ -252,13 +246,13 @@ func (a *attempt) try(ctx context.Context) (*ClusterInfo, *AddressError) {
 	if err != nil {
 		return nil, err
 	}
-	content := data[KubeConfigKey]
+	content := data[bootstrapapi.KubeConfigKey]
 	if err := a.verify(data); err != nil {
 		return nil, err
 	}
 	info, malformed := ParseClusterInfo([]byte(content))
 	if malformed != nil {
-		return nil, final(CauseClusterInfoMalformed, "its cluster-info is refused: %w", malformed)
+		return nil, final(bootstrapcause.ClusterInfoMalformed, "its cluster-info is refused: %w", malformed)
 	}
 	if len(a.pins) == 0 {
 		return info, nil
@@ -270,30 +264,30 @@ func (a *attempt) try(ctx context.Context) (*ClusterInfo, *AddressError) {
 }
 
 func (a *attempt) verify(data map[string]string) *AddressError {
-	jws := data[SignaturePrefix+a.token.id]
+	jws := data[bootstrapapi.JWSSignatureKeyPrefix+a.token.id]
 	switch {
-	case data[KubeConfigKey] == "":
-		return waiting(CauseNotPublished, "cluster-info has no kubeconfig yet", "the cluster has not published it yet")
+	case data[bootstrapapi.KubeConfigKey] == "":
+		return waiting(bootstrapcause.NotPublished, "cluster-info has no kubeconfig yet", "the cluster has not published it yet")
 	case jws == "" && signed(data):
-		return waiting(CauseNotSignedForToken, fmt.Sprintf("cluster-info is not signed for the token ID %q, but for others", a.token.id),
+		return waiting(bootstrapcause.NotSignedForToken, fmt.Sprintf("cluster-info is not signed for the token ID %q, but for others", a.token.id),
 			"the token has expired, was deleted, or lacks the usage signing: create a new one")
 	case jws == "":
-		return waiting(CauseNotSigned, "cluster-info has no signatures at all",
+		return waiting(bootstrapcause.NotSigned, "cluster-info has no signatures at all",
 			"the signer is not running (bootstrapsigner of kube-controller-manager), or no token has the usage signing")
 	}
-	if err := Verify([]byte(data[KubeConfigKey]), jws, a.token); err != nil {
+	if err := Verify([]byte(data[bootstrapapi.KubeConfigKey]), jws, a.token); err != nil {
 		if a.distrust {
-			return final(CauseSignatureWrong, "%w: the token is mistyped, or belongs to another cluster", err)
+			return final(bootstrapcause.SignatureWrong, "%w: the token is mistyped, or belongs to another cluster", err)
 		}
 		a.distrust = true
-		return waiting(CauseSignatureWrong, "the signature of cluster-info does not fit; reading it once more", "it may lag behind a change")
+		return waiting(bootstrapcause.SignatureWrong, "the signature of cluster-info does not fit; reading it once more", "it may lag behind a change")
 	}
 	return nil
 }
 
 func signed(data map[string]string) bool {
 	for key := range data {
-		if strings.HasPrefix(key, SignaturePrefix) {
+		if strings.HasPrefix(key, bootstrapapi.JWSSignatureKeyPrefix) {
 			return true
 		}
 	}
@@ -306,12 +300,12 @@ func signed(data map[string]string) bool {
 func (a *attempt) confirm(ctx context.Context, info *ClusterInfo, content string) *AddressError {
 	certificates, malformed := info.Certificates()
 	if malformed != nil {
-		return final(CauseClusterInfoMalformed, "%w", malformed)
+		return final(bootstrapcause.ClusterInfoMalformed, "%w", malformed)
 	}
 	pinned := a.pins.Pinned(certificates)
 	if len(pinned) == 0 {
 		have, _ := info.Pins() // they parsed a moment ago
-		err := final(CauseCANotPinned, "%w: none of its certificate authorities is pinned; it has %v; "+
+		err := final(bootstrapcause.CANotPinned, "%w: none of its certificate authorities is pinned; it has %v; "+
 			"pass one of these as the pin if you can confirm it in another way", ErrPins, have)
 		err.CAs = certificates
 		return err
@@ -320,8 +314,8 @@ func (a *attempt) confirm(ctx context.Context, info *ClusterInfo, content string
 	if err != nil {
 		return err
 	}
-	if data[KubeConfigKey] != content {
-		return final(CauseContentDiffers, "%w: cluster-info differs over the verified connection: an attacker is in between, or it has just changed", ErrPins)
+	if data[bootstrapapi.KubeConfigKey] != content {
+		return final(bootstrapcause.ContentDiffers, "%w: cluster-info differs over the verified connection: an attacker is in between, or it has just changed", ErrPins)
 	}
 	return nil
 }
@@ -335,27 +329,27 @@ func (a *attempt) get(ctx context.Context, config *tls.Config) (map[string]strin
 	var refusal metav1.Status
 	of := func(cause Cause) Cause { // a proxy in front of an API server refuses in another form
 		if json.Unmarshal(body, &refusal) != nil || refusal.Kind != "Status" {
-			return CauseNotAPIServer
+			return bootstrapcause.NotAPIServer
 		}
 		return cause
 	}
 	switch {
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
-		return nil, waiting(CauseStarting, fmt.Sprintf("the server answers with HTTP %d", status), "it is starting or overloaded")
+		return nil, waiting(bootstrapcause.Starting, fmt.Sprintf("the server answers with HTTP %d", status), "it is starting or overloaded")
 	case status == http.StatusUnauthorized:
-		return nil, waiting(of(CauseAnonymousRefused), "the server refuses anonymous requests (401)", "anonymous access is off: use a discovery file, or allow it for cluster-info")
+		return nil, waiting(of(bootstrapcause.AnonymousRefused), "the server refuses anonymous requests (401)", "anonymous access is off: use a discovery file, or allow it for cluster-info")
 	case status == http.StatusForbidden:
-		return nil, waiting(of(CauseForbidden), "anonymous requests may not read cluster-info (403)",
+		return nil, waiting(of(bootstrapcause.Forbidden), "anonymous requests may not read cluster-info (403)",
 			"the RoleBinding for system:anonymous in kube-public is missing")
 	case status == http.StatusNotFound:
-		return nil, waiting(of(CauseNotPublished), "there is no cluster-info (404)", "the cluster has not published it yet")
+		return nil, waiting(of(bootstrapcause.NotPublished), "there is no cluster-info (404)", "the cluster has not published it yet")
 	case status != http.StatusOK:
-		return nil, waiting(CauseNotAPIServer, fmt.Sprintf("the server answers with HTTP %d", status),
+		return nil, waiting(bootstrapcause.NotAPIServer, fmt.Sprintf("the server answers with HTTP %d", status),
 			"an API server does not: the address is wrong, or something in between answers until the cluster is up")
 	}
 	var configMap corev1.ConfigMap
 	if err := json.Unmarshal(body, &configMap); err != nil {
-		return nil, final(CauseNotAPIServer, "the answer is not a ConfigMap: is that an API server?")
+		return nil, final(bootstrapcause.NotAPIServer, "the answer is not a ConfigMap: is that an API server?")
 	}
 	return configMap.Data, nil
 }
@@ -368,12 +362,12 @@ func unreachable(err error) *AddressError {
 	}
 	var refused *redirectError
 	if errors.As(err, &refused) {
-		return final(CauseNotAPIServer, "%w", err)
+		return final(bootstrapcause.NotAPIServer, "%w", err)
 	}
-	cause := CauseUnreachable
+	var cause Cause = bootstrapcause.Unreachable
 	var notTLS tls.RecordHeaderError
 	if errors.As(err, &notTLS) || errors.Is(err, http.ErrSchemeMismatch) {
-		cause = CauseNotAPIServer
+		cause = bootstrapcause.NotAPIServer
 	}
 	return waiting(cause, fmt.Sprintf("the server cannot be reached: %.600s", err), "it is down, or the address is wrong, or something in between blocks it")
 }
@@ -385,10 +379,10 @@ func untrusted(err *tls.CertificateVerificationError) *AddressError {
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &name):
-		return final(CauseCertificateName, "%w: the server's certificate is for another name: %s; use an address that the certificate names, or one of its names as the server name", ErrPins, reason)
+		return final(bootstrapcause.CertificateName, "%w: the server's certificate is for another name: %s; use an address that the certificate names, or one of its names as the server name", ErrPins, reason)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return waiting(CauseCertificateTime, "the server's certificate is not valid at the time of this machine: "+reason,
+		return waiting(bootstrapcause.CertificateTime, "the server's certificate is not valid at the time of this machine: "+reason,
 			"the clock of this machine is wrong, or the server's certificate has to be renewed")
 	}
-	return final(CauseCertificateCA, "%w: the server's certificate is not from a pinned authority: %s", ErrPins, reason)
+	return final(bootstrapcause.CertificateCA, "%w: the server's certificate is not from a pinned authority: %s", ErrPins, reason)
 }

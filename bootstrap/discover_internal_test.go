@@ -3,9 +3,13 @@ package bootstrap
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"regexp"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 )
 
 // Discover trusts no cluster-info that the token has not signed.
@@ -24,12 +28,31 @@ func FuzzConfigMap(f *testing.F) {
 		}
 		a := &attempt{discovery: &discovery{token: token}, distrust: true}
 		err := a.verify(configMap.Data)
-		good := Sign([]byte(configMap.Data[KubeConfigKey]), token) == configMap.Data[SignaturePrefix+"abc123"]
-		if (err == nil) != (good && configMap.Data[KubeConfigKey] != "") {
+		good := Sign([]byte(configMap.Data[bootstrapapi.KubeConfigKey]), token) == configMap.Data[bootstrapapi.JWSSignatureKeyPrefix+"abc123"]
+		if (err == nil) != (good && configMap.Data[bootstrapapi.KubeConfigKey] != "") {
 			t.Errorf("%q: %v", body, err)
 		}
-		if configMap.Data[SignaturePrefix+"abc123"] != "" && configMap.Data[KubeConfigKey] != "" && !good && (err.Likely != "" || !errors.Is(err, ErrSignature)) {
+		if configMap.Data[bootstrapapi.JWSSignatureKeyPrefix+"abc123"] != "" && configMap.Data[bootstrapapi.KubeConfigKey] != "" && !good && (err.Likely != "" || !errors.Is(err, ErrSignature)) {
 			t.Errorf("%q: a wrong signature is not final: %v", body, err)
 		}
 	})
+}
+
+// Callers compare causes with the values of the comment.
+func TestCommentOfCauseListsEachValue(t *testing.T) {
+	values := func(file, pattern string) []string {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(content), -1) {
+			found = append(found, match[1])
+		}
+		return found
+	}
+	constants := values("../internal/bootstrapcause/bootstrapcause.go", `= "(\w+)"`)
+	if documented := values("cause.go", `//   - (\w+):`); len(constants) == 0 || !slices.Equal(documented, constants) {
+		t.Errorf("the comment lists %q, the package has %q", documented, constants)
+	}
 }

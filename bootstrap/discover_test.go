@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/bootstrapcause"
 )
 
 // ca is a certificate authority.
@@ -167,18 +168,18 @@ func TestDiscoverTimesOut(t *testing.T) {
 		want  string
 		cause bootstrap.Cause
 	}{
-		"403 of a proxy": {authority.server(t, proxy).URL, "RoleBinding", bootstrap.CauseNotAPIServer},
-		"503":            {authority.server(t, status(503)).URL, "starting or overloaded", bootstrap.CauseStarting},
-		"token expired":  {authority.server(t, configMap(signedInfo(t, "xyz789.0123456789abcdef", authority.pem))).URL, `not signed for the token ID "abc123", but for others; the token has expired`, bootstrap.CauseNotSignedForToken},
-		"signer down":    {authority.server(t, configMap(map[string]string{"kubeconfig": good["kubeconfig"]})).URL, "the signer is not running", bootstrap.CauseNotSigned},
-		"401":            {authority.server(t, status(401)).URL, "anonymous access is off", bootstrap.CauseAnonymousRefused},
-		"403":            {authority.server(t, status(403)).URL, "RoleBinding", bootstrap.CauseForbidden},
-		"404":            {authority.server(t, status(404)).URL, "has not published it", bootstrap.CauseNotPublished},
-		"418":            {authority.server(t, status(418)).URL, "the address is wrong, or something in between answers", bootstrap.CauseNotAPIServer},
-		"cannot connect": {down.URL, "it is down, or the address is wrong", bootstrap.CauseUnreachable},
-		"nothing in it":  {authority.server(t, configMap(nil)).URL, "no kubeconfig yet", bootstrap.CauseNotPublished},
+		"403 of a proxy": {authority.server(t, proxy).URL, "RoleBinding", bootstrapcause.NotAPIServer},
+		"503":            {authority.server(t, status(503)).URL, "starting or overloaded", bootstrapcause.Starting},
+		"token expired":  {authority.server(t, configMap(signedInfo(t, "xyz789.0123456789abcdef", authority.pem))).URL, `not signed for the token ID "abc123", but for others; the token has expired`, bootstrapcause.NotSignedForToken},
+		"signer down":    {authority.server(t, configMap(map[string]string{"kubeconfig": good["kubeconfig"]})).URL, "the signer is not running", bootstrapcause.NotSigned},
+		"401":            {authority.server(t, status(401)).URL, "anonymous access is off", bootstrapcause.AnonymousRefused},
+		"403":            {authority.server(t, status(403)).URL, "RoleBinding", bootstrapcause.Forbidden},
+		"404":            {authority.server(t, status(404)).URL, "has not published it", bootstrapcause.NotPublished},
+		"418":            {authority.server(t, status(418)).URL, "the address is wrong, or something in between answers", bootstrapcause.NotAPIServer},
+		"cannot connect": {down.URL, "it is down, or the address is wrong", bootstrapcause.Unreachable},
+		"nothing in it":  {authority.server(t, configMap(nil)).URL, "no kubeconfig yet", bootstrapcause.NotPublished},
 		"clock behind": {authority.serverWith(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(time.Hour),
-			NotAfter: time.Now().Add(2 * time.Hour)}, configMap(good)).URL, "the clock of this machine is wrong", bootstrap.CauseCertificateTime},
+			NotAfter: time.Now().Add(2 * time.Hour)}, configMap(good)).URL, "the clock of this machine is wrong", bootstrapcause.CertificateTime},
 	} {
 		ctx, timeUp := context.WithCancel(t.Context())
 		_, err := bootstrap.Discover(ctx, []string{tc.url}, parse(t, wellKnown), authority.pin(), bootstrap.WithProgress(func(string) { timeUp() }))
@@ -216,10 +217,10 @@ func TestDiscoverUnderAttack(t *testing.T) {
 		is     error
 		cause  bootstrap.Cause
 	}{
-		"forged signature": {authority.server(t, configMap(forged)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature, bootstrap.CauseSignatureWrong},
-		"no algorithm":     {authority.server(t, configMap(none)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature, bootstrap.CauseSignatureWrong},
-		"certificate of a foreign CA next to the pinned one": {foreign.server(t, configMap(both)), "not from a pinned authority", bootstrap.ErrPins, bootstrap.CauseCertificateCA},
-		"another authority": {foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem))), "none of its certificate authorities is pinned; it has [sha256:", bootstrap.ErrPins, bootstrap.CauseCANotPinned},
+		"forged signature": {authority.server(t, configMap(forged)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature, bootstrapcause.SignatureWrong},
+		"no algorithm":     {authority.server(t, configMap(none)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature, bootstrapcause.SignatureWrong},
+		"certificate of a foreign CA next to the pinned one": {foreign.server(t, configMap(both)), "not from a pinned authority", bootstrap.ErrPins, bootstrapcause.CertificateCA},
+		"another authority": {foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem))), "none of its certificate authorities is pinned; it has [sha256:", bootstrap.ErrPins, bootstrapcause.CANotPinned},
 		"second answer differs": {authority.server(t, func(w http.ResponseWriter, r *http.Request) {
 			changing++
 			if changing > 1 {
@@ -227,12 +228,12 @@ func TestDiscoverUnderAttack(t *testing.T) {
 				return
 			}
 			configMap(good)(w, r)
-		}), "differs over the verified connection", bootstrap.ErrPins, bootstrap.CauseContentDiffers},
+		}), "differs over the verified connection", bootstrap.ErrPins, bootstrapcause.ContentDiffers},
 		"redirect": {authority.server(t, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
-		}), "refused to follow a redirect", nil, bootstrap.CauseNotAPIServer},
-		"credentials":       {authority.server(t, configMap(credentials)), "must not hold credentials", nil, bootstrap.CauseClusterInfoMalformed},
-		"not an API server": {authority.server(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }), "is that an API server?", nil, bootstrap.CauseNotAPIServer},
+		}), "refused to follow a redirect", nil, bootstrapcause.NotAPIServer},
+		"credentials":       {authority.server(t, configMap(credentials)), "must not hold credentials", nil, bootstrapcause.ClusterInfoMalformed},
+		"not an API server": {authority.server(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }), "is that an API server?", nil, bootstrapcause.NotAPIServer},
 	} {
 		_, err := bootstrap.Discover(t.Context(), []string{tc.server.URL}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond))
 		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), "discover cluster at "+tc.server.URL) || tc.is != nil && !errors.Is(err, tc.is) {

@@ -1,5 +1,6 @@
 // Package bootstrap establishes the first trust between a machine and a Kubernetes cluster, with bootstrap tokens and a signed
 // cluster-info. It is compatible with kubeadm and kube-controller-manager byte by byte, in both directions.
+// The names and keys of its Secrets and its ConfigMap are constants of k8s.io/cluster-bootstrap/token/api.
 //
 // The administrator creates a token and stores it as a Secret in kube-system:
 //

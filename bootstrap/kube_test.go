@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -64,7 +66,7 @@ kubernetesVersion: `+version+"\n"), 0o600); err != nil {
 		t.Errorf("refreshed to %+v, %v", fresh, err)
 	}
 	var secret corev1.Secret
-	if err := cluster.Client().Get(t.Context(), client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: bootstrap.SecretNamePrefix + "abcdef"}, &secret); err != nil {
+	if err := cluster.Client().Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: bootstrapapi.BootstrapTokenSecretPrefix + "abcdef"}, &secret); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := bootstrap.ParseSecret(&secret); err != nil || c.Token.Reveal() != theirs || c.Description != "theirs" || !c.Allows(bootstrap.UsageSigning) || time.Until(c.Expires) > time.Hour {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 )
 
 // Load reads a ClusterInfo from a regular file, an https URL, or stdin for "-". It refuses what ParseClusterInfo refuses, and
@@ -123,7 +124,7 @@ func (i *ClusterInfo) Refresh(ctx context.Context) (*ClusterInfo, error) {
 	if err := json.Unmarshal(body, &configMap); err != nil {
 		return nil, fmt.Errorf("refresh cluster information from %s: the answer is not a ConfigMap", i.Server)
 	}
-	info, err := ParseClusterInfo([]byte(configMap.Data[KubeConfigKey]))
+	info, err := ParseClusterInfo([]byte(configMap.Data[bootstrapapi.KubeConfigKey]))
 	if err != nil {
 		return nil, fmt.Errorf("refresh cluster information from %s: %w", i.Server, err)
 	}

@@ -18,8 +18,7 @@ func PinOf(c *x509.Certificate) Pin { return sha256.Sum256(c.RawSubjectPublicKey
 
 const pinPrefix = "sha256:"
 
-// ParsePin parses "sha256:<64 hexadecimal digits>", in either case.
-func ParsePin(s string) (Pin, error) {
+func parsePin(s string) (Pin, error) {
 	var p Pin
 	if len(s) < len(pinPrefix) || !strings.EqualFold(s[:len(pinPrefix)], pinPrefix) {
 		return p, fmt.Errorf("a pin is sha256:<64 hexadecimal digits>, not %s", shownPin(s))
@@ -42,17 +41,17 @@ func shownPin(s string) string {
 	return fmt.Sprintf("%.100q", s)
 }
 
-// String returns the pin in the form that ParsePin accepts.
+// String returns the pin in the form that ParsePins accepts.
 func (p Pin) String() string { return pinPrefix + hex.EncodeToString(p[:]) }
 
 // PinSet is a set of pins. The empty set pins nothing.
 type PinSet []Pin
 
-// ParsePins parses a list of pins.
+// ParsePins parses pins, each "sha256:<64 hexadecimal digits>" in either case.
 func ParsePins(pins ...string) (PinSet, error) {
 	var set PinSet
 	for _, s := range pins {
-		p, err := ParsePin(s)
+		p, err := parsePin(s)
 		if err != nil {
 			return nil, err
 		}

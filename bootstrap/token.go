@@ -39,9 +39,6 @@ func ParseToken(s string) (Token, error) {
 	return Token{id: id, secret: redact.New(secret)}, nil
 }
 
-// ValidTokenID reports whether s has the form of a token's ID.
-func ValidTokenID(s string) bool { return validPart(s, idLength) }
-
 func validPart(s string, length int) bool {
 	return len(s) == length && strings.Trim(s, tokenChars) == ""
 }

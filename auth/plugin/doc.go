@@ -10,7 +10,7 @@
 //	...
 //	answer, err := plugin.EncodeKubeletResponse(request, user, password, credentials.ExpiresAt())
 //
-// Each Encode function returns a whole answer. Write it in one call and only on success, because a part could be mistaken for a
+// Each Encode function or method returns a whole answer. Write it in one call and only on success, because a part could be mistaken for a
 // credential. Reading is bounded in size and by the context. All functions are safe for concurrent use. Errors are *auth.Error
 // and hold no input except names.
 package plugin

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/stdin"
 )
 
 // GitRequest is git's request to a credential helper (gitcredentials(7), git-credential(1), "INPUT/OUTPUT FORMAT").
@@ -28,7 +29,7 @@ type GitRequest struct {
 // ReadGitRequest reads the request of get, store and erase, up to an empty line or the end of input. It ignores unknown
 // attributes, as the protocol demands, and drops passwords.
 func ReadGitRequest(ctx context.Context, in io.Reader) (*GitRequest, error) {
-	content, err := readLines(ctx, in)
+	content, err := stdin.ReadLines(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +101,9 @@ type GitCredential struct {
 // any name.
 const gitBearerUser = "oauth2"
 
-// EncodeGitCredential returns the answer to get. It contains the expiry, so a helper that stores credentials drops it in time. It
+// Encode returns the answer to get. It contains the expiry, so a helper that stores credentials drops it in time. It
 // passes a bearer token as such if git supports it (capability authtype, git 2.46), and otherwise as a password.
-func EncodeGitCredential(r *GitRequest, c GitCredential) ([]byte, error) {
+func (r *GitRequest) Encode(c GitCredential) ([]byte, error) {
 	var lines [][2]string
 	switch {
 	case c.BearerToken != "" && r.authtype:

@@ -14,6 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/stdin"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 // annotations of the pod's ServiceAccount.
 func ReadKubeletRequest(ctx context.Context, in io.Reader) (*kubeletv1.CredentialProviderRequest, error) {
 	const remedy = "have the kubelet call the plugin"
-	content, err := Read(ctx, in)
+	content, err := stdin.Read(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -50,30 +51,16 @@ func ReadKubeletRequest(ctx context.Context, in io.Reader) (*kubeletv1.Credentia
 	return r, nil
 }
 
-// KubeletRegistry returns the repository of the request's image, without tag and digest, and the registry's host. The repository
-// is valid for auth.GetArtifactRegistryCredentials.
-func KubeletRegistry(r *kubeletv1.CredentialProviderRequest) (repository, host string, err error) {
-	repository, _, _ = strings.Cut(r.Image, "@")
-	if slash := strings.LastIndexByte(repository, '/'); slash >= 0 {
-		name, _, _ := strings.Cut(repository[slash:], ":")
-		repository = repository[:slash] + name
-	}
-	host, err = provider.RegistryHost(repository)
-	return repository, host, err
-}
-
 // kubeletShare is the share of the remaining lifetime for which the kubelet may use a credential.
 const kubeletShare = 0.8
 
 // EncodeKubeletResponse returns the credentials for the registry of the request's image. The kubelet keeps them for four fifths
 // of their remaining lifetime, an hour at most. This bounds how long revoked trust remains usable.
-func EncodeKubeletResponse(r *kubeletv1.CredentialProviderRequest, username, password string, expires time.Time,
-) ([]byte, error) {
-	repository, _, err := KubeletRegistry(r)
-	if err != nil {
+func EncodeKubeletResponse(r *kubeletv1.CredentialProviderRequest, username, password string, expires time.Time) ([]byte, error) {
+	if _, err := provider.RegistryHost(r.Image); err != nil {
 		return nil, err
 	}
-	host, _, _ := strings.Cut(repository, "/") // as written: the kubelet compares it with the image, port and all
+	host, _, _ := strings.Cut(r.Image, "/") // as written: the kubelet compares it with the image, port and all
 	if password == "" {
 		return nil, &auth.Error{Reason: auth.ErrUnavailable, Message: "there is no password to hand out"}
 	}

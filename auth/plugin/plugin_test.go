@@ -1,7 +1,6 @@
 package plugin_test
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -35,33 +34,6 @@ func TestServiceAccountOf(t *testing.T) {
 		if !errors.Is(err, auth.ErrMisconfigured) || token != "" && len(token) > 20 && strings.Contains(err.Error(), token[:20]) {
 			t.Errorf("%.50q: %v", token, err)
 		}
-	}
-}
-
-// endless is a standard input that gives the same for ever.
-type endless struct{}
-
-func (endless) Read(p []byte) (int, error) { return len(p), nil }
-
-func TestRead(t *testing.T) {
-	if content, err := plugin.Read(t.Context(), strings.NewReader("request")); err != nil || string(content) != "request" {
-		t.Errorf("%s, %v", content, err)
-	}
-	if _, err := plugin.Read(t.Context(), endless{}); !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), "more than") {
-		t.Errorf("endless: %v", err)
-	}
-	silent, stop := io.Pipe()
-	defer stop.Close() //nolint:errcheck // ends the goroutine that reads
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	start := time.Now()
-	if _, err := plugin.Read(ctx, silent); !errors.Is(err, context.Canceled) || time.Since(start) > time.Minute {
-		t.Errorf("silent: %v", err)
-	}
-	broken, fail := io.Pipe()
-	_ = fail.CloseWithError(errors.New("input/output error")) // never fails
-	if _, err := plugin.Read(t.Context(), broken); !errors.Is(err, auth.ErrMisconfigured) {
-		t.Errorf("broken: %v", err)
 	}
 }
 
@@ -160,36 +132,39 @@ func TestGitCredentials(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := plugin.EncodeGitCredential(r, tc.credential)
+		got, err := r.Encode(tc.credential)
 		if string(got) != tc.want || (err == nil) != (tc.want != "") {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
 }
 
-func TestEncodeProcessCredentials(t *testing.T) {
-	got, err := plugin.EncodeProcessCredentials(plugin.ProcessCredentials{AccessKeyID: "i", SecretAccessKey: "s", SessionToken: "t", AccountID: "1", Expires: end})
+func TestProcessCredentials(t *testing.T) {
+	got, err := plugin.ProcessCredentials{AccessKeyID: "i", SecretAccessKey: "s", SessionToken: "t", AccountID: "1", Expires: end}.Encode()
 	if want := `{"Version":1,"AccessKeyId":"i","SecretAccessKey":"s","SessionToken":"t","Expiration":"2030-01-02T02:04:05Z","AccountId":"1"}` + "\n"; err != nil || string(got) != want {
 		t.Errorf("%s, %v", got, err)
 	}
-	got, err = plugin.EncodeProcessCredentials(plugin.ProcessCredentials{AccessKeyID: "i", SecretAccessKey: "s"})
+	got, err = plugin.ProcessCredentials{AccessKeyID: "i", SecretAccessKey: "s"}.Encode()
 	if want := `{"Version":1,"AccessKeyId":"i","SecretAccessKey":"s"}` + "\n"; err != nil || string(got) != want {
 		t.Errorf("%s, %v", got, err)
 	}
 }
 
 func TestKubelet(t *testing.T) {
-	for image, want := range map[string][2]string{
-		"r.example/a/b":                       {"r.example/a/b", "r.example"},
-		"r.example:5000/a/b:v1":               {"r.example:5000/a/b", "r.example:5000"},
-		"r.example/a:v1@sha256:0123456789abc": {"r.example/a", "r.example"},
-		"r.example:5000":                      {"r.example:5000", "r.example:5000"},
-		"https://r.example/a":                 {},
+	for image, host := range map[string]string{
+		"r.example/a/b":                       "r.example",
+		"r.example:5000/a/b:v1":               "r.example:5000",
+		"R.example:443/a:v1@sha256:012345678": "R.example:443",
+		"r.example:5000":                      "r.example:5000",
+		"https://r.example/a":                 "",
 	} {
-		request := &kubeletv1.CredentialProviderRequest{Image: image}
-		repository, host, err := plugin.KubeletRegistry(request)
-		if want != [2]string{} && (repository != want[0] || host != want[1] || err != nil) || want == [2]string{} && err == nil {
-			t.Errorf("%s: %q at %q, %v", image, repository, host, err)
+		content, err := plugin.EncodeKubeletResponse(&kubeletv1.CredentialProviderRequest{Image: image}, "u", "p", time.Now().Add(time.Hour))
+		if host == "" && err != nil {
+			continue
+		}
+		var r kubeletv1.CredentialProviderResponse
+		if err != nil || json.Unmarshal(content, &r) != nil || len(r.Auth) != 1 || r.Auth[host].Password != "p" {
+			t.Errorf("%s: %v, %v", image, r.Auth, err)
 		}
 	}
 	request := &kubeletv1.CredentialProviderRequest{Image: "r.example/a"}
@@ -220,10 +195,10 @@ func TestNothingToHandOut(t *testing.T) {
 		"exec":   func() ([]byte, error) { return (&plugin.ExecInfo{}).Encode("", end) },
 		"docker": func() ([]byte, error) { return plugin.EncodeDockerCredentials("h", "u", "") },
 		"git": func() ([]byte, error) {
-			return plugin.EncodeGitCredential(&plugin.GitRequest{}, plugin.GitCredential{})
+			return (&plugin.GitRequest{}).Encode(plugin.GitCredential{})
 		},
 		"process": func() ([]byte, error) {
-			return plugin.EncodeProcessCredentials(plugin.ProcessCredentials{AccessKeyID: "i"})
+			return plugin.ProcessCredentials{AccessKeyID: "i"}.Encode()
 		},
 		"kubelet": func() ([]byte, error) {
 			return plugin.EncodeKubeletResponse(&kubeletv1.CredentialProviderRequest{Image: "h/a"}, "u", "", end)
@@ -259,9 +234,18 @@ func FuzzKubeletRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_, host, err := plugin.KubeletRegistry(r)
-		if err == nil && (host == "" || !strings.HasPrefix(strings.ToLower(r.Image), host) || strings.ContainsAny(host, "/@*? ")) {
-			t.Errorf("%q has the host %q", r.Image, host)
+		content, err := plugin.EncodeKubeletResponse(r, "u", "p", time.Time{})
+		if err != nil {
+			return
+		}
+		var response kubeletv1.CredentialProviderResponse
+		if err := json.Unmarshal(content, &response); err != nil {
+			t.Fatal(err)
+		}
+		for host := range response.Auth {
+			if host == "" || !strings.HasPrefix(r.Image, host) || strings.ContainsAny(host, "/@*? ") {
+				t.Errorf("%q has the host %q", r.Image, host)
+			}
 		}
 	})
 }
@@ -307,3 +291,8 @@ func FuzzExecInfo(f *testing.F) {
 		}
 	})
 }
+
+// endless is a standard input that gives the same for ever.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }

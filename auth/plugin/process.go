@@ -15,8 +15,8 @@ type ProcessCredentials struct {
 	Expires time.Time
 }
 
-// EncodeProcessCredentials returns the answer, version 1 of the protocol.
-func EncodeProcessCredentials(c ProcessCredentials) ([]byte, error) {
+// Encode returns the answer, version 1 of the protocol.
+func (c ProcessCredentials) Encode() ([]byte, error) {
 	if c.AccessKeyID == "" || c.SecretAccessKey == "" {
 		return nil, &auth.Error{Reason: auth.ErrUnavailable, Message: "there are no keys to hand out"}
 	}

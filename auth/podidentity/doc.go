@@ -1,5 +1,73 @@
 // Package podidentity explains pod identity (KEP-14): pods get the AWS credentials of an IAM role on any Kubernetes cluster, with an
-// unmodified AWS SDK. KEP-14 is for AWS alone. This package has no code; its parts are four packages:
+// unmodified AWS SDK. KEP-14 is for AWS alone. This function runs the server and the webhook in one manager, with any number of replicas:
+//
+//	func provide(ctx context.Context, kube *rest.Config, listener net.Listener, https ctrlwebhook.Server, certs string) error {
+//		scheme := runtime.NewScheme()
+//		if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+//			return err
+//		}
+//		ca, err := os.ReadFile(filepath.Join(certs, "ca.crt"))
+//		if err != nil {
+//			return err
+//		}
+//		tokens, err := tokencache.NewTokenCache(20_000)
+//		if err != nil {
+//			return err
+//		}
+//		defer tokens.Close()
+//
+//		kube.QPS = -1 // one TokenReview for each request
+//		mgr, err := ctrl.NewManager(kube, ctrl.Options{
+//			Scheme:        scheme,
+//			Cache:         cache.Options{DefaultTransform: stripMetadata}, // tenants write it, and nothing here reads it
+//			WebhookServer: https,
+//		})
+//		if err != nil {
+//			return err
+//		}
+//		s, err := server.New(server.Options{
+//			Client:      mgr.GetClient(),
+//			Audience:    audience,
+//			Cluster:     "prod",
+//			Cache:       tokens,
+//			AuthOptions: []auth.Option{auth.WithSTSRegion("eu-central-1")},
+//			Events:      mgr.GetEventRecorder("pod-identity"),
+//			Logger:      mgr.GetLogger(),
+//		})
+//		if err != nil {
+//			return err
+//		}
+//		err = errors.Join(
+//			s.SetupWithManager(mgr),
+//			s.Listen(mgr, listener, filepath.Join(certs, "tls.crt"), filepath.Join(certs, "tls.key")),
+//			mgr.AddReadyzCheck("server", s.Ready),
+//		)
+//		if err != nil {
+//			return err
+//		}
+//
+//		handler, err := webhook.New(webhook.Options{
+//			Bindings: mgr.GetClient(),
+//			Live:     mgr.GetAPIReader(),
+//			Image:    "registry.example/iam-credentials-pod:v1",
+//			Server:   "https://pod-identity.iam-system.svc:8443",
+//			CA:       func() []byte { return ca },
+//			Audience: audience,
+//			Logger:   mgr.GetLogger(),
+//		})
+//		if err != nil {
+//			return err
+//		}
+//		mgr.GetWebhookServer().Register("/pods", handler)
+//		return mgr.Start(ctx)
+//	}
+//
+// A MutatingWebhookConfiguration points the API server to the webhook. The example of this package has the whole program, with
+// stripMetadata. docs/podidentity.md shows an installation with manifests.
+//
+// # Parts
+//
+// This package has no code; its parts are four packages:
 //
 //   - api/v1alpha1 has IAMBinding, which binds a ServiceAccount to a role, and IAMRoleAllowList, which lists the roles that each namespace
 //     may use.
@@ -41,47 +109,6 @@
 //
 //	policy, err := server.TrustPolicy("prod", "arn:aws:iam::123456789012:role/pod-identity", binding)
 //
-// # The server
-//
-// The server runs in a manager, with any number of replicas. The manager's client reads IAMBindings from informers:
-//
-//	kube.QPS = -1 // one TokenReview for each request
-//	mgr, err := ctrl.NewManager(kube, ctrl.Options{
-//		Scheme:        scheme, // with clientgoscheme.AddToScheme and v1alpha1.AddToScheme
-//		Cache:         cache.Options{DefaultTransform: stripMetadata},
-//		WebhookServer: https,
-//	})
-//	s, err := server.New(server.Options{
-//		Client:      mgr.GetClient(),
-//		Audience:    audience,
-//		Cluster:     "prod",
-//		Cache:       tokens,
-//		AuthOptions: []auth.Option{auth.WithSTSRegion("eu-central-1")},
-//		Recorder:    mgr.GetEventRecorder("pod-identity"),
-//		Log:         mgr.GetLogger(),
-//	})
-//	err = errors.Join(
-//		s.SetupWithManager(mgr),
-//		s.Listen(mgr, listener, filepath.Join(certs, "tls.crt"), filepath.Join(certs, "tls.key")),
-//		mgr.AddReadyzCheck("server", s.Ready),
-//	)
-//
-// # The webhook
-//
-// The webhook can run in the same manager. A MutatingWebhookConfiguration points the API server to it:
-//
-//	handler, err := webhook.New(webhook.Options{
-//		Bindings: mgr.GetClient(),
-//		Live:     mgr.GetAPIReader(),
-//		Image:    "registry.example/iam-credentials-pod:v1",
-//		Server:   "https://pod-identity.iam-system.svc:8443",
-//		CA:       func() []byte { return ca },
-//		Audience: audience,
-//		Logger:   mgr.GetLogger(),
-//	})
-//	mgr.GetWebhookServer().Register("/pods", handler)
-//	err = mgr.Start(ctx)
-//
 // # In the pod
 //
 // The webhook gives the sidecar the CA of the server, the pod's token and a secret, which the SDK sends with each request:
@@ -95,6 +122,4 @@
 //	listeners, err := proxy.Listen(ctx, "127.0.0.1:2020")
 //	go func() { _ = p.Run(ctx) }()
 //	err = proxy.Serve(ctx, p, listeners)
-//
-// The example has these pieces in one program. docs/podidentity.md shows an installation with manifests.
 package podidentity

@@ -42,8 +42,14 @@ func TestTheCodeOfThePackageCommentIsTheExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	function, rest, _ := strings.Cut(string(doc), "//\t}\n//\n")
+	_, function, _ = strings.Cut(function, "//\tfunc ")
+	function = "func " + strings.NewReplacer("//\t", "", "//\n", "\n").Replace(function) + "}\n"
+	if strings.Count(function, "\n") < 50 || !strings.Contains(string(example), function) {
+		t.Errorf("the example lacks this function:\n%s", function)
+	}
 	lines := 0
-	_, code, _ := strings.Cut(string(doc), "# Objects")
+	_, code, _ := strings.Cut(rest, "# Objects")
 	for line := range strings.Lines(code) {
 		if line, ok := strings.CutPrefix(line, "//\t"); ok {
 			lines++
@@ -52,22 +58,22 @@ func TestTheCodeOfThePackageCommentIsTheExample(t *testing.T) {
 			}
 		}
 	}
-	if lines < 50 {
+	if lines < 20 {
 		t.Errorf("%d lines of code", lines)
 	}
 }
 
-// world is an API server with the program of the example.
-type world struct {
+// environment is an API server with the program of the example.
+type environment struct {
 	client.Client
 	cluster       *kubetest.Cluster
 	server, hooks string // addresses
 	http          *http.Client
 }
 
-func newWorld(t *testing.T) *world {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	w := &world{cluster: kubetest.Start(t)}
+	w := &environment{cluster: kubetest.Start(t)}
 	w.install(t)
 	pem, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
 	if err != nil {
@@ -101,7 +107,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) install(t *testing.T) {
+func (w *environment) install(t *testing.T) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -141,7 +147,7 @@ func await(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func (w *world) post(t *testing.T, url, token string, body []byte) string {
+func (w *environment) post(t *testing.T, url, token string, body []byte) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
@@ -167,7 +173,7 @@ func TestExampleServesPods(t *testing.T) {
 		"AWS_ACCESS_KEY_ID": "", "AWS_PROFILE": "", "AWS_WEB_IDENTITY_TOKEN_FILE": "", "AWS_CONTAINER_CREDENTIALS_FULL_URI": ""} {
 		t.Setenv(name, value)
 	}
-	w := newWorld(t)
+	w := newEnvironment(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "reporting"},
 		Spec: corev1.PodSpec{ServiceAccountName: "reporting", Containers: []corev1.Container{{Name: "app", Image: "app"}}}}
 	if err := w.Create(t.Context(), pod); err != nil {

@@ -86,8 +86,8 @@ func provide(ctx context.Context, kube *rest.Config, listener net.Listener, http
 
 	kube.QPS = -1 // one TokenReview for each request
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
-		Scheme:        scheme, // with clientgoscheme.AddToScheme and v1alpha1.AddToScheme
-		Cache:         cache.Options{DefaultTransform: stripMetadata},
+		Scheme:        scheme,
+		Cache:         cache.Options{DefaultTransform: stripMetadata}, // tenants write it, and nothing here reads it
 		WebhookServer: https,
 	})
 	if err != nil {
@@ -99,8 +99,8 @@ func provide(ctx context.Context, kube *rest.Config, listener net.Listener, http
 		Cluster:     "prod",
 		Cache:       tokens,
 		AuthOptions: []auth.Option{auth.WithSTSRegion("eu-central-1")},
-		Recorder:    mgr.GetEventRecorder("pod-identity"),
-		Log:         mgr.GetLogger(),
+		Events:      mgr.GetEventRecorder("pod-identity"),
+		Logger:      mgr.GetLogger(),
 	})
 	if err != nil {
 		return err
@@ -127,8 +127,7 @@ func provide(ctx context.Context, kube *rest.Config, listener net.Listener, http
 		return err
 	}
 	mgr.GetWebhookServer().Register("/pods", handler)
-	err = mgr.Start(ctx)
-	return err
+	return mgr.Start(ctx)
 }
 
 // stripMetadata drops from the cache what tenants write and neither server nor webhook reads.

@@ -20,8 +20,10 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authn "k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -51,7 +53,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (re
 		return nil, false, nil //nolint:nilerr // another kind of token
 	}
 	var secret corev1.Secret
-	key := client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: bootstrap.SecretNamePrefix + t.ID()}
+	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: bootstrapapi.BootstrapTokenSecretPrefix + t.ID()}
 	if err := a.reader.Get(ctx, key, &secret); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, false, nil
@@ -65,7 +67,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (re
 	if err != nil || !c.Token.Equal(t) || c.MalformedGroups || c.Expired(a.now()) || !c.Allows(bootstrap.UsageAuthentication) {
 		return nil, false, nil //nolint:nilerr // a Secret that Kubernetes ignores too
 	}
-	return &authn.Response{User: &user.DefaultInfo{Name: c.User(), Groups: append([]string{bootstrap.DefaultGroup}, c.Groups...)}}, true, nil
+	return &authn.Response{User: &user.DefaultInfo{Name: c.User(), Groups: append([]string{bootstrapapi.BootstrapDefaultGroup}, c.Groups...)}}, true, nil
 }
 
 func (a *Authenticator) now() time.Time {

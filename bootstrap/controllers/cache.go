@@ -2,10 +2,9 @@ package controllers
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/workloadid/workloadid/bootstrap"
 )
 
 // ByObject returns cache.Options.ByObject for the manager of Signer and Cleaner: the Secrets of kube-system and the ConfigMaps of
@@ -13,7 +12,7 @@ import (
 // call returns a new map.
 func ByObject() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
-		&corev1.Secret{}:    {Namespaces: map[string]cache.Config{bootstrap.SecretNamespace: {}}},
-		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{bootstrap.ConfigMapNamespace: {}}},
+		&corev1.Secret{}:    {Namespaces: map[string]cache.Config{metav1.NamespaceSystem: {}}},
+		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{metav1.NamespacePublic: {}}},
 	}
 }

@@ -7,13 +7,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+	tokenutil "k8s.io/cluster-bootstrap/token/util"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/tokenexpiry"
 )
 
 // Cleaner deletes a token in the second in which it expires. It deletes a Secret only if type and name are a token's. Like
@@ -32,7 +36,7 @@ type Cleaner struct {
 func (c *Cleaner) SetupWithManager(mgr ctrl.Manager) error {
 	isToken := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		secret, ok := o.(*corev1.Secret)
-		return ok && secret.Namespace == bootstrap.SecretNamespace && secret.Type == bootstrap.SecretType
+		return ok && secret.Namespace == metav1.NamespaceSystem && secret.Type == bootstrapapi.SecretTypeBootstrapToken
 	})
 	return ctrl.NewControllerManagedBy(mgr).Named("bootstrap-cleaner").For(&corev1.Secret{}, builder.WithPredicates(isToken)).Complete(c)
 }
@@ -43,14 +47,14 @@ func (c *Cleaner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if err := c.Client.Get(ctx, req.NamespacedName, &secret); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if secret.Namespace != bootstrap.SecretNamespace || secret.Type != bootstrap.SecretType || secret.DeletionTimestamp != nil {
+	if secret.Namespace != metav1.NamespaceSystem || secret.Type != bootstrapapi.SecretTypeBootstrapToken || secret.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil
 	}
 	c.report(&secret)
-	if id, ok := strings.CutPrefix(secret.Name, bootstrap.SecretNamePrefix); !ok || !bootstrap.ValidTokenID(id) {
+	if id, ok := strings.CutPrefix(secret.Name, bootstrapapi.BootstrapTokenSecretPrefix); !ok || !tokenutil.IsValidBootstrapTokenID(id) {
 		return ctrl.Result{}, nil
 	}
-	expires, err := bootstrap.Expiration(&secret)
+	expires, err := tokenexpiry.Of(secret.Data)
 	if err != nil || expires.IsZero() {
 		return ctrl.Result{}, nil //nolint:nilerr // reported
 	}
@@ -74,7 +78,7 @@ func (c *Cleaner) report(secret *corev1.Secret) {
 	case config.MalformedGroups:
 		warn(c.Events, secret, "MalformedGroups", "Clean", "a token cannot grant these groups, so it does not authenticate; correct or delete it")
 	}
-	if _, err := bootstrap.Expiration(secret); err != nil {
+	if _, err := tokenexpiry.Of(secret.Data); err != nil {
 		warn(c.Events, secret, "MalformedExpiration", "Clean", err.Error()+": the token counts as expired; correct or delete it")
 	}
 }

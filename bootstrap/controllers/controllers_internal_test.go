@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"k8s.io/cluster-bootstrap/util/secrets"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,7 +26,7 @@ import (
 )
 
 func tokenSecret(id string, change func(*corev1.Secret)) *corev1.Secret {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: bootstrap.SecretNamespace, Name: bootstrap.SecretNamePrefix + id, UID: "u"}, Type: bootstrap.SecretType,
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: bootstrapapi.BootstrapTokenSecretPrefix + id, UID: "u"}, Type: bootstrapapi.SecretTypeBootstrapToken,
 		Data: map[string][]byte{"token-id": []byte(id), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-signing": []byte("true")}}
 	if change != nil {
 		change(s)
@@ -214,7 +215,7 @@ func TestCleaner(t *testing.T) {
 			}
 			_, isName := secrets.ParseName(tc.secret.Name)
 			malformed := tc.event == "MalformedExpiration"
-			if isName && tc.secret.Type == bootstrap.SecretType && !malformed && secrets.HasExpired(tc.secret, now) != tc.gone {
+			if isName && tc.secret.Type == bootstrapapi.SecretTypeBootstrapToken && !malformed && secrets.HasExpired(tc.secret, now) != tc.gone {
 				t.Error("Kubernetes does otherwise")
 			}
 			event := ""

@@ -20,7 +20,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -175,7 +177,7 @@ func TestInteropOursServesTheirsDiscovers(t *testing.T) {
 	start(t, cluster)
 	ours := token(t, cluster.Client(), time.Now().Add(time.Hour), "")
 	eventually(t, "our token signs cluster-info", func() bool {
-		return clusterInfo(t, cluster.Client())[bootstrap.SignaturePrefix+ours.Token.ID()] != ""
+		return clusterInfo(t, cluster.Client())[bootstrapapi.JWSSignatureKeyPrefix+ours.Token.ID()] != ""
 	})
 	kubeconfig := cluster.Kubeconfig(t)
 	file := filepath.Join(t.TempDir(), "cluster-info.yaml")
@@ -216,7 +218,7 @@ func TestInteropOursServesTheirsDiscovers(t *testing.T) {
 		t.Errorf("kubeadm token delete: %v\n%s", err, out)
 	}
 	eventually(t, "the signature of a deleted token goes", func() bool {
-		return clusterInfo(t, cluster.Client())[bootstrap.SignaturePrefix+ours.Token.ID()] == ""
+		return clusterInfo(t, cluster.Client())[bootstrapapi.JWSSignatureKeyPrefix+ours.Token.ID()] == ""
 	})
 }
 
@@ -228,13 +230,13 @@ func TestExpiry(t *testing.T) {
 	c := cluster.Client()
 	long := token(t, c, time.Time{}, "")
 	other := &corev1.Secret{}
-	other.Namespace, other.Name = bootstrap.SecretNamespace, "bootstrap-token-zzzzzz"
+	other.Namespace, other.Name = metav1.NamespaceSystem, "bootstrap-token-zzzzzz"
 	other.Data = map[string][]byte{"expiration": []byte("2020-01-01T00:00:00Z"), "token-id": []byte("zzzzzz")}
 	if err := c.Create(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
 	has := func(config *bootstrap.TokenConfig) bool {
-		return clusterInfo(t, c)[bootstrap.SignaturePrefix+config.Token.ID()] != ""
+		return clusterInfo(t, c)[bootstrapapi.JWSSignatureKeyPrefix+config.Token.ID()] != ""
 	}
 	eventually(t, "a token without an end signs", func() bool { return has(long) })
 	short, signed := &bootstrap.TokenConfig{}, false
@@ -250,7 +252,7 @@ func TestExpiry(t *testing.T) {
 	}
 	gone := func() bool {
 		var s corev1.Secret
-		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: bootstrap.SecretNamePrefix + short.Token.ID()}, &s))
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: bootstrapapi.BootstrapTokenSecretPrefix + short.Token.ID()}, &s))
 	}
 	if gone() && time.Now().Before(short.Expires) {
 		t.Error("deleted before its end")
@@ -287,7 +289,7 @@ func TestManyTokens(t *testing.T) {
 	signed := func() int {
 		n := 0
 		for key := range clusterInfo(t, c) {
-			if strings.HasPrefix(key, bootstrap.SignaturePrefix) {
+			if strings.HasPrefix(key, bootstrapapi.JWSSignatureKeyPrefix) {
 				n++
 			}
 		}
@@ -306,7 +308,7 @@ func TestManyTokens(t *testing.T) {
 	eventually(t, "all signatures fit the new kubeconfig", func() bool {
 		data := clusterInfo(t, c)
 		last, err := bootstrap.ParseToken("a02999.0123456789abcdef")
-		return err == nil && bootstrap.Verify([]byte(data[bootstrap.KubeConfigKey]), data[bootstrap.SignaturePrefix+"a02999"], last) == nil
+		return err == nil && bootstrap.Verify([]byte(data[bootstrapapi.KubeConfigKey]), data[bootstrapapi.JWSSignatureKeyPrefix+"a02999"], last) == nil
 	})
 	t.Logf("%d signatures %s after a new kubeconfig", tokens, time.Since(begin).Round(time.Millisecond))
 	if err := controllers.Publish(t.Context(), c, info); err != nil {

@@ -4,14 +4,15 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	flowcontrolv1ac "k8s.io/client-go/applyconfigurations/flowcontrol/v1"
 	rbacv1ac "k8s.io/client-go/applyconfigurations/rbac/v1"
-
-	corev1 "k8s.io/api/core/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -50,11 +51,11 @@ func Publish(ctx context.Context, c client.Client, info *bootstrap.ClusterInfo) 
 
 func objects(kubeconfig string) []runtime.ApplyConfiguration {
 	return []runtime.ApplyConfiguration{
-		corev1ac.Namespace(bootstrap.ConfigMapNamespace),
-		corev1ac.ConfigMap(bootstrap.ConfigMapName, bootstrap.ConfigMapNamespace).WithData(map[string]string{bootstrap.KubeConfigKey: kubeconfig}),
-		rbacv1ac.Role(roleName, bootstrap.ConfigMapNamespace).WithRules(rbacv1ac.PolicyRule().
-			WithAPIGroups(corev1.GroupName).WithResources("configmaps").WithResourceNames(bootstrap.ConfigMapName).WithVerbs("get")),
-		rbacv1ac.RoleBinding(roleName, bootstrap.ConfigMapNamespace).
+		corev1ac.Namespace(metav1.NamespacePublic),
+		corev1ac.ConfigMap(bootstrapapi.ConfigMapClusterInfo, metav1.NamespacePublic).WithData(map[string]string{bootstrapapi.KubeConfigKey: kubeconfig}),
+		rbacv1ac.Role(roleName, metav1.NamespacePublic).WithRules(rbacv1ac.PolicyRule().
+			WithAPIGroups(corev1.GroupName).WithResources("configmaps").WithResourceNames(bootstrapapi.ConfigMapClusterInfo).WithVerbs("get")),
+		rbacv1ac.RoleBinding(roleName, metav1.NamespacePublic).
 			WithRoleRef(rbacv1ac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("Role").WithName(roleName)).
 			WithSubjects(rbacv1ac.Subject().WithAPIGroup(rbacv1.GroupName).WithKind(rbacv1.UserKind).WithName(anonymous)),
 		priorityLevel(),
@@ -81,5 +82,5 @@ func flowSchema() runtime.ApplyConfiguration {
 		WithRules(flowcontrolv1ac.PolicyRulesWithSubjects().
 			WithSubjects(flowcontrolv1ac.Subject().WithKind(flowcontrolv1.SubjectKindUser).WithUser(flowcontrolv1ac.UserSubject().WithName(anonymous))).
 			WithResourceRules(flowcontrolv1ac.ResourcePolicyRule().WithAPIGroups(corev1.GroupName).WithResources("configmaps").
-				WithNamespaces(bootstrap.ConfigMapNamespace).WithVerbs("get"))))
+				WithNamespaces(metav1.NamespacePublic).WithVerbs("get"))))
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,14 +42,14 @@ type Signer struct {
 // maxConfigMap is the largest size of a ConfigMap, in bytes.
 const maxConfigMap = 1 << 20
 
-var clusterInfoKey = client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}
+var clusterInfoKey = client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}
 
 // SetupWithManager adds the Signer to the manager.
 func (s *Signer) SetupWithManager(mgr ctrl.Manager) error {
 	isClusterInfo := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == clusterInfoKey })
 	isToken := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		secret, ok := o.(*corev1.Secret)
-		return ok && secret.Namespace == bootstrap.SecretNamespace && secret.Type == bootstrap.SecretType
+		return ok && secret.Namespace == metav1.NamespaceSystem && secret.Type == bootstrapapi.SecretTypeBootstrapToken
 	})
 	toClusterInfo := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: clusterInfoKey}}
@@ -68,7 +70,7 @@ func (s *Signer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	var secrets corev1.SecretList
-	if err := s.Client.List(ctx, &secrets, client.InNamespace(bootstrap.SecretNamespace)); err != nil {
+	if err := s.Client.List(ctx, &secrets, client.InNamespace(metav1.NamespaceSystem)); err != nil {
 		return ctrl.Result{}, err
 	}
 	tokens, next := s.signing(ctx, secrets.Items)
@@ -96,7 +98,7 @@ func (s *Signer) signing(ctx context.Context, secrets []corev1.Secret) (tokens [
 	now := now(s.Now)
 	for i := range secrets {
 		secret := &secrets[i]
-		if secret.Type != bootstrap.SecretType || secret.DeletionTimestamp != nil {
+		if secret.Type != bootstrapapi.SecretTypeBootstrapToken || secret.DeletionTimestamp != nil {
 			continue
 		}
 		c, err := bootstrap.ParseSecret(secret)
@@ -141,17 +143,17 @@ func withSignatures(configMap *corev1.ConfigMap, tokens []*bootstrap.TokenConfig
 		size += len(key) + len(value)
 	}
 	for key, value := range data {
-		if !strings.HasPrefix(key, bootstrap.SignaturePrefix) {
+		if !strings.HasPrefix(key, bootstrapapi.JWSSignatureKeyPrefix) {
 			result.data[key] = value
 			size += len(key) + len(value)
 		}
 	}
-	kubeconfig, ok := data[bootstrap.KubeConfigKey]
+	kubeconfig, ok := data[bootstrapapi.KubeConfigKey]
 	if !ok {
 		return result
 	}
 	for i, c := range tokens {
-		key := bootstrap.SignaturePrefix + c.Token.ID()
+		key := bootstrapapi.JWSSignatureKeyPrefix + c.Token.ID()
 		jws := bootstrap.Sign([]byte(kubeconfig), c.Token)
 		if size += len(key) + len(jws); size > maxConfigMap {
 			result.dropped = len(tokens) - i

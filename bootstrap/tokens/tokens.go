@@ -11,9 +11,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+	tokenutil "k8s.io/cluster-bootstrap/token/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/tokenexpiry"
 )
 
 // Manager manages the tokens of a cluster. It is safe for concurrent use.
@@ -83,12 +87,12 @@ type Listed struct {
 // List returns all Secrets of the tokens' type, sorted by name. Malformed ones carry their error.
 func (m Manager) List(ctx context.Context) ([]Listed, error) {
 	var secrets corev1.SecretList
-	if err := m.Client.List(ctx, &secrets, client.InNamespace(bootstrap.SecretNamespace)); err != nil {
+	if err := m.Client.List(ctx, &secrets, client.InNamespace(metav1.NamespaceSystem)); err != nil {
 		return nil, fmt.Errorf("list bootstrap tokens: %w", err)
 	}
 	var list []Listed
 	for i := range secrets.Items {
-		if secrets.Items[i].Type != bootstrap.SecretType {
+		if secrets.Items[i].Type != bootstrapapi.SecretTypeBootstrapToken {
 			continue
 		}
 		config, err := bootstrap.ParseSecret(&secrets.Items[i])
@@ -127,7 +131,7 @@ func (m Manager) Extend(ctx context.Context, idOrToken string, expires time.Time
 	if config == nil {
 		return nil, fmt.Errorf("extend bootstrap token: secret %q is malformed; delete it and create a new one", secret.Name)
 	}
-	if err := bootstrap.SetExpiration(secret, expires); err != nil {
+	if err := tokenexpiry.Set(secret.Data, expires); err != nil {
 		return nil, fmt.Errorf("extend bootstrap token: %w", err)
 	}
 	if err := m.Client.Update(ctx, secret); err != nil {
@@ -143,17 +147,17 @@ func (m Manager) find(ctx context.Context, idOrToken string) (*corev1.Secret, *b
 	given, err := bootstrap.ParseToken(idOrToken)
 	if err == nil {
 		id = given.ID()
-	} else if !bootstrap.ValidTokenID(idOrToken) {
+	} else if !tokenutil.IsValidBootstrapTokenID(idOrToken) {
 		return nil, nil, errors.New("name it by its ID, six lower-case letters and digits, or as <id>.<secret>")
 	}
 	var secret corev1.Secret
-	if err := m.Client.Get(ctx, client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: bootstrap.SecretNamePrefix + id}, &secret); err != nil {
+	if err := m.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: bootstrapapi.BootstrapTokenSecretPrefix + id}, &secret); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil, fmt.Errorf("there is none with the ID %q", id)
 		}
 		return nil, nil, err
 	}
-	if secret.Type != bootstrap.SecretType {
+	if secret.Type != bootstrapapi.SecretTypeBootstrapToken {
 		return nil, nil, fmt.Errorf("secret %q is not that of a token", secret.Name)
 	}
 	config, err := bootstrap.ParseSecret(&secret)

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -17,7 +18,7 @@ import (
 )
 
 func TestManager(t *testing.T) {
-	bad := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-bad000"}, Type: bootstrap.SecretType}
+	bad := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-bad000"}, Type: bootstrapapi.SecretTypeBootstrapToken}
 	foreign := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-mine00"}, Type: corev1.SecretTypeOpaque}
 	c := fake.NewClientBuilder().WithObjects(bad, foreign).Build()
 	m, ctx := tokens.Manager{Client: c}, t.Context()
@@ -102,7 +103,7 @@ func TestExtend(t *testing.T) {
 		"no usages":                     {},
 	} {
 		data["token-id"], data["token-secret"] = []byte("abc123"), []byte("0123456789abcdef")
-		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"}, Type: bootstrap.SecretType, Data: maps.Clone(data)}
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"}, Type: bootstrapapi.SecretTypeBootstrapToken, Data: maps.Clone(data)}
 		c := fake.NewClientBuilder().WithObjects(s).Build()
 		m := tokens.Manager{Client: c}
 		extended, err := m.Extend(t.Context(), "abc123", end.Add(time.Millisecond))
@@ -126,7 +127,7 @@ func TestExtend(t *testing.T) {
 
 // List returns a token with malformed groups, with its other data.
 func TestListMalformedGroups(t *testing.T) {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"}, Type: bootstrap.SecretType, Data: map[string][]byte{
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"}, Type: bootstrapapi.SecretTypeBootstrapToken, Data: map[string][]byte{
 		"token-id": []byte("abc123"), "token-secret": []byte("0123456789abcdef"), "auth-extra-groups": []byte("hunter2-in-the-wrong-key")}}
 	list, err := tokens.Manager{Client: fake.NewClientBuilder().WithObjects(s).Build()}.List(t.Context())
 	if err != nil || len(list) != 1 || list[0].Config == nil || list[0].Err == nil || strings.Contains(list[0].Err.Error(), "hunter2") {

@@ -48,9 +48,6 @@ var errRefused = errors.New("the cache is not safe to use")
 // ErrUnsupported is the error of Open on systems whose files have no owner and no mode to check.
 var ErrUnsupported = errors.New("credentials cannot be kept on disk on this system; switch the cache off")
 
-// Supported reports whether Open can work on this system.
-func Supported() bool { return supported }
-
 // ErrNotKept is the error of an entry that was minted and is returned, but could not be written.
 var ErrNotKept = errors.New("the credential is not kept")
 

@@ -36,6 +36,11 @@ const (
 	secretVariable = "AWS_CONTAINER_AUTHORIZATION_TOKEN"
 	caVariable     = "WORKLOADID_SERVER_CA"
 
+	// linkLocal is the address that SDKs use for AWS_CONTAINER_CREDENTIALS_RELATIVE_URI.
+	linkLocal = "169.254.170.2"
+	// credentialsPath is the path that the proxy serves.
+	credentialsPath = "/v1/credentials"
+
 	// checkTimeout is below the default of the kubelet's probes, so that the reason still reaches the pod's Events.
 	checkTimeout = 900 * time.Millisecond
 )
@@ -53,7 +58,7 @@ func main() {
 func run(ctx context.Context, args []string, getenv func(string) string, out, log io.Writer) error {
 	switch {
 	case len(args) == 1 && args[0] == "redirect":
-		return addLoopbackAddress(proxy.LinkLocal)
+		return addLoopbackAddress(linkLocal)
 	case len(args) > 0 && args[0] == "proxy":
 		return runProxy(ctx, args[1:], getenv, log)
 	case len(args) == 1 && (args[0] == "--help" || args[0] == "-h"):
@@ -71,7 +76,7 @@ func runProxy(ctx context.Context, args []string, getenv func(string) string, lo
 	fs.SetOutput(log)
 	server := fs.String("server", "", "address of the server, https://host:port; the variable "+caVariable+" holds its CA as PEM")
 	token := fs.String("token-file", "/var/run/secrets/iam.aws.k8s.io/token", "file of the projected ServiceAccount token")
-	listen := fs.String("listen", "127.0.0.1:2020", "loopback address for the applications, or "+proxy.LinkLocal+":80")
+	listen := fs.String("listen", "127.0.0.1:2020", "loopback address for the applications, or "+linkLocal+":80")
 	check := fs.Bool("check", false, "exit with 0 if the proxy at the listen address has credentials")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -110,7 +115,7 @@ func serve(ctx context.Context, p *proxy.Proxy, address string) error {
 func checkProxy(ctx context.Context, address, secret string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+proxy.Path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+credentialsPath, nil)
 	if err != nil {
 		return err
 	}

@@ -17,8 +17,6 @@ import (
 	"unsafe"
 
 	"github.com/aws/aws-sdk-go-v2/config"
-
-	"github.com/workloadid/workloadid/auth/podidentity/proxy"
 )
 
 // insideVariable marks the process that runs in namespaces of its own.
@@ -88,8 +86,8 @@ func TestRedirect(t *testing.T) {
 	}
 	startSidecar(t, p)
 	for name, test := range map[string]struct{ path, token string }{
-		"secret in the path":      {proxy.Path + "/" + secret, ""},
-		"secret as Authorization": {proxy.Path, secret},
+		"secret in the path":      {credentialsPath + "/" + secret, ""},
+		"secret as Authorization": {credentialsPath, secret},
 	} {
 		t.Run(name, func(t *testing.T) { relativeURI(t, test.path, test.token) })
 	}
@@ -103,7 +101,7 @@ func TestRedirect(t *testing.T) {
 
 func startSidecar(t *testing.T, p *pod) {
 	t.Helper()
-	const listen = "--listen=" + proxy.LinkLocal + ":80"
+	const listen = "--listen=" + linkLocal + ":80"
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
@@ -147,7 +145,7 @@ func refusesAnotherAddress(t *testing.T) {
 	}
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(neighbour)}}
 	client := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}
-	err := fetch(t.Context(), client, "http://"+proxy.LinkLocal+proxy.Path)
+	err := fetch(t.Context(), client, "http://"+linkLocal+credentialsPath)
 	if err == nil || !strings.HasPrefix(err.Error(), "403 ") || strings.Contains(err.Error(), "hidden") {
 		t.Error(err)
 	}

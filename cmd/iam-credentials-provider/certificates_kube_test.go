@@ -32,15 +32,15 @@ import (
 
 // rotation has two replicas of the rotator, with a clock, and the kubelet's part.
 type rotation struct {
-	*world
+	*environment
 	replicas  []*rotator
 	clock     time.Time
 	revisions int
 }
 
-func newRotation(t *testing.T, w *world) *rotation {
+func newRotation(t *testing.T, w *environment) *rotation {
 	t.Helper()
-	r := &rotation{world: w}
+	r := &rotation{environment: w}
 	for range 2 {
 		kube, err := w.ConfigOf(t.Context(), podscenario.CertificatesAccount)
 		if err != nil {
@@ -158,7 +158,7 @@ type load struct {
 	running          sync.WaitGroup
 }
 
-func startLoad(t *testing.T, w *world) *load {
+func startLoad(t *testing.T, w *environment) *load {
 	t.Helper()
 	l := &load{}
 	below := rate.NewLimiter(40, 200) // the limits of the server for a namespace

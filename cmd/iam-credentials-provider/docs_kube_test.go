@@ -27,7 +27,7 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
-	"github.com/workloadid/workloadid/internal/testing/story"
+	"github.com/workloadid/workloadid/internal/testing/scenario"
 )
 
 // page returns docs/podidentity.md.
@@ -56,7 +56,7 @@ func overlays(t *testing.T) []string { t.Helper(); return documented(t, "Kustomi
 // The API server accepts each object of docs/podidentity.md, and kustomize builds each overlay.
 func TestDocumentedYAML(t *testing.T) {
 	w, _ := install(t)
-	if _, err := story.Apply(t.Context(), w.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}"); err != nil {
+	if _, err := scenario.Apply(t.Context(), w.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}"); err != nil {
 		t.Fatal(err)
 	}
 	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(page(t), -1) {
@@ -74,7 +74,7 @@ func TestDocumentedYAML(t *testing.T) {
 		case "Namespace":
 			err = w.Admin.Update(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict))
 		case "IAMBinding": // after the list has reached the policy
-			err = story.Wait(t.Context(), "the IAMBinding is not admitted", func(ctx context.Context) (bool, error) {
+			err = scenario.Wait(t.Context(), "the IAMBinding is not admitted", func(ctx context.Context) (bool, error) {
 				return true, w.Admin.Create(ctx, object, client.FieldValidation(metav1.FieldValidationStrict))
 			})
 		default:
@@ -179,7 +179,7 @@ func section(t *testing.T, heading string) (lines []string) {
 
 // administrator runs the commands of the page in the folder of the overlay.
 type administrator struct {
-	*world
+	*environment
 	dir, kubeconfig string
 }
 
@@ -204,7 +204,7 @@ func (a *administrator) run(t *testing.T, commands ...string) (output string) {
 		}
 		var err error
 		if strings.HasPrefix(command, "kubectl apply -f") {
-			err = story.Wait(t.Context(), "the command fails", try)
+			err = scenario.Wait(t.Context(), "the command fails", try)
 		} else {
 			_, err = try(t.Context())
 		}
@@ -238,7 +238,7 @@ func (a *administrator) finishRollout(t *testing.T) {
 // rotate does the work of the program certificates, and returns the CAs that the API server trusts.
 func (a *administrator) rotate(t *testing.T) []byte {
 	t.Helper()
-	r := newRotation(t, a.world)
+	r := newRotation(t, a.environment)
 	r.at(t, time.Now())
 	if ca := r.registered(t).Webhooks[0].ClientConfig.CABundle; len(ca) > 0 {
 		return ca
@@ -278,7 +278,7 @@ spec:
 
 // The commands of the page install, upgrade, back up, remove and restore, word for word.
 func TestDocumentedCommands(t *testing.T) {
-	a := &administrator{world: newWorld(t)}
+	a := &administrator{environment: newEnvironment(t)}
 	_, kubeconfig, err := a.Cluster.User("admin", "system:masters")
 	a.kubeconfig = filepath.Join(a.Dir, "kubeconfig")
 	if err := errors.Join(err, os.WriteFile(a.kubeconfig, kubeconfig, 0o600)); err != nil {
@@ -293,7 +293,7 @@ func TestDocumentedCommands(t *testing.T) {
 
 	a.run(t, section(t, "## Install")...)
 	before := a.rotate(t)
-	if _, err := story.Apply(t.Context(), a.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}",
+	if _, err := scenario.Apply(t.Context(), a.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}",
 		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {namespace: team-a, name: reporting}", tenantsDeployment, tenantsPods); err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
-	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
 )
 
@@ -34,7 +34,7 @@ var fleetPods = flag.Int("fleet.pods", 1000, "number of pods of BenchmarkFleet, 
 
 // fleet is many pods of 100 namespaces. Each namespace has one ServiceAccount and one IAMBinding.
 type fleet struct {
-	*world
+	*environment
 	tokens []string
 	http   http.Client
 	retry  atomic.Int64
@@ -104,7 +104,7 @@ func (f *fleet) create(b *testing.B) {
 // ask gets the credentials of a pod, and retries as the sidecar does.
 func (f *fleet) ask(ctx context.Context, i int) error {
 	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, f.ServerURL()+server.Path, http.NoBody)
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, f.ServerURL()+podidentity.Path, http.NoBody)
 		if err != nil {
 			return err
 		}
@@ -163,7 +163,7 @@ func BenchmarkFleet(b *testing.B) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	f := &fleet{world: w, http: http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}}
+	f := &fleet{environment: w, http: http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}}
 	ctx, cancel := context.WithCancel(b.Context())
 	serve := w.RunServer
 	w.RunServer = func(ctx context.Context, kube *rest.Config) error {

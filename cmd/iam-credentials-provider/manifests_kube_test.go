@@ -35,7 +35,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
-	"github.com/workloadid/workloadid/internal/testing/story"
+	"github.com/workloadid/workloadid/internal/testing/scenario"
 )
 
 // configDir is the folder of the manifests.
@@ -84,17 +84,17 @@ func pick[T any](t *testing.T, objects []*unstructured.Unstructured, kind string
 	return found
 }
 
-// world is a scenario that runs this program.
-type world struct {
+// environment is a scenario that runs this program.
+type environment struct {
 	podscenario.Scenario
 	server  serverOptions
 	webhook webhookOptions
 }
 
-// newWorld starts a control plane of its own.
-func newWorld(t testing.TB) *world {
+// newEnvironment starts a control plane of its own.
+func newEnvironment(t testing.TB) *environment {
 	t.Helper()
-	w := &world{}
+	w := &environment{}
 	w.Out = io.Discard
 	t.Cleanup(func() {
 		if err := w.Stop(); err != nil {
@@ -109,9 +109,9 @@ func newWorld(t testing.TB) *world {
 }
 
 // install applies the manifests. The webhook's registration names a Service that nothing routes to.
-func install(t testing.TB) (*world, []*unstructured.Unstructured) {
+func install(t testing.TB) (*environment, []*unstructured.Unstructured) {
 	t.Helper()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	objects := build(t, configDir)
 	for _, o := range objects {
 		var options []client.CreateOption
@@ -135,7 +135,7 @@ func install(t testing.TB) (*world, []*unstructured.Unstructured) {
 	return w, objects
 }
 
-func (w *world) configure(t testing.TB) {
+func (w *environment) configure(t testing.TB) {
 	t.Helper()
 	_, text, err := net.SplitHostPort(w.Sidecar)
 	if err != nil {
@@ -164,8 +164,8 @@ func play(ctx context.Context, t testing.TB, steps ...func(context.Context) erro
 }
 
 // serves waits until the server serves the pod.
-func (w *world) serves(ctx context.Context) error {
-	return story.Wait(ctx, "the pod gets no credentials", func(ctx context.Context) (bool, error) {
+func (w *environment) serves(ctx context.Context) error {
+	return scenario.Wait(ctx, "the pod gets no credentials", func(ctx context.Context) (bool, error) {
 		status, _, err := w.Ask(ctx, w.ServerURL())
 		return status == http.StatusOK, err
 	})
@@ -373,7 +373,7 @@ func TestRights(t *testing.T) {
 	play(ctx, t, w.Start)
 	r.at(t, time.Now())
 	play(ctx, t, w.Allow, w.Bind, w.Inject, w.serves, w.Conflict)
-	if err := story.Wait(ctx, "there are no Events on the pod", func(ctx context.Context) (bool, error) {
+	if err := scenario.Wait(ctx, "there are no Events on the pod", func(ctx context.Context) (bool, error) {
 		events := &eventsv1.EventList{}
 		err := w.Admin.List(ctx, events, client.InNamespace(podscenario.Tenant))
 		return slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool { return e.Regarding.Kind == "Pod" && e.Reason == "Conflict" }), err
@@ -527,7 +527,7 @@ func probe(t *testing.T, address, path string) int {
 
 func await(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	if err := story.Wait(t.Context(), "still not so: "+what, func(context.Context) (bool, error) { return done(), nil }); err != nil {
+	if err := scenario.Wait(t.Context(), "still not so: "+what, func(context.Context) (bool, error) { return done(), nil }); err != nil {
 		t.Fatal(err)
 	}
 }

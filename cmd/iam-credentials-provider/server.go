@@ -64,7 +64,7 @@ func runServer(ctx context.Context, kube *rest.Config, o serverOptions) error {
 		o.auth = append(o.auth, auth.WithSTSRegion(o.region))
 	}
 	s, err := server.New(server.Options{Client: mgr.GetClient(), Audience: o.audience, Cluster: o.cluster, Cache: tokens, AuthOptions: o.auth,
-		Recorder: mgr.GetEventRecorder(name), Log: ctrl.Log.WithName("server"), Registerer: o.registerer, Series: series})
+		Events: mgr.GetEventRecorder(name), Logger: ctrl.Log.WithName("server"), Registerer: o.registerer, Series: series})
 	if err != nil {
 		return err
 	}

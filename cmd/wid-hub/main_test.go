@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/internal/testing/story"
+	"github.com/workloadid/workloadid/internal/testing/scenario"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -120,7 +120,7 @@ func TestFlagsThatCannotWork(t *testing.T) {
 // Once it serves them, the program runs what they need.
 func TestHubOnARealAPIServer(t *testing.T) {
 	cluster := kubetest.StartNew(t)
-	if _, err := story.Apply(t.Context(), cluster.Client(), registration.HubManifest, registration.TokenManifest, registration.OCMAgentsManifest); err != nil {
+	if _, err := scenario.Apply(t.Context(), cluster.Client(), registration.HubManifest, registration.TokenManifest, registration.OCMAgentsManifest); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig := cluster.AccountKubeconfig(t, namespace, "registration-controller-sa")
@@ -138,7 +138,7 @@ func TestHubOnARealAPIServer(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if row.crd != "" {
-				if _, err := story.Apply(t.Context(), cluster.Client(), row.crd); err != nil {
+				if _, err := scenario.Apply(t.Context(), cluster.Client(), row.crd); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -174,7 +174,7 @@ func testOCMAgents(t *testing.T, admin client.Client, kubeconfig string) {
 		t.Fatal(err)
 	}
 	defer func() { cancel(); _ = cmd.Wait() }() // it was killed
-	err := story.Wait(t.Context(), "the cluster got no right to list requests", func(ctx context.Context) (bool, error) {
+	err := scenario.Wait(t.Context(), "the cluster got no right to list requests", func(ctx context.Context) (bool, error) {
 		role := &rbacv1.ClusterRole{}
 		err := admin.Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName("cluster1")}, role)
 		return slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {

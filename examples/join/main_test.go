@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/bootstrap/controllers"
@@ -33,13 +34,13 @@ func TestJoin(t *testing.T) {
 		if err := cluster.Client().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "join-"},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: bootstrap.DefaultGroup}},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: bootstrapapi.BootstrapDefaultGroup}},
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, part := range []string{"", "nodeclient"} {
-		cluster.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "system:bootstrap:abcdef", Groups: []string{bootstrap.DefaultGroup},
+		cluster.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "system:bootstrap:abcdef", Groups: []string{bootstrapapi.BootstrapDefaultGroup},
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "certificates.k8s.io", Resource: "certificatesigningrequests", Subresource: part, Verb: "create"}})
 	}
 	created, err := tokens.Manager{Client: cluster.Client()}.Create(t.Context(), bootstrap.TokenConfig{Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}})

@@ -32,7 +32,7 @@ func (d *demo) runServer(ctx context.Context, kube *rest.Config) error {
 	}
 	defer tokens.Close()
 	s, err := server.New(server.Options{Client: mgr.GetClient(), Audience: podscenario.Audience, Cluster: podscenario.ClusterName, Cache: tokens,
-		AuthOptions: append(d.Login(), auth.WithSTSRegion(podscenario.Region)), Recorder: mgr.GetEventRecorder(podscenario.ServerAccount), Log: ctrl.Log.WithName("server")})
+		AuthOptions: append(d.Login(), auth.WithSTSRegion(podscenario.Region)), Events: mgr.GetEventRecorder(podscenario.ServerAccount), Logger: ctrl.Log.WithName("server")})
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/testing/story"
+	"github.com/workloadid/workloadid/internal/testing/scenario"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -56,7 +56,7 @@ func (d *demo) createAddOn(ctx context.Context) error {
 
 // awaitAddOn waits for something in the status of the add-on.
 func (d *demo) awaitAddOn(ctx context.Context, what string, done func(addon.Status) bool) (status addon.Status, err error) {
-	err = story.Wait(ctx, what, func(ctx context.Context) (bool, error) {
+	err = scenario.Wait(ctx, what, func(ctx context.Context) (bool, error) {
 		addOn := &addon.ManagedClusterAddOn{}
 		err := d.admin.Get(ctx, client.ObjectKey{Namespace: cluster, Name: addOnName}, addOn)
 		status = addon.StatusOf(addOn)
@@ -180,7 +180,7 @@ func (d *demo) readsOwn(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := story.Wait(ctx, "the add-on cannot read its ConfigMap", func(ctx context.Context) (bool, error) { return true, d.settings(ctx, cluster) }); err != nil {
+	if err := scenario.Wait(ctx, "the add-on cannot read its ConfigMap", func(ctx context.Context) (bool, error) { return true, d.settings(ctx, cluster) }); err != nil {
 		return err
 	}
 	d.Step("The add-on's controller binds a Role to that ServiceAccount: to get one ConfigMap. With its token the add-on reads it: allowed.")
@@ -206,7 +206,7 @@ func (d *demo) deleteAddOn(ctx context.Context) error {
 		return err
 	}
 	since := func(what string, done func(context.Context) (bool, error)) (string, error) {
-		err := story.Wait(ctx, what, done)
+		err := scenario.Wait(ctx, what, done)
 		return time.Since(start).Round(10 * time.Millisecond).String(), err
 	}
 	hub, err1 := since("the garbage collector removes nothing", func(ctx context.Context) (bool, error) {

@@ -27,7 +27,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	awsauth "github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
-	"github.com/workloadid/workloadid/internal/testing/story"
+	"github.com/workloadid/workloadid/internal/testing/scenario"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -221,7 +221,7 @@ func (d *awsDemo) granted(ctx context.Context) error {
 
 func (d *awsDemo) stores(ctx context.Context) error {
 	secret := &corev1.Secret{}
-	err := story.Wait(ctx, "the agent stores no kubeconfig", func(ctx context.Context) (bool, error) {
+	err := scenario.Wait(ctx, "the agent stores no kubeconfig", func(ctx context.Context) (bool, error) {
 		err := d.local.Get(ctx, client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}, secret)
 		return len(secret.Data["kubeconfig"]) > 0, err
 	})
@@ -290,7 +290,7 @@ func (d *awsDemo) steals(ctx context.Context) error {
 
 // awaitForgotten waits until the hub has no record of a cluster, which it drops when everything is revoked.
 func (d *awsDemo) awaitForgotten(ctx context.Context, cluster string) error {
-	return story.Wait(ctx, fmt.Sprintf("the hub keeps the ClusterRole of %q", cluster), func(ctx context.Context) (bool, error) {
+	return scenario.Wait(ctx, fmt.Sprintf("the hub keeps the ClusterRole of %q", cluster), func(ctx context.Context) (bool, error) {
 		err := d.admin.Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName(cluster)}, &rbacv1.ClusterRole{})
 		return err != nil, client.IgnoreNotFound(err)
 	})
@@ -307,7 +307,7 @@ func (d *awsDemo) revoke(ctx context.Context) error {
 	if role, entry := d.inAWS(); !role || entry == nil {
 		return errors.New("role and access entry went before the RBAC")
 	}
-	return story.Wait(ctx, "the hub does not ask AWS to delete the access entry", func(context.Context) (bool, error) {
+	return scenario.Wait(ctx, "the hub does not ask AWS to delete the access entry", func(context.Context) (bool, error) {
 		return d.cloud.Calls("eks", action) > 0, nil
 	})
 }

@@ -26,14 +26,14 @@ import (
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
-	"github.com/workloadid/workloadid/internal/testing/story"
+	"github.com/workloadid/workloadid/internal/testing/scenario"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 )
 
 // demo plays a join between two control planes. Its steps are in steps.go and addon.go, for AWS in aws.go.
 type demo struct {
-	story.Scenario
+	scenario.Scenario
 	hub, managed *controlplane.Cluster
 	admin, local client.Client // of the administrators of hub and managed cluster
 	agent        *agent.Agent
@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	d := &demo{Scenario: story.Scenario{Printer: story.Printer{Out: out}}}
+	d := &demo{Scenario: scenario.Scenario{Printer: scenario.Printer{Out: out}}}
 	steps, ok := map[string]func() []func(context.Context) error{registration.AuthTypeCSR: d.steps, registration.AuthTypeAWS: (&awsDemo{demo: d}).steps}[*auth]
 	if !ok || fs.NArg() > 0 {
 		return fmt.Errorf("use -auth=%s or -auth=%s and no arguments, not %q", registration.AuthTypeCSR, registration.AuthTypeAWS, args)

@@ -28,7 +28,7 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/bootstrap/tokens"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
-	"github.com/workloadid/workloadid/internal/testing/story"
+	"github.com/workloadid/workloadid/internal/testing/scenario"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -120,12 +120,12 @@ func (d *demo) setUpHub(ctx context.Context) error {
 		manifests, what = append(manifests, addon.CRD, registration.TokenManifest), "the kinds ManagedCluster and ManagedClusterAddOn"
 		kinds = append(kinds, &addon.ManagedClusterAddOnList{})
 	}
-	count, err := story.Apply(ctx, d.admin, manifests...)
+	count, err := scenario.Apply(ctx, d.admin, manifests...)
 	if err != nil {
 		return err
 	}
 	for _, kind := range kinds {
-		if err := story.Wait(ctx, fmt.Sprintf("the hub does not serve %T", kind), func(ctx context.Context) (bool, error) { return true, d.admin.List(ctx, kind) }); err != nil {
+		if err := scenario.Wait(ctx, fmt.Sprintf("the hub does not serve %T", kind), func(ctx context.Context) (bool, error) { return true, d.admin.List(ctx, kind) }); err != nil {
 			return err
 		}
 	}
@@ -161,7 +161,7 @@ func (d *demo) setUpCluster(ctx context.Context) error {
 	if d.addOnDriver != nil {
 		manifests = append(manifests, registration.AgentAddOnManifest)
 	}
-	if _, err := story.Apply(ctx, d.local, manifests...); err != nil {
+	if _, err := scenario.Apply(ctx, d.local, manifests...); err != nil {
 		return err
 	}
 	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
@@ -203,7 +203,7 @@ func (d *demo) startAgent(ctx context.Context) error {
 
 func (d *demo) appears(ctx context.Context) error {
 	found := &ocm.ManagedCluster{}
-	err := story.Wait(ctx, "the agent creates no ManagedCluster", func(ctx context.Context) (bool, error) {
+	err := scenario.Wait(ctx, "the agent creates no ManagedCluster", func(ctx context.Context) (bool, error) {
 		return true, d.admin.Get(ctx, client.ObjectKey{Name: cluster}, found)
 	})
 	if err != nil {
@@ -228,7 +228,7 @@ func (d *demo) request(ctx context.Context) (*certificatesv1.CertificateSigningR
 
 func (d *demo) asks(ctx context.Context) error {
 	var asked *certificatesv1.CertificateSigningRequest
-	err := story.Wait(ctx, "the agent asks for no certificate", func(ctx context.Context) (_ bool, err error) {
+	err := scenario.Wait(ctx, "the agent asks for no certificate", func(ctx context.Context) (_ bool, err error) {
 		asked, err = d.request(ctx)
 		return true, err
 	})
@@ -271,7 +271,7 @@ func (d *demo) accept(ctx context.Context) error {
 
 // awaitBindings waits for the last thing that the hub grants.
 func (d *demo) awaitBindings(ctx context.Context, cluster string) error {
-	return story.Wait(ctx, "the hub grants nothing", func(ctx context.Context) (bool, error) {
+	return scenario.Wait(ctx, "the hub grants nothing", func(ctx context.Context) (bool, error) {
 		var bindings rbacv1.RoleBindingList
 		err := d.admin.List(ctx, &bindings, client.InNamespace(cluster))
 		return len(bindings.Items) == 2, err
@@ -280,7 +280,7 @@ func (d *demo) awaitBindings(ctx context.Context, cluster string) error {
 
 func (d *demo) approves(ctx context.Context) error {
 	var signed *certificatesv1.CertificateSigningRequest
-	err := story.Wait(ctx, "the request is not signed", func(ctx context.Context) (_ bool, err error) {
+	err := scenario.Wait(ctx, "the request is not signed", func(ctx context.Context) (_ bool, err error) {
 		signed, err = d.request(ctx)
 		return err == nil && len(signed.Status.Certificate) > 0, err
 	})
@@ -296,7 +296,7 @@ func (d *demo) approves(ctx context.Context) error {
 
 func (d *demo) stores(ctx context.Context) error {
 	secret := &corev1.Secret{}
-	err := story.Wait(ctx, "the agent stores no certificate", func(ctx context.Context) (bool, error) {
+	err := scenario.Wait(ctx, "the agent stores no certificate", func(ctx context.Context) (bool, error) {
 		err := d.local.Get(ctx, client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}, secret)
 		return len(secret.Data["tls.crt"]) > 0, err
 	})
@@ -325,7 +325,7 @@ func (d *demo) stores(ctx context.Context) error {
 func (d *demo) joins(ctx context.Context) error {
 	conditions := []string{ocm.ConditionHubAccepted, ocm.ConditionJoined, ocm.ConditionAvailable}
 	found := &ocm.ManagedCluster{}
-	err := story.Wait(ctx, "the cluster does not become available", func(ctx context.Context) (bool, error) {
+	err := scenario.Wait(ctx, "the cluster does not become available", func(ctx context.Context) (bool, error) {
 		if err := d.admin.Get(ctx, client.ObjectKey{Name: cluster}, found); err != nil {
 			return false, err
 		}
@@ -397,7 +397,7 @@ func (d *demo) deny(ctx context.Context, note string) error {
 		return err
 	}
 	var refused error
-	err := story.Wait(ctx, "the hub revokes nothing", func(ctx context.Context) (bool, error) {
+	err := scenario.Wait(ctx, "the hub revokes nothing", func(ctx context.Context) (bool, error) {
 		_, refused = d.lease(ctx, cluster)
 		return apierrors.IsForbidden(refused), nil
 	})
@@ -416,7 +416,7 @@ func (d *demo) deny(ctx context.Context, note string) error {
 
 // refusal waits for the condition with which the hub refuses a cluster.
 func (d *demo) refusal(ctx context.Context, cluster, reason string) (refused *metav1.Condition, err error) {
-	err = story.Wait(ctx, fmt.Sprintf("the hub does not report %s", reason), func(ctx context.Context) (bool, error) {
+	err = scenario.Wait(ctx, fmt.Sprintf("the hub does not report %s", reason), func(ctx context.Context) (bool, error) {
 		found := &ocm.ManagedCluster{}
 		err := d.admin.Get(ctx, client.ObjectKey{Name: cluster}, found)
 		refused = meta.FindStatusCondition(found.Status.Conditions, ocm.ConditionHubAccepted)

@@ -266,7 +266,7 @@ func TestColorOnlyOnRequest(t *testing.T) {
 	}
 }
 
-// A check that the interrupt cut off has judged nothing.
+// A check that the interrupt cut off has no result.
 func TestInterruptIsNoVerdict(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := doctor.Run(ctx, doctor.Examination{Subject: "x", Checks: []doctor.Check{{ID: "server", Run: func(context.Context) doctor.Finding {

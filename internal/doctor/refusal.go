@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// Refusal returns the finding of a failed call of this module: Fail if the service has judged, Unknown if it gave no usable
+// Refusal returns the finding of a failed call of this module: Fail if the service has checked, Unknown if it gave no usable
 // answer. service names the called service in the latter case: "AWS STS (sts.eu-central-1.amazonaws.com)".
 func Refusal(service string, err error) Finding {
 	var e *auth.Error
@@ -35,7 +35,7 @@ func Refusal(service string, err error) Finding {
 	return f
 }
 
-// outage says why a service gave no usable answer. Nothing has been judged.
+// outage says why a service gave no usable answer. Nothing has been checked.
 func outage(service string, e *auth.Error, err error) Finding {
 	var f Finding
 	switch {

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/podidentity/webhook"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
 // app returns a pod of the application under the Pod Security level restricted. Without arguments it asks AWS once and ends.
@@ -129,7 +129,7 @@ func (c *cluster) fetch(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, erro
 }
 
 func hasSidecar(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == webhook.ProxyContainer })
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == podidentity.ProxyContainer })
 }
 
 // statusOf returns the status of a container, empty if there is none.

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/podidentity/webhook"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
 // podIdentityState is what the checks of pod identity hand on.
@@ -77,7 +77,7 @@ func (s *podIdentityState) sidecarFirst(ctx context.Context, c *cluster) error {
 	if err != nil {
 		return err
 	}
-	sidecar, program := statusOf(pod, webhook.ProxyContainer), statusOf(pod, "app")
+	sidecar, program := statusOf(pod, podidentity.ProxyContainer), statusOf(pod, "app")
 	if sidecar.State.Running == nil || program.State.Running == nil || program.State.Running.StartedAt.Before(&sidecar.State.Running.StartedAt) {
 		return fmt.Errorf("sidecar %+v, app %+v", sidecar.State, program.State)
 	}
@@ -227,12 +227,12 @@ func sidecarKilled(ctx context.Context, c *cluster) error {
 	if err != nil {
 		return err
 	}
-	if err := c.killContainer(ctx, now, webhook.ProxyContainer); err != nil {
+	if err := c.killContainer(ctx, now, podidentity.ProxyContainer); err != nil {
 		return err
 	}
 	if err := c.until(ctx, 40*time.Second, "the sidecar runs again", func(ctx context.Context) error {
 		now, err := c.fetch(ctx, pod)
-		if s := statusOf(now, webhook.ProxyContainer); err == nil && (s.RestartCount != 1 || s.State.Running == nil) {
+		if s := statusOf(now, podidentity.ProxyContainer); err == nil && (s.RestartCount != 1 || s.State.Running == nil) {
 			err = fmt.Errorf("sidecar: %+v", s)
 		}
 		return err
@@ -344,7 +344,7 @@ func (s *podIdentityState) restarted(ctx context.Context, c *cluster) error {
 		return err
 	}
 	now, err := c.fetch(ctx, s.steady)
-	if err == nil && (statusOf(now, "app").RestartCount > 0 || statusOf(now, webhook.ProxyContainer).RestartCount > 0) {
+	if err == nil && (statusOf(now, "app").RestartCount > 0 || statusOf(now, podidentity.ProxyContainer).RestartCount > 0) {
 		err = errors.New("containers were restarted")
 	}
 	return errors.Join(err, s.unaffected(ctx, c))

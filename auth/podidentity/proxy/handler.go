@@ -8,11 +8,9 @@ import (
 	"net/netip"
 	"strings"
 	"time"
-)
 
-// Path is the path of the credentials, on the server and on the proxy. For SDKs that send no Authorization, the proxy also serves the
-// path with the secret as its last element.
-const Path = "/v1/credentials"
+	"github.com/workloadid/workloadid/internal/podidentity"
+)
 
 // ServeHTTP answers from memory. The body of a 200 has AccessKeyId, SecretAccessKey, Token and Expiration.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -39,9 +37,9 @@ func (p *Proxy) refuse(r *http.Request) *failure {
 		return &failure{status: http.StatusForbidden, Code: "Forbidden", Message: "the proxy refuses forwarded requests: exclude its address from the HTTP proxy of the application"}
 	case r.Method != http.MethodGet:
 		return &failure{status: http.StatusMethodNotAllowed, Code: "MethodNotAllowed", Message: "use GET"}
-	case r.URL.Path == Path && !p.isSecret(authorization):
+	case r.URL.Path == podidentity.Path && !p.isSecret(authorization):
 		return &failure{status: http.StatusUnauthorized, Code: "Unauthorized", Message: "send the value of AWS_CONTAINER_AUTHORIZATION_TOKEN as Authorization"}
-	case r.URL.Path != Path && !p.isSecret(strings.TrimPrefix(r.URL.Path, Path+"/")):
+	case r.URL.Path != podidentity.Path && !p.isSecret(strings.TrimPrefix(r.URL.Path, podidentity.Path+"/")):
 		return &failure{status: http.StatusNotFound, Code: "NotFound", Message: "no such path"}
 	}
 	return nil

@@ -9,17 +9,16 @@ import (
 	"net/netip"
 	"syscall"
 	"time"
+
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
-// LinkLocal is the address that SDKs use for AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, on port 80.
-const LinkLocal = "169.254.170.2"
-
-// Listen listens on a loopback address or on LinkLocal, and refuses addresses that other pods can reach. For 127.0.0.1 it also
+// Listen listens on a loopback address or on 169.254.170.2, and refuses addresses that other pods can reach. For 127.0.0.1 it also
 // listens on the same port of [::1], if the pod has IPv6.
 func Listen(ctx context.Context, address string) ([]net.Listener, error) {
 	at, err := netip.ParseAddrPort(address)
-	if err != nil || !at.Addr().IsLoopback() && at.Addr().String() != LinkLocal {
-		return nil, fmt.Errorf("proxy: listen address %.100q: use 127.0.0.1:port or %s:80", address, LinkLocal)
+	if err != nil || !at.Addr().IsLoopback() && at.Addr().String() != podidentity.LinkLocal {
+		return nil, fmt.Errorf("proxy: listen address %.100q: use 127.0.0.1:port or %s:80", address, podidentity.LinkLocal)
 	}
 	var config net.ListenConfig
 	first, err := config.Listen(ctx, "tcp", address)

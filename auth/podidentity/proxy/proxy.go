@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/workloadid/workloadid/internal/address"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -85,7 +86,7 @@ func endpoint(server string) (string, error) {
 	if u, err := address.Parse("server", server, 0); err != nil || u.Path != "" {
 		return "", fmt.Errorf("proxy: server %q: use https://host:port without a path", redact.URL(server))
 	}
-	return server + Path, nil
+	return server + podidentity.Path, nil
 }
 
 func validHeader(value string) bool {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
 // pod is the identity that a token proves.
@@ -26,8 +27,8 @@ const maxToken = 16 << 10
 // bearer returns the token of a request that has the documented form.
 func bearer(r *http.Request) (string, error) {
 	switch {
-	case r.URL.Path != Path:
-		return "", &refusal{status: http.StatusNotFound, code: "NotFound", result: resultMalformed, message: "the only path is " + Path}
+	case r.URL.Path != podidentity.Path:
+		return "", &refusal{status: http.StatusNotFound, code: "NotFound", result: resultMalformed, message: "the only path is " + podidentity.Path}
 	case r.Method != http.MethodPost:
 		return "", &refusal{status: http.StatusMethodNotAllowed, code: "MethodNotAllowed", result: resultMalformed, message: "use POST"}
 	case r.ContentLength != 0:
@@ -84,7 +85,7 @@ func (s *Server) attest(ctx context.Context, token string) (pod, error) {
 	err = s.options.Client.Create(ctx, review)
 	s.metrics.reviewed(start, err)
 	if err != nil {
-		s.options.Log.Error(err, "create TokenReview")
+		s.options.Logger.Error(err, "create TokenReview")
 		return pod{}, unavailable("the API server reviews no tokens at the moment", 0)
 	}
 	// An API server that knows nothing of audiences returns none, and vouches for its own only.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
 // serviceAccountIndex is the field of IAMBindings that informers index.
@@ -31,7 +32,7 @@ func (s *Server) binding(ctx context.Context, namespace, serviceAccount string) 
 	}
 	switch len(bindings) {
 	case 0:
-		return nil, &refusal{status: http.StatusForbidden, code: v1alpha1.ReasonNotBound, result: v1alpha1.ReasonNotBound,
+		return nil, &refusal{status: http.StatusForbidden, code: podidentity.ReasonNotBound, result: podidentity.ReasonNotBound,
 			message: fmt.Sprintf("no IAMBinding in namespace %q names the ServiceAccount %q", namespace, serviceAccount)}
 	case 1:
 		return &bindings[0], s.checkAllowed(ctx, &bindings[0])
@@ -58,7 +59,7 @@ func (s *Server) checkAllowed(ctx context.Context, b *v1alpha1.IAMBinding) error
 	if err != nil || list.Allows(b.Namespace, b.Spec.AWS.RoleARN) {
 		return err
 	}
-	return &refusal{status: http.StatusForbidden, code: v1alpha1.ReasonRoleNotAllowed, result: v1alpha1.ReasonRoleNotAllowed,
+	return &refusal{status: http.StatusForbidden, code: podidentity.ReasonRoleNotAllowed, result: podidentity.ReasonRoleNotAllowed,
 		message: fmt.Sprintf("the IAMRoleAllowList %q does not allow namespace %q the role %q; ask the administrator of the cluster for a rule",
 			v1alpha1.AllowListName, b.Namespace, b.Spec.AWS.RoleARN)}
 }
@@ -82,7 +83,7 @@ func conflict(bindings []v1alpha1.IAMBinding) *refusal {
 	if len(bindings) == 2 {
 		which = fmt.Sprintf("IAMBindings %q and %q both name", b.Name, bindings[1].Name)
 	}
-	return &refusal{status: http.StatusForbidden, code: v1alpha1.ReasonConflict, result: v1alpha1.ReasonConflict,
+	return &refusal{status: http.StatusForbidden, code: podidentity.ReasonConflict, result: podidentity.ReasonConflict,
 		message: fmt.Sprintf("%s the ServiceAccount %q, and none of them serves: delete all but one; kubectl get iambindings -n %s lists them",
 			which, b.Spec.ServiceAccountRef.Name, b.Namespace)}
 }

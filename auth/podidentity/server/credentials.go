@@ -19,6 +19,15 @@ const minimumLifetime = 36 * time.Minute
 // renewalPatience is the time that a caller waits for the renewal of credentials that are still valid.
 const renewalPatience = 5 * time.Second
 
+// Keys of the session tags that the server sets.
+const (
+	tagNamespace      = "kubernetes-namespace"
+	tagServiceAccount = "kubernetes-service-account"
+	tagPodName        = "kubernetes-pod-name"
+	tagPodUID         = "kubernetes-pod-uid"
+	tagCluster        = "cluster"
+)
+
 // ownIdentityError reports that the server itself has no identity that AWS accepts. No edit of a binding changes that.
 type ownIdentityError struct{ error }
 
@@ -53,7 +62,7 @@ func (s *Server) forTenant(err error, b *v1alpha1.IAMBinding) error {
 	}
 	told := *known // the cache shares the error
 	told.Remedy = fmt.Sprintf("let the trust policy of role %q allow sts:AssumeRole and sts:TagSession to the server's role, for the session name %q and the tag %s %q",
-		b.Spec.AWS.RoleARN, SessionName(s.options.Cluster, b.Namespace, b.Spec.ServiceAccountRef.Name), v1alpha1.TagCluster, s.options.Cluster)
+		b.Spec.AWS.RoleARN, SessionName(s.options.Cluster, b.Namespace, b.Spec.ServiceAccountRef.Name), tagCluster, s.options.Cluster)
 	return &told
 }
 
@@ -63,11 +72,11 @@ func (s *Server) role(b *v1alpha1.IAMBinding, p pod) aws.AssumeRole {
 	for key, value := range b.Spec.AWS.SessionTags {
 		tags[key] = string(value)
 	}
-	tags[v1alpha1.TagNamespace] = p.namespace
-	tags[v1alpha1.TagServiceAccount] = p.serviceAccount
-	tags[v1alpha1.TagPodName] = p.name
-	tags[v1alpha1.TagPodUID] = string(p.uid)
-	tags[v1alpha1.TagCluster] = s.options.Cluster
+	tags[tagNamespace] = p.namespace
+	tags[tagServiceAccount] = p.serviceAccount
+	tags[tagPodName] = p.name
+	tags[tagPodUID] = string(p.uid)
+	tags[tagCluster] = s.options.Cluster
 	return aws.AssumeRole{
 		RoleARN:     b.Spec.AWS.RoleARN,
 		SessionName: SessionName(s.options.Cluster, p.namespace, p.serviceAccount),

@@ -31,12 +31,13 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
 	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
-// fakeWorld is a server in fake time. Its API server accepts tokens with the subject namespace/service account/pod, and requests to AWS are
+// fakeEnvironment is a server in fake time. Its API server accepts tokens with the subject namespace/service account/pod, and requests to AWS are
 // calls of the fake's handler, so that nothing waits for a network.
-type fakeWorld struct {
+type fakeEnvironment struct {
 	t       *testing.T
 	cloud   *authtest.Cloud
 	server  *server.Server
@@ -50,7 +51,7 @@ type fakeWorld struct {
 }
 
 // inFakeTime makes the cloud outside of the bubble, since it has a listener.
-func inFakeTime(t *testing.T, run func(w *fakeWorld), objects ...client.Object) {
+func inFakeTime(t *testing.T, run func(w *fakeEnvironment), objects ...client.Object) {
 	cloud := testworld.Cloud(t)
 	id, secret := cloud.AWS().AddUser(account, "server")
 	t.Setenv("AWS_ACCESS_KEY_ID", id)
@@ -61,13 +62,13 @@ func inFakeTime(t *testing.T, run func(w *fakeWorld), objects ...client.Object) 
 	t.Setenv("AWS_CONFIG_FILE", t.TempDir()+"/nothing")
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", t.TempDir()+"/nothing")
 	synctest.Test(t, func(t *testing.T) {
-		w := &fakeWorld{t: t, cloud: cloud}
+		w := &fakeEnvironment{t: t, cloud: cloud}
 		w.start(objects)
 		run(w)
 	})
 }
 
-func (w *fakeWorld) start(objects []client.Object) {
+func (w *fakeEnvironment) start(objects []client.Object) {
 	list := &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}, Spec: v1alpha1.IAMRoleAllowListSpec{
 		Rules: []v1alpha1.AllowRule{{Namespaces: []string{"*"}, Roles: []string{"*"}}}}}
 	kube := fake.NewClientBuilder().WithScheme(scheme(w.t)).WithObjects(append(objects, list)...).
@@ -95,7 +96,7 @@ func (w *fakeWorld) start(objects []client.Object) {
 	}
 }
 
-func (w *fakeWorld) review(r *authenticationv1.TokenReview) {
+func (w *fakeEnvironment) review(r *authenticationv1.TokenReview) {
 	w.reviews.Add(1)
 	claims, err := jwt.Parse(r.Spec.Token)
 	if err != nil {
@@ -114,7 +115,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func (w *fakeWorld) roundTrip(r *http.Request) (*http.Response, error) {
+func (w *fakeEnvironment) roundTrip(r *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	latency, hangs := w.latency, w.hangs
 	w.mu.Unlock()
@@ -129,14 +130,14 @@ func (w *fakeWorld) roundTrip(r *http.Request) (*http.Response, error) {
 	return recorder.Result(), nil
 }
 
-func (w *fakeWorld) set(latency time.Duration, hangs bool) {
+func (w *fakeEnvironment) set(latency time.Duration, hangs bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.latency, w.hangs = latency, hangs
 }
 
-func (w *fakeWorld) ask(namespace, serviceAccount, pod string) answer {
-	r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, server.Path, http.NoBody)
+func (w *fakeEnvironment) ask(namespace, serviceAccount, pod string) answer {
+	r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, podidentity.Path, http.NoBody)
 	r.Header.Set("Authorization", "Bearer "+unsigned(map[string]any{"sub": namespace + "/" + serviceAccount + "/" + pod, "aud": audience,
 		"exp": time.Now().Add(time.Hour).Unix(), "kubernetes.io": map[string]any{"pod": map[string]string{"uid": "uid-" + pod}}}))
 	return send(w.t, w.server, r)
@@ -150,7 +151,7 @@ func unsigned(claims map[string]any) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString(payload) + ".c2ln"
 }
 
-func (w *fakeWorld) trust(role string) {
+func (w *fakeEnvironment) trust(role string) {
 	w.cloud.AWS().SetRole(role, authtest.Trust{Principals: []string{"arn:aws:iam::" + account + ":user/server"}, TagSession: true})
 }
 
@@ -162,7 +163,7 @@ func named(b *v1alpha1.IAMBinding, name string) *v1alpha1.IAMBinding {
 // STS is down for half an hour, in the worst moment: just before the proxy renews, with 35 minutes left. The server waits for STS a few
 // seconds and then answers with what it has.
 func TestOutageJustBeforeARenewal(t *testing.T) {
-	inFakeTime(t, func(w *fakeWorld) {
+	inFakeTime(t, func(w *fakeEnvironment) {
 		w.trust(roles + "app")
 		first := w.ask("a", "app", "worker")
 		time.Sleep(25 * time.Minute)
@@ -189,7 +190,7 @@ func TestOutageJustBeforeARenewal(t *testing.T) {
 
 // A proxy that renews with 35 minutes left gets new credentials.
 func TestRenewal(t *testing.T) {
-	inFakeTime(t, func(w *fakeWorld) {
+	inFakeTime(t, func(w *fakeEnvironment) {
 		w.trust(roles + "app")
 		first := w.ask("a", "app", "worker")
 		time.Sleep(23 * time.Minute)
@@ -205,7 +206,7 @@ func TestRenewal(t *testing.T) {
 
 // For ten minutes, each of 200 pods of a broken role asks every ten seconds.
 func TestBrokenRoleForTenMinutes(t *testing.T) {
-	inFakeTime(t, func(w *fakeWorld) {
+	inFakeTime(t, func(w *fakeEnvironment) {
 		const minutes, pods = 10, 200
 		for range minutes * 6 {
 			for pod := range pods {
@@ -230,7 +231,7 @@ func TestBrokenRoleForTenMinutes(t *testing.T) {
 
 // Pods that find no slot of their namespace come back at different times.
 func TestThrottledPodsSpread(t *testing.T) {
-	inFakeTime(t, func(w *fakeWorld) {
+	inFakeTime(t, func(w *fakeEnvironment) {
 		w.set(0, true)
 		seen := map[string]int{}
 		var mu sync.Mutex
@@ -270,7 +271,7 @@ func TestReviewsThatProveNoPod(t *testing.T) {
 		"half a ServiceAccount": {func(s *authenticationv1.TokenReviewStatus) { s.User.Username = "system:serviceaccount:a" }, http.StatusUnauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *fakeWorld) {
+			inFakeTime(t, func(w *fakeEnvironment) {
 				w.trust(roles + "app")
 				w.change = func(r *authenticationv1.TokenReview) error {
 					test.change(&r.Status)
@@ -284,8 +285,25 @@ func TestReviewsThatProveNoPod(t *testing.T) {
 	}
 }
 
+// The API server decides on each request, also for a token that it accepted a moment ago and credentials in the cache.
+func TestEachRequestIsReviewed(t *testing.T) {
+	inFakeTime(t, func(w *fakeEnvironment) {
+		w.trust(roles + "app")
+		if a := w.ask("a", "app", "worker"); a.status != http.StatusOK {
+			t.Fatalf("got %v", a)
+		}
+		w.change = func(r *authenticationv1.TokenReview) error {
+			r.Status = authenticationv1.TokenReviewStatus{Error: "the pod is gone"}
+			return nil
+		}
+		if a := w.ask("a", "app", "worker"); a.status != http.StatusUnauthorized || w.reviews.Load() != 2 {
+			t.Errorf("got %v after %d reviews", a, w.reviews.Load())
+		}
+	}, named(bindingOf("a", "app", roles+"app"), "app"))
+}
+
 func TestAPIServerDown(t *testing.T) {
-	inFakeTime(t, func(w *fakeWorld) {
+	inFakeTime(t, func(w *fakeEnvironment) {
 		w.change = func(*authenticationv1.TokenReview) error { return errors.New("connection refused by 10.0.0.1") }
 		a := w.ask("a", "app", "worker")
 		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") != "1" || strings.Contains(a.body["Message"], "10.0.0.1") {
@@ -296,7 +314,7 @@ func TestAPIServerDown(t *testing.T) {
 
 // Metrics have one label, whose values are few whatever pods and AWS say.
 func TestMetrics(t *testing.T) {
-	inFakeTime(t, func(w *fakeWorld) {
+	inFakeTime(t, func(w *fakeEnvironment) {
 		w.trust(roles + "app")
 		w.ask("a", "app", "worker")
 		w.ask("a", "other", "worker")
@@ -332,19 +350,19 @@ func TestUserTagsCannotReplaceOurs(t *testing.T) {
 		key  string
 		want int
 	}{
-		"the same key":        {v1alpha1.TagNamespace, http.StatusOK},
+		"the same key":        {"kubernetes-namespace", http.StatusOK},
 		"a key of other case": {"Kubernetes-Namespace", http.StatusForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := named(bindingOf("a", "app", roles+"app"), "app")
 			b.Spec.AWS.SessionTags = map[string]v1alpha1.TagValue{test.key: "kube-system"}
-			inFakeTime(t, func(w *fakeWorld) {
+			inFakeTime(t, func(w *fakeEnvironment) {
 				w.trust(roles + "app")
 				a := w.ask("a", "app", "worker")
 				if a.status != test.want {
 					t.Fatalf("got %v %v", a, a.body)
 				}
-				if id, ok := w.cloud.AWS().Identity(a.body["AccessKeyId"]); ok && id.Tags[v1alpha1.TagNamespace] != "a" {
+				if id, ok := w.cloud.AWS().Identity(a.body["AccessKeyId"]); ok && id.Tags["kubernetes-namespace"] != "a" {
 					t.Errorf("the tags are %v", id.Tags)
 				}
 			}, b)
@@ -362,7 +380,7 @@ func TestWarmUp(t *testing.T) {
 		ns := fmt.Sprintf("ns-%d", n)
 		objects = append(objects, named(bindingOf(ns, "app", roles+ns), "app"))
 	}
-	inFakeTime(t, func(w *fakeWorld) {
+	inFakeTime(t, func(w *fakeEnvironment) {
 		for n := range namespaces {
 			w.trust(fmt.Sprintf("%sns-%d", roles, n))
 		}

@@ -13,7 +13,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
-	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
 func TestUnfitTokensAreNotReviewed(t *testing.T) {
@@ -34,11 +34,11 @@ func TestUnfitTokensAreNotReviewed(t *testing.T) {
 		"no pod":           {func(c map[string]any) { c["kubernetes.io"] = map[string]any{} }, http.StatusUnauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *fakeWorld) {
+			inFakeTime(t, func(w *fakeEnvironment) {
 				w.trust(roles + "app")
 				claims := good()
 				test.change(claims)
-				r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, server.Path, http.NoBody)
+				r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, podidentity.Path, http.NoBody)
 				r.Header.Set("Authorization", "Bearer "+unsigned(claims))
 				if a := send(t, w.server, r); a.status != test.want {
 					t.Errorf("got %v %v", a, a.body)
@@ -53,7 +53,7 @@ func TestUnfitTokensAreNotReviewed(t *testing.T) {
 
 // An API server that hangs holds 64 reviews. The requests behind them are sent away when their time is up.
 func TestReviewsInFlightAreBounded(t *testing.T) {
-	inFakeTime(t, func(w *fakeWorld) {
+	inFakeTime(t, func(w *fakeEnvironment) {
 		end := make(chan struct{})
 		w.change = func(*authenticationv1.TokenReview) error {
 			<-end
@@ -81,7 +81,7 @@ func TestReviewsInFlightAreBounded(t *testing.T) {
 
 // One namespace asks as fast as it can for 20 seconds, and delays no other.
 func TestOneNamespaceCannotUseUpTheQuotaOfSTS(t *testing.T) {
-	inFakeTime(t, func(w *fakeWorld) {
+	inFakeTime(t, func(w *fakeEnvironment) {
 		w.trust(roles + "app")
 		w.set(50*time.Millisecond, false)
 		start := time.Now()

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
 // certificate is a pair of files, as a mounted Secret has them: the folder is a link that changes at once.
@@ -78,7 +79,7 @@ func (c *certificate) write(serial int64) {
 }
 
 // listening runs one more replica with HTTPS, and returns its address.
-func (w *world) listening(c *certificate) (address string, stop func()) {
+func (w *environment) listening(c *certificate) (address string, stop func()) {
 	w.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // does not wait
 	if err != nil {
@@ -94,7 +95,7 @@ func (w *world) listening(c *certificate) (address string, stop func()) {
 // post asks over HTTPS on a new connection, and returns the serial number of the certificate too.
 func (c *certificate) post(pool *x509.CertPool, address, token string) (status int, serial int64, err error) {
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
-	r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, "https://"+address+server.Path, http.NoBody)
+	r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, "https://"+address+podidentity.Path, http.NoBody)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -109,7 +110,7 @@ func (c *certificate) post(pool *x509.CertPool, address, token string) (status i
 }
 
 func TestCertificateRotatesUnderLoad(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	c := newCertificate(t)
@@ -147,7 +148,7 @@ func TestCertificateRotatesUnderLoad(t *testing.T) {
 
 // A replica whose process ends cuts its connections. Each replica serves every pod, so that a client that tries the next one notices nothing.
 func TestReplicaDiesUnderLoad(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	mgr, second := w.replica()
@@ -161,7 +162,7 @@ func TestReplicaDiesUnderLoad(t *testing.T) {
 	ask := func(first int) error {
 		var err error
 		for n := range replicas {
-			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, replicas[(first+n)%len(replicas)].URL+server.Path, http.NoBody)
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, replicas[(first+n)%len(replicas)].URL+podidentity.Path, http.NoBody)
 			r.Header.Set("Authorization", "Bearer "+token)
 			answer, doErr := http.DefaultClient.Do(r)
 			if err = doErr; err == nil {
@@ -200,7 +201,7 @@ func TestReplicaDiesUnderLoad(t *testing.T) {
 
 // Connections are bounded in size and time before a request reaches the handler.
 func TestConnectionsAreBounded(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	c := newCertificate(t)
 	address, _ := w.listening(c)
 	for name, test := range map[string]struct {
@@ -237,7 +238,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 // A manager that ends lets requests finish that it has taken.
 func TestReplicaThatEndsFinishesRequests(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	c := newCertificate(t)
@@ -256,7 +257,7 @@ func TestReplicaThatEndsFinishesRequests(t *testing.T) {
 }
 
 func BenchmarkServer(b *testing.B) {
-	w := newWorld(b)
+	w := newEnvironment(b)
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
@@ -272,7 +273,7 @@ func BenchmarkServer(b *testing.B) {
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, server.Path, http.NoBody)
+			r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, podidentity.Path, http.NoBody)
 			r.Header.Set("Authorization", "Bearer "+token)
 			if a := send(b, servers[(asked.Add(1)-1)/perServer], r); a.status != http.StatusOK {
 				b.Error(a)

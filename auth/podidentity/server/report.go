@@ -21,7 +21,7 @@ const eventAction = "IssueCredentials"
 func (s *Server) reported(p pod, b *v1alpha1.IAMBinding, err error) error {
 	refused := refusalOf(err)
 	if refused.status != http.StatusForbidden {
-		s.options.Log.Error(err, "no credentials for an attested pod", "namespace", p.namespace, "pod", p.name, "serviceAccount", p.serviceAccount)
+		s.options.Logger.Error(err, "no credentials for an attested pod", "namespace", p.namespace, "pod", p.name, "serviceAccount", p.serviceAccount)
 		return err
 	}
 	s.event(podReference(p), refused.code, err.Error())
@@ -44,9 +44,9 @@ const maxEventNote = 1000
 
 // event leaves out the related object: an Event that repeats is counted instead of written, and 200 pods of one binding make one.
 func (s *Server) event(regarding runtime.Object, reason, message string) {
-	if s.options.Recorder != nil {
+	if s.options.Events != nil {
 		note := strings.ToValidUTF8(message[:min(len(message), maxEventNote)], "")
-		s.options.Recorder.Eventf(regarding, nil, corev1.EventTypeWarning, reason, eventAction, "%s", note)
+		s.options.Events.Eventf(regarding, nil, corev1.EventTypeWarning, reason, eventAction, "%s", note)
 	}
 }
 

@@ -21,9 +21,6 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// Path is the only path that the server answers.
-const Path = "/v1/credentials"
-
 // requestTimeout bounds the time until an answer. A client that waits a little longer always gets one.
 const requestTimeout = 15 * time.Second
 
@@ -45,10 +42,10 @@ type Options struct {
 	Provider *aws.Provider
 	// AuthOptions apply to all credentials, for example auth.WithSTSRegion. An endpoint of auth.WithSTSEndpoint has to be of AWS.
 	AuthOptions []auth.Option
-	// Recorder records Events of pods and bindings. Nil records nothing.
-	Recorder events.EventRecorder
-	// Log receives one line for each answer with credentials. The zero value drops it.
-	Log logr.Logger
+	// Events records Events of pods and bindings. Nil records nothing.
+	Events events.EventRecorder
+	// Logger receives one line for each answer with credentials. The zero value drops it.
+	Logger logr.Logger
 	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
 	// Series holds the series of the cache's metrics by IAMBinding, such as *metrics.Metrics. The server removes those of deleted
@@ -139,7 +136,7 @@ func (s *Server) serve(ctx context.Context, r *http.Request) (*aws.Token, error)
 	if err != nil {
 		return nil, s.reported(pod, binding, err)
 	}
-	s.options.Log.Info("issued AWS credentials", "namespace", pod.namespace, "serviceAccount", pod.serviceAccount, "pod", pod.name, "podUID", pod.uid,
+	s.options.Logger.Info("issued AWS credentials", "namespace", pod.namespace, "serviceAccount", pod.serviceAccount, "pod", pod.name, "podUID", pod.uid,
 		"binding", binding.Name, "role", binding.Spec.AWS.RoleARN, "session", token.SessionName(), "accessKeyID", token.AccessKeyID(), "expiry", token.ExpiresAt().Format(time.RFC3339))
 	return token, nil
 }

@@ -1,8 +1,10 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -30,11 +32,12 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 func TestIssue(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.bind("app", w.role("app"), func(b *v1alpha1.IAMBinding) {
 		b.Spec.AWS.SessionTags = map[string]v1alpha1.TagValue{"team": "a"}
 		b.Spec.AWS.DurationSeconds = 2400
@@ -77,7 +80,7 @@ func TestIssue(t *testing.T) {
 
 // The 100 first requests of a pod make one AssumeRole, and those that give up fail none of the others.
 func TestHundredFirstRequestsMakeOneAssumeRole(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	const latency = 300 * time.Millisecond
@@ -107,7 +110,7 @@ func TestHundredFirstRequestsMakeOneAssumeRole(t *testing.T) {
 	}
 }
 
-func (w *world) eventuallyInBackground(what string, done func() bool, then func()) {
+func (w *environment) eventuallyInBackground(what string, done func() bool, then func()) {
 	var waiting sync.WaitGroup
 	w.t.Cleanup(waiting.Wait)
 	waiting.Go(func() {
@@ -124,7 +127,7 @@ func (w *world) eventuallyInBackground(what string, done func() bool, then func(
 }
 
 func TestTwentyPodsShareTheServersIdentity(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	keys := map[string]bool{}
 	var mu sync.Mutex
@@ -148,7 +151,7 @@ func TestTwentyPodsShareTheServersIdentity(t *testing.T) {
 }
 
 func TestTwoExternalIDsNeverShare(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	role := w.role("app", func(trust *authtest.Trust) { trust.ExternalID = "one" })
 	b := w.bind("app", role, func(b *v1alpha1.IAMBinding) { b.Spec.AWS.ExternalID = "one" })
 	token := w.workerToken("app")
@@ -165,7 +168,7 @@ func TestTwoExternalIDsNeverShare(t *testing.T) {
 	w.eventually("the first one has its credentials", func() bool { return w.ask(token).status == http.StatusOK })
 }
 
-func (w *world) update(b *v1alpha1.IAMBinding) {
+func (w *environment) update(b *v1alpha1.IAMBinding) {
 	w.t.Helper()
 	w.eventually("the binding is updated", func() bool {
 		now := b.DeepCopy()
@@ -179,7 +182,7 @@ func (w *world) update(b *v1alpha1.IAMBinding) {
 
 // Twenty bindings with roles that do not trust the server delay no other role of the namespace.
 func TestTwentyBrokenRolesDelayNoGoodOne(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("good", w.role("good"))
 	good := w.workerToken("good")
 	var broken []string
@@ -211,7 +214,7 @@ func TestTwentyBrokenRolesDelayNoGoodOne(t *testing.T) {
 
 // 200 pods of a role that cannot be assumed ask four times each: the calls of AWS are those of one key that backs off.
 func TestTwoHundredPodsOfABrokenRoleCostFewCalls(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.bind("app", roles+"missing")
 	tokens := make([]string, 200)
 	for i := range tokens {
@@ -246,35 +249,40 @@ func TestTwoHundredPodsOfABrokenRoleCostFewCalls(t *testing.T) {
 	}
 }
 
-// The API server keeps a TokenReview for ten seconds, and this server adds nothing to that. A terminating pod still has credentials, for a
-// minute at most.
+// The API server caches a TokenReview of a token for ten seconds, so each step has a token of its own. The server caches none, see
+// TestEachRequestIsReviewed.
 func TestRefusedAfterThePodIsGone(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	terminating, gone := w.worker("app"), w.worker("app")
 	terminating.Finalizers = []string{"example.com/keep"}
 	if err := w.admin.Update(t.Context(), terminating); err != nil {
 		t.Fatal(err)
 	}
-	token, goneToken := w.token("app", terminating, audience), w.token("app", gone, audience)
-	w.identity(w.ask(token))
-	w.identity(w.ask(goneToken))
+	tokens := map[*corev1.Pod][]string{}
 	for _, p := range []*corev1.Pod{terminating, gone} {
+		for range 30 {
+			tokens[p] = append(tokens[p], w.token("app", p, audience))
+		}
+		w.identity(w.ask(tokens[p][0]))
 		if err := w.admin.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	deleted := time.Now()
-	w.eventually("the token of the pod that is gone is refused", func() bool { return w.ask(goneToken).status == http.StatusUnauthorized })
-	if took := time.Since(deleted); took > 15*time.Second {
-		t.Errorf("the token was refused after %s", took)
+	refused := func(p *corev1.Pod) func() bool { // the informer of the API server may lag
+		return func() bool {
+			if tokens[p] = tokens[p][1:]; len(tokens[p]) == 0 {
+				t.Fatal("all tokens of the pod are accepted")
+			}
+			return w.ask(tokens[p][0]).status == http.StatusUnauthorized
+		}
 	}
-	w.identity(w.ask(token))
-	w.eventually("the minute is over", func() bool { return time.Since(deleted) > 50*time.Second })
-	w.eventually("the token of the terminating pod is refused", func() bool { return w.ask(token).status == http.StatusUnauthorized })
-	if took := time.Since(deleted); took > 75*time.Second {
-		t.Errorf("the token of the terminating pod was refused after %s", took)
+	w.eventually("the pod that is gone is refused", refused(gone))
+	if refused(terminating)() {
+		t.Error("a terminating pod is refused within its minute")
 	}
+	w.terminatedAt(terminating, time.Now().Add(-61*time.Second))
+	w.eventually("the terminating pod is refused after its minute", refused(terminating))
 	if events := w.events.all(); len(events) > 0 {
 		t.Errorf("there are Events: %q", events)
 	}
@@ -283,8 +291,39 @@ func TestRefusedAfterThePodIsGone(t *testing.T) {
 	}
 }
 
+// terminatedAt writes the deletionTimestamp of a pod into etcd, since no client can set it.
+func (w *environment) terminatedAt(p *corev1.Pod, at time.Time) {
+	w.t.Helper()
+	if err := w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
+		w.t.Fatal(err)
+	}
+	stored := p.DeepCopy()
+	stored.APIVersion, stored.Kind, stored.ResourceVersion = "v1", "Pod", ""
+	stored.DeletionTimestamp = &metav1.Time{Time: at}
+	value, err := json.Marshal(stored)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	body, err := json.Marshal(map[string][]byte{"key": []byte("/registry/pods/" + p.Namespace + "/" + p.Name), "value": value})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.cluster.APIServer().EtcdURL.JoinPath("v3/kv/put").String(), bytes.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	w.eventually("the API server reads the time", func() bool {
+		return w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(p), p) == nil && p.DeletionTimestamp.Unix() == at.Unix()
+	})
+}
+
 func TestUnattestedTokens(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	p := w.worker("app")
 	good := w.token("app", p, audience)
@@ -336,7 +375,7 @@ func TestUnattestedTokens(t *testing.T) {
 }
 
 // resign signs the claims of a token with the API server's own key, with another expiry.
-func (w *world) resign(token string, lifetime time.Duration) string {
+func (w *environment) resign(token string, lifetime time.Duration) string {
 	w.t.Helper()
 	content, err := os.ReadFile(filepath.Join(w.cluster.APIServer().CertDir, "sa-signer.key"))
 	if err != nil {
@@ -368,11 +407,11 @@ func (w *world) resign(token string, lifetime time.Duration) string {
 }
 
 func TestNotBound(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("other", w.role("other"))
 	p := w.worker("app")
 	a := w.ask(w.token("app", p, audience))
-	if a.status != http.StatusForbidden || a.body["Code"] != v1alpha1.ReasonNotBound || !strings.Contains(a.body["Message"], `ServiceAccount "app"`) {
+	if a.status != http.StatusForbidden || a.body["Code"] != podidentity.ReasonNotBound || !strings.Contains(a.body["Message"], `ServiceAccount "app"`) {
 		t.Errorf("got %v %v", a, a.body)
 	}
 	if !w.events.find("Pod "+p.Name, "Warning NotBound", `"app"`) {
@@ -382,7 +421,7 @@ func TestNotBound(t *testing.T) {
 
 // An Event that repeats is counted by the API server's own rules, so that pods that keep asking write few.
 func TestEventsAtTheAPIServer(t *testing.T) {
-	w := newWorld(t, func(w *world) { w.records = true })
+	w := newEnvironment(t, func(w *environment) { w.records = true })
 	b := w.bind("app", roles+"missing")
 	p := w.worker("app")
 	token := w.token("app", p, audience)
@@ -412,12 +451,12 @@ func TestEventsAtTheAPIServer(t *testing.T) {
 }
 
 func TestTwoBindingsServeNobody(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	first := w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
 	second := w.bind("app", w.role("other"))
-	if a := w.ask(token); a.status != http.StatusForbidden || a.body["Code"] != v1alpha1.ReasonConflict || !strings.Contains(a.body["Message"], first.Name) {
+	if a := w.ask(token); a.status != http.StatusForbidden || a.body["Code"] != podidentity.ReasonConflict || !strings.Contains(a.body["Message"], first.Name) {
 		t.Errorf("got %v %v", a, a.body)
 	}
 	if err := w.admin.Delete(t.Context(), second); err != nil {
@@ -428,24 +467,24 @@ func TestTwoBindingsServeNobody(t *testing.T) {
 
 // A binding that is being deleted counts as gone, for pods and for conflicts, and its status is left alone.
 func TestBindingThatIsBeingDeleted(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.bind("app", w.role("app"), func(b *v1alpha1.IAMBinding) { b.Finalizers = []string{"example.com/keep"} })
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
-	w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	if err := w.admin.Delete(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("the pod is not bound", func() bool { return w.ask(token).body["Code"] == v1alpha1.ReasonNotBound })
+	w.eventually("the pod is not bound", func() bool { return w.ask(token).body["Code"] == podidentity.ReasonNotBound })
 	next := w.bind("app", w.role("next"))
 	if id := w.identity(w.ask(token)); id.RoleARN != roles+"next" {
 		t.Errorf("got %s", id.RoleARN)
 	}
-	w.awaitCondition(next, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	w.awaitCondition(next, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
 		t.Fatal(err)
 	}
-	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionAccepted); c.Reason != v1alpha1.ReasonAccepted || c.ObservedGeneration == b.Generation {
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionAccepted); c.Reason != podidentity.ReasonAccepted || c.ObservedGeneration == b.Generation {
 		t.Errorf("the condition is %v", c)
 	}
 	if err := w.admin.Patch(t.Context(), b, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
@@ -455,13 +494,13 @@ func TestBindingThatIsBeingDeleted(t *testing.T) {
 
 // The list is checked at every issue, so that a rule that is taken away counts for credentials in the cache too.
 func TestAllowListIsCheckedAtEveryIssue(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("a"))
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
 	refused := func() bool {
 		a := w.ask(token)
-		return a.status == http.StatusForbidden && a.body["Code"] == v1alpha1.ReasonRoleNotAllowed
+		return a.status == http.StatusForbidden && a.body["Code"] == podidentity.ReasonRoleNotAllowed
 	}
 	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace}, Roles: []string{roles + "a|" + roles + "b", roles + "a|b"}})
 	w.eventually("the pattern a|b is literal", refused)
@@ -477,7 +516,7 @@ func TestAllowListIsCheckedAtEveryIssue(t *testing.T) {
 
 // A server without an identity at AWS answers 503, since no pod can mend that.
 func TestServerWithoutIdentity(t *testing.T) {
-	w := newWorld(t, func(w *world) { w.cloud.AWS().RemoveRole(serverRole) })
+	w := newEnvironment(t, func(w *environment) { w.cloud.AWS().RemoveRole(serverRole) })
 	w.bind("app", w.role("app"))
 	a := w.ask(w.workerToken("app"))
 	if a.status != http.StatusServiceUnavailable || a.body["Code"] != "Unavailable" || a.header.Get("Retry-After") == "" {
@@ -501,9 +540,9 @@ func TestServerWithoutIdentity(t *testing.T) {
 
 // A server whose own credentials AWS refuses gets new ones, and no pod is blamed.
 func TestRefusedCredentialsOfTheServerAreReplaced(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.bind("app", w.role("app"))
-	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed)
+	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
 	w.cloud.AddFault(authtest.Fault{Service: "sts", Action: "AssumeRole", Times: 1, Status: http.StatusForbidden, Code: "InvalidClientTokenId", Message: "no"})
 	token := w.workerToken("app")
 	if a := w.ask(token); a.status != http.StatusServiceUnavailable {
@@ -517,7 +556,7 @@ func TestRefusedCredentialsOfTheServerAreReplaced(t *testing.T) {
 
 // While STS does not answer, a pod keeps the credentials that are still valid.
 func TestOutageOfSTS(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	token := w.workerToken("app")
 	before := w.ask(token)
@@ -539,7 +578,7 @@ func TestOutageOfSTS(t *testing.T) {
 }
 
 func TestMalformedRequests(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	token := w.workerToken("app")
 	bomb := strings.Repeat("[", 1<<20)
 	for name, test := range map[string]struct {
@@ -549,14 +588,14 @@ func TestMalformedRequests(t *testing.T) {
 		want         int
 	}{
 		"another path":        {http.MethodPost, "/", nil, nil, http.StatusNotFound},
-		"a path below":        {http.MethodPost, server.Path + "/x", nil, nil, http.StatusNotFound},
-		"GET":                 {http.MethodGet, server.Path, nil, nil, http.StatusMethodNotAllowed},
-		"a JSON bomb":         {http.MethodPost, server.Path, strings.NewReader(bomb), nil, http.StatusBadRequest},
-		"a body in chunks":    {http.MethodPost, server.Path, io.MultiReader(strings.NewReader("{}")), nil, http.StatusBadRequest},
-		"no Authorization":    {http.MethodPost, server.Path, nil, func(r *http.Request) { r.Header.Del("Authorization") }, http.StatusUnauthorized},
-		"two Authorizations":  {http.MethodPost, server.Path, nil, func(r *http.Request) { r.Header.Add("Authorization", "Bearer x") }, http.StatusUnauthorized},
-		"another scheme":      {http.MethodPost, server.Path, nil, func(r *http.Request) { r.Header.Set("Authorization", token) }, http.StatusUnauthorized},
-		"the scheme in lower": {http.MethodPost, server.Path, nil, func(r *http.Request) { r.Header.Set("Authorization", "bearer "+token) }, http.StatusForbidden},
+		"a path below":        {http.MethodPost, podidentity.Path + "/x", nil, nil, http.StatusNotFound},
+		"GET":                 {http.MethodGet, podidentity.Path, nil, nil, http.StatusMethodNotAllowed},
+		"a JSON bomb":         {http.MethodPost, podidentity.Path, strings.NewReader(bomb), nil, http.StatusBadRequest},
+		"a body in chunks":    {http.MethodPost, podidentity.Path, io.MultiReader(strings.NewReader("{}")), nil, http.StatusBadRequest},
+		"no Authorization":    {http.MethodPost, podidentity.Path, nil, func(r *http.Request) { r.Header.Del("Authorization") }, http.StatusUnauthorized},
+		"two Authorizations":  {http.MethodPost, podidentity.Path, nil, func(r *http.Request) { r.Header.Add("Authorization", "Bearer x") }, http.StatusUnauthorized},
+		"another scheme":      {http.MethodPost, podidentity.Path, nil, func(r *http.Request) { r.Header.Set("Authorization", token) }, http.StatusUnauthorized},
+		"the scheme in lower": {http.MethodPost, podidentity.Path, nil, func(r *http.Request) { r.Header.Set("Authorization", "bearer "+token) }, http.StatusForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), test.method, test.path, test.body)
@@ -572,7 +611,7 @@ func TestMalformedRequests(t *testing.T) {
 }
 
 func TestReady(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody)
 	if err := w.server.Ready(r); err != nil {
 		t.Error(err)
@@ -589,7 +628,7 @@ func TestReady(t *testing.T) {
 }
 
 func TestBindingOfALongIdentity(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	path := strings.Repeat("p", 510) + "/" // 512 with the slash before it
 	long := strings.Repeat("a", 63) + "." + strings.Repeat("b", 189)
 	w.bind(long, w.role(path+"app"))

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
 // The status writer assumes each accepted role itself, through the cache that serves pods, so that RoleAssumable is known before the
@@ -52,7 +53,7 @@ func (s *statusWriter) siblings(ctx context.Context, o client.Object) []reconcil
 	}
 	bindings, err := s.bindings(ctx, b.Namespace, b.Spec.ServiceAccountRef.Name)
 	if err != nil {
-		s.options.Log.Error(err, "find conflicting IAMBindings")
+		s.options.Logger.Error(err, "find conflicting IAMBindings")
 	}
 	return requests(bindings)
 }
@@ -60,7 +61,7 @@ func (s *statusWriter) siblings(ctx context.Context, o client.Object) []reconcil
 func (s *statusWriter) everything(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := &v1alpha1.IAMBindingList{}
 	if err := s.options.Client.List(ctx, list); err != nil {
-		s.options.Log.Error(err, "list IAMBindings")
+		s.options.Logger.Error(err, "list IAMBindings")
 	}
 	return requests(list.Items)
 }
@@ -95,19 +96,19 @@ func (s *statusWriter) Reconcile(ctx context.Context, req reconcile.Request) (re
 
 // conditionsOf returns the conditions that need no call of AWS. A nil refusal accepts.
 func conditionsOf(r *refusal, session time.Duration) []metav1.Condition {
-	accepted := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted,
+	accepted := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: podidentity.ReasonAccepted,
 		Message: "pods of the ServiceAccount are served" + outageWarning(session)}
-	conflicting := metav1.Condition{Type: v1alpha1.ConditionConflict, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoConflict,
+	conflicting := metav1.Condition{Type: v1alpha1.ConditionConflict, Status: metav1.ConditionFalse, Reason: podidentity.ReasonNoConflict,
 		Message: "no other IAMBinding names the ServiceAccount"}
 	if r == nil {
 		return []metav1.Condition{accepted, conflicting}
 	}
 	accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, r.code, r.message
-	if r.code == v1alpha1.ReasonConflict {
+	if r.code == podidentity.ReasonConflict {
 		conflicting.Status, conflicting.Reason, conflicting.Message = metav1.ConditionTrue, r.code, r.message
 	}
 	return []metav1.Condition{accepted, conflicting, {Type: v1alpha1.ConditionRoleAssumable, Status: metav1.ConditionUnknown,
-		Reason: v1alpha1.ReasonNotAccepted, Message: "the role is not tried while the binding is not accepted"}}
+		Reason: podidentity.ReasonNotAccepted, Message: "the role is not tried while the binding is not accepted"}}
 }
 
 // outageWarning names the outage of STS that applications do not notice, if that is less than 30 minutes. A proxy has at least 55 % of a
@@ -128,13 +129,13 @@ func (s *statusWriter) probe(ctx context.Context, b *v1alpha1.IAMBinding) (c met
 	token, err := s.credentials(ctx, b, pod{namespace: b.Namespace, serviceAccount: b.Spec.ServiceAccountRef.Name}, probeLifetime)
 	switch {
 	case err == nil:
-		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonAssumed
+		c.Status, c.Reason = metav1.ConditionTrue, podidentity.ReasonAssumed
 		c.Message = fmt.Sprintf("the role was assumed, with the session name %q", token.SessionName())
 		return c, probeInterval
 	case isRefused(err):
 		c.Status, c.Reason = metav1.ConditionFalse, conditionReason(codeOf(err))
 	case isOwnIdentity(err):
-		s.options.Log.Error(err, "no AWS identity of the server", "namespace", b.Namespace, "binding", b.Name)
+		s.options.Logger.Error(err, "no AWS identity of the server", "namespace", b.Namespace, "binding", b.Name)
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, codeUnavailable, noOwnIdentity
 		return c, probeRetry
 	default:

@@ -13,9 +13,10 @@ import (
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
-func (w *world) awaitCondition(b *v1alpha1.IAMBinding, conditionType string, status metav1.ConditionStatus, reason string) metav1.Condition {
+func (w *environment) awaitCondition(b *v1alpha1.IAMBinding, conditionType string, status metav1.ConditionStatus, reason string) metav1.Condition {
 	w.t.Helper()
 	now := &v1alpha1.IAMBinding{}
 	w.eventually(conditionType+" is "+string(status)+", "+reason, func() bool {
@@ -29,49 +30,49 @@ func (w *world) awaitCondition(b *v1alpha1.IAMBinding, conditionType string, sta
 }
 
 func TestStatus(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	good := w.bind("app", w.role("app"))
-	if c := w.awaitCondition(good, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted); c.Message != "pods of the ServiceAccount are served" {
+	if c := w.awaitCondition(good, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted); c.Message != "pods of the ServiceAccount are served" {
 		t.Errorf("the message is %q", c.Message)
 	}
-	w.awaitCondition(good, v1alpha1.ConditionConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict)
-	c := w.awaitCondition(good, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed)
+	w.awaitCondition(good, v1alpha1.ConditionConflict, metav1.ConditionFalse, podidentity.ReasonNoConflict)
+	c := w.awaitCondition(good, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
 	if want := "prod." + w.namespace + ".app"; !strings.Contains(c.Message, want) {
 		t.Errorf("the message is %q", c.Message)
 	}
 
 	second := w.bind("app", w.role("other"))
 	for _, b := range []*v1alpha1.IAMBinding{good, second} {
-		w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonConflict)
-		c = w.awaitCondition(b, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonConflict)
+		w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionFalse, podidentity.ReasonConflict)
+		c = w.awaitCondition(b, v1alpha1.ConditionConflict, metav1.ConditionTrue, podidentity.ReasonConflict)
 		if !strings.Contains(c.Message, good.Name) || !strings.Contains(c.Message, second.Name) {
 			t.Errorf("the message is %q", c.Message)
 		}
-		w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionUnknown, v1alpha1.ReasonNotAccepted)
+		w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionUnknown, podidentity.ReasonNotAccepted)
 	}
 	second.Spec.ServiceAccountRef.Name = "another"
 	w.update(second)
 	for _, b := range []*v1alpha1.IAMBinding{good, second} {
-		w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+		w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	}
-	w.awaitCondition(second, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed)
+	w.awaitCondition(second, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
 
 	w.allow(v1alpha1.AllowRule{Namespaces: []string{"*"}, Roles: []string{roles + "app"}})
-	w.awaitCondition(second, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonRoleNotAllowed)
-	w.awaitCondition(good, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	w.awaitCondition(second, v1alpha1.ConditionAccepted, metav1.ConditionFalse, podidentity.ReasonRoleNotAllowed)
+	w.awaitCondition(good, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	w.eventually("there is an Event", func() bool { return w.events.find("IAMBinding "+second.Name, "RoleNotAllowed") })
 }
 
 func TestStatusWarnsOfShortSessions(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.bind("app", w.role("app"), func(b *v1alpha1.IAMBinding) { b.Spec.AWS.DurationSeconds = 2400 })
-	c := w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	c := w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	if !strings.Contains(c.Message, "durationSeconds 2400") || !strings.Contains(c.Message, "19 minutes") {
 		t.Errorf("the message is %q", c.Message)
 	}
 	b.Spec.AWS.DurationSeconds = 3600
 	w.update(b)
-	if c := w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted); strings.Contains(c.Message, "minutes") {
+	if c := w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted); strings.Contains(c.Message, "minutes") {
 		t.Errorf("the message of an hour is %q", c.Message)
 	}
 }
@@ -86,7 +87,7 @@ func (s *series) DeleteEventsForObject(kind, name, namespace, operation string) 
 // Tenants choose the names of bindings, so the series of deleted ones would fill the memory. A replica that is not the leader has them too.
 func TestSeriesOfADeletedBindingAreDeleted(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "podidentity"}}
-	w := newWorld(t, func(w *world) {
+	w := newEnvironment(t, func(w *environment) {
 		w.series, w.elects = &series{}, true
 		now := metav1.NowMicro()
 		lease.Namespace, lease.Spec = w.namespace, coordinationv1.LeaseSpec{HolderIdentity: new("other"), LeaseDurationSeconds: new(int32(3600)), RenewTime: &now}
@@ -110,7 +111,7 @@ func TestSeriesOfADeletedBindingAreDeleted(t *testing.T) {
 // A replica that is not the leader serves pods, and writes no status.
 func TestStatusIsWrittenByTheLeader(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "podidentity"}}
-	w := newWorld(t, func(w *world) {
+	w := newEnvironment(t, func(w *environment) {
 		w.elects = true
 		lease.Namespace = w.namespace
 		holder, seconds, now := "another replica", int32(3600), metav1.NowMicro()
@@ -127,23 +128,23 @@ func TestStatusIsWrittenByTheLeader(t *testing.T) {
 	if err := w.admin.Delete(t.Context(), lease); err != nil {
 		t.Fatal(err)
 	}
-	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed)
+	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
 }
 
 // Only an edit or a change at AWS makes a write: probes that see the same again leave the status alone.
 func TestStatusIsWrittenOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.bind("app", w.role("app"))
-	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed)
+	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
 	before := &v1alpha1.IAMBinding{}
 	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), before); err != nil {
 		t.Fatal(err)
 	}
 	// A change of the list has every binding reconciled.
 	other := w.bind("other", w.role("other"))
-	w.awaitCondition(other, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	w.awaitCondition(other, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace}, Roles: []string{roles + "app"}})
-	w.awaitCondition(other, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonRoleNotAllowed)
+	w.awaitCondition(other, v1alpha1.ConditionAccepted, metav1.ConditionFalse, podidentity.ReasonRoleNotAllowed)
 	after := &v1alpha1.IAMBinding{}
 	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), after); err != nil {
 		t.Fatal(err)
@@ -155,7 +156,7 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 
 // The texts of the ten bindings of a ServiceAccount stay the same when one more comes.
 func TestOneMoreConflictingBindingRewritesNoOther(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	before := map[string]string{}
 	var all []*v1alpha1.IAMBinding
 	for range 10 {
@@ -176,7 +177,7 @@ func TestOneMoreConflictingBindingRewritesNoOther(t *testing.T) {
 	}
 	settled(w.bind("app", w.role("app")))
 	behind := w.bind("other", w.role("other")) // is reconciled after those that the one more has queued
-	w.awaitCondition(behind, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	w.awaitCondition(behind, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	for _, b := range all {
 		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
 			t.Fatal(err)
@@ -189,7 +190,7 @@ func TestOneMoreConflictingBindingRewritesNoOther(t *testing.T) {
 
 // Tenants read neither places of the server nor remedies for its code.
 func TestStatusWhileTheServerHasNoIdentity(t *testing.T) {
-	w := newWorld(t, func(*world) { t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/nowhere/token") })
+	w := newEnvironment(t, func(*environment) { t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/nowhere/token") })
 	b := w.bind("app", w.role("app"))
 	c := w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionUnknown, "Unavailable")
 	a := w.ask(w.workerToken("app"))
@@ -202,7 +203,7 @@ func TestStatusWhileTheServerHasNoIdentity(t *testing.T) {
 }
 
 func TestStatusOfRolesThatCannotBeAssumed(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	missing := w.bind("missing", roles+"missing")
 	c := w.awaitCondition(missing, v1alpha1.ConditionRoleAssumable, metav1.ConditionFalse, "AccessDenied")
 	if !strings.Contains(c.Message, "is not authorized to perform: sts:AssumeRole on resource: "+roles+"missing") {
@@ -214,7 +215,7 @@ func TestStatusOfRolesThatCannotBeAssumed(t *testing.T) {
 			t.Errorf("the message lacks %q: %s", want, c.Message)
 		}
 	}
-	w.awaitCondition(missing, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted)
+	w.awaitCondition(missing, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	w.eventually("there is an Event", func() bool {
 		return w.events.find("IAMBinding "+missing.Name, "AccessDenied", "sts:AssumeRole", "session name")
 	})

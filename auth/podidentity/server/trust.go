@@ -70,9 +70,9 @@ func TrustPolicy(cluster, serverRole string, b *v1alpha1.IAMBinding) ([]byte, er
 	}
 	const requestTag = "aws:RequestTag/"
 	tag := map[string]string{
-		requestTag + v1alpha1.TagNamespace:      b.Namespace,
-		requestTag + v1alpha1.TagServiceAccount: name,
-		requestTag + v1alpha1.TagCluster:        cluster,
+		requestTag + tagNamespace:      b.Namespace,
+		requestTag + tagServiceAccount: name,
+		requestTag + tagCluster:        cluster,
 	}
 	statement := func(action string, equals map[string]string) policyStatement {
 		return policyStatement{Effect: "Allow", Principal: map[string]string{"AWS": serverRole}, Action: action,

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
 // stronger are variables that win over those of the sidecar in at least one SDK.
@@ -93,11 +94,11 @@ func (in *injection) missing() ([]corev1.Container, error) {
 
 func (in *injection) addVolume() error {
 	volumes := in.pod.Spec.Volumes
-	i := slices.IndexFunc(volumes, func(v volume) bool { return v.Name == TokenVolume })
+	i := slices.IndexFunc(volumes, func(v volume) bool { return v.Name == podidentity.TokenVolume })
 	if i < 0 {
 		insert(in, "/spec/volumes", len(volumes), len(volumes), in.volume())
 	} else if !in.isToken(volumes[i]) {
-		return in.taken("volume", TokenVolume)
+		return in.taken("volume", podidentity.TokenVolume)
 	}
 	return nil
 }

@@ -9,15 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/workloadid/workloadid/auth/podidentity/proxy"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
-// Names in an injected pod.
 const (
-	ProxyContainer    = "iam-credentials-proxy"
-	RedirectContainer = "iam-credentials-redirect"
-	TokenVolume       = "iam-credentials-token"
-
 	// The first three point AWS SDKs at the sidecar.
 	envFullURI     = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 	envRelativeURI = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
@@ -36,7 +31,7 @@ const (
 
 func isNameless(c container) bool { return c.Name == "" }
 func isReserved(c container) bool {
-	return c.Name == ProxyContainer || c.Name == RedirectContainer
+	return c.Name == podidentity.ProxyContainer || c.Name == podidentity.RedirectContainer
 }
 
 // isOurs compares the fields on which credentials depend. The API server and other webhooks may change the others.
@@ -50,7 +45,7 @@ func isOurs(c container, want corev1.Container) bool {
 // address returns where the sidecar listens.
 func (in *injection) address() string {
 	if in.redirect() {
-		return proxy.LinkLocal + ":80"
+		return podidentity.LinkLocal + ":80"
 	}
 	return "127.0.0.1:" + strconv.Itoa(in.options.Port)
 }
@@ -58,9 +53,9 @@ func (in *injection) address() string {
 // variables returns the variables of the application. An SDK that needs the redirect sends no Authorization, so its path has the secret.
 func (in *injection) variables() []variable {
 	if in.redirect() {
-		return []variable{{Name: envRelativeURI, Value: proxy.Path + "/" + in.secret}}
+		return []variable{{Name: envRelativeURI, Value: podidentity.Path + "/" + in.secret}}
 	}
-	return []variable{{Name: envFullURI, Value: "http://" + in.address() + proxy.Path}, {Name: envSecret, Value: in.secret}}
+	return []variable{{Name: envFullURI, Value: "http://" + in.address() + podidentity.Path}, {Name: envSecret, Value: in.secret}}
 }
 
 // ownContainers returns the init containers of the webhook, in the order in which they start.
@@ -71,21 +66,21 @@ func (in *injection) ownContainers() []corev1.Container {
 	}
 	// Port 80 takes a capability, and without ambient capabilities only root has it.
 	sidecar.SecurityContext = asRoot("NET_BIND_SERVICE")
-	return []corev1.Container{{Name: RedirectContainer, Image: in.options.Image, Command: []string{in.options.Command}, Args: []string{"redirect"},
+	return []corev1.Container{{Name: podidentity.RedirectContainer, Image: in.options.Image, Command: []string{in.options.Command}, Args: []string{"redirect"},
 		SecurityContext: asRoot("NET_ADMIN"), Resources: in.resources()}, sidecar}
 }
 
 func (in *injection) sidecar() corev1.Container {
 	listen := "--listen=" + in.address()
 	return corev1.Container{
-		Name: ProxyContainer, Image: in.options.Image, Command: []string{in.options.Command},
+		Name: podidentity.ProxyContainer, Image: in.options.Image, Command: []string{in.options.Command},
 		Args:          []string{"proxy", "--server=" + in.options.Server, "--token-file=" + tokenDirectory + "/" + tokenFile, listen},
 		Env:           []corev1.EnvVar{{Name: envSecret, Value: in.secret}, {Name: envServerCA, Value: string(in.ca)}},
 		RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
 		// exec, because the kubelet does not reach the pod's loopback.
 		StartupProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 2, FailureThreshold: 300,
 			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{in.options.Command, "proxy", "--check", listen}}}},
-		VolumeMounts:    []corev1.VolumeMount{{Name: TokenVolume, MountPath: tokenDirectory, ReadOnly: true}},
+		VolumeMounts:    []corev1.VolumeMount{{Name: podidentity.TokenVolume, MountPath: tokenDirectory, ReadOnly: true}},
 		SecurityContext: restricted(), Resources: in.resources(),
 	}
 }
@@ -150,7 +145,7 @@ func asRoot(capability corev1.Capability) *corev1.SecurityContext {
 }
 
 func (in *injection) volume() corev1.Volume {
-	return corev1.Volume{Name: TokenVolume, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{
+	return corev1.Volume{Name: podidentity.TokenVolume, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{
 		ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: in.options.Audience, ExpirationSeconds: new(int64(tokenLifetime)), Path: tokenFile}}}}}}
 }
 

@@ -22,11 +22,10 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,6 +39,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/webhook"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -47,8 +47,8 @@ func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
 
 const patience = time.Minute
 
-// world is a real API server that asks the webhook in its own namespaces.
-type world struct {
+// environment is a real API server that asks the webhook in its own namespaces.
+type environment struct {
 	client.Client
 	namespace string
 	warned    *warned
@@ -74,9 +74,9 @@ func (w *warned) take() []string {
 	return texts
 }
 
-// newWorld registers the webhook, with the cache of a manager, and waits until the API server asks it. Each handler is a further
+// newEnvironment registers the webhook, with the cache of a manager, and waits until the API server asks it. Each handler is a further
 // webhook, which the API server asks afterwards.
-func newWorld(t testing.TB, cluster *kubetest.Cluster, others ...http.Handler) *world {
+func newEnvironment(t testing.TB, cluster *kubetest.Cluster, others ...http.Handler) *environment {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -85,7 +85,7 @@ func newWorld(t testing.TB, cluster *kubetest.Cluster, others ...http.Handler) *
 		}
 	}
 	createCRD(t, cluster)
-	w := &world{warned: &warned{}}
+	w := &environment{warned: &warned{}}
 	config := cluster.Config()
 	config.WarningHandlerWithContext = w.warned
 	var err error
@@ -144,7 +144,7 @@ func startCache(t testing.TB, config *rest.Config, scheme *runtime.Scheme) clien
 	return mgr.GetClient()
 }
 
-func (w *world) label(t testing.TB, labels map[string]string) {
+func (w *environment) label(t testing.TB, labels map[string]string) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
 	if err != nil {
@@ -172,7 +172,7 @@ webhooks:
 `
 
 // register registers handlers in their order and waits until the API server asks the first.
-func (w *world) register(t testing.TB, handlers ...http.Handler) {
+func (w *environment) register(t testing.TB, handlers ...http.Handler) {
 	t.Helper()
 	for i, h := range handlers {
 		server, ca := serve(t, h)
@@ -247,7 +247,7 @@ func bindingOf(namespace, account string) *v1alpha1.IAMBinding {
 }
 
 // pod passes the Pod Security level restricted.
-func (w *world) pod(account string) *corev1.Pod {
+func (w *environment) pod(account string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "pod-"},
 		Spec: corev1.PodSpec{
@@ -259,7 +259,7 @@ func (w *world) pod(account string) *corev1.Pod {
 	}
 }
 
-func (w *world) bind(t testing.TB, account string) {
+func (w *environment) bind(t testing.TB, account string) {
 	t.Helper()
 	if err := w.Create(t.Context(), bindingOf(w.namespace, account)); err != nil {
 		t.Fatal(err)
@@ -292,7 +292,7 @@ func adder(t testing.TB) http.Handler {
 }
 
 func TestAdmissionInARestrictedNamespace(t *testing.T) {
-	w := newWorld(t, kubetest.Start(t))
+	w := newEnvironment(t, kubetest.Start(t))
 	w.bind(t, "app")
 	t.Run("an injected pod passes", func(t *testing.T) {
 		pod := w.pod("app")
@@ -301,7 +301,7 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 		if err := w.Create(t.Context(), pod); err != nil {
 			t.Fatal(err)
 		}
-		if pod.Spec.InitContainers[0].Name != webhook.ProxyContainer || env(pod.Spec.Containers[0])[fullURI] == "" {
+		if pod.Spec.InitContainers[0].Name != podidentity.ProxyContainer || env(pod.Spec.Containers[0])[fullURI] == "" {
 			t.Errorf("got %+v", pod.Spec)
 		}
 		if *pod.Spec.TerminationGracePeriodSeconds != 9007199254740993 || *pod.Spec.Tolerations[0].TolerationSeconds != 9223372036854775807 {
@@ -394,7 +394,7 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 }
 
 func TestRedirectOnTheAPIServer(t *testing.T) {
-	w := newWorld(t, kubetest.Start(t))
+	w := newEnvironment(t, kubetest.Start(t))
 	w.label(t, map[string]string{"pod-security.kubernetes.io/enforce": "privileged"})
 	w.bind(t, "app")
 	var pod *corev1.Pod
@@ -403,14 +403,14 @@ func TestRedirectOnTheAPIServer(t *testing.T) {
 		pod.Annotations = map[string]string{webhook.AnnotationRedirect: "true"}
 		return w.Create(t.Context(), pod) == nil
 	})
-	if len(pod.Spec.InitContainers) != 2 || pod.Spec.InitContainers[0].Name != webhook.RedirectContainer || pod.Spec.InitContainers[1].Name != webhook.ProxyContainer {
+	if len(pod.Spec.InitContainers) != 2 || pod.Spec.InitContainers[0].Name != podidentity.RedirectContainer || pod.Spec.InitContainers[1].Name != podidentity.ProxyContainer {
 		t.Errorf("got %+v", pod.Spec.InitContainers)
 	}
 }
 
 // The API server calls the webhook again after another one has added a container in front.
 func TestReinvocation(t *testing.T) {
-	w := newWorld(t, kubetest.Start(t), adder(t))
+	w := newEnvironment(t, kubetest.Start(t), adder(t))
 	w.bind(t, "app")
 	pod := w.pod("app")
 	if err := w.Create(t.Context(), pod); err != nil {
@@ -430,7 +430,7 @@ func TestReinvocation(t *testing.T) {
 // The API server's own admission plugin for ServiceAccounts runs before and after the webhook.
 func TestWithTheServiceAccountPlugin(t *testing.T) {
 	cluster := kubetest.StartNew(t, kubetest.Flag{Name: "disable-admission-plugins", Value: "DefaultStorageClass"})
-	w := newWorld(t, cluster)
+	w := newEnvironment(t, cluster)
 	w.bind(t, "default")
 	pod := w.pod("")
 	if err := w.Create(t.Context(), pod); err != nil {
@@ -447,7 +447,7 @@ func TestWithTheServiceAccountPlugin(t *testing.T) {
 
 // A pod that is created right after its binding is injected, although the cache may be behind.
 func TestPodRightAfterItsBinding(t *testing.T) {
-	w := newWorld(t, kubetest.Start(t))
+	w := newEnvironment(t, kubetest.Start(t))
 	for i := range 50 {
 		account := fmt.Sprintf("app-%d", i)
 		w.bind(t, account)
@@ -463,7 +463,7 @@ func TestPodRightAfterItsBinding(t *testing.T) {
 
 // A ResourceQuota on limits.cpu refuses pods with a container that has no CPU limit, the sidecar included.
 func TestNamespaceWithAQuotaOnCPULimits(t *testing.T) {
-	w := newWorld(t, kubetest.Start(t))
+	w := newEnvironment(t, kubetest.Start(t))
 	w.bind(t, "app")
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "cpu"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("2")}}}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/webhook"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
 const (
@@ -177,7 +178,7 @@ func TestInjection(t *testing.T) {
 		t.Error(warnings)
 	}
 	names := []string{pod.Spec.InitContainers[0].Name, pod.Spec.InitContainers[1].Name}
-	if !slices.Equal(names, []string{webhook.ProxyContainer, "init"}) {
+	if !slices.Equal(names, []string{podidentity.ProxyContainer, "init"}) {
 		t.Errorf("the init containers are %q", names)
 	}
 	sidecar := pod.Spec.InitContainers[0]
@@ -190,7 +191,7 @@ func TestInjection(t *testing.T) {
 		t.Errorf("the arguments are %q", sidecar.Args)
 	case env(sidecar)["WORKLOADID_SERVER_CA"] != "PEM" || len(env(sidecar)[secret]) != 26:
 		t.Error("the sidecar lacks the CA or the secret")
-	case len(sidecar.VolumeMounts) != 1 || sidecar.VolumeMounts[0].Name != webhook.TokenVolume || !sidecar.VolumeMounts[0].ReadOnly:
+	case len(sidecar.VolumeMounts) != 1 || sidecar.VolumeMounts[0].Name != podidentity.TokenVolume || !sidecar.VolumeMounts[0].ReadOnly:
 		t.Errorf("the mounts are %+v", sidecar.VolumeMounts)
 	}
 	for _, c := range append(pod.Spec.Containers, pod.Spec.InitContainers[1]) {
@@ -228,7 +229,7 @@ func TestInjectionOfEveryForm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod, _ := inject(t, h, pod)
-			if pod.Spec.InitContainers[0].Name != webhook.ProxyContainer || env(pod.Spec.Containers[0])[fullURI] == "" || pod.Spec.Volumes[len(pod.Spec.Volumes)-1].Name != webhook.TokenVolume {
+			if pod.Spec.InitContainers[0].Name != podidentity.ProxyContainer || env(pod.Spec.Containers[0])[fullURI] == "" || pod.Spec.Volumes[len(pod.Spec.Volumes)-1].Name != podidentity.TokenVolume {
 				t.Errorf("got %+v", pod.Spec)
 			}
 		})
@@ -281,10 +282,10 @@ func TestRedirect(t *testing.T) {
 	h := newHandler(t, options(bind("b", "default")))
 	pod, warnings := inject(t, h, `{"metadata":{"annotations":{"iam.aws.k8s.io/redirect":"true"}},"spec":{"containers":[{"name":"a"}],"initContainers":[{"name":"i"}]}}`)
 	redirect, sidecar := pod.Spec.InitContainers[0], pod.Spec.InitContainers[1]
-	if redirect.Name != webhook.RedirectContainer || !slices.Equal(redirect.SecurityContext.Capabilities.Add, []corev1.Capability{"NET_ADMIN"}) || redirect.RestartPolicy != nil {
+	if redirect.Name != podidentity.RedirectContainer || !slices.Equal(redirect.SecurityContext.Capabilities.Add, []corev1.Capability{"NET_ADMIN"}) || redirect.RestartPolicy != nil {
 		t.Errorf("the first init container is %+v", redirect)
 	}
-	if sidecar.Name != webhook.ProxyContainer || !slices.Contains(sidecar.Args, "--listen=169.254.170.2:80") || pod.Spec.InitContainers[2].Name != "i" {
+	if sidecar.Name != podidentity.ProxyContainer || !slices.Contains(sidecar.Args, "--listen=169.254.170.2:80") || pod.Spec.InitContainers[2].Name != "i" {
 		t.Errorf("the second init container is %+v", sidecar)
 	}
 	e := env(pod.Spec.Containers[0])
@@ -624,7 +625,7 @@ func TestResourcesOfTheSidecar(t *testing.T) {
 			o := options(bind("app", "app"))
 			o.Resources = tc.resources
 			pod, _ := inject(t, newHandler(t, o), `{"spec":{"serviceAccountName":"app","containers":[`+tc.containers+`],"initContainers":[`+tc.inits+`]}}`)
-			i := slices.IndexFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == webhook.ProxyContainer })
+			i := slices.IndexFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == podidentity.ProxyContainer })
 			if got := pod.Spec.InitContainers[i].Resources.Limits; got.Cpu().String() != tc.cpu || got.Memory().String() != tc.memory {
 				t.Errorf("limits %v", got)
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	tokenutil "k8s.io/cluster-bootstrap/token/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -77,7 +78,7 @@ func Run(ctx context.Context, config Config) *doctor.Report {
 
 func newExamination(config Config) *examination {
 	e := &examination{Config: config, side: kube.Side{Flags: cmp.Or(config.Flags, "--context CLUSTER"), Examined: config.Client != nil}}
-	if e.id = e.Token; !bootstrap.ValidTokenID(e.Token) && e.Token != "" {
+	if e.id = e.Token; !tokenutil.IsValidBootstrapTokenID(e.Token) && e.Token != "" {
 		e.token, e.err = bootstrap.ParseToken(e.Token)
 		e.id = e.token.ID()
 	}

@@ -17,14 +17,14 @@ import (
 )
 
 func TestHealthy(t *testing.T) {
-	for name, change := range map[string]func(w *world){
-		"with an administrator": func(*world) {},
-		"without one":           func(w *world) { w.withoutAdmin = true },
-		"without pins":          func(w *world) { w.config.Pins, w.config.WithoutPins = nil, true },
-		"the ID alone":          func(w *world) { w.config.Token = tokenID },
-		"a second, older pin":   func(w *world) { w.config.Pins = append(w.config.Pins, newAuthority(t).pin()) },
-		"host and port":         func(w *world) { w.config.Server = strings.TrimPrefix(w.config.Server, "https://") },
-		"API server below a path": func(w *world) {
+	for name, change := range map[string]func(w *environment){
+		"with an administrator": func(*environment) {},
+		"without one":           func(w *environment) { w.withoutAdmin = true },
+		"without pins":          func(w *environment) { w.config.Pins, w.config.WithoutPins = nil, true },
+		"the ID alone":          func(w *environment) { w.config.Token = tokenID },
+		"a second, older pin":   func(w *environment) { w.config.Pins = append(w.config.Pins, newAuthority(t).pin()) },
+		"host and port":         func(w *environment) { w.config.Server = strings.TrimPrefix(w.config.Server, "https://") },
+		"API server below a path": func(w *environment) {
 			w.answer = func(_ http.ResponseWriter, r *http.Request) bool {
 				r.URL.Path = strings.TrimPrefix(r.URL.Path, "/k8s/clusters/c1")
 				return false
@@ -34,7 +34,7 @@ func TestHealthy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newEnvironment(t)
 			change(w)
 			report := w.run()
 			reporttest.Healthy(t, report, secretHalf)
@@ -47,20 +47,20 @@ func TestHealthy(t *testing.T) {
 
 func TestUncertain(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change func(w *world)
+		change func(w *environment)
 		want   reporttest.Want
 	}{
-		"the ID alone, without an administrator": {func(w *world) { w.config.Token, w.withoutAdmin = tokenID, true },
+		"the ID alone, without an administrator": {func(w *environment) { w.config.Token, w.withoutAdmin = tokenID, true },
 			reporttest.Want{Check: "discovery", Says: "only its secret tells", Result: doctor.Unknown}},
-		"no token": {func(w *world) { w.config.Token = "" },
+		"no token": {func(w *environment) { w.config.Token = "" },
 			reporttest.Want{Check: "discovery", Class: "ArgumentMalformed", Says: "token"}},
-		"no pin, and no wish to do without": {func(w *world) { w.config.Pins = nil },
+		"no pin, and no wish to do without": {func(w *environment) { w.config.Pins = nil },
 			reporttest.Want{Check: "discovery", Class: "NoPin", Says: "There is no pin", Result: doctor.Warn}},
-		"kubeconfig of another cluster": {func(w *world) { w.secret, w.own = nil, nil },
+		"kubeconfig of another cluster": {func(w *environment) { w.secret, w.own = nil, nil },
 			reporttest.Want{Check: "cluster", Class: "NotPublished", Result: doctor.Warn}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			tt.change(w)
 			reporttest.Headline(t, w.run(), tt.want, secretHalf)
 		})
@@ -68,7 +68,7 @@ func TestUncertain(t *testing.T) {
 }
 
 func TestVerboseShowsPins(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.config.Pins = []string{newAuthority(t).pin()}
 	if text := w.run().Text(doctor.TextOptions{Verbose: true}); !strings.Contains(text, w.ca.pin()) {
 		t.Errorf("the pin %s is missing:\n%s", w.ca.pin(), text)
@@ -76,7 +76,7 @@ func TestVerboseShowsPins(t *testing.T) {
 }
 
 func TestSkippedChecksSendNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for _, c := range examine.Checks() {
 		w.config.Skip = append(w.config.Skip, c.ID)
 	}
@@ -86,7 +86,7 @@ func TestSkippedChecksSendNothing(t *testing.T) {
 }
 
 func TestServerThatHangs(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.answer = func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true }
 	w.config.Timeout = 300 * time.Millisecond
 	if report := w.run(); report.Headline != "discovery" {
@@ -100,7 +100,7 @@ func TestServerThatHangs(t *testing.T) {
 }
 
 func TestHostileClusterInfo(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.withoutAdmin = true
 	w.data = map[string]string{"kubeconfig": "\x1b[2J", "jws-kubeconfig-\x1b" + strings.Repeat("z", 10000): "x"}
 	text := w.run().Text(doctor.TextOptions{Verbose: true})
@@ -111,10 +111,10 @@ func TestHostileClusterInfo(t *testing.T) {
 
 // An administrator needs no address of a joining machine.
 func TestClusterAlone(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.config.Server, w.config.Token = "", tokenID
 	reporttest.Healthy(t, w.run(), secretHalf)
-	w = newWorld(t)
+	w = newEnvironment(t)
 	w.config.Server, w.config.Token = "", tokenID
 	w.unsigned()
 	reporttest.Headline(t, w.run(), reporttest.Want{Check: "cluster", Class: "NotSigned"}, secretHalf)
@@ -122,7 +122,7 @@ func TestClusterAlone(t *testing.T) {
 
 // A new token has the groups of the old one, which decide what its user may do.
 func TestNewTokenKeepsItsGroups(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.unsigned()
 	w.tokenOf(func(c *bootstrap.TokenConfig) {
 		c.Expires, c.Groups = time.Now().Add(-time.Hour), []string{"system:bootstrappers:managedcluster"}
@@ -138,7 +138,7 @@ func TestPinCommand(t *testing.T) {
 		t.Log("there is no openssl here")
 		return
 	}
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.config.Pins = []string{newAuthority(t).pin()}
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(file, w.ca.pem, 0o600); err != nil {

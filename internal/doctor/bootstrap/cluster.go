@@ -7,6 +7,8 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -19,22 +21,22 @@ func (e *examination) checkCluster(ctx context.Context) doctor.Finding {
 	if e.Client == nil {
 		return doctor.Skipped("There is no kubeconfig of an administrator, so the cluster's objects are not examined.")
 	}
-	info, secret, name := &corev1.ConfigMap{}, &corev1.Secret{}, bootstrap.SecretNamePrefix+e.id
+	info, secret, name := &corev1.ConfigMap{}, &corev1.Secret{}, bootstrapapi.BootstrapTokenSecretPrefix+e.id
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:anonymous", Groups: []string{"system:unauthenticated"},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: bootstrap.ConfigMapNamespace, Verb: "get", Resource: "configmaps", Name: bootstrap.ConfigMapName}}}
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: metav1.NamespacePublic, Verb: "get", Resource: "configmaps", Name: bootstrapapi.ConfigMapClusterInfo}}}
 	for _, read := range []struct {
 		what, command string
 		err           error
 	}{
-		{"cluster-info", "kubectl get configmap -n kube-public cluster-info -o yaml", e.Client.Get(ctx, client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}, info)},
+		{"cluster-info", "kubectl get configmap -n kube-public cluster-info -o yaml", e.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}, info)},
 		{"the rights of anonymous clients", "kubectl auth can-i get configmaps/cluster-info -n kube-public --as system:anonymous --as-group system:unauthenticated", e.Client.Create(ctx, review)},
-		{"the Secret of the token", "kubectl get secret -n kube-system " + name, e.Client.Get(ctx, client.ObjectKey{Namespace: bootstrap.SecretNamespace, Name: name}, secret)},
+		{"the Secret of the token", "kubectl get secret -n kube-system " + name, e.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, secret)},
 	} {
 		if client.IgnoreNotFound(read.err) != nil {
 			return kube.Unread(read.what, read.err, e.side.Command(read.command))
 		}
 	}
-	content := info.Data[bootstrap.KubeConfigKey]
+	content := info.Data[bootstrapapi.KubeConfigKey]
 	_, err := bootstrap.ParseClusterInfo([]byte(content))
 	switch {
 	case content == "":
@@ -49,7 +51,7 @@ func (e *examination) checkCluster(ctx context.Context) doctor.Finding {
 	if says := e.flaw(secret); says != "" {
 		return e.fault("TokenUnusable", "%s", says)
 	}
-	if bootstrap.Verify([]byte(content), info.Data[bootstrap.SignaturePrefix+e.id], e.token) != nil {
+	if bootstrap.Verify([]byte(content), info.Data[bootstrapapi.JWSSignatureKeyPrefix+e.id], e.token) != nil {
 		return e.fault("NotSigned", "cluster-info is not signed with the token, although the token may sign.")
 	}
 	return doctor.Passed("Anonymous clients may read cluster-info, which is signed with the token.")

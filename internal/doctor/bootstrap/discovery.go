@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/bootstrapcause"
 	"github.com/workloadid/workloadid/internal/doctor"
 )
 
@@ -25,7 +26,7 @@ func (e *examination) checkDiscovery(ctx context.Context) doctor.Finding {
 		bootstrap.WithoutWaiting(), bootstrap.WithoutPins(), bootstrap.WithPins(e.pins))
 	var failed *bootstrap.AddressError
 	switch {
-	case errors.As(err, &failed) && failed.Cause == bootstrap.CauseSignatureWrong && e.token.IsZero():
+	case errors.As(err, &failed) && failed.Cause == bootstrapcause.SignatureWrong && e.token.IsZero():
 		return doctor.Unclear(doctor.Do("Name the whole token, or a kubeconfig of an administrator."), "cluster-info is signed for the token, but only its secret tells whether the signature is right.")
 	case errors.As(err, &failed):
 		return e.explain(failed)
@@ -42,11 +43,11 @@ func (e *examination) checkDiscovery(ctx context.Context) doctor.Finding {
 func (e *examination) explain(failed *bootstrap.AddressError) doctor.Finding {
 	f := e.fault(string(failed.Cause), "The discovery fails: %.300s.", failed.Err)
 	switch failed.Cause {
-	case bootstrap.CauseStarting:
+	case bootstrapcause.Starting:
 		f.Result = doctor.Unknown
-	case bootstrap.CauseNotSignedForToken:
+	case bootstrapcause.NotSignedForToken:
 		f.Causes = []string{"the token has expired or was deleted", "the ID is mistyped, or of another cluster", "the token lacks the usage signing"}
-	case bootstrap.CauseSignatureWrong:
+	case bootstrapcause.SignatureWrong:
 		f.Causes = []string{"the secret half of the token is mistyped", "cluster-info was edited, and the signer does not run",
 			"server and kubeconfig are of two clusters", "an attacker is in between"}
 	}

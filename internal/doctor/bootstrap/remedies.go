@@ -3,12 +3,15 @@ package bootstrap
 import (
 	"strings"
 
-	"github.com/workloadid/workloadid/bootstrap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+
+	"github.com/workloadid/workloadid/internal/bootstrapcause"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
-const infoPath = "/api/v1/namespaces/" + bootstrap.ConfigMapNamespace + "/configmaps/" + bootstrap.ConfigMapName
+const infoPath = "/api/v1/namespaces/" + metav1.NamespacePublic + "/configmaps/" + bootstrapapi.ConfigMapClusterInfo
 
 // Remedies returns the remedy of each reason.
 func Remedies(config Config) map[string]doctor.Remedy { return newExamination(config).remedies() }
@@ -29,21 +32,21 @@ func (e *examination) remedies() map[string]doctor.Remedy {
 		"NoPin":             pin,
 		"TokenUnusable":     token,
 
-		string(bootstrap.CauseUnreachable):          look,
-		string(bootstrap.CauseNotAPIServer):         look,
-		string(bootstrap.CauseStarting):             do("Try again in a minute."),
-		string(bootstrap.CauseAnonymousRefused):     do("Use wid bootstrap discover --discovery-file, or add the path to anonymous.conditions in the API server's AuthenticationConfiguration:", "- path: "+infoPath),
-		string(bootstrap.CauseForbidden):            publish,
-		string(bootstrap.CauseNotPublished):         publish,
-		string(bootstrap.CauseClusterInfoMalformed): publish,
-		string(bootstrap.CauseNotSignedForToken):    token,
-		string(bootstrap.CauseNotSigned):            do("Run the signer; kube-controller-manager takes:", "--controllers=*,bootstrapsigner,tokencleaner"),
-		string(bootstrap.CauseSignatureWrong):       e.newToken("Do not join before the administrator has compared cluster-info with what it should be. Then create a new token"),
-		string(bootstrap.CauseCANotPinned):          pin,
-		string(bootstrap.CauseContentDiffers):       do("Try again. If it stays, do not join: an attacker is in between."),
-		string(bootstrap.CauseCertificateName):      do("Use an address that the certificate names, or name the right one with --tls-server-name."),
-		string(bootstrap.CauseCertificateCA):        do("Name the API server itself, not a load balancer with a certificate of its own. If this is it, do not join."),
-		string(bootstrap.CauseCertificateTime):      do("Synchronize this machine's clock. If it is right, renew the certificate on the control plane nodes:", "sudo timedatectl set-ntp true", "kubeadm certs renew apiserver"),
+		bootstrapcause.Unreachable:          look,
+		bootstrapcause.NotAPIServer:         look,
+		bootstrapcause.Starting:             do("Try again in a minute."),
+		bootstrapcause.AnonymousRefused:     do("Use wid bootstrap discover --discovery-file, or add the path to anonymous.conditions in the API server's AuthenticationConfiguration:", "- path: "+infoPath),
+		bootstrapcause.Forbidden:            publish,
+		bootstrapcause.NotPublished:         publish,
+		bootstrapcause.ClusterInfoMalformed: publish,
+		bootstrapcause.NotSignedForToken:    token,
+		bootstrapcause.NotSigned:            do("Run the signer; kube-controller-manager takes:", "--controllers=*,bootstrapsigner,tokencleaner"),
+		bootstrapcause.SignatureWrong:       e.newToken("Do not join before the administrator has compared cluster-info with what it should be. Then create a new token"),
+		bootstrapcause.CANotPinned:          pin,
+		bootstrapcause.ContentDiffers:       do("Try again. If it stays, do not join: an attacker is in between."),
+		bootstrapcause.CertificateName:      do("Use an address that the certificate names, or name the right one with --tls-server-name."),
+		bootstrapcause.CertificateCA:        do("Name the API server itself, not a load balancer with a certificate of its own. If this is it, do not join."),
+		bootstrapcause.CertificateTime:      do("Synchronize this machine's clock. If it is right, renew the certificate on the control plane nodes:", "sudo timedatectl set-ntp true", "kubeadm certs renew apiserver"),
 	}
 }
 

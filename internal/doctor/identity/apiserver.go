@@ -115,7 +115,7 @@ func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccoun
 	return doctor.Passed("The API server creates tokens of %s.", client.ObjectKeyFromObject(sa))
 }
 
-// refusedToken judges a TokenRequest that failed. A pod needs no right to it: the kubelet creates its tokens.
+// refusedToken checks a TokenRequest that failed. A pod needs no right to it: the kubelet creates its tokens.
 func (e *examination) refusedToken(ctx context.Context, err error) doctor.Finding {
 	f := e.refusal("The API server", err)
 	key := e.key()

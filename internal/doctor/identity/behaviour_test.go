@@ -21,7 +21,7 @@ import (
 // expect is what a report says of one check.
 type expect struct {
 	name, provider string
-	setUp          func(w *world)
+	setUp          func(w *environment)
 	check          string
 	result         doctor.Result
 	says           string
@@ -29,40 +29,44 @@ type expect struct {
 }
 
 func TestFindings(t *testing.T) {
-	noEnv := func(_ *world, pod *corev1.Pod) { pod.Spec.Containers[0].Env = nil }
+	noEnv := func(_ *environment, pod *corev1.Pod) { pod.Spec.Containers[0].Env = nil }
 	for _, tt := range []expect{
-		{"pod as the webhook leaves it", "aws", withPod(func(*world, *corev1.Pod) {}), "pod", doctor.Pass, "has the identity", 0},
-		{"pod of Azure as the webhook leaves it", "azure", withPod(func(*world, *corev1.Pod) {}), "pod", doctor.Pass, "has the identity", 0},
-		{"pod alone names the ServiceAccount", "aws", withPod(func(w *world, _ *corev1.Pod) { w.config.ServiceAccount = client.ObjectKey{} }), "exchange", doctor.Pass, "role tenant-a", 0},
+		{"pod as the webhook leaves it", "aws", withPod(func(*environment, *corev1.Pod) {}), "pod", doctor.Pass, "has the identity", 0},
+		{"pod of Azure as the webhook leaves it", "azure", withPod(func(*environment, *corev1.Pod) {}), "pod", doctor.Pass, "has the identity", 0},
+		{"pod alone names the ServiceAccount", "aws", withPod(func(w *environment, _ *corev1.Pod) { w.config.ServiceAccount = client.ObjectKey{} }), "exchange", doctor.Pass, "role tenant-a", 0},
 		{"sidecar without the identity", "aws", withPod(beside("proxy", false)), "pod", doctor.Pass, "has the identity", 0},
-		{"pod of Google shows nothing", "gcp", withPod(func(*world, *corev1.Pod) {}), "pod", doctor.Skip, "run wid doctor in the pod", 0},
+		{"pod of Google shows nothing", "gcp", withPod(func(*environment, *corev1.Pod) {}), "pod", doctor.Skip, "run wid doctor in the pod", 0},
 		{"EKS Pod Identity needs no annotation", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"),
-			func(w *world, _ *corev1.Pod) { delete(w.account.Annotations, aws.RoleARNAnnotation) })), "exchange", doctor.Skip, "agent", 0},
+			func(w *environment, _ *corev1.Pod) { delete(w.account.Annotations, aws.RoleARNAnnotation) })), "exchange", doctor.Skip, "agent", 0},
 		{"optional static keys", "aws", withPod(ref("AWS_ACCESS_KEY_ID", true)), "pod", doctor.Warn, "hides", 3},
-		{"envFrom hides the variables", "aws", withPod(all(noEnv, func(_ *world, pod *corev1.Pod) {
+		{"envFrom hides the variables", "aws", withPod(all(noEnv, func(_ *environment, pod *corev1.Pod) {
 			pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
 		})), "pod", doctor.Unknown, "envFrom", 3},
-		{"pod that has ended", "aws", withPod(func(_ *world, pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }), "pod", doctor.Unknown, "has ended", 3},
-		{"the kubelet creates the tokens of a pod", "aws", withPod(func(w *world, _ *corev1.Pod) { w.user.mayNot = []string{"serviceaccounts/token"} }), "token-request", doctor.Unknown, "may not create", 3},
-		{"inside of a healthy pod", "aws", inPod(func(*world) {}), "exchange", doctor.Pass, "role tenant-a", 0},
-		{"inside of a healthy pod of Azure", "azure", inPod(func(*world) {}), "exchange", doctor.Pass, azureClient, 0},
-		{"token reviews are forbidden", "aws", func(w *world) { w.user.mayNot = []string{"tokenreviews"} }, "token-review", doctor.Unknown, "may not have tokens reviewed", 3},
-		{"a given token needs no login", "aws", func(w *world) { w.config.Annotations = w.account.Annotations; w.write(w.sign(nil)); w.user.name = "" }, "exchange", doctor.Pass, "role tenant-a", 3},
-		{"a given token without annotations", "aws", func(w *world) { w.write(w.sign(nil)); w.withoutCluster = true }, "service-account", doctor.Unknown, "unknown", 3},
-		{"no cluster and no token", "aws", func(w *world) { w.withoutCluster = true }, "api-server", doctor.Unknown, "no access", 3},
+		{"pod that has ended", "aws", withPod(func(_ *environment, pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }), "pod", doctor.Unknown, "has ended", 3},
+		{"the kubelet creates the tokens of a pod", "aws", withPod(func(w *environment, _ *corev1.Pod) { w.user.mayNot = []string{"serviceaccounts/token"} }), "token-request", doctor.Unknown, "may not create", 3},
+		{"inside of a healthy pod", "aws", inPod(func(*environment) {}), "exchange", doctor.Pass, "role tenant-a", 0},
+		{"inside of a healthy pod of Azure", "azure", inPod(func(*environment) {}), "exchange", doctor.Pass, azureClient, 0},
+		{"token reviews are forbidden", "aws", func(w *environment) { w.user.mayNot = []string{"tokenreviews"} }, "token-review", doctor.Unknown, "may not have tokens reviewed", 3},
+		{"a given token needs no login", "aws", func(w *environment) {
+			w.config.Annotations = w.account.Annotations
+			w.write(w.sign(nil))
+			w.user.name = ""
+		}, "exchange", doctor.Pass, "role tenant-a", 3},
+		{"a given token without annotations", "aws", func(w *environment) { w.write(w.sign(nil)); w.withoutCluster = true }, "service-account", doctor.Unknown, "unknown", 3},
+		{"no cluster and no token", "aws", func(w *environment) { w.withoutCluster = true }, "api-server", doctor.Unknown, "no access", 3},
 		{"a proxy's text in an answer of STS", "aws", answer("sts", "AssumeRoleWithWebIdentity", 503, "", ""), "exchange", doctor.Unknown, "fails", 3},
-		{"a check that is not wanted", "aws", func(w *world) { w.config.Skip = []string{"keys"} }, "keys", doctor.Skip, "not wanted", 0},
-		{"issuer that redirects", "aws", func(w *world) {
+		{"a check that is not wanted", "aws", func(w *environment) { w.config.Skip = []string{"keys"} }, "keys", doctor.Skip, "not wanted", 0},
+		{"issuer that redirects", "aws", func(w *environment) {
 			w.serve = http.RedirectHandler("https://elsewhere.example", http.StatusFound)
 			w.config.Skip = []string{"exchange"}
 		}, "discovery", doctor.Unknown, "cannot be read", 3},
 		{"hostile value in a remedy", "aws", annotate(aws.RoleARNAnnotation, "", "eks.amazonaws.com/role_arn", "x;touch y"), "service-account", doctor.Fail, "misspelt", 1},
-		{"uploaded keys", "gcp", func(w *world) { w.config.JWKS = w.jwks() }, "keys", doctor.Pass, "uploaded", 0},
-		{"uploaded keys of another cluster", "gcp", func(w *world) { w.config.JWKS = []byte(`{"keys":[]}`) }, "keys", doctor.Warn, "lack the one", 3},
+		{"uploaded keys", "gcp", func(w *environment) { w.config.JWKS = w.jwks() }, "keys", doctor.Pass, "uploaded", 0},
+		{"uploaded keys of another cluster", "gcp", func(w *environment) { w.config.JWKS = []byte(`{"keys":[]}`) }, "keys", doctor.Warn, "lack the one", 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, tt.provider)
+			w := newEnvironment(t, tt.provider)
 			tt.setUp(w)
 			report := w.run()
 			readable(t, report)
@@ -76,7 +80,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-func (w *world) jwks() []byte {
+func (w *environment) jwks() []byte {
 	body := httptest.NewRecorder()
 	w.issuer.ServeHTTP(body, httptest.NewRequestWithContext(w.t.Context(), http.MethodGet, w.issuer.URL()+"/openid/v1/jwks", nil))
 	return body.Body.Bytes()
@@ -87,7 +91,7 @@ func TestKeysInTheOwnNetworkAreNotRead(t *testing.T) {
 	for _, address := range []string{"https://169.254.169.254/latest/meta-data", "https://127.0.0.1:6443/keys", "https://user:secret@keys.example/keys", "https://vault.internal/keys", "http://keys.example"} {
 		t.Run(address, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, "aws")
+			w := newEnvironment(t, "aws")
 			document(func(d map[string]any) { d["jwks_uri"] = address })(w)
 			w.config.Skip = []string{"exchange"}
 			asked := &recording{next: w.config.IssuerClient.Transport}
@@ -116,7 +120,7 @@ func (r *recording) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func TestSecretsOfTheClusterAreNotShown(t *testing.T) {
 	const secret = "kubeconfig-bearer-token-0123456789"
-	w := newWorld(t, "aws")
+	w := newEnvironment(t, "aws")
 	w.user.name = "user " + secret
 	w.config.RESTConfig = w.api()
 	w.config.RESTConfig.BearerToken = secret
@@ -129,7 +133,7 @@ func TestSecretsOfTheClusterAreNotShown(t *testing.T) {
 }
 
 func TestRunsAreIndependent(t *testing.T) {
-	w := newWorld(t, "aws")
+	w := newEnvironment(t, "aws")
 	first := w.run()
 	var done sync.WaitGroup
 	for range 4 {
@@ -143,7 +147,7 @@ func TestRunsAreIndependent(t *testing.T) {
 }
 
 func TestInterruptKeepsTheHeadline(t *testing.T) {
-	w := newWorld(t, "aws")
+	w := newEnvironment(t, "aws")
 	annotate(aws.RoleARNAnnotation, "")(w)
 	w.run() // makes the client
 	ctx, cancel := context.WithCancel(t.Context())
@@ -173,17 +177,17 @@ func TestChecksHaveNamesAndKnownNeeds(t *testing.T) {
 }
 
 func TestPasswordsInAddressesAreNotShown(t *testing.T) {
-	for name, spoil := range map[string]func(w *world){
-		"the API server": func(w *world) {
+	for name, spoil := range map[string]func(w *environment){
+		"the API server": func(w *environment) {
 			w.config.RESTConfig = w.api()
 			w.config.RESTConfig.Host = strings.Replace(w.config.RESTConfig.Host, "://", "://admin:hunter2pw@", 1)
 		},
-		"the variable": inPod(func(w *world) {
+		"the variable": inPod(func(w *environment) {
 			w.env["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = "http://u:hunter2pw@evil.example/x?token=hunter2pw"
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, "aws")
+			w := newEnvironment(t, "aws")
 			spoil(w)
 			report := w.run()
 			encoded, err := json.Marshal(report)

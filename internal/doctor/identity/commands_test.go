@@ -132,7 +132,7 @@ func remediesOfClasses(t *testing.T) map[string]doctor.Remedy {
 	}
 	all := map[string]doctor.Remedy{}
 	for _, provider := range []string{"", "aws", "azure", "gcp"} {
-		w := newWorld(t, "gcp")
+		w := newEnvironment(t, "gcp")
 		q := &doctor.TrustQuery{Identity: roleARN, Annotations: w.account.Annotations, Claims: doctor.Claims{Issuer: w.issuer.URL(), Subject: subject,
 			Audiences: []string{"sts.amazonaws.com"}, Namespace: "tenant-a", ServiceAccount: "app"}}
 		for _, name := range regexp.MustCompile(`= "(\w+)"`).FindAllStringSubmatch(string(source), -1) {

@@ -15,14 +15,14 @@ import (
 )
 
 // readsAWS lets the doctor read what AWS trusts, with the login of a person.
-func (w *world) readsAWS() {
+func (w *environment) readsAWS() {
 	id, secret := w.cloud.AWS().AddUser(account, "platform")
 	reader := &trustaws.Reader{HTTPClient: w.cloud.Client(), Credentials: credentials.NewStaticCredentialsProvider(id, secret, "")}
 	w.config.Trust, w.config.Access = reader, reader
 }
 
 // apply makes a printed edit at the cluster or the cloud.
-func (w *world) apply(call []string) {
+func (w *environment) apply(call []string) {
 	name := knownCommand(call)
 	flags, arguments := flagsOf(call)
 	fetch := w.issuer.HTTPClient()
@@ -48,7 +48,7 @@ func (w *world) apply(call []string) {
 }
 
 // admit adds the statement of a jq program to the trust policy of the annotated role.
-func (w *world) admit(program string) {
+func (w *environment) admit(program string) {
 	_, text, _ := strings.Cut(program, "[.Statement, ")
 	text, _, _ = strings.Cut(text, "] | flatten")
 	var s struct {
@@ -66,44 +66,46 @@ func (w *world) admit(program string) {
 // The printed edits of the set-ups and of the answers of each cloud, applied as they are, make the exchange work.
 func TestPrintedEditsCorrect(t *testing.T) {
 	const other = "arn:aws:iam::" + account + ":role/tenant-b"
-	anotherRole := func(w *world) {
+	anotherRole := func(w *environment) {
 		w.account.Annotations[aws.RoleARNAnnotation] = other
 		w.cloud.AWS().SetRole(other, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
 	}
-	credential := func(change func(c *authtest.FederatedCredential)) func(w *world) {
-		return func(w *world) { w.credential(change) }
+	credential := func(change func(c *authtest.FederatedCredential)) func(w *environment) {
+		return func(w *environment) { w.credential(change) }
 	}
-	pool := func(change func(p *authtest.WorkloadIdentityProvider)) func(w *world) {
-		return func(w *world) { w.pool(change) }
+	pool := func(change func(p *authtest.WorkloadIdentityProvider)) func(w *environment) {
+		return func(w *environment) { w.pool(change) }
 	}
 	for _, tt := range []struct {
 		name, provider string
-		spoil          func(w *world)
+		spoil          func(w *environment)
 		grant          bool // the alternative
 	}{
 		{"2 missing annotation", "aws", annotate(aws.RoleARNAnnotation, ""), false},
-		{"3 audience typo", "aws", func(w *world) { annotate(aws.AudienceAnnotation, "sts.amazonaws.co")(w); w.allowAudience() }, false},
+		{"3 audience typo", "aws", func(w *environment) { annotate(aws.AudienceAnnotation, "sts.amazonaws.co")(w); w.allowAudience() }, false},
 		{"4 role of another tenant, another role", "aws", anotherRole, false},
 		{"4 role of another tenant, its trust policy", "aws", anotherRole, true},
-		{"4 role of another tenant, trust policy not read", "aws", func(w *world) { anotherRole(w); w.config.Skip = []string{"trust-rule"} }, true},
-		{"5 wrong cluster", "aws", func(w *world) { w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL()) }, true},
-		{"5 wrong cluster, providers not read", "aws", func(w *world) {
+		{"4 role of another tenant, trust policy not read", "aws", func(w *environment) { anotherRole(w); w.config.Skip = []string{"trust-rule"} }, true},
+		{"5 wrong cluster", "aws", func(w *environment) { w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL()) }, true},
+		{"5 wrong cluster, providers not read", "aws", func(w *environment) {
 			w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL())
 			w.config.Skip = []string{"trust-anchor"}
 		}, true},
 		{"8 role does not exist", "aws", annotate(aws.RoleARNAnnotation, other), false},
-		{"client ID missing", "aws", func(w *world) { w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "other") }, true},
+		{"client ID missing", "aws", func(w *environment) {
+			w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "other")
+		}, true},
 		{"slash at the end of the issuer", "azure", credential(func(c *authtest.FederatedCredential) { c.Issuer += "/" }), true},
 		{"another subject", "azure", credential(func(c *authtest.FederatedCredential) { c.Subject += "x" }), true},
 		{"another audience", "azure", credential(func(c *authtest.FederatedCredential) { c.Audience = "api://other" }), true},
-		{"no credential", "azure", func(w *world) { w.federate() }, true},
+		{"no credential", "azure", func(w *environment) { w.federate() }, true},
 		{"issuer of another cluster", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.Issuer = "https://old.example" }), true},
 		{"uploaded keys are old", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.JWKS = []byte(`{"keys":[]}`) }), true},
-		{"no binding", "gcp", func(w *world) { w.cloud.GCP().SetServiceAccount(gcpEmail, authtest.GCPServiceAccount{}) }, true},
+		{"no binding", "gcp", func(w *environment) { w.cloud.GCP().SetServiceAccount(gcpEmail, authtest.GCPServiceAccount{}) }, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, tt.provider)
+			w := newEnvironment(t, tt.provider)
 			if tt.provider == "aws" {
 				w.readsAWS()
 			}
@@ -133,26 +135,28 @@ func TestPrintedEditsCorrect(t *testing.T) {
 // What the login of a person reads of AWS is explained with whole commands too.
 func TestCommandsOfTrust(t *testing.T) {
 	printed := remedies{}
-	for _, spoil := range []func(w *world){
-		func(w *world) { w.cloud.AWS().RemoveRole(roleARN) },
-		func(w *world) {
+	for _, spoil := range []func(w *environment){
+		func(w *environment) { w.cloud.AWS().RemoveRole(roleARN) },
+		func(w *environment) {
 			w.cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"x"}})
 		},
-		func(w *world) { w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL()) },
-		func(w *world) { w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "x") },
-		func(w *world) {
+		func(w *environment) { w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL()) },
+		func(w *environment) {
+			w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "x")
+		},
+		func(w *environment) {
 			w.cloud.AWS().Deny("arn:aws:iam::"+account+":user/platform", "iam:GetRole", "iam:GetOpenIDConnectProvider")
 		},
-		func(w *world) {
+		func(w *environment) {
 			w.config.Trust = &trustaws.Reader{Credentials: credentials.NewStaticCredentialsProvider("", "", "")}
 		},
-		func(w *world) { w.eks(http.StatusUnauthorized) },
-		func(w *world) {
+		func(w *environment) { w.eks(http.StatusUnauthorized) },
+		func(w *environment) {
 			w.eks(http.StatusUnauthorized)
 			w.cloud.AWS().SetEKSAccessEntry(clusterARN, roleARN, authtest.EKSAccessEntry{})
 		},
 	} {
-		w := newWorld(t, "aws")
+		w := newEnvironment(t, "aws")
 		w.readsAWS()
 		w.config.ShowPolicy = true
 		spoil(w)

@@ -13,13 +13,13 @@ import (
 )
 
 func (e *examination) checkAnchor(ctx context.Context, _ *doctor.Claims) doctor.Finding {
-	return e.judgeTrust(ctx, doctor.Trust.Anchor)
+	return e.checkTrust(ctx, doctor.Trust.Anchor)
 }
 func (e *examination) checkRule(ctx context.Context, _ *doctor.Claims) doctor.Finding {
-	return e.judgeTrust(ctx, doctor.Trust.Rule)
+	return e.checkTrust(ctx, doctor.Trust.Rule)
 }
 
-func (e *examination) judgeTrust(ctx context.Context, judge func(doctor.Trust, context.Context, doctor.TrustQuery) doctor.Finding) doctor.Finding {
+func (e *examination) checkTrust(ctx context.Context, check func(doctor.Trust, context.Context, doctor.TrustQuery) doctor.Finding) doctor.Finding {
 	switch {
 	case !e.cloud.readsIssuer:
 		return doctor.Skipped("No cloud is involved.")
@@ -31,7 +31,7 @@ func (e *examination) judgeTrust(ctx context.Context, judge func(doctor.Trust, c
 	if _, err := e.Provider.GetIdentity(e.serviceAccount(), e.resolved()); err != nil {
 		return doctor.Skipped("The identity is unknown.")
 	}
-	return judge(e.Trust, ctx, *e.query())
+	return check(e.Trust, ctx, *e.query())
 }
 
 // checkExchange performs what a controller would perform, without a cache.

@@ -14,8 +14,8 @@ import (
 )
 
 // withPod adds a pod as the webhook leaves it, changed.
-func withPod(change func(w *world, pod *corev1.Pod)) func(w *world) {
-	return func(w *world) {
+func withPod(change func(w *environment, pod *corev1.Pod)) func(w *environment) {
+	return func(w *environment) {
 		env := []corev1.EnvVar{{Name: "AWS_WEB_IDENTITY_TOKEN_FILE", Value: "/var/run/token"}, {Name: "AWS_ROLE_ARN", Value: roleARN},
 			{Name: "AZURE_FEDERATED_TOKEN_FILE", Value: "/var/run/token"}, {Name: "AZURE_CLIENT_ID", Value: azureClient}, {Name: "AZURE_TENANT_ID", Value: azureTenant}}
 		w.pod = &corev1.Pod{
@@ -32,8 +32,8 @@ func withPod(change func(w *world, pod *corev1.Pod)) func(w *world) {
 }
 
 // inPod has the program run in the pod itself.
-func inPod(change func(w *world)) func(w *world) {
-	return func(w *world) {
+func inPod(change func(w *environment)) func(w *environment) {
+	return func(w *environment) {
 		w.config.InPod, w.config.ServiceAccount = true, client.ObjectKey{}
 		w.write(w.sign(nil))
 		w.env = map[string]string{"AWS_WEB_IDENTITY_TOKEN_FILE": w.config.TokenFile, "AWS_ROLE_ARN": roleARN,
@@ -45,39 +45,39 @@ func inPod(change func(w *world)) func(w *world) {
 }
 
 func podFaults() []fault {
-	noEnv := func(_ *world, pod *corev1.Pod) { pod.Spec.Containers[0].Env = nil }
+	noEnv := func(_ *environment, pod *corev1.Pod) { pod.Spec.Containers[0].Env = nil }
 	return []fault{
 		{"webhook has not changed the pod", "aws", withPod(noEnv), "pod", "IdentityNotConfigured", "webhook"},
 		{"webhook has not changed the pod", "azure", withPod(noEnv), "pod", "IdentityNotConfigured", "webhook"},
-		{"pod of an older annotation", "aws", withPod(func(_ *world, pod *corev1.Pod) {
+		{"pod of an older annotation", "aws", withPod(func(_ *environment, pod *corev1.Pod) {
 			pod.Spec.Containers[0].Env[1].Value = roleARN + "-old"
 		}), "pod", "IdentityNotConfigured", "another AWS_ROLE_ARN"},
-		{"pod of an older annotation", "azure", withPod(func(w *world, _ *corev1.Pod) {
+		{"pod of an older annotation", "azure", withPod(func(w *environment, _ *corev1.Pod) {
 			const other = "22222222-2222-4333-8444-555555555555"
 			w.account.Annotations[azure.ClientIDAnnotation] = other
 		}), "pod", "IdentityNotConfigured", "another AZURE_CLIENT_ID"},
-		{"label missing", "azure", withPod(func(w *world, pod *corev1.Pod) { noEnv(w, pod); pod.Labels = nil }), "pod", "IdentityNotConfigured", "nor in a copy"},
-		{"pod of another ServiceAccount", "aws", withPod(func(_ *world, pod *corev1.Pod) { pod.Spec.ServiceAccountName = "default" }), "pod", "IdentityNotConfigured", "another ServiceAccount"},
-		{"pod does not exist", "aws", func(w *world) { w.config.Pod = client.ObjectKey{Namespace: "tenant-a", Name: "missing"} }, "pod", "IdentityNotConfigured", "does not exist"},
+		{"label missing", "azure", withPod(func(w *environment, pod *corev1.Pod) { noEnv(w, pod); pod.Labels = nil }), "pod", "IdentityNotConfigured", "nor in a copy"},
+		{"pod of another ServiceAccount", "aws", withPod(func(_ *environment, pod *corev1.Pod) { pod.Spec.ServiceAccountName = "default" }), "pod", "IdentityNotConfigured", "another ServiceAccount"},
+		{"pod does not exist", "aws", func(w *environment) { w.config.Pod = client.ObjectKey{Namespace: "tenant-a", Name: "missing"} }, "pod", "IdentityNotConfigured", "does not exist"},
 
 		{"static keys in the spec", "aws", withPod(env("AWS_ACCESS_KEY_ID", "AKIA")), "pod", "IdentityNotConfigured", "hides"},
 		{"a client secret in the spec", "azure", withPod(ref("AZURE_CLIENT_SECRET", false)), "pod", "IdentityNotConfigured", "hides"},
 		{"another tenant in the spec", "azure", withPod(env("AZURE_TENANT_ID", "00000000-86f1-41af-91ab-2d7cd011db47")), "pod", "IdentityNotConfigured", "another AZURE_TENANT_ID"},
 		{"a key of Google", "gcp", inPod(googleFile(`{"type":"service_account"}`)), "source", "IdentityNotConfigured", "hides"},
-		{"an audience of Azure in the annotation", "aws", func(w *world) { annotate(aws.AudienceAnnotation, azure.DefaultAudience)(w); w.allowAudience() }, "exchange", "AudienceNotTrusted", "client ID"},
-		{"static keys", "aws", inPod(func(w *world) { w.env["AWS_ACCESS_KEY_ID"] = "AKIA" }), "source", "IdentityNotConfigured", "hides"},
-		{"client secret", "azure", inPod(func(w *world) { w.env["AZURE_CLIENT_SECRET"] = "s" }), "source", "IdentityNotConfigured", "hides"},
-		{"nothing injected", "aws", inPod(func(w *world) { w.env = map[string]string{} }), "source", "IdentityNotConfigured", "is not set"},
-		{"nothing injected", "azure", inPod(func(w *world) { w.env = map[string]string{} }), "source", "IdentityNotConfigured", "is not set"},
+		{"an audience of Azure in the annotation", "aws", func(w *environment) { annotate(aws.AudienceAnnotation, azure.DefaultAudience)(w); w.allowAudience() }, "exchange", "AudienceNotTrusted", "client ID"},
+		{"static keys", "aws", inPod(func(w *environment) { w.env["AWS_ACCESS_KEY_ID"] = "AKIA" }), "source", "IdentityNotConfigured", "hides"},
+		{"client secret", "azure", inPod(func(w *environment) { w.env["AZURE_CLIENT_SECRET"] = "s" }), "source", "IdentityNotConfigured", "hides"},
+		{"nothing injected", "aws", inPod(func(w *environment) { w.env = map[string]string{} }), "source", "IdentityNotConfigured", "is not set"},
+		{"nothing injected", "azure", inPod(func(w *environment) { w.env = map[string]string{} }), "source", "IdentityNotConfigured", "is not set"},
 	}
 }
 
 // spec changes the pod that the webhook has left.
-type spec func(w *world, pod *corev1.Pod)
+type spec func(w *environment, pod *corev1.Pod)
 
 // env sets a variable of the first container.
 func env(name, value string) spec {
-	return func(_ *world, pod *corev1.Pod) {
+	return func(_ *environment, pod *corev1.Pod) {
 		setEnv(&pod.Spec.Containers[0], corev1.EnvVar{Name: name, Value: value})
 	}
 }
@@ -91,14 +91,14 @@ func setEnv(c *corev1.Container, v corev1.EnvVar) {
 
 // ref sets a variable of the first container to a key of a Secret.
 func ref(name string, optional bool) spec {
-	return func(_ *world, pod *corev1.Pod) {
+	return func(_ *environment, pod *corev1.Pod) {
 		setEnv(&pod.Spec.Containers[0], corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k", Optional: &optional}}})
 	}
 }
 
 // beside adds a container, as the webhook has left it or without anything.
 func beside(name string, injected bool, more ...spec) spec {
-	return func(w *world, pod *corev1.Pod) {
+	return func(w *environment, pod *corev1.Pod) {
 		c := corev1.Container{Name: name, Image: "i"}
 		if injected {
 			c = *pod.Spec.Containers[0].DeepCopy()
@@ -112,7 +112,7 @@ func beside(name string, injected bool, more ...spec) spec {
 }
 
 func all(changes ...spec) spec {
-	return func(w *world, pod *corev1.Pod) {
+	return func(w *environment, pod *corev1.Pod) {
 		for _, change := range changes {
 			change(w, pod)
 		}
@@ -120,8 +120,8 @@ func all(changes ...spec) spec {
 }
 
 // googleFile has Google's SDKs read a file.
-func googleFile(content string) func(w *world) {
-	return func(w *world) {
+func googleFile(content string) func(w *environment) {
+	return func(w *environment) {
 		path := filepath.Join(w.dir, "credentials.json")
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			w.t.Fatal(err)

@@ -15,11 +15,11 @@ import (
 	"github.com/workloadid/workloadid/internal/doctor/identity"
 )
 
-// fault is something that is wrong in a world in which all else fits.
+// fault is something that is wrong in an environment in which all else fits.
 type fault struct {
 	name     string
 	provider string
-	spoil    func(w *world)
+	spoil    func(w *environment)
 	// check and class are those of the finding to act on first.
 	check, class string
 	// says is a part of its message.
@@ -59,7 +59,7 @@ func TestFaults(t *testing.T) {
 }
 
 func (f *fault) diagnosed(t *testing.T) *doctor.Report {
-	w := newWorld(t, f.provider)
+	w := newEnvironment(t, f.provider)
 	f.spoil(w)
 	report := w.run()
 	first := report.Worst()

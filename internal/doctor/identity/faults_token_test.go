@@ -16,13 +16,13 @@ import (
 )
 
 // each makes a fault of a token for all clouds.
-func each(name, check, class, says string, spoil func(w *world)) []fault {
+func each(name, check, class, says string, spoil func(w *environment)) []fault {
 	return []fault{{name, "aws", spoil, check, class, says}, {name, "azure", spoil, check, class, says}, {name, "gcp", spoil, check, class, says}}
 }
 
 // claims has the token come from a file, with claims changed.
-func claims(change func(c map[string]any)) func(w *world) {
-	return func(w *world) { w.write(w.sign(change)) }
+func claims(change func(c map[string]any)) func(w *environment) {
+	return func(w *environment) { w.write(w.sign(change)) }
 }
 
 func tokenFaults() (all []fault) {
@@ -42,29 +42,29 @@ func tokenFaults() (all []fault) {
 		delete(c, "aud")
 		delete(c, "exp")
 	})))
-	add(each("no kid", "keys", "SigningKeyUnavailable", "lack the one", func(w *world) {
+	add(each("no kid", "keys", "SigningKeyUnavailable", "lack the one", func(w *environment) {
 		token, err := w.issuer.SignWithHeader(w.issuer.Claims(w.account, []string{w.audience()}, time.Hour), map[string]any{"alg": "RS256"})
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		w.write(token)
 	}))
-	add(each("opaque token", "token", "TokenMalformed", "not a JWT", func(w *world) { w.write("ya29.opaque"[:4]) }))
-	add(each("text after the token", "token", "TokenMalformed", "text beside", func(w *world) { w.write(w.sign(nil) + "\nINFO ready") }))
-	add(each("empty token file", "token", "TokenMalformed", "not a JWT", func(w *world) { w.write("") }))
-	add(each("missing token file", "token", "IdentityNotConfigured", "cannot be read", func(w *world) { w.config.TokenFile = w.dir + "/missing" }))
-	add(each("clock skew", "time", "ClockSkew", "behind", func(w *world) {
+	add(each("opaque token", "token", "TokenMalformed", "not a JWT", func(w *environment) { w.write("ya29.opaque"[:4]) }))
+	add(each("text after the token", "token", "TokenMalformed", "text beside", func(w *environment) { w.write(w.sign(nil) + "\nINFO ready") }))
+	add(each("empty token file", "token", "TokenMalformed", "not a JWT", func(w *environment) { w.write("") }))
+	add(each("missing token file", "token", "IdentityNotConfigured", "cannot be read", func(w *environment) { w.config.TokenFile = w.dir + "/missing" }))
+	add(each("clock skew", "time", "ClockSkew", "behind", func(w *environment) {
 		w.config.Now = func() time.Time { return time.Now().Add(-10 * time.Minute) }
 	}))
-	add(each("clock skew the other way", "time", "ClockSkew", "ahead", func(w *world) {
+	add(each("clock skew the other way", "time", "ClockSkew", "ahead", func(w *environment) {
 		w.config.Now = func() time.Time { return time.Now().Add(10 * time.Minute) }
 	}))
 	return all
 }
 
 // serve makes anonymous clients get another answer from the issuer.
-func serve(status int, body string) func(w *world) {
-	return func(w *world) {
+func serve(status int, body string) func(w *environment) {
+	return func(w *environment) {
 		w.serve = http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			rw.WriteHeader(status)
 			_, _ = rw.Write([]byte(body))
@@ -74,7 +74,7 @@ func serve(status int, body string) func(w *world) {
 }
 
 // private shows the clouds the issuer as anonymous clients see it.
-func (w *world) private() {
+func (w *environment) private() {
 	client := w.anonymous()
 	w.config.IssuerClient = client
 	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), client, aws.DefaultAudience)
@@ -83,8 +83,8 @@ func (w *world) private() {
 }
 
 // document serves a discovery document with one field changed.
-func document(change func(d map[string]any)) func(w *world) {
-	return func(w *world) {
+func document(change func(d map[string]any)) func(w *environment) {
+	return func(w *environment) {
 		good := w.issuer
 		w.serve = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if !strings.HasSuffix(r.URL.Path, "openid-configuration") {
@@ -110,7 +110,7 @@ const anonymous403 = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":
 const anonymous401 = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`
 
 // forAWSAndGCP are faults of the issuer, whose fakes fetch its documents anew each time.
-func forAWSAndGCP(name, check, class, says string, spoil func(w *world)) []fault {
+func forAWSAndGCP(name, check, class, says string, spoil func(w *environment)) []fault {
 	return []fault{{name, "aws", spoil, check, class, says}, {name, "gcp", spoil, check, class, says}}
 }
 
@@ -121,7 +121,7 @@ func issuerFaults() (all []fault) {
 	add(forAWSAndGCP("private bucket", "discovery", "IssuerNotPublic", "403 to anonymous", serve(http.StatusForbidden, "<Error><Code>AccessDenied</Code></Error>")))
 	add(forAWSAndGCP("documents missing", "discovery", "IssuerNotPublic", "404", serve(http.StatusNotFound, "")))
 	add(forAWSAndGCP("issuer is a web page", "discovery", "IssuerNotPublic", "not a discovery document", serve(http.StatusOK, "<html></html>")))
-	add(forAWSAndGCP("unreachable issuer", "exchange", "SigningKeyUnavailable", "", func(w *world) {
+	add(forAWSAndGCP("unreachable issuer", "exchange", "SigningKeyUnavailable", "", func(w *environment) {
 		client := &http.Client{Transport: broken{}}
 		w.config.IssuerClient = client
 		w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), client, aws.DefaultAudience)
@@ -130,7 +130,7 @@ func issuerFaults() (all []fault) {
 	add(forAWSAndGCP("another issuer in the document", "discovery", "IssuersDiffer", "only by the /", document(func(d map[string]any) { d["issuer"] = "https://issuer.example/" })))
 	add(forAWSAndGCP("list missing in the document", "discovery", "IssuerNotPublic", "subject_types_supported", document(func(d map[string]any) { delete(d, "subject_types_supported") })))
 	add(forAWSAndGCP("keys over plain HTTP", "discovery", "IssuerNotPublic", "jwks_uri", document(func(d map[string]any) { d["jwks_uri"] = "http://issuer.example/openid/v1/jwks" })))
-	add(each("stale key", "keys", "SigningKeyUnavailable", "as after a rotation", func(w *world) {
+	add(each("stale key", "keys", "SigningKeyUnavailable", "as after a rotation", func(w *environment) {
 		issuer := w.own()
 		token := w.sign(nil)
 		if err := issuer.Rotate(false); err != nil {
@@ -138,7 +138,7 @@ func issuerFaults() (all []fault) {
 		}
 		w.write(token)
 	}))
-	add(each("same kid, other key", "keys", "SignatureNotVerified", "did not sign the token", func(w *world) {
+	add(each("same kid, other key", "keys", "SignatureNotVerified", "did not sign the token", func(w *environment) {
 		other, err := authtest.NewIssuer(authtest.IssuerConfig{})
 		if err != nil {
 			w.t.Fatal(err)
@@ -154,8 +154,8 @@ func issuerFaults() (all []fault) {
 	add(each("issuer is the cluster's own address", "issuer", "IssuersDiffer", "no cloud can reach", claims(func(c map[string]any) { c["iss"] = "https://kubernetes.default.svc.cluster.local" })))
 	add(each("issuer without TLS", "issuer", "IssuersDiffer", "https://", claims(func(c map[string]any) { c["iss"] = "http://issuer.example" })))
 	add(each("issuer with a query", "issuer", "IssuersDiffer", "query", claims(func(c map[string]any) { c["iss"] = "https://issuer.example?x=y" })))
-	add(each("trailing slash", "issuer", "IssuerNotTrusted", "only by the /", func(w *world) { w.config.Issuer = w.issuer.URL() + "/" }))
-	add(each("cluster rebuilt", "issuer", "IssuerNotTrusted", "is not the one that", func(w *world) { w.config.Issuer = "https://old.example" }))
+	add(each("trailing slash", "issuer", "IssuerNotTrusted", "only by the /", func(w *environment) { w.config.Issuer = w.issuer.URL() + "/" }))
+	add(each("cluster rebuilt", "issuer", "IssuerNotTrusted", "is not the one that", func(w *environment) { w.config.Issuer = "https://old.example" }))
 	return all
 }
 
@@ -167,18 +167,18 @@ func (broken) RoundTrip(*http.Request) (*http.Response, error) { return nil, err
 // kubernetesFaults do not depend on the cloud, so AWS and the generic provider stand for all.
 func kubernetesFaults() []fault {
 	return []fault{
-		{"RBAC lacks serviceaccounts/token", "aws", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "RightMissing", "may not create tokens"},
-		{"RBAC lacks serviceaccounts/token", "azure", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "RightMissing", "may not create tokens"},
-		{"RBAC lacks serviceaccounts/token", "gcp", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "RightMissing", "may not create tokens"},
-		{"RBAC lacks serviceaccounts/token", "generic", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "RightMissing", "may not create tokens"},
-		{"the node may not use the audience", "aws", func(w *world) {
+		{"RBAC lacks serviceaccounts/token", "aws", func(w *environment) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "RightMissing", "may not create tokens"},
+		{"RBAC lacks serviceaccounts/token", "azure", func(w *environment) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "RightMissing", "may not create tokens"},
+		{"RBAC lacks serviceaccounts/token", "gcp", func(w *environment) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "RightMissing", "may not create tokens"},
+		{"RBAC lacks serviceaccounts/token", "generic", func(w *environment) { w.user.mayNot = []string{"serviceaccounts/token"} }, "token-request", "RightMissing", "may not create tokens"},
+		{"the node may not use the audience", "aws", func(w *environment) {
 			w.own().Refuse(func(corev1.ServiceAccount, authenticationv1.TokenRequestSpec) error { return errNodeAudience })
 		}, "token-request", "AudienceDeniedToNode", "audience"},
-		{"the ServiceAccount does not exist", "generic", func(w *world) { w.config.ServiceAccount.Name = "missing" }, "service-account", "ServiceAccountNotFound", "does not exist"},
-		{"the ServiceAccount does not exist", "aws", func(w *world) { w.config.ServiceAccount.Name = "missing" }, "service-account", "ServiceAccountNotFound", "does not exist"},
-		{"lifetime refused", "aws", func(w *world) { w.config.Options = append(w.config.Options, auth.WithTokenLifetime(time.Minute)) }, "token-request", "LifetimeRefused", ""},
-		{"the caller's own credentials are refused", "generic", func(w *world) { w.user = user{} }, "api-server", "LoginRefused", "401"},
-		{"token of another cluster", "aws", func(w *world) {
+		{"the ServiceAccount does not exist", "generic", func(w *environment) { w.config.ServiceAccount.Name = "missing" }, "service-account", "ServiceAccountNotFound", "does not exist"},
+		{"the ServiceAccount does not exist", "aws", func(w *environment) { w.config.ServiceAccount.Name = "missing" }, "service-account", "ServiceAccountNotFound", "does not exist"},
+		{"lifetime refused", "aws", func(w *environment) { w.config.Options = append(w.config.Options, auth.WithTokenLifetime(time.Minute)) }, "token-request", "LifetimeRefused", ""},
+		{"the caller's own credentials are refused", "generic", func(w *environment) { w.user = user{} }, "api-server", "LoginRefused", "401"},
+		{"token of another cluster", "aws", func(w *environment) {
 			home := w.issuer
 			other, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://other.example"})
 			if err != nil {
@@ -188,17 +188,17 @@ func kubernetesFaults() []fault {
 			w.write(w.sign(nil))
 			w.issuer = home // the API server
 		}, "token-review", "TokenRefused", "refuses the token"},
-		{"pod of the token is gone", "aws", func(w *world) {
+		{"pod of the token is gone", "aws", func(w *environment) {
 			w.user.reviewError = "[invalid bearer token, service account token has been invalidated]"
 		}, "token-review", "TokenRefused", "refuses the token"},
-		{"ServiceAccount of the token is gone", "generic", func(w *world) {
+		{"ServiceAccount of the token is gone", "generic", func(w *environment) {
 			w.user.reviewError = "service account tenant-a/app has been deleted"
 		}, "token-review", "TokenRefused", "refuses the token"},
-		{"issuer that no authenticator knows", "generic", func(w *world) { w.user.reviewError = "invalid bearer token" }, "token-review", "TokenRefused", "refuses the token"},
-		{"the other cluster does not trust the issuer", "generic", func(w *world) { w.at(http.StatusUnauthorized) }, "cluster", "ClusterRefusesIdentity", "401"},
+		{"issuer that no authenticator knows", "generic", func(w *environment) { w.user.reviewError = "invalid bearer token" }, "token-review", "TokenRefused", "refuses the token"},
+		{"the other cluster does not trust the issuer", "generic", func(w *environment) { w.at(http.StatusUnauthorized) }, "cluster", "ClusterRefusesIdentity", "401"},
 		{"another audience", "generic", claims(func(c map[string]any) { c["aud"] = []string{"other"} }), "token", "AudienceNotTrusted", "another receiver"},
 		{"expired", "generic", claims(func(c map[string]any) { c["exp"] = time.Now().Add(-time.Hour).Unix() }), "token-review", "TokenRefused", "refuses the token"},
-		{"stale key", "generic", func(w *world) {
+		{"stale key", "generic", func(w *environment) {
 			issuer := w.own()
 			token := w.sign(nil)
 			if err := issuer.Rotate(false); err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // remoteCluster is an API server that accepts every token, and may give a reason for denying things.
-func (w *world) remoteCluster(status int, user, reason string) (address string, ca []byte) {
+func (w *environment) remoteCluster(status int, user, reason string) (address string, ca []byte) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 		rw.WriteHeader(status)
@@ -34,7 +34,7 @@ func (w *world) remoteCluster(status int, user, reason string) (address string, 
 }
 
 // aks is an AKS cluster.
-func (w *world) aks(status int, reason string) {
+func (w *environment) aks(status int, reason string) {
 	const id = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/prod"
 	address, ca := w.remoteCluster(status, "11111111-0000-0000-0000-000000000000", reason)
 	w.cloud.Azure().SetCluster(id, authtest.AzureCluster{Tenant: azureTenant, Users: []string{azureClient}, Addresses: []string{address}, CA: ca})
@@ -42,36 +42,36 @@ func (w *world) aks(status int, reason string) {
 }
 
 // at names a cluster by its address, for providers whose fake has no room for a port.
-func (w *world) at(status int) {
+func (w *environment) at(status int) {
 	address, ca := w.remoteCluster(status, gcpEmail, "")
 	w.config.ClusterAddress, w.config.ClusterCA = address, string(ca)
 }
 
-func (w *world) eks(status int) {
+func (w *environment) eks(status int) {
 	address, ca := w.remoteCluster(status, "tenant-a", "")
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN, Endpoint: address, CA: ca})
 	w.config.Cluster = clusterARN
 }
 
-func healthy() map[string]func(*world) {
-	return map[string]func(*world){
-		"aws": func(w *world) {
+func healthy() map[string]func(*environment) {
+	return map[string]func(*environment){
+		"aws": func(w *environment) {
 			w.cloud.AWS().SetRegistry(emptyRegistry())
 			w.config.Repository = ecrHost + "/app"
 			w.eks(http.StatusCreated)
 		},
-		"azure": func(w *world) {
+		"azure": func(w *environment) {
 			w.cloud.Azure().SetRegistry(acrHost, authtest.AzureRegistry{Tenant: azureTenant, Pull: []string{azureClient}, Handler: emptyRegistry()})
 			w.config.Repository = acrHost + "/app"
 			w.aks(http.StatusCreated, "")
 		},
-		"gcp": func(w *world) {
+		"gcp": func(w *environment) {
 			w.cloud.GCP().SetRegistryHandler(emptyRegistry())
 			w.cloud.GCP().SetRepository(garHost+"/my-project/repo", "serviceAccount:"+gcpEmail)
 			w.config.Repository = garHost + "/my-project/repo/app"
 			w.at(http.StatusCreated)
 		},
-		"generic": func(w *world) {
+		"generic": func(w *environment) {
 			w.at(http.StatusCreated)
 		},
 	}
@@ -89,7 +89,7 @@ func emptyRegistry() http.Handler {
 func TestHealthyChains(t *testing.T) {
 	for provider, setUp := range healthy() {
 		t.Run(provider, func(t *testing.T) {
-			w := newWorld(t, provider)
+			w := newEnvironment(t, provider)
 			setUp(w)
 			report := w.run()
 			if report.ExitCode() != doctor.ExitPass || report.Of("exchange").Result != doctor.Pass {
@@ -101,7 +101,7 @@ func TestHealthyChains(t *testing.T) {
 		})
 		// The same from a token file, without a cluster; then what the cluster would tell is unknown.
 		t.Run(provider+" with a token in a file", func(t *testing.T) {
-			w := newWorld(t, provider)
+			w := newEnvironment(t, provider)
 			setUp(w)
 			w.write(w.sign(nil))
 			w.withoutCluster, w.config.Annotations = true, w.account.Annotations

@@ -30,15 +30,15 @@ func decodeHeader(token string, into any) {
 }
 
 // answer has a service refuse.
-func answer(service, action string, status int, code, message string) func(w *world) {
-	return func(w *world) {
+func answer(service, action string, status int, code, message string) func(w *environment) {
+	return func(w *environment) {
 		w.cloud.AddFault(authtest.Fault{Service: service, Action: action, Status: status, Code: code, Message: message})
 	}
 }
 
 // annotate changes the ServiceAccount's annotations. An empty value removes one.
-func annotate(pairs ...string) func(w *world) {
-	return func(w *world) {
+func annotate(pairs ...string) func(w *environment) {
+	return func(w *environment) {
 		for i := 0; i < len(pairs); i += 2 {
 			if w.account.Annotations[pairs[i]] = pairs[i+1]; pairs[i+1] == "" {
 				delete(w.account.Annotations, pairs[i])

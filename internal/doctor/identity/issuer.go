@@ -87,7 +87,7 @@ func (e *examination) checkDiscovery(ctx context.Context, c *doctor.Claims) doct
 	return doctor.Passed("Anyone can read the discovery document.")
 }
 
-// unreadableDocument judges the transfer of a document.
+// unreadableDocument checks the transfer of a document.
 func unreadableDocument(d *document, command string) (doctor.Finding, bool) {
 	switch {
 	case d.err != nil:
@@ -118,7 +118,7 @@ func isStatus(body []byte) bool {
 	return json.Unmarshal(body, &s) == nil && s.Kind == "Status" && s.APIVersion == "v1"
 }
 
-// unreachable judges nothing: the cloud may reach what this machine does not, and says so in the exchange.
+// unreachable checks nothing: the cloud may reach what this machine does not, and says so in the exchange.
 func unreachable(d *document) doctor.Finding {
 	f := doctor.Unclear(doctor.Do("Read it from outside of this network:", "curl -v "+shell.Word(d.address, "ADDRESS")), "The issuer cannot be read from this machine.")
 	if errors.Is(d.err, transport.ErrInside) {
@@ -129,7 +129,7 @@ func unreachable(d *document) doctor.Finding {
 
 func (e *examination) checkKeys(ctx context.Context, c *doctor.Claims) doctor.Finding {
 	if len(e.JWKS) > 0 {
-		return e.judgeKeys(ctx, c, parseKeys(e.JWKS), "uploaded")
+		return e.verifyKeys(ctx, c, parseKeys(e.JWKS), "uploaded")
 	}
 	if !e.cloud.readsIssuer {
 		return doctor.Skipped("No cloud reads the issuer's documents.")
@@ -141,12 +141,12 @@ func (e *examination) checkKeys(ctx context.Context, c *doctor.Claims) doctor.Fi
 	if f, bad := unreadableDocument(&docs.keys, printKeys); bad {
 		return f
 	}
-	return e.judgeKeys(ctx, c, parseKeys(docs.keys.body), "published")
+	return e.verifyKeys(ctx, c, parseKeys(docs.keys.body), "published")
 }
 
-// judgeKeys verifies the signature as a cloud does. Verifying takes the square of a key's length, and the issuer, which may be
+// verifyKeys verifies the signature as a cloud does. Verifying takes the square of a key's length, and the issuer, which may be
 // hostile, chooses length and number.
-func (e *examination) judgeKeys(ctx context.Context, c *doctor.Claims, set *jose.JSONWebKeySet, which string) doctor.Finding {
+func (e *examination) verifyKeys(ctx context.Context, c *doctor.Claims, set *jose.JSONWebKeySet, which string) doctor.Finding {
 	const maxKeyBits, maxKeys = 8192, 4
 	publish := doctor.Do("Replace the "+which+" keys by what this prints:", printKeys)
 	if set == nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // untrustedIssuer shows this machine, and no cloud, a certificate of an unknown CA.
-func untrustedIssuer(w *world) {
+func untrustedIssuer(w *environment) {
 	server := httptest.NewTLSServer(w.serve)
 	w.t.Cleanup(server.Close)
 	trusting, ok := server.Client().Transport.(*http.Transport)
@@ -25,26 +25,26 @@ func untrustedIssuer(w *world) {
 
 // The answer of a cloud that names another cause is the headline. What this machine suspects becomes a warning.
 func TestSpecificAnswerOutranksSuspicion(t *testing.T) {
-	for name, suspect := range map[string]func(w *world){
+	for name, suspect := range map[string]func(w *environment){
 		"an issuer of an unknown CA": untrustedIssuer,
-		"an unreachable issuer":      func(w *world) { w.config.IssuerClient = &http.Client{Transport: broken{}} },
-		"a clock that is off":        func(w *world) { w.config.Now = func() time.Time { return time.Now().Add(-10 * time.Minute) } },
-		"another --issuer":           func(w *world) { w.config.Issuer = "https://old.example" },
+		"an unreachable issuer":      func(w *environment) { w.config.IssuerClient = &http.Client{Transport: broken{}} },
+		"a clock that is off":        func(w *environment) { w.config.Now = func() time.Time { return time.Now().Add(-10 * time.Minute) } },
+		"another --issuer":           func(w *environment) { w.config.Issuer = "https://old.example" },
 	} {
-		for provider, refuse := range map[string]func(w *world){
-			"aws": func(w *world) {
+		for provider, refuse := range map[string]func(w *environment){
+			"aws": func(w *environment) {
 				w.cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
 			},
-			"azure": func(w *world) {
+			"azure": func(w *environment) {
 				w.credential(func(c *authtest.FederatedCredential) { c.Subject = "system:serviceaccount:tenant-a:App" })
 			},
-			"gcp": func(w *world) {
+			"gcp": func(w *environment) {
 				w.pool(func(p *authtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } })
 			},
 		} {
 			t.Run(provider+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, provider)
+				w := newEnvironment(t, provider)
 				refuse(w)
 				suspect(w)
 				report := w.run()

@@ -40,11 +40,11 @@ func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil {
 		return doctor.Unclear(doctor.Do("Name a pod that runs:", list), "Pod %s has ended, and its token with it.", e.Pod)
 	}
-	return e.judgePod(ctx, p)
+	return e.examinePod(ctx, p)
 }
 
-// judgePod looks at what the webhook has given to the pod.
-func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) doctor.Finding {
+// examinePod looks at what the webhook has given to the pod.
+func (e *examination) examinePod(ctx context.Context, pod *corev1.Pod) doctor.Finding {
 	const inside = "run wid doctor in the pod."
 	containers := slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers)
 	switch {
@@ -68,11 +68,11 @@ func (e *examination) judgePod(ctx context.Context, pod *corev1.Pod) doctor.Find
 	case e.usesAgent():
 		return doctor.Skipped("The pod gets its credentials from an endpoint; %s", inside)
 	case e.has(pod, e.cloud.tokenFile):
-		return e.judgeInjected(pod)
+		return e.checkInjected(pod)
 	case slices.ContainsFunc(containers, func(c corev1.Container) bool { return len(c.EnvFrom) > 0 }):
 		return doctor.Unclear(doctor.Do("Run wid doctor in the pod."), "The variables that envFrom brings into pod %s are unknown.", e.Pod)
 	}
-	return e.judgeUnchanged(ctx, pod)
+	return e.checkUnchanged(ctx, pod)
 }
 
 func (e *examination) environment(pod *corev1.Pod) (all []corev1.EnvVar) {
@@ -86,8 +86,8 @@ func (e *examination) has(pod *corev1.Pod, variable string) bool {
 	return slices.ContainsFunc(e.environment(pod), func(v corev1.EnvVar) bool { return v.Name == variable })
 }
 
-// judgeUnchanged lets the API server create a copy of the pod in a dry run, for which it asks the real webhook.
-func (e *examination) judgeUnchanged(ctx context.Context, pod *corev1.Pod) doctor.Finding {
+// checkUnchanged lets the API server create a copy of the pod in a dry run, for which it asks the real webhook.
+func (e *examination) checkUnchanged(ctx context.Context, pod *corev1.Pod) doctor.Finding {
 	fail := func(remedy doctor.Remedy, says string) doctor.Finding {
 		return doctor.Failed(reason.IdentityNotConfigured, remedy, "The webhook has not changed pod %s: %s is not set%s.", e.Pod, e.cloud.tokenFile, says)
 	}
@@ -104,8 +104,8 @@ func (e *examination) judgeUnchanged(ctx context.Context, pod *corev1.Pod) docto
 	return f
 }
 
-// judgeInjected compares what the pod was given with the annotations.
-func (e *examination) judgeInjected(pod *corev1.Pod) doctor.Finding {
+// checkInjected compares what the pod was given with the annotations.
+func (e *examination) checkInjected(pod *corev1.Pod) doctor.Finding {
 	annotations := e.serviceAccount().Annotations
 	for _, v := range e.environment(pod) {
 		for _, own := range [][2]string{{e.cloud.identity, annotations[e.cloud.required]}, {e.cloud.tenant, annotations[annotation.AzureTenantID]}} {

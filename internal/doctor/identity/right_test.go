@@ -14,26 +14,26 @@ import (
 // A right that is missing and stops the exchange is the headline, whatever else is doubtful. One Role grants all that is needed.
 func TestMissingRightIsTheHeadline(t *testing.T) {
 	const role = "--verb=get,create --resource=serviceaccounts,serviceaccounts/token --resource-name=app"
-	late := func(w *world) { w.config.Now = func() time.Time { return time.Now().Add(10 * time.Minute) } }
-	forbid := func(rights ...string) func(w *world) { return func(w *world) { w.user.mayNot = rights } }
+	late := func(w *environment) { w.config.Now = func() time.Time { return time.Now().Add(10 * time.Minute) } }
+	forbid := func(rights ...string) func(w *environment) { return func(w *environment) { w.user.mayNot = rights } }
 	for _, tt := range []struct {
 		name, provider string
-		spoil          []func(w *world)
+		spoil          []func(w *environment)
 		check, says    string
 		result         doctor.Result
 		command        string
 	}{
-		{"to read the ServiceAccount", "aws", []func(w *world){forbid("get serviceaccounts")}, "service-account", "may not read", doctor.Fail, role},
-		{"to read the ServiceAccount, beside a clock", "aws", []func(w *world){forbid("get serviceaccounts"), late}, "service-account", "may not read", doctor.Fail, role},
-		{"both", "aws", []func(w *world){forbid("get serviceaccounts", "serviceaccounts/token")}, "service-account", "may not read", doctor.Fail, role},
-		{"to create tokens, beside a clock", "aws", []func(w *world){forbid("serviceaccounts/token"), late}, "token-request", "may not create", doctor.Fail, role},
-		{"to create tokens of a pod, beside optional keys", "aws", []func(w *world){withPod(ref("AWS_ACCESS_KEY_ID", true)), forbid("serviceaccounts/token")},
+		{"to read the ServiceAccount", "aws", []func(w *environment){forbid("get serviceaccounts")}, "service-account", "may not read", doctor.Fail, role},
+		{"to read the ServiceAccount, beside a clock", "aws", []func(w *environment){forbid("get serviceaccounts"), late}, "service-account", "may not read", doctor.Fail, role},
+		{"both", "aws", []func(w *environment){forbid("get serviceaccounts", "serviceaccounts/token")}, "service-account", "may not read", doctor.Fail, role},
+		{"to create tokens, beside a clock", "aws", []func(w *environment){forbid("serviceaccounts/token"), late}, "token-request", "may not create", doctor.Fail, role},
+		{"to create tokens of a pod, beside optional keys", "aws", []func(w *environment){withPod(ref("AWS_ACCESS_KEY_ID", true)), forbid("serviceaccounts/token")},
 			"exchange", "may not create", doctor.Unknown, "kubectl exec -n tenant-a pod -- wid doctor --provider aws"},
-		{"to read the ServiceAccount of a given token", "aws", []func(w *world){forbid("get serviceaccounts"), claims(nil), late}, "service-account", "may not read", doctor.Fail, "--verb=get"},
+		{"to read the ServiceAccount of a given token", "aws", []func(w *environment){forbid("get serviceaccounts"), claims(nil), late}, "service-account", "may not read", doctor.Fail, "--verb=get"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, tt.provider)
+			w := newEnvironment(t, tt.provider)
 			for _, spoil := range tt.spoil {
 				spoil(w)
 			}
@@ -49,8 +49,8 @@ func TestMissingRightIsTheHeadline(t *testing.T) {
 
 // A missing right that stops nothing is no headline of a set-up that works.
 func TestUnneededRightIsNoHeadline(t *testing.T) {
-	w := newWorld(t, "aws")
-	withPod(func(w *world, _ *corev1.Pod) {
+	w := newEnvironment(t, "aws")
+	withPod(func(w *environment, _ *corev1.Pod) {
 		w.config.Annotations = map[string]string{aws.RoleARNAnnotation: roleARN}
 	})(w)
 	claims(nil)(w)

@@ -37,7 +37,7 @@ func (e *examination) checkServiceAccount(ctx context.Context) doctor.Finding {
 	case e.usesAgent():
 		return doctor.Passed(byAgent)
 	}
-	return e.judgeAnnotations(ctx, e.serviceAccount())
+	return e.checkAnnotations(ctx, e.serviceAccount())
 }
 
 // annotationsUnknown reports that the identity was not read, so nothing can be exchanged.
@@ -85,8 +85,8 @@ func (e *examination) unreadable(ctx context.Context, err error) doctor.Finding 
 	return doctor.Unclear(remedy, "ServiceAccount %s cannot be read: %s.", e.key(), strings.TrimRight(kubeerror.Message(err, e.secrets...), "."))
 }
 
-// judgeAnnotations finds out whether the provider accepts the annotations, and why not.
-func (e *examination) judgeAnnotations(ctx context.Context, sa *corev1.ServiceAccount) doctor.Finding {
+// checkAnnotations finds out whether the provider accepts the annotations, and why not.
+func (e *examination) checkAnnotations(ctx context.Context, sa *corev1.ServiceAccount) doctor.Finding {
 	if m := e.cloud.nearMiss(sa.Annotations, sa.Labels); m.wrote != "" {
 		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Write it correctly:", e.annotating(m.key+"="+shell.Word(m.value, "VALUE"))),
 			"ServiceAccount %s has a misspelt annotation.", e.key()).Compare("annotation", m.wrote, "expected", m.meant)
@@ -97,7 +97,7 @@ func (e *examination) judgeAnnotations(ctx context.Context, sa *corev1.ServiceAc
 		_, err = e.Provider.GetAudiences(ctx, sa, opts)
 	}
 	if err != nil {
-		return e.judgeIdentityError(sa, err)
+		return e.checkIdentityError(sa, err)
 	}
 	if identity == "" {
 		return doctor.Passed("ServiceAccount %s needs no identity in an annotation.", e.key())
@@ -105,7 +105,7 @@ func (e *examination) judgeAnnotations(ctx context.Context, sa *corev1.ServiceAc
 	return doctor.Passed("ServiceAccount %s names %s.", e.key(), identity)
 }
 
-func (e *examination) judgeIdentityError(sa *corev1.ServiceAccount, err error) doctor.Finding {
+func (e *examination) checkIdentityError(sa *corev1.ServiceAccount, err error) doctor.Finding {
 	var known *auth.Error
 	key := e.missingKey(sa)
 	if errors.As(err, &known) && known.Cause != provider.CauseIdentityMissing && (key == "" || known.Cause != provider.CauseMetadataServer) {

@@ -16,21 +16,21 @@ func TestAnswersWithSeveralCausesNameTheSetting(t *testing.T) {
 	const describe, policy = "gcloud iam workload-identity-pools providers describe " + poolProvider, "gcloud iam service-accounts get-iam-policy " + gcpEmail
 	const update = "gcloud iam workload-identity-pools providers update-oidc " + poolProvider
 	for name, tt := range map[string]struct {
-		spoil       func(w *world)
+		spoil       func(w *environment)
 		show, grant string
 	}{
-		"no key": {func(w *world) {
+		"no key": {func(w *environment) {
 			w.pool(func(p *authtest.WorkloadIdentityProvider) { p.JWKS = []byte(`{"keys":[]}`) })
 		}, describe, update + " --jwk-json-path="},
-		"condition": {func(w *world) {
+		"condition": {func(w *environment) {
 			w.pool(func(p *authtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } })
 		}, describe, update + " --attribute-condition=CONDITION"},
-		"issuer": {func(w *world) {
+		"issuer": {func(w *environment) {
 			w.pool(func(p *authtest.WorkloadIdentityProvider) { p.Issuer += "/" })
 		}, describe, update + " --issuer-uri=https://issuer.example"},
-		"no binding": {func(w *world) { w.cloud.GCP().SetServiceAccount(gcpEmail, authtest.GCPServiceAccount{}) }, policy,
+		"no binding": {func(w *environment) { w.cloud.GCP().SetServiceAccount(gcpEmail, authtest.GCPServiceAccount{}) }, policy,
 			"add-iam-policy-binding " + gcpEmail + " --role roles/iam.workloadIdentityUser --member " + principal},
-		"provider off": {func(w *world) {
+		"provider off": {func(w *environment) {
 			w.pool(func(p *authtest.WorkloadIdentityProvider) { p.Disabled = true })
 		}, describe, ""},
 		"API": {answer("iamcredentials", "", 403, "PERMISSION_DENIED", "IAM Service Account Credentials API has not been used in project 1 before or it is disabled."),
@@ -38,7 +38,7 @@ func TestAnswersWithSeveralCausesNameTheSetting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, "gcp")
+			w := newEnvironment(t, "gcp")
 			tt.spoil(w)
 			w.config.ShowPolicy = true
 			f := w.run().Worst()
@@ -51,22 +51,22 @@ func TestAnswersWithSeveralCausesNameTheSetting(t *testing.T) {
 
 // A remedy deletes only a pod that its owner replaces, and says before what is lost.
 func TestRemedyDeletesNoPodWithoutOwner(t *testing.T) {
-	owned := func(kind string) func(_ *world, pod *corev1.Pod) {
-		return func(_ *world, pod *corev1.Pod) {
+	owned := func(kind string) func(_ *environment, pod *corev1.Pod) {
+		return func(_ *environment, pod *corev1.Pod) {
 			yes := true
 			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: "own", UID: "u", Controller: &yes}}
 		}
 	}
 	for name, tt := range map[string]struct {
-		owner         func(w *world, pod *corev1.Pod)
+		owner         func(w *environment, pod *corev1.Pod)
 		says, command string
 	}{
-		"no owner":   {func(*world, *corev1.Pod) {}, "create it again", ""},
+		"no owner":   {func(*environment, *corev1.Pod) {}, "create it again", ""},
 		"ReplicaSet": {owned("ReplicaSet"), "lose its local data", "kubectl delete pod -n tenant-a pod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, "aws")
+			w := newEnvironment(t, "aws")
 			withPod(all(env("AWS_ROLE_ARN", roleARN+"-old"), tt.owner))(w)
 			f := w.run().Of("pod")
 			if !strings.Contains(f.Remedy.Text, tt.says) || strings.Join(f.Remedy.Commands, "") != tt.command {
@@ -90,8 +90,8 @@ func TestPodThatTheWebhookHasNotChanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, "aws")
-			withPod(func(_ *world, pod *corev1.Pod) { pod.Spec.Containers[0].Env = nil })(w)
+			w := newEnvironment(t, "aws")
+			withPod(func(_ *environment, pod *corev1.Pod) { pod.Spec.Containers[0].Env = nil })(w)
 			w.user = tt.user
 			f := w.run().Worst()
 			if f == nil || f.Check != "pod" || !strings.HasSuffix(f.Message, tt.message) || !strings.Contains(f.Remedy.Text, tt.remedy) || len(f.Causes) != tt.causes {

@@ -23,7 +23,7 @@ import (
 // setup is one of the ten set-ups that a new user meets.
 type setup struct {
 	name  string
-	spoil func(w *world)
+	spoil func(w *environment)
 	exit  int
 	want  string
 }
@@ -31,7 +31,7 @@ type setup struct {
 func TestTenSetups(t *testing.T) {
 	for _, s := range setups() {
 		t.Run(s.name, func(t *testing.T) {
-			w := newWorld(t, "aws") // its servers live outside of the bubble
+			w := newEnvironment(t, "aws") // its servers live outside of the bubble
 			w.config.ClusterName = "prod"
 			s.spoil(w)
 			w.inMemory()
@@ -49,7 +49,7 @@ func TestTenSetups(t *testing.T) {
 }
 
 // inMemory replaces all networks, so that only the clock of the test's bubble passes.
-func (w *world) inMemory() {
+func (w *environment) inMemory() {
 	if w.config.IssuerClient == nil {
 		w.config.IssuerClient = &http.Client{Transport: served{w.serve, ""}}
 	}
@@ -88,7 +88,7 @@ func (r readTrust) Rule(context.Context, doctor.TrustQuery) doctor.Finding   { r
 
 func setups() []setup {
 	return []setup{
-		{"1 healthy", func(*world) {}, 0, `
+		{"1 healthy", func(*environment) {}, 0, `
 ✓ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
   Got credentials of role tenant-a until 01:00 UTC.
   13 passed, 5 skipped (--verbose)
@@ -102,7 +102,7 @@ func setups() []setup {
             eks.amazonaws.com/role-arn=arn:aws:iam::ACCOUNT_ID:role/ROLE_NAME
   Also  3 passed, 14 skipped (--verbose)
 `},
-		{"3 audience typo", func(w *world) {
+		{"3 audience typo", func(w *environment) {
 			w.account.Annotations[aws.AudienceAnnotation] = "sts.amazonaws.co"
 			w.allowAudience()
 		}, 1, `
@@ -116,7 +116,7 @@ func setups() []setup {
             eks.amazonaws.com/audience-
   Also  1 failure; 10 passed, 6 skipped (--verbose)
 `},
-		{"4 role of another tenant", func(w *world) {
+		{"4 role of another tenant", func(w *environment) {
 			const other = "arn:aws:iam::" + account + ":role/tenant-b"
 			w.account.Annotations[aws.RoleARNAnnotation] = other
 			w.cloud.AWS().SetRole(other, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
@@ -136,7 +136,7 @@ func setups() []setup {
   Or    If tenant-a is meant to have it, see: wid doctor … --show-policy
   Also  1 failure; 12 passed, 4 skipped (--verbose)
 `},
-		{"5 wrong cluster", func(w *world) {
+		{"5 wrong cluster", func(w *environment) {
 			w.config.ClusterName = "staging"
 			w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL())
 		}, 1, `
@@ -151,7 +151,7 @@ func setups() []setup {
   Or    If AWS is meant to trust it, see: wid doctor … --show-policy
   Also  11 passed, 6 skipped (--verbose)
 `},
-		{"6 no right to create tokens", func(w *world) { w.user.mayNot = []string{"serviceaccounts/token"} }, 1, `
+		{"6 no right to create tokens", func(w *environment) { w.user.mayNot = []string{"serviceaccounts/token"} }, 1, `
 ✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
   You may not create tokens of tenant-a/app. [token-request, RightMissing]
   Fix   As an administrator: grant the rights to the identity that creates its
@@ -164,14 +164,14 @@ func setups() []setup {
             -n tenant-a --role=wid-token --serviceaccount=system:controller
   Also  5 passed, 12 skipped (--verbose)
 `},
-		{"7 STS hangs", func(w *world) { w.hangs = "sts.eu-central-1.amazonaws.com" }, 3, `
+		{"7 STS hangs", func(w *environment) { w.hangs = "sts.eu-central-1.amazonaws.com" }, 3, `
 ? tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
   AWS STS (sts.eu-central-1.amazonaws.com) gives no answer.
   [exchange, ServiceUnreachable]
   Fix   Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine.
   Also  11 passed, 6 skipped (--verbose)
 `},
-		{"8 role does not exist", func(w *world) {
+		{"8 role does not exist", func(w *environment) {
 			w.cloud.AWS().RemoveRole(roleARN)
 			w.config.Trust = readTrust{doctor.Passed("The OIDC provider exists."), doctor.Failed("TrustPolicyRefusesSubject", doctor.Do("Correct the annotation:",
 				"kubectl annotate sa -n tenant-a app --overwrite eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME"), "Role tenant-a does not exist in account 123456789012.")}
@@ -184,14 +184,14 @@ func setups() []setup {
             eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME
   Also  1 failure; 12 passed, 4 skipped (--verbose)
 `},
-		{"9 missing namespace", func(w *world) { w.config.ServiceAccount = client.ObjectKey{Namespace: "tenant-b", Name: "app"} }, 1, `
+		{"9 missing namespace", func(w *environment) { w.config.ServiceAccount = client.ObjectKey{Namespace: "tenant-b", Name: "app"} }, 1, `
 ✗ tenant-b/app → aws, cluster prod (https://10.0.0.1:6443)
   Namespace tenant-b does not exist. A ServiceAccount app exists in tenant-a.
   [service-account, ServiceAccountNotFound]
   Fix   Name that one, if it is meant. Is prod the context that you meant?
   Also  3 passed, 14 skipped (--verbose)
 `},
-		{"10 clock 2 hours off", func(w *world) { w.config.Now = func() time.Time { return time.Now().Add(2 * time.Hour) } }, 3, `
+		{"10 clock 2 hours off", func(w *environment) { w.config.Now = func() time.Time { return time.Now().Add(2 * time.Hour) } }, 3, `
 ! tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)
   This machine's clock is 2h0m0s ahead of that of the API server, whose clock
   counts here. [time, ClockSkew]

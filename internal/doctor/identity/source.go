@@ -9,7 +9,7 @@ import (
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 )
 
-// checkSource judges the environment of a pod's process. For controllers the ServiceAccount alone counts.
+// checkSource checks the environment of a pod's process. For controllers the ServiceAccount alone counts.
 func (e *examination) checkSource(ctx context.Context) doctor.Finding {
 	if !e.InPod {
 		if e.own() {
@@ -26,7 +26,7 @@ func (e *examination) checkSource(ctx context.Context) doctor.Finding {
 		return f
 	}
 	if path := e.Getenv(googleFile); e.Provider.GetName() == "gcp" && path != "" {
-		return judgeGoogleFile(ctx, path)
+		return checkGoogleFile(ctx, path)
 	}
 	return doctor.Passed("Nothing in the environment hides the identity of the ServiceAccount.")
 }
@@ -36,7 +36,7 @@ func hides(variable, where string) doctor.Finding {
 		"%s in %s hides the identity of the ServiceAccount.", variable, where)
 }
 
-// notInjected judges what the webhook should have put into the environment.
+// notInjected checks what the webhook should have put into the environment.
 func (e *examination) notInjected() (doctor.Finding, bool) {
 	if e.cloud.tokenFile == "" || e.ServiceAccount.Name != "" || e.usesAgent() {
 		return doctor.Finding{}, false
@@ -54,8 +54,8 @@ func (e *examination) notInjected() (doctor.Finding, bool) {
 // googleFile is the variable that Google's SDKs read first.
 const googleFile = "GOOGLE_APPLICATION_CREDENTIALS"
 
-// judgeGoogleFile distinguishes a file that describes the use of the pod's token from one with credentials of its own.
-func judgeGoogleFile(ctx context.Context, path string) doctor.Finding {
+// checkGoogleFile distinguishes a file that describes the use of the pod's token from one with credentials of its own.
+func checkGoogleFile(ctx context.Context, path string) doctor.Finding {
 	content, err := readFile(ctx, path)
 	var file struct {
 		Type string `json:"type"`

@@ -111,7 +111,7 @@ func (e *examination) checkRegistry(ctx context.Context) doctor.Finding {
 	}
 	login, _ := credentials.Authorization() // never fails
 	e.keepSecret(login.Password)
-	return e.judgeRegistry(listTags(ctx, e.client(e.RegistryClient), repository, credentials))
+	return e.examineRegistry(listTags(ctx, e.client(e.RegistryClient), repository, credentials))
 }
 
 // listTags returns a *registrytransport.Error for an answer other than 200. The provider has compared the registry's host, which is trusted to
@@ -134,7 +134,7 @@ func listTags(ctx context.Context, httpClient *http.Client, repository name.Repo
 	return registrytransport.CheckError(resp, http.StatusOK)
 }
 
-func (e *examination) judgeRegistry(err error) doctor.Finding {
+func (e *examination) examineRegistry(err error) doctor.Finding {
 	var refused *registrytransport.Error
 	switch {
 	case err == nil:

@@ -14,11 +14,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/shell"
+	"github.com/workloadid/workloadid/internal/stdin"
 )
 
 // heldToken is the token under examination.
@@ -57,7 +57,7 @@ func readFile(ctx context.Context, path string) (string, error) {
 		return "", err
 	}
 	defer file.Close() //nolint:errcheck // nothing was written
-	content, err := plugin.Read(ctx, file)
+	content, err := stdin.Read(ctx, file)
 	return string(content), err
 }
 

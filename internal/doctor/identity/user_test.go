@@ -101,7 +101,7 @@ func forbidden(user string, sa client.Object) error {
 
 // review answers with the texts of Kubernetes.
 func (v *reviewer) review(r *authenticationv1.TokenReview) {
-	claims, err := v.judge(r)
+	claims, err := v.check(r)
 	if err != "" {
 		r.Status = authenticationv1.TokenReviewStatus{Error: err}
 		return
@@ -110,7 +110,7 @@ func (v *reviewer) review(r *authenticationv1.TokenReview) {
 		User: authenticationv1.UserInfo{Username: claims.Subject}}
 }
 
-func (v *reviewer) judge(r *authenticationv1.TokenReview) (claims jwt.Claims, refusal string) {
+func (v *reviewer) check(r *authenticationv1.TokenReview) (claims jwt.Claims, refusal string) {
 	if v.user.reviewError != "" {
 		return claims, v.user.reviewError
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/webhook"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
@@ -87,8 +88,8 @@ func strip(spec *corev1.PodSpec) {
 	if !slices.ContainsFunc(spec.InitContainers, isSidecar) {
 		return
 	}
-	spec.InitContainers = slices.DeleteFunc(spec.InitContainers, func(c corev1.Container) bool { return isSidecar(c) || c.Name == webhook.RedirectContainer })
-	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == webhook.TokenVolume })
+	spec.InitContainers = slices.DeleteFunc(spec.InitContainers, func(c corev1.Container) bool { return isSidecar(c) || c.Name == podidentity.RedirectContainer })
+	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == podidentity.TokenVolume })
 	for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
 		for i := range containers {
 			containers[i].Env = slices.DeleteFunc(containers[i].Env, isVariable)
@@ -96,7 +97,7 @@ func strip(spec *corev1.PodSpec) {
 	}
 }
 
-func isSidecar(c corev1.Container) bool { return c.Name == webhook.ProxyContainer }
+func isSidecar(c corev1.Container) bool { return c.Name == podidentity.ProxyContainer }
 
 func isVariable(v corev1.EnvVar) bool { return strings.HasPrefix(v.Name, "AWS_CONTAINER_") }
 

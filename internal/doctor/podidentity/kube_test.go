@@ -29,18 +29,19 @@ import (
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reporttest"
 	examine "github.com/workloadid/workloadid/internal/doctor/podidentity"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
-// kubeWorld is a real API server that asks the real webhook in one namespace of the Pod Security level restricted.
-type kubeWorld struct {
+// kubeEnvironment is a real API server that asks the real webhook in one namespace of the Pod Security level restricted.
+type kubeEnvironment struct {
 	client.Client
 	cluster   *kubetest.Cluster
 	namespace string
 	hook      *admissionv1.MutatingWebhookConfiguration
 }
 
-func newKubeWorld(t *testing.T) *kubeWorld {
+func newKubeEnvironment(t *testing.T) *kubeEnvironment {
 	t.Helper()
 	cluster := kubetest.Start(t)
 	for _, crd := range []string{v1alpha1.BindingCRD, v1alpha1.AllowListCRD} {
@@ -52,7 +53,7 @@ func newKubeWorld(t *testing.T) *kubeWorld {
 			t.Fatal(err)
 		}
 	}
-	w := &kubeWorld{cluster: cluster, namespace: cluster.Namespace(t)}
+	w := &kubeEnvironment{cluster: cluster, namespace: cluster.Namespace(t)}
 	eventually(t, "the API server serves IAMBindings", func() bool {
 		w.Client = connect(t, cluster.Config())
 		return w.List(t.Context(), &v1alpha1.IAMBindingList{}) == nil
@@ -67,7 +68,7 @@ func newKubeWorld(t *testing.T) *kubeWorld {
 }
 
 // setAccepted plays the server.
-func (w *kubeWorld) setAccepted(t *testing.T, accepted metav1.ConditionStatus, reason string) {
+func (w *kubeEnvironment) setAccepted(t *testing.T, accepted metav1.ConditionStatus, reason string) {
 	t.Helper()
 	binding := &v1alpha1.IAMBinding{}
 	err := w.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "reporting"}, binding)
@@ -106,14 +107,14 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func (w *kubeWorld) create(t *testing.T, o client.Object) {
+func (w *kubeEnvironment) create(t *testing.T, o client.Object) {
 	t.Helper()
 	if err := w.Create(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *kubeWorld) label(t *testing.T, labels map[string]any) {
+func (w *kubeEnvironment) label(t *testing.T, labels map[string]any) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
 	if err != nil {
@@ -126,7 +127,7 @@ func (w *kubeWorld) label(t *testing.T, labels map[string]any) {
 }
 
 // register registers the real webhook for the namespace.
-func (w *kubeWorld) register(t *testing.T) {
+func (w *kubeEnvironment) register(t *testing.T) {
 	t.Helper()
 	handler, err := webhook.New(webhook.Options{Bindings: w, Live: w, Image: "pod:1", Server: "https://server:8443", Audience: audience, CA: func() []byte { return []byte("PEM") }})
 	if err != nil {
@@ -156,14 +157,14 @@ func (w *kubeWorld) register(t *testing.T) {
 }
 
 // pod passes the Pod Security level restricted.
-func (w *kubeWorld) pod(name string) *corev1.Pod {
+func (w *kubeEnvironment) pod(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, GenerateName: "pod-"}, Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: "node",
 		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 		Containers: []corev1.Container{{Name: "app", Image: "app", SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}}}}
 }
 
-func (w *kubeWorld) run(t *testing.T, change ...func(*examine.Config)) *doctor.Report {
+func (w *kubeEnvironment) run(t *testing.T, change ...func(*examine.Config)) *doctor.Report {
 	t.Helper()
 	config := examine.Config{Namespace: w.namespace, ServiceAccount: account, Client: w}
 	for _, c := range change {
@@ -176,9 +177,9 @@ func ofPod(name string) func(*examine.Config) {
 	return func(c *examine.Config) { c.Pod = name }
 }
 
-func (w *kubeWorld) startSidecar(t *testing.T, pod *corev1.Pod) {
+func (w *kubeEnvironment) startSidecar(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: webhook.ProxyContainer, Started: new(true)}}
+	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: podidentity.ProxyContainer, Started: new(true)}}
 	if err := w.Status().Update(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +187,7 @@ func (w *kubeWorld) startSidecar(t *testing.T, pod *corev1.Pod) {
 
 // The webhook, the answer to the dry run, the token and its review are real.
 func TestWebhook(t *testing.T) {
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	w.create(t, w.pod("old"))
 	reporttest.Headline(t, w.run(t), reporttest.Want{Check: "injection", Class: "NamespaceNotLabelled"})
 	w.register(t)
@@ -277,7 +278,7 @@ func TestWebhook(t *testing.T) {
 	})
 }
 
-func (w *kubeWorld) testWithoutRight(t *testing.T) {
+func (w *kubeEnvironment) testWithoutRight(t *testing.T) {
 	reader := connect(t, w.cluster.User(t, "reader", w.namespace,
 		rbacv1.PolicyRule{APIGroups: []string{"iam.aws.k8s.io", ""}, Resources: []string{"iambindings", "serviceaccounts"}, Verbs: []string{"get", "list"}}))
 	report := w.run(t, func(c *examine.Config) { c.Client = reader })
@@ -288,7 +289,7 @@ func (w *kubeWorld) testWithoutRight(t *testing.T) {
 }
 
 // testRemedies runs printed commands until the fault is gone.
-func (w *kubeWorld) testRemedies(t *testing.T) {
+func (w *kubeEnvironment) testRemedies(t *testing.T) {
 	run := func(command string) {
 		t.Helper()
 		command = filepath.Join(kubetest.Assets(t), strings.Replace(command, "NAME", "second", 1))
@@ -321,12 +322,12 @@ func (w *kubeWorld) testRemedies(t *testing.T) {
 	second := bindingOf("second", account)
 	second.Namespace = w.namespace
 	w.create(t, second)
-	w.setAccepted(t, metav1.ConditionFalse, v1alpha1.ReasonConflict)
+	w.setAccepted(t, metav1.ConditionFalse, podidentity.ReasonConflict)
 	f := w.run(t, func(c *examine.Config) { c.Flags = "--kubeconfig " + w.cluster.Kubeconfig(t) }).Worst()
 	for _, command := range f.Remedy.Commands {
 		run(command)
 	}
-	if err := w.Get(t.Context(), client.ObjectKeyFromObject(second), second); f.Class != v1alpha1.ReasonConflict || !apierrors.IsNotFound(err) {
+	if err := w.Get(t.Context(), client.ObjectKeyFromObject(second), second); f.Class != podidentity.ReasonConflict || !apierrors.IsNotFound(err) {
 		t.Errorf("%v after %+v", err, f)
 	}
 	w.setAccepted(t, metav1.ConditionTrue, "Test") // as the server does then

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/podidentity/webhook"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
@@ -32,7 +32,7 @@ func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 // audience returns that of the pod's token.
 func (e *examination) audience() string {
 	for _, v := range e.pod.Spec.Volumes {
-		if v.Name == webhook.TokenVolume && v.Projected != nil && len(v.Projected.Sources) > 0 && v.Projected.Sources[0].ServiceAccountToken != nil {
+		if v.Name == podidentity.TokenVolume && v.Projected != nil && len(v.Projected.Sources) > 0 && v.Projected.Sources[0].ServiceAccountToken != nil {
 			return v.Projected.Sources[0].ServiceAccountToken.Audience
 		}
 	}
@@ -71,7 +71,7 @@ func (e *examination) checkSidecar(context.Context) doctor.Finding {
 		return doctor.Skipped("There is no injected pod.")
 	}
 	for _, s := range e.pod.Status.InitContainerStatuses {
-		if s.Name == webhook.ProxyContainer && s.Started != nil && *s.Started {
+		if s.Name == podidentity.ProxyContainer && s.Started != nil && *s.Started {
 			return doctor.Passed("The sidecar has credentials.")
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/webhook"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
@@ -34,8 +35,8 @@ func (e *examination) remedies() map[string]doctor.Remedy {
 		"NoBinding":            do("Correct serviceAccountRef of one of these, or serviceAccountName of the pod, or apply an IAMBinding:", list),
 		"ServerSilent":         do("Read the server's log, which names the cause:", "kubectl get pods -n iam-system", "kubectl logs -n iam-system deploy/iam-credentials-provider"),
 		// A new binding may be a mistake or an attack. The person decides which one goes.
-		v1alpha1.ReasonConflict: e.side.Lose("Only one may stay. Compare them, oldest first, then delete the wrong one", "the role of pods that use its session", list, e.in("kubectl delete iambinding NAME")),
-		v1alpha1.ReasonRoleNotAllowed: wrongRole.OrTrust(meant, e.side.Command("kubectl edit iamroleallowlist "+v1alpha1.AllowListName),
+		podidentity.ReasonConflict: e.side.Lose("Only one may stay. Compare them, oldest first, then delete the wrong one", "the role of pods that use its session", list, e.in("kubectl delete iambinding NAME")),
+		podidentity.ReasonRoleNotAllowed: wrongRole.OrTrust(meant, e.side.Command("kubectl edit iamroleallowlist "+v1alpha1.AllowListName),
 			fmt.Sprintf(" - {namespaces: [%s], roles: [%q]}", e.Namespace, role)),
 		"AccessDenied":   wrongRole.OrTrust(meant, e.side.Command(e.in("wid pod-identity trust-policy "+name+" --cluster CLUSTER --server-role SERVER_ROLE_ARN"))),
 		"BindingRefused": do("Correct the IAMBinding as the message says:", edit),
@@ -48,7 +49,7 @@ func (e *examination) remedies() map[string]doctor.Remedy {
 		"AdmissionWarns":       doctor.Do("Correct the pod's template as the warning says, and create the pod again."),
 		"AudienceDiffers":      do("Set AUDIENCE of webhook and server in your overlay, apply it, and create the pod again:", "kubectl apply -k OVERLAY"),
 		"TokenRefused":         doctor.Do("Read the API server's log, which has the reason."),
-		"SidecarWaits":         do("See why the pod does not start, and read the sidecar's log:", e.in("kubectl describe pod "+pod), e.in("kubectl logs "+pod+" -c "+webhook.ProxyContainer)),
+		"SidecarWaits":         do("See why the pod does not start, and read the sidecar's log:", e.in("kubectl describe pod "+pod), e.in("kubectl logs "+pod+" -c "+podidentity.ProxyContainer)),
 	}
 }
 

@@ -75,7 +75,7 @@ func (e *examination) checkAgent(ctx context.Context) doctor.Finding {
 	others := e.choose(items)
 	switch {
 	case e.klusterlet != nil:
-		return e.judgeKlusterlet()
+		return e.checkKlusterlet()
 	case len(others) > 0:
 		return e.anotherName("the Klusterlet", others)
 	case e.Klusterlet != "":
@@ -142,16 +142,16 @@ func (e *examination) choose(items []klusterlet) (others []string) {
 	return others
 }
 
-// judgeKlusterlet judges the agent up to its bootstrap credential.
-func (e *examination) judgeKlusterlet() doctor.Finding {
+// checkKlusterlet checks the agent up to its bootstrap credential.
+func (e *examination) checkKlusterlet() doctor.Finding {
 	if c := conditionOf(e.klusterlet.Status.Conditions, "Applied"); c.Status == metav1.ConditionFalse {
 		return said(e.fault("AgentNotRunning", "The operator cannot install the agent."), c.Reason, c.Message)
 	}
-	return e.judgeConnection("Bootstrap", "The agent is installed, and nothing is wrong with its bootstrap credential.")
+	return e.checkConnection("Bootstrap", "The agent is installed, and nothing is wrong with its bootstrap credential.")
 }
 
-// judgeConnection takes the first reason with a prefix that has a remedy. The operator joins several reasons with commas.
-func (e *examination) judgeConnection(prefix, fine string) doctor.Finding {
+// checkConnection takes the first reason with a prefix that has a remedy. The operator joins several reasons with commas.
+func (e *examination) checkConnection(prefix, fine string) doctor.Finding {
 	c := conditionOf(e.klusterlet.Status.Conditions, degraded)
 	if c.Status != metav1.ConditionTrue {
 		return doctor.Passed("%s", fine)
@@ -167,12 +167,12 @@ func (e *examination) judgeConnection(prefix, fine string) doctor.Finding {
 // name returns the cluster's name for a command.
 func (e *examination) name() string { return shell.Word(e.ClusterName, "CLUSTER") }
 
-// checkCredential judges the agent's own credential, by the word of the operator. An operator without the program aws cannot tell.
+// checkCredential checks the agent's own credential, by the word of the operator. An operator without the program aws cannot tell.
 func (e *examination) checkCredential(context.Context) doctor.Finding {
 	if e.klusterlet == nil || e.usesIAM() && strings.Contains(conditionOf(e.klusterlet.Status.Conditions, degraded).Reason, "HubKubeConfigError") {
 		return doctor.Skipped("There is no operator that can try the agent's credential.")
 	}
-	return e.judgeConnection("", "The agent reaches the hub with its own credential.")
+	return e.checkConnection("", "The agent reaches the hub with its own credential.")
 }
 
 // checkSecrets shows names, keys and the public part of the certificate.
@@ -206,7 +206,7 @@ func (e *examination) checkSecrets(ctx context.Context) doctor.Finding {
 	case !isKubeconfig(hub["kubeconfig"]):
 		return e.fault("HubKubeConfigUnusable", "The Secret %s holds no kubeconfig with a cluster and a user.", ocm.HubKubeconfigSecret)
 	}
-	if f := e.judgeCertificate(hub); f.Result != doctor.Pass || len(boot["kubeconfig"]) > 0 {
+	if f := e.checkCertificate(hub); f.Result != doctor.Pass || len(boot["kubeconfig"]) > 0 {
 		return f
 	}
 	return e.fault("BootstrapSecretMissing", "The Secret %s is missing or has no kubeconfig. The agent needs it when its certificate has expired.", agent.DefaultBootstrapSecret).As(doctor.Warn)
@@ -231,8 +231,8 @@ func (e *examination) readSecret(ctx context.Context, name string) (map[string][
 	return secret.Data, err
 }
 
-// judgeCertificate also passes a Secret of a driver without certificates.
-func (e *examination) judgeCertificate(secret map[string][]byte) doctor.Finding {
+// checkCertificate also passes a Secret of a driver without certificates.
+func (e *examination) checkCertificate(secret map[string][]byte) doctor.Finding {
 	if len(secret["tls.crt"])+len(secret["tls.key"]) == 0 {
 		return doctor.Passed("The agent uses no certificate.")
 	}

@@ -20,21 +20,21 @@ func TestRequestOfAnotherUser(t *testing.T) {
 		return csr
 	}
 	for name, tt := range map[string]struct {
-		spoil        func(w *world)
+		spoil        func(w *environment)
 		check, class string
 		result       doctor.Result
 	}{
-		"alone": {func(w *world) { accepted(w); w.csrs = []object{forged("evil", nil)} }, "csr", "UnknownRequester", ""},
-		"beside the agent's": {func(w *world) {
+		"alone": {func(w *environment) { accepted(w); w.csrs = []object{forged("evil", nil)} }, "csr", "UnknownRequester", ""},
+		"beside the agent's": {func(w *environment) {
 			accepted(w)
 			w.csrs = []object{forged("evil", nil), newCSR("cluster1-new", "system:bootstrap:abcdef", "", time.Minute)}
 		}, "csr", "RequestPending", ""},
-		"for an add-on": {func(w *world) {
+		"for an add-on": {func(w *environment) {
 			w.csrs = append(w.csrs, forged("evil", object{"open-cluster-management.io/addon-name": "work"}))
 		}, "addons", "UnknownRequester", doctor.Warn},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			tt.spoil(w)
 			report := w.run()
 			reporttest.Headline(t, report, reporttest.Want{Check: tt.check, Class: tt.class, Result: tt.result}, secretValue)
@@ -47,14 +47,14 @@ func TestRequestOfAnotherUser(t *testing.T) {
 
 // The hub's condition alone does not prove that the agent works.
 func TestLeaseThatProvesNothing(t *testing.T) {
-	for name, spoil := range map[string]func(w *world){
-		"missing":       func(w *world) { w.lease = nil },
-		"never renewed": func(w *world) { delete(part(w.lease, "spec"), "renewTime") },
-		"in the future": func(w *world) { part(w.lease, "spec")["renewTime"] = "2099-01-01T00:00:00.000000Z" },
-		"unreadable":    func(w *world) { w.forbidden["Lease"] = true },
+	for name, spoil := range map[string]func(w *environment){
+		"missing":       func(w *environment) { w.lease = nil },
+		"never renewed": func(w *environment) { delete(part(w.lease, "spec"), "renewTime") },
+		"in the future": func(w *environment) { part(w.lease, "spec")["renewTime"] = "2099-01-01T00:00:00.000000Z" },
+		"unreadable":    func(w *environment) { w.forbidden["Lease"] = true },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			spoil(w)
 			reporttest.Headline(t, w.run(), reporttest.Want{Check: "lease", Class: "ManagedClusterLeaseUpdateStopped", Result: doctor.Warn}, secretValue)
 		})
@@ -64,15 +64,15 @@ func TestLeaseThatProvesNothing(t *testing.T) {
 // A hub that cannot be examined is the headline, with and without the cluster's kubeconfig.
 func TestHubThatCannotBeExamined(t *testing.T) {
 	for name, tt := range map[string]struct {
-		spoil func(w *world)
+		spoil func(w *environment)
 		check string
 	}{
-		"no rights": {func(w *world) { w.forbidden["ManagedCluster"] = true }, "hub"},
-		"no answer": {func(w *world) { w.config.Hub, w.config.Timeout = stuck{}, 100*time.Millisecond }, "sides"},
+		"no rights": {func(w *environment) { w.forbidden["ManagedCluster"] = true }, "hub"},
+		"no answer": {func(w *environment) { w.config.Hub, w.config.Timeout = stuck{}, 100*time.Millisecond }, "sides"},
 	} {
 		for side, alone := range map[string]bool{"hub alone": true, "both sides": false} {
 			t.Run(name+", "+side, func(t *testing.T) {
-				w := newWorld(t)
+				w := newEnvironment(t)
 				tt.spoil(w)
 				if w.run(); alone { // the config is filled in
 					w.config.Spoke = nil

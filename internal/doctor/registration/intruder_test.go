@@ -11,7 +11,7 @@ import (
 )
 
 // asks adds a bootstrap user's request, and the hub's Event about it.
-func (w *world) asks(state, reason, message string) {
+func (w *environment) asks(state, reason, message string) {
 	request := newCSR("rival", "system:bootstrap:abcdef", state, 0)
 	part(request, "metadata")["uid"] = "u1"
 	w.csrs = append(w.csrs, request)
@@ -30,18 +30,18 @@ const (
 // Any bootstrap user can ask for a cluster. The report must not lead an administrator to replace an agent that works.
 func TestRequestBesideALiveAgent(t *testing.T) {
 	for name, tt := range map[string]struct {
-		spoil  func(w *world)
+		spoil  func(w *environment)
 		reason string // of the hub's Event
 		class  string
 	}{
-		"joined already":              {func(*world) {}, "AlreadyJoined", "AlreadyJoined"},
-		"another agent":               {func(*world) {}, "AnotherAgent", "AnotherAgent"},
-		"another key":                 {func(*world) {}, "AnotherKey", "AnotherKey"},
-		"the Event is gone":           {func(*world) {}, "", "RequestPending"},
-		"the cluster is not examined": {func(w *world) { w.deployment, w.boot, w.agent, w.hubOnly = nil, nil, nil, true }, "AlreadyJoined", "AlreadyJoined"},
+		"joined already":              {func(*environment) {}, "AlreadyJoined", "AlreadyJoined"},
+		"another agent":               {func(*environment) {}, "AnotherAgent", "AnotherAgent"},
+		"another key":                 {func(*environment) {}, "AnotherKey", "AnotherKey"},
+		"the Event is gone":           {func(*environment) {}, "", "RequestPending"},
+		"the cluster is not examined": {func(w *environment) { w.deployment, w.boot, w.agent, w.hubOnly = nil, nil, nil, true }, "AlreadyJoined", "AlreadyJoined"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			w.ownAgent()
 			tt.spoil(w)
 			w.asks("", tt.reason, "if the agent lost its certificate, run "+strings.Repeat("wid hub accept ", 30)+"or deny it")
@@ -60,24 +60,24 @@ func TestRequestBesideALiveAgent(t *testing.T) {
 
 // The remedy of the warning leaves a healthy report.
 func TestDeniedRequestBesideALiveAgent(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.asks("Denied", "", "")
 	reporttest.Healthy(t, w.run(), secretValue)
 }
 
 // Without an agent that works, the request may be that of the right agent or of an intruder.
 func TestRequestWithoutALiveAgent(t *testing.T) {
-	for name, spoil := range map[string]func(w *world){
-		"the Lease is old": func(w *world) {
+	for name, spoil := range map[string]func(w *environment){
+		"the Lease is old": func(w *environment) {
 			part(w.lease, "spec")["renewTime"] = time.Now().Add(-time.Hour).UTC().Format("2006-01-02T15:04:05.000000Z")
 		},
-		"the cluster is not available": func(w *world) {
+		"the cluster is not available": func(w *environment) {
 			setConditions(w.cluster, "ManagedClusterConditionAvailable", "Unknown", "ManagedClusterLeaseUpdateStopped")
 		},
-		"the agent has lost its credential": func(w *world) { delete(part(w.agent, "data"), "kubeconfig") },
+		"the agent has lost its credential": func(w *environment) { delete(part(w.agent, "data"), "kubeconfig") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			w.ownAgent()
 			spoil(w)
 			w.asks("", "AlreadyJoined", "run "+strings.Repeat("wid hub accept ", 30)+"or deny it")
@@ -97,7 +97,7 @@ func TestRequestWithoutALiveAgent(t *testing.T) {
 
 // An Event from before the acceptance must not send the reader to accept again.
 func TestEventFromBeforeTheAcceptance(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.ownAgent()
 	setConditions(w.cluster, "ManagedClusterJoined", "", "")
 	delete(part(w.agent, "data"), "kubeconfig")

@@ -96,8 +96,8 @@ func store(t testing.TB, cluster *kubetest.Cluster, o object) {
 	}
 }
 
-// storeWorld has the API server hold what the world's clients make up.
-func (w *world) storeWorld(cluster *kubetest.Cluster) {
+// storeEnvironment has the API server hold what the environment's clients make up.
+func (w *environment) storeEnvironment(cluster *kubetest.Cluster) {
 	w.t.Helper()
 	for _, namespace := range []string{"cluster1", "agents"} {
 		err := cluster.Client().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
@@ -114,7 +114,7 @@ func (w *world) storeWorld(cluster *kubetest.Cluster) {
 func TestAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster := kubetest.StartNew(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.config.Hub, w.config.Spoke = newClient(t, cluster.Config()), newClient(t, cluster.Config())
 	report := w.run()
 	if hub, agent := report.Of("sides"), report.Of("agent"); hub.Class != "WrongKubeconfig" || agent.Result != doctor.Skip {
@@ -125,7 +125,7 @@ func TestAPIServer(t *testing.T) {
 	if report = w.run(); report.Worst().Class != "AgentMissing" {
 		t.Errorf("before anybody joins:\n%s", report)
 	}
-	w.storeWorld(cluster)
+	w.storeEnvironment(cluster)
 	reporttest.Healthy(t, w.run(), secretValue)
 	setCondition(w.cluster, "ManagedClusterJoined", "", "", "")
 	stored := &unstructured.Unstructured{Object: object{"apiVersion": w.cluster["apiVersion"], "kind": "ManagedCluster"}}

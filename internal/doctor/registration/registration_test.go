@@ -20,44 +20,44 @@ import (
 )
 
 func TestHealthy(t *testing.T) {
-	for name, change := range map[string]func(w *world){
-		"with certificates":                        func(*world) {},
-		"with IAM roles":                           func(w *world) { w.irsa() },
-		"with the agent of wid join":               func(w *world) { w.ownAgent(); w.items() },
-		"with IAM roles and the agent of wid join": func(w *world) { w.ownIRSA() },
-		"with a driver of one's own": func(w *world) {
+	for name, change := range map[string]func(w *environment){
+		"with certificates":                        func(*environment) {},
+		"with IAM roles":                           func(w *environment) { w.irsa() },
+		"with the agent of wid join":               func(w *environment) { w.ownAgent(); w.items() },
+		"with IAM roles and the agent of wid join": func(w *environment) { w.ownIRSA() },
+		"with a driver of one's own": func(w *environment) {
 			w.ownAgent()
 			w.csrs = nil
 			part(w.role, "metadata")["annotations"] = object{"registration.open-cluster-management.io/auth-type": "serviceaccount"}
 			delete(part(w.agent, "data"), "tls.crt")
 			delete(part(w.agent, "data"), "tls.key")
 		},
-		"hub that forgot the request": func(w *world) {
+		"hub that forgot the request": func(w *environment) {
 			w.csrs = nil
 		},
-		"denied long ago, then approved": func(w *world) {
+		"denied long ago, then approved": func(w *environment) {
 			w.csrs = append(w.csrs, newCSR("cluster1-old", "system:bootstrap:abcdef", "Denied", 3*time.Hour))
 		},
-		"without add-ons":           func(w *world) { w.addon = nil },
-		"hub without add-on API":    func(w *world) { w.unknown["ManagedClusterAddOn"] = true },
-		"clocks not compared yet":   func(w *world) { setCondition(w.cluster, "ManagedClusterConditionClockSynced", "", "", "") },
-		"Klusterlet without a name": func(w *world) { delete(part(w.klusterlet, "spec"), "clusterName") },
-		"lease of a slow agent": func(w *world) {
+		"without add-ons":           func(w *environment) { w.addon = nil },
+		"hub without add-on API":    func(w *environment) { w.unknown["ManagedClusterAddOn"] = true },
+		"clocks not compared yet":   func(w *environment) { setCondition(w.cluster, "ManagedClusterConditionClockSynced", "", "", "") },
+		"Klusterlet without a name": func(w *environment) { delete(part(w.klusterlet, "spec"), "clusterName") },
+		"lease of a slow agent": func(w *environment) {
 			part(w.cluster, "spec")["leaseDurationSeconds"] = int64(600)
 			part(w.lease, "spec")["renewTime"] = time.Now().Add(-40 * time.Minute).UTC().Format("2006-01-02T15:04:05.000000Z")
 		},
-		"agent hosted elsewhere": func(w *world) {
+		"agent hosted elsewhere": func(w *environment) {
 			part(w.klusterlet, "spec")["deployOption"] = object{"mode": "SingletonHosted"}
 			part(w.klusterlet, "metadata")["name"] = "agents"
 			part(w.klusterlet, "spec")["namespace"] = "elsewhere"
 		},
-		"joined again, and all is well": func(w *world) {
+		"joined again, and all is well": func(w *environment) {
 			w.csrs = append(w.csrs, newCSR("cluster1-new", "system:bootstrap:abcdef", "Approved", time.Minute))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newEnvironment(t)
 			change(w)
 			report := w.run()
 			reporttest.Healthy(t, report, secretValue)
@@ -70,20 +70,20 @@ func TestHealthy(t *testing.T) {
 
 func TestUncertain(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change         func(w *world)
+		change         func(w *environment)
 		check, command string
 	}{
-		"no right to the ManagedCluster": {func(w *world) { w.forbidden["ManagedCluster"] = true }, "hub", "kubectl --context HUB get managedcluster cluster1"},
-		"no right to list requests":      {func(w *world) { w.forbidden["CertificateSigningRequest"] = true }, "csr", "kubectl --context HUB get csr -l"},
-		"no right to Secrets":            {func(w *world) { w.forbidden["Secret"] = true }, "secret", "kubectl --context CLUSTER get secrets -n agents"},
-		"no right to Klusterlets": {func(w *world) {
+		"no right to the ManagedCluster": {func(w *environment) { w.forbidden["ManagedCluster"] = true }, "hub", "kubectl --context HUB get managedcluster cluster1"},
+		"no right to list requests":      {func(w *environment) { w.forbidden["CertificateSigningRequest"] = true }, "csr", "kubectl --context HUB get csr -l"},
+		"no right to Secrets":            {func(w *environment) { w.forbidden["Secret"] = true }, "secret", "kubectl --context CLUSTER get secrets -n agents"},
+		"no right to Klusterlets": {func(w *environment) {
 			w.forbidden["Klusterlet"] = true
 			w.agent["metadata"], w.boot["metadata"] = inDefault(w.agent), inDefault(w.boot)
 		}, "agent", "kubectl --context CLUSTER get klusterlets"},
-		"no right to add-ons": {func(w *world) { w.forbidden["ManagedClusterAddOn"] = true }, "addons", "kubectl --context HUB get managedclusteraddons -n cluster1"},
+		"no right to add-ons": {func(w *environment) { w.forbidden["ManagedClusterAddOn"] = true }, "addons", "kubectl --context HUB get managedclusteraddons -n cluster1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			tt.change(w)
 			report := w.run()
 			reporttest.Headline(t, report, reporttest.Want{Check: tt.check, Result: doctor.Unknown}, secretValue)
@@ -100,7 +100,7 @@ func inDefault(secret object) object {
 }
 
 func TestOneSide(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.run() // fills the config in
 	hub, spoke := w.config, w.config
 	hub.Spoke, spoke.Hub = nil, nil
@@ -150,7 +150,7 @@ func (e *endless) List(_ context.Context, list client.ObjectList, _ ...client.Li
 }
 
 func TestEndlessList(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.run()
 	hub := &endless{Reader: w.config.Hub}
 	w.config.Hub = hub
@@ -180,7 +180,7 @@ func TestHubThatHangs(t *testing.T) {
 }
 
 func TestHostileNames(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	accepted(w)
 	w.csrs = []object{newCSR("cluster1-x; rm -rf ~", "\x1b[2J"+strings.Repeat("u", 10000), "", time.Minute)}
 	text := w.run().Text(doctor.TextOptions{Verbose: true})
@@ -213,7 +213,7 @@ func (o objects) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 func FuzzConditions(f *testing.F) {
 	f.Add("BootstrapSecretFunctional,HubKubeConfigMissing", "x509: no", managedARN, roleOfPair)
 	f.Add(",,,,,", "", "arn:aws:eks:::cluster/", "")
-	w := newWorld(f)
+	w := newEnvironment(f)
 	w.irsa()
 	f.Fuzz(func(t *testing.T, reason, message, arn, suffix string) {
 		w.annotate(arn, suffix)

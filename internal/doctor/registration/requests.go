@@ -73,7 +73,7 @@ func (e *examination) checkRequests(ctx context.Context) doctor.Finding {
 	if len(own) == 0 {
 		return doctor.Passed("The hub denied the requests of others.")
 	}
-	return e.judgeRequest(ctx, &own[max(0, slices.IndexFunc(own, e.fromAgent))])
+	return e.checkRequest(ctx, &own[max(0, slices.IndexFunc(own, e.fromAgent))])
 }
 
 func (e *examination) isAgent(r *certificateRequest) bool {
@@ -87,8 +87,8 @@ func (e *examination) fromAgent(r certificateRequest) bool {
 		slices.Contains(r.Spec.Groups, registration.BootstrapGroup) || r.Spec.Username == regname.BootstrapUser
 }
 
-// judgeRequest judges the agent's newest request, since the agent has given up the others. Add-ons have one too.
-func (e *examination) judgeRequest(ctx context.Context, r *certificateRequest) doctor.Finding {
+// checkRequest checks the agent's newest request, since the agent has given up the others. Add-ons have one too.
+func (e *examination) checkRequest(ctx context.Context, r *certificateRequest) doctor.Finding {
 	o, d := object{request: r.Name}, decision(r)
 	var f doctor.Finding
 	switch {
@@ -210,7 +210,7 @@ func (e *examination) checkAddOns(ctx context.Context) doctor.Finding {
 		return doctor.Skipped("The cluster has no add-ons.")
 	}
 	for i := range all {
-		if f := e.judgeAddOn(&all[i]); f.Result != doctor.Pass {
+		if f := e.checkAddOn(&all[i]); f.Result != doctor.Pass {
 			return f
 		}
 	}
@@ -218,11 +218,11 @@ func (e *examination) checkAddOns(ctx context.Context) doctor.Finding {
 	if i < 0 {
 		return doctor.Passed("Nothing is wrong with the credentials of add-ons.")
 	}
-	return e.judgeRequest(ctx, &e.requests[i]).As(doctor.Warn)
+	return e.checkRequest(ctx, &e.requests[i]).As(doctor.Warn)
 }
 
-// judgeAddOn follows the order in which an add-on gets its credential.
-func (e *examination) judgeAddOn(a *addOn) doctor.Finding {
+// checkAddOn follows the order in which an add-on gets its credential.
+func (e *examination) checkAddOn(a *addOn) doctor.Finding {
 	get := func(kind string) metav1.Condition { return conditionOf(a.Conditions, kind) }
 	isToken := slices.ContainsFunc(a.Items, func(r ocm.Registration) bool { return r.Driver == registration.AuthTypeToken })
 	ready, tokens, rotated := get(addon.ConditionTokenInfrastructureReady), get(regname.ConditionTokenRefreshed), get(regname.ConditionCertificateRotated)

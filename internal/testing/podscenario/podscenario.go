@@ -24,7 +24,7 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
-	"github.com/workloadid/workloadid/internal/testing/story"
+	"github.com/workloadid/workloadid/internal/testing/scenario"
 )
 
 // Namespace holds server and webhook, which run as these ServiceAccounts.
@@ -50,7 +50,7 @@ const Tenant = "team-a"
 
 // Scenario has a control plane, a simulated AWS, and a pod. Its steps print what they do.
 type Scenario struct {
-	story.Scenario
+	scenario.Scenario
 	// RunServer and RunWebhook run with the rights of their ServiceAccounts until ctx ends.
 	RunServer, RunWebhook func(ctx context.Context, kube *rest.Config) error
 

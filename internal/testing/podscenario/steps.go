@@ -25,9 +25,9 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
-	"github.com/workloadid/workloadid/auth/podidentity/webhook"
 	manifests "github.com/workloadid/workloadid/config/iam-credentials-provider"
-	"github.com/workloadid/workloadid/internal/testing/story"
+	"github.com/workloadid/workloadid/internal/podidentity"
+	"github.com/workloadid/workloadid/internal/testing/scenario"
 )
 
 const (
@@ -71,7 +71,7 @@ spec:
 
 // Install applies the manifests that server and webhook need.
 func (s *Scenario) Install(ctx context.Context) error {
-	if _, err := story.Apply(ctx, s.Admin, v1alpha1.BindingCRD, v1alpha1.AllowListCRD, v1alpha1.Policy, manifests.Namespace, manifests.RBAC); err != nil {
+	if _, err := scenario.Apply(ctx, s.Admin, v1alpha1.BindingCRD, v1alpha1.AllowListCRD, v1alpha1.Policy, manifests.Namespace, manifests.RBAC); err != nil {
 		return err
 	}
 	s.Step("The manifests are applied: the kinds IAMBinding and IAMRoleAllowList, an admission policy, and the RBAC of server and webhook.")
@@ -80,7 +80,7 @@ func (s *Scenario) Install(ctx context.Context) error {
 
 // AwaitKinds waits until the API server serves what the manifests define.
 func (s *Scenario) AwaitKinds(ctx context.Context) error {
-	return story.Wait(ctx, "the API server does not serve IAMBindings", func(ctx context.Context) (bool, error) {
+	return scenario.Wait(ctx, "the API server does not serve IAMBindings", func(ctx context.Context) (bool, error) {
 		return true, errors.Join(s.Admin.List(ctx, &v1alpha1.IAMBindingList{}), s.Admin.List(ctx, &v1alpha1.IAMRoleAllowListList{}))
 	})
 }
@@ -122,7 +122,7 @@ func (s *Scenario) registerWebhook(ctx context.Context) error {
 
 // Allow creates the tenant's namespace and lets it use roles.
 func (s *Scenario) Allow(ctx context.Context) error {
-	if _, err := story.Apply(ctx, s.Admin, tenantObjects); err != nil {
+	if _, err := scenario.Apply(ctx, s.Admin, tenantObjects); err != nil {
 		return err
 	}
 	s.Step("The administrator creates the namespace %q, whose pods are injected, and allows it a family of roles.", Tenant)
@@ -148,7 +148,7 @@ func (s *Scenario) Bind(ctx context.Context) error {
 	if _, err := roles.CreateRole(ctx, &iam.CreateRoleInput{RoleName: aws.String(app), Path: aws.String("/" + Tenant + "/"), AssumeRolePolicyDocument: aws.String(string(policy))}); err != nil {
 		return err
 	}
-	if err := story.Wait(ctx, "the API server admits no IAMBinding", func(ctx context.Context) (bool, error) {
+	if err := scenario.Wait(ctx, "the API server admits no IAMBinding", func(ctx context.Context) (bool, error) {
 		return true, client.IgnoreAlreadyExists(s.Admin.Create(ctx, b))
 	}); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (s *Scenario) Bind(ctx context.Context) error {
 
 // condition waits until a condition of the binding has a status.
 func (s *Scenario) condition(ctx context.Context, kind string, status metav1.ConditionStatus) (found *metav1.Condition, err error) {
-	err = story.Wait(ctx, fmt.Sprintf("%s does not become %s", kind, status), func(ctx context.Context) (bool, error) {
+	err = scenario.Wait(ctx, fmt.Sprintf("%s does not become %s", kind, status), func(ctx context.Context) (bool, error) {
 		b := &v1alpha1.IAMBinding{}
 		err := s.Admin.Get(ctx, client.ObjectKey{Namespace: Tenant, Name: app}, b)
 		found = meta.FindStatusCondition(b.Status.Conditions, kind)
@@ -187,7 +187,7 @@ func (s *Scenario) Inject(ctx context.Context) (err error) {
 	if s.Pod, err = NewPod(app + "-0"); err != nil {
 		return err
 	}
-	err = story.Wait(ctx, "the webhook does not inject", func(ctx context.Context) (bool, error) {
+	err = scenario.Wait(ctx, "the webhook does not inject", func(ctx context.Context) (bool, error) {
 		dry := s.Pod.DeepCopy()
 		err := s.Admin.Create(ctx, dry, client.DryRunAll)
 		return len(dry.Spec.InitContainers) > 0, err
@@ -208,7 +208,7 @@ func (s *Scenario) Inject(ctx context.Context) (err error) {
 	s.Detail("sidecar", "%s", sidecar.Name)
 	s.Detail("runs", "%s %s", sidecar.Command[0], strings.Join(sidecar.Args, " "))
 	for _, v := range s.Pod.Spec.Volumes {
-		if v.Name == webhook.TokenVolume {
+		if v.Name == podidentity.TokenVolume {
 			s.Detail("token", "of the audience %s", v.Projected.Sources[0].ServiceAccountToken.Audience)
 		}
 	}
@@ -223,7 +223,7 @@ func (s *Scenario) Inject(ctx context.Context) (err error) {
 // RefuseRole tries a role that the tenant may not use.
 func (s *Scenario) RefuseRole(ctx context.Context) error {
 	var refused error
-	err := story.Wait(ctx, "the API server admits every role", func(ctx context.Context) (bool, error) {
+	err := scenario.Wait(ctx, "the API server admits every role", func(ctx context.Context) (bool, error) {
 		refused = s.Admin.Create(ctx, binding("escape", "arn:aws:iam::"+account+":role/admin"), client.DryRunAll)
 		return apierrors.IsForbidden(refused), nil
 	})
@@ -265,7 +265,7 @@ func (s *Scenario) refusedPod(ctx context.Context) (answer string, err error) {
 	if err != nil {
 		return "", err
 	}
-	err = story.Wait(ctx, "the webhook admits another pod", func(ctx context.Context) (bool, error) {
+	err = scenario.Wait(ctx, "the webhook admits another pod", func(ctx context.Context) (bool, error) {
 		refused := s.Admin.Create(ctx, pod.DeepCopy(), client.DryRunAll)
 		answer = fmt.Sprint(refused)
 		return apierrors.IsForbidden(refused), nil
@@ -275,7 +275,7 @@ func (s *Scenario) refusedPod(ctx context.Context) (answer string, err error) {
 
 // End deletes the pod.
 func (s *Scenario) End(ctx context.Context) error {
-	if err := story.Wait(ctx, "the pod gets no credentials", func(ctx context.Context) (bool, error) {
+	if err := scenario.Wait(ctx, "the pod gets no credentials", func(ctx context.Context) (bool, error) {
 		status, _, err := s.Ask(ctx, s.ServerURL())
 		return status == http.StatusOK, err
 	}); err != nil {
@@ -296,7 +296,7 @@ func (s *Scenario) End(ctx context.Context) error {
 }
 
 func (s *Scenario) awaitRefusal(ctx context.Context, want int) (answer string, err error) {
-	err = story.Wait(ctx, fmt.Sprintf("the server does not answer with %d", want), func(ctx context.Context) (bool, error) {
+	err = scenario.Wait(ctx, fmt.Sprintf("the server does not answer with %d", want), func(ctx context.Context) (bool, error) {
 		var status int
 		var err error
 		status, answer, err = s.Ask(ctx, s.ServerURL())
@@ -310,7 +310,7 @@ func (s *Scenario) Ask(ctx context.Context, address string) (status int, answer 
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(s.ca)
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address+server.Path, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address+podidentity.Path, http.NoBody)
 	if err != nil {
 		return 0, "", err
 	}

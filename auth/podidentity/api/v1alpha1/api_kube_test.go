@@ -27,20 +27,20 @@ const (
 	account  = "arn:aws:iam::123456789012:role/"
 )
 
-// world is a real API server with the CRDs and the policy.
-type world struct {
+// environment is a real API server with the CRDs and the policy.
+type environment struct {
 	client.Client
 	cluster *kubetest.Cluster
 }
 
-func newWorld(t *testing.T) *world {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	cluster := kubetest.Start(t)
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{cluster: cluster}
+	w := &environment{cluster: cluster}
 	for document := range strings.SplitSeq(v1alpha1.BindingCRD+v1alpha1.AllowListCRD+"---\n"+v1alpha1.Policy, "---\n") {
 		object := &unstructured.Unstructured{}
 		if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
@@ -86,7 +86,7 @@ func binding(namespace, role string) *v1alpha1.IAMBinding {
 }
 
 // allow replaces the allow-list and waits until the policy follows, which a namespace of its own shows.
-func (w *world) allow(t *testing.T, rules ...v1alpha1.AllowRule) {
+func (w *environment) allow(t *testing.T, rules ...v1alpha1.AllowRule) {
 	t.Helper()
 	canary := w.cluster.Namespace(t)
 	list := &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}}
@@ -102,7 +102,7 @@ func (w *world) allow(t *testing.T, rules ...v1alpha1.AllowRule) {
 }
 
 func TestPolicyChecksTheAllowList(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	ns, other := w.cluster.Namespace(t), w.cluster.Namespace(t)
 	const path = "arn:aws:iam::123456789012:role/team/"
 
@@ -142,7 +142,7 @@ func TestPolicyChecksTheAllowList(t *testing.T) {
 
 // Servers and webhooks read whole bindings before they drop the metadata.
 func TestPolicyBoundsMetadata(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	ns := w.cluster.Namespace(t)
 	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{"*"}})
 	w.awaitBound(t, ns)
@@ -210,7 +210,7 @@ spec: {aws: {roleArn: "%sapp"}, serviceAccountRef: {name: app}}
 
 // What was stored before the policy can lose its finalizers, one by one or all at once, and be deleted. It cannot grow.
 func TestPolicyLetsLargeMetadataShrink(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	ns := w.cluster.Namespace(t)
 	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{"*"}})
 	w.awaitBound(t, ns)
@@ -238,7 +238,7 @@ func TestPolicyLetsLargeMetadataShrink(t *testing.T) {
 
 // A binding whose role is no longer allowed can be labelled, so that a finalizer can go, but not be edited.
 func TestPolicyAfterTheListHasChanged(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	ns := w.cluster.Namespace(t)
 	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{account + "app"}})
 	b := binding(ns, account+"app")
@@ -261,7 +261,7 @@ func TestPolicyAfterTheListHasChanged(t *testing.T) {
 
 // The longest list, which etcd still holds, stays within the budget of the API server's expressions.
 func TestPolicyWithTheLongestList(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	ns := w.cluster.Namespace(t)
 	var namespaces []string
 	for i := range 63 {
@@ -283,7 +283,7 @@ func TestPolicyWithTheLongestList(t *testing.T) {
 }
 
 func TestBindingValidation(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	ns := w.cluster.Namespace(t)
 	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{"*"}})
 	longest := "arn:aws-us-gov:iam::123456789012:role/" + strings.Repeat(strings.Repeat("p", 99)+"/", 5) + strings.Repeat("p", 10) + "/" + strings.Repeat("n", 64)
@@ -320,7 +320,7 @@ func TestBindingValidation(t *testing.T) {
 		"tag key of 129":      {tag(strings.Repeat("k", 129), "x"), "a key of sessionTags has to be"},
 		"tag value with a |":  {tag("team", "a|b"), "sessionTags"},
 		"tag value of 257":    {tag("team", v1alpha1.TagValue(strings.Repeat("v", 257))), "sessionTags"},
-		"our tag":             {tag(v1alpha1.TagPodUID, "x"), "the server sets these tags itself"},
+		"our tag":             {tag("kubernetes-pod-uid", "x"), "the server sets these tags itself"},
 		"our tag, other case": {tag("Kubernetes-Namespace", "x"), "the server sets these tags itself"},
 		"the cluster's tag":   {tag("Cluster", "x"), "the server sets these tags itself"},
 		"a tag of AWS":        {tag("aws:x", "x"), "the server sets these tags itself"},
@@ -343,7 +343,7 @@ func TestBindingValidation(t *testing.T) {
 }
 
 func TestAllowListValidation(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	list := func(name, namespace, role string) *v1alpha1.IAMRoleAllowList {
 		return &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IAMRoleAllowListSpec{
 			Rules: []v1alpha1.AllowRule{{Namespaces: []string{namespace}, Roles: []string{role}}}}}
@@ -369,7 +369,7 @@ func tooLarge(err error) bool {
 }
 
 // awaitBound waits until the policy refuses a binding that is too large.
-func (w *world) awaitBound(t *testing.T, ns string) {
+func (w *environment) awaitBound(t *testing.T, ns string) {
 	t.Helper()
 	b := binding(ns, account+"app")
 	b.Annotations = map[string]string{"n": strings.Repeat("x", limit)}
@@ -395,7 +395,7 @@ func owners(n, size int) []metav1.OwnerReference {
 }
 
 // createUnbound creates a binding with finalizers of a size, while the policy is not in force.
-func (w *world) createUnbound(t *testing.T, ns string, size int) *v1alpha1.IAMBinding {
+func (w *environment) createUnbound(t *testing.T, ns string, size int) *v1alpha1.IAMBinding {
 	t.Helper()
 	bound := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
 	if err := w.cluster.Client().Get(t.Context(), client.ObjectKey{Name: "iambindings-metadata.iam.aws.k8s.io"}, bound); err != nil {

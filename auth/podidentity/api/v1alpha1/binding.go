@@ -67,7 +67,7 @@ type AWSRole struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_+=,.@:/-]{2,}$')",message="externalID has to be 2 to 1224 letters, digits or _+=,.@:/-"
 	ExternalID string `json:"externalID,omitempty"`
 
-	// SessionTags are further session tags. Their keys can neither be TagCluster nor begin with "kubernetes-", because the server
+	// SessionTags are further session tags. Their keys can neither be "cluster" nor begin with "kubernetes-", because the server
 	// sets these. AWS ignores the case of keys in all scripts. Keys are ASCII, so that no other letter folds into such a key.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=45
@@ -96,15 +96,6 @@ type AWSRole struct {
 // +kubebuilder:validation:Pattern=`^[\p{L}\p{Z}\p{N}_.:/=+@-]*$`
 type TagValue string
 
-// Keys of the session tags that the server sets.
-const (
-	TagNamespace      = "kubernetes-namespace"
-	TagServiceAccount = "kubernetes-service-account"
-	TagPodName        = "kubernetes-pod-name"
-	TagPodUID         = "kubernetes-pod-uid"
-	TagCluster        = "cluster"
-)
-
 // maxDuration is the longest session of a role that was assumed with another role's.
 const maxDuration = time.Hour
 
@@ -127,23 +118,13 @@ type IAMBindingStatus struct {
 
 // Conditions of an IAMBinding.
 const (
-	// ConditionAccepted reports whether pods are served: the IAMRoleAllowList allows the role, and there is no conflict.
+	// ConditionAccepted reports whether pods are served: the IAMRoleAllowList allows the role, and there is no conflict. Reasons:
+	// Accepted; Conflict or RoleNotAllowed, which are also codes of the server's answers.
 	ConditionAccepted = "Accepted"
-	// ConditionConflict reports whether another binding names the same ServiceAccount.
+	// ConditionConflict reports whether another binding names the same ServiceAccount. Reasons: Conflict; NoConflict.
 	ConditionConflict = "Conflict"
-	// ConditionRoleAssumable reports whether AWS lets the server assume the role, with the error of AWS if it does not.
+	// ConditionRoleAssumable reports whether AWS lets the server assume the role. Reasons: Assumed; NotAccepted, or the code of AWS.
 	ConditionRoleAssumable = "RoleAssumable"
-)
-
-// Reasons of the conditions, which are also codes of the server's answers. RoleAssumable has the codes of AWS too.
-const (
-	ReasonAccepted       = "Accepted"
-	ReasonConflict       = "Conflict"
-	ReasonNoConflict     = "NoConflict"
-	ReasonRoleNotAllowed = "RoleNotAllowed"
-	ReasonNotBound       = "NotBound"
-	ReasonAssumed        = "Assumed"
-	ReasonNotAccepted    = "NotAccepted"
 )
 
 // IAMBindingList is a list of IAMBindings.

@@ -17,6 +17,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/workloadid/workloadid/auth/podidentity/proxy"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
 const secret = "c2VjcmV0"
@@ -75,7 +76,7 @@ func TestIAMCredentialsOfMinioGo(t *testing.T) {
 	}
 	var bound atomic.Bool
 	address := startProxy(t, startServer(t, &bound))
-	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://"+address+proxy.Path)
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://"+address+podidentity.Path)
 	t.Setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", secret)
 	iam := credentials.NewIAM("")
 	await(t, func() error {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	tokenutil "k8s.io/cluster-bootstrap/token/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -136,7 +137,7 @@ func newDelete(s *cli.Side) *cobra.Command {
 		RunE: managing(s, func(cmd *cobra.Command, args []string, m tokens.Manager) error {
 			for _, arg := range args {
 				id, _, _ := strings.Cut(arg, ".")
-				if _, err := bootstrap.ParseToken(arg); err != nil && !bootstrap.ValidTokenID(arg) {
+				if _, err := bootstrap.ParseToken(arg); err != nil && !tokenutil.IsValidBootstrapTokenID(arg) {
 					return cli.Usagef("name the token by its ID, six lower-case letters and digits, or as <id>.<secret>")
 				}
 				if err := m.Delete(cmd.Context(), arg); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/bootstrapcause"
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
@@ -47,7 +48,7 @@ func Discover(ctx context.Context, cmd *cobra.Command, servers []string, token b
 	e.Operation, e.Err = "find the cluster's CA", err
 	var address *bootstrap.AddressError
 	switch {
-	case errors.As(err, &address) && address.Cause == bootstrap.CauseCertificateName && cmd.Flags().Lookup("tls-server-name") != nil:
+	case errors.As(err, &address) && address.Cause == bootstrapcause.CertificateName && cmd.Flags().Lookup("tls-server-name") != nil:
 		e.Reason, e.Remedy = auth.ErrDenied, "pass the name with --tls-server-name"
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Reason = auth.ErrUnavailable

@@ -109,11 +109,14 @@ func (id *Identity) store(s *source) (*disk.Cache, error) {
 	}
 	dir, err := id.directory()
 	if err != nil {
-		id.warn("nothing is kept on disk, so every call makes an exchange: %v; name a directory with --cache-dir, "+
-			"or pass --no-cache if that is meant", err)
+		id.warnOfNoCache(err)
 		return nil, nil
 	}
 	store, err := disk.Open(dir)
+	if id.cacheDir == "" && errors.Is(err, disk.ErrUnsupported) {
+		id.warnOfNoCache(err)
+		return nil, nil
+	}
 	if err != nil {
 		return nil, brokenCache(err)
 	}
@@ -121,13 +124,15 @@ func (id *Identity) store(s *source) (*disk.Cache, error) {
 	return store, nil
 }
 
+func (id *Identity) warnOfNoCache(err error) {
+	id.warn("nothing is kept on disk, so every call makes an exchange: %v; name a directory with --cache-dir, "+
+		"or pass --no-cache if that is meant", err)
+}
+
 // directory returns the directory of the cache. Without --cache-dir and a home directory it returns an error.
 func (id *Identity) directory() (string, error) {
-	switch {
-	case id.cacheDir != "":
+	if id.cacheDir != "" {
 		return id.cacheDir, nil
-	case !disk.Supported():
-		return "", disk.ErrUnsupported
 	}
 	base, err := os.UserCacheDir()
 	if err == nil && !filepath.IsAbs(base) {

@@ -22,6 +22,7 @@ import (
 	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/stdin"
 )
 
 // App holds what the commands for credentials share.
@@ -231,7 +232,7 @@ func (id *Identity) ReadToken(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	content, err := plugin.Read(ctx, in)
+	content, err := stdin.Read(ctx, in)
 	if err != nil {
 		return "", err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/plugin"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
@@ -134,7 +135,7 @@ func git(ctx context.Context, id *Identity, args []string) ([]byte, error) {
 		return nil, err
 	}
 	return id.serve(ctx, args[0], forRepository(provider, &u), func(c *credential) ([]byte, error) {
-		return plugin.EncodeGitCredential(r, c.GitCredential)
+		return r.Encode(c.GitCredential)
 	})
 }
 
@@ -151,7 +152,7 @@ func (a *App) NewCredentialProcess() *cobra.Command {
 		case id.isOwn(): // the SDK's own chain would find this very setting and call wid again
 			return nil, cli.Usagef("pass --service-account namespace/name, or --token-file")
 		}
-		return id.serve(ctx, "get", forAccess(&id.aws), func(c *credential) ([]byte, error) { return plugin.EncodeProcessCredentials(c.Keys) })
+		return id.serve(ctx, "get", forAccess(&id.aws), func(c *credential) ([]byte, error) { return c.Keys.Encode() })
 	})
 }
 
@@ -176,7 +177,7 @@ func (id *Identity) kubelet(ctx context.Context, node bool) ([]byte, error) {
 	if id.puller, err = read(ctx, id, plugin.ReadKubeletRequest); err != nil {
 		return nil, err
 	}
-	_, host, err := plugin.KubeletRegistry(id.puller) // credentials are good for the whole registry
+	host, err := provider.RegistryHost(id.puller.Image) // credentials are good for the whole registry
 	if err != nil {
 		return nil, err
 	}

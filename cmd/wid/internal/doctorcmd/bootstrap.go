@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/doctor"
 	bootstrapdoctor "github.com/workloadid/workloadid/internal/doctor/bootstrap"
+	"github.com/workloadid/workloadid/internal/stdin"
 )
 
 // bootstrapDoctor are the flags of wid doctor bootstrap.
@@ -83,7 +83,7 @@ func (d *bootstrapDoctor) examine(ctx context.Context, cmd *cobra.Command) (*doc
 	return bootstrapdoctor.Run(ctx, config), nil
 }
 
-// readToken judges nothing, because a malformed token is a finding.
+// readToken checks nothing, because a malformed token is a finding.
 func (d *bootstrapDoctor) readToken(ctx context.Context, cmd *cobra.Command) (string, error) {
 	switch {
 	case d.token != "":
@@ -96,7 +96,7 @@ func (d *bootstrapDoctor) readToken(ctx context.Context, cmd *cobra.Command) (st
 		return "", err
 	}
 	defer in.Close() //nolint:errcheck // nothing was written
-	content, err := plugin.Read(ctx, in)
+	content, err := stdin.Read(ctx, in)
 	if err != nil {
 		return "", cli.Usagef("--token-file: %v", err)
 	}

@@ -70,7 +70,7 @@ func (x *examiner) addTimeoutTo(cmd *cobra.Command) {
 
 // run prints the report, also if the checks were interrupted. examine returns an error only if it began no check.
 func (x *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*doctor.Report, error)) error {
-	if err := x.judgeFlags(); err != nil {
+	if err := x.checkFlags(); err != nil {
 		return err
 	}
 	if x.sent == nil {
@@ -102,7 +102,7 @@ func (x *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*d
 	return cli.ExitStatus(code)
 }
 
-func (x *examiner) judgeFlags() error {
+func (x *examiner) checkFlags() error {
 	if x.timeout <= 0 {
 		return cli.Usagef("--timeout has to be more than 0, not %s", x.timeout)
 	}

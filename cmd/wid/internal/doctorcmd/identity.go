@@ -195,7 +195,7 @@ func (d *DoctorFlags) provider(ctx context.Context, config *identitydoctor.Confi
 		return err
 	}
 	opts, err := d.id.Options()
-	// The tenant's own choice of an audience is examined, not judged.
+	// The tenant's own choice of an audience is examined, not checked.
 	config.Options = append(opts, auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
 	return err
 }

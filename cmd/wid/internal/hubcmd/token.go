@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
@@ -92,7 +94,7 @@ func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub cli.KubeF
 	}
 	cli.WarnOfLoopback(cmd, info.Server, "hub-apiserver")
 	published := &corev1.ConfigMap{}
-	err = c.Get(ctx, client.ObjectKey{Namespace: bootstrap.ConfigMapNamespace, Name: bootstrap.ConfigMapName}, published)
+	err = c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}, published)
 	if apierrors.IsNotFound(err) {
 		cmd.PrintErrln("wid: warning: clusters cannot find the hub's CA, since it publishes no cluster-info: run", hub.Wid("wid bootstrap publish"))
 	}

@@ -34,7 +34,7 @@ const (
 	AddOnSecondsFlag = "addon-token-expiration-seconds"
 )
 
-// CheckAddOns judges auth types of add-ons that a flag names, and the lifetime of tokens.
+// CheckAddOns checks auth types of add-ons that a flag names, and the lifetime of tokens.
 func CheckAddOns(flag string, seconds int64, authTypes ...string) error {
 	if _, err := token.New(token.Options{ExpirationSeconds: seconds}); err != nil {
 		return cli.Usagef("--%s: %v", AddOnSecondsFlag, err)
@@ -70,7 +70,7 @@ func (a *ClusterARNs) BindManaged(f *pflag.FlagSet) {
 	f.StringVar(&a.Managed, ManagedARNFlag, "", "ARN of the managed cluster, for auth type "+registration.AuthTypeAWS)
 }
 
-// Check judges the ARN of the hub. Both ARNs are refused without the auth type that needs them.
+// Check checks the ARN of the hub. Both ARNs are refused without the auth type that needs them.
 func (a *ClusterARNs) Check(authTypes ...string) error {
 	if slices.Contains(authTypes, registration.AuthTypeAWS) {
 		_, err := ParseARN(HubARNFlag, a.Hub)

@@ -18,13 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/stdin"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/manifests"
@@ -239,7 +239,7 @@ func (j *join) readToken(ctx context.Context, cmd *cobra.Command) (string, error
 	if err != nil {
 		return "", err
 	}
-	content, err := plugin.Read(ctx, in)
+	content, err := stdin.Read(ctx, in)
 	return strings.TrimSpace(string(content)), err
 }
 

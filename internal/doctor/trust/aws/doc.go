@@ -7,7 +7,7 @@
 //
 // Parse takes what the command line of AWS prints instead.
 //
-// Of a trust policy, the package judges StringEquals and StringLike on sub and aud of the token's issuer. A Deny, and every other
+// Of a trust policy, the package checks StringEquals and StringLike on sub and aud of the token's issuer. A Deny, and every other
 // condition, makes the finding Unknown if the result depends on it. Permission boundaries, SCPs and the ConfigMap aws-auth are
 // not read.
 package aws

@@ -19,7 +19,7 @@ const maxPolicy = 64 << 10
 // statement is a statement of a trust policy. Its members have more than one form.
 type statement struct {
 	raw json.RawMessage
-	// odd marks a statement with members that the package does not judge, such as NotAction.
+	// odd marks a statement with members that the package does not check, such as NotAction.
 	odd bool
 
 	Sid, Principal, Action json.RawMessage
@@ -88,9 +88,9 @@ func like(pattern, s string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// judgePolicy needs one statement that allows the token. It judges no Deny: beside such a statement, one makes the result unknown. The
+// checkPolicy needs one statement that allows the token. It checks no Deny: beside such a statement, one makes the result unknown. The
 // message is about the last statement that comes close.
-func (t *target) judgePolicy(document []byte) doctor.Finding {
+func (t *target) checkPolicy(document []byte) doctor.Finding {
 	statements, ok := parsePolicy(document)
 	if !ok {
 		return doctor.Unclear(doctor.Do("See:", t.showRole()), "The trust policy of role %s cannot be read.", t.role.Name)
@@ -101,7 +101,7 @@ func (t *target) judgePolicy(document []byte) doctor.Finding {
 		if s.Effect != "Allow" {
 			found["deny"] = t.unclear(string(s.raw))
 		}
-		if f := t.judgeStatement(s); f.Result != "" && s.Effect != "Deny" {
+		if f := t.checkStatement(s); f.Result != "" && s.Effect != "Deny" {
 			found[f.Result] = f
 		}
 	}
@@ -119,7 +119,7 @@ func (t *target) judgePolicy(document []byte) doctor.Finding {
 	return found[doctor.Fail]
 }
 
-// unclear quotes what the package does not judge.
+// unclear quotes what the package does not check.
 func (t *target) unclear(expression string) doctor.Finding {
 	expression = redact.Text(expression)
 	excerpt := []rune(expression)
@@ -128,11 +128,11 @@ func (t *target) unclear(expression string) doctor.Finding {
 		excerpt = append(excerpt[:most:most], '…')
 	}
 	remedy := doctor.Do("Compare it with the token:", t.showRole()+" --query Role.AssumeRolePolicyDocument")
-	return doctor.Unclear(remedy, "The doctor does not judge this in the trust policy of role %s: %s", t.role.Name, string(excerpt)).Detail("expression", expression)
+	return doctor.Unclear(remedy, "The doctor does not check this in the trust policy of role %s: %s", t.role.Name, string(excerpt)).Detail("expression", expression)
 }
 
-// judgeStatement returns the zero Finding for a statement about something else.
-func (t *target) judgeStatement(s *statement) doctor.Finding {
+// checkStatement returns the zero Finding for a statement about something else.
+func (t *target) checkStatement(s *statement) doctor.Finding {
 	actions, ok := texts(s.Action)
 	if s.odd || !ok {
 		return t.unclear(string(s.raw))
@@ -146,7 +146,7 @@ func (t *target) judgeStatement(s *statement) doctor.Finding {
 	case !covers(actions):
 		return doctor.Finding{}
 	case slices.Contains(federated, t.providerARN()):
-		return t.judgeConditions(s.Condition)
+		return t.checkConditions(s.Condition)
 	case everybody || wild:
 		return t.unclear(string(s.raw))
 	case len(federated) == 0: // callers without a token
@@ -155,12 +155,12 @@ func (t *target) judgeStatement(s *statement) doctor.Finding {
 	return t.refused("names another OIDC provider.").Compare("token", t.providerARN(), "policy", list(federated))
 }
 
-// judgeConditions needs all to hold. The order makes the subject come before the audience.
-func (t *target) judgeConditions(conditions map[string]map[string]json.RawMessage) doctor.Finding {
+// checkConditions needs all to hold. The order makes the subject come before the audience.
+func (t *target) checkConditions(conditions map[string]map[string]json.RawMessage) doctor.Finding {
 	result := doctor.Passed("The trust policy of role %s admits the ServiceAccount.", t.role.Name)
 	for _, operator := range slices.Sorted(maps.Keys(conditions)) {
 		for _, key := range slices.Backward(slices.Sorted(maps.Keys(conditions[operator]))) {
-			switch f := t.judgeCondition(operator, key, conditions[operator][key]); f.Result {
+			switch f := t.checkCondition(operator, key, conditions[operator][key]); f.Result {
 			case doctor.Fail:
 				return f
 			case doctor.Unknown:
@@ -172,8 +172,8 @@ func (t *target) judgeConditions(conditions map[string]map[string]json.RawMessag
 	return result
 }
 
-// judgeCondition returns the zero Finding for a condition that holds. Of several audiences STS is not known to treat all in one way.
-func (t *target) judgeCondition(operator, key string, raw json.RawMessage) doctor.Finding {
+// checkCondition returns the zero Finding for a condition that holds. Of several audiences STS is not known to treat all in one way.
+func (t *target) checkCondition(operator, key string, raw json.RawMessage) doctor.Finding {
 	values, ok := texts(raw)
 	pattern := strings.EqualFold(operator, "StringLike")
 	claim, own := strings.CutPrefix(strings.ToLower(key), strings.ToLower(t.host)+":")

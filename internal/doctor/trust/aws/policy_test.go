@@ -13,7 +13,7 @@ import (
 	"github.com/workloadid/workloadid/internal/doctor/trust/aws"
 )
 
-func judged(t *testing.T, statements string, change ...func(*doctor.TrustQuery)) *doctor.Finding {
+func checked(t *testing.T, statements string, change ...func(*doctor.TrustQuery)) *doctor.Finding {
 	t.Helper()
 	return parsed(t, printed(statements)+printedProvider, change...).Of(rule)
 }
@@ -68,7 +68,7 @@ func TestPolicies(t *testing.T) {
 			if strings.Contains(statements, "},{") || strings.Contains(statements, "},7") || strings.Contains(statements, "},null") {
 				statements = "[" + statements + "]"
 			}
-			f := judged(t, statements)
+			f := checked(t, statements)
 			if f.Result != want || want == doctor.Unknown && len(f.Remedy.Commands) == 0 {
 				t.Errorf("%+v", f)
 			}
@@ -78,20 +78,20 @@ func TestPolicies(t *testing.T) {
 
 // A pattern under StringEquals admits no ServiceAccount, and perhaps was not meant to admit this one.
 func TestPatternUnderStringEqualsIsNotWidened(t *testing.T) {
-	f := judged(t, allow+`{"StringEquals":{"ISS:sub":"`+everywhere+`"}}}`)
+	f := checked(t, allow+`{"StringEquals":{"ISS:sub":"`+everywhere+`"}}}`)
 	if !strings.Contains(f.Message, "literally") || !strings.HasPrefix(f.Remedy.Text, "If the role is wrong") || f.Remedy.Or == nil ||
 		strings.Contains(strings.Join(f.Remedy.Commands, "\n"), "StringLike") {
 		t.Errorf("%+v", f)
 	}
 }
 
-// The message of what is not judged quotes it.
-func TestUnjudgedIsQuoted(t *testing.T) {
+// The message of what is not checked quotes it.
+func TestUncheckedIsQuoted(t *testing.T) {
 	for statements, quoted := range map[string]string{
 		allow + `{"IpAddress":{"aws:SourceIp":"192.0.2.0/24"}}}`: `{"IpAddress":{"aws:SourceIp":"192.0.2.0/24"}}`,
 		"[" + good + `,{"Effect":"Deny","Principal":"*"}]`:       `{"Effect":"Deny","Principal":"*"}`,
 	} {
-		f := judged(t, statements)
+		f := checked(t, statements)
 		if !strings.Contains(f.Message, quoted) || f.Details[0].Text != quoted || f.Remedy.Commands[0] != "aws iam get-role --role-name tenant-a --query Role.AssumeRolePolicyDocument" {
 			t.Errorf("%+v", f)
 		}
@@ -109,7 +109,7 @@ func TestTokensWithSeveralAudiences(t *testing.T) {
 func TestPastedPolicyAdmits(t *testing.T) {
 	jq, err := exec.LookPath("jq")
 	for _, statements := range []string{`{"Effect":"Deny","Principal":{"AWS":"x"},"Action":"$(touch owned)"}`, `[` + allow + `{"StringEquals":{"ISS:sub":"x"}}}]`} {
-		commands := judged(t, statements).Remedy.Or.Commands
+		commands := checked(t, statements).Remedy.Or.Commands
 		if len(commands) != 2 || commands[1] != "aws iam update-assume-role-policy --role-name tenant-a --policy-document file://trust.json" {
 			t.Fatalf("%q", commands)
 		}
@@ -118,7 +118,7 @@ func TestPastedPolicyAdmits(t *testing.T) {
 		if err == nil { // jq is installed
 			added = pasted(t, jq+" "+script, statements)
 		}
-		if f := judged(t, added); f.Result != doctor.Pass {
+		if f := checked(t, added); f.Result != doctor.Pass {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -127,7 +127,7 @@ func TestPastedPolicyAdmits(t *testing.T) {
 // extended is the statement that the command adds.
 func extended(t *testing.T, statements string) string {
 	t.Helper()
-	_, statement, _ := strings.Cut(judged(t, statements).Remedy.Or.Commands[0], "[.Statement, ")
+	_, statement, _ := strings.Cut(checked(t, statements).Remedy.Or.Commands[0], "[.Statement, ")
 	statement, _, _ = strings.Cut(statement, "] | flatten)")
 	return statement
 }
@@ -165,12 +165,12 @@ func pasted(t *testing.T, script, statements string) string {
 func TestOddTokensAreNotFilledIn(t *testing.T) {
 	const other = allow + `{"StringEquals":{"ISS:sub":"x"}}}`
 	for _, sub := range []string{"", "system:*", "${aws:userid}", "ü"} {
-		f := judged(t, other, func(q *doctor.TrustQuery) { q.Claims.Subject = sub })
+		f := checked(t, other, func(q *doctor.TrustQuery) { q.Claims.Subject = sub })
 		if !strings.Contains(f.Remedy.Or.Commands[0], `"issuer.example:sub":"SUBJECT"`) {
 			t.Errorf("%.10q: %+v", sub, f.Remedy.Or)
 		}
 	}
-	f := judged(t, other, func(q *doctor.TrustQuery) { q.Claims.Audiences = []string{"https://kubernetes.default.svc"} })
+	f := checked(t, other, func(q *doctor.TrustQuery) { q.Claims.Audiences = []string{"https://kubernetes.default.svc"} })
 	if !strings.Contains(f.Remedy.Or.Commands[0], `"issuer.example:aud":"AUDIENCE"`) {
 		t.Errorf("%q", f.Remedy.Or.Commands)
 	}
@@ -223,13 +223,13 @@ func FuzzPolicy(f *testing.F) {
 		if err != nil {
 			return
 		}
-		finding := judged(t, allow+string(condition)+"}")
+		finding := checked(t, allow+string(condition)+"}")
 		exact := value == subject || value == audience
 		if finding.Result == doctor.Pass && !exact && !strings.ContainsAny(value, "*?") {
 			t.Errorf("%s passes", condition)
 		}
 		if finding.Result == doctor.Pass && !strings.EqualFold(operator, "StringEquals") && !strings.EqualFold(operator, "StringLike") {
-			t.Errorf("%s is judged", condition)
+			t.Errorf("%s is checked", condition)
 		}
 	})
 }

@@ -77,12 +77,12 @@ func (t *target) refused(says string) doctor.Finding {
 		"The trust policy of role %s %s", t.role.Name, says)
 }
 
-// judgeAnchor looks for the issuer's provider among those that were read. The URL of a provider cannot be corrected.
-func (t *target) judgeAnchor(providers []provider) doctor.Finding {
+// checkAnchor looks for the issuer's provider among those that were read. The URL of a provider cannot be corrected.
+func (t *target) checkAnchor(providers []provider) doctor.Finding {
 	message, closest := "Account "+t.role.Account+" has no OIDC provider for the token's issuer.", "no provider"
 	for _, p := range providers {
 		if p.url == t.host {
-			return t.judgeAudience(p.clientIDs)
+			return t.checkAudience(p.clientIDs)
 		}
 		if how := slip(p.url, t.host); how != "" {
 			message, closest = "The OIDC provider of account "+t.role.Account+" differs from the token's issuer "+how+".", redact.Text("https://"+p.url)
@@ -92,11 +92,11 @@ func (t *target) judgeAnchor(providers []provider) doctor.Finding {
 		Compare("token", t.Claims.Issuer, "account", closest)
 }
 
-func (t *target) judgeAudience(clientIDs []string) doctor.Finding {
+func (t *target) checkAudience(clientIDs []string) doctor.Finding {
 	token := t.Claims.Audiences
 	switch {
 	case len(token) > 1:
-		return doctor.Unclear(doctor.Do("Request a token with one audience."), "The token has several audiences, which the doctor does not judge.")
+		return doctor.Unclear(doctor.Do("Request a token with one audience."), "The token has several audiences, which the doctor does not check.")
 	case len(token) == 1 && slices.Contains(clientIDs, token[0]):
 		return doctor.Passed("Account %s has an OIDC provider for the issuer and its audience.", t.role.Account)
 	}

@@ -32,7 +32,7 @@ type provider struct {
 	clientIDs []string
 }
 
-// trust judges what a source has read.
+// trust checks what a source has read.
 type trust struct{ source }
 
 func (s trust) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
@@ -40,7 +40,7 @@ func (s trust) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
 	if f.Result == "" {
 		var list []provider
 		if list, f = s.providers(ctx, t); f.Result == "" {
-			f = t.judgeAnchor(list)
+			f = t.checkAnchor(list)
 		}
 	}
 	return f
@@ -51,7 +51,7 @@ func (s trust) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
 	if f.Result == "" {
 		var policy []byte
 		if policy, f = s.policy(ctx, t); f.Result == "" {
-			f = t.judgePolicy(policy)
+			f = t.checkPolicy(policy)
 		}
 	}
 	return f

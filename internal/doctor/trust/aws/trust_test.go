@@ -14,22 +14,26 @@ import (
 )
 
 func TestHealthy(t *testing.T) {
-	for name, change := range map[string]func(w *world){
-		"usual":   func(*world) {},
-		"pattern": func(w *world) { w.role(authtest.Trust{SubjectPatterns: []string{"system:serviceaccount:tenant-?:*"}}) },
-		"several": func(w *world) {
+	for name, change := range map[string]func(w *environment){
+		"usual": func(*environment) {},
+		"pattern": func(w *environment) {
+			w.role(authtest.Trust{SubjectPatterns: []string{"system:serviceaccount:tenant-?:*"}})
+		},
+		"several": func(w *environment) {
 			w.role(authtest.Trust{Subjects: []string{"x", subject}, Principals: []string{platform}})
 		},
-		"audience": func(w *world) {
+		"audience": func(w *environment) {
 			w.role(authtest.Trust{Subjects: []string{subject}, Audiences: []string{audience}})
 		},
-		"similar issuer": func(w *world) { w.Cloud.AWS().AddOIDCProvider(account, w.Issuer.URL()+"/", w.Issuer.HTTPClient(), "x") },
-		"may not list":   func(w *world) { w.Cloud.AWS().Deny(platform, "iam:ListOpenIDConnectProviders") },
-		"own region":     func(w *world) { w.Setenv("AWS_REGION", "us-west-2") },
-		"foreign region": func(w *world) { w.Setenv("AWS_REGION", "cn-north-1") },
+		"similar issuer": func(w *environment) {
+			w.Cloud.AWS().AddOIDCProvider(account, w.Issuer.URL()+"/", w.Issuer.HTTPClient(), "x")
+		},
+		"may not list":   func(w *environment) { w.Cloud.AWS().Deny(platform, "iam:ListOpenIDConnectProviders") },
+		"own region":     func(w *environment) { w.Setenv("AWS_REGION", "us-west-2") },
+		"foreign region": func(w *environment) { w.Setenv("AWS_REGION", "cn-north-1") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			change(w)
 			if report := w.run(); report.Result != doctor.Pass || report.Of("trust-rule").Details[0].Text != platform {
 				t.Errorf("%+v\n%s", report, report)
@@ -50,28 +54,28 @@ const (
 )
 
 func TestFaults(t *testing.T) {
-	provider := func(account, suffix string) func(w *world) {
-		return func(w *world) {
+	provider := func(account, suffix string) func(w *environment) {
+		return func(w *environment) {
 			w.Cloud.AWS().RemoveOIDCProvider("123456789012", w.Issuer.URL())
 			w.Cloud.AWS().AddOIDCProvider("123456789012", "https://other.example", w.Issuer.HTTPClient(), audience)
 			w.Cloud.AWS().AddOIDCProvider(account, w.Issuer.URL()+suffix, w.Issuer.HTTPClient(), audience)
 		}
 	}
-	role := func(trust authtest.Trust) func(w *world) { return func(w *world) { w.role(trust) } }
+	role := func(trust authtest.Trust) func(w *environment) { return func(w *environment) { w.role(trust) } }
 	for _, row := range []struct {
 		name               string
-		spoil              func(w *world)
+		spoil              func(w *environment)
 		check, class, says string
 	}{
-		{"no OIDC provider", func(w *world) { w.Cloud.AWS().RemoveOIDCProvider(account, w.Issuer.URL()) }, anchor, "IssuerNotTrusted", "no provider"},
+		{"no OIDC provider", func(w *environment) { w.Cloud.AWS().RemoveOIDCProvider(account, w.Issuer.URL()) }, anchor, "IssuerNotTrusted", "no provider"},
 		{"OIDC provider in another account", provider("210987654321", ""), anchor, "IssuerNotTrusted", "account no provider"},
 		{"OIDC provider with a slash", provider(account, "/"), anchor, "IssuerNotTrusted", "only by the / at"},
-		{"client ID missing", func(w *world) { w.provider("sts.amazon.com") }, anchor, "AudienceNotTrusted", "provider sts.amazon.com"},
-		{"audience annotated", func(w *world) {
+		{"client ID missing", func(w *environment) { w.provider("sts.amazon.com") }, anchor, "AudienceNotTrusted", "provider sts.amazon.com"},
+		{"audience annotated", func(w *environment) {
 			w.Query.Annotations[annotation.AWSAudience], w.Query.Claims.Audiences = "vault", []string{"vault"}
 		}, anchor, "AudienceNotTrusted", "kubectl annotate sa -n tenant-a app --overwrite eks.amazonaws.com/audience-"},
-		{"role does not exist", func(w *world) { w.Cloud.AWS().RemoveRole(roleARN) }, rule, "TrustPolicyRefusesSubject", "Role tenant-a does not exist in account " + account},
-		{"role has another path", func(w *world) {
+		{"role does not exist", func(w *environment) { w.Cloud.AWS().RemoveRole(roleARN) }, rule, "TrustPolicyRefusesSubject", "Role tenant-a does not exist in account " + account},
+		{"role has another path", func(w *environment) {
 			w.Cloud.AWS().RemoveRole(roleARN)
 			w.Cloud.AWS().SetRole("arn:aws:iam::"+account+":role/tenant-a", authtest.Trust{})
 		}, rule, "TrustPolicyRefusesSubject", "eks.amazonaws.com/role-arn=arn:aws:iam::" + account + ":role/tenant-a"},
@@ -80,7 +84,7 @@ func TestFaults(t *testing.T) {
 		{"no statement for tokens", role(authtest.Trust{Principals: []string{platform}}), rule, "TrustPolicyRefusesSubject", "does not mention AssumeRoleWithWebIdentity"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			row.spoil(w)
 			f := expected{check: row.check, class: row.class, says: row.says, result: doctor.Fail}.expect(t, w.run())
 			if f.Details[0] != (doctor.Value{Name: "read as", Text: platform}) {
@@ -118,28 +122,30 @@ func TestFaultsInFiles(t *testing.T) {
 
 // What the person may not read, or what is no answer of AWS, is Unknown.
 func TestUnknown(t *testing.T) {
-	fault := func(action string, f authtest.Fault) func(w *world) {
-		return func(w *world) {
+	fault := func(action string, f authtest.Fault) func(w *environment) {
+		return func(w *environment) {
 			f.Service, f.Action = "iam", action
 			w.Cloud.AddFault(f)
 		}
 	}
-	deny := func(actions ...string) func(w *world) {
-		return func(w *world) { w.Cloud.AWS().Deny(platform, actions...) }
+	deny := func(actions ...string) func(w *environment) {
+		return func(w *environment) { w.Cloud.AWS().Deny(platform, actions...) }
 	}
-	rewrite := func(from, to string) func(w *world) {
+	rewrite := func(from, to string) func(w *environment) {
 		return fault("GetRole", authtest.Fault{Rewrite: func(b []byte) []byte { return []byte(strings.ReplaceAll(string(b), from, to)) }})
 	}
 	for _, row := range []struct {
 		name               string
-		spoil              func(w *world)
+		spoil              func(w *environment)
 		check, class, says string
 	}{
 		{"may not read the role", deny("iam:GetRole"), rule, "", "AWS refuses iam:GetRole to " + platform},
 		{"may not read the provider", deny("iam:GetOpenIDConnectProvider"), anchor, "", "iam:GetOpenIDConnectProvider"},
-		{"another account", func(w *world) { w.login("210987654321", "platform") }, anchor, "", "in account 210987654321, not in account " + account},
-		{"unknown access key", func(w *world) { w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "x", "") }, anchor, "", "does not accept your login"},
-		{"no login", func(w *world) { w.reader.Credentials = credentials.NewStaticCredentialsProvider("", "", "") }, anchor, "", "no usable login"},
+		{"another account", func(w *environment) { w.login("210987654321", "platform") }, anchor, "", "in account 210987654321, not in account " + account},
+		{"unknown access key", func(w *environment) {
+			w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "x", "")
+		}, anchor, "", "does not accept your login"},
+		{"no login", func(w *environment) { w.reader.Credentials = credentials.NewStaticCredentialsProvider("", "", "") }, anchor, "", "no usable login"},
 		{"throttled", fault("GetRole", authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}), rule, "ServiceThrottles", "throttles"},
 		{"outage", fault("GetRole", authtest.Fault{Status: 503, Code: "ServiceUnavailable"}), rule, "ServiceFails", "ServiceUnavailable"},
 		{"web page", fault("GetRole", authtest.Fault{Body: "<html>sign in</html>"}), rule, "AnswerUnusable", "unusable"},
@@ -152,7 +158,7 @@ func TestUnknown(t *testing.T) {
 		{"policy that is no JSON", rewrite("%7B", ""), rule, "", "cannot be read"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			row.spoil(w)
 			report := w.run()
 			expected{check: row.check, class: row.class, says: row.says, result: doctor.Unknown}.expect(t, report)
@@ -165,7 +171,7 @@ func TestUnknown(t *testing.T) {
 
 func TestHanging(t *testing.T) {
 	for _, fault := range []authtest.Fault{{Service: "iam", Hang: true}, {Service: "sts", Hang: true}, {Service: "iam", Slow: true}} {
-		w := newWorld(t)
+		w := newEnvironment(t)
 		w.Cloud.AddFault(fault)
 		w.Timeout = 300 * time.Millisecond
 		if f := w.run().Of(anchor); f.Result != doctor.Unknown {
@@ -175,7 +181,7 @@ func TestHanging(t *testing.T) {
 }
 
 func TestDefaultChain(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	id, secret := w.Cloud.AWS().AddUser(account, "engineer")
 	t.Setenv("AWS_ACCESS_KEY_ID", id)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
@@ -188,7 +194,7 @@ func TestDefaultChain(t *testing.T) {
 // A service, or what stands in its place, may repeat the login as an error code.
 func TestLoginIsNotRepeated(t *testing.T) {
 	const session = "FwoGZXIvYXdzEBYaDExampleSessionTokenOfSomeLength0123456789"
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.Hidden = append(w.Hidden, session)
 	w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", session)
 	w.Cloud.AddFault(authtest.Fault{Service: "sts", Action: "GetCallerIdentity", Status: 403, Code: session, Message: "you sent " + session})

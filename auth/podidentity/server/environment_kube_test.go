@@ -37,6 +37,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -52,8 +53,8 @@ const (
 	region     = "eu-central-1"
 )
 
-// world is a real API server, a fake AWS that trusts its tokens, and a server that runs in a manager, with a namespace of its own.
-type world struct {
+// environment is a real API server, a fake AWS that trusts its tokens, and a server that runs in a manager, with a namespace of its own.
+type environment struct {
 	t         testing.TB
 	cluster   *kubetest.Cluster
 	admin     client.Client
@@ -69,10 +70,10 @@ type world struct {
 	series          *series
 }
 
-// newWorld calls prepare before the server starts.
-func newWorld(t testing.TB, prepare ...func(*world)) *world {
+// newEnvironment calls prepare before the server starts.
+func newEnvironment(t testing.TB, prepare ...func(*environment)) *environment {
 	t.Helper()
-	w := &world{t: t, cluster: kubetest.Start(t), cloud: testworld.Cloud(t), events: &recorder{}, audit: &lines{}}
+	w := &environment{t: t, cluster: kubetest.Start(t), cloud: testworld.Cloud(t), events: &recorder{}, audit: &lines{}}
 	w.install()
 	w.namespace = w.cluster.Namespace(t)
 	w.allow(v1alpha1.AllowRule{Namespaces: []string{"*"}, Roles: []string{roles + "*"}})
@@ -86,7 +87,7 @@ func newWorld(t testing.TB, prepare ...func(*world)) *world {
 }
 
 // replica returns one more server with a cache of its own, whose manager does not run yet.
-func (w *world) replica() (ctrl.Manager, *server.Server) {
+func (w *environment) replica() (ctrl.Manager, *server.Server) {
 	w.t.Helper()
 	config := rest.CopyConfig(w.cluster.User(w.t, "podidentity-server", "", rules()...))
 	config.QPS = -1
@@ -97,12 +98,12 @@ func (w *world) replica() (ctrl.Manager, *server.Server) {
 	}
 	w.options = server.Options{Client: mgr.GetClient(), Audience: audience, Cluster: "prod", Cache: testworld.Cache(w.t),
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(w.cloud.Client())},
-		Recorder:    w.events, Log: w.audit.logger(), Registerer: prometheus.NewRegistry()}
+		Events:      w.events, Logger: w.audit.logger(), Registerer: prometheus.NewRegistry()}
 	if w.series != nil {
 		w.options.Series = w.series
 	}
 	if w.records {
-		w.options.Recorder = mgr.GetEventRecorder("podidentity-server")
+		w.options.Events = mgr.GetEventRecorder("podidentity-server")
 	}
 	s, err := server.New(w.options)
 	if err != nil {
@@ -125,7 +126,7 @@ func rules() []rbacv1.PolicyRule {
 	}
 }
 
-func (w *world) start(mgr ctrl.Manager) (stop func()) {
+func (w *environment) start(mgr ctrl.Manager) (stop func()) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -156,7 +157,7 @@ func scheme(t testing.TB) *runtime.Scheme {
 }
 
 // install creates the CRDs, without the policy: tests of the server make bindings that the policy would refuse.
-func (w *world) install() {
+func (w *environment) install() {
 	w.t.Helper()
 	for _, crd := range []string{v1alpha1.BindingCRD, v1alpha1.AllowListCRD} {
 		object := &unstructured.Unstructured{}
@@ -174,7 +175,7 @@ func (w *world) install() {
 	})
 }
 
-func (w *world) eventually(what string, done func() bool) {
+func (w *environment) eventually(what string, done func() bool) {
 	w.t.Helper()
 	deadline := time.After(patience)
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -189,7 +190,7 @@ func (w *world) eventually(what string, done func() bool) {
 }
 
 // allow replaces the rules of the allow-list.
-func (w *world) allow(rules ...v1alpha1.AllowRule) {
+func (w *environment) allow(rules ...v1alpha1.AllowRule) {
 	w.t.Helper()
 	list := &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}}
 	err := w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(list), list)
@@ -205,7 +206,7 @@ func (w *world) allow(rules ...v1alpha1.AllowRule) {
 }
 
 // setIdentity makes this process a pod with IAM roles for service accounts.
-func (w *world) setIdentity() {
+func (w *environment) setIdentity() {
 	w.t.Helper()
 	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_REGION"} {
 		w.t.Setenv(name, "")
@@ -226,11 +227,11 @@ func (w *world) setIdentity() {
 	w.trustServer()
 }
 
-func (w *world) trustServer() {
+func (w *environment) trustServer() {
 	w.cloud.AWS().SetRole(serverRole, authtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + w.namespace + ":server"}})
 }
 
-func (w *world) serviceAccount(name string) {
+func (w *environment) serviceAccount(name string) {
 	w.t.Helper()
 	err := w.admin.Create(w.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -239,7 +240,7 @@ func (w *world) serviceAccount(name string) {
 }
 
 // role makes a role that trusts the server.
-func (w *world) role(name string, change ...func(*authtest.Trust)) (arn string) {
+func (w *environment) role(name string, change ...func(*authtest.Trust)) (arn string) {
 	trust := authtest.Trust{Principals: []string{serverRole}, TagSession: true}
 	for _, c := range change {
 		c(&trust)
@@ -249,7 +250,7 @@ func (w *world) role(name string, change ...func(*authtest.Trust)) (arn string) 
 }
 
 // bind creates the ServiceAccount and a binding, and waits until the server's informer has it.
-func (w *world) bind(serviceAccount, role string, change ...func(*v1alpha1.IAMBinding)) *v1alpha1.IAMBinding {
+func (w *environment) bind(serviceAccount, role string, change ...func(*v1alpha1.IAMBinding)) *v1alpha1.IAMBinding {
 	w.t.Helper()
 	w.serviceAccount(serviceAccount)
 	b := &v1alpha1.IAMBinding{
@@ -270,7 +271,7 @@ func (w *world) bind(serviceAccount, role string, change ...func(*v1alpha1.IAMBi
 }
 
 // worker creates a pod, which runs nowhere. Its name begins with "worker-", by which calls for pods are told from those of probes.
-func (w *world) worker(serviceAccount string) *corev1.Pod {
+func (w *environment) worker(serviceAccount string) *corev1.Pod {
 	w.t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "worker-"},
 		Spec: corev1.PodSpec{ServiceAccountName: serviceAccount, Containers: []corev1.Container{{Name: "app", Image: "app"}}}}
@@ -282,7 +283,7 @@ func (w *world) worker(serviceAccount string) *corev1.Pod {
 }
 
 // token returns a token of a ServiceAccount, bound to a pod unless that is nil.
-func (w *world) token(serviceAccount string, p *corev1.Pod, audiences ...string) string {
+func (w *environment) token(serviceAccount string, p *corev1.Pod, audiences ...string) string {
 	w.t.Helper()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
 	if p != nil {
@@ -296,7 +297,7 @@ func (w *world) token(serviceAccount string, p *corev1.Pod, audiences ...string)
 }
 
 // workerToken creates a pod and returns the token that it would find.
-func (w *world) workerToken(serviceAccount string) string {
+func (w *environment) workerToken(serviceAccount string) string {
 	w.t.Helper()
 	return w.token(serviceAccount, w.worker(serviceAccount), audience)
 }
@@ -310,11 +311,11 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.body["Code"]) }
 
-func (w *world) ask(token string) answer { return w.askContext(w.t.Context(), token) }
+func (w *environment) ask(token string) answer { return w.askContext(w.t.Context(), token) }
 
-func (w *world) askContext(ctx context.Context, token string) answer {
+func (w *environment) askContext(ctx context.Context, token string) answer {
 	w.t.Helper()
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, server.Path, http.NoBody)
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, podidentity.Path, http.NoBody)
 	r.Header.Set("Authorization", "Bearer "+token)
 	return send(w.t, w.server, r)
 }
@@ -337,7 +338,7 @@ func send(t testing.TB, handler http.Handler, r *http.Request) answer {
 }
 
 // identity returns whose credentials an answer holds.
-func (w *world) identity(a answer) authtest.Identity {
+func (w *environment) identity(a answer) authtest.Identity {
 	w.t.Helper()
 	id, ok := w.cloud.AWS().Identity(a.body["AccessKeyId"])
 	if a.status != http.StatusOK || !ok {
@@ -347,7 +348,7 @@ func (w *world) identity(a answer) authtest.Identity {
 }
 
 // assumed counts AssumeRole for pods, leaving out the probes of the status.
-func (w *world) assumed() (n int) {
+func (w *environment) assumed() (n int) {
 	for _, c := range w.cloud.Log() {
 		if c.Action == "AssumeRole" && strings.Contains(fmt.Sprint(c.Parameters), "worker-") {
 			n++

@@ -1,5 +1,5 @@
-// Package story has what the demonstrations of examples share: they play a scenario on real API servers, and print each step.
-package story
+// Package scenario has what the demonstrations of examples share: they play a scenario on real API servers, and print each step.
+package scenario
 
 import (
 	"cmp"

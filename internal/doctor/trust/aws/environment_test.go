@@ -25,15 +25,15 @@ const (
 	audience   = "sts.amazonaws.com"
 )
 
-// world is an account in which everything fits, until a test changes that.
-type world struct {
+// environment is an account in which everything fits, until a test changes that.
+type environment struct {
 	*base
 	reader *aws.Reader
 }
 
-func newWorld(t *testing.T) *world {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	w := &world{newBase(t, audience, roleARN, map[string]string{annotation.AWSRoleARN: roleARN}), nil}
+	w := &environment{newBase(t, audience, roleARN, map[string]string{annotation.AWSRoleARN: roleARN}), nil}
 	w.reader = &aws.Reader{HTTPClient: w.Cloud.Client()}
 	w.login(account, "platform")
 	w.provider(audience)
@@ -42,22 +42,22 @@ func newWorld(t *testing.T) *world {
 }
 
 // login makes the reader use the access key of a new user.
-func (w *world) login(account, name string) {
+func (w *environment) login(account, name string) {
 	id, secret := w.Cloud.AWS().AddUser(account, name)
 	w.reader.Credentials = credentials.NewStaticCredentialsProvider(id, secret, "")
 	w.Hidden = append(w.Hidden, secret)
 }
 
-func (w *world) provider(clientIDs ...string) {
+func (w *environment) provider(clientIDs ...string) {
 	w.Cloud.AWS().AddOIDCProvider(account, w.Issuer.URL(), w.Issuer.HTTPClient(), clientIDs...)
 }
 
-func (w *world) role(trust authtest.Trust) {
+func (w *environment) role(trust authtest.Trust) {
 	trust.Issuer = w.Issuer.URL()
 	w.Cloud.AWS().SetRole(roleARN, trust)
 }
 
-func (w *world) run() *doctor.Report {
+func (w *environment) run() *doctor.Report {
 	w.Helper()
 	return w.examine(w.reader)
 }

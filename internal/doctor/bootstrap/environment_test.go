@@ -90,8 +90,8 @@ func (a authority) issue(t *testing.T, change func(*x509.Certificate)) tls.Certi
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// world is a cluster that can be joined, until a fault changes that.
-type world struct {
+// environment is a cluster that can be joined, until a fault changes that.
+type environment struct {
 	t      *testing.T
 	ca     authority
 	server *httptest.Server
@@ -108,9 +108,9 @@ type world struct {
 	forbidden    bool // anonymous clients have no RoleBinding
 }
 
-func newWorld(t *testing.T) *world {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	w := &world{t: t, ca: newAuthority(t)}
+	w := &environment{t: t, ca: newAuthority(t)}
 	w.use(w.ca.issue(t, nil))
 	w.server = httptest.NewUnstartedServer(http.HandlerFunc(w.serve))
 	w.server.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -125,10 +125,10 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) use(c tls.Certificate) { w.cert.Store(&c) }
+func (w *environment) use(c tls.Certificate) { w.cert.Store(&c) }
 
 // publish replaces cluster-info and signs it.
-func (w *world) publish(info *bootstrap.ClusterInfo) {
+func (w *environment) publish(info *bootstrap.ClusterInfo) {
 	content, err := info.Encode()
 	if err != nil {
 		w.t.Fatal(err)
@@ -136,18 +136,18 @@ func (w *world) publish(info *bootstrap.ClusterInfo) {
 	w.publishRaw(string(content))
 }
 
-func (w *world) publishRaw(content string) {
+func (w *environment) publishRaw(content string) {
 	w.data = map[string]string{"kubeconfig": content, "jws-kubeconfig-" + tokenID: bootstrap.Sign([]byte(content), w.parse(wholeToken))}
 	w.own = w.data
 }
 
 // unsigned is cluster-info after the signer has noticed that a token is no longer valid.
-func (w *world) unsigned() {
+func (w *environment) unsigned() {
 	w.data = map[string]string{"kubeconfig": w.data["kubeconfig"]}
 	w.own = w.data
 }
 
-func (w *world) parse(token string) bootstrap.Token {
+func (w *environment) parse(token string) bootstrap.Token {
 	t, err := bootstrap.ParseToken(token)
 	if err != nil {
 		w.t.Fatal(err)
@@ -156,7 +156,7 @@ func (w *world) parse(token string) bootstrap.Token {
 }
 
 // tokenOf replaces the token's Secret.
-func (w *world) tokenOf(change func(*bootstrap.TokenConfig)) {
+func (w *environment) tokenOf(change func(*bootstrap.TokenConfig)) {
 	c := bootstrap.TokenConfig{Token: w.parse(wholeToken), Expires: time.Now().Add(time.Hour),
 		Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}, Groups: []string{"system:bootstrappers:workers"}}
 	change(&c)
@@ -167,7 +167,7 @@ func (w *world) tokenOf(change func(*bootstrap.TokenConfig)) {
 	w.secret = secret
 }
 
-func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
+func (w *environment) serve(rw http.ResponseWriter, r *http.Request) {
 	w.asked.Add(1)
 	rw.Header().Set("Content-Type", "application/json")
 	if w.answer != nil && w.answer(rw, r) {
@@ -190,7 +190,7 @@ func status(rw http.ResponseWriter, code int, message string) {
 	_ = json.NewEncoder(rw).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code})
 }
 
-func (w *world) run() *doctor.Report {
+func (w *environment) run() *doctor.Report {
 	w.t.Helper()
 	if !w.withoutAdmin && w.config.Client == nil {
 		info := &corev1.ConfigMap{Data: w.own}

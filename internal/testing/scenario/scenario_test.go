@@ -1,4 +1,4 @@
-package story_test
+package scenario_test
 
 import (
 	"bytes"
@@ -8,13 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/workloadid/workloadid/internal/testing/story"
+	"github.com/workloadid/workloadid/internal/testing/scenario"
 )
 
 func TestScenarioGoesOnPrintingWhileAStepIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		s := &story.Scenario{Printer: story.Printer{Out: &out}}
+		s := &scenario.Scenario{Printer: scenario.Printer{Out: &out}}
 		if err := s.Play(t.Context(), func(context.Context) error {
 			time.Sleep(5 * time.Second)
 			s.Say("Starting two control planes…")

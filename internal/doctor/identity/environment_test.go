@@ -48,8 +48,8 @@ const (
 	principal    = "principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/clusters/subject/" + subject
 )
 
-// world is a cluster and a cloud in which everything fits, until a fault changes that.
-type world struct {
+// environment is a cluster and a cloud in which everything fits, until a fault changes that.
+type environment struct {
 	t       *testing.T
 	issuer  *authtest.Issuer
 	cloud   *authtest.Cloud
@@ -72,11 +72,11 @@ func newCloud(t *testing.T) *authtest.Cloud {
 	return cloud
 }
 
-func newWorld(t *testing.T, provider string) *world {
+func newEnvironment(t *testing.T, provider string) *environment {
 	t.Helper()
 	issuer := testworld.SharedIssuer(t)
 	cloud := newCloud(t)
-	w := &world{t: t, cloud: cloud, dir: t.TempDir(), env: map[string]string{},
+	w := &environment{t: t, cloud: cloud, dir: t.TempDir(), env: map[string]string{},
 		user: user{name: "system:serviceaccount:system:controller", groups: []string{"system:serviceaccounts"}}}
 	w.account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",
 		Annotations: map[string]string{}, UID: "0b7c4a4e-0000-4000-8000-000000000001"}}
@@ -118,8 +118,8 @@ func newWorld(t *testing.T, provider string) *world {
 	return w
 }
 
-// own gives the world an issuer of its own, whose keys may be changed.
-func (w *world) own() *authtest.Issuer {
+// own gives the environment an issuer of its own, whose keys may be changed.
+func (w *environment) own() *authtest.Issuer {
 	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
 	if err != nil {
 		w.t.Fatal(err)
@@ -129,7 +129,7 @@ func (w *world) own() *authtest.Issuer {
 }
 
 // use has all clouds trust the issuer.
-func (w *world) use(issuer *authtest.Issuer) {
+func (w *environment) use(issuer *authtest.Issuer) {
 	w.issuer, w.serve = issuer, issuer
 	fetch := issuer.HTTPClient()
 	w.cloud.AWS().AddOIDCProvider(account, issuer.URL(), fetch, aws.DefaultAudience)
@@ -140,7 +140,7 @@ func (w *world) use(issuer *authtest.Issuer) {
 }
 
 // federate replaces the federated credentials.
-func (w *world) federate(c ...authtest.FederatedCredential) {
+func (w *environment) federate(c ...authtest.FederatedCredential) {
 	w.cloud.Azure().RemoveFederatedCredentials(azureTenant, azureClient)
 	for _, one := range c {
 		w.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, one)
@@ -148,20 +148,20 @@ func (w *world) federate(c ...authtest.FederatedCredential) {
 }
 
 // credential is the one that fits, changed.
-func (w *world) credential(change func(*authtest.FederatedCredential)) {
+func (w *environment) credential(change func(*authtest.FederatedCredential)) {
 	c := authtest.FederatedCredential{Issuer: w.issuer.URL(), Subject: subject, Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()}
 	change(&c)
 	w.federate(c)
 }
 
 // pool replaces the workload identity provider by the one that fits, changed.
-func (w *world) pool(change func(*authtest.WorkloadIdentityProvider)) {
+func (w *environment) pool(change func(*authtest.WorkloadIdentityProvider)) {
 	p := authtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()}
 	change(&p)
 	w.cloud.GCP().SetWorkloadIdentityProvider(poolProvider, p)
 }
 
-func (w *world) audience() string {
+func (w *environment) audience() string {
 	switch w.config.Provider.GetName() {
 	case "aws":
 		return aws.DefaultAudience
@@ -174,7 +174,7 @@ func (w *world) audience() string {
 }
 
 // sign makes a token like that of the API server, changed.
-func (w *world) sign(change func(claims map[string]any)) string {
+func (w *environment) sign(change func(claims map[string]any)) string {
 	claims := w.issuer.Claims(w.account, []string{w.audience()}, time.Hour)
 	if change != nil {
 		change(claims)
@@ -187,7 +187,7 @@ func (w *world) sign(change func(claims map[string]any)) string {
 }
 
 // write has the token come from a file with the given content.
-func (w *world) write(content string) {
+func (w *environment) write(content string) {
 	w.config.TokenFile = filepath.Join(w.dir, "token")
 	if err := os.WriteFile(w.config.TokenFile, []byte(content), 0o600); err != nil {
 		w.t.Fatal(err)
@@ -195,7 +195,7 @@ func (w *world) write(content string) {
 }
 
 // anonymous reaches the issuer over TLS at its own name.
-func (w *world) anonymous() *http.Client {
+func (w *environment) anonymous() *http.Client {
 	server := httptest.NewTLSServer(w.serve)
 	t, ok := server.Client().Transport.(*http.Transport)
 	if !ok {
@@ -219,7 +219,7 @@ func toward(address string) func(ctx context.Context, network, _ string) (net.Co
 }
 
 // api is the cluster's API server as far as its documents go.
-func (w *world) api() *rest.Config {
+func (w *environment) api() *rest.Config {
 	server := httptest.NewServer(w.issuer)
 	w.t.Cleanup(server.Close)
 	transport := &http.Transport{}
@@ -232,7 +232,7 @@ func listByName(ctx context.Context, c client.WithWatch, list client.ObjectList,
 	return c.List(ctx, list)
 }
 
-func (w *world) run() *doctor.Report {
+func (w *environment) run() *doctor.Report {
 	w.t.Helper()
 	if w.config.IssuerClient == nil {
 		w.config.IssuerClient = w.anonymous()
@@ -252,6 +252,6 @@ func (w *world) run() *doctor.Report {
 }
 
 // allowAudience has the caller's policy allow what annotations say, as wid doctor does.
-func (w *world) allowAudience() {
+func (w *environment) allowAudience() {
 	w.config.Options = append(w.config.Options, auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
 }

@@ -49,8 +49,8 @@ func part(o object, key string) object {
 	return inner
 }
 
-// world is a hub and a cluster that is enrolled there, until a fault changes that.
-type world struct {
+// environment is a hub and a cluster that is enrolled there, until a fault changes that.
+type environment struct {
 	t testing.TB
 	// cluster is the ManagedCluster; nil leaves it out, as with the other objects.
 	cluster, lease, klusterlet, addon, boot, agent, role, binding, deployment, program object
@@ -63,9 +63,9 @@ type world struct {
 
 func ago(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.RFC3339) }
 
-func newWorld(t testing.TB) *world {
+func newEnvironment(t testing.TB) *environment {
 	t.Helper()
-	w := &world{t: t, unknown: map[string]bool{"addon.open-cluster-management.io/v1alpha1": true}, forbidden: map[string]bool{}, config: examine.Config{ClusterName: "cluster1"}}
+	w := &environment{t: t, unknown: map[string]bool{"addon.open-cluster-management.io/v1alpha1": true}, forbidden: map[string]bool{}, config: examine.Config{ClusterName: "cluster1"}}
 	w.cluster = object{"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
 		"metadata": object{"name": "cluster1", "creationTimestamp": ago(2 * time.Hour)},
 		"spec":     object{"hubAcceptsClient": true, "leaseDurationSeconds": int64(60)}}
@@ -160,7 +160,7 @@ func clientCertificate(t testing.TB, user string, age, left time.Duration) strin
 }
 
 // ownAgent replaces the Klusterlet by the agent of wid join.
-func (w *world) ownAgent() {
+func (w *environment) ownAgent() {
 	w.unknown["Klusterlet"], w.klusterlet = true, nil
 	const namespace = "open-cluster-management-agent"
 	w.deployment = object{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": object{"name": "registration-agent", "namespace": namespace},
@@ -171,7 +171,7 @@ func (w *world) ownAgent() {
 }
 
 // ownIRSA registers the cluster with an AWS role under the names of this module.
-func (w *world) ownIRSA() {
+func (w *environment) ownIRSA() {
 	w.irsa()
 	w.ownAgent()
 	part(w.cluster, "metadata")["annotations"] = object{"eks-managed-cluster-arn": managedARN}
@@ -179,14 +179,14 @@ func (w *world) ownIRSA() {
 }
 
 // items are registrations of the add-on, with its token.
-func (w *world) items() {
+func (w *environment) items() {
 	setConditions(w.addon, "AddonTokenRefreshed", "True", "AddonTokenRefreshed")
 	part(w.addon, "status")["registrations"] = []any{object{"type": "kubeClient", "kubeClient": object{"driver": "token",
 		"subject": object{"user": "system:serviceaccount:cluster1:cluster1-work-agent"}}}}
 }
 
 // irsa registers the cluster with an AWS role.
-func (w *world) irsa() {
+func (w *environment) irsa() {
 	w.csrs = nil
 	w.annotate(managedARN, roleOfPair)
 	part(w.klusterlet, "spec")["registrationConfiguration"] = object{"registrationDriver": object{"authType": "awsirsa", "awsIrsa": object{"hubClusterArn": hubARN}}}
@@ -194,7 +194,7 @@ func (w *world) irsa() {
 	w.config.HubClusterARN = hubARN
 }
 
-func (w *world) annotate(arn, suffix string) {
+func (w *environment) annotate(arn, suffix string) {
 	annotations := object{}
 	for key, value := range map[string]string{"arn": arn, "iam-role-suffix": suffix} {
 		if value != "" {
@@ -205,7 +205,7 @@ func (w *world) annotate(arn, suffix string) {
 }
 
 // serve is a cluster with the objects that are there.
-func (w *world) serve(objects ...object) client.Reader {
+func (w *environment) serve(objects ...object) client.Reader {
 	builder := fake.NewClientBuilder().WithScheme(runtime.NewScheme())
 	for _, o := range objects {
 		if o != nil {
@@ -243,7 +243,7 @@ func (w *world) serve(objects ...object) client.Reader {
 	})
 }
 
-func (w *world) run() *doctor.Report {
+func (w *environment) run() *doctor.Report {
 	w.t.Helper()
 	if w.config.Hub == nil {
 		w.config.Hub = w.serve(append(append(w.csrs, w.events...), w.cluster, w.lease, w.addon, w.role, w.binding, w.program)...)

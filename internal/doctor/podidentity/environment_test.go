@@ -25,6 +25,7 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/internal/doctor"
 	examine "github.com/workloadid/workloadid/internal/doctor/podidentity"
+	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -39,8 +40,8 @@ const (
 	jwt       = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.c2ln"
 )
 
-// world is a cluster whose pod gets credentials, until a fault changes that. A nil object is left out.
-type world struct {
+// environment is a cluster whose pod gets credentials, until a fault changes that. A nil object is left out.
+type environment struct {
 	t              testing.TB
 	namespace      *corev1.Namespace
 	account        *corev1.ServiceAccount
@@ -56,17 +57,17 @@ type world struct {
 	config examine.Config
 }
 
-func newWorld(t testing.TB) *world {
+func newEnvironment(t testing.TB) *environment {
 	t.Helper()
 	hourAgo, created := metav1.NewTime(time.Now().Add(-time.Hour)), metav1.NewTime(time.Now().Add(-2*time.Hour))
-	w := &world{t: t, absent: map[string]bool{}, forbidden: map[string]bool{},
+	w := &environment{t: t, absent: map[string]bool{}, forbidden: map[string]bool{},
 		config: examine.Config{Namespace: namespace, Pod: "reporting-0", Audience: audience}}
 	w.namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{"iam.aws.k8s.io/injection": "enabled"}}}
 	w.account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
 	w.binding = bindingOf("reporting", account)
 	w.binding.CreationTimestamp = created
-	w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "pods are served")
-	w.setCondition(v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, v1alpha1.ReasonAssumed, "the role was assumed")
+	w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted, "pods are served")
+	w.setCondition(v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed, "the role was assumed")
 	service := &admissionv1.ServiceReference{Namespace: "iam-system", Name: "webhook"}
 	w.hook = &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "iam-credentials-webhook"}, Webhooks: []admissionv1.MutatingWebhook{{
 		ClientConfig: admissionv1.WebhookClientConfig{Service: service}, NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"iam.aws.k8s.io/injection": "enabled"}}}}}
@@ -101,7 +102,7 @@ func injectedPod() *corev1.Pod {
 		Status: corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{{Name: "iam-credentials-proxy", Started: new(true)}}}}
 }
 
-func (w *world) setCondition(kind string, status metav1.ConditionStatus, reason, message string) {
+func (w *environment) setCondition(kind string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&w.binding.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: w.binding.Generation})
 }
 
@@ -116,7 +117,7 @@ func scheme(t testing.TB) *runtime.Scheme {
 	return s
 }
 
-func (w *world) objects() (all []client.Object) {
+func (w *environment) objects() (all []client.Object) {
 	if w.namespace != nil {
 		all = append(all, w.namespace)
 	}
@@ -140,7 +141,7 @@ func (w *world) objects() (all []client.Object) {
 	return all
 }
 
-func (w *world) client() client.Client {
+func (w *environment) client() client.Client {
 	refuse := func(kind schema.GroupVersionKind, name string) error {
 		switch {
 		case w.absent[kind.Kind]:
@@ -197,7 +198,7 @@ func (w *world) client() client.Client {
 	})
 }
 
-func (w *world) run() *doctor.Report {
+func (w *environment) run() *doctor.Report {
 	w.t.Helper()
 	w.config.Client = w.client()
 	return examine.Run(w.t.Context(), w.config)
