@@ -19,6 +19,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/tracing"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -259,7 +260,7 @@ func (o *Options) readLiving(ctx context.Context, c KubernetesClient, sa *corev1
 func (o *Options) readError(err error) error {
 	e := requestError(err, "read ServiceAccount", "get on serviceaccounts", o.subject().Namespace)
 	if apierrors.IsNotFound(err) {
-		e.Cause = provider.CauseServiceAccountNotFound
+		e.Cause = authcause.ServiceAccountNotFound
 		if d := o.defaulted; d.name != "" {
 			e.Message = fmt.Sprintf("the controller's default ServiceAccount for %s: %s", d.purpose, e.Message)
 			e.Remedy, e.Option = "create it, name another one in the object, or correct the default", d.option

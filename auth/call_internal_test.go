@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/authcause"
 )
 
 // The pooled call is copied for exchanges that outlive it, so a copy shares no memory with the fields that the pool clears.
@@ -32,7 +33,7 @@ func TestCauseOfAnUnreadableTokenFile(t *testing.T) {
 		err  error
 		want provider.Cause
 	}{
-		"permission denied": {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrPermission}, provider.CauseTokenFileForbidden},
+		"permission denied": {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrPermission}, authcause.TokenFileForbidden},
 		"missing":           {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrNotExist}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/authcause"
 )
 
 // Policy restricts the tenants of a controller. It is checked on every call, before any token is requested or sent, and
@@ -132,7 +132,7 @@ func (p *Policy) checkAudience(audience string) error {
 	if !p.AllowAnyAudience && !slices.Contains(p.Audiences, audience) {
 		e := denied("add it to the policy if tenants may choose it", "the policy does not list the audience %.300q", audience).
 			About("auth.Policy.Audiences")
-		e.Cause = provider.CauseAudienceNotAllowed
+		e.Cause = authcause.AudienceNotAllowed
 		return e
 	}
 	return nil
@@ -151,7 +151,7 @@ func (p *Policy) checkAudiences(audiences []string) error {
 		if p.isAPIServerAudience(audience) {
 			e := denied("use an audience of the service that receives the token",
 				"the audience %.300q is the API server's own: its receiver could act as the ServiceAccount", audience)
-			e.Cause = provider.CauseAPIServerAudience
+			e.Cause = authcause.APIServerAudience
 			return e
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
@@ -91,7 +91,7 @@ func (s fileTokenSource) unreadable(err error) error {
 		"cannot read the token file %q: %v", s.path, err)
 	e.Err = err
 	if errors.Is(err, fs.ErrPermission) {
-		e.Cause = provider.CauseTokenFileForbidden
+		e.Cause = authcause.TokenFileForbidden
 	}
 	return e
 }
@@ -276,9 +276,9 @@ func tokenRequestError(err error, sa *corev1.ServiceAccount) error {
 	e := requestError(err, opCreateToken, fmt.Sprintf("create on serviceaccounts/token, resourceNames [%q],", sa.Name), sa.Namespace)
 	switch {
 	case apierrors.IsForbidden(err):
-		e.Cause = provider.CauseTokenRequestForbidden
+		e.Cause = authcause.TokenRequestForbidden
 	case apierrors.IsNotFound(err):
-		e.Cause = provider.CauseServiceAccountNotFound
+		e.Cause = authcause.ServiceAccountNotFound
 	case apierrors.IsConflict(err):
 		// It was re-created between our two requests; the next call reads the new one.
 		e.Reason = ErrUnavailable
@@ -315,7 +315,7 @@ func checkSubjectToken(token string, now time.Time, audiences []string, sa *core
 			// API servers accept their issuer as audience unless told otherwise.
 			e := denied("use an audience of the service that receives the token",
 				"the subject token is good for the API server (audience %q), so it is not sent out", a)
-			e.Cause = provider.CauseAPIServerAudience
+			e.Cause = authcause.APIServerAudience
 			return e
 		}
 	}
@@ -327,7 +327,7 @@ func checkExpiry(expiry, now time.Time) error {
 		return nil
 	}
 	e := unavailable("check that the clocks agree, and that the token is renewed", "the subject token has expired or has no usable expiry")
-	e.Cause = provider.CauseTokenExpired
+	e.Cause = authcause.TokenExpired
 	return e
 }
 

@@ -9,12 +9,6 @@ import _ "embed"
 //go:embed manifests/hub.yaml
 var HubManifest string
 
-// CleanupManifest holds a CronJob that runs wid hub cleanup on the hub every hour, in YAML, with its ServiceAccount and the least
-// RBAC. It needs the namespace of HubManifest. Replace WID_IMAGE by a quoted image whose entrypoint is wid.
-//
-//go:embed manifests/cleanup.yaml
-var CleanupManifest string
-
 // RelayManifest holds the namespace of a relay on the hub, its ServiceAccount "registration-relay" and its right to impersonate, in
 // YAML. This right equals an administrator's; only the relay limits it to agents (package relay).
 //

@@ -59,7 +59,7 @@ func (*exampleProvider) GetAudiences(context.Context, *corev1.ServiceAccount, *p
 	return []string{tokenService}, nil
 }
 
-func (p *exampleProvider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
+func (p *exampleProvider) GetIdentity(sa *corev1.ServiceAccount, _ *provider.Options) (string, error) {
 	if scope := sa.Annotations[scopeAnnotation]; strings.Contains(scope, " ") {
 		return "", failed(auth.ErrMisconfigured, "annotation %s is %q, not one word", scopeAnnotation, scope)
 	}

@@ -42,7 +42,7 @@ func (*Vault) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Op
 
 var validRole = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-func (*Vault) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
+func (*Vault) GetIdentity(sa *corev1.ServiceAccount, _ *provider.Options) (string, error) {
 	role := sa.Annotations[RoleAnnotation]
 	if !validRole.MatchString(role) {
 		return "", vaultError(auth.ErrMisconfigured, "set it to the name of a role in Vault", "the annotation %q is not a role: %.100q",

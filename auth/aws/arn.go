@@ -67,29 +67,6 @@ func parseRoleARN(s string, other bool) (RoleARN, error) {
 	return a, a.check()
 }
 
-// ClusterARN is the name of an EKS cluster: arn:<partition>:eks:<region>:<account>:cluster/<name>.
-type ClusterARN struct {
-	// Partition is the one that the region lies in.
-	Partition string
-	// Region is one of AWS's, such as "eu-central-1".
-	Region string
-	// Account has 12 digits.
-	Account string
-	// Name has at most 100 letters, digits, "-" and "_".
-	Name string
-}
-
-// String returns the ARN.
-func (a ClusterARN) String() string {
-	return "arn:" + a.Partition + ":eks:" + a.Region + ":" + a.Account + ":cluster/" + a.Name
-}
-
-// ParseClusterARN parses the ARN of an EKS cluster. The error does not repeat the ARN.
-func ParseClusterARN(s string) (ClusterARN, error) {
-	arn, err := awsname.ParseClusterARN(s)
-	return ClusterARN(arn), err
-}
-
 // isPlainCluster recognizes the usual form of a cluster's ARN, in the partition aws. It runs on every hit of the cache.
 func isPlainCluster(arn string) bool {
 	const prefix, infix = "arn:aws:eks:", ":cluster/"

@@ -1,6 +1,10 @@
 package aws
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/workloadid/workloadid/internal/awsname"
+)
 
 // The short cut accepts nothing that ParseRoleARN refuses.
 func FuzzPlainRole(f *testing.F) {
@@ -26,7 +30,7 @@ func TestPlainRole(t *testing.T) {
 	}
 }
 
-// The short cut accepts nothing that ParseClusterARN refuses, and knows the usual form.
+// The short cut accepts nothing that awsname.ParseClusterARN refuses, and knows the usual form.
 func FuzzPlainCluster(f *testing.F) {
 	for _, arn := range []string{
 		"arn:aws:eks:eu-central-1:123456789012:cluster/remote", "arn:aws:eks:eu-central-1:123456789012:cluster/", "arn:aws:eks:eu-central-1:12345678901x:cluster/a",
@@ -36,7 +40,7 @@ func FuzzPlainCluster(f *testing.F) {
 		f.Add(arn)
 	}
 	f.Fuzz(func(t *testing.T, arn string) {
-		parsed, err := ParseClusterARN(arn)
+		parsed, err := awsname.ParseClusterARN(arn)
 		if want := err == nil && parsed.Partition == "aws"; isPlainCluster(arn) != want {
 			t.Errorf("%q: %t, but it is %+v, %v", arn, !want, parsed, err)
 		}

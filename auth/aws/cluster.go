@@ -35,29 +35,29 @@ const (
 var _ provider.RESTConfigProvider = (*Provider)(nil)
 
 // clusterOf returns region and name of the cluster. The options hold its ARN, or its name beside address and certificate authority.
-func (p *Provider) clusterOf(opts *provider.Options) (ClusterARN, error) {
+func (p *Provider) clusterOf(opts *provider.Options) (awsname.ClusterARN, error) {
 	name := clusterName(opts)
 	if opts.ClusterResource == "" {
 		if name == "" {
-			return ClusterARN{}, self.Misconfigured(
+			return awsname.ClusterARN{}, self.Misconfigured(
 				"give its ARN, or its name and region",
 				"the name of the EKS cluster is not known").About("auth.WithClusterResource", "aws.WithClusterName", "auth.WithSTSRegion")
 		}
 		region := p.stsRegion(opts)
 		partition, ok := awsname.PartitionOf(region)
 		if !ok {
-			return ClusterARN{}, self.Misconfigured("set the cluster's region",
+			return awsname.ClusterARN{}, self.Misconfigured("set the cluster's region",
 				"%.100q is not a region of a known partition of AWS", region).About("auth.WithSTSRegion")
 		}
-		return ClusterARN{Partition: partition.Name, Region: region, Name: name}, nil
+		return awsname.ClusterARN{Partition: partition.Name, Region: region, Name: name}, nil
 	}
-	arn, err := ParseClusterARN(opts.ClusterResource)
+	arn, err := awsname.ParseClusterARN(opts.ClusterResource)
 	if err != nil {
-		return ClusterARN{}, self.Misconfigured("use arn:aws:eks:<region>:<account>:cluster/<name>",
+		return awsname.ClusterARN{}, self.Misconfigured("use arn:aws:eks:<region>:<account>:cluster/<name>",
 			"%.300q is not the ARN of an EKS cluster: %v", opts.ClusterResource, err)
 	}
 	if name != "" && name != arn.Name {
-		return ClusterARN{}, self.Misconfigured("leave the name out",
+		return awsname.ClusterARN{}, self.Misconfigured("leave the name out",
 			"the cluster's ARN names %q, but the name is %q", arn.Name, name).About("aws.WithClusterName")
 	}
 	return arn, nil
@@ -104,7 +104,7 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 }
 
 // describeCluster asks EKS for address and certificate authority.
-func (p *Provider) describeCluster(ctx context.Context, cluster ClusterARN, token *Token, opts *provider.Options,
+func (p *Provider) describeCluster(ctx context.Context, cluster awsname.ClusterARN, token *Token, opts *provider.Options,
 ) (address string, ca []byte, err error) {
 	if opts.ClusterResource == "" {
 		return "", nil, self.Misconfigured(
@@ -126,7 +126,7 @@ func (p *Provider) describeCluster(ctx context.Context, cluster ClusterARN, toke
 
 // readCluster returns address and certificate authority of the cluster. A given address has to be the cluster's own, and a given CA wins
 // (RFC-0010, "API Changes").
-func readCluster(c *types.Cluster, cluster ClusterARN, opts *provider.Options) (address string, ca []byte, err error) {
+func readCluster(c *types.Cluster, cluster awsname.ClusterARN, opts *provider.Options) (address string, ca []byte, err error) {
 	endpoint, encoded := aws.ToString(c.Endpoint), ""
 	if c.CertificateAuthority != nil {
 		encoded = aws.ToString(c.CertificateAuthority.Data)
@@ -163,7 +163,7 @@ func unusable(format string, args ...any) error {
 	return self.Unusable(opCluster, "EKS", format, args...)
 }
 
-func clusterError(err error, cluster ClusterARN, token *Token) error {
+func clusterError(err error, cluster awsname.ClusterARN, token *Token) error {
 	e := serviceError(err, opCluster, token)
 	e.Message = fmt.Sprintf("cluster %q: %s", cluster.String(), e.Message)
 	switch e.Code {
@@ -177,7 +177,7 @@ func clusterError(err error, cluster ClusterARN, token *Token) error {
 
 // clusterBearer returns a signed request to STS for this cluster only. The API server sends it to learn the identity that signed it
 // (aws-iam-authenticator, pkg/token). It expires with the credentials that signed it.
-func clusterBearer(ctx context.Context, cluster ClusterARN, token *Token, now time.Time) (string, time.Time, error) {
+func clusterBearer(ctx context.Context, cluster awsname.ClusterARN, token *Token, now time.Time) (string, time.Time, error) {
 	partition, _ := awsname.PartitionOf(cluster.Region) // every ClusterARN has a region with a partition
 	url := "https://sts." + cluster.Region + "." + partition.Suffix + "/?" + bearerQuery
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -100,7 +101,7 @@ func controllerError(err error) error {
 		e.Err = nil // its text holds the output of the program
 	}
 	if e.Remedy == "" {
-		e.Cause, e.Remedy, e.Option = provider.CauseNoOwnIdentity, noIdentity, "auth.WithServiceAccount"
+		e.Cause, e.Remedy, e.Option = authcause.NoOwnIdentity, noIdentity, "auth.WithServiceAccount"
 	}
 	return e
 }

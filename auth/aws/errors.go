@@ -19,7 +19,7 @@ import (
 )
 
 // exchangeError explains why STS gave no credentials for a ServiceAccount.
-func exchangeError(err error, arn string, sa *corev1.ServiceAccount, oidcToken string, opts *provider.Options) error {
+func exchangeError(err error, arn string, sa *corev1.ServiceAccount, oidcToken string) error {
 	e := classify(err, opAssumeRole, oidcToken)
 	answer := e.Message
 	e.Message = fmt.Sprintf("role %q: %s", arn, e.Message)

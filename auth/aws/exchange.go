@@ -44,7 +44,7 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	out, err := p.stsClient(opts, aws.AnonymousCredentials{}).AssumeRoleWithWebIdentity(ctx, &sts.AssumeRoleWithWebIdentityInput{
 		RoleArn: &arn, RoleSessionName: &session, WebIdentityToken: &oidcToken, DurationSeconds: durationSeconds(opts)})
 	if err != nil {
-		return nil, exchangeError(err, arn, sa, oidcToken, opts)
+		return nil, exchangeError(err, arn, sa, oidcToken)
 	}
 	return p.sessionToken(opAssumeRole, out.Credentials, out.AssumedRoleUser, session, opts)
 }

@@ -24,8 +24,8 @@ const (
 	identityBody = "Action=GetCallerIdentity&Version=2011-06-15"
 	maxServerID  = 255
 
-	// VaultServerIDHeader is the header that binds a login to one Vault server.
-	VaultServerIDHeader = "X-Vault-AWS-IAM-Server-ID"
+	// vaultServerIDHeader is the header that binds a login to one Vault server.
+	vaultServerIDHeader = "X-Vault-AWS-IAM-Server-ID"
 )
 
 // SignedCallerIdentity is a signed request to STS, GetCallerIdentity, that was not sent. Its receiver sends it to learn the identity of
@@ -39,7 +39,7 @@ type SignedCallerIdentity struct {
 }
 
 // NewSignedCallerIdentity signs a request to STS in the region of the options, with the credentials that auth.GetAccessToken returns for
-// them. The signature covers a serverID that is not empty, as the header VaultServerIDHeader. Another server then refuses the login.
+// them. The signature covers a serverID that is not empty, as the header X-Vault-AWS-IAM-Server-ID. Another server then refuses the login.
 func (p *Provider) NewSignedCallerIdentity(ctx context.Context, serverID string, opts ...auth.Option,
 ) (*SignedCallerIdentity, error) {
 	if len(serverID) > maxServerID || !printable(serverID) {
@@ -80,7 +80,7 @@ func (t *Token) signCallerIdentity(ctx context.Context, region, serverID string,
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded; charset=utf-8")
 	if serverID != "" {
-		req.Header.Set(VaultServerIDHeader, serverID)
+		req.Header.Set(vaultServerIDHeader, serverID)
 	}
 	sum := sha256.Sum256([]byte(identityBody))
 	hash := hex.EncodeToString(sum[:])

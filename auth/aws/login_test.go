@@ -60,7 +60,7 @@ func TestSignedCallerIdentity(t *testing.T) {
 	if status != 200 || !strings.Contains(answer, "assumed-role/tenant-a/tenant-a.app") {
 		t.Errorf("STS answers %d: %s", status, answer)
 	}
-	header.Set(aws.VaultServerIDHeader, "evil.example")
+	header.Set("X-Vault-AWS-IAM-Server-ID", "evil.example")
 	if status, answer := w.send(t, s.Method(), s.URL(), s.Body(), header); status != 403 || !strings.Contains(answer, "SignatureDoesNotMatch") {
 		t.Errorf("for another server %d: %s", status, answer)
 	}

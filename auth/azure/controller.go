@@ -12,6 +12,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
@@ -66,7 +67,7 @@ func nothingFound(missing []error) error {
 		}
 	}
 	return &auth.Error{Provider: ProviderName, Operation: opControllerToken, Reason: reason, Err: all,
-		Cause: provider.CauseNoOwnIdentity, Message: "this process has no identity" + text,
+		Cause: authcause.NoOwnIdentity, Message: "this process has no identity" + text,
 		Remedy: `give it one (Microsoft Entra Workload ID needs the label azure.workload.identity/use: "true"), ` +
 			`or name a ServiceAccount`, Option: "auth.WithServiceAccount"}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -62,7 +63,7 @@ func controllerError(err error) error {
 	}
 	e.Operation = opControllerToken
 	if e.Remedy == "" {
-		e.Cause, e.Remedy, e.Option = cmp.Or(e.Cause, provider.CauseNoOwnIdentity), noIdentity, "auth.WithServiceAccount"
+		e.Cause, e.Remedy, e.Option = cmp.Or(e.Cause, authcause.NoOwnIdentity), noIdentity, "auth.WithServiceAccount"
 	}
 	return e
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/gcpname"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -67,7 +68,7 @@ func (m *metadataClient) get(ctx context.Context, opts *provider.Options, operat
 	switch {
 	case err != nil:
 		e := self.Unanswered(operation, err)
-		e.Cause = provider.CauseMetadataServer
+		e.Cause = authcause.MetadataServer
 		return answer, e
 	case answer.Status != http.StatusOK:
 		return answer, metadataError(operation, path, answer)
@@ -79,7 +80,7 @@ func (m *metadataClient) get(ctx context.Context, opts *provider.Options, operat
 
 func metadataUnusable(operation, format string, args ...any) *auth.Error {
 	e := self.Unavailable(operation, "", format, args...)
-	e.Cause = provider.CauseMetadataServer
+	e.Cause = authcause.MetadataServer
 	return e
 }
 
@@ -89,7 +90,7 @@ func isNotFound(answer transport.Answer) bool { return answer.Status == http.Sta
 // metadataError takes the reason from the text, which is all there is.
 func metadataError(operation, path string, answer transport.Answer) *auth.Error {
 	e := &auth.Error{Provider: ProviderName, Operation: operation, StatusCode: answer.Status, Reason: auth.ErrUnavailable,
-		Cause: provider.CauseMetadataServer, Message: fmt.Sprintf("the metadata server does not tell %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
+		Cause: authcause.MetadataServer, Message: fmt.Sprintf("the metadata server does not tell %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
 	text := string(answer.Body)
 	switch status := metadataStatus(answer.Status, text); {
 	case status == http.StatusTooManyRequests:

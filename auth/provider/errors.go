@@ -25,33 +25,19 @@ const (
 	ErrUnavailable Reason = "unavailable"
 )
 
-// Cause says what exactly this module found wrong, where a program can act on it. Services have a Code instead.
+// Cause says what exactly this module found wrong, where a program can act on it. Services have a Code instead. Values:
+//   - IdentityMissing: no annotation names the identity or the tenant
+//   - IdentityMalformed: the role ARN, client ID or e-mail address of an annotation is malformed
+//   - TargetMalformed: the region, tenant or workload identity provider is missing or malformed
+//   - NoOwnIdentity: no ServiceAccount was named and the process itself has no identity
+//   - AudienceNotAllowed: Policy.Audiences lacks an audience that a caller or an annotation chose
+//   - APIServerAudience: the receiver could use the Kubernetes token at the API server
+//   - TokenExpired: the Kubernetes token has expired
+//   - TokenFileForbidden: the process may not read the file of the Kubernetes token
+//   - TokenRequestForbidden: the API server does not let the client create tokens of the ServiceAccount
+//   - ServiceAccountNotFound: the ServiceAccount does not exist
+//   - MetadataServer: the metadata server of the node gave no usable answer
 type Cause string
-
-const (
-	// CauseIdentityMissing means that no annotation names the identity or the tenant.
-	CauseIdentityMissing Cause = "identity missing"
-	// CauseIdentityMalformed means that the role ARN, client ID or e-mail address of an annotation is malformed.
-	CauseIdentityMalformed Cause = "identity malformed"
-	// CauseTargetMalformed means that the region, tenant or workload identity provider is missing or malformed.
-	CauseTargetMalformed Cause = "target malformed"
-	// CauseNoOwnIdentity means that no ServiceAccount was named and the process itself has no identity.
-	CauseNoOwnIdentity Cause = "no own identity"
-	// CauseAudienceNotAllowed means that Policy.Audiences lacks an audience that a caller or an annotation chose.
-	CauseAudienceNotAllowed Cause = "audience not allowed"
-	// CauseAPIServerAudience means that the receiver could use the Kubernetes token at the API server.
-	CauseAPIServerAudience Cause = "audience of the API server"
-	// CauseTokenExpired means that the Kubernetes token has expired.
-	CauseTokenExpired Cause = "token expired"
-	// CauseTokenFileForbidden means that the process may not read the file of the Kubernetes token.
-	CauseTokenFileForbidden Cause = "token file forbidden"
-	// CauseTokenRequestForbidden means that the API server does not let the client create tokens of the ServiceAccount.
-	CauseTokenRequestForbidden Cause = "token request forbidden"
-	// CauseServiceAccountNotFound means that the ServiceAccount does not exist.
-	CauseServiceAccountNotFound Cause = "ServiceAccount not found"
-	// CauseMetadataServer means that the metadata server of the node gave no usable answer.
-	CauseMetadataServer Cause = "metadata server"
-)
 
 // Error makes a Reason usable as the target of errors.Is.
 func (r Reason) Error() string { return string(r) }

@@ -44,10 +44,10 @@ import (
 
 // Values of the labels event_type and status.
 const (
-	EventHit      = "cache_hit"
-	EventMiss     = "cache_miss"
-	StatusSuccess = "success"
-	StatusFailure = "failure"
+	eventHit      = "cache_hit"
+	eventMiss     = "cache_miss"
+	statusSuccess = "success"
+	statusFailure = "failure"
 )
 
 // Metrics is a cache.Observer. Several caches may share it, and their gauges add up. It is safe for concurrent use. The methods of a nil
@@ -124,8 +124,8 @@ func New(prefix string, registerer prometheus.Registerer, opts ...Option) (*Metr
 		registerer: registerer,
 
 		events:    counter("cache_events_total", "Hits and misses of the token cache, by involved object.", eventLabels...),
-		success:   requests.WithLabelValues(StatusSuccess),
-		failure:   requests.WithLabelValues(StatusFailure),
+		success:   requests.WithLabelValues(statusSuccess),
+		failure:   requests.WithLabelValues(statusFailure),
 		evictions: prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "cache_evictions_total", Help: "Tokens that had to make room for others."}),
 		refreshes: counter("cache_refreshes_total", "Exchanges that renewed a token ahead of time, by result.", "result"),
 		mints: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "cache_mint_duration_seconds",
@@ -192,7 +192,7 @@ func (m *Metrics) Request(object cache.InvolvedObject, hit, ok bool) {
 	if hit {
 		m.hit(object).Inc()
 	} else {
-		m.event(EventMiss, object).Inc()
+		m.event(eventMiss, object).Inc()
 	}
 }
 
@@ -204,7 +204,7 @@ func (m *Metrics) hit(object cache.InvolvedObject) prometheus.Counter {
 	}
 	m.keeping.Lock()
 	defer m.keeping.Unlock()
-	c := m.event(EventHit, object)
+	c := m.event(eventHit, object)
 	m.hits.Store(object, c)
 	return c
 }
@@ -247,7 +247,7 @@ func (m *Metrics) DeleteEventsForObject(kind, name, namespace, operation string)
 	m.keeping.Lock()
 	defer m.keeping.Unlock()
 	m.hits.Delete(o)
-	for _, event := range []string{EventHit, EventMiss} {
+	for _, event := range []string{eventHit, eventMiss} {
 		m.events.DeleteLabelValues(event, kind, name, namespace, operation)
 	}
 }

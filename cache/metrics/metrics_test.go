@@ -210,7 +210,7 @@ func TestHitDuringDeletion(t *testing.T) {
 	for _, f := range families {
 		for _, series := range f.GetMetric() {
 			for _, label := range series.GetLabel() {
-				if f.GetName() == "x_cache_events_total" && label.GetValue() == metrics.EventHit {
+				if f.GetName() == "x_cache_events_total" && label.GetValue() == "cache_hit" {
 					hits++
 				}
 			}

@@ -19,6 +19,11 @@ func SplitARN(s string) (partition, service, region, account, resource string) {
 // ClusterARN holds the parts of arn:<partition>:eks:<region>:<account>:cluster/<name>.
 type ClusterARN struct{ Partition, Region, Account, Name string }
 
+// String returns the ARN.
+func (a ClusterARN) String() string {
+	return "arn:" + a.Partition + ":eks:" + a.Region + ":" + a.Account + ":cluster/" + a.Name
+}
+
 // ParseClusterARN parses the ARN of an EKS cluster. The error does not repeat the ARN.
 func ParseClusterARN(s string) (ClusterARN, error) {
 	partition, service, region, account, resource := SplitARN(s)

@@ -28,3 +28,40 @@ func TestAccounts(t *testing.T) {
 		}
 	}
 }
+
+const eksCluster = "arn:aws:eks:eu-central-1:123456789012:cluster/prod"
+
+func TestParseClusterARN(t *testing.T) {
+	for arn, want := range map[string]awsname.ClusterARN{
+		eksCluster: {Partition: "aws", Region: "eu-central-1", Account: "123456789012", Name: "prod"},
+		"arn:aws-cn:eks:cn-north-1:123456789012:cluster/A_b-1": {Partition: "aws-cn", Region: "cn-north-1", Account: "123456789012", Name: "A_b-1"},
+	} {
+		if got, err := awsname.ParseClusterARN(arn); err != nil || got != want || got.String() != arn {
+			t.Errorf("%q: %+v, %v", arn, got, err)
+		}
+	}
+	for _, arn := range []string{"", "prod", " " + eksCluster, eksCluster + " ", eksCluster + "/x", eksCluster + "\n", eksCluster + ":x", "arn:aws:eks:eu-central-1:123456789012:cluster/",
+		"arn:aws:eks:eu-central-1:123456789012:cluster/-a", "arn:aws:eks:eu-central-1:123456789012:cluster/ä", "arn:aws:eks:eu-central-1::cluster/prod",
+		"arn:aws:eks::123456789012:cluster/prod", "arn:aws:eks:eu-central-1.evil.example/:123456789012:cluster/prod", "arn:aws:iam::123456789012:role/prod",
+		"arn:evil:eks:eu-central-1:123456789012:cluster/prod", "arn:aws:eks:us-gov-west-1:123456789012:cluster/prod",
+		"arn:aws:eks:eu-central-1:123456789012:cluster/" + strings.Repeat("a", 101)} {
+		if got, err := awsname.ParseClusterARN(arn); err == nil {
+			t.Errorf("%q was accepted: %+v", arn, got)
+		}
+	}
+}
+
+func FuzzClusterARN(f *testing.F) {
+	f.Add(eksCluster)
+	f.Add("arn:aws-us-gov:eks:us-gov-west-1:123456789012:cluster/a_b")
+	f.Fuzz(func(t *testing.T, s string) {
+		a, err := awsname.ParseClusterARN(s)
+		if err != nil {
+			return
+		}
+		partition, ok := awsname.PartitionOf(a.Region)
+		if a.String() != s || !ok || partition.Name != a.Partition || !awsname.ValidAccount(a.Account) || !awsname.ValidClusterName(a.Name) {
+			t.Errorf("%q was accepted as %+v", s, a)
+		}
+	})
+}

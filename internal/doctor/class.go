@@ -9,6 +9,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 )
 
@@ -165,12 +166,12 @@ func kubernetesCatalog() catalog {
 	const service = "Kubernetes"
 	return catalog{rules: []classRule{
 		{reason: reason.AudienceDeniedToNode, status: 403, text: "not found in pod spec volume", apiServer: true, knowsBetter: true},
-		{reason: reason.RightMissing, cause: provider.CauseTokenRequestForbidden},
-		{reason: reason.ServiceAccountNotFound, cause: provider.CauseServiceAccountNotFound},
+		{reason: reason.RightMissing, cause: authcause.TokenRequestForbidden},
+		{reason: reason.ServiceAccountNotFound, cause: authcause.ServiceAccountNotFound},
 		{reason: reason.LifetimeRefused, status: 422, text: "expirationSeconds", apiServer: true},
 		{reason: reason.LoginRefused, status: 401, code: "Unauthorized", apiServer: true},
-		{reason: reason.AudienceOfAnotherService, cause: provider.CauseAPIServerAudience},
-		{reason: reason.TokenFileUnreadable, cause: provider.CauseTokenFileForbidden},
+		{reason: reason.AudienceOfAnotherService, cause: authcause.APIServerAudience},
+		{reason: reason.TokenFileUnreadable, cause: authcause.TokenFileForbidden},
 	}, classes: []Class{
 		known(reason.RightMissing, service, "the RBAC rule for creating tokens is missing", "grant the verb create on serviceaccounts/token, with the ServiceAccount in resourceNames",
 			"the Role lacks create on serviceaccounts/token", "the chart's value for RBAC is off"),

@@ -1,7 +1,7 @@
 package doctor
 
 import (
-	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 )
 
@@ -23,15 +23,15 @@ func awsRules() []classRule {
 		{reason: reason.IssuerCertificateChanged, code: invalid, text: "thumbprint"},
 		{reason: reason.SignatureNotVerified, code: invalid},
 		{reason: reason.TokenExpired, code: "ExpiredTokenException"},
-		{reason: reason.TokenExpired, cause: provider.CauseTokenExpired},
-		{reason: reason.IdentityMalformed, cause: provider.CauseIdentityMalformed},
+		{reason: reason.TokenExpired, cause: authcause.TokenExpired},
+		{reason: reason.IdentityMalformed, cause: authcause.IdentityMalformed},
 		{reason: reason.IdentityMalformed, code: "ValidationError", text: "roleArn"},
 		{reason: reason.LifetimeRefused, code: "ValidationError", text: "MaxSessionDuration"},
 		{reason: reason.RegionDisabled, code: "RegionDisabledException"},
-		{reason: reason.TargetMalformed, cause: provider.CauseTargetMalformed},
+		{reason: reason.TargetMalformed, cause: authcause.TargetMalformed},
 		{reason: reason.IssuerDidNotAnswer, code: "IDPRejectedClaim"},
 		{reason: reason.IssuerDidNotAnswer, code: "IDPCommunicationError"},
-		{reason: reason.IdentityNotConfigured, cause: provider.CauseIdentityMissing},
+		{reason: reason.IdentityNotConfigured, cause: authcause.IdentityMissing},
 		{reason: reason.RequestSignatureRefused, code: "SignatureDoesNotMatch"},
 		{reason: reason.RequestSignatureRefused, text: "Signature expired"},
 		{reason: reason.RequestSignatureRefused, text: "Signature not yet current"},

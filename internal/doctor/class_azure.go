@@ -1,7 +1,7 @@
 package doctor
 
 import (
-	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 )
 
@@ -16,12 +16,12 @@ func azureRules() []classRule {
 		{reason: reason.NoFederatedCredential, code: "AADSTS70021"},
 		{reason: reason.NoFederatedCredential, code: "AADSTS70025"},
 		{reason: reason.IdentityNotFound, code: "AADSTS700016"},
-		{reason: reason.IdentityMalformed, cause: provider.CauseIdentityMalformed},
+		{reason: reason.IdentityMalformed, cause: authcause.IdentityMalformed},
 		{reason: reason.TenantNotFound, code: "AADSTS90002"},
 		{reason: reason.TargetMalformed, code: "AADSTS900023"},
-		{reason: reason.TargetMalformed, cause: provider.CauseTargetMalformed},
+		{reason: reason.TargetMalformed, cause: authcause.TargetMalformed},
 		{reason: reason.TokenExpired, code: "AADSTS700024"},
-		{reason: reason.TokenExpired, cause: provider.CauseTokenExpired},
+		{reason: reason.TokenExpired, cause: authcause.TokenExpired},
 		{reason: reason.SigningKeyUnavailable, code: "AADSTS7000272"},
 		{reason: reason.SigningKeyUnavailable, code: "AADSTS50013"},
 		{reason: reason.IssuerNotPublic, code: "AADSTS50166"},
@@ -30,7 +30,7 @@ func azureRules() []classRule {
 		{reason: reason.ScopeUnknown, code: "AADSTS500011"},
 		{reason: reason.ScopeUnknown, code: "AADSTS50001"},
 		{reason: reason.RoleNotAssigned, code: "AADSTS501051"},
-		{reason: reason.IdentityNotConfigured, cause: provider.CauseIdentityMissing},
+		{reason: reason.IdentityNotConfigured, cause: authcause.IdentityMissing},
 		{reason: reason.IdentityNotConfigured, text: "Identity not found"},
 		{reason: reason.ClusterDenied, text: "does not have access to the resource in Azure"},
 		{reason: reason.ClusterDenied, code: "AuthorizationFailed"},

@@ -1,7 +1,7 @@
 package doctor
 
 import (
-	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 )
 
@@ -12,25 +12,25 @@ func gcpRules() []classRule {
 	return []classRule{
 		{reason: reason.ProviderNotFound, code: "invalid_target"},
 		{reason: reason.TargetMalformed, code: "invalid_request", text: "full resource name of the Identity Provider"},
-		{reason: reason.TargetMalformed, cause: provider.CauseTargetMalformed},
+		{reason: reason.TargetMalformed, cause: authcause.TargetMalformed},
 		{reason: reason.AudienceNotTrusted, code: grant, text: "audience in ID Token"},
 		{reason: reason.IssuerNotTrusted, code: grant, text: "issuer in ID Token"},
 		{reason: reason.SigningKeyUnavailable, code: grant, text: "connecting to the given credential's issuer"},
 		{reason: reason.SignatureNotVerified, code: grant, text: "verify the ID Token signature"},
 		{reason: reason.TokenExpired, code: grant, text: "stale to sign-in"},
-		{reason: reason.TokenExpired, cause: provider.CauseTokenExpired},
+		{reason: reason.TokenExpired, cause: authcause.TokenExpired},
 		{reason: reason.AttributeConditionRefuses, code: "unauthorized_client"},
 		{reason: reason.SubjectTooLong, text: "mapped attribute exceeds"},
 		{reason: reason.APIDisabled, text: "has not been used in project", knowsBetter: true},
 		{reason: reason.IdentityNotFound, text: "Gaia id not found"},
-		{reason: reason.IdentityMalformed, cause: provider.CauseIdentityMalformed},
+		{reason: reason.IdentityMalformed, cause: authcause.IdentityMalformed},
 		{reason: reason.ImpersonationDenied, status: 403, text: "iam.serviceAccounts.get"},
 		{reason: reason.LifetimeRefused, text: "lifetimes of more than 1 hour"},
 		{reason: reason.ImpersonationDenied, text: "IAM returned 403"},
 		{reason: reason.IdentityNotFound, text: "IAM returned 404"},
 		{reason: reason.RegistryDenied, text: "artifactregistry."},
 		{reason: reason.ClusterDenied, text: "container.clusters.get"},
-		{reason: reason.MetadataServerSilent, cause: provider.CauseMetadataServer},
+		{reason: reason.MetadataServerSilent, cause: authcause.MetadataServer},
 	}
 }
 

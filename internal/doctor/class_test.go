@@ -13,6 +13,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/doctor"
 )
 
@@ -34,11 +35,11 @@ func TestClasses(t *testing.T) {
 		{"IssuerCertificateChanged", "aws", 400, "InvalidIdentityToken", "OpenIDConnect provider's HTTPS certificate doesn't match configured thumbprint", ""},
 		{"SignatureNotVerified", "aws", 400, "InvalidIdentityToken", "words that are new", ""},
 		{"TokenExpired", "aws", 400, "ExpiredTokenException", "Token expired: current date/time 1 must be before the expiration date/time0", ""},
-		{"IdentityMalformed", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is not the ARN of a role: x`, provider.CauseIdentityMalformed},
+		{"IdentityMalformed", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is not the ARN of a role: x`, authcause.IdentityMalformed},
 		{"LifetimeRefused", "aws", 400, "ValidationError", "The requested DurationSeconds exceeds the MaxSessionDuration set for this role.", ""},
 		{"RegionDisabled", "aws", 403, "RegionDisabledException", "STS is not activated in this region", ""},
 		{"IssuerDidNotAnswer", "aws", 400, "IDPCommunicationError", "", ""},
-		{"IdentityNotConfigured", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is missing`, provider.CauseIdentityMissing},
+		{"IdentityNotConfigured", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is missing`, authcause.IdentityMissing},
 		{"RegistryDenied", "aws", 400, "AccessDeniedException", "User: x is not authorized to perform: ecr:GetAuthorizationToken on resource: *", ""},
 		{"ClusterNotFound", "aws", 404, "ResourceNotFoundException", "No cluster found for name: x.", ""},
 		{"RequestSignatureRefused", "aws", 403, "SignatureDoesNotMatch", "The request signature we calculated does not match", ""},
@@ -65,20 +66,20 @@ func TestClasses(t *testing.T) {
 		{"IdentityNotFound", "gcp", 404, "NOT_FOUND", "Not found; Gaia id not found for email x", ""},
 		{"LifetimeRefused", "gcp", 400, "INVALID_ARGUMENT", "The access tokens can not have lifetimes of more than 1 hour.", ""},
 		{"ImpersonationDenied", "gcp", 403, "", "Unable to generate access token; IAM returned 403 Forbidden: The caller does not have permission", ""},
-		{"MetadataServerSilent", "gcp", 0, "", "the metadata server cannot be reached", provider.CauseMetadataServer},
+		{"MetadataServerSilent", "gcp", 0, "", "the metadata server cannot be reached", authcause.MetadataServer},
 		{"RegistryDenied", "gcp", 403, "DENIED", `Permission "artifactregistry.repositories.downloadArtifacts" denied on resource "r" (or it may not exist)`, ""},
 		{"ClusterDenied", "gcp", 403, "PERMISSION_DENIED", `Required "container.clusters.get" permission(s) for "c".`, ""},
-		{"RightMissing", "aws", 403, "Forbidden", `serviceaccounts "x" is forbidden: User "u" cannot create resource "serviceaccounts/token" in API group ""`, provider.CauseTokenRequestForbidden},
-		{"ServiceAccountNotFound", "gcp", 404, "NotFound", `serviceaccounts "x" not found`, provider.CauseServiceAccountNotFound},
+		{"RightMissing", "aws", 403, "Forbidden", `serviceaccounts "x" is forbidden: User "u" cannot create resource "serviceaccounts/token" in API group ""`, authcause.TokenRequestForbidden},
+		{"ServiceAccountNotFound", "gcp", 404, "NotFound", `serviceaccounts "x" not found`, authcause.ServiceAccountNotFound},
 		{"LifetimeRefused", "azure", 422, "Invalid", "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 10 minutes", ""},
 		{"AudienceDeniedToNode", "aws", 403, "Forbidden", `audience "X" not found in pod spec volume, system:node:N is not authorized`, ""},
-		{"AudienceOfAnotherService", "aws", 0, "", `the subject token is good for the API server (audience "a"), so it is not sent out`, provider.CauseAPIServerAudience},
-		{"TokenFileUnreadable", "aws", 0, "", "open x: permission denied", provider.CauseTokenFileForbidden},
+		{"AudienceOfAnotherService", "aws", 0, "", `the subject token is good for the API server (audience "a"), so it is not sent out`, authcause.APIServerAudience},
+		{"TokenFileUnreadable", "aws", 0, "", "open x: permission denied", authcause.TokenFileForbidden},
 		{"LoginRefused", "generic", 401, "Unauthorized", "Unauthorized", ""},
-		{"TargetMalformed", "aws", 0, "", "", provider.CauseTargetMalformed}, {"TargetMalformed", "azure", 0, "", "", provider.CauseTargetMalformed},
-		{"TargetMalformed", "gcp", 0, "", "", provider.CauseTargetMalformed}, {"IdentityMalformed", "azure", 0, "", "", provider.CauseIdentityMalformed},
-		{"IdentityMalformed", "gcp", 0, "", "", provider.CauseIdentityMalformed}, {"IdentityNotConfigured", "azure", 0, "", "", provider.CauseIdentityMissing},
-		{"TokenExpired", "aws", 0, "", "", provider.CauseTokenExpired}, {"TokenExpired", "azure", 0, "", "", provider.CauseTokenExpired}, {"TokenExpired", "gcp", 0, "", "", provider.CauseTokenExpired},
+		{"TargetMalformed", "aws", 0, "", "", authcause.TargetMalformed}, {"TargetMalformed", "azure", 0, "", "", authcause.TargetMalformed},
+		{"TargetMalformed", "gcp", 0, "", "", authcause.TargetMalformed}, {"IdentityMalformed", "azure", 0, "", "", authcause.IdentityMalformed},
+		{"IdentityMalformed", "gcp", 0, "", "", authcause.IdentityMalformed}, {"IdentityNotConfigured", "azure", 0, "", "", authcause.IdentityMissing},
+		{"TokenExpired", "aws", 0, "", "", authcause.TokenExpired}, {"TokenExpired", "azure", 0, "", "", authcause.TokenExpired}, {"TokenExpired", "gcp", 0, "", "", authcause.TokenExpired},
 		{"", "aws", 0, "", `the annotation "eks.amazonaws.com/role-arn" is missing: sts:AssumeRoleWithWebIdentity`, ""}, // no service has said that
 		{"", "aws", 503, "", "it is down", ""}, {"", "aws", 400, "InvalidAction", "", ""}, {"", "gcp", 500, "INTERNAL", "Internal error encountered.", ""},
 	} {

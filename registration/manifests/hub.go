@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -97,7 +98,7 @@ const hubEgress = `  - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: T
 func (o HubOptions) cleanup() (string, error) {
 	image, err := json.Marshal(o.CleanupImage)
 	secrets, secretsErr := json.Marshal(program{pullSecrets: o.ImagePullSecrets}.PullSecrets())
-	manifest := strings.Replace(registration.CleanupManifest, "WID_IMAGE", string(image), 1)
+	manifest := strings.Replace(cleanupManifest, "WID_IMAGE", string(image), 1)
 	if len(o.ImagePullSecrets) > 0 {
 		const after = "          restartPolicy: Never\n"
 		manifest = strings.Replace(manifest, after, after+"          imagePullSecrets: "+string(secrets)+"\n", 1)
@@ -128,3 +129,9 @@ func (o HubOptions) controller() (string, error) {
 		return strings.Contains(document, "\n  name: open-cluster-management:hub:csr") // and hub:csr-addons
 	}), separator), err
 }
+
+// cleanupManifest holds a CronJob that runs wid hub cleanup on the hub every hour, with its ServiceAccount and the least RBAC. WID_IMAGE
+// takes the place of its image.
+//
+//go:embed cleanup.yaml
+var cleanupManifest string

@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/cache/metrics"
 )
 
 const prefix = "gotk_token_"
@@ -63,8 +62,8 @@ func check(t *testing.T, where, text string, metrics map[string][]string) []stri
 func checkValue(t *testing.T, where, series string, m *labels.Matcher) {
 	t.Helper()
 	values := map[string][]string{
-		"status":     {metrics.StatusSuccess, metrics.StatusFailure},
-		"event_type": {metrics.EventHit, metrics.EventMiss},
+		"status":     {"success", "failure"},
+		"event_type": {"cache_hit", "cache_miss"},
 		"state":      {"pending", "accepted", "denied", "refused", "deleting"},
 		"operation":  {"approve", "grant", "revoke"},
 		"component":  {"hub", "agent", "server", "webhook"},

@@ -16,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/annotation"
+	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/kube"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
@@ -265,7 +266,7 @@ func (e *examination) nameWord() string      { return shell.Word(e.key().Name, "
 // refusal is doctor.Refusal with sentences for people.
 func (e *examination) refusal(service string, err error) doctor.Finding {
 	var known *auth.Error
-	if errors.As(err, &known) && (known.Cause == provider.CauseTargetMalformed || known.Cause == provider.CauseIdentityMalformed) {
+	if errors.As(err, &known) && (known.Cause == authcause.TargetMalformed || known.Cause == authcause.IdentityMalformed) {
 		return malformedName(err)
 	}
 	f := doctor.Refusal(service, err)

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/annotation"
+	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/kubeerror"
@@ -108,7 +108,7 @@ func (e *examination) checkAnnotations(ctx context.Context, sa *corev1.ServiceAc
 func (e *examination) checkIdentityError(sa *corev1.ServiceAccount, err error) doctor.Finding {
 	var known *auth.Error
 	key := e.missingKey(sa)
-	if errors.As(err, &known) && known.Cause != provider.CauseIdentityMissing && (key == "" || known.Cause != provider.CauseMetadataServer) {
+	if errors.As(err, &known) && known.Cause != authcause.IdentityMissing && (key == "" || known.Cause != authcause.MetadataServer) {
 		f := malformedName(err)
 		f.Class = cmp.Or(f.Class, reason.IdentityNotConfigured)
 		return f

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/authcause"
 )
 
 // FlagsOf returns the flags of the Go options in an auth.Error. It leaves out options without a flag.
@@ -54,7 +54,7 @@ func (r *reworded) Unwrap() error { return r.error }
 func remedyFor(err error, e *auth.Error) string {
 	var cluster *unreached
 	switch {
-	case e.Cause == provider.CauseAudienceNotAllowed:
+	case e.Cause == authcause.AudienceNotAllowed:
 		return "pass it"
 	case e.Remedy == "" && errors.Is(err, context.DeadlineExceeded):
 		return "raise --timeout, or check what does not answer"

@@ -5,6 +5,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/authcause"
 )
 
 func TestRemedyByCause(t *testing.T) {
@@ -12,8 +13,8 @@ func TestRemedyByCause(t *testing.T) {
 		cause provider.Cause
 		want  string
 	}{
-		"audience not allowed": {provider.CauseAudienceNotAllowed, "denied: no; pass it (--audience)"},
-		"another cause":        {provider.CauseTokenExpired, "denied: no; do this (--audience)"},
+		"audience not allowed": {authcause.AudienceNotAllowed, "denied: no; pass it (--audience)"},
+		"another cause":        {authcause.TokenExpired, "denied: no; do this (--audience)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := &auth.Error{Reason: auth.ErrDenied, Message: "no", Cause: tc.cause, Remedy: "do this", Option: "auth.Policy.Audiences"}

@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eks"
 	"github.com/aws/aws-sdk-go-v2/service/eks/types"
 
-	awsauth "github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
 	"github.com/workloadid/workloadid/internal/redact"
@@ -18,7 +18,7 @@ import (
 
 // Access reads the role's access entry. The ConfigMap aws-auth, which may admit the role too, is not read.
 func (r *Reader) Access(ctx context.Context, clusterARN, roleARN string) doctor.Finding {
-	cluster, err := awsauth.ParseClusterARN(clusterARN)
+	cluster, err := awsname.ParseClusterARN(clusterARN)
 	if err != nil {
 		return doctor.Skipped("The cluster is not given by its ARN.")
 	}
@@ -29,7 +29,7 @@ func (r *Reader) Access(ctx context.Context, clusterARN, roleARN string) doctor.
 	return r.readAs(f)
 }
 
-func (r *Reader) explainAccess(ctx context.Context, cluster awsauth.ClusterARN, role string) doctor.Finding {
+func (r *Reader) explainAccess(ctx context.Context, cluster awsname.ClusterARN, role string) doctor.Finding {
 	command := func(verb string) string {
 		return "aws eks " + verb + "-access-entry --cluster-name " + cluster.Name + " --region " + cluster.Region + " --principal-arn " + shell.Word(role, "ROLE_ARN")
 	}
