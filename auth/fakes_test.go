@@ -188,7 +188,7 @@ func (*exchange) GetAudiences(context.Context, *corev1.ServiceAccount, *provider
 	return []string{"exchange"}, nil
 }
 
-func (e *exchange) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
+func (e *exchange) GetIdentity(sa *corev1.ServiceAccount, _ *provider.Options) (string, error) {
 	if e.inspect != nil {
 		e.inspect(*sa)
 	}
