@@ -90,14 +90,8 @@ func (c Check) Failed() bool { return !c.OK && c.Skipped == "" }
 // Verify asks the API server for a token and its keys, and the issuer for its documents as a cloud does, and compares them. The error is
 // that of a Verification that cannot be made; failed checks are in the result. A check whose ground another one took away is missing.
 func Verify(ctx context.Context, v Verification) ([]Check, error) {
-	x := &verifier{Verification: v}
-	if v.Cluster != nil {
-		var err error
-		if x.kube, err = client.New(v.Cluster, client.Options{}); err != nil {
-			return nil, fmt.Errorf("connect to the API server: %w", err)
-		}
-	}
-	if err := x.findToken(ctx); err != nil {
+	x, err := newVerifier(ctx, v)
+	if err != nil {
 		return nil, err
 	}
 	x.Issuer = cmp.Or(v.Issuer, x.claims.Issuer)
@@ -112,6 +106,29 @@ func Verify(ctx context.Context, v Verification) ([]Check, error) {
 	}
 	x.checkLifetime(ctx)
 	return x.checks, nil
+}
+
+// IssuerOfTokens returns the issuer that the tokens of the cluster name. It reads Cluster, Token and ServiceAccount.
+func (v Verification) IssuerOfTokens(ctx context.Context) (string, error) {
+	x, err := newVerifier(ctx, v)
+	if err == nil && x.claims.Issuer == "" {
+		err = fmt.Errorf("the issuer is unknown: %s", cmp.Or(x.noToken, "the token names none"))
+	}
+	if err != nil {
+		return "", err
+	}
+	return x.claims.Issuer, nil
+}
+
+func newVerifier(ctx context.Context, v Verification) (*verifier, error) {
+	x := &verifier{Verification: v}
+	if v.Cluster != nil {
+		var err error
+		if x.kube, err = client.New(v.Cluster, client.Options{}); err != nil {
+			return nil, fmt.Errorf("connect to the API server: %w", err)
+		}
+	}
+	return x, x.findToken(ctx)
 }
 
 // verifier is the state of one Verify.
