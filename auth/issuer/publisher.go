@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 )
@@ -24,12 +25,15 @@ type Publisher struct {
 	// MaxTokenLifetime is the lifetime of the longest token that the API server issues (--service-account-max-token-expiration). Zero means
 	// 24 hours. A key stays published for this long after it was last shown.
 	MaxTokenLifetime time.Duration
-	// Interval is the time between two looks of Start. Zero means a minute. More than ten minutes is refused.
+	// Interval is the time between two looks of Start. Zero means a minute. More than five minutes is refused, because gaps of over ten
+	// minutes do not count.
 	Interval time.Duration
 
-	// Logger, Events and Registerer are optional. Events are recorded on the ServiceAccount's Pod or whatever Object names.
+	// Logger, Events and Registerer are optional. Events are recorded on Object, such as the publisher's Pod or Deployment.
+	// Metrics have the label "issuer". Publishers of one issuer in one process need a label more: prometheus.WrapRegistererWith.
 	Logger     logr.Logger
 	Events     events.EventRecorder
+	Object     runtime.Object
 	Registerer prometheus.Registerer
 
 	// unexported state follows
@@ -43,7 +47,19 @@ type Result struct {
 	Added, Removed []string
 	// Leaving are the keys that the API server no longer shows, with the time at which they leave if no look shows them.
 	Leaving map[string]time.Time
+	// Warnings name the keys whose tokens a cloud does not accept.
+	Warnings []Warning
 }
+
+// Warning says that a cloud accepts no token that a key signs.
+type Warning struct {
+	Cloud          string // "azure" or "gcp"
+	Key, Algorithm string
+	Accepted       []string // the algorithms that the cloud accepts
+}
+
+// String returns a sentence for people.
+func (w Warning) String() string { return "" }
 
 // Publish looks at the API server once and publishes what has changed.
 func (p *Publisher) Publish(ctx context.Context) (Result, error) { return Result{}, nil }
