@@ -493,11 +493,11 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 		body   []byte
 		words  string
 	}{
-		"401":                        {http.StatusUnauthorized, []byte("secret"), "401"},
+		"401":                        {http.StatusUnauthorized, []byte("hunter2"), "401"},
 		"403 names the role":         {http.StatusForbidden, nil, "system:service-account-issuer-discovery"},
 		"404 names the flag":         {http.StatusNotFound, nil, "--service-account-issuer"},
 		"a redirect":                 {http.StatusFound, nil, "302"},
-		"no JSON":                    {http.StatusOK, []byte("<html>secret</html>"), "no JSON"},
+		"no JSON":                    {http.StatusOK, []byte("<html>hunter2</html>"), "no JSON"},
 		"a list":                     {http.StatusOK, []byte("[]"), "no JSON Web Key Set"},
 		"no keys":                    {http.StatusOK, []byte(`{"keys":[]}`), "no keys"},
 		"two answers":                {http.StatusOK, append(marshalKeys(key), marshalKeys(key)...), "no JSON"},
@@ -521,7 +521,7 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 				server, store := newAPIServer(), newMemory()
 				server.answer(tc.status, tc.body)
 				_, err := newPublisher(server, store).Publish(t.Context())
-				if err == nil || !strings.Contains(err.Error(), tc.words) || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "c2VjcmV0") {
+				if err == nil || !strings.Contains(err.Error(), tc.words) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "c2VjcmV0") {
 					t.Errorf("error %v, want one with %q and without secrets", err, tc.words)
 				}
 				if store.takeWrites() != nil {
@@ -555,7 +555,7 @@ func TestFieldsAreChecked(t *testing.T) {
 			p := newPublisher(newAPIServer(es256(t, "key")), newMemory())
 			tc.change(p)
 			_, err := p.RemoveKey(t.Context(), "")
-			if err == nil || !strings.Contains(err.Error(), tc.words) || strings.Contains(err.Error(), "secret") {
+			if err == nil || !strings.Contains(err.Error(), tc.words) || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("error %v, want one with %q", err, tc.words)
 			}
 		})
