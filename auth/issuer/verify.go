@@ -14,9 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -138,7 +136,7 @@ type verifier struct {
 	claims   *jwt.Claims // empty without a token
 	token    string
 	noToken  string // why there is none
-	expected []byte // the keys of the API server, nil without one
+	expected keySet // of the API server, nil without one
 	checks   []Check
 }
 
@@ -162,7 +160,7 @@ func (x *verifier) findToken(ctx context.Context) (err error) {
 	if x.Token == "" && x.Cluster != nil {
 		x.token = bearerOf(x.Cluster)
 		if x.token == "" {
-			x.token, err = x.requestToken(ctx, minLifetime)
+			x.token, err = x.requestToken(ctx, probeLifetime)
 		}
 	}
 	switch {
@@ -199,7 +197,7 @@ func bearerOf(config *rest.Config) string {
 }
 
 const (
-	minLifetime = 10 * time.Minute
+	probeLifetime = 10 * time.Minute
 	// noAudience is an audience that no service accepts.
 	noAudience = "workloadid-issuer-verify"
 )
@@ -221,17 +219,11 @@ func (x *verifier) readCluster(ctx context.Context) error {
 	if x.Cluster == nil {
 		return nil
 	}
-	config := rest.CopyConfig(x.Cluster)
-	config.GroupVersion, config.NegotiatedSerializer = &schema.GroupVersion{}, scheme.Codecs.WithoutConversion()
-	config.Wrap(transport.Bounded)
-	api, err := rest.UnversionedRESTClientFor(config)
+	cluster, err := newLookout(x.Cluster)
 	if err == nil {
-		x.expected, err = api.Get().AbsPath("/" + KeysFile).DoRaw(ctx)
+		x.expected, err = cluster.keys(ctx)
 	}
-	if err != nil {
-		return fmt.Errorf("read the keys of the API server: %w", err)
-	}
-	return nil
+	return err
 }
 
 // checkToken compares the issuer. Without a token of the caller, an issuer that differs by more than its spelling is a former one.
@@ -288,8 +280,8 @@ func (x *verifier) checkLifetime(ctx context.Context) {
 	if x.kube == nil {
 		return
 	}
-	limit := cmp.Or(x.MaxTokenLifetime, 24*time.Hour)
-	token, err := x.requestToken(ctx, limit+minLifetime)
+	limit := cmp.Or(x.MaxTokenLifetime, defaultLifetime)
+	token, err := x.requestToken(ctx, limit+probeLifetime)
 	if err != nil {
 		x.skipped(CheckTokenLifetime, fmt.Sprintf("no token of ServiceAccount %q could be requested: %s", x.account(), kubeerror.Message(err)))
 		return

@@ -3,7 +3,6 @@ package issuercmd
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"slices"
@@ -130,13 +129,4 @@ func (o *outside) client() (*http.Client, error) {
 			return dial(ctx, network, address)
 		}
 	}), nil
-}
-
-// answerOf gives errors of the library a remedy and an exit code.
-func answerOf(err error, operation string) error {
-	var known *auth.Error
-	if err == nil || errors.As(err, &known) {
-		return err
-	}
-	return cli.AnswerOf(err, operation)
 }

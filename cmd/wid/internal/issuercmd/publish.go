@@ -40,6 +40,7 @@ func newPublish() *cobra.Command {
 	p.output = cli.OutputFlag(cmd, "text", "json", "yaml")
 	p.source.addTo(cmd)
 	p.store.addTo(cmd, "where the issuer is served from: file:///DIR, s3://BUCKET/PREFIX, azblob://ACCOUNT/CONTAINER/PREFIX, or gcp:// with the name of a pool provider; required")
+	p.store.addOptionsTo(cmd)
 	cmd.Flags().BoolVar(&p.watch, "watch", false, "publish every minute until the program is interrupted")
 	cmd.Flags().StringVar(&p.removeKey, "remove-key", "", "ID of a leaked key to unpublish at once, and for ever")
 	p.addLifetimeTo(cmd)
@@ -83,7 +84,7 @@ func (p *publish) once(ctx context.Context, cmd *cobra.Command) error {
 		result, err = publisher.Publish(ctx)
 	}
 	if err != nil {
-		return answerOf(err, "publish the issuer "+publisher.Issuer)
+		return cli.AnswerOf(err, "publish the issuer "+publisher.Issuer)
 	}
 	if p.output.Format != "text" {
 		return p.output.Print(cmd, result, nil)
@@ -100,7 +101,7 @@ func (p *publish) forever(cmd *cobra.Command) error {
 		return err
 	}
 	publisher.Logger = logr.FromSlogHandler(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	return answerOf(publisher.Start(cmd.Context()), "publish the issuer "+publisher.Issuer)
+	return cli.AnswerOf(publisher.Start(cmd.Context()), "publish the issuer "+publisher.Issuer)
 }
 
 func say(w io.Writer, of string, r issuer.Result) error {
@@ -116,6 +117,9 @@ func say(w io.Writer, of string, r issuer.Result) error {
 	}
 	for _, id := range r.Removed {
 		fmt.Fprintf(&b, "removed key %q\n", id)
+	}
+	for _, warning := range r.Warnings {
+		fmt.Fprintf(&b, "warning: %s\n", warning)
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.Leaving)) {
 		fmt.Fprintf(&b, "key %q leaves at %s unless the API server shows it again\n", id, r.Leaving[id].UTC().Format(time.RFC3339))
