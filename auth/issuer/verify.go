@@ -237,7 +237,7 @@ func (x *verifier) checkToken(ctx context.Context) {
 	case got == x.Issuer:
 		x.passed(CheckIssuerOfToken)
 	case difference == "" && x.Token == "":
-		x.skipped(CheckIssuerOfToken, fmt.Sprintf("the API server issues tokens of %q; the issuer is taken for a former one", got))
+		x.skipped(CheckIssuerOfToken, fmt.Sprintf("the API server issues tokens of %q; the issuer is taken for a former or a coming one", got))
 	default:
 		x.failed(Check{Name: CheckIssuerOfToken, Problem: "The token names another issuer" + difference + ".", Got: got, Want: x.Issuer,
 			Remedy: "Publish and trust the issuer exactly as the token names it, or correct --service-account-issuer of the API server."})

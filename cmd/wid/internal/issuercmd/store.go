@@ -10,6 +10,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/auth/issuer/directory"
+	"github.com/workloadid/workloadid/auth/issuer/s3"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
@@ -50,7 +52,11 @@ func (s *store) open(ctx context.Context) (issuer.Store, error) {
 
 func (s *store) openURL(ctx context.Context, u *url.URL) (issuer.Store, error) {
 	path := strings.Trim(u.Path, "/")
-	_ = path
-	_ = ctx
+	switch {
+	case u.Scheme == "file" && u.Host == "" && path != "":
+		return directory.Open(u.Path)
+	case u.Scheme == "s3" && u.Host != "":
+		return s3.Open(ctx, u.Host, s3.Options{Prefix: path, Region: s.region, Owner: s.owner, Endpoint: s.endpoint})
+	}
 	return nil, errors.New("pass file:///DIR, s3://BUCKET/PREFIX, azblob://ACCOUNT/CONTAINER/PREFIX or gcp://PROVIDER")
 }
