@@ -1,15 +1,11 @@
 package s3_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -20,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/issuer/s3"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/testing/storetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -69,43 +66,12 @@ func (w *environment) open(t *testing.T) *s3.Store {
 	return store
 }
 
-// checkFiles uses a Store as a Publisher does.
-func checkFiles(t *testing.T, store issuer.Store) {
-	t.Helper()
-	ctx := t.Context()
-	if _, _, err := store.Read(ctx, issuer.KeysFile); !errors.Is(err, issuer.ErrNotExist) {
-		t.Fatalf("missing: %v", err)
-	}
-	if err := store.Write(ctx, issuer.KeysFile, []byte("one"), ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Write(ctx, issuer.KeysFile, []byte("two"), ""); !errors.Is(err, issuer.ErrChanged) {
-		t.Errorf("created twice: %v", err)
-	}
-	content, version, err := store.Read(ctx, issuer.KeysFile)
-	if err != nil || string(content) != "one" || version == "" {
-		t.Fatalf("%q, %q, %v", content, version, err)
-	}
-	if err := store.Write(ctx, issuer.KeysFile, []byte("three"), version); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Write(ctx, issuer.KeysFile, []byte("four"), version); !errors.Is(err, issuer.ErrChanged) {
-		t.Errorf("old version: %v", err)
-	}
-	if err := store.Write(ctx, issuer.DiscoveryFile, []byte("{}"), `"0123"`); !errors.Is(err, issuer.ErrChanged) {
-		t.Errorf("deleted meanwhile: %v", err)
-	}
-	if content, _, err = store.Read(ctx, issuer.KeysFile); err != nil || string(content) != "three" {
-		t.Errorf("%q, %v", content, err)
-	}
-}
-
 func TestStore(t *testing.T) {
 	for name, prefix := range map[string]string{"prefix": "cluster-1", "no prefix": "", "slashes and special characters": "/a/b=c+d@e:f/"} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t, authtest.S3Bucket{Public: true})
 			w.opts.Prefix = prefix
-			checkFiles(t, w.open(t))
+			storetest.Check(t, w.open(t))
 		})
 	}
 }
@@ -119,7 +85,7 @@ func TestCompatibleService(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t, authtest.S3Bucket{Host: host})
 			set(t, w)
-			checkFiles(t, w.open(t))
+			storetest.Check(t, w.open(t))
 		})
 	}
 }
@@ -142,29 +108,6 @@ func TestPublishedFiles(t *testing.T) {
 				t.Errorf("got %s, want %s", got, want)
 			}
 		})
-	}
-}
-
-func TestConcurrentWritersNeverUndoEachOther(t *testing.T) {
-	w := newEnvironment(t, authtest.S3Bucket{})
-	store := w.open(t)
-	var writers sync.WaitGroup
-	results := make(chan error, 8)
-	for i := range cap(results) {
-		writers.Go(func() { results <- store.Write(t.Context(), issuer.KeysFile, []byte(fmt.Sprint(i)), "") })
-	}
-	writers.Wait()
-	close(results)
-	n := 0
-	for err := range results {
-		if err == nil {
-			n++
-		} else if !errors.Is(err, issuer.ErrChanged) {
-			t.Error(err)
-		}
-	}
-	if n != 1 {
-		t.Errorf("%d writers created the file", n)
 	}
 }
 
@@ -239,76 +182,22 @@ func TestConflictIsAChange(t *testing.T) {
 	}
 }
 
-// staleTransport answers every GET with the first answer, as a cache does that ignores Cache-Control.
-type staleTransport struct {
-	next   http.RoundTripper
-	header http.Header
-	body   []byte
-}
-
-func (s *staleTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodGet && s.header != nil {
-		return &http.Response{StatusCode: 200, Header: s.header.Clone(), Body: io.NopCloser(bytes.NewReader(s.body)), Request: r}, nil
-	}
-	resp, err := s.next.RoundTrip(r)
-	if err == nil && r.Method == http.MethodGet && resp.StatusCode == http.StatusOK {
-		s.header = resp.Header
-		s.body, _ = io.ReadAll(resp.Body)
-		resp.Body = io.NopCloser(bytes.NewReader(s.body))
-	}
-	return resp, err
-}
-
 func TestOldAnswersOverwriteNothing(t *testing.T) {
 	w := newEnvironment(t, authtest.S3Bucket{})
 	honest := w.open(t)
-	w.opts.HTTPClient = &http.Client{Transport: &staleTransport{next: w.cloud.Client().Transport}}
-	stale := w.open(t)
-	if err := honest.Write(t.Context(), issuer.KeysFile, []byte("old"), ""); err != nil {
-		t.Fatal(err)
-	}
-	_, version, err := stale.Read(t.Context(), issuer.KeysFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := honest.Write(t.Context(), issuer.KeysFile, []byte("new"), version); err != nil {
-		t.Fatal(err)
-	}
-	content, version, err := stale.Read(t.Context(), issuer.KeysFile)
-	if err != nil || string(content) != "old" {
-		t.Fatalf("%q, %v", content, err)
-	}
-	if err := stale.Write(t.Context(), issuer.KeysFile, []byte("old again"), version); !errors.Is(err, issuer.ErrChanged) {
-		t.Errorf("got %v", err)
-	}
-	if content, _, err := honest.Read(t.Context(), issuer.KeysFile); err != nil || string(content) != "new" {
-		t.Errorf("%q, %v", content, err)
-	}
+	w.opts.HTTPClient = storetest.Stale(w.cloud.Client())
+	storetest.CheckStale(t, honest, w.open(t))
 }
 
 func TestBadAnswers(t *testing.T) {
-	for name, tc := range map[string]struct {
-		answer http.HandlerFunc
-		want   string
-	}{
-		"cut": {func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("ETag", `"1"`)
-			w.Header().Set("Content-Length", "100")
-			_, _ = io.WriteString(w, `{"keys":[`)
-		}, "unexpected EOF"},
-		"too large": {func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("ETag", `"1"`)
-			_, _ = w.Write(make([]byte, issuer.MaxFile+1))
-		}, "larger than 1048576 bytes"},
-		"without ETag": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }, "it has no ETag"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(tc.answer)
+	for want, answer := range storetest.BadAnswers() {
+		t.Run(want, func(t *testing.T) {
+			server := httptest.NewServer(answer)
 			t.Cleanup(server.Close)
 			w := newEnvironment(t, authtest.S3Bucket{})
 			w.opts.Endpoint, w.opts.HTTPClient = server.URL, nil
 			_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
-			testworld.CheckError(t, err, provider.ErrUnavailable, tc.want)
+			testworld.CheckError(t, err, provider.ErrUnavailable, want)
 		})
 	}
 }
