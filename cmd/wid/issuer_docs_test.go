@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -66,6 +67,7 @@ func newIssuerWorld(t *testing.T, flags ...kubetest.Flag) *issuerWorld {
 		}
 	}
 	w.cloud.Handle("oidc.example.com", webServer(filepath.Join(w.home, "oidc.example.com")))
+	w.cloud.Azure().SetClientSecret(azureTenant, azureClient, "admin")
 	id, secret := w.cloud.AWS().AddUser(account, "admin")
 	w.env = append(w.env, "KUBECONFIG=", "AWS_ACCESS_KEY_ID="+id, "AWS_SECRET_ACCESS_KEY="+secret)
 	// kube-controller-manager creates it in a whole cluster.
@@ -123,6 +125,8 @@ func (w *issuerWorld) apply() {
 			w.cloud.AWS().SetRole(role(value("--role-name")), policy)
 		case "aws s3api create-bucket":
 			w.cloud.AWS().SetBucket(value("--bucket"), authtest.S3Bucket{Account: account, Region: value("--region")})
+		case "az storage account":
+			w.cloud.Azure().SetContainer(value("--name"), "$web", authtest.AzureContainer{Tenant: azureTenant, Writers: []string{azureClient}})
 		}
 	}
 	w.applied = len(calls)
@@ -212,7 +216,7 @@ func TestIssuerDocumentation(t *testing.T) {
 			got("tenant-a")
 			w.sh("kubectl create token -n tenant-a app --audience sts.amazonaws.com > old-token")
 		case b.language == "sh":
-			w.sh(b.text)
+			w.sh(b.text, "AZURE_TENANT_ID="+azureTenant, "AZURE_CLIENT_ID="+azureClient, "AZURE_CLIENT_SECRET=admin")
 		case b.language == "yaml":
 			w.restart(w.flagsOf(b.text))
 		case b.language == "":
@@ -228,6 +232,46 @@ func TestIssuerDocumentation(t *testing.T) {
 	w.removeKey(manual["Remove a leaked key"])
 	if len(manual) != 3 { // TestIssuerLockOut runs the third
 		t.Errorf("not tried: %q", manual)
+	}
+}
+
+// A publisher with its own ServiceAccount is locked out by a signing key that is not published yet. A person lets it in again.
+func TestIssuerLockOut(t *testing.T) {
+	kubetest.Assets(t)
+	const issuer = "https://my-oidc.s3.eu-central-1.amazonaws.com/cluster-1"
+	w := newIssuerWorld(t, kubetest.Flag{Name: "service-account-issuer", Value: issuer}, kubetest.Flag{Name: "service-account-max-token-expiration", Value: "24h"})
+	w.cloud.AWS().SetBucket("my-oidc", authtest.S3Bucket{Account: account, Region: "eu-central-1", Public: true})
+	w.cloud.AWS().AddOIDCProvider(account, issuer, w.cloud.Client(), "sts.amazonaws.com")
+	w.cloud.AWS().SetRole(role("publisher"), authtest.Trust{Issuer: issuer, Subjects: []string{"system:serviceaccount:oidc:publisher"}})
+	repair := ""
+	for _, b := range issuerBlocks(t) {
+		if b.heading == "The publisher's credentials" {
+			repair = b.text
+		}
+	}
+	w.sh(repair)
+	w.sh("kubectl create namespace oidc; kubectl create serviceaccount -n oidc publisher; wid issuer check")
+	own := func() result {
+		w.sh("kubectl create token -n oidc publisher --audience sts.amazonaws.com > token")
+		return w.exec(t, "", []string{"AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY=", "AWS_ROLE_ARN=" + role("publisher"), "AWS_WEB_IDENTITY_TOKEN_FILE=" + filepath.Join(w.home, "token")},
+			"bash", "-euc", repair)
+	}
+	if r := own(); r.code != 0 || !strings.Contains(r.stdout, "nothing to change") {
+		t.Fatalf("%+v", r)
+	}
+	w.sh("openssl genrsa -out sa-new.key 2048; openssl rsa -in sa-new.key -pubout -out sa-new.pub")
+	w.restart(map[string][]string{"service-account-signing-key-file": {filepath.Join(w.home, "sa-new.key")},
+		"service-account-key-file": {filepath.Join(w.cluster.APIServer().CertDir, "sa-signer.crt"), filepath.Join(w.home, "sa-new.pub")}})
+	if r := own(); r.code == 0 || !strings.Contains(r.stderr, "verification key") {
+		t.Errorf("with an unpublished key: %+v", r)
+	}
+	if r := w.wid(t, "", "issuer", "check"); r.code != cli.ExitMisconfigured || !strings.Contains(r.stdout, "FAIL  SigningKey") || !strings.Contains(r.stdout, "FAIL  KeysOfCluster") {
+		t.Errorf("check: %+v", r)
+	}
+	w.sh(repair)
+	w.sh("wid issuer check")
+	if r := own(); r.code != 0 {
+		t.Errorf("after the repair: %+v", r)
 	}
 }
 

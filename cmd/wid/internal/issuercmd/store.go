@@ -10,6 +10,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/auth/issuer/azblob"
 	"github.com/workloadid/workloadid/auth/issuer/directory"
 	"github.com/workloadid/workloadid/auth/issuer/s3"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
@@ -26,7 +27,7 @@ func (s *store) addTo(cmd *cobra.Command, usage string) {
 func (s *store) addOptionsTo(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.owner, "bucket-owner", "", "with s3://: account that owns the bucket; S3 refuses another owner's")
 	cmd.Flags().StringVar(&s.region, "region", "", "with s3://: region of the bucket; that of the environment otherwise")
-	cmd.Flags().StringVar(&s.endpoint, "endpoint", "", "with s3://: https URL of a compatible service; with azblob://: the one of the account in another cloud")
+	cmd.Flags().StringVar(&s.endpoint, "endpoint", "", "with s3://: https URL of a compatible service")
 	cli.Rare(cmd.Flags(), "endpoint")
 }
 
@@ -57,6 +58,9 @@ func (s *store) openURL(ctx context.Context, u *url.URL) (issuer.Store, error) {
 		return directory.Open(u.Path)
 	case u.Scheme == "s3" && u.Host != "":
 		return s3.Open(ctx, u.Host, s3.Options{Prefix: path, Region: s.region, Owner: s.owner, Endpoint: s.endpoint})
+	case u.Scheme == "azblob" && u.Host != "":
+		container, prefix, _ := strings.Cut(path, "/")
+		return azblob.Open(u.Host, container, azblob.Options{Prefix: prefix})
 	}
 	return nil, errors.New("pass file:///DIR, s3://BUCKET/PREFIX, azblob://ACCOUNT/CONTAINER/PREFIX or gcp://PROVIDER")
 }
