@@ -228,6 +228,7 @@ func TestIssuerDocumentation(t *testing.T) {
 		}
 	}
 	got("tenant-a-2")
+	w.sh("wid issuer check --issuer https://oidc.example.com/cluster-1 --token-file old-token | grep 'ok    TokenReview'")
 	w.watch(manual["Keep publishing"])
 	w.removeKey(manual["Remove a leaked key"])
 	if len(manual) != 3 { // TestIssuerLockOut runs the third

@@ -86,10 +86,14 @@ func (p *publish) once(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return cli.AnswerOf(err, "publish the issuer "+publisher.Issuer)
 	}
-	if p.output.Format != "text" {
-		return p.output.Print(cmd, result, nil)
+	done := &published{publisher.Issuer, result.Written, result.Added, result.Removed, result.Leaving, nil}
+	for _, w := range result.Warnings {
+		done.Warnings = append(done.Warnings, w.String())
 	}
-	return say(cmd.OutOrStdout(), publisher.Issuer, result)
+	if p.output.Format != "text" {
+		return p.output.Print(cmd, done, nil)
+	}
+	return done.say(cmd.OutOrStdout())
 }
 
 func (p *publish) forever(cmd *cobra.Command) error {
@@ -104,27 +108,33 @@ func (p *publish) forever(cmd *cobra.Command) error {
 	return cli.AnswerOf(publisher.Start(cmd.Context()), "publish the issuer "+publisher.Issuer)
 }
 
-func say(w io.Writer, of string, r issuer.Result) error {
-	var b strings.Builder
-	for _, file := range r.Written {
-		fmt.Fprintf(&b, "wrote %s\n", file)
+// published is the output of a publication.
+type published struct {
+	Issuer   string               `json:"issuer"`
+	Written  []string             `json:"written,omitempty"`
+	Added    []string             `json:"added,omitempty"`
+	Removed  []string             `json:"removed,omitempty"`
+	Leaving  map[string]time.Time `json:"leaving,omitempty"`
+	Warnings []string             `json:"warnings,omitempty"`
+}
+
+func (p *published) say(w io.Writer) error {
+	var lines []string
+	add := func(format string, values []string) {
+		for _, value := range values {
+			lines = append(lines, fmt.Sprintf(format, value))
+		}
 	}
-	if len(r.Written) == 0 {
-		fmt.Fprintln(&b, "nothing to change")
+	add("wrote %s", p.Written)
+	if len(p.Written) == 0 {
+		lines = append(lines, "nothing to change")
 	}
-	for _, id := range r.Added {
-		fmt.Fprintf(&b, "added key %q\n", id)
+	add("added key %q", p.Added)
+	add("removed key %q", p.Removed)
+	for _, id := range slices.Sorted(maps.Keys(p.Leaving)) {
+		lines = append(lines, fmt.Sprintf("key %q leaves at %s unless an API server shows it again", id, p.Leaving[id].UTC().Format(time.RFC3339)))
 	}
-	for _, id := range r.Removed {
-		fmt.Fprintf(&b, "removed key %q\n", id)
-	}
-	for _, warning := range r.Warnings {
-		fmt.Fprintf(&b, "warning: %s\n", warning)
-	}
-	for _, id := range slices.Sorted(maps.Keys(r.Leaving)) {
-		fmt.Fprintf(&b, "key %q leaves at %s unless the API server shows it again\n", id, r.Leaving[id].UTC().Format(time.RFC3339))
-	}
-	fmt.Fprintf(&b, "issuer %s\n", of)
-	_, err := io.WriteString(w, b.String())
+	add("warning: %s", p.Warnings)
+	_, err := fmt.Fprintf(w, "%s\nissuer %s\n", strings.Join(lines, "\n"), p.Issuer)
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -49,6 +50,9 @@ func newTrustOf(cloud, long, example string, add func(cmd *cobra.Command), of fu
 		}
 		if t.issuer, err = t.findIssuer(ctx); err != nil {
 			return err
+		}
+		if u, err := url.Parse(t.issuer); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || strings.ContainsAny(t.issuer, "?#") {
+			return cli.Usagef("the issuer %.300q is not an https URL without query and fragment", t.issuer)
 		}
 		s, err := of(t)
 		if err != nil {
