@@ -294,7 +294,7 @@ func (x *verifier) checkLifetime(ctx context.Context) {
 	if granted := claims.Expiry.Sub(claims.IssuedAt.Time); granted > limit {
 		x.failed(Check{Name: CheckTokenLifetime, Problem: "The API server issues tokens that outlive their key's publication.",
 			Got: fmt.Sprintf("a token for %s", granted), Want: fmt.Sprintf("--service-account-max-token-expiration=%s", limit),
-			Remedy: "Set --service-account-max-token-expiration of the API server, or a longer --max-token-lifetime here and for the publisher."})
+			Remedy: "Set --service-account-max-token-expiration of the API server, or a longer maximum for this check and for the publisher."})
 		return
 	}
 	x.passed(CheckTokenLifetime)
