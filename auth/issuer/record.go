@@ -138,9 +138,7 @@ func (a *absence) after(now time.Time) absence {
 		return absence{Until: now}
 	case gap > maxGap:
 		return absence{Seconds: a.Seconds, Until: now}
-	case gap <= 0:
-		return *a
-	default:
+	default: // a small negative gap is clock skew, and is never written
 		return absence{Seconds: a.Seconds + int64(gap/time.Second), Until: now}
 	}
 }

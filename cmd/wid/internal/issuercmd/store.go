@@ -12,6 +12,7 @@ import (
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/issuer/azblob"
 	"github.com/workloadid/workloadid/auth/issuer/directory"
+	"github.com/workloadid/workloadid/auth/issuer/gcppool"
 	"github.com/workloadid/workloadid/auth/issuer/s3"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
@@ -61,6 +62,8 @@ func (s *store) openURL(ctx context.Context, u *url.URL) (issuer.Store, error) {
 	case u.Scheme == "azblob" && u.Host != "":
 		container, prefix, _ := strings.Cut(path, "/")
 		return azblob.Open(u.Host, container, azblob.Options{Prefix: prefix})
+	case u.Scheme == "gcp":
+		return gcppool.Open(u.Host+"/"+path, gcppool.Options{})
 	}
 	return nil, errors.New("pass file:///DIR, s3://BUCKET/PREFIX, azblob://ACCOUNT/CONTAINER/PREFIX or gcp://PROVIDER")
 }
