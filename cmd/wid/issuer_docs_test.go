@@ -67,6 +67,7 @@ func newIssuerWorld(t *testing.T, flags ...kubetest.Flag) *issuerWorld {
 		}
 	}
 	w.cloud.Handle("oidc.example.com", webServer(filepath.Join(w.home, "oidc.example.com")))
+	w.write(t, filepath.Join(w.home, ".config", "gcloud", "application_default_credentials.json"), string(w.cloud.GCP().AddUser("admin@example.com")))
 	w.cloud.Azure().SetClientSecret(azureTenant, azureClient, "admin")
 	id, secret := w.cloud.AWS().AddUser(account, "admin")
 	w.env = append(w.env, "KUBECONFIG=", "AWS_ACCESS_KEY_ID="+id, "AWS_SECRET_ACCESS_KEY="+secret)
@@ -125,11 +126,30 @@ func (w *issuerWorld) apply() {
 			w.cloud.AWS().SetRole(role(value("--role-name")), policy)
 		case "aws s3api create-bucket":
 			w.cloud.AWS().SetBucket(value("--bucket"), authtest.S3Bucket{Account: account, Region: value("--region")})
+		case "gcloud iam workload-identity-pools":
+			w.createPoolProvider(args, value)
 		case "az storage account":
 			w.cloud.Azure().SetContainer(value("--name"), "$web", authtest.AzureContainer{Tenant: azureTenant, Writers: []string{azureClient}})
 		}
 	}
 	w.applied = len(calls)
+}
+
+// createPoolProvider has Google read the uploaded keys.
+func (w *issuerWorld) createPoolProvider(args []string, value func(flag string) string) {
+	w.t.Helper()
+	if args[4] != "create-oidc" {
+		return // the pool
+	}
+	keys, err := os.ReadFile(filepath.Join(w.home, value("--jwk-json-path")))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	name := "projects/" + value("--project") + "/locations/global/workloadIdentityPools/" + value("--workload-identity-pool") + "/providers/" + args[5]
+	if want := "//iam.googleapis.com/" + name; value("--allowed-audiences") != want {
+		w.t.Errorf("audience %s, not %s", value("--allowed-audiences"), want)
+	}
+	w.cloud.GCP().SetWorkloadIdentityProvider(name, authtest.WorkloadIdentityProvider{Issuer: value("--issuer-uri"), JWKS: keys, Admins: []string{"user:admin@example.com"}})
 }
 
 // trustPolicy reads what IAM reads.
@@ -226,11 +246,17 @@ func TestIssuerDocumentation(t *testing.T) {
 			got("tenant-a")
 			w.sh("wid token --token-file old-token --annotation eks.amazonaws.com/role-arn=" + role("tenant-a") + " --region eu-central-1")
 		}
+		if b.heading == "Move an issuer" && strings.Contains(b.text, "check\n") {
+			got("tenant-a-2")
+		}
 	}
-	got("tenant-a-2")
+	w.sh("wid token --provider gcp --service-account tenant-a/app")
 	w.sh("wid issuer check --issuer https://oidc.example.com/cluster-1 --token-file old-token | grep 'ok    TokenReview'")
 	w.watch(manual["Keep publishing"])
 	w.removeKey(manual["Remove a leaked key"])
+	if r := w.wid(t, "", "issuer", "publish", "--to=file://"+w.home+"/oidc.example.com/cluster-1"); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, "belongs to the issuer") || strings.Contains(r.stderr, "kubectl version") {
+		t.Errorf("the store of another issuer: %+v", r)
+	}
 	if len(manual) != 3 { // TestIssuerLockOut runs the third
 		t.Errorf("not tried: %q", manual)
 	}
@@ -298,7 +324,7 @@ func (w *issuerWorld) removeKey(command string) {
 		}
 		return set.Keys[0].Kid
 	}()
-	r := w.sh(strings.Replace(command, "KID", id, 1))
+	r := w.sh(strings.Replace(strings.TrimSpace(command), "KID", id, 1) + " --issuer https://oidc.example.com/cluster-1")
 	if !strings.Contains(r.stdout, "removed key \""+id) {
 		w.t.Errorf("%+v", r)
 	}

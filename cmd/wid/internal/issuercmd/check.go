@@ -63,7 +63,7 @@ func (c *check) run(ctx context.Context, cmd *cobra.Command) error {
 	}
 	checks, err := issuer.Verify(ctx, v)
 	if err != nil {
-		return cli.AnswerOf(err, "verify the issuer")
+		return answerOf(err, "verify the issuer")
 	}
 	if c.output.Format == "text" {
 		_, err = fmt.Fprint(cmd.OutOrStdout(), textOf(checks))
@@ -89,7 +89,7 @@ func (c *check) keys(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	keys, _, err := s.Read(ctx, issuer.KeysFile)
-	return keys, cli.AnswerOf(err, "read the uploaded keys")
+	return keys, answerOf(err, "read the uploaded keys")
 }
 
 // textOf lists the checks. A failed one shows the wrong line, the right one and a remedy.

@@ -3,6 +3,7 @@ package issuercmd
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workloadid/workloadid/auth"
@@ -129,4 +131,14 @@ func (o *outside) client() (*http.Client, error) {
 			return dial(ctx, network, address)
 		}
 	}), nil
+}
+
+// answerOf classifies an error of auth/issuer. Its own texts hold the remedy, those of networks and API servers do not.
+func answerOf(err error, operation string) error {
+	var network net.Error
+	var status apierrors.APIStatus
+	if err == nil || errors.As(err, new(*auth.Error)) || errors.As(err, &network) || errors.As(err, &status) {
+		return cli.AnswerOf(err, operation)
+	}
+	return &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Message: cli.OneLine(err.Error())}
 }

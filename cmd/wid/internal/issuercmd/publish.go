@@ -84,7 +84,7 @@ func (p *publish) once(ctx context.Context, cmd *cobra.Command) error {
 		result, err = publisher.Publish(ctx)
 	}
 	if err != nil {
-		return cli.AnswerOf(err, "publish the issuer "+publisher.Issuer)
+		return answerOf(err, "publish the issuer")
 	}
 	done := &published{publisher.Issuer, result.Written, result.Added, result.Removed, result.Leaving, nil}
 	for _, w := range result.Warnings {
@@ -105,7 +105,7 @@ func (p *publish) forever(cmd *cobra.Command) error {
 		return err
 	}
 	publisher.Logger = logr.FromSlogHandler(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	return cli.AnswerOf(publisher.Start(cmd.Context()), "publish the issuer "+publisher.Issuer)
+	return answerOf(publisher.Start(cmd.Context()), "publish the issuer")
 }
 
 // published is the output of a publication.
