@@ -100,10 +100,10 @@ func (x *verifier) checkAnswer(d document, reachable, public string) bool {
 	x.passed(reachable)
 	c := Check{Name: public, StatusCode: d.status, Got: fmt.Sprintf("HTTP %d", d.status), Want: "HTTP 200", Remedy: "Publish the documents.",
 		Problem: fmt.Sprintf("The issuer answers %d: %s", d.status, d.address)}
-	switch {
-	case d.status == http.StatusOK:
+	switch d.status {
+	case http.StatusOK:
 		return x.passed(public)
-	case d.status == http.StatusUnauthorized, d.status == http.StatusForbidden:
+	case http.StatusUnauthorized, http.StatusForbidden:
 		c.Problem, c.Remedy = fmt.Sprintf("The issuer answers %d to anonymous requests.", d.status), "Let anyone read "+d.address+"."
 		if isStatus(d.body) {
 			c.Name = CheckAnonymous

@@ -46,7 +46,11 @@ func newSite(t *testing.T) *site {
 	}))
 	t.Cleanup(server.Close)
 	s.client = server.Client()
-	transport := s.client.Transport.(*http.Transport).Clone()
+	transport, ok := s.client.Transport.(*http.Transport)
+	if !ok {
+		t.Fatalf("%T", s.client.Transport)
+	}
+	transport = transport.Clone()
 	transport.TLSClientConfig.ServerName = "example.com"
 	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
