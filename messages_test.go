@@ -20,6 +20,8 @@ var mayName = map[string]string{
 	"auth/authtest/conformance.go":           "its reader writes a provider in Go",
 	"auth/authtest/conformance_http.go":      "its reader writes a provider in Go",
 	"auth/azure/arm.go":                      "prints a command of az",
+	"auth/issuer/verify.go":                  "names flags of the API server, which it examines",
+	"auth/issuer/verify_documents.go":        "names flags of the API server, which it examines",
 	"bootstrap/clusterinfo.go":               "prints kubeadm join",
 	"cache/flags.go":                         "checks the flags that it binds",
 	"registration/agent/kubeconfig.go":       "prints a command of kubectl",

@@ -15,7 +15,7 @@ import (
 )
 
 // AWS is the Amazon side of a Cloud: accounts with their OIDC providers, roles and users, STS, IAM, ECR with its registries,
-// EKS and CodeCommit. The package documentation lists its limits.
+// EKS, S3 and CodeCommit. The package documentation lists its limits.
 //
 // Deny takes permissions away. IAM, EKS and AssumeRole also evaluate the inline policies of the caller's role, if it has any. A
 // role that was created through the API of IAM has no permissions without a policy. Users may do everything.
@@ -34,6 +34,7 @@ type AWS struct {
 	entries   map[string]map[string]*accessEntry // by the ARNs of cluster and role
 	authMaps  map[string]func() (string, error)  // by the ARN of the cluster
 	git       http.Handler
+	buckets   map[string]*s3Bucket // by name
 
 	delay        time.Duration
 	delayedCalls int
@@ -87,11 +88,12 @@ type accessKey struct {
 func newAWS(c *Cloud) *AWS {
 	return &AWS{cloud: c, stsHosts: map[string]bool{}, providers: map[string]*oidcProvider{}, roles: map[string]*role{}, keys: map[string]*accessKey{},
 		denied: map[string]map[string]bool{}, passwords: map[string]*registryPassword{}, clusters: map[string]EKSCluster{}, entries: map[string]map[string]*accessEntry{},
-		authMaps: map[string]func() (string, error){}}
+		authMaps: map[string]func() (string, error){}, buckets: map[string]*s3Bucket{}}
 }
 
 func (a *AWS) services() []service {
 	return append(a.ecrServices(), []service{
+		{a.isS3Host, a.serveS3},
 		{a.isSTSHost, a.serveSTS},
 		a.registryService(),
 		{isEKSHost, a.serveEKS},

@@ -13,10 +13,12 @@ import (
 )
 
 // Azure is the Microsoft side of a Cloud: Microsoft Entra ID with tenants and their applications, container registries,
-// Azure Resource Manager with clusters, Git repositories of Azure DevOps, and the metadata service of a machine. Tenants belong to the public cloud unless AddTenant names another.
+// Azure Resource Manager with clusters, Git repositories of Azure DevOps, containers of Blob storage, and the metadata service of a
+// machine. Tenants belong to the public cloud unless AddTenant names another.
 //
 // It does not imitate: users and consent; discovery of instances; signed access tokens (those for Azure Resource Manager and
 // Microsoft Graph have claims, the others are opaque); roles other than the lists of client IDs in its parameters;
+// shared keys and signatures of Blob storage, its blobs other than block blobs, blocks, leases and ranges;
 // eventual consistency; conditional access, apart from AzureIdentity.Claims. Managed identities and applications are alike. The
 // real answer to a wrong signature with a published key is not known for sure.
 type Azure struct {
@@ -31,6 +33,7 @@ type Azure struct {
 	repositories map[string][]string      // client IDs by path
 	machine      *azureTenantClient
 	tokens       map[string]AzureIdentity
+	storage      map[string]map[string]*azureContainer // by account and name
 }
 
 type azureTenant struct {
@@ -88,7 +91,7 @@ type AzureCluster struct {
 func newAzure(c *Cloud) *Azure {
 	return &Azure{cloud: c, environments: azurename.Clouds(), tenants: map[string]*azureTenant{}, issuers: map[string]*oidcProvider{},
 		registries: map[string]AzureRegistry{}, clusters: map[string]AzureCluster{},
-		repositories: map[string][]string{}, tokens: map[string]AzureIdentity{}}
+		repositories: map[string][]string{}, tokens: map[string]AzureIdentity{}, storage: map[string]map[string]*azureContainer{}}
 }
 
 func (a *Azure) services() []service {
@@ -97,6 +100,7 @@ func (a *Azure) services() []service {
 		{a.isRegistry, a.serveRegistry},
 		{a.isManager, a.serveManager},
 		{azurename.IsDevOps, a.serveDevOps},
+		{a.isStorage, a.serveBlobs},
 	}
 }
 

@@ -52,4 +52,7 @@
 //
 // ECR has GetAuthorizationToken, and registries that require the password and serve AWS.SetRegistry. CodeCommit verifies
 // signatures and serves AWS.SetGitServer.
+//
+// S3 has GetObject, HeadObject and PutObject with conditional writes, ExpectedBucketOwner, anonymous reads and the region's endpoints.
+// It has no versions, no checksums, no ranges, no ACLs, no signatures in chunks, and no policies beyond the fields of S3Bucket.
 package authtest

@@ -13,7 +13,8 @@ import (
 // GCP is the Google side of a Cloud: workload identity pools, service accounts, the metadata server, and the services that
 // accept access tokens. In Calls its services are gcp-sts (action token), iamcredentials (generateAccessToken,
 // generateIdToken), container (clusters.get), artifactregistry (token, pull), sourcemanager (info/refs), gcp-iam
-// (workloadIdentityPools.get, providers.get, serviceAccounts.getIamPolicy), google-oauth (token, tokeninfo), gcp-metadata (the
+// (workloadIdentityPools.get, providers.get, providers.patch, providers.operations.get,
+// serviceAccounts.getIamPolicy), google-oauth (token, tokeninfo), gcp-metadata (the
 // path) and accounts.google.com (its path).
 //
 // Permissions name principals like the members of IAM policies, such as
@@ -23,7 +24,7 @@ import (
 //	serviceAccount:project.svc.id.goog[ns/name]
 //	serviceAccount:name@project.iam.gserviceaccount.com
 //
-// It does not imitate: management, except for reading (SetIAMViewers), roles and their permissions, conditions other than
+// It does not imitate: management, except for reading (SetIAMViewers) and uploaded keys (WorkloadIdentityProvider.Admins), roles and their permissions, conditions other than
 // WorkloadIdentityProvider.Condition, attribute mappings other than google.subject=assertion.sub, AWS and SAML providers,
 // workforce pools, quota projects, organization policies other than GCPServiceAccount.ExtendedLifetime, propagation delays.
 // Access tokens are opaque, as the real ones are; see Identity.
@@ -41,6 +42,7 @@ type GCP struct {
 	metadata   *GCPMetadata
 	googleSign *Issuer
 	iamViewers []string
+	operations map[string]bool      // by name
 	pools      map[string]poolState // by name; a pool that is not in it is active
 	users      map[string]string    // e-mail addresses by refresh token
 }
@@ -72,7 +74,8 @@ type GCPIdentity struct {
 func newGCP(c *Cloud) *GCP {
 	return &GCP{cloud: c, universe: gcpname.DefaultUniverse, providers: map[string]*poolProvider{},
 		accounts: map[string]GCPServiceAccount{}, tokens: map[string]GCPIdentity{}, clusters: map[string]GKECluster{},
-		readers: map[string][]string{}, pools: map[string]poolState{}, users: map[string]string{}}
+		readers: map[string][]string{}, pools: map[string]poolState{}, users: map[string]string{},
+		operations: map[string]bool{}}
 }
 
 func (g *GCP) services() []service {

@@ -48,8 +48,8 @@ func (g *GCP) isActive(audience string, p *poolProvider) bool {
 	return !p.config.Disabled && !p.config.Deleted && !state.disabled && !state.deleted
 }
 
-// serveIAM is the IAM API, v1. It has get for pools and their OIDC providers, and getIamPolicy for service accounts. Policies have
-// no conditions, and projects have no policies.
+// serveIAM is the IAM API, v1. It has get for pools and their OIDC providers, patch for the uploaded keys of a provider, and getIamPolicy
+// for service accounts. Policies have no conditions, and projects have no policies.
 func (g *GCP) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 	name := strings.TrimPrefix(r.URL.Path, "/v1/")
 	email, policy := strings.CutSuffix(strings.TrimPrefix(name, "projects/-/serviceAccounts/"), ":getIamPolicy")
@@ -60,8 +60,9 @@ func (g *GCP) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 	case policy:
 		call.Action, permission = "serviceAccounts.getIamPolicy", "iam.serviceAccounts.getIamPolicy"
 	case strings.Contains(name, "/providers/"):
-		call.Action, permission = "providers.get", "iam.workloadIdentityPoolProviders.get"
+		call.Action, permission = providerPermission(r.Method, name)
 	}
+	body, _ := readBody(w, r) // a body that is too large is not JSON
 	g.serveAPI(w, r, call, func() (any, *googleError) {
 		caller, err := g.bearer(r)
 		if err != nil {
@@ -69,7 +70,7 @@ func (g *GCP) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 		}
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if !caller.isOneOf(g.iamViewers) {
+		if !g.administers(caller, host, name) && (r.Method == http.MethodPatch || !caller.isOneOf(g.iamViewers)) {
 			return nil, &googleError{status: http.StatusForbidden, message: "Permission '" + permission +
 				"' denied on resource '//" + host + "/" + name +
 				"' (or it may not exist).", reason: "IAM_PERMISSION_DENIED", domain: "iam.googleapis.com", metadata: map[string]string{"permission": permission}}
@@ -77,6 +78,10 @@ func (g *GCP) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 		switch {
 		case policy && r.Method == http.MethodPost:
 			return g.policyOf(email)
+		case call.Action == "providers.operations.get":
+			return g.operation(name)
+		case call.Action == "providers.patch":
+			return g.patchProvider(host, name, r.URL.Query().Get("updateMask"), body)
 		case !policy && r.Method == http.MethodGet:
 			return g.poolOrProvider(host, name)
 		}

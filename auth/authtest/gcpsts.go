@@ -29,6 +29,8 @@ type WorkloadIdentityProvider struct {
 	ConditionCEL string
 	// Disabled and Deleted providers refuse tokens like providers that do not exist.
 	Disabled, Deleted bool
+	// Admins are the members that may read the provider and upload keys (roles/iam.workloadIdentityPoolAdmin).
+	Admins []string
 }
 
 // poolProvider is the provider behind an audience of the exchange.

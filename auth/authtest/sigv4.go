@@ -73,8 +73,7 @@ func (a *AWS) authenticate(r signedRequest) (accessKey, *awsError) {
 }
 
 // VerifySignature returns the caller of a request that is signed for a service and a region (AWS Signature Version 4), for
-// handlers that imitate further services of AWS, see Cloud.Handle. The body can be read again afterwards. Signatures of S3
-// fail for paths with special characters, because S3 encodes them differently.
+// handlers that imitate further services of AWS, see Cloud.Handle. The body can be read again afterwards.
 func (a *AWS) VerifySignature(r *http.Request, service, region string) (Identity, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest))
 	if err != nil {
@@ -154,13 +153,22 @@ func readSignature(r *http.Request) (signature, bool) {
 func (r signedRequest) sign(sig signature, secret string, scope []string) string {
 	canonical := strings.Join([]string{
 		r.Method,
-		canonicalPath(r.URL),
+		r.canonicalPath(),
 		canonicalQuery(r.URL.Query()),
 		canonicalHeaders(r.Request, sig.signedHeaders),
 		sig.signedHeaders,
-		hexSum(r.body),
+		r.payloadHash(),
 	}, "\n")
 	return signText(canonical, sig.date, secret, scope[1:])
+}
+
+// payloadHash is that of the body. S3 also accepts requests over TLS that leave it out.
+func (r signedRequest) payloadHash() string {
+	const unsigned = "UNSIGNED-PAYLOAD"
+	if r.service == "s3" && r.TLS != nil && r.Header.Get("X-Amz-Content-Sha256") == unsigned {
+		return unsigned
+	}
+	return hexSum(r.body)
 }
 
 // signText signs a canonical request. The scope is date, region, service and aws4_request.
@@ -174,10 +182,13 @@ func signText(canonical, date, secret string, scope []string) string {
 }
 
 // canonicalPath encodes the path twice, as all services except S3 do.
-func canonicalPath(u *url.URL) string {
-	p := u.EscapedPath()
-	if p == "" {
+func (r signedRequest) canonicalPath() string {
+	p := r.URL.EscapedPath()
+	switch {
+	case p == "":
 		return "/"
+	case r.service == "s3":
+		return p
 	}
 	var b strings.Builder
 	for i := range len(p) {

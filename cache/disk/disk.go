@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/filelock"
 )
 
 // Entry is a credential as it is kept.
@@ -159,7 +160,7 @@ func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx cont
 	}
 	valid := old.valid(c.now())
 	unlock, err := c.lock(ctx, key, !valid)
-	if errors.Is(err, errLocked) {
+	if errors.Is(err, filelock.ErrLocked) {
 		return old.Entry, nil
 	}
 	if err != nil {

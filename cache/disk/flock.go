@@ -3,9 +3,7 @@
 package disk
 
 import (
-	"errors"
 	"io/fs"
-	"os"
 	"syscall"
 )
 
@@ -17,18 +15,4 @@ func owner(info fs.FileInfo) int {
 		return int(s.Uid)
 	}
 	return -1
-}
-
-// tryLock locks until the file or the process is closed.
-func tryLock(file *os.File) error {
-	for {
-		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a file descriptor fits
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case errors.Is(err, syscall.EWOULDBLOCK):
-			return errLocked
-		default:
-			return err
-		}
-	}
 }

@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/filelock"
 )
-
-// errLocked is the error while another process holds the lock.
-var errLocked = errors.New("locked")
 
 // lock lets one process at a time mint the key. Several keys share each of 256 locks, so that the files need not be removed. If
 // wait is set, it waits for a third of the time that is left. Then the caller continues without the lock, because its holder
@@ -32,10 +30,10 @@ func (c *Cache) lock(ctx context.Context, key cache.Key, wait bool) (unlock func
 	defer cancel()
 	const most = 100 * time.Millisecond
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, most) {
-		if err = tryLock(file); err == nil {
+		if err = filelock.TryLock(file); err == nil {
 			return func() { _ = file.Close() }, nil // which unlocks
 		}
-		if !wait || !errors.Is(err, errLocked) {
+		if !wait || !errors.Is(err, filelock.ErrLocked) {
 			break
 		}
 		select {

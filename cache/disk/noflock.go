@@ -2,14 +2,8 @@
 
 package disk
 
-import (
-	"errors"
-	"io/fs"
-	"os"
-)
+import "io/fs"
 
 const supported = false
 
 func owner(fs.FileInfo) int { return -1 }
-
-func tryLock(*os.File) error { return errors.New("files cannot be locked on this system") }

@@ -11,6 +11,7 @@
 //	wid hub init|token|accept|deny|status|cleanup|policies
 //	wid join, unjoin                                   clusters of a hub
 //	wid pod-identity trust-policy                      IAM roles of pods
+//	wid issuer check|publish|trust                     keys of a cluster's tokens, for clouds
 //	wid version, completion
 package main
 
@@ -32,6 +33,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctorcmd"
 	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
+	"github.com/workloadid/workloadid/cmd/wid/internal/issuercmd"
 	"github.com/workloadid/workloadid/cmd/wid/internal/joincmd"
 	"github.com/workloadid/workloadid/cmd/wid/internal/podcmd"
 	"github.com/workloadid/workloadid/internal/buildinfo"
@@ -76,6 +78,7 @@ func rootOf(a *credentials.App) *cobra.Command {
 		hubcmd.NewHub(), joincmd.NewJoin(), joincmd.NewUnjoin())
 	add("Pods and machines", "wid bootstrap create --ttl 1h",
 		podcmd.NewPodIdentity(), bootstrapcmd.NewBootstrap())
+	add("Clusters whose tokens clouds verify", "wid issuer check", issuercmd.NewIssuer())
 	add("This program", "wid version -o json", newVersion(), newCompletion(root))
 	cli.ExitCodes(root, exitCodes)
 	root.SilenceErrors, root.SilenceUsage = true, true

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/authcause"
@@ -37,7 +38,7 @@ type examination struct {
 	injected  map[string]string // identity and tenant of this pod's environment, as annotations
 	pod       *object[corev1.Pod]
 	account   *object[corev1.ServiceAccount]
-	documents *documents
+	documents []issuer.Check // what issuer.Verify has found
 	gained    auth.Token
 	stopped   *doctor.Finding // why there is no token to exchange: a right is missing
 }

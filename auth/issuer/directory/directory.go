@@ -1,0 +1,150 @@
+// Package directory keeps the documents of an issuer in a directory that a web server serves.
+//
+//	store, err := directory.Open("/var/www/oidc/cluster-1")
+//
+// The server sends /.well-known/openid-configuration as application/json and /openid/v1/jwks as application/jwk-set+json, since
+// their names have no extension. It caches neither for longer than five minutes.
+package directory
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/internal/filelock"
+)
+
+// Store is an issuer.Store in a directory. Processes of one machine may share it. A symbolic link that leads out of the directory
+// is refused.
+type Store struct{ dir string }
+
+var _ issuer.Store = (*Store)(nil)
+
+const (
+	folder = ".workloadid"
+	lock   = folder + "/lock"
+)
+
+// Open returns the Store of a directory and creates it if it does not exist.
+func Open(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a web server reads it
+		return nil, fmt.Errorf("cannot use %q as the directory of an issuer: %w", dir, err)
+	}
+	return &Store{dir}, nil
+}
+
+// Read implements issuer.Store.
+func (s *Store) Read(_ context.Context, name string) (content []byte, version string, err error) {
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return nil, "", err
+	}
+	defer root.Close() //nolint:errcheck // nothing was written
+	return s.read(root, name)
+}
+
+func (s *Store) read(root *os.Root, name string) (content []byte, version string, err error) {
+	info, err := root.Stat(name) // before it is opened, since a pipe would wait for a writer
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a file: remove it")
+	}
+	if err == nil {
+		content, err = readFile(root, name)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, "", issuer.ErrNotExist
+	case err != nil:
+		return nil, "", fmt.Errorf("read %q in %q: %w", name, s.dir, err)
+	}
+	sum := sha256.Sum256(content)
+	return content, hex.EncodeToString(sum[:]), nil
+}
+
+func readFile(root *os.Root, name string) ([]byte, error) {
+	file, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() //nolint:errcheck // nothing was written
+	content, err := io.ReadAll(io.LimitReader(file, issuer.MaxFile+1))
+	if len(content) > issuer.MaxFile {
+		return nil, fmt.Errorf("the file has more than %d bytes", issuer.MaxFile)
+	}
+	return content, err
+}
+
+// Write implements issuer.Store. It waits for other writers until ctx ends.
+func (s *Store) Write(ctx context.Context, name string, content []byte, version string) error {
+	if len(content) > issuer.MaxFile {
+		return fmt.Errorf("write %q in %q: it has %d bytes, more than %d", name, s.dir, len(content), issuer.MaxFile)
+	}
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // its files are closed
+	unlock, err := acquire(ctx, root)
+	if err != nil {
+		return fmt.Errorf("lock %q in %q: %w", lock, s.dir, err)
+	}
+	defer unlock()
+	_, current, err := s.read(root, name)
+	switch {
+	case err != nil && !errors.Is(err, issuer.ErrNotExist):
+		return err
+	case current != version:
+		return issuer.ErrChanged
+	}
+	if err := replace(root, name, content); err != nil {
+		return fmt.Errorf("write %q in %q: %w", name, s.dir, err)
+	}
+	return nil
+}
+
+func acquire(ctx context.Context, root *os.Root) (release func(), err error) {
+	if err := root.MkdirAll(folder, 0o755); err != nil {
+		return nil, err
+	}
+	file, err := root.OpenFile(lock, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	release = func() { _ = file.Close() } // which unlocks
+	if err := filelock.Lock(ctx, file); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// replace needs the lock.
+func replace(root *os.Root, name string, content []byte) error {
+	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	temporary := name + ".new"
+	// A process that died may have left it.
+	if err := root.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = root.Rename(temporary, name)
+	}
+	if err != nil {
+		_ = root.Remove(temporary) // the first error counts
+	}
+	return err
+}

@@ -1,0 +1,23 @@
+// Package issuer makes a cluster's issuer of ServiceAccount tokens public, so that clouds can verify its tokens: it publishes the OpenID
+// Connect discovery document and the keys, follows the rotation of keys, and verifies what is published. EKS, GKE and AKS do this by
+// themselves; clusters of kubeadm, k3s, RKE2 and Talos need it.
+//
+//	publisher := &issuer.Publisher{
+//		Cluster: client,                                   // *rest.Config: reads /openid/v1/jwks of the API server
+//		Issuer:  "https://oidc.example.com/cluster-1",     // the "iss" of the cluster's tokens
+//		Store:   store,                                    // where that address is served from, such as s3.Open(...)
+//	}
+//	result, err := publisher.Publish(ctx) // once, or mgr.Add(publisher) to look every minute
+//
+// # What is published
+//
+// The discovery document is made, not copied, because the API server names its own address in it. Keys come from the API server, RSA and
+// EC public keys only. Both files have the paths that a cluster with an issuer uses: /.well-known/openid-configuration and
+// /openid/v1/jwks below the issuer.
+//
+// # Rotation
+//
+// Every key that a look at the API server shows is published. A key is unpublished after MaxTokenLifetime in which no look showed it, so
+// that no valid token loses its key. Times in which nothing looked for more than ten minutes do not count. The record of keys lies
+// beside the documents, and is written before them. Writes are conditional: any number of publishers may share a Store.
+package issuer

@@ -1,0 +1,138 @@
+package gcppool
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/oauth2"
+
+	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+// poolProvider is a provider in the IAM API.
+type poolProvider struct {
+	State string `json:"state,omitempty"`
+	OIDC  struct {
+		Issuer string `json:"issuerUri,omitempty"`
+		JWKS   string `json:"jwksJson"`
+	} `json:"oidc"`
+}
+
+// longRunning is an operation of the IAM API.
+type longRunning struct {
+	Name  string     `json:"name"`
+	Done  bool       `json:"done"`
+	Error *rpcStatus `json:"error"`
+}
+
+type rpcStatus struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+func (s *Store) get(ctx context.Context, operation string) (poolProvider, error) {
+	var p poolProvider
+	if err := s.call(ctx, operation, http.MethodGet, s.name, nil, &p); err != nil {
+		return p, err
+	}
+	if p.State == "DELETED" {
+		e := self.Misconfigured("undelete the provider, or name another one", "the provider is deleted")
+		e.Operation = operation
+		return p, e
+	}
+	return p, nil
+}
+
+// upload replaces the keys, and waits until Google has applied them.
+func (s *Store) upload(ctx context.Context, operation string, keys []byte) error {
+	const patience = time.Minute
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var change poolProvider
+	change.OIDC.JWKS = string(keys)
+	var op longRunning
+	if err := s.call(ctx, operation, http.MethodPatch, s.name+"?updateMask=oidc.jwksJson", change, &op); err != nil {
+		return err
+	}
+	const first, longest = 250 * time.Millisecond, 8 * time.Second
+	for delay := first; !op.Done; delay = min(2*delay, longest) {
+		if id, ok := strings.CutPrefix(op.Name, s.name+"/operations/"); !ok || strings.ContainsAny(id, "/?#%") {
+			return self.Unusable(operation, service, "it names no operation")
+		}
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return self.Unanswered(operation, ctx.Err())
+		}
+		if err := s.call(ctx, operation, http.MethodGet, op.Name, nil, &op); err != nil {
+			return err
+		}
+	}
+	if op.Error != nil {
+		return self.Unavailable(operation, "", "the upload failed: %s (code %d)", provider.Redact(op.Error.Message), op.Error.Code)
+	}
+	return nil
+}
+
+func (s *Store) call(ctx context.Context, operation, method, target string, body, into any) error {
+	token, err := s.token(ctx, operation)
+	if err != nil {
+		return err
+	}
+	request := providers.Request{Operation: operation, Service: service, Method: method, URL: apiRoot + target, Bearer: token, Body: body}
+	return self.Call(ctx, s.client, request, into, func(answer transport.Answer) error { return refused(operation, answer, token) })
+}
+
+func (s *Store) token(ctx context.Context, operation string) (string, error) {
+	source := s.source
+	if source == nil {
+		source = s.provider.NewTokenSource(ctx, s.options...)
+	}
+	token, err := source.Token()
+	var known *provider.Error
+	var refusal *oauth2.RetrieveError
+	switch {
+	case err == nil:
+		return token.AccessToken, nil
+	case errors.As(err, &known):
+		return "", err
+	case errors.As(err, &refusal): // its text holds the answer
+		err = fmt.Errorf("the token service answers with HTTP %d, %q", refusal.Response.StatusCode, refusal.ErrorCode)
+	}
+	return "", self.Unanswered(operation, fmt.Errorf("no access token: %w", err))
+}
+
+// refused explains an answer that is no success, by status and code.
+func refused(operation string, answer transport.Answer, token string) error {
+	var body struct {
+		Error struct {
+			Status  string `json:"status"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	_ = json.Unmarshal(answer.Body, &body) // leaves it empty
+	e := self.Refused(operation, answer)
+	e.Code = provider.Redact(body.Error.Status, token)
+	e.Message = cmp.Or(provider.Redact(body.Error.Message, token), "the answer is not one of Google")
+	switch e.Code {
+	case "NOT_FOUND":
+		e.Reason, e.Remedy = provider.ErrMisconfigured, "create the provider, or correct its name"
+	case "PERMISSION_DENIED":
+		e.Reason, e.Remedy = provider.ErrDenied, "grant roles/iam.workloadIdentityPoolAdmin on the project, and enable the IAM API there"
+	case "UNAUTHENTICATED":
+		e.Reason, e.Remedy = provider.ErrDenied, "check the application default credentials"
+	case "INVALID_ARGUMENT":
+		e.Reason = provider.ErrMisconfigured
+	case "RESOURCE_EXHAUSTED":
+		e.Reason = provider.ErrThrottled
+	}
+	return e
+}

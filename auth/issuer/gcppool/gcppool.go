@@ -1,0 +1,161 @@
+// Package gcppool uploads the keys of an issuer to a provider of a workload identity pool of Google Cloud, which then verifies tokens
+// without any public address of the issuer.
+//
+//	store, err := gcppool.Open("projects/123456789/locations/global/workloadIdentityPools/my-pool/providers/my-cluster", gcppool.Options{})
+//
+// The publisher needs the permissions iam.workloadIdentityPoolProviders.get and iam.workloadIdentityPoolProviders.update on the provider
+// (roles/iam.workloadIdentityPoolAdmin).
+//
+// # Differences from other stores
+//
+// Only the keys are stored. The first discovery document that is read names the provider's issuer, so that publishers refuse the provider
+// of another cluster. Later ones and the record of keys are kept in the process. A publisher that runs once therefore adds keys and never
+// removes one: a key leaves by a publisher that keeps running, or by RemoveKey. RemoveKey holds as long as its process runs. Take a leaked
+// key from the API servers first, or the next publisher uploads it again.
+//
+// Google has no versions of a provider. Write compares the keys with those that were read, just before it replaces them. Two publishers
+// that write within the same second can therefore undo each other; the next look repairs that.
+package gcppool
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"golang.org/x/oauth2"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/auth/issuer/internal/object"
+	"github.com/workloadid/workloadid/internal/gcpname"
+	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+const (
+	self    = providers.Name("gcppool")
+	service = "the IAM API"
+	apiRoot = "https://iam.googleapis.com/v1/"
+)
+
+// Options holds what Open can do without.
+type Options struct {
+	// TokenSource signs in, with the scope cloud-platform. Nil: application default credentials.
+	TokenSource oauth2.TokenSource
+	// HTTPClient sends the requests to Google. Nil: one with the proxies of the environment.
+	HTTPClient *http.Client
+}
+
+// Store is an issuer.Store. A version is a hash of the content.
+type Store struct {
+	name     string
+	client   *http.Client
+	source   oauth2.TokenSource
+	provider gcp.Provider
+	options  []auth.Option
+
+	mu   sync.Mutex
+	kept map[string]keptFile // by path
+}
+
+type keptFile struct {
+	content []byte
+	number  int // of the write
+}
+
+var _ issuer.Store = (*Store)(nil)
+
+// Open returns the Store of a provider, which has to exist. It sends no request.
+func Open(name string, opts Options) (*Store, error) {
+	provider, err := gcpname.ParseWorkloadIdentityProvider(name, gcpname.DefaultUniverse)
+	if err != nil {
+		return nil, fmt.Errorf("gcppool: %.200q is not the name of a provider, "+
+			"projects/<number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>: %w", name, err)
+	}
+	s := &Store{name: provider.Name, client: new(transport.Pool).For(opts.HTTPClient, nil), source: opts.TokenSource, kept: map[string]keptFile{},
+		options: []auth.Option{auth.WithAllowShellOut()}}
+	if opts.HTTPClient != nil {
+		s.options = append(s.options, auth.WithHTTPClient(opts.HTTPClient))
+	}
+	return s, nil
+}
+
+// Read implements issuer.Store.
+func (s *Store) Read(ctx context.Context, path string) (content []byte, version string, err error) {
+	content, version, err = s.readKept(path)
+	if path == issuer.RecordFile || err == nil {
+		return content, version, err
+	}
+	operation := s.operation("read", path)
+	p, err := s.get(ctx, operation)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case path == issuer.DiscoveryFile:
+		document, _ := json.Marshal(map[string]string{"issuer": p.OIDC.Issuer}) // strings always encode
+		_ = s.keep(path, document, "")                                          // fails if another call has kept one
+		return s.readKept(path)
+	case path != issuer.KeysFile || p.OIDC.JWKS == "":
+		return nil, "", fmt.Errorf("%s: %w", operation, issuer.ErrNotExist)
+	}
+	return []byte(p.OIDC.JWKS), versionOf(p.OIDC.JWKS), nil
+}
+
+// Write implements issuer.Store.
+func (s *Store) Write(ctx context.Context, path string, content []byte, version string) error {
+	operation := s.operation("write", path)
+	if err := object.CheckSize(content); err != nil {
+		return fmt.Errorf("gcppool: %s: %w", operation, err)
+	}
+	if path != issuer.KeysFile {
+		return s.keep(path, content, version)
+	}
+	p, err := s.get(ctx, operation)
+	switch {
+	case err != nil:
+		return err
+	case versionOf(p.OIDC.JWKS) != version:
+		return fmt.Errorf("%s: %w", operation, issuer.ErrChanged)
+	}
+	return s.upload(ctx, operation, content)
+}
+
+// versionOf returns an empty version for a provider without keys.
+func versionOf(keys string) string {
+	if keys == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(keys))
+	return hex.EncodeToString(sum[:])
+}
+
+func (s *Store) readKept(path string) ([]byte, string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	file, ok := s.kept[path]
+	if !ok {
+		return nil, "", fmt.Errorf("%s: %w", s.operation("read", path), issuer.ErrNotExist)
+	}
+	return append([]byte(nil), file.content...), strconv.Itoa(file.number), nil
+}
+
+func (s *Store) keep(path string, content []byte, version string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, ok := s.kept[path]
+	if !ok && version != "" || ok && version != strconv.Itoa(old.number) {
+		return fmt.Errorf("%s: %w", s.operation("write", path), issuer.ErrChanged)
+	}
+	s.kept[path] = keptFile{append([]byte(nil), content...), old.number + 1}
+	return nil
+}
+
+func (s *Store) operation(verb, path string) string {
+	return fmt.Sprintf("%s %q of %q", verb, path, s.name)
+}

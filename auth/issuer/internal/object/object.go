@@ -1,0 +1,37 @@
+// Package object holds what the stores of objects share.
+package object
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/workloadid/workloadid/auth/issuer"
+)
+
+// CacheControl is the header of every published file.
+const CacheControl = "public, max-age=300"
+
+// Prefix returns a prefix in the form that stands before a path: empty, or with one slash after it.
+func Prefix(prefix string) (string, error) {
+	prefix = strings.Trim(prefix, "/")
+	if prefix == "" {
+		return "", nil
+	}
+	for segment := range strings.SplitSeq(prefix, "/") {
+		if segment == "" || segment == "." || segment == ".." || strings.ContainsFunc(segment, isInvalid) {
+			return "", fmt.Errorf("the prefix %.200q is refused: use the path of the issuer's URL, such as \"cluster-1\"", prefix)
+		}
+	}
+	return prefix + "/", nil
+}
+
+// isInvalid reports characters that URLs and object names encode in different ways.
+func isInvalid(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`\"<>?#%*|`, r) }
+
+// CheckSize refuses a file that Store.Read would refuse.
+func CheckSize(content []byte) error {
+	if len(content) > issuer.MaxFile {
+		return fmt.Errorf("the content has %d bytes, more than %d", len(content), issuer.MaxFile)
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package issuer
+
+import (
+	"cmp"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+const (
+	// maxKeys is the number of RSA or EC keys that AWS reads at most.
+	maxKeys = 100
+	// maxKeyID is the number of bytes that Kubernetes allows an external signer.
+	maxKeyID = 1024
+)
+
+// errNoKeySet is the error of content without the form of a key set. Other errors are those of a key in it.
+var errNoKeySet = errors.New("no JSON Web Key Set")
+
+// publicKey is a key in its published form: use "sig", an ID, and the algorithm of its tokens. Certificates are dropped.
+type publicKey struct{ jose.JSONWebKey }
+
+// UnmarshalJSON accepts public keys whose tokens an API server issues, and nothing else.
+func (k *publicKey) UnmarshalJSON(content []byte) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(content, &members); err != nil {
+		return errNoKeySet
+	}
+	var parsed jose.JSONWebKey
+	err := parsed.UnmarshalJSON(content)
+	id := parsed.KeyID
+	if id == "" {
+		_ = json.Unmarshal(members["kid"], &id) // for the message
+	}
+	for _, private := range []string{"d", "p", "q", "dp", "dq", "qi", "oth", "k"} {
+		if _, ok := members[private]; ok {
+			return fmt.Errorf("key %.99q holds %q of a private or symmetric key: replace that key, because it is no secret any more", id, private)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("key %.99q: %w", id, err)
+	}
+	algorithm, err := algorithmOf(parsed.Key)
+	switch {
+	case err != nil:
+	case id == "":
+		err = errors.New("it has no ID")
+	case len(id) > maxKeyID:
+		err = fmt.Errorf("its ID has %d bytes, the most are %d", len(id), maxKeyID)
+	case parsed.Use != "" && parsed.Use != "sig":
+		err = fmt.Errorf("its use is %.99q, not %q", parsed.Use, "sig")
+	case parsed.Algorithm != "" && parsed.Algorithm != string(algorithm):
+		err = fmt.Errorf("its algorithm is %.99q, but a key of that type has %q", parsed.Algorithm, algorithm)
+	}
+	if err != nil {
+		return fmt.Errorf("key %.99q: %w", id, err)
+	}
+	k.JSONWebKey = jose.JSONWebKey{Key: parsed.Key, KeyID: id, Use: "sig", Algorithm: string(algorithm)}
+	return nil
+}
+
+// algorithmOf returns the algorithm of the tokens that an API server signs with a key.
+func algorithmOf(key any) (jose.SignatureAlgorithm, error) {
+	switch key := key.(type) {
+	case *rsa.PublicKey:
+		if bits := key.N.BitLen(); bits < 2048 || bits > 8192 {
+			return "", fmt.Errorf("an RSA key has 2048 to 8192 bits, not %d", bits)
+		}
+		if key.E < 3 || key.E%2 == 0 {
+			return "", fmt.Errorf("%d is no exponent of an RSA key", key.E)
+		}
+		return jose.RS256, nil
+	case *ecdsa.PublicKey:
+		switch key.Curve {
+		case elliptic.P256():
+			return jose.ES256, nil
+		case elliptic.P384():
+			return jose.ES384, nil
+		case elliptic.P521():
+			return jose.ES512, nil
+		}
+	}
+	return "", errors.New("it is neither an RSA key nor an EC key of P-256, P-384 or P-521")
+}
+
+func (k publicKey) sameMaterial(other publicKey) bool {
+	equal, ok := k.Key.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && equal.Equal(other.Key)
+}
+
+// keySet holds keys by ascending, unique ID.
+type keySet []publicKey
+
+func parseKeySet(content []byte) (keySet, error) {
+	var set struct {
+		Keys keySet `json:"keys"`
+	}
+	var syntax *json.SyntaxError
+	var mismatch *json.UnmarshalTypeError
+	switch err := json.Unmarshal(content, &set); {
+	case errors.As(err, &syntax):
+		return nil, fmt.Errorf("%w: the content is no JSON", errNoKeySet)
+	case errors.As(err, &mismatch), err == nil && set.Keys == nil:
+		return nil, errNoKeySet
+	case err != nil:
+		return nil, err
+	}
+	set.Keys.sort()
+	if len(set.Keys) > maxKeys {
+		return nil, tooMany(len(set.Keys))
+	}
+	for i, key := range set.Keys[min(1, len(set.Keys)):] {
+		if key.KeyID == set.Keys[i].KeyID {
+			return nil, fmt.Errorf("two keys have the ID %.99q", key.KeyID)
+		}
+	}
+	return set.Keys, nil
+}
+
+func tooMany(n int) error {
+	return fmt.Errorf("%d keys, but AWS reads %d at most: remove old keys", n, maxKeys)
+}
+
+func (s keySet) sort() {
+	slices.SortFunc(s, func(a, b publicKey) int { return cmp.Compare(a.KeyID, b.KeyID) })
+}
+
+func (s keySet) index(id string) int {
+	return slices.IndexFunc(s, func(k publicKey) bool { return k.KeyID == id })
+}
+
+// lacking returns the IDs of the keys that other lacks.
+func (s keySet) lacking(other keySet) (ids []string) {
+	for _, key := range s {
+		if other.index(key.KeyID) < 0 {
+			ids = append(ids, key.KeyID)
+		}
+	}
+	return ids
+}
+
+func (s keySet) marshal() ([]byte, error) {
+	return json.Marshal(map[string]keySet{"keys": append(keySet{}, s...)})
+}
+
+// algorithms returns the algorithms of the keys, in order.
+func (s keySet) algorithms() []string {
+	algorithms := []string{}
+	for _, key := range s {
+		algorithms = append(algorithms, key.Algorithm)
+	}
+	slices.Sort(algorithms)
+	return slices.Compact(algorithms)
+}
+
+// warnings names the keys with whose tokens a cloud refuses. AWS accepts each algorithm.
+func (s keySet) warnings() (warnings []Warning) {
+	for _, cloud := range []Warning{
+		{Cloud: "azure", Accepted: []string{string(jose.RS256)}},
+		{Cloud: "gcp", Accepted: []string{string(jose.RS256), string(jose.ES256)}},
+	} {
+		for _, key := range s {
+			if !slices.Contains(cloud.Accepted, key.Algorithm) {
+				warnings = append(warnings, Warning{Cloud: cloud.Cloud, Key: key.KeyID, Algorithm: key.Algorithm, Accepted: slices.Clone(cloud.Accepted)})
+			}
+		}
+	}
+	return warnings
+}

@@ -1,0 +1,563 @@
+package issuer_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/elliptic"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/workloadid/workloadid/auth/issuer"
+)
+
+func TestPublishMakesTheDocuments(t *testing.T) {
+	server, store := newAPIServer(rs256(t, "b", 2048), es256(t, "a")), newMemory()
+	p := newPublisher(server, store)
+	result := mustPublish(t, p)
+	if want := []string{issuer.RecordFile, issuer.KeysFile, issuer.DiscoveryFile}; !slices.Equal(result.Written, want) || !slices.Equal(store.takeWrites(), want) {
+		t.Errorf("written: %q, want the record first and the discovery document last", result.Written)
+	}
+	if want := []string{"a", "b"}; !slices.Equal(result.Added, want) || !slices.Equal(store.published(t), want) {
+		t.Errorf("added %q, published %q, want %q", result.Added, store.published(t), want)
+	}
+	const want = `{"issuer":"https://oidc.example.com/cluster-1","jwks_uri":"https://oidc.example.com/cluster-1/openid/v1/jwks",` +
+		`"response_types_supported":["id_token"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256","RS256"]}`
+	if got := string(store.files[issuer.DiscoveryFile]); got != want {
+		t.Errorf("discovery document\n got %s\nwant %s", got, want)
+	}
+	if again := mustPublish(t, p); again.Written != nil || again.Added != nil || store.takeWrites() != nil {
+		t.Errorf("the second Publish wrote %q", again.Written)
+	}
+}
+
+func TestPublishWarnsOfAlgorithms(t *testing.T) {
+	p := newPublisher(newAPIServer(rs256(t, "rsa", 2048), es256(t, "p256"), ecKey(t, "p384", elliptic.P384(), "ES384")), newMemory())
+	got := mustPublish(t, p).Warnings
+	want := []issuer.Warning{
+		{Cloud: "azure", Key: "p256", Algorithm: "ES256", Accepted: []string{"RS256"}},
+		{Cloud: "azure", Key: "p384", Algorithm: "ES384", Accepted: []string{"RS256"}},
+		{Cloud: "gcp", Key: "p384", Algorithm: "ES384", Accepted: []string{"RS256", "ES256"}},
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if text := got[0].String(); !strings.Contains(text, `"p256"`) || !strings.Contains(text, "RS256") {
+		t.Errorf("the warning %q names neither key nor remedy", text)
+	}
+}
+
+// publishUntil publishes every minute and returns the time after which the key left.
+func publishUntil(t *testing.T, p *issuer.Publisher, store *memory, id string, most time.Duration) time.Duration {
+	t.Helper()
+	for start := time.Now(); ; time.Sleep(time.Minute) {
+		mustPublish(t, p)
+		if !slices.Contains(store.published(t), id) {
+			return time.Since(start)
+		}
+		if time.Since(start) > most {
+			t.Fatalf("key %q is still published after %s", id, time.Since(start))
+		}
+	}
+}
+
+func TestRotation(t *testing.T) {
+	older, newer := es256(t, "old"), es256(t, "new")
+	rotated := func(t *testing.T) (*apiServer, *memory, *issuer.Publisher) {
+		server, store := newAPIServer(older, newer), newMemory()
+		p := newPublisher(server, store)
+		mustPublish(t, p)
+		server.show(newer)
+		return server, store, p
+	}
+	t.Run("the old key leaves after the longest token", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			_, store, p := rotated(t)
+			leaves := time.Now().Add(24 * time.Hour).UTC()
+			if got := mustPublish(t, p).Leaving; len(got) != 1 || !got["old"].Equal(leaves) {
+				t.Errorf("leaving %v, want old at %s", got, leaves)
+			}
+			store.takeWrites()
+			if took := publishUntil(t, p, store, "old", 48*time.Hour); took != 24*time.Hour {
+				t.Errorf("left after %s, want 24h", took)
+			}
+			if n := len(store.takeWrites()); n > 24*20+3 {
+				t.Errorf("%d writes, want at most one in three minutes", n)
+			}
+			if got := mustPublish(t, p); got.Leaving != nil || got.Written != nil {
+				t.Errorf("after it left: %+v", got)
+			}
+		})
+	})
+	t.Run("MaxTokenLifetime decides", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			_, store, p := rotated(t)
+			p.MaxTokenLifetime = 2 * time.Hour
+			if took := publishUntil(t, p, store, "old", 48*time.Hour); took != 2*time.Hour {
+				t.Errorf("left after %s, want 2h", took)
+			}
+		})
+	})
+	t.Run("a gap over ten minutes does not count", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			_, store, p := rotated(t)
+			mustPublish(t, p)
+			time.Sleep(23 * time.Hour)
+			if took := publishUntil(t, p, store, "old", 48*time.Hour); took != 24*time.Hour {
+				t.Errorf("left after %s of looks, want 24h", took)
+			}
+		})
+	})
+	t.Run("looks every eleven minutes never count", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			_, store, p := rotated(t)
+			for range 500 {
+				mustPublish(t, p)
+				time.Sleep(11 * time.Minute)
+			}
+			if !slices.Contains(store.published(t), "old") {
+				t.Error("the key left")
+			}
+		})
+	})
+	t.Run("a look that shows the key begins anew", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			server, store, p := rotated(t)
+			for start := time.Now(); time.Since(start) < 23*time.Hour; time.Sleep(time.Minute) {
+				mustPublish(t, p)
+			}
+			server.show(newer, older) // one API server of several has it still
+			if got := mustPublish(t, p).Leaving; got != nil {
+				t.Errorf("leaving %v", got)
+			}
+			server.show(newer)
+			if took := publishUntil(t, p, store, "old", 48*time.Hour); took != 24*time.Hour {
+				t.Errorf("left after %s, want 24h", took)
+			}
+		})
+	})
+	t.Run("two publishers do not count double", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			server, store, p := rotated(t)
+			second := newPublisher(server, store)
+			start := time.Now()
+			for slices.Contains(store.published(t), "old") && time.Since(start) < 48*time.Hour {
+				mustPublish(t, p)
+				time.Sleep(17 * time.Second)
+				mustPublish(t, second)
+				time.Sleep(43 * time.Second)
+			}
+			if took := time.Since(start); took < 24*time.Hour || took > 24*time.Hour+2*time.Minute {
+				t.Errorf("left after %s, want 24h", took)
+			}
+		})
+	})
+	t.Run("a failed look does not count", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			server, store, p := rotated(t)
+			mustPublish(t, p)
+			server.answer(http.StatusServiceUnavailable, nil)
+			for range 60 * 25 {
+				if _, err := p.Publish(t.Context()); err == nil {
+					t.Fatal("no error")
+				}
+				time.Sleep(time.Minute)
+			}
+			if !slices.Contains(store.published(t), "old") {
+				t.Error("the key left")
+			}
+		})
+	})
+	t.Run("an empty answer is an error", func(t *testing.T) {
+		server, store, p := rotated(t)
+		server.show()
+		if _, err := p.Publish(t.Context()); err == nil || len(store.published(t)) != 2 {
+			t.Errorf("error %v, published %q", err, store.published(t))
+		}
+	})
+}
+
+func TestClockSkew(t *testing.T) {
+	older, newer := es256(t, "old"), es256(t, "new")
+	recordUntil := func(store *memory, until time.Time, seconds int) {
+		record := fmt.Sprintf(`{"version":1,"issuer":%q,"keys":[{"key":%s,"absence":{"seconds":%d,"until":%q}},{"key":%s}]}`,
+			issuerURL, mustJSON(older), seconds, until.UTC().Format(time.RFC3339), mustJSON(newer))
+		store.put(issuer.RecordFile, []byte(record))
+		store.put(issuer.KeysFile, marshalKeys(newer, older))
+	}
+	for name, tc := range map[string]struct {
+		until time.Duration
+		left  time.Duration
+	}{
+		"a record from a clock one minute ahead":       {time.Minute, 24*time.Hour - 1000*time.Second + time.Minute},
+		"a record from a clock years ahead":            {5 * 365 * 24 * time.Hour, 24 * time.Hour},
+		"a record from long ago keeps what it counted": {-30 * 24 * time.Hour, 24*time.Hour - 1000*time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newMemory()
+				recordUntil(store, time.Now().Add(tc.until), 1000)
+				took := publishUntil(t, newPublisher(newAPIServer(newer), store), store, "old", 48*time.Hour)
+				if took < tc.left || took > tc.left+time.Minute {
+					t.Errorf("left after %s, want %s", took, tc.left)
+				}
+			})
+		})
+	}
+}
+
+func mustJSON(value any) []byte {
+	content, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return content
+}
+
+func TestPublishedKeysWithoutARecordAreAdopted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		older, newer := es256(t, "old"), es256(t, "new")
+		store := newMemory()
+		store.put(issuer.KeysFile, marshalKeys(older))
+		p := newPublisher(newAPIServer(newer), store)
+		if got := mustPublish(t, p); !slices.Equal(store.published(t), []string{"new", "old"}) || len(got.Leaving) != 1 {
+			t.Fatalf("published %q, leaving %v", store.published(t), got.Leaving)
+		}
+		if took := publishUntil(t, p, store, "old", 48*time.Hour); took != 24*time.Hour {
+			t.Errorf("left after %s, want 24h", took)
+		}
+	})
+}
+
+func TestRemoveKey(t *testing.T) {
+	leaked, other := es256(t, "leaked"), es256(t, "other")
+	published := func(t *testing.T) (*apiServer, *memory, *issuer.Publisher) {
+		server, store := newAPIServer(leaked, other), newMemory()
+		p := newPublisher(server, store)
+		mustPublish(t, p)
+		return server, store, p
+	}
+	remove := func(t *testing.T, p *issuer.Publisher, id string) issuer.Result {
+		t.Helper()
+		result, err := p.RemoveKey(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	t.Run("stays out while the API server shows it", func(t *testing.T) {
+		_, store, p := published(t)
+		if got := remove(t, p, "leaked"); !slices.Equal(got.Removed, []string{"leaked"}) {
+			t.Errorf("removed %q", got.Removed)
+		}
+		if got := mustPublish(t, p); got.Written != nil || !slices.Equal(store.published(t), []string{"other"}) {
+			t.Errorf("written %q, published %q", got.Written, store.published(t))
+		}
+	})
+	t.Run("stays out under another ID", func(t *testing.T) {
+		server, store, p := published(t)
+		remove(t, p, "leaked")
+		alias := leaked
+		alias.KeyID = "alias"
+		server.show(alias, other)
+		mustPublish(t, p)
+		if got := store.published(t); !slices.Equal(got, []string{"other"}) {
+			t.Errorf("published %q", got)
+		}
+	})
+	t.Run("needs no API server", func(t *testing.T) {
+		server, store, p := published(t)
+		server.answer(http.StatusForbidden, nil)
+		remove(t, p, "leaked")
+		if got := store.published(t); !slices.Equal(got, []string{"other"}) {
+			t.Errorf("published %q", got)
+		}
+	})
+	t.Run("before the first Publish", func(t *testing.T) {
+		store := newMemory()
+		remove(t, newPublisher(newAPIServer(leaked, other), store), "leaked")
+		if got := store.published(t); !slices.Equal(got, []string{"other"}) {
+			t.Errorf("published %q", got)
+		}
+	})
+	t.Run("an unknown key is an error", func(t *testing.T) {
+		_, store, p := published(t)
+		store.takeWrites()
+		if _, err := p.RemoveKey(t.Context(), "Leaked"); err == nil || !strings.Contains(err.Error(), `"Leaked"`) || store.takeWrites() != nil {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("a publisher with an old record does not bring it back", func(t *testing.T) {
+		_, store, p := published(t)
+		record, version, err := store.Read(t.Context(), issuer.RecordFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		remove(t, p, "leaked")
+		stale := 2
+		store.onRead = func(path string, content []byte, v string, err error) ([]byte, string, error) {
+			if path == issuer.RecordFile && stale > 0 {
+				stale--
+				return record, version, nil
+			}
+			return content, v, err
+		}
+		mustPublish(t, p)
+		if got := store.published(t); !slices.Equal(got, []string{"other"}) || stale > 0 {
+			t.Errorf("published %q", got)
+		}
+	})
+}
+
+func TestStoreFaults(t *testing.T) {
+	key, other := es256(t, "key"), es256(t, "other")
+	foreign := []byte(`{"issuer":"https://oidc.example.com/cluster-2"}`)
+	large := bytes.Repeat([]byte(" "), issuer.MaxFile+1)
+	private := []byte(`{"keys":[{"kty":"EC","crv":"P-256","kid":"p","x":"AA","y":"AA","d":"AA"}]}`)
+	for name, tc := range map[string]struct {
+		files  map[string][]byte
+		words  []string // of the error; none: what is stored is mended
+		within []string // published keys
+	}{
+		"half a discovery document":             {map[string][]byte{issuer.DiscoveryFile: []byte(`{"issuer":"https://oidc.ex`)}, nil, []string{"key"}},
+		"half a key set":                        {map[string][]byte{issuer.KeysFile: marshalKeys(other)[:40]}, nil, []string{"key"}},
+		"a page in place of the key set":        {map[string][]byte{issuer.KeysFile: []byte("<html>")}, nil, []string{"key"}},
+		"half a record":                         {map[string][]byte{issuer.RecordFile: []byte(`{"version":1,"iss`)}, []string{issuer.RecordFile, "delete"}, nil},
+		"a record of a later version":           {map[string][]byte{issuer.RecordFile: []byte(`{"version":2,"issuer":"` + issuerURL + `"}`)}, []string{"version 2"}, nil},
+		"a record of a foreign issuer":          {map[string][]byte{issuer.RecordFile: []byte(`{"version":1,"issuer":"https://x"}`)}, []string{`"https://x"`, issuerURL}, nil},
+		"a foreign issuer":                      {map[string][]byte{issuer.DiscoveryFile: foreign}, []string{`cluster-2"`, `cluster-1"`}, nil},
+		"an issuer with a slash at the end":     {map[string][]byte{issuer.DiscoveryFile: []byte(`{"issuer":"` + issuerURL + `/"}`)}, []string{`cluster-1/"`}, nil},
+		"a discovery document without issuer":   {map[string][]byte{issuer.DiscoveryFile: []byte(`{}`)}, []string{`""`}, nil},
+		"a private key in the key set":          {map[string][]byte{issuer.KeysFile: private}, []string{`"p"`, "private"}, nil},
+		"an oversized key set":                  {map[string][]byte{issuer.KeysFile: large}, []string{issuer.KeysFile, "1048576"}, nil},
+		"an oversized record":                   {map[string][]byte{issuer.RecordFile: large}, []string{issuer.RecordFile}, nil},
+		"an oversized discovery document":       {map[string][]byte{issuer.DiscoveryFile: large}, []string{issuer.DiscoveryFile}, nil},
+		"an older discovery document":           {map[string][]byte{issuer.DiscoveryFile: []byte(`{"issuer":"` + issuerURL + `","jwks_uri":"https://10.0.0.1"}`)}, nil, []string{"key"}},
+		"an ID that names another key: cluster": {map[string][]byte{issuer.KeysFile: marshalKeys(renamed(other, "key"))}, nil, []string{"key"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := newMemory()
+			for path, content := range tc.files {
+				store.put(path, content)
+			}
+			p := newPublisher(newAPIServer(key), store)
+			_, err := p.Publish(t.Context())
+			if tc.words == nil {
+				if err != nil || !slices.Equal(store.published(t), tc.within) || mustPublish(t, p).Written != nil {
+					t.Fatalf("error %v, published %q", err, store.published(t))
+				}
+				if !bytes.Contains(store.files[issuer.KeysFile], mustJSON(key)) {
+					t.Errorf("the key of the cluster is not published: %s", store.files[issuer.KeysFile])
+				}
+				return
+			}
+			if err == nil || store.takeWrites() != nil {
+				t.Fatalf("error %v; or it wrote", err)
+			}
+			for _, word := range tc.words {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("the error %q lacks %q", err, word)
+				}
+			}
+		})
+	}
+}
+
+func renamed(key jose.JSONWebKey, id string) jose.JSONWebKey {
+	key.KeyID = id
+	return key
+}
+
+func TestConflicts(t *testing.T) {
+	key := es256(t, "key")
+	t.Run("a crash between record and keys is mended", func(t *testing.T) {
+		store := newMemory()
+		crash := errors.New("crash")
+		store.onWrite = func(path string) error {
+			if path == issuer.KeysFile {
+				return crash
+			}
+			return nil
+		}
+		p := newPublisher(newAPIServer(key), store)
+		if _, err := p.Publish(t.Context()); !errors.Is(err, crash) {
+			t.Fatal(err)
+		}
+		store.onWrite = nil
+		mustPublish(t, p)
+		if got := store.published(t); !slices.Equal(got, []string{"key"}) {
+			t.Errorf("published %q", got)
+		}
+	})
+	t.Run("a store that always conflicts is given up", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store, tries := newMemory(), 0
+			store.onWrite = func(string) error { tries++; return fmt.Errorf("409: %w", issuer.ErrChanged) }
+			start := time.Now()
+			_, err := newPublisher(newAPIServer(key), store).Publish(t.Context())
+			if !errors.Is(err, issuer.ErrChanged) || tries < 3 || tries > 10 || time.Since(start) > time.Minute {
+				t.Errorf("%d tries in %s: %v", tries, time.Since(start), err)
+			}
+		})
+	})
+	t.Run("a store that always answers an old record writes no keys", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newMemory()
+			server := newAPIServer(key)
+			p := newPublisher(server, store)
+			mustPublish(t, p)
+			server.show(key, es256(t, "next"))
+			store.takeWrites()
+			store.onRead = func(path string, content []byte, version string, err error) ([]byte, string, error) {
+				if path == issuer.RecordFile {
+					return content, "0", err
+				}
+				return content, version, err
+			}
+			if _, err := p.Publish(t.Context()); !errors.Is(err, issuer.ErrChanged) || store.takeWrites() != nil {
+				t.Errorf("error %v", err)
+			}
+		})
+	})
+}
+
+// Two publishers see different API servers, and a third removes a key.
+func TestPublishersRace(t *testing.T) {
+	keys := make([]jose.JSONWebKey, 12)
+	for i := range keys {
+		keys[i] = es256(t, fmt.Sprintf("key-%02d", i))
+	}
+	store := newMemory()
+	var group sync.WaitGroup
+	run := func(p *issuer.Publisher, each func(ctx context.Context, p *issuer.Publisher, i int) error) {
+		group.Go(func() {
+			for i := range keys {
+				if err := each(t.Context(), p, i); err != nil && !errors.Is(err, issuer.ErrChanged) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for _, order := range [][]jose.JSONWebKey{keys, reversed(keys)} {
+		server := newAPIServer(order[0])
+		run(newPublisher(server, store), func(ctx context.Context, p *issuer.Publisher, i int) error {
+			server.show(order[:i+1]...)
+			_, err := p.Publish(ctx)
+			return err
+		})
+	}
+	removing := newPublisher(newAPIServer(keys...), store)
+	run(removing, func(ctx context.Context, p *issuer.Publisher, i int) error {
+		if i != 5 {
+			return nil
+		}
+		_, err := p.RemoveKey(ctx, "key-03")
+		return err
+	})
+	group.Wait()
+	mustPublish(t, removing)
+	want := []string{}
+	for _, key := range keys {
+		if key.KeyID != "key-03" {
+			want = append(want, key.KeyID)
+		}
+	}
+	if got := store.published(t); !slices.Equal(got, want) {
+		t.Errorf("published %q, want %q", got, want)
+	}
+}
+
+func reversed(keys []jose.JSONWebKey) []jose.JSONWebKey {
+	keys = slices.Clone(keys)
+	slices.Reverse(keys)
+	return keys
+}
+
+func TestAnswersOfTheAPIServer(t *testing.T) {
+	key := es256(t, "key")
+	many := make([]jose.JSONWebKey, 101)
+	for i := range many {
+		many[i] = renamed(key, fmt.Sprint("key-", i))
+	}
+	for name, tc := range map[string]struct {
+		status int
+		body   []byte
+		words  string
+	}{
+		"401":                        {http.StatusUnauthorized, []byte("hunter2"), "401"},
+		"403 names the role":         {http.StatusForbidden, nil, "system:service-account-issuer-discovery"},
+		"404 names the flag":         {http.StatusNotFound, nil, "--service-account-issuer"},
+		"a redirect":                 {http.StatusFound, nil, "302"},
+		"no JSON":                    {http.StatusOK, []byte("<html>hunter2</html>"), "no JSON"},
+		"a list":                     {http.StatusOK, []byte("[]"), "no JSON Web Key Set"},
+		"no keys":                    {http.StatusOK, []byte(`{"keys":[]}`), "no keys"},
+		"two answers":                {http.StatusOK, append(marshalKeys(key), marshalKeys(key)...), "no JSON"},
+		"oversized":                  {http.StatusOK, bytes.Repeat([]byte(" "), issuer.MaxFile+1), "1048576"},
+		"too many keys":              {http.StatusOK, marshalKeys(many...), "101"},
+		"the same ID twice":          {http.StatusOK, marshalKeys(key, key), `"key"`},
+		"no ID":                      {http.StatusOK, marshalKeys(renamed(key, "")), "no ID"},
+		"a long ID":                  {http.StatusOK, marshalKeys(renamed(key, strings.Repeat("k", 1025))), "1024"},
+		"an RSA key of 1024 bits":    {http.StatusOK, marshalKeys(rs256(t, "short", 1024)), `"short"`},
+		"another algorithm":          {http.StatusOK, marshalKeys(ecKey(t, "alg", elliptic.P256(), "ES384")), `"ES384"`},
+		"an encryption key":          {http.StatusOK, bytes.Replace(marshalKeys(key), []byte(`"sig"`), []byte(`"enc"`), 1), `"enc"`},
+		"a symmetric key":            {http.StatusOK, []byte(`{"keys":[{"kty":"oct","kid":"s","k":"c2VjcmV0"}]}`), `"s"`},
+		"an Ed25519 key":             {http.StatusOK, []byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"ed","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`), `"ed"`},
+		"a private member":           {http.StatusOK, bytes.Replace(marshalKeys(key), []byte(`"kty"`), []byte(`"d":"c2VjcmV0","kty"`), 1), "private"},
+		"a prime of an RSA key":      {http.StatusOK, bytes.Replace(marshalKeys(rs256(t, "rsa", 2048)), []byte(`"kty"`), []byte(`"p":"c2VjcmV0","kty"`), 1), "private"},
+		"a point beside the curve":   {http.StatusOK, []byte(`{"keys":[{"kty":"EC","crv":"P-256","kid":"off","x":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE","y":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE"}]}`), `"off"`},
+		"an RSA key with exponent 1": {http.StatusOK, bytes.Replace(marshalKeys(rs256(t, "e", 2048)), []byte(`"AQAB"`), []byte(`"AQ"`), 1), `"e"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, store := newAPIServer(), newMemory()
+				server.answer(tc.status, tc.body)
+				_, err := newPublisher(server, store).Publish(t.Context())
+				if err == nil || !strings.Contains(err.Error(), tc.words) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "c2VjcmV0") {
+					t.Errorf("error %v, want one with %q and without secrets", err, tc.words)
+				}
+				if store.takeWrites() != nil {
+					t.Error("something was written")
+				}
+			})
+		})
+	}
+}
+
+func TestFieldsAreChecked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(p *issuer.Publisher)
+		words  string
+	}{
+		"no Cluster":             {func(p *issuer.Publisher) { p.Cluster = nil }, "Cluster"},
+		"no Store":               {func(p *issuer.Publisher) { p.Store = nil }, "Store"},
+		"no Issuer":              {func(p *issuer.Publisher) { p.Issuer = "" }, "https://"},
+		"http":                   {func(p *issuer.Publisher) { p.Issuer = "http://x" }, `"http://x"`},
+		"query":                  {func(p *issuer.Publisher) { p.Issuer = "https://x/?" }, "query"},
+		"fragment":               {func(p *issuer.Publisher) { p.Issuer = "https://x/#a" }, "fragment"},
+		"user name":              {func(p *issuer.Publisher) { p.Issuer = "https://user:secret@x" }, "user"},
+		"no host":                {func(p *issuer.Publisher) { p.Issuer = "https:///x" }, "host"},
+		"negative lifetime":      {func(p *issuer.Publisher) { p.MaxTokenLifetime = -1 }, "MaxTokenLifetime"},
+		"lifetime of a minute":   {func(p *issuer.Publisher) { p.MaxTokenLifetime = time.Minute }, "MaxTokenLifetime"},
+		"interval of an hour":    {func(p *issuer.Publisher) { p.Interval = time.Hour }, "Interval"},
+		"negative interval":      {func(p *issuer.Publisher) { p.Interval = -1 }, "Interval"},
+		"key ID to remove is \"": {func(*issuer.Publisher) {}, "ID"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPublisher(newAPIServer(es256(t, "key")), newMemory())
+			tc.change(p)
+			_, err := p.RemoveKey(t.Context(), "")
+			if err == nil || !strings.Contains(err.Error(), tc.words) || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("error %v, want one with %q", err, tc.words)
+			}
+		})
+	}
+}

@@ -1,0 +1,178 @@
+package issuer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+)
+
+// Publisher publishes the documents of one issuer. Set the fields before the first use and do not change them after it. It is safe for
+// concurrent use, and several Publishers may share a Store.
+//
+// A Publisher is a manager.Runnable that needs no leader election.
+type Publisher struct {
+	// Cluster reads the keys at /openid/v1/jwks. Every ServiceAccount may read them (system:service-account-issuer-discovery).
+	Cluster *rest.Config
+	// Issuer is the "iss" of the cluster's tokens, an https URL without query and fragment. It may also be a former issuer during a move.
+	Issuer string
+	// Store keeps the files.
+	Store Store
+	// MaxTokenLifetime is the lifetime of the longest token that the API server issues (--service-account-max-token-expiration). Zero means
+	// 24 hours, less than an hour is refused. A key stays published for this long after it was last shown.
+	MaxTokenLifetime time.Duration
+	// Interval is the time between two looks of Start. Zero means a minute. More than five minutes is refused, because gaps of over ten
+	// minutes do not count.
+	Interval time.Duration
+
+	// Logger, Events and Registerer are optional. Events are recorded on Object, such as the publisher's Pod or Deployment.
+	// Metrics have the label "issuer". Publishers of one issuer in one process need a label more: prometheus.WrapRegistererWith.
+	Logger     logr.Logger
+	Events     events.EventRecorder
+	Object     runtime.Object
+	Registerer prometheus.Registerer
+
+	once    sync.Once
+	invalid error // what is wrong with the fields
+	cluster *lookout
+	metrics *metrics
+}
+
+// Result says what a Publish has changed.
+type Result struct {
+	// Written are the files that were written, in order. None: everything was published already.
+	Written []string
+	// Added, Removed are the IDs of keys that are published since, or no longer.
+	Added, Removed []string
+	// Leaving are the keys that the API server no longer shows, with the time at which they leave if no look shows them.
+	Leaving map[string]time.Time
+	// Warnings name the keys whose tokens a cloud does not accept.
+	Warnings []Warning
+
+	keys int
+}
+
+// Warning says that a cloud accepts no token that a key signs.
+type Warning struct {
+	Cloud          string // "azure" or "gcp"
+	Key, Algorithm string
+	Accepted       []string // the algorithms that the cloud accepts
+}
+
+// String returns a sentence for people.
+func (w Warning) String() string {
+	name := map[string]string{"azure": "Microsoft Entra ID", "gcp": "Google Cloud"}[w.Cloud]
+	return fmt.Sprintf("%s does not accept tokens of key %q, whose algorithm is %s. It accepts %s: change the API server's signing key.",
+		name, w.Key, w.Algorithm, strings.Join(w.Accepted, " and "))
+}
+
+const (
+	defaultLifetime, minLifetime = 24 * time.Hour, time.Hour
+	defaultInterval, maxInterval = time.Minute, 5 * time.Minute
+	// publishTimeout bounds a Publish with all its tries.
+	publishTimeout = 2 * time.Minute
+)
+
+// prepare checks the fields, once.
+func (p *Publisher) prepare() error {
+	p.once.Do(func() {
+		if p.invalid = p.check(); p.invalid != nil {
+			return
+		}
+		if p.cluster, p.invalid = newLookout(p.Cluster); p.invalid == nil {
+			p.metrics, p.invalid = newMetrics(p.Registerer, p.Issuer)
+		}
+	})
+	return p.invalid
+}
+
+func (p *Publisher) check() error {
+	switch {
+	case p.Cluster == nil:
+		return errors.New("publisher of an issuer: set Cluster to the configuration of a client of the API server")
+	case p.Store == nil:
+		return errors.New("publisher of an issuer: set Store to where the documents are served from")
+	case p.MaxTokenLifetime != 0 && p.MaxTokenLifetime < minLifetime:
+		return fmt.Errorf("the MaxTokenLifetime of a publisher is %s, which no API server has: it is at least %s", p.MaxTokenLifetime, minLifetime)
+	case p.Interval < 0 || p.Interval > maxInterval:
+		return fmt.Errorf("the Interval of a publisher is %s: it is at most %s", p.Interval, maxInterval)
+	}
+	return checkIssuer(p.Issuer)
+}
+
+func checkIssuer(issuer string) error {
+	u, err := url.Parse(issuer)
+	problem := ""
+	switch {
+	case err != nil:
+		return errors.New("the issuer is no URL: name the issuer (iss) of the cluster's tokens, which begins with https://")
+	case u.User != nil:
+		return fmt.Errorf("the issuer of host %q holds a user name: leave it out", u.Host)
+	case !strings.HasPrefix(issuer, "https://"):
+		problem = "does not begin with https://"
+	case u.Hostname() == "":
+		problem = "has no host"
+	case strings.ContainsAny(issuer, "?#"):
+		problem = "has a query or a fragment"
+	default:
+		return nil
+	}
+	return fmt.Errorf("the issuer %q %s: name the issuer (iss) of the cluster's tokens", issuer, problem)
+}
+
+func (p *Publisher) lifetime() time.Duration {
+	if p.MaxTokenLifetime == 0 {
+		return defaultLifetime
+	}
+	return p.MaxTokenLifetime
+}
+
+// Publish looks at the API server once and publishes what has changed.
+func (p *Publisher) Publish(ctx context.Context) (Result, error) {
+	return p.reported(ctx, func(ctx context.Context) (Result, error) {
+		shown, err := p.cluster.keys(ctx)
+		if err != nil {
+			return Result{}, err
+		}
+		now := time.Now()
+		result, err := p.update(ctx, func(r record) (record, error) { return r.look(shown, now, p.lifetime()), nil })
+		result.Warnings = shown.warnings()
+		return result, err
+	})
+}
+
+// RemoveKey unpublishes a key at once, because its private key has leaked. The record keeps it out from then on, also while the
+// API server still shows it, and under another ID. It needs no API server, except for a key that was never published.
+func (p *Publisher) RemoveKey(ctx context.Context, id string) (Result, error) {
+	return p.reported(ctx, func(ctx context.Context) (Result, error) {
+		shown, err := p.cluster.keys(ctx)
+		if err != nil {
+			p.Logger.Error(err, "removing the key without a look at the API server", "key", id)
+		}
+		return p.update(ctx, func(r record) (record, error) { return r.adopt(shown).remove(id) })
+	})
+}
+
+// reported runs one publication and reports what came of it.
+func (p *Publisher) reported(ctx context.Context, run func(ctx context.Context) (Result, error)) (Result, error) {
+	if err := p.prepare(); err != nil {
+		return Result{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	result, err := run(ctx)
+	if err != nil {
+		err = fmt.Errorf("publish the issuer %q: %w", p.Issuer, err)
+	}
+	p.report(result, err)
+	return result, err
+}

@@ -1,0 +1,180 @@
+package issuer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// maxGap is the longest time between two looks that counts as absence of a key.
+	maxGap = 10 * time.Minute
+	// minGap is the shortest absence that is written, because each look would write the record otherwise. At any Interval up to
+	// maxInterval a look lies between minGap and maxGap after the last one that was written.
+	minGap = 3 * time.Minute
+	// recordVersion changes if older publishers would misread the record.
+	recordVersion = 1
+)
+
+// record says which keys are published until when. Its methods return changed copies.
+type record struct {
+	Version int     `json:"version"`
+	Issuer  string  `json:"issuer"`
+	Keys    []entry `json:"keys"`
+}
+
+type entry struct {
+	Key publicKey `json:"key"`
+	// Removed keeps a leaked key out.
+	Removed bool `json:"removed,omitempty"`
+	// Absence is nil if the last look showed the key.
+	Absence *absence `json:"absence,omitempty"`
+}
+
+// absence is the time in which looks did not show a key.
+type absence struct {
+	Seconds int64 `json:"seconds"`
+	// Until is the time of the last look that is counted.
+	Until time.Time `json:"until"`
+}
+
+func (a absence) total() time.Duration { return time.Duration(a.Seconds) * time.Second }
+
+// parseRecord returns an empty record if there is none. It does not mend: without the record a leaked key would come back.
+func parseRecord(content []byte, issuer string) (record, error) {
+	r := record{Version: recordVersion, Issuer: issuer, Keys: []entry{}}
+	if content == nil {
+		return r, nil
+	}
+	r = record{}
+	remedy := fmt.Sprintf("restore %s, or delete it: the keys that are published stay, keys that were removed come back while the API server shows them", RecordFile)
+	if err := json.Unmarshal(content, &r); err != nil {
+		return r, fmt.Errorf("the record of keys is damaged: %w: %s", plain(err), remedy)
+	}
+	if r.Version != recordVersion {
+		return r, fmt.Errorf("the record of keys has version %d, but this publisher writes version %d: update it", r.Version, recordVersion)
+	}
+	if r.Issuer != issuer {
+		return r, foreign(RecordFile, r.Issuer, issuer)
+	}
+	seen := map[string]bool{}
+	for _, e := range r.Keys {
+		const most = 100 * 365 * 24 * 3600
+		if seen[e.Key.KeyID] || e.Key.Key == nil || e.Absence != nil && (e.Absence.Seconds < 0 || e.Absence.Seconds > most) {
+			return r, fmt.Errorf("the record of keys is damaged at key %.99q: %s", e.Key.KeyID, remedy)
+		}
+		seen[e.Key.KeyID] = true
+	}
+	return r, nil
+}
+
+// plain leaves out the values that JSON errors quote.
+func plain(err error) error {
+	var syntax *json.SyntaxError
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &syntax) || errors.As(err, &mismatch) {
+		return errors.New("it is not the JSON of a record")
+	}
+	return err
+}
+
+func (r record) marshal() ([]byte, error) {
+	slices.SortFunc(r.Keys, func(a, b entry) int { return bytes.Compare([]byte(a.Key.KeyID), []byte(b.Key.KeyID)) })
+	return json.Marshal(r)
+}
+
+func (r record) index(id string) int {
+	return slices.IndexFunc(r.Keys, func(e entry) bool { return e.Key.KeyID == id })
+}
+
+// adopt adds published keys that the record does not know, such as those of another tool.
+func (r record) adopt(published keySet) record {
+	r.Keys = slices.Clone(r.Keys)
+	for _, key := range published {
+		if r.index(key.KeyID) < 0 {
+			r.Keys = append(r.Keys, entry{Key: key})
+		}
+	}
+	return r
+}
+
+// look returns the record after a look at the API server.
+func (r record) look(shown keySet, now time.Time, lifetime time.Duration) record {
+	now = now.UTC().Truncate(time.Second)
+	var kept []entry
+	for _, e := range r.adopt(shown).Keys {
+		i := shown.index(e.Key.KeyID)
+		switch {
+		case e.Removed:
+		case i >= 0:
+			e = entry{Key: shown[i]} // the API server decides on an ID that named another key
+		default:
+			after := e.Absence.after(now)
+			if after.total() >= lifetime {
+				continue
+			}
+			if e.Absence == nil || !within(now.Sub(e.Absence.Until), -maxGap, minGap) {
+				e.Absence = &after
+			}
+		}
+		kept = append(kept, e)
+	}
+	r.Keys = kept
+	return r
+}
+
+func within(d, from, below time.Duration) bool { return d >= from && d < below }
+
+// after counts the time since the last look, whichever publisher made it.
+func (a *absence) after(now time.Time) absence {
+	if a == nil {
+		return absence{Until: now}
+	}
+	switch gap := now.Sub(a.Until); {
+	case gap < -maxGap: // a clock is wrong, so that what was counted may be, too
+		return absence{Until: now}
+	case gap > maxGap:
+		return absence{Seconds: a.Seconds, Until: now}
+	default: // a small negative gap is clock skew, and is never written
+		return absence{Seconds: a.Seconds + int64(gap/time.Second), Until: now}
+	}
+}
+
+func (r record) remove(id string) (record, error) {
+	i := r.index(id)
+	if i < 0 {
+		return r, fmt.Errorf("no key has the ID %q: it is neither published nor shown by the API server; kubectl get --raw /%s lists the IDs", id, KeysFile)
+	}
+	r.Keys = slices.Clone(r.Keys)
+	r.Keys[i] = entry{Key: r.Keys[i].Key, Removed: true}
+	return r, nil
+}
+
+// published returns the keys to publish. A removed key stays out under another ID too.
+func (r record) published() keySet {
+	var set keySet
+	for _, e := range r.Keys {
+		if !slices.ContainsFunc(r.Keys, func(other entry) bool { return other.Removed && other.Key.sameMaterial(e.Key) }) {
+			set = append(set, e.Key)
+		}
+	}
+	set.sort()
+	return set
+}
+
+// leaving returns when the absent keys expire.
+func (r record) leaving(lifetime time.Duration) map[string]time.Time {
+	var leaving map[string]time.Time
+	for _, e := range r.Keys {
+		if e.Absence != nil {
+			if leaving == nil {
+				leaving = map[string]time.Time{}
+			}
+			leaving[e.Key.KeyID] = e.Absence.Until.Add(lifetime - e.Absence.total())
+		}
+	}
+	return leaving
+}

@@ -1,0 +1,84 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/credentials/processcreds"
+	"github.com/aws/smithy-go"
+
+	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+// checkCredentials keeps failures of other services, such as STS, apart from those of S3. The SDK caches credentials.
+func (s *Store) checkCredentials(ctx context.Context, operation string) error {
+	if _, err := s.client.Options().Credentials.Retrieve(ctx); err != nil {
+		e := self.Unavailable(operation, "give this process AWS credentials, such as AWS_PROFILE or a role for its ServiceAccount", "")
+		return failed(e, err)
+	}
+	return nil
+}
+
+// failed explains why a request for a file failed, by status and code.
+func (s *Store) failed(verb, key string, err error) error {
+	var answer *awshttp.ResponseError
+	var api smithy.APIError
+	e, region := self.Unavailable(s.operation(verb, key), "", ""), ""
+	if errors.As(err, &answer) && errors.As(err, &api) {
+		e.StatusCode, e.Code = answer.HTTPStatusCode(), provider.Redact(api.ErrorCode())
+		region = answer.Response.Header.Get("x-amz-bucket-region")
+	}
+	switch {
+	case e.Code == "NoSuchKey" && verb == "read":
+		return fmt.Errorf("%s: %w", e.Operation, issuer.ErrNotExist)
+	case e.Code == "NoSuchKey", e.StatusCode == http.StatusPreconditionFailed, e.Code == "ConditionalRequestConflict":
+		return fmt.Errorf("%s: %w", e.Operation, issuer.ErrChanged)
+	}
+	e.Reason, e.Remedy = s.explain(e.StatusCode, e.Code, region)
+	return failed(e, err)
+}
+
+// failed completes an error with what the SDK says, without secrets and bodies.
+func failed(e *provider.Error, err error) error {
+	e.Err = err
+	var api smithy.APIError
+	var program *processcreds.ProviderError
+	switch {
+	case e.StatusCode/100 == 3:
+		e.Message = "it answers with a redirect, which is not followed"
+	case errors.As(err, &program):
+		e.Err, e.Message = nil, "the program of credential_process failed, or printed no credentials" // the text may hold its output
+	case errors.As(err, &api):
+		e.Message = provider.Redact(api.ErrorMessage())
+	default:
+		e.Message = transport.Message(err)
+	}
+	return e
+}
+
+func (s *Store) explain(status int, code, region string) (provider.Reason, string) {
+	switch {
+	case region != "" && region != s.client.Options().Region:
+		return provider.ErrMisconfigured, "set the region of the bucket, " + provider.Redact(region)
+	case code == "NoSuchBucket":
+		return provider.ErrMisconfigured, "create the bucket, or correct its name"
+	case status == http.StatusNotImplemented:
+		return provider.ErrMisconfigured, "use a service with conditional writes (If-Match and If-None-Match)"
+	case status == http.StatusTooManyRequests, code == "SlowDown":
+		return provider.ErrThrottled, ""
+	case code == "AccessDenied" && s.owner != nil:
+		return provider.ErrDenied, "check that account " + *s.owner + " owns the bucket, and allow s3:GetObject, s3:PutObject and s3:ListBucket"
+	case code == "AccessDenied":
+		return provider.ErrDenied, "allow s3:GetObject, s3:PutObject and s3:ListBucket"
+	case code == "RequestTimeTooSkewed":
+		return provider.ErrUnavailable, "check the clock of this machine"
+	case status == http.StatusForbidden, status == http.StatusUnauthorized:
+		return provider.ErrDenied, "check the credentials"
+	}
+	return provider.ErrUnavailable, ""
+}

@@ -1,0 +1,243 @@
+package s3_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/auth/issuer/s3"
+	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/testing/storetest"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
+)
+
+const (
+	account = "123456789012"
+	user    = "arn:aws:iam::" + account + ":user/publisher"
+	region  = "eu-central-1"
+	bucket  = "my-oidc"
+	host    = bucket + ".s3." + region + ".amazonaws.com"
+)
+
+type environment struct {
+	cloud  *authtest.Cloud
+	opts   s3.Options
+	secret string
+}
+
+func newEnvironment(t *testing.T, b authtest.S3Bucket) *environment {
+	t.Helper()
+	// The SDK reads the environment of the machine.
+	t.Setenv("AWS_CONFIG_FILE", "/nonexistent")
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	w := &environment{cloud: testworld.Cloud(t)}
+	b.Account, b.Region = firstOf(b.Account, account), firstOf(b.Region, region)
+	w.cloud.AWS().SetBucket(bucket, b)
+	id, secret := w.cloud.AWS().AddUser(account, "publisher")
+	w.secret = secret
+	w.opts = s3.Options{Prefix: "cluster-1", Region: region, Owner: account, HTTPClient: w.cloud.Client(),
+		Credentials: credentials.NewStaticCredentialsProvider(id, secret, "")}
+	return w
+}
+
+func firstOf(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+func (w *environment) open(t *testing.T) *s3.Store {
+	t.Helper()
+	store, err := s3.Open(t.Context(), bucket, w.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func TestStore(t *testing.T) {
+	for name, prefix := range map[string]string{"prefix": "cluster-1", "no prefix": "", "slashes and special characters": "/a/b=c+d@e:f/"} {
+		t.Run(name, func(t *testing.T) {
+			w := newEnvironment(t, authtest.S3Bucket{Public: true})
+			w.opts.Prefix = prefix
+			storetest.Check(t, w.open(t))
+		})
+	}
+}
+
+func TestCompatibleService(t *testing.T) {
+	const host = "minio.example:9000"
+	for name, set := range map[string]func(t *testing.T, w *environment){
+		"option":      func(_ *testing.T, w *environment) { w.opts.Endpoint = "https://" + host },
+		"environment": func(t *testing.T, _ *environment) { t.Setenv("AWS_ENDPOINT_URL_S3", "https://"+host) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEnvironment(t, authtest.S3Bucket{Host: host})
+			set(t, w)
+			storetest.Check(t, w.open(t))
+		})
+	}
+}
+
+func TestPublishedFiles(t *testing.T) {
+	w := newEnvironment(t, authtest.S3Bucket{Public: true})
+	store := w.open(t)
+	for path, contentType := range map[string]string{issuer.DiscoveryFile: "application/json", issuer.KeysFile: "application/jwk-set+json"} {
+		t.Run(path, func(t *testing.T) {
+			if err := store.Write(t.Context(), path, []byte("{}"), ""); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := w.cloud.Client().Get("https://" + host + "/cluster-1/" + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close() //nolint:errcheck // nothing was written
+			got := fmt.Sprint(resp.StatusCode, resp.Header["Content-Type"], resp.Header["Cache-Control"])
+			if want := fmt.Sprintf("200 [%s] [public, max-age=300]", contentType); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bucket authtest.S3Bucket
+		set    func(w *environment)
+		reason provider.Reason
+		want   []string
+	}{
+		"bucket of another account that trusts ours": {
+			bucket: authtest.S3Bucket{Account: "999999999999", Accounts: []string{account}, Public: true},
+			reason: provider.ErrDenied, want: []string{"AccessDenied", "check that account 123456789012 owns the bucket"}},
+		"no s3:GetObject": {set: func(w *environment) { w.cloud.AWS().Deny(user, "s3:GetObject") },
+			reason: provider.ErrDenied, want: []string{"AccessDenied", "allow s3:GetObject, s3:PutObject and s3:ListBucket"}},
+		"no s3:ListBucket and no file": {set: func(w *environment) { w.cloud.AWS().Deny(user, "s3:ListBucket") },
+			reason: provider.ErrDenied, want: []string{"s3:ListBucket"}},
+		"another region": {set: func(w *environment) { w.opts.Region = "us-west-2" },
+			reason: provider.ErrMisconfigured, want: []string{"set the region of the bucket, eu-central-1"}},
+		"no bucket": {bucket: authtest.S3Bucket{Host: "elsewhere.example"},
+			reason: provider.ErrMisconfigured, want: []string{"NoSuchBucket", "create the bucket, or correct its name"}},
+		"wrong secret": {set: func(w *environment) {
+			id, _ := w.cloud.AWS().AddUser(account, "publisher")
+			w.opts.Credentials = credentials.NewStaticCredentialsProvider(id, "wrong-"+w.secret, "")
+		}, reason: provider.ErrDenied, want: []string{"SignatureDoesNotMatch", "check the credentials"}},
+		"redirect": {set: func(w *environment) {
+			w.cloud.AddFault(authtest.Fault{Service: "s3", Redirect: "https://attacker.example/"})
+		}, reason: provider.ErrUnavailable, want: []string{"redirect, which is not followed"}},
+		"no conditional writes": {set: func(w *environment) {
+			w.cloud.AddFault(authtest.Fault{Service: "s3", Status: 501, Code: "NotImplemented", Message: "no"})
+		}, reason: provider.ErrMisconfigured, want: []string{"use a service with conditional writes"}},
+		"no credentials": {set: func(w *environment) { w.opts.Credentials = nil },
+			reason: provider.ErrUnavailable, want: []string{`read "s3://my-oidc/cluster-1/openid/v1/jwks"`, "give this process AWS credentials"}},
+		"no role to assume": {set: func(w *environment) {
+			client := sts.New(sts.Options{Region: region, HTTPClient: w.cloud.Client(), Credentials: w.opts.Credentials})
+			w.opts.Credentials = stscreds.NewAssumeRoleProvider(client, "arn:aws:iam::"+account+":role/missing")
+		}, reason: provider.ErrUnavailable, want: []string{"not authorized to perform: sts:AssumeRole", "give this process AWS credentials"}},
+		"a secret in the answer": {set: func(w *environment) {
+			w.cloud.AddFault(authtest.Fault{Service: "s3", Status: 400, Code: "Bad", Message: "Authorization: Bearer " + w.secret})
+		}, reason: provider.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEnvironment(t, tc.bucket)
+			if tc.set != nil {
+				tc.set(w)
+			}
+			_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
+			testworld.CheckError(t, err, tc.reason, tc.want...)
+			if errors.Is(err, issuer.ErrNotExist) || strings.Contains(err.Error(), w.secret) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// Somebody else's bucket accepts the files of a Store that names no owner, and none of one that does.
+func TestOwnerKeepsFilesOutOfAnotherAccountsBucket(t *testing.T) {
+	w := newEnvironment(t, authtest.S3Bucket{Account: "999999999999", Accounts: []string{account}})
+	testworld.CheckError(t, w.open(t).Write(t.Context(), issuer.KeysFile, []byte("keys"), ""), provider.ErrDenied)
+	w.opts.Owner = ""
+	store := w.open(t)
+	if _, _, err := store.Read(t.Context(), issuer.KeysFile); !errors.Is(err, issuer.ErrNotExist) {
+		t.Errorf("the bucket is open: %v", err)
+	}
+}
+
+func TestConflictIsAChange(t *testing.T) {
+	w := newEnvironment(t, authtest.S3Bucket{})
+	w.cloud.AddFault(authtest.Fault{Service: "s3", Action: "PutObject", Status: 409, Code: "ConditionalRequestConflict", Message: "try again"})
+	if err := w.open(t).Write(t.Context(), issuer.KeysFile, []byte("x"), ""); !errors.Is(err, issuer.ErrChanged) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOldAnswersOverwriteNothing(t *testing.T) {
+	w := newEnvironment(t, authtest.S3Bucket{})
+	honest := w.open(t)
+	w.opts.HTTPClient = storetest.Stale(w.cloud.Client())
+	storetest.CheckStale(t, honest, w.open(t))
+}
+
+func TestBadAnswers(t *testing.T) {
+	for want, answer := range storetest.BadAnswers() {
+		t.Run(want, func(t *testing.T) {
+			server := httptest.NewServer(answer)
+			t.Cleanup(server.Close)
+			w := newEnvironment(t, authtest.S3Bucket{})
+			w.opts.Endpoint, w.opts.HTTPClient = server.URL, nil
+			_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
+			testworld.CheckError(t, err, provider.ErrUnavailable, want)
+		})
+	}
+}
+
+func TestOversizedFilesAreNotWritten(t *testing.T) {
+	w := newEnvironment(t, authtest.S3Bucket{})
+	err := w.open(t).Write(t.Context(), issuer.KeysFile, make([]byte, issuer.MaxFile+1), "")
+	if err == nil || !strings.Contains(err.Error(), "1048577 bytes") || w.cloud.Calls("s3", "") != 0 {
+		t.Errorf("got %v after %+v", err, w.cloud.Log())
+	}
+	if err := w.open(t).Write(t.Context(), issuer.KeysFile, make([]byte, issuer.MaxFile), ""); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bucket string
+		opts   s3.Options
+		want   string
+	}{
+		"no bucket":             {"", s3.Options{Region: region}, "not the name of a bucket"},
+		"a bucket with a slash": {"a/../b", s3.Options{Region: region}, "not the name of a bucket"},
+		"an ARN":                {"arn:aws:s3:::b", s3.Options{Region: region}, "not the name of a bucket"},
+		"a short owner":         {bucket, s3.Options{Region: region, Owner: "1234"}, `"1234" is not an account ID`},
+		"a prefix that climbs":  {bucket, s3.Options{Region: region, Prefix: "a/../b"}, `prefix "a/../b"`},
+		"a prefix with a query": {bucket, s3.Options{Region: region, Prefix: "a?b"}, `prefix "a?b"`},
+		"plain http":            {bucket, s3.Options{Region: region, Endpoint: "http://minio.example"}, "https://"},
+		"loopback look-alike":   {bucket, s3.Options{Region: region, Endpoint: "http://127.0.0.1.example"}, "https://"},
+		"loopback as a user":    {bucket, s3.Options{Region: region, Endpoint: "http://127.0.0.1@minio.example"}, "https://"},
+		"a password":            {bucket, s3.Options{Region: region, Endpoint: "https://me:secret@minio.example"}, "user name"},
+		"a path":                {bucket, s3.Options{Region: region, Endpoint: "https://minio.example/s3"}, "holds a path"},
+		"no region":             {bucket, s3.Options{}, "set AWS_REGION"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			newEnvironment(t, authtest.S3Bucket{})
+			_, err := s3.Open(context.Background(), tc.bucket, tc.opts)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}

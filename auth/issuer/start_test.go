@@ -1,0 +1,181 @@
+package issuer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/workloadid/workloadid/auth/issuer"
+)
+
+// eventLog is an EventRecorder that keeps what it records.
+type eventLog struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (l *eventLog) Eventf(_, _ runtime.Object, kind, reason, _, note string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = append(l.seen, kind+" "+reason+" "+fmt.Sprintf(note, args...))
+}
+
+func (l *eventLog) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen := l.seen
+	l.seen = nil
+	return seen
+}
+
+func start(t *testing.T, p *issuer.Publisher) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- p.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestStart(t *testing.T) {
+	key, next := es256(t, "key"), es256(t, "next")
+	synctest.Test(t, func(t *testing.T) {
+		server, store, registry, log := newAPIServer(key), newMemory(), prometheus.NewPedanticRegistry(), &eventLog{}
+		p := newPublisher(server, store)
+		p.Registerer, p.Events, p.Object = registry, log, &corev1.Pod{}
+		start(t, p)
+		synctest.Wait()
+		if got, want := log.take(), []string{`Normal IssuerPublished keys added: ["key"], removed: []`}; !slices.Equal(got, want) {
+			t.Errorf("Events %q, want %q", got, want)
+		}
+
+		server.show(next)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := store.published(t); !slices.Equal(got, []string{"key", "next"}) {
+			t.Errorf("a minute after a rotation: published %q", got)
+		}
+		_, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		const want = `
+# HELP issuer_published_keys Published keys.
+# TYPE issuer_published_keys gauge
+issuer_published_keys{issuer="https://oidc.example.com/cluster-1"} 2
+`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "issuer_published_keys"); err != nil {
+			t.Error(err)
+		}
+		if n, err := testutil.GatherAndCount(registry, "issuer_leaving_key_expiry_timestamp_seconds", "issuer_last_success_timestamp_seconds"); n != 2 || err != nil {
+			t.Errorf("%d series, %v", n, err)
+		}
+		problems, err := testutil.GatherAndLint(registry)
+		if len(problems) > 0 || err != nil {
+			t.Errorf("the names of metrics: %v %v", problems, err)
+		}
+		log.take()
+
+		server.answer(http.StatusForbidden, nil)
+		time.Sleep(time.Hour)
+		failures := log.take()
+		if len(failures) < 50 || len(failures) > 75 || !strings.HasPrefix(failures[0], "Warning IssuerNotPublished ") {
+			t.Errorf("%d failures in an hour, want about one a minute: %.300q", len(failures), failures)
+		}
+		errorsTotal := fmt.Sprintf(`
+# HELP issuer_errors_total Looks and publications that failed.
+# TYPE issuer_errors_total counter
+issuer_errors_total{issuer="https://oidc.example.com/cluster-1"} %d
+`, len(failures))
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(errorsTotal), "issuer_errors_total"); err != nil {
+			t.Error(err)
+		}
+
+		server.show(key)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := mustPublish(t, p).Leaving; len(got) != 1 || got["next"].IsZero() {
+			t.Errorf("leaving %v", got)
+		}
+	})
+}
+
+func TestStartTriesAgainSoon(t *testing.T) {
+	key := es256(t, "key")
+	synctest.Test(t, func(t *testing.T) {
+		server, store := newAPIServer(key), newMemory()
+		down := true
+		store.onWrite = func(string) error {
+			if down {
+				return errors.New("down")
+			}
+			return nil
+		}
+		p := newPublisher(server, store)
+		p.Interval = 5 * time.Minute
+		start(t, p)
+		synctest.Wait()
+		down = false
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if got := store.published(t); !slices.Equal(got, []string{"key"}) {
+			t.Errorf("published %q", got)
+		}
+	})
+}
+
+func TestStartRefusesWrongFields(t *testing.T) {
+	p := newPublisher(newAPIServer(), newMemory())
+	p.Issuer = "http://x"
+	if err := p.Start(t.Context()); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestTwoPublishersInAProcess(t *testing.T) {
+	server, registry := newAPIServer(es256(t, "key")), prometheus.NewPedanticRegistry()
+	former, current := newPublisher(server, newMemory()), newPublisher(server, newMemory())
+	former.Issuer, former.Registerer, current.Registerer = "https://former.example.com", registry, registry
+	mustPublish(t, former)
+	mustPublish(t, current)
+	same := newPublisher(server, newMemory())
+	same.Registerer = registry
+	if _, err := same.Publish(t.Context()); err == nil || !strings.Contains(err.Error(), "WrapRegistererWith") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A look opens a connection of its own, so that a load balancer spreads looks over the API servers.
+func TestLooksShareNoConnection(t *testing.T) {
+	server, store := newAPIServer(es256(t, "key")), newMemory()
+	p := newPublisher(server, store)
+	var kept bool
+	p.Cluster.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		kept = kept || !r.Close
+		return server.RoundTrip(r)
+	})
+	mustPublish(t, p)
+	if kept {
+		t.Error("the connection is kept")
+	}
+}
+
+type roundTripper func(r *http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -1,0 +1,176 @@
+package issuer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+const (
+	// maxTries is how often a publication meets the writes of others before it is given up.
+	maxTries   = 8
+	firstPause = 100 * time.Millisecond
+)
+
+// discoveryDocument holds what clouds read of OpenID Connect Discovery 1.0, section 3.
+type discoveryDocument struct {
+	Issuer        string   `json:"issuer"`
+	JWKSURI       string   `json:"jwks_uri"`
+	ResponseTypes []string `json:"response_types_supported"`
+	SubjectTypes  []string `json:"subject_types_supported"`
+	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
+}
+
+func newDiscoveryDocument(issuer string, keys keySet) discoveryDocument {
+	return discoveryDocument{Issuer: issuer, JWKSURI: strings.TrimSuffix(issuer, "/") + "/" + KeysFile,
+		ResponseTypes: []string{"id_token"}, SubjectTypes: []string{"public"}, Algorithms: keys.algorithms()}
+}
+
+// file is a file of the Store. Its content is nil if there is none.
+type file struct {
+	path, version string
+	content       []byte
+}
+
+// files are those of the Store at one time.
+type files struct {
+	record, keys, discovery file
+}
+
+func (p *Publisher) read(ctx context.Context) (f files, err error) {
+	for path, to := range map[string]*file{RecordFile: &f.record, KeysFile: &f.keys, DiscoveryFile: &f.discovery} {
+		to.path = path
+		to.content, to.version, err = p.Store.Read(ctx, path)
+		switch {
+		case errors.Is(err, ErrNotExist):
+			to.content, to.version, err = nil, "", nil
+		case err != nil:
+			return f, fmt.Errorf("read %s of the store: %w", path, err)
+		case len(to.content) > MaxFile:
+			return f, fmt.Errorf("%s of the store has %d bytes, more than %d: delete it", path, len(to.content), MaxFile)
+		case to.content == nil:
+			to.content = []byte{}
+		}
+	}
+	return f, nil
+}
+
+// update changes the record and publishes what follows from it. It begins anew when others write meanwhile.
+func (p *Publisher) update(ctx context.Context, change func(record) (record, error)) (result Result, err error) {
+	pause := firstPause
+	for range maxTries {
+		if err = p.tryUpdate(ctx, change, &result); !errors.Is(err, ErrChanged) {
+			return result, err
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause)) //nolint:gosec // spreads load, keeps no secret
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return result, ctx.Err()
+		}
+		pause *= 2
+	}
+	return result, fmt.Errorf("%d tries met other writers, or the store answers old files: %w", maxTries, err)
+}
+
+func (p *Publisher) tryUpdate(ctx context.Context, change func(record) (record, error), result *Result) error {
+	stored, err := p.read(ctx)
+	if err != nil {
+		return err
+	}
+	if err := checkOwner(stored.discovery, p.Issuer); err != nil {
+		return err
+	}
+	before, err := parseRecord(stored.record.content, p.Issuer)
+	if err != nil {
+		return err
+	}
+	published, err := parsePublished(stored.keys.content)
+	if err != nil {
+		return err
+	}
+	after, err := change(before.adopt(published))
+	if err != nil {
+		return err
+	}
+	want := after.published()
+	if len(want) > maxKeys {
+		return tooMany(len(want))
+	}
+	if err := p.write(ctx, stored, after, want, result); err != nil {
+		return err
+	}
+	result.Added, result.Removed = want.lacking(published), published.lacking(want)
+	result.Leaving, result.keys = after.leaving(p.lifetime()), len(want)
+	return nil
+}
+
+// checkOwner refuses the documents of another issuer. Half a document has no owner.
+func checkOwner(discovery file, issuer string) error {
+	var d discoveryDocument
+	if discovery.content == nil || !json.Valid(discovery.content) {
+		return nil
+	}
+	if err := json.Unmarshal(discovery.content, &d); err != nil || d.Issuer != issuer {
+		return foreign(DiscoveryFile, d.Issuer, issuer)
+	}
+	return nil
+}
+
+func foreign(path, found, issuer string) error {
+	return fmt.Errorf("%s of the store belongs to the issuer %.999q, not to %q: name that issuer or another store, or delete the file", path, found, issuer)
+}
+
+// parsePublished returns no keys for content that no cloud can read. It is replaced.
+func parsePublished(content []byte) (keySet, error) {
+	set, err := parseKeySet(content)
+	switch {
+	case errors.Is(err, errNoKeySet):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%s of the store: %w; edit the file or delete it", KeysFile, err)
+	}
+	return set, nil
+}
+
+// write writes what differs. Keys are written only after the record, even if that is unchanged: its condition proves that
+// no other publisher has removed a key meanwhile.
+func (p *Publisher) write(ctx context.Context, stored files, r record, want keySet, result *Result) error {
+	keys, err := want.marshal()
+	if err != nil {
+		return err
+	}
+	recordContent, err := r.marshal()
+	if err != nil {
+		return err
+	}
+	discovery, err := json.Marshal(newDiscoveryDocument(p.Issuer, want))
+	if err != nil {
+		return err
+	}
+	newKeys := !bytes.Equal(keys, stored.keys.content)
+	for _, f := range []struct {
+		file
+		next []byte
+		due  bool
+	}{
+		{stored.record, recordContent, newKeys || !bytes.Equal(recordContent, stored.record.content)},
+		{stored.keys, keys, newKeys},
+		{stored.discovery, discovery, !bytes.Equal(discovery, stored.discovery.content)},
+	} {
+		if !f.due {
+			continue
+		}
+		if err := p.Store.Write(ctx, f.path, f.next, f.version); err != nil {
+			return fmt.Errorf("write %s of the store: %w", f.path, err)
+		}
+		result.Written = append(result.Written, f.path)
+	}
+	return nil
+}

@@ -1,0 +1,315 @@
+package issuer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+// Verification says what Verify compares.
+type Verification struct {
+	// Cluster is the API server whose tokens are to be verified. Nil skips the checks that need it.
+	Cluster *rest.Config
+	// Token is a token of a ServiceAccount. Empty: Verify uses the bearer token of Cluster if that is one, or else requests one.
+	Token string
+	// ServiceAccount is the one that Verify requests tokens of. Empty means default/default.
+	ServiceAccount types.NamespacedName
+	// Issuer is the issuer to verify. Empty means that of the token. A former issuer during a move differs from it.
+	Issuer string
+	// Keys are the keys that a cloud was given, such as those of Google's pool provider. It then reads no documents.
+	Keys []byte
+	// MaxTokenLifetime is that of the Publisher. Zero means 24 hours.
+	MaxTokenLifetime time.Duration
+	// HTTPClient reads the documents as a cloud does. Nil means a client with the system's CAs. No redirect is followed.
+	HTTPClient *http.Client
+}
+
+// Names of checks, in their order.
+const (
+	CheckTokenReview   = "TokenReview"        // the API server accepts the given token
+	CheckIssuerOfToken = "IssuerOfToken"      // the issuer is the token's, byte for byte
+	CheckIssuerURL     = "IssuerURL"          // the issuer is an https URL without query and fragment
+	CheckIssuerPublic  = "IssuerPublic"       // its address can be a public one; a warning
+	CheckReachable     = "DiscoveryReachable" // the discovery document answers over https, without a redirect
+	CheckPublic        = "DiscoveryPublic"    // with status 200
+	CheckAnonymous     = "DiscoveryAnonymous" // an API server that serves it lets anyone read it
+	CheckDiscovery     = "DiscoveryDocument"  // it holds what clouds read
+	CheckSameIssuer    = "DiscoveryIssuer"    // it names the issuer, byte for byte
+	CheckKeysReachable = "KeysReachable"      // the keys answer over https, without a redirect
+	CheckKeysPublic    = "KeysPublic"         // with status 200
+	CheckContentType   = "ContentType"        // both have their content types
+	CheckKeySet        = "KeySet"             // the keys are a JSON web key set without private keys
+	CheckKeysOfCluster = "KeysOfCluster"      // every key of the API server is published
+	CheckForeignKeys   = "ForeignKeys"        // no other key is published; a warning, since a former key stays for a time
+	CheckSigningKey    = "SigningKey"         // the key that signed the token is published
+	CheckSignature     = "Signature"          // and verifies the token
+	CheckAlgorithm     = "Algorithm"          // Entra accepts the algorithm; a warning
+	CheckTokenLifetime = "TokenLifetime"      // the API server grants no longer token than MaxTokenLifetime
+)
+
+// Check is one comparison of Verify.
+type Check struct {
+	// Name is one of the constants.
+	Name string `json:"name"`
+	// OK is false if the check failed or was skipped. Skipped says why it was not made.
+	OK      bool   `json:"ok"`
+	Skipped string `json:"skipped,omitempty"`
+	// Warning means that a failure breaks only some clouds or set-ups.
+	Warning bool `json:"warning,omitempty"`
+	// Problem and Remedy are a sentence each. Got and Want hold the line that is wrong and the right one.
+	Problem string `json:"problem,omitempty"`
+	Remedy  string `json:"remedy,omitempty"`
+	Got     string `json:"got,omitempty"`
+	Want    string `json:"want,omitempty"`
+	// StatusCode is that of an answer other than 200.
+	StatusCode int `json:"statusCode,omitempty"`
+}
+
+// Failed reports whether the check was made and found something wrong, a warning included.
+func (c Check) Failed() bool { return !c.OK && c.Skipped == "" }
+
+// Verify asks the API server for a token and its keys, and the issuer for its documents as a cloud does, and compares them. The error is
+// that of a Verification that cannot be made; failed checks are in the result. A check whose ground another one took away is missing.
+func Verify(ctx context.Context, v Verification) ([]Check, error) {
+	x, err := newVerifier(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	x.Issuer = cmp.Or(v.Issuer, x.claims.Issuer)
+	if x.Issuer == "" {
+		return nil, fmt.Errorf("name the issuer, or a cluster or token whose issuer is meant: %s", x.noToken)
+	}
+	if err := x.readCluster(ctx); err != nil {
+		return nil, err
+	}
+	if x.checkToken(ctx); x.checkURL() {
+		x.checkDocuments(ctx)
+	}
+	x.checkLifetime(ctx)
+	return x.checks, nil
+}
+
+// IssuerOfTokens returns the issuer that the tokens of the cluster name. It reads Cluster, Token and ServiceAccount.
+func (v Verification) IssuerOfTokens(ctx context.Context) (string, error) {
+	x, err := newVerifier(ctx, v)
+	if err == nil && x.claims.Issuer == "" {
+		err = fmt.Errorf("the issuer is unknown: %s", cmp.Or(x.noToken, "the token names none"))
+	}
+	if err != nil {
+		return "", err
+	}
+	return x.claims.Issuer, nil
+}
+
+func newVerifier(ctx context.Context, v Verification) (*verifier, error) {
+	x := &verifier{Verification: v}
+	if v.Cluster != nil {
+		var err error
+		if x.kube, err = client.New(v.Cluster, client.Options{}); err != nil {
+			return nil, fmt.Errorf("connect to the API server: %w", err)
+		}
+	}
+	return x, x.findToken(ctx)
+}
+
+// verifier is the state of one Verify.
+type verifier struct {
+	Verification
+	kube     client.Client
+	claims   *jwt.Claims // empty without a token
+	token    string
+	noToken  string // why there is none
+	expected keySet // of the API server, nil without one
+	checks   []Check
+}
+
+func (x *verifier) passed(name string) bool {
+	x.checks = append(x.checks, Check{Name: name, OK: true})
+	return true
+}
+
+func (x *verifier) skipped(name, why string) {
+	x.checks = append(x.checks, Check{Name: name, Skipped: why})
+}
+
+func (x *verifier) failed(c Check) bool {
+	x.checks = append(x.checks, c)
+	return c.Warning
+}
+
+// findToken takes the token of the caller, or the bearer token, or requests one of the ServiceAccount.
+func (x *verifier) findToken(ctx context.Context) (err error) {
+	x.claims, x.token = &jwt.Claims{}, x.Token
+	if x.Token == "" && x.Cluster != nil {
+		x.token = bearerOf(x.Cluster)
+		if x.token == "" {
+			x.token, err = x.requestToken(ctx, probeLifetime)
+		}
+	}
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		x.noToken = fmt.Sprintf("no token of ServiceAccount %q could be requested: %s", x.account(), kubeerror.Message(err))
+		return nil
+	case err != nil:
+		return fmt.Errorf("request a token of ServiceAccount %q: %w", x.account(), err)
+	case x.token == "":
+		x.noToken = "there is no token"
+		return nil
+	}
+	if x.claims, err = jwt.Parse(x.token); err != nil {
+		return fmt.Errorf("the token is malformed: %w", err)
+	}
+	return nil
+}
+
+// bearerOf returns the token of a pod's ServiceAccount, "" if the user is another one.
+func bearerOf(config *rest.Config) string {
+	token := config.BearerToken
+	if token == "" && config.BearerTokenFile != "" {
+		content, err := os.ReadFile(config.BearerTokenFile)
+		if err != nil {
+			return ""
+		}
+		token = string(content)
+	}
+	token = strings.TrimSpace(token)
+	if claims, err := jwt.Parse(token); err != nil || !strings.HasPrefix(claims.Subject, "system:serviceaccount:") {
+		return ""
+	}
+	return token
+}
+
+const (
+	probeLifetime = 10 * time.Minute
+	// noAudience is an audience that no service accepts.
+	noAudience = "workloadid-issuer-verify"
+)
+
+func (x *verifier) account() types.NamespacedName {
+	return cmp.Or(x.ServiceAccount, types.NamespacedName{Namespace: "default", Name: "default"})
+}
+
+func (x *verifier) requestToken(ctx context.Context, lifetime time.Duration) (string, error) {
+	seconds := int64(lifetime / time.Second)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{noAudience}, ExpirationSeconds: &seconds}}
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: x.account().Namespace, Name: x.account().Name}}
+	err := x.kube.SubResource("token").Create(ctx, sa, request)
+	return request.Status.Token, err
+}
+
+// readCluster reads the keys of the API server, which any ServiceAccount may read.
+func (x *verifier) readCluster(ctx context.Context) error {
+	if x.Cluster == nil {
+		return nil
+	}
+	cluster, err := newLookout(x.Cluster)
+	if err == nil {
+		x.expected, err = cluster.keys(ctx)
+	}
+	return err
+}
+
+// checkToken compares the issuer. Without a token of the caller, an issuer that differs by more than its spelling is a former one.
+func (x *verifier) checkToken(ctx context.Context) {
+	x.reviewToken(ctx)
+	got := x.claims.Issuer
+	difference := Difference(got, x.Issuer)
+	switch {
+	case x.token == "":
+		x.skipped(CheckIssuerOfToken, x.noToken)
+	case got == x.Issuer:
+		x.passed(CheckIssuerOfToken)
+	case difference == "" && x.Token == "":
+		x.skipped(CheckIssuerOfToken, fmt.Sprintf("the API server issues tokens of %q; the issuer is taken for a former or a coming one", got))
+	default:
+		x.failed(Check{Name: CheckIssuerOfToken, Problem: "The token names another issuer" + difference + ".", Got: got, Want: x.Issuer,
+			Remedy: "Publish and trust the issuer exactly as the token names it, or correct --service-account-issuer of the API server."})
+	}
+}
+
+// Difference names a difference between issuers that is easy to overlook. It is empty for others.
+func Difference(a, b string) string {
+	switch {
+	case a == b:
+		return ""
+	case strings.TrimSuffix(a, "/") == strings.TrimSuffix(b, "/"):
+		return "; they differ only by the / at the end"
+	case strings.EqualFold(a, b):
+		return "; they differ in upper and lower case"
+	}
+	return ""
+}
+
+// reviewToken proves that the API server still accepts a token of the caller.
+func (x *verifier) reviewToken(ctx context.Context) {
+	if x.Token == "" || x.kube == nil {
+		return
+	}
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: x.Token, Audiences: x.claims.Audience}}
+	err := x.kube.Create(ctx, review)
+	switch {
+	case err != nil:
+		x.skipped(CheckTokenReview, "the token could not be reviewed: "+kubeerror.Message(err, x.Token))
+	case review.Status.Authenticated:
+		x.passed(CheckTokenReview)
+	default:
+		x.failed(Check{Name: CheckTokenReview, Problem: "The API server does not accept the token.", Got: "not authenticated", Want: "authenticated",
+			Remedy: "Name its issuer with a further --service-account-issuer, and its key with a further --service-account-key-file."})
+	}
+}
+
+// checkLifetime asks for a longer token, because a key is unpublished when the longest token that it signed has expired.
+func (x *verifier) checkLifetime(ctx context.Context) {
+	if x.kube == nil {
+		return
+	}
+	limit := cmp.Or(x.MaxTokenLifetime, defaultLifetime)
+	token, err := x.requestToken(ctx, limit+probeLifetime)
+	if err != nil {
+		x.skipped(CheckTokenLifetime, fmt.Sprintf("no token of ServiceAccount %q could be requested: %s", x.account(), kubeerror.Message(err)))
+		return
+	}
+	claims, err := jwt.Parse(token)
+	if err != nil {
+		x.skipped(CheckTokenLifetime, "the API server's token is malformed: "+err.Error())
+		return
+	}
+	if granted := claims.Expiry.Sub(claims.IssuedAt.Time); granted > limit {
+		x.failed(Check{Name: CheckTokenLifetime, Problem: "The API server issues tokens that outlive their key's publication.",
+			Got: fmt.Sprintf("a token for %s", granted), Want: fmt.Sprintf("--service-account-max-token-expiration=%s", limit),
+			Remedy: "Set --service-account-max-token-expiration of the API server, or a longer maximum for this check and for the publisher."})
+		return
+	}
+	x.passed(CheckTokenLifetime)
+}
+
+// httpClient returns the guarded client of the caller, or a new one.
+func (x *verifier) httpClient() (c *http.Client, closing func()) {
+	if x.HTTPClient != nil {
+		return transport.Guard(x.HTTPClient), func() {}
+	}
+	pool := &transport.Pool{}
+	return pool.For(nil, nil), pool.CloseIdleConnections
+}
+
+// Failed returns the checks that failed and are no warnings.
+func Failed(checks []Check) []Check {
+	return slices.DeleteFunc(slices.Clone(checks), func(c Check) bool { return !c.Failed() || c.Warning })
+}

@@ -1,0 +1,320 @@
+package issuer_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
+)
+
+// site is an issuer on a TLS web server of its own.
+type site struct {
+	*authtest.Issuer
+	client *http.Client
+	// change may answer in place of the issuer.
+	change func(w http.ResponseWriter, r *http.Request) (done bool)
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	made, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://oidc.example.com/cluster-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{Issuer: made}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.change == nil || !s.change(w, r) {
+			s.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	s.client = server.Client()
+	transport, ok := s.client.Transport.(*http.Transport)
+	if !ok {
+		t.Fatalf("%T", s.client.Transport)
+	}
+	transport = transport.Clone()
+	transport.TLSClientConfig.ServerName = "example.com"
+	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+	}
+	s.client.Transport = transport
+	return s
+}
+
+func (s *site) token(t *testing.T) string {
+	t.Helper()
+	token, err := s.Sign(s.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}}, []string{"x"}, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func (s *site) verify(t *testing.T, v issuer.Verification) []issuer.Check {
+	t.Helper()
+	if v.HTTPClient == nil {
+		v.HTTPClient = s.client
+	}
+	checks, err := issuer.Verify(t.Context(), v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return checks
+}
+
+// answer replaces one file.
+func answer(path string, status int, contentType, body string) func(s *site) {
+	return func(s *site) {
+		s.change = func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, path) {
+				return false
+			}
+			w.Header().Set("Content-Type", contentType)
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(body))
+			return true
+		}
+	}
+}
+
+// edited changes one field of the discovery document.
+func edited(field string, value any) func(s *site) {
+	return func(s *site) {
+		s.change = func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, "/openid-configuration") {
+				return false
+			}
+			recorded, document := httptest.NewRecorder(), map[string]any{}
+			s.ServeHTTP(recorded, r)
+			_ = json.Unmarshal(recorded.Body.Bytes(), &document)
+			document[field] = value
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(document)
+			return true
+		}
+	}
+}
+
+func otherKeys(t *testing.T) string {
+	t.Helper()
+	recorded := httptest.NewRecorder()
+	newSite(t).ServeHTTP(recorded, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/cluster-1/openid/v1/jwks", nil))
+	return recorded.Body.String()
+}
+
+func TestVerify(t *testing.T) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaked, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: private, KeyID: "k"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const discovery, keys, json, jwks = "/openid-configuration", "/jwks", "application/json", "application/jwk-set+json"
+	redirect := func(path string) func(s *site) {
+		return func(s *site) {
+			s.change = func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, path) {
+					http.Redirect(w, r, "https://www.example.com"+r.URL.Path, http.StatusMovedPermanently)
+				}
+				return strings.HasSuffix(r.URL.Path, path)
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		spoil     func(s *site)
+		failed    string
+		got, want string
+	}{
+		"healthy":                       {func(*site) {}, "", "", ""},
+		"no document":                   {answer(discovery, 404, json, ""), issuer.CheckPublic, "HTTP 404", "HTTP 200"},
+		"private bucket":                {answer(discovery, 403, "application/xml", "<Error/>"), issuer.CheckPublic, "HTTP 403", "HTTP 200"},
+		"API server for known users":    {answer(discovery, 401, json, `{"kind":"Status","apiVersion":"v1"}`), issuer.CheckAnonymous, "HTTP 401", "HTTP 200"},
+		"web page":                      {answer(discovery, 200, "text/html", "<html>"), issuer.CheckDiscovery, "", ""},
+		"redirected document":           {redirect(discovery), issuer.CheckReachable, "https://oidc.example.com/cluster-1/.well-known/openid-configuration", ""},
+		"redirected keys":               {redirect(keys), issuer.CheckKeysReachable, "https://oidc.example.com/cluster-1/openid/v1/jwks", ""},
+		"oversized document":            {answer(discovery, 200, json, strings.Repeat(" ", issuer.MaxFile+1)), issuer.CheckReachable, "", ""},
+		"oversized keys":                {answer(keys, 200, jwks, strings.Repeat(" ", issuer.MaxFile+1)), issuer.CheckKeysReachable, "", ""},
+		"wrong type of document":        {answerTyped(discovery, "text/plain"), issuer.CheckContentType, `"text/plain"`, json},
+		"wrong type of keys":            {answerTyped(keys, "binary/octet-stream"), issuer.CheckContentType, `"binary/octet-stream"`, jwks},
+		"keys as plain JSON":            {answerTyped(keys, json+"; charset=utf-8"), "", "", ""},
+		"foreign issuer":                {edited("issuer", "https://evil.example"), issuer.CheckSameIssuer, "https://evil.example", "https://oidc.example.com/cluster-1"},
+		"issuer with a slash":           {edited("issuer", "https://oidc.example.com/cluster-1/"), issuer.CheckSameIssuer, "https://oidc.example.com/cluster-1/", "https://oidc.example.com/cluster-1"},
+		"missing list":                  {edited("subject_types_supported", nil), issuer.CheckDiscovery, "", `"subject_types_supported": ["public"]`},
+		"keys of the API server":        {edited("jwks_uri", "https://10.0.0.1:6443/openid/v1/jwks"), issuer.CheckDiscovery, "https://10.0.0.1:6443/openid/v1/jwks", "https://oidc.example.com/cluster-1/openid/v1/jwks"},
+		"keys without TLS":              {edited("jwks_uri", "http://oidc.example.com/cluster-1/openid/v1/jwks"), issuer.CheckDiscovery, "http://oidc.example.com/cluster-1/openid/v1/jwks", "https://oidc.example.com/cluster-1/openid/v1/jwks"},
+		"keys with a password":          {edited("jwks_uri", "https://a:b@oidc.example.com/jwks"), issuer.CheckDiscovery, "https://a:b@oidc.example.com/jwks", ""},
+		"missing keys":                  {answer(keys, 404, jwks, ""), issuer.CheckKeysPublic, "HTTP 404", "HTTP 200"},
+		"keys cut off":                  {answer(keys, 200, jwks, otherKeys(t)[:80]), issuer.CheckKeySet, "", ""},
+		"key set without keys":          {answer(keys, 200, jwks, `{}`), issuer.CheckKeySet, "", ""},
+		"published private key":         {answer(keys, 200, jwks, string(leaked)), issuer.CheckKeySet, "", ""},
+		"key set without signing key":   {answer(keys, 200, jwks, otherKeys(t)), issuer.CheckSigningKey, "", ""},
+		"another key under the same ID": {sameID, issuer.CheckSignature, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			tt.spoil(s)
+			checks := s.verify(t, issuer.Verification{Token: s.token(t)})
+			failed := issuer.Failed(checks)
+			if tt.failed == "" && len(failed) == 0 {
+				return
+			}
+			if len(failed) != 1 || failed[0].Name != tt.failed || !strings.Contains(failed[0].Got, tt.got) || !strings.Contains(failed[0].Want, tt.want) || failed[0].Problem == "" || failed[0].Remedy == "" {
+				t.Errorf("failed: %+v\nwanted: %q, got %q, want %q", failed, tt.failed, tt.got, tt.want)
+			}
+		})
+	}
+}
+
+// answerTyped serves the right file with a wrong type.
+func answerTyped(path, contentType string) func(s *site) {
+	return func(s *site) {
+		s.change = func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, path) {
+				return false
+			}
+			recorded := httptest.NewRecorder()
+			s.ServeHTTP(recorded, r)
+			answer(path, 200, contentType, recorded.Body.String())(s)
+			return s.change(w, r)
+		}
+	}
+}
+
+// sameID publishes another key under the ID of the signing key.
+func sameID(s *site) {
+	s.change = func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/jwks") {
+			return false
+		}
+		recorded := httptest.NewRecorder()
+		s.ServeHTTP(recorded, r)
+		var set jose.JSONWebKeySet
+		_ = json.Unmarshal(recorded.Body.Bytes(), &set)
+		other, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		set.Keys[0].Key, set.Keys[0].Algorithm = other.Public(), "ES256"
+		w.Header().Set("Content-Type", "application/jwk-set+json")
+		_ = json.NewEncoder(w).Encode(set)
+		return true
+	}
+}
+
+func TestVerifyIssuerOfToken(t *testing.T) {
+	for name, tt := range map[string]struct{ issuer, failed, says string }{
+		"another":       {"https://other.example.com", issuer.CheckIssuerOfToken, "another issuer"},
+		"slash":         {"https://oidc.example.com/cluster-1/", issuer.CheckIssuerOfToken, "only by the /"},
+		"case":          {"https://oidc.example.com/Cluster-1", issuer.CheckIssuerOfToken, "upper and lower case"},
+		"without TLS":   {"http://oidc.example.com/cluster-1", issuer.CheckIssuerURL, "https://"},
+		"query":         {"https://oidc.example.com/cluster-1?x=y", issuer.CheckIssuerURL, "query"},
+		"cluster's own": {"https://kubernetes.default.svc.cluster.local", issuer.CheckIssuerURL, "no cloud can reach"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			checks := issuer.Failed(s.verify(t, issuer.Verification{Token: s.token(t), Issuer: tt.issuer}))
+			for _, c := range checks {
+				if c.Name == tt.failed && strings.Contains(c.Problem, tt.says) {
+					return
+				}
+			}
+			t.Errorf("failed: %+v", checks)
+		})
+	}
+}
+
+// Entra takes RS256 alone, other clouds take ES256 too.
+func TestVerifyWarnsOfES256(t *testing.T) {
+	s := newSite(t)
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := jose.JSONWebKey{Key: private, KeyID: "ec"}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).Claims(map[string]any{"iss": s.URL(), "sub": "system:serviceaccount:a:b"}).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{key.Public()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer("/jwks", 200, "application/jwk-set+json", string(set))(s)
+	checks := s.verify(t, issuer.Verification{Token: token})
+	warned := false
+	for _, c := range checks {
+		warned = warned || c.Name == issuer.CheckAlgorithm && c.Failed() && c.Warning && c.Got == "ES256" && c.Want == "RS256"
+	}
+	if failed := issuer.Failed(checks); len(failed) > 0 || !warned {
+		t.Errorf("%+v", checks)
+	}
+}
+
+// Keys that a cloud was given are compared without a request.
+func TestVerifyUploadedKeys(t *testing.T) {
+	s := newSite(t)
+	asked := 0
+	s.change = func(http.ResponseWriter, *http.Request) bool { asked++; return false }
+	checks := issuer.Failed(s.verify(t, issuer.Verification{Token: s.token(t), Keys: []byte(otherKeys(t))}))
+	if len(checks) != 1 || checks[0].Name != issuer.CheckSigningKey || !strings.Contains(checks[0].Problem, "uploaded keys lack the one") || asked != 0 {
+		t.Errorf("%d requests, %+v", asked, checks)
+	}
+}
+
+// A document may lead to the keys of another host, but not into the own network, whatever its name resolves to.
+func TestVerifyReadsNoKeysOfTheOwnNetwork(t *testing.T) {
+	asked := 0
+	testworld.Alias(t, func(http.ResponseWriter, *http.Request) { asked++ })
+	s := newSite(t)
+	edited("jwks_uri", "https://alias.example.net/jwks")(s)
+	failed := issuer.Failed(s.verify(t, issuer.Verification{Token: s.token(t)}))
+	if len(failed) != 1 || failed[0].Name != issuer.CheckKeysReachable || !strings.Contains(failed[0].Problem, "an address of this network") || asked != 0 {
+		t.Errorf("%d requests, %+v", asked, failed)
+	}
+}
+
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+func TestVerifyWaitsFiveSecondsForASlowServer(t *testing.T) {
+	s := newSite(t)
+	token := s.token(t)
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		failed := issuer.Failed(s.verify(t, issuer.Verification{Token: token, HTTPClient: &http.Client{Transport: silent{}}}))
+		if len(failed) != 1 || failed[0].Name != issuer.CheckReachable || !strings.Contains(failed[0].Problem, "timed out") || time.Since(start) != 5*time.Second {
+			t.Errorf("after %s: %+v", time.Since(start), failed)
+		}
+	})
+}
+
+func TestVerifyNeedsAnIssuer(t *testing.T) {
+	if checks, err := issuer.Verify(t.Context(), issuer.Verification{}); err == nil || !strings.Contains(err.Error(), "name the issuer") {
+		t.Errorf("%+v, %v", checks, err)
+	}
+}

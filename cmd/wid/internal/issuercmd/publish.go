@@ -1,0 +1,140 @@
+package issuercmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+
+	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+)
+
+type publish struct {
+	source
+	store     store
+	watch     bool
+	removeKey string
+	output    *cli.Output
+}
+
+func newPublish() *cobra.Command {
+	p := &publish{}
+	cmd := &cobra.Command{
+		Use:   "publish",
+		Short: "Publish the issuer's discovery document and keys",
+		Long: "Publish the issuer's discovery document and the API server's public keys. A key that the API server no longer shows stays " +
+			"published until the last token that it signed has expired. Publishing again changes nothing.\n\n" +
+			"Credentials of the store come from the environment, as the cloud's own programs read them.",
+		Example: "  wid issuer publish --to s3://oidc.example.com/cluster-1\n" +
+			"  wid issuer publish --to file:///srv/www/cluster-1 --watch\n" +
+			"  wid issuer publish --to 'azblob://account/$web/cluster-1' --remove-key KID",
+	}
+	p.output = cli.OutputFlag(cmd, "text", "json", "yaml")
+	p.source.addTo(cmd)
+	p.store.addTo(cmd, "where the issuer is served from: file:///DIR, s3://BUCKET/PREFIX, azblob://ACCOUNT/CONTAINER/PREFIX, or gcp:// with the name of a pool provider; required")
+	p.store.addOptionsTo(cmd)
+	cmd.Flags().BoolVar(&p.watch, "watch", false, "publish every minute until the program is interrupted")
+	cmd.Flags().StringVar(&p.removeKey, "remove-key", "", "ID of a leaked key to unpublish at once, and for ever")
+	p.addLifetimeTo(cmd)
+	p.addProbeTo(cmd)
+	cmd = p.Command(cmd, ofCluster, p.once)
+	limited := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if p.watch {
+			return p.forever(cmd)
+		}
+		return limited(cmd, args)
+	}
+	return cmd
+}
+
+func (p *publish) publisher(ctx context.Context) (*issuer.Publisher, error) {
+	s, err := p.store.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	config, _, err := p.Config()
+	if err != nil {
+		return nil, err
+	}
+	of, err := p.findIssuer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &issuer.Publisher{Cluster: config, Issuer: of, Store: s, MaxTokenLifetime: p.maxLifetime}, nil
+}
+
+func (p *publish) once(ctx context.Context, cmd *cobra.Command) error {
+	publisher, err := p.publisher(ctx)
+	if err != nil {
+		return err
+	}
+	var result issuer.Result
+	if p.removeKey != "" {
+		result, err = publisher.RemoveKey(ctx, p.removeKey)
+	} else {
+		result, err = publisher.Publish(ctx)
+	}
+	if err != nil {
+		return answerOf(err, "publish the issuer")
+	}
+	done := &published{publisher.Issuer, result.Written, result.Added, result.Removed, result.Leaving, nil}
+	for _, w := range result.Warnings {
+		done.Warnings = append(done.Warnings, w.String())
+	}
+	if p.output.Format != "text" {
+		return p.output.Print(cmd, done, nil)
+	}
+	return done.say(cmd.OutOrStdout())
+}
+
+func (p *publish) forever(cmd *cobra.Command) error {
+	if p.removeKey != "" {
+		return cli.Usagef("--remove-key and --watch exclude each other: remove the key, and then watch")
+	}
+	publisher, err := p.publisher(cmd.Context())
+	if err != nil {
+		return err
+	}
+	publisher.Logger = logr.FromSlogHandler(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	return answerOf(publisher.Start(cmd.Context()), "publish the issuer")
+}
+
+// published is the output of a publication.
+type published struct {
+	Issuer   string               `json:"issuer"`
+	Written  []string             `json:"written,omitempty"`
+	Added    []string             `json:"added,omitempty"`
+	Removed  []string             `json:"removed,omitempty"`
+	Leaving  map[string]time.Time `json:"leaving,omitempty"`
+	Warnings []string             `json:"warnings,omitempty"`
+}
+
+func (p *published) say(w io.Writer) error {
+	var lines []string
+	add := func(format string, values []string) {
+		for _, value := range values {
+			lines = append(lines, fmt.Sprintf(format, value))
+		}
+	}
+	add("wrote %s", p.Written)
+	if len(p.Written) == 0 {
+		lines = append(lines, "nothing to change")
+	}
+	add("added key %q", p.Added)
+	add("removed key %q", p.Removed)
+	for _, id := range slices.Sorted(maps.Keys(p.Leaving)) {
+		lines = append(lines, fmt.Sprintf("key %q leaves at %s unless an API server shows it again", id, p.Leaving[id].UTC().Format(time.RFC3339)))
+	}
+	add("warning: %s", p.Warnings)
+	_, err := fmt.Fprintf(w, "%s\nissuer %s\n", strings.Join(lines, "\n"), p.Issuer)
+	return err
+}

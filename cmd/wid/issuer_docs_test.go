@@ -1,0 +1,334 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
+)
+
+// block is a fenced block of a page.
+type block struct{ heading, language, text string }
+
+// issuerBlocks returns those of docs/issuer.md in order. Blocks of lists lose their indent.
+func issuerBlocks(t *testing.T) (found []block) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "issuer.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for section := range strings.SplitSeq(string(content), "\n## ") {
+		heading, _, _ := strings.Cut(section, "\n")
+		for _, m := range regexp.MustCompile("(?ms)^( *)```([a-z]*)\n(.*?)^ *```$").FindAllStringSubmatch(section, -1) {
+			found = append(found, block{heading, m[2], strings.ReplaceAll("\n"+m[3], "\n"+m[1], "\n")[1:]})
+		}
+	}
+	return found
+}
+
+// issuerWorld is an administrator with a cluster, a web server for oidc.example.com that serves a directory, and clouds. The programs aws,
+// az and gcloud write down their arguments.
+type issuerWorld struct {
+	*world
+	t       *testing.T
+	cluster *kubetest.Cluster
+	applied int
+}
+
+func newIssuerWorld(t *testing.T, flags ...kubetest.Flag) *issuerWorld {
+	t.Helper()
+	w := &issuerWorld{world: newWorld(t), t: t, cluster: kubetest.StartNew(t, flags...)}
+	for _, dir := range []string{".kube", "oidc.example.com"} {
+		if err := os.MkdirAll(filepath.Join(w.home, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubeconfig, err := os.ReadFile(w.cluster.Kubeconfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write(t, filepath.Join(w.home, ".kube", "config"), string(kubeconfig))
+	for _, program := range []string{"aws", "az", "gcloud"} {
+		w.write(t, filepath.Join(w.home, "bin", program), "#!/bin/bash\nprintf '%s\\t' "+program+" \"$@\" >> \"$HOME/calls\"\necho >> \"$HOME/calls\"\n")
+		if err := os.Chmod(filepath.Join(w.home, "bin", program), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	w.cloud.Handle("oidc.example.com", webServer(filepath.Join(w.home, "oidc.example.com")))
+	w.write(t, filepath.Join(w.home, ".config", "gcloud", "application_default_credentials.json"), string(w.cloud.GCP().AddUser("admin@example.com")))
+	w.cloud.Azure().SetClientSecret(azureTenant, azureClient, "admin")
+	id, secret := w.cloud.AWS().AddUser(account, "admin")
+	w.env = append(w.env, "KUBECONFIG=", "AWS_ACCESS_KEY_ID="+id, "AWS_SECRET_ACCESS_KEY="+secret)
+	// kube-controller-manager creates it in a whole cluster.
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
+	if err := w.cluster.Client().Create(t.Context(), sa); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// webServer serves a directory as the page's configuration of nginx does.
+func webServer(dir string) http.Handler {
+	files := http.FileServer(http.Dir(dir))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "public, max-age=300")
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case strings.Contains(r.URL.Path, "/.workloadid/"):
+			http.Error(w, "", http.StatusForbidden)
+			return
+		case strings.HasSuffix(r.URL.Path, "/openid/v1/jwks"):
+			w.Header().Set("Content-Type", "application/jwk-set+json")
+		}
+		files.ServeHTTP(w, r)
+	})
+}
+
+// sh runs a block, and has the cloud do what its programs were told.
+func (w *issuerWorld) sh(script string, env ...string) result {
+	w.t.Helper()
+	r := w.exec(w.t, "", env, "bash", "-euc", script)
+	if r.code != 0 || script == "" {
+		w.t.Fatalf("%s\nends with %d:\n%s%s", script, r.code, r.stdout, r.stderr)
+	}
+	w.apply()
+	return r
+}
+
+// apply has AWS do what the commands in the file say. AWS fetches the documents at the issuer's address.
+func (w *issuerWorld) apply() {
+	w.t.Helper()
+	content, _ := os.ReadFile(filepath.Join(w.home, "calls")) // missing: nothing was called
+	calls := slices.Collect(strings.Lines(string(content)))
+	for _, call := range calls[w.applied:] {
+		args := strings.Split(strings.TrimSuffix(call, "\t\n"), "\t")
+		value := func(flag string) string { return args[slices.Index(args, flag)+1] }
+		switch strings.Join(args[:min(3, len(args))], " ") {
+		case "aws iam create-open-id-connect-provider":
+			if slices.Contains(args, "--thumbprint-list") {
+				w.t.Error("a thumbprint")
+			}
+			w.cloud.AWS().AddOIDCProvider(account, value("--url"), w.cloud.Client(), value("--client-id-list"))
+		case "aws iam create-role":
+			policy := w.trustPolicy(strings.TrimPrefix(value("--assume-role-policy-document"), "file://"))
+			w.cloud.AWS().SetRole(role(value("--role-name")), policy)
+		case "aws s3api create-bucket":
+			w.cloud.AWS().SetBucket(value("--bucket"), authtest.S3Bucket{Account: account, Region: value("--region")})
+		case "gcloud iam workload-identity-pools":
+			w.createPoolProvider(args, value)
+		case "az storage account":
+			w.cloud.Azure().SetContainer(value("--name"), "$web", authtest.AzureContainer{Tenant: azureTenant, Writers: []string{azureClient}})
+		}
+	}
+	w.applied = len(calls)
+}
+
+// createPoolProvider has Google read the uploaded keys.
+func (w *issuerWorld) createPoolProvider(args []string, value func(flag string) string) {
+	w.t.Helper()
+	if args[4] != "create-oidc" {
+		return // the pool
+	}
+	keys, err := os.ReadFile(filepath.Join(w.home, value("--jwk-json-path")))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	name := "projects/" + value("--project") + "/locations/global/workloadIdentityPools/" + value("--workload-identity-pool") + "/providers/" + args[5]
+	if want := "//iam.googleapis.com/" + name; value("--allowed-audiences") != want {
+		w.t.Errorf("audience %s, not %s", value("--allowed-audiences"), want)
+	}
+	w.cloud.GCP().SetWorkloadIdentityProvider(name, authtest.WorkloadIdentityProvider{Issuer: value("--issuer-uri"), JWKS: keys, Admins: []string{"user:admin@example.com"}})
+}
+
+// trustPolicy reads what IAM reads.
+func (w *issuerWorld) trustPolicy(file string) authtest.Trust {
+	w.t.Helper()
+	content, err := os.ReadFile(filepath.Join(w.home, file))
+	var policy struct {
+		Version   string
+		Statement []struct {
+			Effect, Action string
+			Principal      struct{ Federated string }
+			Condition      struct{ StringEquals map[string]string }
+		}
+	}
+	if err == nil {
+		err = json.Unmarshal(content, &policy)
+	}
+	if err != nil || len(policy.Statement) != 1 || policy.Statement[0].Action != "sts:AssumeRoleWithWebIdentity" {
+		w.t.Fatalf("%s, %v", content, err)
+	}
+	host, ok := strings.CutPrefix(policy.Statement[0].Principal.Federated, "arn:aws:iam::"+account+":oidc-provider/")
+	equals := policy.Statement[0].Condition.StringEquals
+	if !ok || len(equals) != 2 {
+		w.t.Fatalf("%s", content)
+	}
+	return authtest.Trust{Issuer: "https://" + host, Subjects: []string{equals[host+":sub"]}, Audiences: []string{equals[host+":aud"]}}
+}
+
+// flagsOf returns those of the API server in a configuration of kubeadm. Its files are in a folder of the test's.
+func (w *issuerWorld) flagsOf(text string) map[string][]string {
+	return kubeadmFlags(w.t, strings.NewReplacer("/etc/kubernetes/pki/sa.pub", filepath.Join(w.cluster.APIServer().CertDir, "sa-signer.crt"),
+		"/etc/kubernetes/pki", w.home).Replace(text))
+}
+
+func kubeadmFlags(t *testing.T, text string) map[string][]string {
+	t.Helper()
+	var config struct {
+		APIVersion, Kind string
+		APIServer        struct {
+			ExtraArgs []struct{ Name, Value string }
+		}
+	}
+	if err := yaml.Unmarshal([]byte(text), &config); err != nil || config.APIVersion != "kubeadm.k8s.io/v1beta4" || config.Kind != "ClusterConfiguration" || len(config.APIServer.ExtraArgs) == 0 {
+		t.Fatalf("%+v, %v", config, err)
+	}
+	flags := map[string][]string{}
+	for _, arg := range config.APIServer.ExtraArgs {
+		flags[arg.Name] = append(flags[arg.Name], arg.Value)
+	}
+	return flags
+}
+
+// restart gives the API server the flags, as kubeadm does.
+func (w *issuerWorld) restart(flags map[string][]string) {
+	w.t.Helper()
+	for name, values := range flags {
+		w.cluster.APIServer().Configure().Set(name, values...)
+	}
+	w.cluster.Restart(w.t, nil)
+}
+
+// The page leads from nothing to a credential, through a rotation, and to another issuer. Everything is run word for word.
+func TestIssuerDocumentation(t *testing.T) {
+	kubetest.Assets(t)
+	blocks := issuerBlocks(t)
+	var flags []kubetest.Flag
+	for name, values := range kubeadmFlags(t, blocks[0].text) {
+		flags = append(flags, kubetest.Flag{Name: name, Value: values[0]})
+	}
+	w := newIssuerWorld(t, flags...)
+	const credential = "5. A tenant's credential"
+	token := ""
+	got := func(role string) {
+		t.Helper()
+		if r := w.sh(token); !strings.Contains(r.stdout, "assumed-role/"+role+"/tenant-a.app") {
+			t.Errorf("%+v", r)
+		}
+	}
+	manual := map[string]string{}
+	for _, b := range blocks[1:] {
+		switch {
+		case b.language == "sh" && b.heading == credential && token == "":
+			token = b.text
+			got("tenant-a")
+			w.sh("kubectl create token -n tenant-a app --audience sts.amazonaws.com > old-token")
+		case b.language == "sh":
+			w.sh(b.text, "AZURE_TENANT_ID="+azureTenant, "AZURE_CLIENT_ID="+azureClient, "AZURE_CLIENT_SECRET=admin")
+		case b.language == "yaml":
+			w.restart(w.flagsOf(b.text))
+		case b.language == "":
+			manual[b.heading] = b.text
+		}
+		if b.heading == "Rotate the signing key" && strings.Contains(b.text, "check") {
+			got("tenant-a")
+			w.sh("wid token --token-file old-token --annotation eks.amazonaws.com/role-arn=" + role("tenant-a") + " --region eu-central-1")
+		}
+		if b.heading == "Move an issuer" && strings.Contains(b.text, "check\n") {
+			got("tenant-a-2")
+		}
+	}
+	w.sh("wid token --provider gcp --service-account tenant-a/app")
+	w.sh("wid issuer check --issuer https://oidc.example.com/cluster-1 --token-file old-token | grep 'ok    TokenReview'")
+	w.watch(manual["Keep publishing"])
+	w.removeKey(manual["Remove a leaked key"])
+	if r := w.wid(t, "", "issuer", "publish", "--to=file://"+w.home+"/oidc.example.com/cluster-1"); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, "belongs to the issuer") || strings.Contains(r.stderr, "kubectl version") {
+		t.Errorf("the store of another issuer: %+v", r)
+	}
+	if len(manual) != 3 { // TestIssuerLockOut runs the third
+		t.Errorf("not tried: %q", manual)
+	}
+}
+
+// A publisher with its own ServiceAccount is locked out by a signing key that is not published yet. A person lets it in again.
+func TestIssuerLockOut(t *testing.T) {
+	kubetest.Assets(t)
+	const issuer = "https://my-oidc.s3.eu-central-1.amazonaws.com/cluster-1"
+	w := newIssuerWorld(t, kubetest.Flag{Name: "service-account-issuer", Value: issuer}, kubetest.Flag{Name: "service-account-max-token-expiration", Value: "24h"})
+	w.cloud.AWS().SetBucket("my-oidc", authtest.S3Bucket{Account: account, Region: "eu-central-1", Public: true})
+	w.cloud.AWS().AddOIDCProvider(account, issuer, w.cloud.Client(), "sts.amazonaws.com")
+	w.cloud.AWS().SetRole(role("publisher"), authtest.Trust{Issuer: issuer, Subjects: []string{"system:serviceaccount:oidc:publisher"}})
+	repair := ""
+	for _, b := range issuerBlocks(t) {
+		if b.heading == "The publisher's credentials" {
+			repair = b.text
+		}
+	}
+	w.sh(repair)
+	w.sh("kubectl create namespace oidc; kubectl create serviceaccount -n oidc publisher; wid issuer check")
+	own := func() result {
+		w.sh("kubectl create token -n oidc publisher --audience sts.amazonaws.com > token")
+		return w.exec(t, "", []string{"AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY=", "AWS_ROLE_ARN=" + role("publisher"), "AWS_WEB_IDENTITY_TOKEN_FILE=" + filepath.Join(w.home, "token")},
+			"bash", "-euc", repair)
+	}
+	if r := own(); r.code != 0 || !strings.Contains(r.stdout, "nothing to change") {
+		t.Fatalf("%+v", r)
+	}
+	w.sh("openssl genrsa -out sa-new.key 2048; openssl rsa -in sa-new.key -pubout -out sa-new.pub")
+	w.restart(map[string][]string{"service-account-signing-key-file": {filepath.Join(w.home, "sa-new.key")},
+		"service-account-key-file": {filepath.Join(w.cluster.APIServer().CertDir, "sa-signer.crt"), filepath.Join(w.home, "sa-new.pub")}})
+	if r := own(); r.code == 0 || !strings.Contains(r.stderr, "verification key") {
+		t.Errorf("with an unpublished key: %+v", r)
+	}
+	if r := w.wid(t, "", "issuer", "check"); r.code != cli.ExitMisconfigured || !strings.Contains(r.stdout, "FAIL  SigningKey") || !strings.Contains(r.stdout, "FAIL  KeysOfCluster") {
+		t.Errorf("check: %+v", r)
+	}
+	w.sh(repair)
+	w.sh("wid issuer check")
+	if r := own(); r.code != 0 {
+		t.Errorf("after the repair: %+v", r)
+	}
+}
+
+// watch runs the program until it has published the removed file again.
+func (w *issuerWorld) watch(command string) {
+	w.t.Helper()
+	keys := filepath.Join(w.home, "oidc.example.com", "cluster-1", "openid", "v1", "jwks")
+	if err := os.Remove(keys); err != nil {
+		w.t.Fatal(err)
+	}
+	w.sh("timeout --signal=INT --kill-after=10 120 " + strings.TrimSpace(command) + " --issuer https://oidc.example.com/cluster-1 &\n" +
+		"until test -e " + keys + "; do sleep 0.1; done; kill -INT $!; wait $! || test $? = 124 || test $? = 130")
+}
+
+// removeKey unpublishes one of two keys, also while the API server shows it.
+func (w *issuerWorld) removeKey(command string) {
+	w.t.Helper()
+	id := func() string {
+		var set struct{ Keys []struct{ Kid string } }
+		out := w.sh("kubectl get --raw /openid/v1/jwks").stdout
+		if err := json.Unmarshal([]byte(out), &set); err != nil || len(set.Keys) != 2 {
+			w.t.Fatalf("%s, %v", out, err)
+		}
+		return set.Keys[0].Kid
+	}()
+	r := w.sh(strings.Replace(strings.TrimSpace(command), "KID", id, 1) + " --issuer https://oidc.example.com/cluster-1")
+	if !strings.Contains(r.stdout, "removed key \""+id) {
+		w.t.Errorf("%+v", r)
+	}
+	if content, err := os.ReadFile(filepath.Join(w.home, "oidc.example.com", "cluster-1", "openid", "v1", "jwks")); err != nil || strings.Contains(string(content), id) {
+		w.t.Errorf("%s, %v", content, err)
+	}
+}

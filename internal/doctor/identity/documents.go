@@ -1,0 +1,94 @@
+package identity
+
+import (
+	"context"
+	"slices"
+
+	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
+	"github.com/workloadid/workloadid/internal/shell"
+)
+
+func (e *examination) checkIssuer(ctx context.Context, c *doctor.Claims) doctor.Finding {
+	if e.Issuer != "" && e.Issuer != c.Issuer {
+		return doctor.Failed(reason.IssuerNotTrusted, doctor.Do(e.isMeant()+" If it is, correct --issuer and the issuer in "+e.cloud.name+"."),
+			"The token's issuer is not the one that %s trusts%s.", e.cloud.name, issuer.Difference(c.Issuer, e.Issuer)).Compare("token", c.Issuer, "trusted", e.Issuer)
+	}
+	return e.findingOf(ctx, doctor.Passed("The issuer is %s.", c.Issuer), issuer.CheckIssuerURL, issuer.CheckIssuerPublic)
+}
+
+func (e *examination) checkDiscovery(ctx context.Context, _ *doctor.Claims) doctor.Finding {
+	return e.findingOf(ctx, doctor.Passed("Anyone can read the discovery document."),
+		issuer.CheckReachable, issuer.CheckPublic, issuer.CheckAnonymous, issuer.CheckSameIssuer, issuer.CheckDiscovery)
+}
+
+func (e *examination) checkKeys(ctx context.Context, c *doctor.Claims) doctor.Finding {
+	which := "published"
+	switch {
+	case len(e.JWKS) > 0:
+		which = "uploaded"
+	case !e.cloud.readsIssuer:
+		return doctor.Skipped("No cloud reads the issuer's documents.")
+	case !slices.ContainsFunc(e.verifyIssuer(ctx), func(c issuer.Check) bool { return c.Name == issuer.CheckDiscovery && c.OK }):
+		return doctor.Skipped("The discovery document could not be read.")
+	}
+	passed := doctor.Passed("The signing key is %s and the signature verifies.", which).Detail("kid", c.KeyID)
+	return e.findingOf(ctx, passed, issuer.CheckKeysReachable, issuer.CheckKeysPublic, issuer.CheckAnonymous, issuer.CheckKeySet, issuer.CheckSigningKey, issuer.CheckSignature)
+}
+
+// verifyIssuer reads the issuer's documents once, if the cloud reads them. The token's own API server is not asked.
+func (e *examination) verifyIssuer(ctx context.Context) []issuer.Check {
+	if e.documents == nil {
+		keys := e.JWKS
+		if len(keys) == 0 && !e.cloud.readsIssuer {
+			keys = []byte("{}") // no cloud has any
+		}
+		httpClient := e.pool.For(e.IssuerClient, e.resolved().ProxyURL)
+		e.documents, _ = issuer.Verify(ctx, issuer.Verification{Token: e.token.raw, Issuer: e.token.claims.Issuer, Keys: keys, HTTPClient: httpClient}) // needs a token, which is parsed
+	}
+	return e.documents
+}
+
+// findingOf returns the first failure of the named checks.
+func (e *examination) findingOf(ctx context.Context, passed doctor.Finding, names ...string) doctor.Finding {
+	for _, c := range e.verifyIssuer(ctx) {
+		if c.Failed() && slices.Contains(names, c.Name) {
+			return findingOfCheck(c)
+		}
+	}
+	return passed
+}
+
+func findingOfCheck(c issuer.Check) doctor.Finding {
+	f := doctor.Failed(classOfCheck(c.Name), doctor.Do(c.Remedy), "%s", c.Problem)
+	f.StatusCode = c.StatusCode
+	if c.Got != "" && c.Want != "" && c.StatusCode == 0 {
+		f = f.Compare("found", c.Got, "expected", c.Want)
+	}
+	switch c.Name {
+	case issuer.CheckReachable, issuer.CheckKeysReachable: // the cloud may reach it, and says so in the exchange
+		return doctor.Unclear(doctor.Do("Read it from outside of this network:", "curl -v "+shell.Word(c.Got, "ADDRESS")), "%s", c.Problem)
+	case issuer.CheckAnonymous:
+		f.Remedy = doctor.Do("As an administrator: let anyone read the issuer's documents, or publish them elsewhere (docs/issuer.md):",
+			asAdministrator+"clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery --group=system:unauthenticated")
+	case issuer.CheckPublic, issuer.CheckKeysPublic, issuer.CheckDiscovery, issuer.CheckKeySet, issuer.CheckSigningKey, issuer.CheckSignature:
+		f.Remedy = doctor.Do("Publish what the API server has, wherever the issuer is served from:", "wid issuer publish --to STORE")
+	}
+	if c.Warning {
+		return f.As(doctor.Warn)
+	}
+	return f
+}
+
+func classOfCheck(name string) string {
+	switch name {
+	case issuer.CheckIssuerURL, issuer.CheckSameIssuer:
+		return reason.IssuersDiffer
+	case issuer.CheckKeySet, issuer.CheckSigningKey:
+		return reason.SigningKeyUnavailable
+	case issuer.CheckSignature:
+		return reason.SignatureNotVerified
+	}
+	return reason.IssuerNotPublic
+}

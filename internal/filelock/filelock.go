@@ -1,0 +1,27 @@
+// Package filelock locks files against other processes. The system releases the lock of a process that dies.
+package filelock
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+)
+
+// ErrLocked is the error while another open file holds the lock.
+var ErrLocked = errors.New("locked")
+
+// Lock waits for the lock until ctx ends. Closing the file releases it.
+func Lock(ctx context.Context, file *os.File) error {
+	const most = 100 * time.Millisecond
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, most) {
+		if err := TryLock(file); !errors.Is(err, ErrLocked) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

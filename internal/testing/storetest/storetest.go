@@ -1,0 +1,136 @@
+// Package storetest checks stores of an issuer's documents.
+package storetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/workloadid/workloadid/auth/issuer"
+)
+
+// Check uses an empty Store as publishers do.
+func Check(t *testing.T, store issuer.Store) {
+	t.Helper()
+	ctx := t.Context()
+	if _, _, err := store.Read(ctx, issuer.KeysFile); !errors.Is(err, issuer.ErrNotExist) {
+		t.Fatalf("missing: %v", err)
+	}
+	if err := store.Write(ctx, issuer.KeysFile, []byte("one"), ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Write(ctx, issuer.KeysFile, []byte("two"), ""); !errors.Is(err, issuer.ErrChanged) {
+		t.Errorf("created twice: %v", err)
+	}
+	content, version, err := store.Read(ctx, issuer.KeysFile)
+	if err != nil || string(content) != "one" || version == "" {
+		t.Fatalf("%q, %q, %v", content, version, err)
+	}
+	if err := store.Write(ctx, issuer.KeysFile, []byte("three"), version); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Write(ctx, issuer.KeysFile, []byte("four"), version); !errors.Is(err, issuer.ErrChanged) {
+		t.Errorf("old version: %v", err)
+	}
+	if err := store.Write(ctx, issuer.DiscoveryFile, []byte("{}"), version); !errors.Is(err, issuer.ErrChanged) {
+		t.Errorf("a version of a file that does not exist: %v", err)
+	}
+	if content, _, err = store.Read(ctx, issuer.KeysFile); err != nil || string(content) != "three" {
+		t.Errorf("%q, %v", content, err)
+	}
+	oneOfManyWrites(t, store)
+}
+
+func oneOfManyWrites(t *testing.T, store issuer.Store) {
+	t.Helper()
+	results := make(chan error, 8)
+	var writers sync.WaitGroup
+	for i := range cap(results) {
+		writers.Go(func() { results <- store.Write(t.Context(), issuer.RecordFile, []byte(fmt.Sprint(i)), "") })
+	}
+	writers.Wait()
+	close(results)
+	n := 0
+	for err := range results {
+		if err == nil {
+			n++
+		} else if !errors.Is(err, issuer.ErrChanged) {
+			t.Error(err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d of %d writers created the file", n, cap(results))
+	}
+}
+
+// CheckStale checks that a Store whose reads are old overwrites nothing. Both Stores keep the same files, stale through a client with
+// the transport of Stale.
+func CheckStale(t *testing.T, honest, stale issuer.Store) {
+	t.Helper()
+	ctx := t.Context()
+	if err := honest.Write(ctx, issuer.KeysFile, []byte("old"), ""); err != nil {
+		t.Fatal(err)
+	}
+	_, version, err := stale.Read(ctx, issuer.KeysFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := honest.Write(ctx, issuer.KeysFile, []byte("new"), version); err != nil {
+		t.Fatal(err)
+	}
+	content, version, err := stale.Read(ctx, issuer.KeysFile)
+	if err != nil || string(content) != "old" {
+		t.Fatalf("%q, %v", content, err)
+	}
+	if err := stale.Write(ctx, issuer.KeysFile, []byte("older"), version); !errors.Is(err, issuer.ErrChanged) {
+		t.Errorf("got %v", err)
+	}
+	if content, _, err := honest.Read(ctx, issuer.KeysFile); err != nil || string(content) != "new" {
+		t.Errorf("%q, %v", content, err)
+	}
+}
+
+// Stale returns a client that repeats the first successful answer to a GET, as a broken cache does.
+func Stale(client *http.Client) *http.Client {
+	return &http.Client{Transport: &staleTransport{next: client.Transport}}
+}
+
+type staleTransport struct {
+	next   http.RoundTripper
+	header http.Header
+	body   []byte
+}
+
+func (s *staleTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet && s.header != nil {
+		return &http.Response{StatusCode: http.StatusOK, Header: s.header.Clone(), Body: io.NopCloser(bytes.NewReader(s.body)), Request: r}, nil
+	}
+	resp, err := s.next.RoundTrip(r)
+	if err == nil && r.Method == http.MethodGet && resp.StatusCode == http.StatusOK {
+		s.header = resp.Header
+		s.body, err = io.ReadAll(resp.Body)
+		_ = resp.Body.Close() // nothing was written
+		resp.Body = io.NopCloser(bytes.NewReader(s.body))
+	}
+	return resp, err
+}
+
+// BadAnswers are answers to Read that are no file, by the text that their errors hold.
+func BadAnswers() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"unexpected EOF": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("ETag", `"1"`)
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, `{"keys":[`)
+		},
+		"larger than 1048576 bytes": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("ETag", `"1"`)
+			_, _ = w.Write(make([]byte, issuer.MaxFile+1))
+		},
+		"it has no ETag": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
+	}
+}
