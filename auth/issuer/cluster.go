@@ -24,7 +24,7 @@ type lookout struct {
 
 func newLookout(config *rest.Config) (*lookout, error) {
 	config = rest.CopyConfig(config)
-	// A connection of HTTP/2 is shared and stays with one of several API servers. A look opens its own.
+	// Other clients of the process share their HTTP/2 connection, which stays with one of several API servers. A look opens its own.
 	config.NextProtos = []string{"http/1.1"}
 	roundTripper, err := rest.TransportFor(config)
 	if err != nil {
