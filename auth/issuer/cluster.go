@@ -1,18 +1,19 @@
 package issuer
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// lookTimeout bounds one request for the keys.
+// lookTimeout bounds the requests of one look.
 const lookTimeout = 15 * time.Second
 
 // lookout reads the keys of an API server.
@@ -23,7 +24,7 @@ type lookout struct {
 
 func newLookout(config *rest.Config) (*lookout, error) {
 	config = rest.CopyConfig(config)
-	// HTTP/2 would keep to one of several API servers. A look has a connection of its own.
+	// Other clients of the process share their HTTP/2 connection, which stays with one of several API servers. A look opens its own.
 	config.NextProtos = []string{"http/1.1"}
 	roundTripper, err := rest.TransportFor(config)
 	if err != nil {
@@ -33,12 +34,20 @@ func newLookout(config *rest.Config) (*lookout, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lookout{address: u.JoinPath(KeysFile).String(), client: &http.Client{Transport: transport.BoundedTo(roundTripper, MaxFile), Timeout: lookTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
+	client := &http.Client{Transport: transport.BoundedTo(roundTripper, MaxFile),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &lookout{client, u.JoinPath(KeysFile).String()}, nil
 }
+
+const (
+	readKeys  = "read the keys of the API server"
+	apiServer = "the API server"
+)
 
 // keys returns the keys that an API server shows. The result is never empty.
 func (l *lookout) keys(ctx context.Context) (keySet, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
 	answer, err := transport.Send(ctx, l.client, func() (*http.Request, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.address, http.NoBody)
 		if err != nil {
@@ -48,37 +57,34 @@ func (l *lookout) keys(ctx context.Context) (keySet, error) {
 		return req, nil
 	}, nil)
 	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
-		err = fmt.Errorf("the answer has more than %d bytes", MaxFile)
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, self.Unusable(readKeys, apiServer, "it has more than %d bytes", MaxFile)
+	case err != nil:
+		return nil, self.Unanswered(readKeys, err)
+	case answer.Status != http.StatusOK:
+		return nil, refused(answer)
 	}
-	if err == nil && answer.Status != http.StatusOK {
-		err = &statusError{answer.Status}
-	}
-	var set keySet
-	if err == nil {
-		set, err = parseKeySet(answer.Body)
-	}
-	if err == nil && len(set) == 0 {
-		err = errors.New("there are no keys")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the keys of the API server at %q: %w", l.address, err)
+	set, err := parseKeySet(answer.Body)
+	switch {
+	case errors.Is(err, errNoKeySet), err == nil && len(set) == 0:
+		return nil, self.Unusable(readKeys, apiServer, "%s", cmp.Or(err, errors.New("there are no keys")))
+	case err != nil:
+		return nil, self.Misconfigured("change the signing keys of the API server", "%s: %s", readKeys, err)
 	}
 	return set, nil
 }
 
-// statusError is the error of an answer other than 200.
-type statusError struct{ status int }
-
-func (e *statusError) Error() string {
-	text := fmt.Sprintf("it answers %d", e.status)
-	switch e.status {
+func refused(answer transport.Answer) error {
+	e := self.Refused(readKeys, answer)
+	e.Message = "the API server refuses"
+	switch answer.Status {
 	case http.StatusUnauthorized:
-		return text + ": renew the credentials"
+		e.Reason, e.Remedy = provider.ErrDenied, "renew the credentials for the API server"
 	case http.StatusForbidden:
-		return text + ": bind the user to the ClusterRole system:service-account-issuer-discovery"
+		e.Reason, e.Remedy = provider.ErrDenied, "bind the user to the ClusterRole system:service-account-issuer-discovery"
 	case http.StatusNotFound:
-		return text + ": set --service-account-issuer of the API server to an https URL"
+		e.Reason, e.Remedy = provider.ErrMisconfigured, "set --service-account-issuer of the API server to an https URL"
 	}
-	return text
+	return e
 }

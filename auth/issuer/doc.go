@@ -3,9 +3,9 @@
 // themselves; clusters of kubeadm, k3s, RKE2 and Talos need it.
 //
 //	publisher := &issuer.Publisher{
-//		Cluster: client,                                   // *rest.Config: reads /openid/v1/jwks of the API server
-//		Issuer:  "https://oidc.example.com/cluster-1",     // the "iss" of the cluster's tokens
-//		Store:   store,                                    // where that address is served from, such as s3.Open(...)
+//		Cluster: config,                               // *rest.Config: reads /openid/v1/jwks of the API server
+//		Issuer:  "https://oidc.example.com/cluster-1", // the "iss" of the cluster's tokens
+//		Store:   store,                                // where that address is served from, such as s3.Open(...)
 //	}
 //	result, err := publisher.Publish(ctx) // once, or mgr.Add(publisher) to look every minute
 //
@@ -18,6 +18,21 @@
 // # Rotation
 //
 // Every key that a look at the API server shows is published. A key is unpublished after MaxTokenLifetime in which no look showed it, so
-// that no valid token loses its key. Times in which nothing looked for more than ten minutes do not count. The record of keys lies
-// beside the documents, and is written before them. Writes are conditional: any number of publishers may share a Store.
+// that no valid token loses its key. Times in which nothing looked for more than ten minutes do not count, so that a publisher that
+// runs less often adds keys and never removes one. The record of keys lies beside the documents, and is written before them. Writes are
+// conditional: any number of publishers may share a Store. Keys that another tool has published are adopted.
+//
+// No token is lost in this order: give the new public key to every API server (--service-account-key-file); wait until it is published
+// and the clouds have read it; switch signing (--service-account-signing-key-file); remove the old public key.
+//
+// # Metrics
+//
+// All have the label issuer.
+//
+//	issuer_last_success_timestamp_seconds             the last look after which the published documents were right
+//	issuer_published_keys                             published keys
+//	issuer_leaving_key_expiry_timestamp_seconds{kid}  when a key that the API server no longer shows is unpublished
+//	issuer_errors_total                               looks and publications that failed
+//
+// Events have the reasons IssuerPublished and IssuerNotPublished.
 package issuer

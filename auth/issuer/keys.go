@@ -125,7 +125,7 @@ func parseKeySet(content []byte) (keySet, error) {
 }
 
 func tooMany(n int) error {
-	return fmt.Errorf("%d keys, but AWS reads %d at most: remove old keys", n, maxKeys)
+	return fmt.Errorf("there are %d keys, but AWS reads %d at most", n, maxKeys)
 }
 
 func (s keySet) sort() {

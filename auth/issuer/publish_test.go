@@ -18,6 +18,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 func TestPublishMakesTheDocuments(t *testing.T) {
@@ -292,7 +293,8 @@ func TestRemoveKey(t *testing.T) {
 	t.Run("an unknown key is an error", func(t *testing.T) {
 		_, store, p := published(t)
 		store.takeWrites()
-		if _, err := p.RemoveKey(t.Context(), "Leaked"); err == nil || !strings.Contains(err.Error(), `"Leaked"`) || store.takeWrites() != nil {
+		if _, err := p.RemoveKey(t.Context(), "Leaked"); err == nil || !strings.Contains(err.Error(), `"Leaked"`) || store.takeWrites() != nil ||
+			!errors.Is(err, provider.ErrMisconfigured) {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -360,7 +362,7 @@ func TestStoreFaults(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || store.takeWrites() != nil {
+			if !errors.Is(err, provider.ErrMisconfigured) || store.takeWrites() != nil {
 				t.Fatalf("error %v; or it wrote", err)
 			}
 			for _, word := range tc.words {
@@ -404,7 +406,7 @@ func TestConflicts(t *testing.T) {
 			store.onWrite = func(string) error { tries++; return fmt.Errorf("409: %w", issuer.ErrChanged) }
 			start := time.Now()
 			_, err := newPublisher(newAPIServer(key), store).Publish(t.Context())
-			if !errors.Is(err, issuer.ErrChanged) || tries < 3 || tries > 10 || time.Since(start) > time.Minute {
+			if !errors.Is(err, issuer.ErrChanged) || !errors.Is(err, provider.ErrUnavailable) || tries < 3 || tries > 10 || time.Since(start) > time.Minute {
 				t.Errorf("%d tries in %s: %v", tries, time.Since(start), err)
 			}
 		})
@@ -532,6 +534,47 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 	}
 }
 
+func TestReasons(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status int
+		body   []byte
+		want   provider.Reason
+	}{
+		"503":       {http.StatusServiceUnavailable, nil, provider.ErrUnavailable},
+		"401":       {http.StatusUnauthorized, nil, provider.ErrDenied},
+		"403":       {http.StatusForbidden, nil, provider.ErrDenied},
+		"404":       {http.StatusNotFound, nil, provider.ErrMisconfigured},
+		"a page":    {http.StatusOK, []byte("<html>"), provider.ErrUnavailable},
+		"a bad key": {http.StatusOK, marshalKeys(rs256(t, "short", 1024)), provider.ErrMisconfigured},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newAPIServer()
+				server.answer(tc.status, tc.body)
+				_, err := newPublisher(server, newMemory()).Publish(t.Context())
+				if !errors.Is(err, tc.want) {
+					t.Errorf("error %v, want one that is %s", err, tc.want)
+				}
+			})
+		})
+	}
+	t.Run("a hanging API server holds RemoveKey for fifteen seconds", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			key, store := es256(t, "key"), newMemory()
+			mustPublish(t, newPublisher(newAPIServer(key), store))
+			hanging := newPublisher(newAPIServer(), store)
+			hanging.Cluster.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})
+			start := time.Now()
+			if _, err := hanging.RemoveKey(t.Context(), "key"); err != nil || time.Since(start) > 15*time.Second {
+				t.Errorf("after %s: %v", time.Since(start), err)
+			}
+		})
+	})
+}
+
 func TestFieldsAreChecked(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(p *issuer.Publisher)
@@ -555,7 +598,7 @@ func TestFieldsAreChecked(t *testing.T) {
 			p := newPublisher(newAPIServer(es256(t, "key")), newMemory())
 			tc.change(p)
 			_, err := p.RemoveKey(t.Context(), "")
-			if err == nil || !strings.Contains(err.Error(), tc.words) || strings.Contains(err.Error(), "hunter2") {
+			if !errors.Is(err, provider.ErrMisconfigured) || !strings.Contains(err.Error(), tc.words) || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("error %v, want one with %q", err, tc.words)
 			}
 		})

@@ -2,7 +2,6 @@ package issuer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -14,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+
+	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // Publisher publishes the documents of one issuer. Set the fields before the first use and do not change them after it. It is safe for
@@ -75,6 +76,9 @@ func (w Warning) String() string {
 		name, w.Key, w.Algorithm, strings.Join(w.Accepted, " and "))
 }
 
+// self makes errors of type provider.Error.
+const self = providers.Name("issuer")
+
 const (
 	defaultLifetime, minLifetime = 24 * time.Hour, time.Hour
 	defaultInterval, maxInterval = time.Minute, 5 * time.Minute
@@ -98,25 +102,26 @@ func (p *Publisher) prepare() error {
 func (p *Publisher) check() error {
 	switch {
 	case p.Cluster == nil:
-		return errors.New("publisher of an issuer: set Cluster to the configuration of a client of the API server")
+		return self.Misconfigured("set Cluster to the configuration of a client of the API server", "the publisher has no Cluster")
 	case p.Store == nil:
-		return errors.New("publisher of an issuer: set Store to where the documents are served from")
+		return self.Misconfigured("set Store to where the documents are served from", "the publisher has no Store")
 	case p.MaxTokenLifetime != 0 && p.MaxTokenLifetime < minLifetime:
-		return fmt.Errorf("the MaxTokenLifetime of a publisher is %s, which no API server has: it is at least %s", p.MaxTokenLifetime, minLifetime)
+		return self.Misconfigured("set it to --service-account-max-token-expiration of the API server", "the MaxTokenLifetime is %s, less than the %s of any API server", p.MaxTokenLifetime, minLifetime)
 	case p.Interval < 0 || p.Interval > maxInterval:
-		return fmt.Errorf("the Interval of a publisher is %s: it is at most %s", p.Interval, maxInterval)
+		return self.Misconfigured("leave it out for a minute", "the Interval is %s, outside of 0 to %s", p.Interval, maxInterval)
 	}
 	return checkIssuer(p.Issuer)
 }
 
 func checkIssuer(issuer string) error {
+	const remedy = "name the issuer (iss) of the cluster's tokens, such as https://oidc.example.com/cluster-1"
 	u, err := url.Parse(issuer)
 	problem := ""
 	switch {
 	case err != nil:
-		return errors.New("the issuer is no URL: name the issuer (iss) of the cluster's tokens, which begins with https://")
+		return self.Misconfigured(remedy, "the issuer is no URL")
 	case u.User != nil:
-		return fmt.Errorf("the issuer of host %q holds a user name: leave it out", u.Host)
+		return self.Misconfigured(remedy, "the issuer at host %q holds a user name", u.Host)
 	case !strings.HasPrefix(issuer, "https://"):
 		problem = "does not begin with https://"
 	case u.Hostname() == "":
@@ -126,7 +131,7 @@ func checkIssuer(issuer string) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("the issuer %q %s: name the issuer (iss) of the cluster's tokens", issuer, problem)
+	return self.Misconfigured(remedy, "the issuer %q %s", issuer, problem)
 }
 
 func (p *Publisher) lifetime() time.Duration {
@@ -136,7 +141,7 @@ func (p *Publisher) lifetime() time.Duration {
 	return p.MaxTokenLifetime
 }
 
-// Publish looks at the API server once and publishes what has changed.
+// Publish looks at the API server once and publishes what has changed. Its errors are *provider.Error, or those of the Store.
 func (p *Publisher) Publish(ctx context.Context) (Result, error) {
 	return p.reported(ctx, func(ctx context.Context) (Result, error) {
 		shown, err := p.cluster.keys(ctx)
@@ -171,7 +176,7 @@ func (p *Publisher) reported(ctx context.Context, run func(ctx context.Context) 
 	defer cancel()
 	result, err := run(ctx)
 	if err != nil {
-		err = fmt.Errorf("publish the issuer %q: %w", p.Issuer, err)
+		err = fmt.Errorf("publish %q: %w", p.Issuer, err)
 	}
 	p.report(result, err)
 	return result, err

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -50,12 +49,12 @@ func parseRecord(content []byte, issuer string) (record, error) {
 		return r, nil
 	}
 	r = record{}
-	remedy := fmt.Sprintf("restore %s, or delete it: the keys that are published stay, keys that were removed come back while the API server shows them", RecordFile)
+	const remedy = "restore the file, or delete it: published keys stay, and removed keys come back while the API server shows them"
 	if err := json.Unmarshal(content, &r); err != nil {
-		return r, fmt.Errorf("the record of keys is damaged: %w: %s", plain(err), remedy)
+		return r, self.Misconfigured(remedy, "%s of the store is damaged: %s", RecordFile, plain(err))
 	}
 	if r.Version != recordVersion {
-		return r, fmt.Errorf("the record of keys has version %d, but this publisher writes version %d: update it", r.Version, recordVersion)
+		return r, self.Misconfigured("update this publisher", "%s of the store has version %d, but this publisher writes version %d", RecordFile, r.Version, recordVersion)
 	}
 	if r.Issuer != issuer {
 		return r, foreign(RecordFile, r.Issuer, issuer)
@@ -64,7 +63,7 @@ func parseRecord(content []byte, issuer string) (record, error) {
 	for _, e := range r.Keys {
 		const most = 100 * 365 * 24 * 3600
 		if seen[e.Key.KeyID] || e.Key.Key == nil || e.Absence != nil && (e.Absence.Seconds < 0 || e.Absence.Seconds > most) {
-			return r, fmt.Errorf("the record of keys is damaged at key %.99q: %s", e.Key.KeyID, remedy)
+			return r, self.Misconfigured(remedy, "%s of the store is damaged at key %.99q", RecordFile, e.Key.KeyID)
 		}
 		seen[e.Key.KeyID] = true
 	}
@@ -146,7 +145,7 @@ func (a *absence) after(now time.Time) absence {
 func (r record) remove(id string) (record, error) {
 	i := r.index(id)
 	if i < 0 {
-		return r, fmt.Errorf("no key has the ID %q: it is neither published nor shown by the API server; kubectl get --raw /%s lists the IDs", id, KeysFile)
+		return r, self.Misconfigured("list the IDs with kubectl get --raw /"+KeysFile, "no key has the ID %.99q: it is neither published nor shown by the API server", id)
 	}
 	r.Keys = slices.Clone(r.Keys)
 	r.Keys[i] = entry{Key: r.Keys[i].Key, Removed: true}

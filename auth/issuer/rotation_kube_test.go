@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -241,7 +242,11 @@ func TestMovingAnIssuer(t *testing.T) {
 
 func shownIssuer(t *testing.T, cluster *kubetest.Cluster) string {
 	t.Helper()
-	resp, err := cluster.IssuerClient(t).Get(cluster.IssuerURL() + "/" + issuer.DiscoveryFile)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cluster.IssuerURL()+"/"+issuer.DiscoveryFile, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := cluster.IssuerClient(t).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

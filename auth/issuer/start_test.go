@@ -2,12 +2,16 @@ package issuer_test
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +20,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/auth/issuer"
 )
@@ -163,16 +169,32 @@ func TestTwoPublishersInAProcess(t *testing.T) {
 
 // A look opens a connection of its own, so that a load balancer spreads looks over the API servers.
 func TestLooksShareNoConnection(t *testing.T) {
-	server, store := newAPIServer(es256(t, "key")), newMemory()
-	p := newPublisher(server, store)
-	var kept bool
-	p.Cluster.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
-		kept = kept || !r.Close
-		return server.RoundTrip(r)
-	})
-	mustPublish(t, p)
-	if kept {
-		t.Error("the connection is kept")
+	body := marshalKeys(es256(t, "key"))
+	var connections atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }))
+	server.EnableHTTP2 = true
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	p := newPublisher(newAPIServer(), newMemory())
+	p.Cluster = &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	manager, err := rest.UnversionedRESTClientFor(dynamic.ConfigFor(p.Cluster)) // shares client-go's connections
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := manager.Get().AbsPath("/").Do(t.Context()).Error(); err != nil {
+			t.Fatal(err)
+		}
+		mustPublish(t, p)
+	}
+	if n := connections.Load(); n != 4 {
+		t.Errorf("%d connections for 3 looks and one client", n)
 	}
 }
 

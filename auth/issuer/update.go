@@ -52,7 +52,7 @@ func (p *Publisher) read(ctx context.Context) (f files, err error) {
 		case err != nil:
 			return f, fmt.Errorf("read %s of the store: %w", path, err)
 		case len(to.content) > MaxFile:
-			return f, fmt.Errorf("%s of the store has %d bytes, more than %d: delete it", path, len(to.content), MaxFile)
+			return f, self.Misconfigured("delete the file", "%s of the store has %d bytes, more than %d", path, len(to.content), MaxFile)
 		case to.content == nil:
 			to.content = []byte{}
 		}
@@ -76,7 +76,9 @@ func (p *Publisher) update(ctx context.Context, change func(record) (record, err
 		}
 		pause *= 2
 	}
-	return result, fmt.Errorf("%d tries met other writers, or the store answers old files: %w", maxTries, err)
+	e := self.Unavailable("", "check that nothing else writes these files and that the store answers the newest ones", "%d tries met other writers: %s", maxTries, err)
+	e.Err = err
+	return result, e
 }
 
 func (p *Publisher) tryUpdate(ctx context.Context, change func(record) (record, error), result *Result) error {
@@ -101,7 +103,7 @@ func (p *Publisher) tryUpdate(ctx context.Context, change func(record) (record, 
 	}
 	want := after.published()
 	if len(want) > maxKeys {
-		return tooMany(len(want))
+		return self.Misconfigured("remove old keys", "%s", tooMany(len(want)))
 	}
 	if err := p.write(ctx, stored, after, want, result); err != nil {
 		return err
@@ -124,7 +126,7 @@ func checkOwner(discovery file, issuer string) error {
 }
 
 func foreign(path, found, issuer string) error {
-	return fmt.Errorf("%s of the store belongs to the issuer %.999q, not to %q: name that issuer or another store, or delete the file", path, found, issuer)
+	return self.Misconfigured("name that issuer or another store, or delete the file", "%s of the store belongs to the issuer %.999q, not to %q", path, found, issuer)
 }
 
 // parsePublished returns no keys for content that no cloud can read. It is replaced.
@@ -134,7 +136,7 @@ func parsePublished(content []byte) (keySet, error) {
 	case errors.Is(err, errNoKeySet):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("%s of the store: %w; edit the file or delete it", KeysFile, err)
+		return nil, self.Misconfigured("edit the file or delete it", "%s of the store: %s", KeysFile, err)
 	}
 	return set, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/internal/filelock"
+	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // Store is an issuer.Store in a directory. Processes of one machine may share it. A symbolic link that leads out of the directory
@@ -28,6 +29,7 @@ type Store struct{ dir string }
 var _ issuer.Store = (*Store)(nil)
 
 const (
+	self   = providers.Name("directory")
 	folder = ".workloadid"
 	lock   = folder + "/lock"
 )
@@ -35,16 +37,23 @@ const (
 // Open returns the Store of a directory and creates it if it does not exist.
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a web server reads it
-		return nil, fmt.Errorf("cannot use %q as the directory of an issuer: %w", dir, err)
+		return nil, failed("create the directory", dir, err)
 	}
 	return &Store{dir}, nil
+}
+
+// failed returns the error of an operation that a person has to mend.
+func failed(operation, dir string, err error) error {
+	e := self.Misconfigured("check the owner, mode and free space of the directory", "%q: %s: %s", dir, operation, err)
+	e.Err = err
+	return e
 }
 
 // Read implements issuer.Store.
 func (s *Store) Read(_ context.Context, name string) (content []byte, version string, err error) {
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
-		return nil, "", err
+		return nil, "", failed("read "+name, s.dir, err)
 	}
 	defer root.Close() //nolint:errcheck // nothing was written
 	return s.read(root, name)
@@ -62,7 +71,7 @@ func (s *Store) read(root *os.Root, name string) (content []byte, version string
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, "", issuer.ErrNotExist
 	case err != nil:
-		return nil, "", fmt.Errorf("read %q in %q: %w", name, s.dir, err)
+		return nil, "", failed("read "+name, s.dir, err)
 	}
 	sum := sha256.Sum256(content)
 	return content, hex.EncodeToString(sum[:]), nil
@@ -84,16 +93,21 @@ func readFile(root *os.Root, name string) ([]byte, error) {
 // Write implements issuer.Store. It waits for other writers until ctx ends.
 func (s *Store) Write(ctx context.Context, name string, content []byte, version string) error {
 	if len(content) > issuer.MaxFile {
-		return fmt.Errorf("write %q in %q: it has %d bytes, more than %d", name, s.dir, len(content), issuer.MaxFile)
+		return failed("write "+name, s.dir, fmt.Errorf("it has %d bytes, more than %d", len(content), issuer.MaxFile))
 	}
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
-		return err
+		return failed("write "+name, s.dir, err)
 	}
 	defer root.Close() //nolint:errcheck // its files are closed
 	unlock, err := acquire(ctx, root)
-	if err != nil {
-		return fmt.Errorf("lock %q in %q: %w", lock, s.dir, err)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		e := self.Unavailable("", "stop the other process", "another process holds the lock of directory %q", s.dir)
+		e.Err = err
+		return e
+	case err != nil:
+		return failed("lock "+lock, s.dir, err)
 	}
 	defer unlock()
 	_, current, err := s.read(root, name)
@@ -104,7 +118,7 @@ func (s *Store) Write(ctx context.Context, name string, content []byte, version 
 		return issuer.ErrChanged
 	}
 	if err := replace(root, name, content); err != nil {
-		return fmt.Errorf("write %q in %q: %w", name, s.dir, err)
+		return failed("write "+name, s.dir, err)
 	}
 	return nil
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/issuer/directory"
+	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/testing/storetest"
 )
 
 func open(t *testing.T, dir string) *directory.Store {
@@ -40,6 +42,8 @@ func mustRead(t *testing.T, store *directory.Store, path string) (content, versi
 	}
 	return string(read), version
 }
+
+func TestStore(t *testing.T) { storetest.Check(t, open(t, t.TempDir())) }
 
 func TestReadAndWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "dir")
@@ -77,7 +81,7 @@ func TestLargeFiles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), large, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := store.Read(t.Context(), "file"); err == nil || !strings.Contains(err.Error(), "1048576") {
+	if _, _, err := store.Read(t.Context(), "file"); !errors.Is(err, provider.ErrMisconfigured) || !strings.Contains(err.Error(), "1048576") {
 		t.Errorf("it was read: %v", err)
 	}
 }
@@ -159,10 +163,10 @@ func TestRefusals(t *testing.T) {
 			if err := prepare(dir); err != nil {
 				t.Fatal(err)
 			}
-			if content, _, err := store.Read(ctx, issuer.KeysFile); err == nil || errors.Is(err, issuer.ErrNotExist) {
+			if content, _, err := store.Read(ctx, issuer.KeysFile); !errors.Is(err, provider.ErrMisconfigured) {
 				t.Errorf("read %q: %v", content, err)
 			}
-			if err := store.Write(ctx, issuer.KeysFile, []byte("x"), ""); err == nil || errors.Is(err, issuer.ErrChanged) {
+			if err := store.Write(ctx, issuer.KeysFile, []byte("x"), ""); !errors.Is(err, provider.ErrMisconfigured) {
 				t.Errorf("write: %v", err)
 			}
 			if content, err := os.ReadFile(outside); err != nil || string(content) != "secret" {
@@ -176,7 +180,7 @@ func TestRefusals(t *testing.T) {
 		}
 	})
 	t.Run("a file in place of the directory", func(t *testing.T) {
-		if _, err := directory.Open(outside); err == nil || !strings.Contains(err.Error(), outside) {
+		if _, err := directory.Open(outside); !errors.Is(err, provider.ErrMisconfigured) || !strings.Contains(err.Error(), outside) {
 			t.Errorf("error %v", err)
 		}
 	})
