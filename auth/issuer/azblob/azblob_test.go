@@ -138,7 +138,7 @@ func TestErrorsHoldNoToken(t *testing.T) {
 	w := newEnvironment(t)
 	const token = "a-token-that-no-error-repeats"
 	w.opts.Credential = staticToken(token)
-	w.cloud.AddFault(authtest.Fault{Service: "blob", Status: 400, Code: "Bad", Message: "Authorization: Bearer " + token})
+	w.cloud.AddFault(authtest.Fault{Service: "blob", Status: 400, Code: "Bad", Message: "not a good token: " + token})
 	_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
 	testworld.CheckError(t, err, provider.ErrUnavailable, "Bad")
 	if strings.Contains(err.Error(), token) {

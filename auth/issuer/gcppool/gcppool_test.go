@@ -119,7 +119,7 @@ func TestUploadWaitsForItsOperation(t *testing.T) {
 	running := func(body []byte) []byte {
 		return bytes.Replace(body, []byte(`"done": true`), []byte(`"done": false`), 1)
 	}
-	for name, tc := range map[string]struct {
+	for title, tc := range map[string]struct {
 		fault authtest.Fault
 		polls int
 		want  string
@@ -129,11 +129,14 @@ func TestUploadWaitsForItsOperation(t *testing.T) {
 		"that fails": {authtest.Fault{Rewrite: func([]byte) []byte {
 			return []byte(`{"done":true,"error":{"code":3,"message":"Invalid JWKS."}}`)
 		}}, 1, "Invalid JWKS. (code 3)"},
+		"that climbs out": {authtest.Fault{Times: 1, Rewrite: func([]byte) []byte {
+			return []byte(`{"name":"` + name + `/operations/../../x"}`)
+		}}, 1, "it names no operation"},
 		"that lies elsewhere": {authtest.Fault{Times: 1, Rewrite: func([]byte) []byte {
 			return []byte(`{"name":"projects/1/secrets/x"}`)
 		}}, 1, "it names no operation"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(title, func(t *testing.T) {
 			w := newEnvironment(t)
 			tc.fault.Service, tc.fault.Action = "gcp-iam", "providers.operations.get"
 			w.cloud.AddFault(tc.fault)

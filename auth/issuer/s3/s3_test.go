@@ -146,7 +146,7 @@ func TestRefusals(t *testing.T) {
 			w.opts.Credentials = stscreds.NewAssumeRoleProvider(client, "arn:aws:iam::"+account+":role/missing")
 		}, reason: provider.ErrUnavailable, want: []string{"not authorized to perform: sts:AssumeRole", "give this process AWS credentials"}},
 		"a secret in the answer": {set: func(w *environment) {
-			w.cloud.AddFault(authtest.Fault{Service: "s3", Status: 400, Code: "Bad", Message: "Authorization: Bearer " + w.secret})
+			w.cloud.AddFault(authtest.Fault{Service: "s3", Status: 400, Code: "Bad", Message: "not a good secret: " + w.secret})
 		}, reason: provider.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,11 +174,19 @@ func TestOwnerKeepsFilesOutOfAnotherAccountsBucket(t *testing.T) {
 	}
 }
 
-func TestConflictIsAChange(t *testing.T) {
-	w := newEnvironment(t, authtest.S3Bucket{})
-	w.cloud.AddFault(authtest.Fault{Service: "s3", Action: "PutObject", Status: 409, Code: "ConditionalRequestConflict", Message: "try again"})
-	if err := w.open(t).Write(t.Context(), issuer.KeysFile, []byte("x"), ""); !errors.Is(err, issuer.ErrChanged) {
-		t.Errorf("got %v", err)
+func TestConflictsAreChanges(t *testing.T) {
+	for name, fault := range map[string]authtest.Fault{
+		"another write at the same time":    {Status: 409, Code: "ConditionalRequestConflict"},
+		"precondition of another code name": {Status: 412, Code: "ConditionNotMet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEnvironment(t, authtest.S3Bucket{})
+			fault.Service, fault.Action = "s3", "PutObject"
+			w.cloud.AddFault(fault)
+			if err := w.open(t).Write(t.Context(), issuer.KeysFile, []byte("x"), ""); !errors.Is(err, issuer.ErrChanged) {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }
 
