@@ -193,7 +193,7 @@ func TestOpen(t *testing.T) {
 		"host":                    {host, "$web", "", ""},
 		"host of another cloud":   {"myaccount.blob.core.usgovcloudapi.net", "$web", "", ""},
 		"look-alike":              {"myaccount.blob.core.windows.net.example", "$web", "", "neither the name of a storage account"},
-		"a host of someone else":  {"blob.example", "$web", "", "neither the name of a storage account"},
+		"a host outside Azure":    {"blob.example", "$web", "", "neither the name of a storage account"},
 		"port":                    {host + ":8443", "$web", "", "neither the name of a storage account"},
 		"user":                    {"me@" + host, "$web", "", "neither the name of a storage account"},
 		"URL":                     {"http://" + host, "$web", "", "neither the name of a storage account"},

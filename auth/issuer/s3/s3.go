@@ -37,7 +37,7 @@ type Options struct {
 	// Empty: that of the environment, else S3.
 	Endpoint string
 	// Owner is the account that owns the bucket. S3 refuses requests for a bucket of another account. Set it: names of buckets are
-	// global, and the bucket could be deleted and created anew by someone else.
+	// global, so another account can create a bucket of this name after it was deleted.
 	Owner string
 	// Credentials sign the requests. Nil: those of the environment.
 	Credentials aws.CredentialsProvider

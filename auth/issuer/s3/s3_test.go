@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -163,7 +164,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Somebody else's bucket accepts the files of a Store that names no owner, and none of one that does.
+// A bucket of another account accepts the files of a Store without an owner.
 func TestOwnerKeepsFilesOutOfAnotherAccountsBucket(t *testing.T) {
 	w := newEnvironment(t, authtest.S3Bucket{Account: "999999999999", Accounts: []string{account}})
 	testworld.CheckError(t, w.open(t).Write(t.Context(), issuer.KeysFile, []byte("keys"), ""), provider.ErrDenied)
@@ -244,6 +245,38 @@ func TestOpenRefuses(t *testing.T) {
 			newEnvironment(t, authtest.S3Bucket{})
 			_, err := s3.Open(context.Background(), tc.bucket, tc.opts)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestEnvironmentOfTheProcess(t *testing.T) {
+	const secret = "hidden-in-a-file"
+	for name, tc := range map[string]struct {
+		config, profile, endpoint, want string
+	}{
+		"program that fails":                 {"[default]\ncredential_process = sh -c 'echo " + secret + "; exit 1'", "", "", "the program of credential_process failed"},
+		"program that prints something else": {"[default]\ncredential_process = echo " + secret, "", "", "the program of credential_process failed"},
+		"profile that is missing":            {"[default]\n", "absent", "", "AWS_CONFIG_FILE"},
+		"source that is unknown":             {"[default]\nrole_arn = arn:aws:iam::1:role/x\ncredential_source = " + secret, "", "", "AWS_CONFIG_FILE"},
+		"endpoint without TLS":               {"", "", "http://minio.example", "it has to begin with https://"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEnvironment(t, authtest.S3Bucket{})
+			file := t.TempDir() + "/config"
+			if err := os.WriteFile(file, []byte(tc.config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("AWS_CONFIG_FILE", file)
+			t.Setenv("AWS_PROFILE", tc.profile)
+			t.Setenv("AWS_ENDPOINT_URL", tc.endpoint)
+			w.opts.Credentials = nil
+			store, err := s3.Open(t.Context(), bucket, w.opts)
+			if err == nil {
+				_, _, err = store.Read(t.Context(), issuer.KeysFile)
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})
