@@ -99,12 +99,7 @@ func TestPublishedFiles(t *testing.T) {
 			if err := store.Write(t.Context(), path, []byte("{}"), ""); err != nil {
 				t.Fatal(err)
 			}
-			resp, err := w.cloud.Client().Get("https://" + host + "/cluster-1/" + path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close() //nolint:errcheck // nothing was written
-			got := fmt.Sprint(resp.StatusCode, resp.Header["Content-Type"], resp.Header["Cache-Control"])
+			_, got := storetest.Get(t, w.cloud.Client(), "https://"+host+"/cluster-1/"+path)
 			if want := fmt.Sprintf("200 [%s] [public, max-age=300]", contentType); got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}

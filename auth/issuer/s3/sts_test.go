@@ -1,7 +1,6 @@
 package s3_test
 
 import (
-	"io"
 	"testing"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/internal/testing/storetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -23,15 +23,7 @@ func TestSTSVerifiesTokensWithPublishedDocuments(t *testing.T) {
 	}
 	store := w.open(t)
 	for _, path := range []string{issuer.KeysFile, issuer.DiscoveryFile} {
-		resp, err := tokens.HTTPClient().Get(url + "/" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		content, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close() // nothing was written
-		if err != nil {
-			t.Fatal(err)
-		}
+		content, _ := storetest.Get(t, tokens.HTTPClient(), url+"/"+path)
 		if err := store.Write(t.Context(), path, content, ""); err != nil {
 			t.Fatal(err)
 		}
