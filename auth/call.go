@@ -79,6 +79,8 @@ type request struct {
 
 	// fresh marks a call for an access token that another credential is made of.
 	fresh bool
+	// inspected reports that the caller's annotations, if there are any, have been used.
+	inspected bool
 }
 
 // serviceAccount returns nil for the controller's own identity.
@@ -123,7 +125,7 @@ func (c *call) end(token *Token, err *error) {
 		*err = panicked(p)
 	}
 	if *err != nil {
-		*token, *err = nil, c.describeAtLast(*err)
+		*token, *err = nil, c.nameCaller(c.describeAtLast(*err))
 	}
 	buf := c.key.buf[:0]
 	*c = call{} // in place: a literal with a field would be built elsewhere and copied
@@ -158,7 +160,7 @@ func (r *request) providerName() (name string) {
 
 // prepare resolves the call. Only its last part, reading the ServiceAccount, may use the network.
 func (c *call) prepare(ctx context.Context) error {
-	if c.provider == nil {
+	if isNil(c.provider) {
 		return misconfigured("pass a provider, or pick one from a ProviderSet", "the provider is nil")
 	}
 	if err := c.opts.resolve(); err != nil {
@@ -183,9 +185,9 @@ func (c *call) prepare(ctx context.Context) error {
 	return c.authorize(ctx)
 }
 
-// defaultMinimumLifetime leaves adapters, which are patient, and configurations of clusters alone: they ask again by themselves.
+// defaultMinimumLifetime leaves adapters and configurations of clusters alone: they ask again by themselves.
 func (c *call) defaultMinimumLifetime() {
-	if o := &c.opts; o.MinimumLifetime == 0 && o.Settings != nil && !o.patient && c.derivation != (clusterDerivation{}) {
+	if o := &c.opts; o.MinimumLifetime == 0 && o.Settings != nil && !o.renews && c.derivation != (clusterDerivation{}) {
 		o.MinimumLifetime = o.Settings.MinimumLifetime
 	}
 }
@@ -275,7 +277,7 @@ func (c *call) inspectServiceAccount(ctx context.Context) (err error) {
 		return nil
 	}
 	c.overlayAnnotations()
-	defer func() { err = c.opts.nameCaller(err) }()
+	c.inspected = true
 	if c.identity, err = c.provider.GetIdentity(&c.account, &c.opts.Options); err != nil {
 		return err
 	}
@@ -446,7 +448,7 @@ func (m *minter) checked(token Token, err error, jwt string) (Token, error) {
 	switch {
 	case err != nil:
 		m.exchangeFailed = true
-		return nil, m.describe(m.opts.nameCaller(m.opts.hideProxy(clean(err, jwt))))
+		return nil, m.describe(m.opts.hideProxy(clean(err, jwt)))
 	case isNil(token):
 		return nil, m.describe(unavailable("", "the provider returned no token and no error"))
 	case token.GetDuration() <= 0:
@@ -473,17 +475,18 @@ func endSpan(span trace.Span, err error) {
 	tracing.End(span, err, string(reason))
 }
 
-// nameCaller completes an error that the caller's annotations can have caused.
-func (o *Options) nameCaller(err error) error {
-	if err == nil || len(o.Annotations) == 0 {
+// nameCaller completes an error that the caller's annotations can have caused. The cache hands an error to several callers, of which each
+// has annotations of its own. Errors of TokenRequests have other causes.
+func (c *call) nameCaller(err error) error {
+	if !c.inspected || len(c.opts.Annotations) == 0 {
 		return err
 	}
 	var known *Error // allocates
-	if !errors.As(err, &known) || !isRefusal(known) {
+	if !errors.As(err, &known) || !isRefusal(known) || known.Operation == opCreateToken {
 		return err
 	}
 	named := *known
-	named.CallersAnnotations = slices.Sorted(maps.Keys(o.Annotations))
+	named.CallersAnnotations, named.Err = slices.Sorted(maps.Keys(c.opts.Annotations)), err
 	return &named
 }
 

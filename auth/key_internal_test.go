@@ -175,6 +175,7 @@ func keyCases() []keyCase {
 		{field: "ClusterAddress", opts: []Option{WithClusterAddress("c")}, same: "access tokens are not for a cluster; its audience is in the key"},
 		{field: "invalidBefore", opts: []Option{WithInvalidBefore(time.Now())}, same: "the new credential takes the place of the old one"},
 		{field: "patient", opts: []Option{func(o *Options) { o.patient = true }}, same: "it says how long to wait for a credential"},
+		{field: "renews", opts: []Option{func(o *Options) { o.renews = true }}, same: "it says who asks again"},
 		{field: "TracerProvider", opts: []Option{WithTracerProvider(noop.NewTracerProvider())}, same: "spans record what happens and change nothing"},
 		{field: "AllowShellOut", opts: []Option{WithAllowShellOut()}, same: "ServiceAccounts never use the environment"},
 	}

@@ -47,6 +47,7 @@ type Options struct {
 	defaulted     defaultAccount // if ServiceAccount comes from the Settings
 	invalidBefore time.Time
 	patient       bool // as cache.Request.Patient
+	renews        bool // asks again before each use
 }
 
 func (o *Options) apply(opts []Option) {
@@ -165,13 +166,13 @@ func WithUsage(u Usage) Option { return func(o *Options) { o.Usage = u } }
 // WithAudiences sets the audiences of the ServiceAccount's token instead of the provider's. Each has to be listed in
 // Policy.Audiences.
 func WithAudiences(audiences ...string) Option {
-	audiences = slices.Clone(audiences) // inputs of the key must not change
+	audiences = slices.Clip(slices.Clone(audiences)) // inputs of the key must not change, and calls share the array
 	return func(o *Options) { o.Audiences = audiences }
 }
 
 // WithScopes sets the scopes of the access token.
 func WithScopes(scopes ...string) Option {
-	scopes = slices.Clone(scopes) // inputs of the key must not change
+	scopes = slices.Clip(slices.Clone(scopes)) // inputs of the key must not change, and calls share the array
 	return func(o *Options) { o.Scopes = scopes }
 }
 
@@ -251,7 +252,7 @@ func (i *invalidation) time() (t time.Time) {
 // as long as their contexts allow, because clients of SDKs do not come back.
 func (i *invalidation) observedBy(opts []Option) []Option {
 	return slices.Clip(append(slices.Clone(opts), func(o *Options) {
-		o.patient = true
+		o.patient, o.renews = true, true
 		if t := i.time(); !t.IsZero() {
 			o.invalidBefore = t
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -57,7 +58,7 @@ func TestCallsHavePatience(t *testing.T) {
 	}
 }
 
-// A keychain and a rest.Config wait for their own context. The call that makes the config does not.
+// A keychain and a rest.Config wait for their own context. The call that makes the config does not, nor does the authenticator of an object.
 func TestAdaptersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		provider, opts := newSlow(t)
@@ -71,6 +72,11 @@ func TestAdaptersWait(t *testing.T) {
 		}
 		if _, err := auth.NewKeychain(providers, opts...).ResolveContext(t.Context(), registry); err != nil {
 			t.Errorf("the keychain: %v", err)
+		}
+		another, withCache := newSlow(t)
+		authenticator := auth.NewRegistryAuthenticator(another, "b.example.com/app", withCache...)
+		if _, err := authenticator.AuthorizationContext(t.Context()); !errors.As(err, new(*cache.PendingError)) {
+			t.Errorf("the authenticator of one registry: %v", err)
 		}
 
 		start := time.Now()

@@ -68,7 +68,11 @@ type audiencePolicy Policy
 
 // CheckAudience implements provider.AudiencePolicy.
 func (p *audiencePolicy) CheckAudience(audience string) error {
-	return (*Policy)(p).checkAudience(audience)
+	policy := (*Policy)(p)
+	if err := policy.checkAudience(audience); err != nil {
+		return err
+	}
+	return policy.checkAudiences([]string{audience}) // not one of the API server
 }
 
 // CheckSubjectToken implements provider.AudiencePolicy.

@@ -145,12 +145,14 @@ type RegistryAuthenticator struct {
 var _ authn.ContextAuthenticator = (*RegistryAuthenticator)(nil)
 
 // NewRegistryAuthenticator returns an authenticator of go-containerregistry for the registry of an artifact repository and the provider
-// that an object names. A registry that is not the provider's is an error, ErrMisconfigured, when the authenticator is used.
+// that an object names. A registry that is not the provider's is an error, ErrMisconfigured, when the authenticator is used. It waits no
+// longer than GetArtifactRegistryCredentials does for a service that hangs; a Keychain waits for as long as the context allows.
 //
 //	image, err := remote.Image(ref, remote.WithAuth(auth.NewRegistryAuthenticator(provider, ref.Context().Name(), opts...)), remote.WithContext(ctx))
 func NewRegistryAuthenticator(provider Provider, artifactRepository string, opts ...Option) *RegistryAuthenticator {
 	a := &RegistryAuthenticator{provider: provider, registry: artifactRepository}
-	a.opts = a.invalidated.observedBy(opts)
+	// A reconciler tries a pull again, so a service that hangs holds none of its workers.
+	a.opts = append(a.invalidated.observedBy(opts), func(o *Options) { o.patient = false })
 	return a
 }
 

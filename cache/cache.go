@@ -69,7 +69,7 @@ type Request struct {
 	// Mint obtains the credential in a goroutine of the cache. Its context has the values of the caller's context, but a deadline
 	// of its own.
 	Mint func(ctx context.Context) (Token, error)
-	// Classify says what an error of Prepare or Mint means for the cache. It runs in the same goroutine, after them. Nil makes every error a
+	// Classify says what an error of Prepare or Mint means for the cache. It runs in the same goroutine, after them, and has to be quick. Nil makes every error a
 	// temporary failure of this key.
 	Classify func(err error) Failure
 }

@@ -3,11 +3,8 @@ package authtest_test
 import (
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -107,25 +104,4 @@ func (v *fakeVault) logIn(w http.ResponseWriter, r *http.Request) {
 func (v *fakeVault) trusts(jwt, role string) bool {
 	sa, err := v.issuer.Verify(jwt, "vault")
 	return err == nil && sa == client.ObjectKey{Namespace: "tenant-a", Name: role} && (role == "app" || role == "second")
-}
-
-// docs/writing-a-provider.md shows the provider and its test as they are compiled here.
-func TestDocumentShowsTheProvider(t *testing.T) {
-	provider, err := os.ReadFile("example_provider_test.go")
-	harness, harnessErr := os.ReadFile("example_provider_harness_test.go")
-	document, documentErr := os.ReadFile("../../docs/writing-a-provider.md")
-	if err := errors.Join(err, harnessErr, documentErr); err != nil {
-		t.Fatal(err)
-	}
-	_, code, _ := strings.Cut(string(provider), "// Vault logs")
-	_, test, _ := strings.Cut(string(harness), "func TestVault(")
-	test, _, _ = strings.Cut(test, "\n// fakeVault")
-	for name, block := range map[string]string{
-		"example_provider_test.go":         "// Vault logs" + code,
-		"example_provider_harness_test.go": "func TestVault(" + test,
-	} {
-		if !strings.Contains(string(document), "```go\n"+block+"```") {
-			t.Errorf("docs/writing-a-provider.md differs from %s", name)
-		}
-	}
 }

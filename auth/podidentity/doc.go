@@ -1,5 +1,30 @@
 // Package podidentity explains pod identity (KEP-14): pods get the AWS credentials of an IAM role on any Kubernetes cluster, with an
-// unmodified AWS SDK. KEP-14 is for AWS alone. This function runs the server and the webhook in one manager, with any number of replicas:
+// unmodified AWS SDK. KEP-14 is for AWS alone. Function provide runs the server and the webhook in one manager, with any number of replicas:
+//
+//	import (
+//		"context"
+//		"errors"
+//		"net"
+//		"os"
+//		"path/filepath"
+//
+//		"k8s.io/apimachinery/pkg/api/meta"
+//		"k8s.io/apimachinery/pkg/runtime"
+//		clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+//		"k8s.io/client-go/rest"
+//		ctrl "sigs.k8s.io/controller-runtime"
+//		"sigs.k8s.io/controller-runtime/pkg/cache"
+//		ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+//
+//		"github.com/workloadid/workloadid/auth"
+//		"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+//		"github.com/workloadid/workloadid/auth/podidentity/server"
+//		"github.com/workloadid/workloadid/auth/podidentity/webhook"
+//		tokencache "github.com/workloadid/workloadid/cache"
+//	)
+//
+//	// audience is the one of the pods' tokens. Only the server accepts it.
+//	const audience = "pod-identity.example.com"
 //
 //	func provide(ctx context.Context, kube *rest.Config, listener net.Listener, https ctrlwebhook.Server, certs string) error {
 //		scheme := runtime.NewScheme()
@@ -62,8 +87,19 @@
 //		return mgr.Start(ctx)
 //	}
 //
-// A MutatingWebhookConfiguration points the API server to the webhook. The example of this package has the whole program, with
-// stripMetadata. docs/podidentity.md shows an installation with manifests.
+//	// stripMetadata drops from the cache what tenants write and neither server nor webhook reads.
+//	func stripMetadata(cached any) (any, error) {
+//		if o, err := meta.Accessor(cached); err == nil {
+//			o.SetAnnotations(nil)
+//			o.SetLabels(nil)
+//			o.SetManagedFields(nil)
+//			o.SetOwnerReferences(nil)
+//			o.SetFinalizers(nil)
+//		}
+//		return cached, nil
+//	}
+//
+// A MutatingWebhookConfiguration points the API server to the webhook. The example of this package has the whole program. docs/podidentity.md shows an installation with manifests.
 //
 // # Parts
 //

@@ -11,8 +11,8 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// Token is a short-lived credential. Its content differs from provider to provider, so callers assert the type that the provider
-// documents (*aws.Token, *token.Token, ...). The adapters of each provider do that for them.
+// Token is a short-lived credential. Its content differs from provider to provider, which the adapters and the function
+// FromToken of each provider give access to.
 //
 //	GetDuration() time.Duration // how long the credential is still valid, approximately from now
 //

@@ -98,7 +98,7 @@ func (e *Error) Error() string {
 	}
 	b.WriteString(e.details())
 	if len(e.CallersAnnotations) > 0 {
-		fmt.Fprintf(&b, "; the caller, not the ServiceAccount, set %q", e.CallersAnnotations)
+		fmt.Fprintf(&b, "; the caller, not the ServiceAccount, set %.100q", e.CallersAnnotations)
 	}
 	if e.Remedy != "" {
 		b.WriteString("; " + e.Remedy)
