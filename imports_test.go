@@ -60,6 +60,11 @@ func TestImportGraph(t *testing.T) {
 	}
 	refuse(t, module+"/auth", "what is made of a clientset lives in auth/clientgo", "k8s.io/client-go/kubernetes/typed/", "k8s.io/client-go/applyconfigurations/")
 	refuse(t, module+"/auth/token", own, all...)
+	const store = "a store uses its own cloud's SDK only, and the issuer none"
+	refuse(t, module+"/auth/issuer", store, append([]string{module + "/auth/issuer/"}, all...)...)
+	refuse(t, module+"/auth/issuer/s3", store, append([]string{module + "/auth/aws"}, slices.Concat(sdks["azure"], sdks["gcp"])...)...)
+	refuse(t, module+"/auth/issuer/azblob", store, append([]string{module + "/auth/azure"}, slices.Concat(sdks["aws"], sdks["gcp"])...)...)
+	refuse(t, module+"/auth/issuer/gcppool", store, slices.Concat(sdks["aws"], sdks["azure"])...)
 	refuse(t, module+"/auth/exchange", own, all...)
 	refuse(t, module+"/auth/clientgo", own, all...)
 	refuseInDoctor(t, all)

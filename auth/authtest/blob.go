@@ -13,8 +13,8 @@ import (
 	"github.com/workloadid/workloadid/internal/azurename"
 )
 
-// AzureContainer is a container of Azure Blob Storage. The one with the name $web is also the static website of its account, at
-// <account>.z1.web.core.windows.net for everyone.
+// AzureContainer is a container of Azure Blob Storage. The container $web is also the static website of its account, which anonymous
+// requests read at <account>.z1.web.core.windows.net.
 type AzureContainer struct {
 	// Tenant is that of the storage account.
 	Tenant string
@@ -118,7 +118,8 @@ func (a *Azure) authorizeBlob(r *http.Request, c *azureContainer, website bool) 
 	case website || r.Method != http.MethodGet && r.Method != http.MethodPut:
 		return &blobError{http.StatusMethodNotAllowed, "UnsupportedHttpVerb", "The resource doesn't support specified Http Verb."}
 	case !ok || r.Header.Get("X-Ms-Version") < oldest || c != nil && !a.sameTenant(identity.Tenant, c.Tenant):
-		return &blobError{http.StatusUnauthorized, "InvalidAuthenticationInfo", "Server failed to authenticate the request. Please refer to the information in the www-authenticate header."}
+		return &blobError{http.StatusUnauthorized, "InvalidAuthenticationInfo", "Server failed to authenticate the request. " +
+			"Please refer to the information in the www-authenticate header."}
 	case c != nil && !oneOf(c.Writers, identity.ClientID):
 		return &blobError{http.StatusForbidden, "AuthorizationPermissionMismatch", "This request is not authorized to perform this operation using this permission."}
 	}

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -101,14 +102,12 @@ func (s *Store) Read(ctx context.Context, path string) (content []byte, version 
 	operation, target := s.locate("read", path)
 	answer, err := s.send(ctx, operation, func() (*http.Request, error) {
 		return http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-	})
+	}, notFound)
 	switch {
 	case err != nil:
 		return nil, "", err
-	case answer.Header.Get("x-ms-error-code") == "BlobNotFound":
-		return nil, "", fmt.Errorf("%s: %w", operation, issuer.ErrNotExist)
 	case answer.Status != http.StatusOK:
-		return nil, "", refused(operation, answer)
+		return nil, "", fmt.Errorf("%s: %w", operation, issuer.ErrNotExist)
 	case answer.Header.Get("ETag") == "":
 		return nil, "", self.Unusable(operation, "Blob storage", "it has no ETag")
 	}
@@ -135,17 +134,11 @@ func (s *Store) Write(ctx context.Context, path string, content []byte, version 
 			req.Header.Set("If-Match", version)
 		}
 		return req, nil
-	})
-	if err != nil {
-		return err
+	}, conditionNotMet, alreadyExists)
+	if err == nil && answer.Status != http.StatusCreated {
+		err = fmt.Errorf("%s: %w", operation, issuer.ErrChanged)
 	}
-	switch code := answer.Header.Get("x-ms-error-code"); {
-	case code == "ConditionNotMet", code == "BlobAlreadyExists":
-		return fmt.Errorf("%s: %w", operation, issuer.ErrChanged)
-	case answer.Status != http.StatusCreated:
-		return refused(operation, answer)
-	}
-	return nil
+	return err
 }
 
 // locate returns the name of an operation on a file, for errors, and the file's URL.
@@ -155,7 +148,8 @@ func (s *Store) locate(verb, path string) (operation, target string) {
 	return fmt.Sprintf("%s %q", verb, u.Host+u.Path), u.String()
 }
 
-func (s *Store) send(ctx context.Context, operation string, newRequest func() (*http.Request, error)) (transport.Answer, error) {
+// send returns a successful answer, or one with an expected error code.
+func (s *Store) send(ctx context.Context, operation string, newRequest func() (*http.Request, error), expected ...string) (transport.Answer, error) {
 	token, err := s.credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{azurename.StorageAudience + "/.default"}})
 	if err != nil {
 		return transport.Answer{}, signIn(operation, err)
@@ -169,10 +163,13 @@ func (s *Store) send(ctx context.Context, operation string, newRequest func() (*
 		req.Header.Set("x-ms-version", apiVersion)
 		return req, nil
 	}, nil)
-	if err != nil {
+	switch {
+	case err != nil:
 		return answer, self.Unanswered(operation, err, token.Token)
+	case answer.Status/100 == 2, slices.Contains(expected, answer.Header.Get(errorCode)):
+		return answer, nil
 	}
-	return answer, nil
+	return answer, refused(operation, answer, token.Token)
 }
 
 func signIn(operation string, err error) error {

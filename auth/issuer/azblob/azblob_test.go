@@ -80,12 +80,7 @@ func TestPublishedFiles(t *testing.T) {
 			if err := store.Write(t.Context(), path, []byte("{}"), ""); err != nil {
 				t.Fatal(err)
 			}
-			resp, err := w.cloud.Client().Get("https://" + account + ".z1.web.core.windows.net/cluster-1/" + path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close() //nolint:errcheck // nothing was written
-			got := fmt.Sprint(resp.StatusCode, resp.Header["Content-Type"], resp.Header["Cache-Control"])
+			_, got := storetest.Get(t, w.cloud.Client(), "https://"+account+".z1.web.core.windows.net/cluster-1/"+path)
 			if want := fmt.Sprintf("200 [%s] [public, max-age=300]", contentType); got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
@@ -117,7 +112,7 @@ func TestRefusals(t *testing.T) {
 			w.cloud.AddFault(authtest.Fault{Service: "blob", Redirect: "https://attacker.example/"})
 		}, provider.ErrUnavailable, []string{"refused to follow a redirect"}},
 		"an answer of a proxy": {func(_ *testing.T, w *environment) {
-			w.cloud.Handle(host, errorPage(403, "<html>secret-of-the-proxy</html>"))
+			w.cloud.Handle(host, errorPage(http.StatusForbidden, "<html>secret-of-the-proxy</html>"))
 		}, provider.ErrUnavailable, []string{"not one of Blob storage"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +133,7 @@ func TestErrorsHoldNoToken(t *testing.T) {
 	w := newEnvironment(t)
 	const token = "a-token-that-no-error-repeats"
 	w.opts.Credential = staticToken(token)
-	w.cloud.AddFault(authtest.Fault{Service: "blob", Status: 400, Code: "Bad", Message: "Authorization: Bearer " + token})
+	w.cloud.AddFault(authtest.Fault{Service: "blob", Status: 400, Code: "Bad", Message: "not a good token: " + token})
 	_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
 	testworld.CheckError(t, err, provider.ErrUnavailable, "Bad")
 	if strings.Contains(err.Error(), token) {
@@ -193,7 +188,7 @@ func TestOpen(t *testing.T) {
 		"host":                    {host, "$web", "", ""},
 		"host of another cloud":   {"myaccount.blob.core.usgovcloudapi.net", "$web", "", ""},
 		"look-alike":              {"myaccount.blob.core.windows.net.example", "$web", "", "neither the name of a storage account"},
-		"a host of someone else":  {"blob.example", "$web", "", "neither the name of a storage account"},
+		"a host outside Azure":    {"blob.example", "$web", "", "neither the name of a storage account"},
 		"port":                    {host + ":8443", "$web", "", "neither the name of a storage account"},
 		"user":                    {"me@" + host, "$web", "", "neither the name of a storage account"},
 		"URL":                     {"http://" + host, "$web", "", "neither the name of a storage account"},

@@ -8,14 +8,22 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
+// errorCode is the header with the code of a refusal. The others are the codes with a meaning for a Store.
+const (
+	errorCode       = "x-ms-error-code"
+	notFound        = "BlobNotFound"
+	conditionNotMet = "ConditionNotMet"
+	alreadyExists   = "BlobAlreadyExists"
+)
+
 // refused explains an answer that is no success, by status and code.
-func refused(operation string, answer transport.Answer) error {
+func refused(operation string, answer transport.Answer, token string) error {
 	e := self.Refused(operation, answer)
 	var body struct{ Code, Message string }
-	code := answer.Header.Get("x-ms-error-code")
-	e.Code, e.Message = provider.Redact(code), "the answer is not one of Blob storage"
+	code := answer.Header.Get(errorCode)
+	e.Code, e.Message = provider.Redact(code, token), "the answer is not one of Blob storage"
 	if code != "" && xml.Unmarshal(answer.Body, &body) == nil {
-		e.Message = provider.Redact(body.Message)
+		e.Message = provider.Redact(body.Message, token)
 	}
 	switch {
 	case answer.Status/100 == 3:

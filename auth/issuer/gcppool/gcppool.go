@@ -14,7 +14,7 @@
 // key from the API servers first, or the next publisher uploads it again.
 //
 // Google has no versions of a provider. Write compares the keys with those that were read, just before it replaces them. Two publishers
-// that write within the same second can therefore undo each other; the next look repairs that.
+// that write within the same second can therefore undo each other; the next publication repairs that.
 package gcppool
 
 import (

@@ -3,10 +3,10 @@ package gcppool_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -19,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/issuer/gcppool"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/testing/storetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -119,7 +120,7 @@ func TestUploadWaitsForItsOperation(t *testing.T) {
 	running := func(body []byte) []byte {
 		return bytes.Replace(body, []byte(`"done": true`), []byte(`"done": false`), 1)
 	}
-	for name, tc := range map[string]struct {
+	for title, tc := range map[string]struct {
 		fault authtest.Fault
 		polls int
 		want  string
@@ -129,11 +130,14 @@ func TestUploadWaitsForItsOperation(t *testing.T) {
 		"that fails": {authtest.Fault{Rewrite: func([]byte) []byte {
 			return []byte(`{"done":true,"error":{"code":3,"message":"Invalid JWKS."}}`)
 		}}, 1, "Invalid JWKS. (code 3)"},
+		"that climbs out": {authtest.Fault{Times: 1, Rewrite: func([]byte) []byte {
+			return []byte(`{"name":"` + name + `/operations/../../x"}`)
+		}}, 1, "it names no operation"},
 		"that lies elsewhere": {authtest.Fault{Times: 1, Rewrite: func([]byte) []byte {
 			return []byte(`{"name":"projects/1/secrets/x"}`)
 		}}, 1, "it names no operation"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(title, func(t *testing.T) {
 			w := newEnvironment(t)
 			tc.fault.Service, tc.fault.Action = "gcp-iam", "providers.operations.get"
 			w.cloud.AddFault(tc.fault)
@@ -186,26 +190,24 @@ func TestUploadedKeysVerifyTokens(t *testing.T) {
 	tokens := testworld.Issuer(t)
 	w := newEnvironment(t)
 	w.cloud.GCP().SetWorkloadIdentityProvider(name, authtest.WorkloadIdentityProvider{Issuer: tokens.URL(), Admins: []string{"serviceAccount:" + email}})
-	resp, err := tokens.HTTPClient().Get(tokens.URL() + "/openid/v1/jwks")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // nothing was written
-	var keys json.RawMessage
-	if err := json.NewDecoder(resp.Body).Decode(&keys); err != nil {
-		t.Fatal(err)
-	}
+	keys, _ := storetest.Get(t, tokens.HTTPClient(), tokens.URL()+"/openid/v1/jwks")
 	token, err := tokens.Sign(map[string]any{"iss": tokens.URL(), "sub": "system:serviceaccount:a:b", "aud": "https://iam.googleapis.com/" + name,
 		"iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	exchange := func() int {
-		resp, err := w.cloud.Client().PostForm("https://sts.googleapis.com/v1/token", map[string][]string{
+		form := url.Values{
 			"grant_type":           {"urn:ietf:params:oauth:grant-type:token-exchange"},
 			"requested_token_type": {"urn:ietf:params:oauth:token-type:access_token"},
 			"subject_token_type":   {"urn:ietf:params:oauth:token-type:jwt"}, "subject_token": {token},
-			"audience": {"//iam.googleapis.com/" + name}, "scope": {"https://www.googleapis.com/auth/cloud-platform"}})
+			"audience": {"//iam.googleapis.com/" + name}, "scope": {"https://www.googleapis.com/auth/cloud-platform"}}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://sts.googleapis.com/v1/token", strings.NewReader(form.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		resp, err := w.cloud.Client().Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +253,7 @@ func TestRefusals(t *testing.T) {
 			w.cloud.AddFault(authtest.Fault{Service: "gcp-iam", Status: 400, Message: "bad token " + w.token})
 		}, provider.ErrMisconfigured, []string{"INVALID_ARGUMENT"}},
 		"an answer of a proxy": {func(w *environment) {
-			w.cloud.Handle("iam.googleapis.com", http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, w.token, 403) }))
+			w.cloud.Handle("iam.googleapis.com", http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, w.token, http.StatusForbidden) }))
 		}, provider.ErrUnavailable, []string{"not one of Google"}},
 		"oversized answer": {func(w *environment) {
 			w.cloud.AddFault(authtest.Fault{Service: "gcp-iam", Rewrite: func([]byte) []byte { return make([]byte, issuer.MaxFile+1) }})

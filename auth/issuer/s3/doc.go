@@ -6,6 +6,6 @@
 // s3:ListBucket, S3 answers AccessDenied for a file that does not exist yet.
 //
 // The issuer is the address of the bucket's REST endpoint, https://my-oidc-bucket.s3.eu-central-1.amazonaws.com/cluster-1, with a bucket
-// policy that lets everyone read, or the address of a CloudFront distribution in front of it. With CloudFront, Block Public Access stays
+// policy that allows public reads, or the address of a CloudFront distribution in front of it. With CloudFront, Block Public Access stays
 // on. The website endpoints of S3 lack https and cannot serve an issuer.
 package s3

@@ -37,7 +37,7 @@ type Options struct {
 	// Empty: that of the environment, else S3.
 	Endpoint string
 	// Owner is the account that owns the bucket. S3 refuses requests for a bucket of another account. Set it: names of buckets are
-	// global, and the bucket could be deleted and created anew by someone else.
+	// global, so another account can create a bucket of this name after it was deleted.
 	Owner string
 	// Credentials sign the requests. Nil: those of the environment.
 	Credentials aws.CredentialsProvider
@@ -69,7 +69,7 @@ func Open(ctx context.Context, bucket string, opts Options) (*Store, error) {
 	}
 	environment, err := config.LoadDefaultConfig(ctx, load...)
 	if err != nil {
-		return nil, failed(self.Misconfigured("correct the shared configuration (AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE)", ""), err)
+		return nil, failed(self.Misconfigured("correct the shared configuration (AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE)", ""), err, nil)
 	}
 	client := s3.NewFromConfig(environment, opts.configure)
 	if endpoint := aws.ToString(client.Options().BaseEndpoint); endpoint != "" {
@@ -140,31 +140,36 @@ func (o Options) configure(s *s3.Options) {
 
 // Read implements issuer.Store.
 func (s *Store) Read(ctx context.Context, path string) (content []byte, version string, err error) {
-	key := s.prefix + path
-	if err := s.checkCredentials(ctx, s.operation("read", key)); err != nil {
+	key, operation := s.locate("read", path)
+	secrets, err := s.secrets(ctx, operation)
+	if err != nil {
 		return nil, "", err
 	}
 	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &key, ExpectedBucketOwner: s.owner})
-	if err != nil {
-		return nil, "", s.failed("read", key, err)
+	switch {
+	case refusal(err) == "NoSuchKey":
+		return nil, "", fmt.Errorf("%s: %w", operation, issuer.ErrNotExist)
+	case err != nil:
+		return nil, "", s.failed(operation, err, secrets)
 	}
 	defer out.Body.Close() //nolint:errcheck // nothing was written
 	if content, err = io.ReadAll(out.Body); err != nil {
-		return nil, "", s.failed("read", key, err)
+		return nil, "", s.failed(operation, err, secrets)
 	}
 	if version = aws.ToString(out.ETag); version == "" {
-		return nil, "", self.Unusable(s.operation("read", key), "S3", "it has no ETag")
+		return nil, "", self.Unusable(operation, "S3", "it has no ETag")
 	}
 	return content, version, nil
 }
 
 // Write implements issuer.Store.
 func (s *Store) Write(ctx context.Context, path string, content []byte, version string) error {
+	key, operation := s.locate("write", path)
 	if err := object.CheckSize(content); err != nil {
-		return fmt.Errorf("s3: write %q: %w", path, err)
+		return fmt.Errorf("s3: %s: %w", operation, err)
 	}
-	key := s.prefix + path
-	if err := s.checkCredentials(ctx, s.operation("write", key)); err != nil {
+	secrets, err := s.secrets(ctx, operation)
+	if err != nil {
 		return err
 	}
 	in := &s3.PutObjectInput{Bucket: &s.bucket, Key: &key, ExpectedBucketOwner: s.owner, Body: bytes.NewReader(content),
@@ -174,12 +179,18 @@ func (s *Store) Write(ctx context.Context, path string, content []byte, version 
 	} else {
 		in.IfMatch = &version
 	}
-	if _, err := s.client.PutObject(ctx, in); err != nil {
-		return s.failed("write", key, err)
+	_, err = s.client.PutObject(ctx, in)
+	switch code := refusal(err); {
+	case code == preconditionFailed, code == "ConditionalRequestConflict", code == "NoSuchKey": // deleted meanwhile
+		return fmt.Errorf("%s: %w", operation, issuer.ErrChanged)
+	case err != nil:
+		return s.failed(operation, err, secrets)
 	}
 	return nil
 }
 
-func (s *Store) operation(verb, key string) string {
-	return fmt.Sprintf("%s %q", verb, "s3://"+s.bucket+"/"+key)
+// locate returns the key of a file, and the name of an operation on it, for errors.
+func (s *Store) locate(verb, path string) (key, operation string) {
+	key = s.prefix + path
+	return key, fmt.Sprintf("%s %q", verb, "s3://"+s.bucket+"/"+key)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -98,12 +99,7 @@ func TestPublishedFiles(t *testing.T) {
 			if err := store.Write(t.Context(), path, []byte("{}"), ""); err != nil {
 				t.Fatal(err)
 			}
-			resp, err := w.cloud.Client().Get("https://" + host + "/cluster-1/" + path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close() //nolint:errcheck // nothing was written
-			got := fmt.Sprint(resp.StatusCode, resp.Header["Content-Type"], resp.Header["Cache-Control"])
+			_, got := storetest.Get(t, w.cloud.Client(), "https://"+host+"/cluster-1/"+path)
 			if want := fmt.Sprintf("200 [%s] [public, max-age=300]", contentType); got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
@@ -146,7 +142,7 @@ func TestRefusals(t *testing.T) {
 			w.opts.Credentials = stscreds.NewAssumeRoleProvider(client, "arn:aws:iam::"+account+":role/missing")
 		}, reason: provider.ErrUnavailable, want: []string{"not authorized to perform: sts:AssumeRole", "give this process AWS credentials"}},
 		"a secret in the answer": {set: func(w *environment) {
-			w.cloud.AddFault(authtest.Fault{Service: "s3", Status: 400, Code: "Bad", Message: "Authorization: Bearer " + w.secret})
+			w.cloud.AddFault(authtest.Fault{Service: "s3", Status: 400, Code: "Bad", Message: "not a good secret: " + w.secret})
 		}, reason: provider.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +159,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Somebody else's bucket accepts the files of a Store that names no owner, and none of one that does.
+// A bucket of another account accepts the files of a Store without an owner.
 func TestOwnerKeepsFilesOutOfAnotherAccountsBucket(t *testing.T) {
 	w := newEnvironment(t, authtest.S3Bucket{Account: "999999999999", Accounts: []string{account}})
 	testworld.CheckError(t, w.open(t).Write(t.Context(), issuer.KeysFile, []byte("keys"), ""), provider.ErrDenied)
@@ -174,11 +170,19 @@ func TestOwnerKeepsFilesOutOfAnotherAccountsBucket(t *testing.T) {
 	}
 }
 
-func TestConflictIsAChange(t *testing.T) {
-	w := newEnvironment(t, authtest.S3Bucket{})
-	w.cloud.AddFault(authtest.Fault{Service: "s3", Action: "PutObject", Status: 409, Code: "ConditionalRequestConflict", Message: "try again"})
-	if err := w.open(t).Write(t.Context(), issuer.KeysFile, []byte("x"), ""); !errors.Is(err, issuer.ErrChanged) {
-		t.Errorf("got %v", err)
+func TestConflictsAreChanges(t *testing.T) {
+	for name, fault := range map[string]authtest.Fault{
+		"another write at the same time":    {Status: 409, Code: "ConditionalRequestConflict"},
+		"precondition of another code name": {Status: 412, Code: "ConditionNotMet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEnvironment(t, authtest.S3Bucket{})
+			fault.Service, fault.Action = "s3", "PutObject"
+			w.cloud.AddFault(fault)
+			if err := w.open(t).Write(t.Context(), issuer.KeysFile, []byte("x"), ""); !errors.Is(err, issuer.ErrChanged) {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }
 
@@ -236,6 +240,38 @@ func TestOpenRefuses(t *testing.T) {
 			newEnvironment(t, authtest.S3Bucket{})
 			_, err := s3.Open(context.Background(), tc.bucket, tc.opts)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestEnvironmentOfTheProcess(t *testing.T) {
+	const secret = "hidden-in-a-file"
+	for name, tc := range map[string]struct {
+		config, profile, endpoint, want string
+	}{
+		"program that fails":                 {"[default]\ncredential_process = sh -c 'echo " + secret + "; exit 1'", "", "", "the program of credential_process failed"},
+		"program that prints something else": {"[default]\ncredential_process = echo " + secret, "", "", "the program of credential_process failed"},
+		"profile that is missing":            {"[default]\n", "absent", "", "AWS_CONFIG_FILE"},
+		"source that is unknown":             {"[default]\nrole_arn = arn:aws:iam::1:role/x\ncredential_source = " + secret, "", "", "AWS_CONFIG_FILE"},
+		"endpoint without TLS":               {"", "", "http://minio.example", "it has to begin with https://"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEnvironment(t, authtest.S3Bucket{})
+			file := t.TempDir() + "/config"
+			if err := os.WriteFile(file, []byte(tc.config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("AWS_CONFIG_FILE", file)
+			t.Setenv("AWS_PROFILE", tc.profile)
+			t.Setenv("AWS_ENDPOINT_URL", tc.endpoint)
+			w.opts.Credentials = nil
+			store, err := s3.Open(t.Context(), bucket, w.opts)
+			if err == nil {
+				_, _, err = store.Read(t.Context(), issuer.KeysFile)
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})

@@ -134,3 +134,21 @@ func BadAnswers() map[string]http.HandlerFunc {
 		"it has no ETag": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
 	}
 }
+
+// Get returns the content at an address, and its status, content type and cache control.
+func Get(t *testing.T, client *http.Client, address string) (content []byte, header string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // nothing was written
+	if content, err = io.ReadAll(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return content, fmt.Sprint(resp.StatusCode, resp.Header["Content-Type"], resp.Header["Cache-Control"])
+}
