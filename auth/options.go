@@ -51,7 +51,7 @@ type Options struct {
 
 func (o *Options) apply(opts []Option) {
 	if o.Policy == nil {
-		o.Policy = strictest
+		o.setPolicy(strictest)
 	}
 	for _, opt := range opts {
 		if opt != nil {
@@ -59,6 +59,8 @@ func (o *Options) apply(opts []Option) {
 		}
 	}
 }
+
+func (o *Options) setPolicy(p *Policy) { o.Policy, o.Options.Policy = p, (*audiencePolicy)(p) }
 
 // applyToAccessToken adds what a provider wants for an access token.
 func (o *Options) applyToAccessToken(opts []provider.Option) {
@@ -152,7 +154,7 @@ func WithClusterID(id string) Option { return func(o *Options) { o.ClusterID = i
 func WithOwner(owner cache.InvolvedObject) Option { return func(o *Options) { o.Owner = owner } }
 
 // WithPolicy sets what the controller allows its tenants.
-func WithPolicy(p Policy) Option { return func(o *Options) { o.Policy = &p } }
+func WithPolicy(p Policy) Option { return func(o *Options) { o.setPolicy(&p) } }
 
 // WithSettings sets the controller-wide settings. They must not change after that.
 func WithSettings(s *Settings) Option { return func(o *Options) { o.Settings = s } }

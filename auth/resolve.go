@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 
 // resolve fills in the defaults of the Settings and refuses missing, malformed and contradictory options. It uses no network.
 func (o *Options) resolve() error {
-	o.Options.Policy = (*audiencePolicy)(o.Policy)
+	o.setPolicy(cmp.Or(o.Policy, strictest)) // an Option of a test may have set the field
 	if err := o.resolveServiceAccount(); err != nil {
 		return err
 	}
