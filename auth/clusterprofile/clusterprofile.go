@@ -144,6 +144,6 @@ func onlyIfAllowed(r auth.ClusterRequest) auth.Option {
 			}
 			return authorize(ctx, request)
 		}
-		o.Policy = &policy
+		auth.WithPolicy(policy)(o)
 	}
 }

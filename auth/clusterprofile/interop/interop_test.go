@@ -2,8 +2,10 @@ package interop
 
 import (
 	"context"
-	"encoding/json"
 	"encoding/pem"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,26 +26,27 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// providers is the file of a controller that uses the inventory's library. It is read for each call.
-func (w *world) providers(t *testing.T, edit func(name string, provider map[string]any, args []string) []string) *access.Config {
+// providers reads the file of a controller as docs/clusterprofile.md has it, with the paths and names of this world.
+func (w *world) providers(t *testing.T, edit func(provider *access.Provider)) *access.Config {
 	t.Helper()
-	var list []any
-	for name, args := range map[string][]string{"generic": nil, "eks": {"--region=eu-central-1"}} {
-		cloud := map[string]string{"generic": "generic", "eks": "aws"}[name]
-		args = append([]string{"exec-credential", "--no-environment", "--provider=" + cloud, "--kubeconfig=" + w.hub.Kubeconfig(t)}, args...)
-		provider := map[string]any{"name": name}
-		if edit == nil {
-			args = append(args, "--service-account="+namespace+"/app")
-		} else {
-			args = edit(name, provider, args)
-		}
-		provider["execConfig"] = map[string]any{"apiVersion": "client.authentication.k8s.io/v1", "command": w.wid, "args": args, "provideClusterInfo": true}
-		list = append(list, provider)
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "clusterprofile.md"))
+	w.must(t, err)
+	_, block, found := strings.Cut(string(page), "```json\n")
+	block, _, closed := strings.Cut(block, "```")
+	if !found || !closed {
+		t.Fatal("the page has no file of providers")
 	}
-	content, err := json.Marshal(map[string]any{"providers": list})
+	config, err := access.NewFromFile(w.write(t, "providers.json", []byte(block)))
 	w.must(t, err)
-	config, err := access.NewFromFile(w.write(t, "providers.json", content))
-	w.must(t, err)
+	for i := range config.Providers {
+		exec := config.Providers[i].ExecConfig
+		exec.Command = w.wid
+		exec.Args[slices.Index(exec.Args, "--in-cluster")] = "--kubeconfig=" + w.hub.Kubeconfig(t)
+		exec.Args[slices.Index(exec.Args, "--service-account=fleet/deployer")] = "--service-account=" + namespace + "/app"
+		if edit != nil {
+			edit(&config.Providers[i])
+		}
+	}
 	return config
 }
 
@@ -90,6 +93,7 @@ func TestClusterProfiles(t *testing.T) {
 	w := newWorld(t)
 	t.Run("inventory", w.tryInventory)
 	t.Run("hostile author", w.tryHostileProfiles)
+	t.Run("variables of the author", w.tryVariables)
 	t.Run("arguments of another cluster", w.tryArgumentsOfAnotherCluster)
 }
 
@@ -173,12 +177,24 @@ func (w *world) tryHostileProfiles(t *testing.T) {
 	})
 }
 
+// With Replace, the author sets variables of wid. The flag --no-environment has wid ignore its own.
+func (w *world) tryVariables(t *testing.T) {
+	profile := w.publish(t, accessBy("generic", w.cluster(extension("clusterprofiles.multicluster.x-k8s.io/exec/additional-envs",
+		`{"WID_AUDIENCE":"fleet","WID_PROXY_URL":"http://127.0.0.1:1","WID_TOKEN_FILE":"/nonexistent"}`))))
+	config, err := w.providers(t, func(p *access.Provider) { p.ProfileSourcedEnvVarsPolicy = access.ProfileSourcedEnvVarsPolicyReplace }).BuildConfigFromCP(profile)
+	w.must(t, err)
+	if len(config.ExecProvider.Env) != 3 {
+		t.Fatalf("the library does not pass the variables: %q", config.ExecProvider.Env)
+	}
+	w.must(t, listNamespaces(t.Context(), config))
+}
+
 // With Append, a Config that serves two clusters hands the arguments of the first to the second. Wid refuses them.
 func (w *world) tryArgumentsOfAnotherCluster(t *testing.T) {
 	fresh := func() *access.Config {
-		return w.providers(t, func(_ string, provider map[string]any, args []string) []string {
-			provider["profileSourcedCLIArgsPolicy"] = "Append"
-			return args
+		return w.providers(t, func(provider *access.Provider) {
+			provider.ProfileSourcedCLIArgsPolicy = access.ProfileSourcedCLIArgsPolicyAppend
+			provider.ExecConfig.Args = slices.DeleteFunc(provider.ExecConfig.Args, func(arg string) bool { return strings.HasPrefix(arg, "--service-account=") })
 		})
 	}
 	profile := func(account string) *v1alpha1.ClusterProfile { // not published: the CustomResourceDefinition admits objects only

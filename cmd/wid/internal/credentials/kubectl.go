@@ -33,7 +33,7 @@ func (t *target) bind(cmd *cobra.Command) {
 	f.StringVar(&t.resource, "cluster", "", "full name of the cluster in the provider's API, such as its ARN")
 	f.StringVar(&t.address, "cluster-address", "", "https address of the cluster's API server")
 	f.StringVar(&t.caFile, "cluster-ca-file", "", "PEM file with the cluster's CA")
-	f.StringVar(&t.name, "cluster-name", "", "name of the EKS cluster, if it is given by address and CA")
+	f.StringVar(&t.name, "cluster-name", "", "name of the EKS cluster, if it is given by its address")
 }
 
 func (t *target) options(ca []byte) []auth.Option {
