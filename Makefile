@@ -2,12 +2,12 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
-MODULES := . tools test/kube test/images test/clouds test/flux test/monitoring test/soak auth/exchange/interop auth/podidentity/proxy/interop bench test/node
+MODULES := . tools test/kube test/images test/clouds test/flux test/monitoring test/soak auth/clusterprofile/interop auth/exchange/interop auth/podidentity/proxy/interop bench test/node
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 FLEET ?= 10000
 # Those whose tests run with the main module's.
-TESTED := . test/images test/clouds test/flux test/monitoring auth/exchange/interop auth/podidentity/proxy/interop bench
+TESTED := . test/images test/clouds test/flux test/monitoring auth/clusterprofile/interop auth/exchange/interop auth/podidentity/proxy/interop bench
 # Built from source with the versions that tools/go.mod pins.
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 

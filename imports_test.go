@@ -67,6 +67,8 @@ func TestImportGraph(t *testing.T) {
 	refuse(t, module+"/auth/issuer/gcppool", store, slices.Concat(sdks["aws"], sdks["azure"])...)
 	refuse(t, module+"/auth/exchange", own, all...)
 	refuse(t, module+"/auth/clientgo", own, all...)
+	refuse(t, module+"/auth/clusterprofile", own, all...)
+	refuse(t, module+"/auth/clusterprofile", "take client-go's Cluster; the inventory's types and library stay in auth/clusterprofile/interop", "sigs.k8s.io/cluster-inventory-api")
 	refuseInDoctor(t, all)
 	for _, core := range []string{"/auth", "/cache", "/bootstrap", "/auth/aws", "/auth/azure", "/auth/gcp", "/auth/token", "/auth/exchange", "/auth/authtest", "/bootstrap/controllers"} {
 		refuse(t, module+core, "the doctor imports what it examines, never the other way round", module+"/internal/doctor")

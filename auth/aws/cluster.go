@@ -34,10 +34,13 @@ const (
 
 var _ provider.RESTConfigProvider = (*Provider)(nil)
 
-// clusterOf returns region and name of the cluster. The options hold its ARN, or its name beside address and certificate authority.
+// clusterOf returns region and name of the cluster. The options hold its ARN, or its name in the region of STS.
 func (p *Provider) clusterOf(opts *provider.Options) (awsname.ClusterARN, error) {
-	name := clusterName(opts)
-	if opts.ClusterResource == "" {
+	name, resource := clusterName(opts), opts.ClusterResource
+	if name == "" && awsname.ValidClusterName(resource) {
+		name, resource = resource, ""
+	}
+	if resource == "" {
 		if name == "" {
 			return awsname.ClusterARN{}, self.Misconfigured(
 				"give its ARN, or its name and region",
@@ -51,7 +54,7 @@ func (p *Provider) clusterOf(opts *provider.Options) (awsname.ClusterARN, error)
 		}
 		return awsname.ClusterARN{Partition: partition.Name, Region: region, Name: name}, nil
 	}
-	arn, err := awsname.ParseClusterARN(opts.ClusterResource)
+	arn, err := awsname.ParseClusterARN(resource)
 	if err != nil {
 		return awsname.ClusterARN{}, self.Misconfigured("use arn:aws:eks:<region>:<account>:cluster/<name>",
 			"%.300q is not the ARN of an EKS cluster: %v", opts.ClusterResource, err)
@@ -106,11 +109,6 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 // describeCluster asks EKS for address and certificate authority.
 func (p *Provider) describeCluster(ctx context.Context, cluster awsname.ClusterARN, token *Token, opts *provider.Options,
 ) (address string, ca []byte, err error) {
-	if opts.ClusterResource == "" {
-		return "", nil, self.Misconfigured(
-			"give the cluster's ARN, or its address and certificate authority both",
-			"the cluster %q cannot be looked up by its name alone", cluster.Name).About("auth.WithClusterResource")
-	}
 	o := eks.Options{Region: cluster.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)
 	o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint)
@@ -138,7 +136,7 @@ func readCluster(c *types.Cluster, cluster awsname.ClusterARN, opts *provider.Op
 	if name := aws.ToString(c.Name); name != "" && name != cluster.Name {
 		return "", nil, unusable("it holds the cluster %.100q instead of %q", name, cluster.Name)
 	}
-	if arn := aws.ToString(c.Arn); arn != "" && arn != cluster.String() {
+	if arn := aws.ToString(c.Arn); arn != "" && cluster.Account != "" && arn != cluster.String() {
 		return "", nil, self.Misconfigured("correct the ARN of the cluster, or use a role of its account",
 			"EKS finds the cluster %.300q instead of %q with this role", arn, cluster.String())
 	}

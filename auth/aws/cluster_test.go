@@ -49,6 +49,8 @@ func TestCluster(t *testing.T) {
 	}{
 		"by its ARN":          {[]auth.Option{auth.WithClusterResource(clusterARN)}, "sts eks"},
 		"with its address":    {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress(clusterEndpoint)}, "sts eks"},
+		"by its name":         {[]auth.Option{auth.WithClusterResource("prod")}, "sts eks"},
+		"name and address":    {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), aws.WithClusterName("prod")}, "sts eks"},
 		"with its authority":  {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithCAData(ca)}, "sts eks"},
 		"by address and name": {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(ca), aws.WithClusterName("prod")}, "sts"},
 		"by all three":        {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(ca)}, "sts"},
@@ -209,6 +211,9 @@ func TestOwnIdentityWithClusterNameIsRefusedForObjects(t *testing.T) {
 	anyCluster := auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return true }})
 	_, err := auth.GetRESTConfig(t.Context(), &aws.Provider{}, append(opts, auth.WithOwner(object("tenant-b")), anyCluster)...)
 	testworld.CheckError(t, err, auth.ErrDenied, "own identity", "bare name", "name a ServiceAccount")
+	_, err = auth.GetRESTConfig(t.Context(), &aws.Provider{}, auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("us-east-1"),
+		auth.WithClusterResource("prod"), auth.WithOwner(object("tenant-b")), anyCluster)
+	testworld.CheckError(t, err, auth.ErrDenied, "own identity", "bare name")
 	if n := len(w.cloud.Log()); n != 0 {
 		t.Errorf("%d calls", n)
 	}
@@ -230,11 +235,14 @@ func TestClustersThatAreRefused(t *testing.T) {
 		"unknown":             {[]auth.Option{auth.WithClusterResource(clusterARN + "-x")}, auth.ErrMisconfigured, "No cluster found for name: prod-x."},
 		"of another account":  {[]auth.Option{auth.WithClusterResource(other)}, auth.ErrMisconfigured, "instead of"},
 		"nothing":             {[]auth.Option{auth.WithClusterAddress(clusterEndpoint)}, auth.ErrMisconfigured, "WithClusterName"},
-		"name without CA":     {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), aws.WithClusterName("prod")}, auth.ErrMisconfigured, "cannot be looked up by its name"},
+		"name, other address": {[]auth.Option{auth.WithClusterAddress("https://evil.example"), aws.WithClusterName("prod")}, auth.ErrMisconfigured, `"https://evil.example:443" is not that of the cluster`},
+		"unknown name":        {[]auth.Option{auth.WithClusterResource("other")}, auth.ErrMisconfigured, "No cluster found for name: other."},
+		"name without region": {[]auth.Option{auth.WithClusterResource("prod"), auth.WithSTSRegion("")}, auth.ErrMisconfigured, "region"},
+		"name and resource":   {[]auth.Option{auth.WithClusterResource("prod"), aws.WithClusterName("other")}, auth.ErrMisconfigured, `"prod" is not the ARN of an EKS cluster`},
 		"bad name":            {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(string(w.cloud.CA())), aws.WithClusterName("a\r\nb")}, auth.ErrMisconfigured, "cannot be the name"},
 		"empty name":          {[]auth.Option{auth.WithClusterResource(clusterARN), aws.WithClusterName("")}, auth.ErrMisconfigured, "cannot be the name"},
 		"two names":           {[]auth.Option{auth.WithClusterResource(clusterARN), aws.WithClusterName("other")}, auth.ErrMisconfigured, `"other"`},
-		"no ARN":              {[]auth.Option{auth.WithClusterResource("prod")}, auth.ErrMisconfigured, `"prod" is not the ARN of an EKS cluster`},
+		"no ARN":              {[]auth.Option{auth.WithClusterResource("cluster/prod")}, auth.ErrMisconfigured, `"cluster/prod" is not the ARN of an EKS cluster`},
 		"another cloud's":     {[]auth.Option{auth.WithClusterResource("projects/p/locations/l/clusters/c")}, auth.ErrMisconfigured, "is not the ARN"},
 		"a node group":        {[]auth.Option{auth.WithClusterResource("arn:aws:eks:eu-central-1:" + account + ":nodegroup/prod")}, auth.ErrMisconfigured, "cluster/<name>"},
 		"partition of region": {[]auth.Option{auth.WithClusterResource("arn:aws-cn:eks:eu-central-1:" + account + ":cluster/prod")}, auth.ErrMisconfigured, "partition"},

@@ -261,10 +261,11 @@ func sessionPrefix(opts *provider.Options) string {
 	return s
 }
 
-// WithClusterName names the EKS cluster of auth.WithClusterAddress and auth.WithCAData, in the region of auth.WithSTSRegion.
+// WithClusterName names the EKS cluster of auth.WithClusterAddress, in the account of the role and the region of auth.WithSTSRegion.
+// Without auth.WithCAData, EKS confirms the address. auth.WithClusterResource takes the bare name too.
 //
-// That address receives a bearer that the cluster of that name accepts for a quarter of an hour. So do not let a tenant choose both
-// address and name for the controller's own identity.
+// With auth.WithCAData, any address receives a bearer that the cluster of that name accepts for a quarter of an hour. So do not let a
+// tenant choose both address and name for the controller's own identity.
 func WithClusterName(name string) auth.Option {
 	return auth.WithProviderOption(clusterNameOption{}, name)
 }
@@ -299,8 +300,8 @@ func (p *Provider) checkOptions(opts *provider.Options) error {
 	if v := opts.Value(clusterNameOption{}); v != nil && !awsname.ValidClusterName(clusterName(opts)) {
 		return self.Misconfigured("correct the name", "%.200q cannot be the name of an EKS cluster", clusterName(opts)).About("aws.WithClusterName")
 	}
-	if clusterName(opts) != "" && opts.OnBehalf {
-		// Policy.AllowCluster does not see this name, which decides where the credential is valid.
+	if opts.OnBehalf && (clusterName(opts) != "" || awsname.ValidClusterName(opts.ClusterResource)) {
+		// Policy.AllowCluster sees neither this name nor its region, which decide where the credential is valid.
 		return self.Denied("name a ServiceAccount, or the cluster by its ARN",
 			"objects may not use the controller's own identity with the bare name of a cluster").About("auth.WithServiceAccount", "auth.WithClusterResource")
 	}

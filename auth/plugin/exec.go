@@ -40,6 +40,10 @@ type ExecCluster struct {
 	Server string
 	// CAData holds PEM certificates. Empty: the system's roots.
 	CAData []byte
+	// ProxyURL is the proxy for requests to the cluster. Empty: none.
+	ProxyURL string
+	// Config is the extension client.authentication.k8s.io/exec of the cluster, in JSON. Empty: there is none.
+	Config []byte
 }
 
 // ParseExecInfo parses the value of ExecInfoVariable. An empty value, as in a call by a person, means version v1 and no cluster.
@@ -66,7 +70,8 @@ func ParseExecInfo(value string) (*ExecInfo, error) {
 			return nil, self.Misconfigured("remove insecure-skip-tls-verify from the kubeconfig and set certificate-authority-data",
 				"the certificate of the cluster at %.300q is not verified, so it gets no credential", hostOf(cluster.Server))
 		}
-		info.Cluster = &ExecCluster{Server: cluster.Server, CAData: cluster.CertificateAuthorityData}
+		info.Cluster = &ExecCluster{Server: cluster.Server, CAData: cluster.CertificateAuthorityData, ProxyURL: cluster.ProxyURL,
+			Config: cluster.Config.Raw}
 	}
 	return info, nil
 }

@@ -25,12 +25,15 @@ func TestClusterOfTheKubeconfig(t *testing.T) {
 		"own, all":                 {nil, target{resource: "c", address: there}, "pem", 0, there, "pem"},
 		"own, its address":         {nil, target{address: "https://Prod.example"}, "", 0, "https://Prod.example", "kubeconfig"},
 		"own, another address":     {nil, target{address: "https://x.example"}, "", cli.ExitDenied, "", ""},
-		"token, no flag":           {token, target{}, "", 0, there, "kubeconfig"},
-		"token, CA":                {token, target{}, "pem", 0, there, "pem"},
+		"token, no flag":           {token, target{}, "", cli.ExitDenied, "", ""},
+		"token, CA":                {token, target{}, "pem", cli.ExitUsage, "", ""},
+		"token, resource and CA":   {token, target{resource: "c"}, "pem", cli.ExitUsage, "", ""},
+		"token, name":              {token, target{name: "c"}, "", 0, there, ""},
+		"token, its address":       {token, target{address: there}, "", 0, there, "kubeconfig"},
 		"token, another address":   {token, target{address: "https://x.example"}, "", cli.ExitDenied, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ca, err := parsed(t, tc.args...).checkCluster(&tc.flags, []byte(tc.ca), &plugin.ExecCluster{Server: there, CAData: []byte("kubeconfig")})
+			ca, err := parsed(t, tc.args...).checkCluster(&tc.flags, []byte(tc.ca), &plugin.ExecCluster{Server: there, CAData: []byte("kubeconfig")}, false)
 			if tc.code != 0 {
 				if err == nil || cli.ExitCode(t.Context(), err) != tc.code {
 					t.Errorf("got %v", err)

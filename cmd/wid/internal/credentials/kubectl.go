@@ -18,14 +18,14 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
-	"github.com/workloadid/workloadid/auth/plugin"
-	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
 // target is the cluster that access is wanted to.
 type target struct {
 	resource, address, caFile, name string
+	// presented is the CA that the caller of the exec plugin trusts. Empty: the system's roots.
+	presented []byte
 }
 
 func (t *target) bind(cmd *cobra.Command) {
@@ -33,7 +33,7 @@ func (t *target) bind(cmd *cobra.Command) {
 	f.StringVar(&t.resource, "cluster", "", "full name of the cluster in the provider's API, such as its ARN")
 	f.StringVar(&t.address, "cluster-address", "", "https address of the cluster's API server")
 	f.StringVar(&t.caFile, "cluster-ca-file", "", "PEM file with the cluster's CA")
-	f.StringVar(&t.name, "cluster-name", "", "name of the EKS cluster, if it is given by address and CA")
+	f.StringVar(&t.name, "cluster-name", "", "name of the EKS cluster, if it is given by its address")
 }
 
 func (t *target) options(ca []byte) []auth.Option {
@@ -201,70 +201,4 @@ func lasting(what, name string) (string, error) {
 		return "", cli.Usagef("%s %.300q is a pipe or the like, which is another one or none when kubectl runs; name a file", what, name)
 	}
 	return path, nil
-}
-
-// NewExecCredential returns wid exec-credential.
-func (a *App) NewExecCredential() *cobra.Command {
-	var t target
-	cmd := &cobra.Command{
-		Use:     "exec-credential",
-		Short:   "Act as an exec plugin of kubectl and client-go; wid kubeconfig writes a kubeconfig that uses it",
-		Example: "  wid exec-credential --service-account tenant-a/app --cluster arn:aws:eks:eu-central-1:123456789012:cluster/prod",
-	}
-	t.bind(cmd)
-	return a.command(cmd, func(ctx context.Context, id *Identity, _ []string) ([]byte, error) { return id.exec(ctx, t) })
-}
-
-func (id *Identity) exec(ctx context.Context, t target) ([]byte, error) {
-	info, err := plugin.ParseExecInfo(os.Getenv(plugin.ExecInfoVariable))
-	if err != nil {
-		return nil, err
-	}
-	ca, err := readNamed("cluster-ca-file", t.caFile, "name a PEM file with the cluster's CA")
-	if err != nil {
-		return nil, err
-	}
-	if info.Cluster != nil {
-		if ca, err = id.checkCluster(&t, ca, info.Cluster); err != nil {
-			return nil, err
-		}
-	}
-	s, provider, err := id.resolveNamed(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c, err := id.get(ctx, s, forCluster(provider, t, ca))
-	if err != nil {
-		return nil, err
-	}
-	return info.Encode(c.BearerToken, c.Expires)
-}
-
-// checkCluster makes sure that a credential goes to the cluster that the flags name, whatever became of the kubeconfig. It completes
-// the target from the kubeconfig. The provider's API verifies an address that comes with a resource, unless CA data makes that
-// lookup unnecessary.
-func (id *Identity) checkCluster(t *target, ca []byte, kubeconfig *plugin.ExecCluster) ([]byte, error) {
-	asked, err := provider.ParseClusterAddress(kubeconfig.Server)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case t.address != "":
-		own, err := provider.ParseClusterAddress(t.address)
-		if err != nil {
-			return nil, err
-		}
-		if own != asked {
-			return nil, &auth.Error{Reason: auth.ErrDenied, Message: "the kubeconfig's server is not the one of --cluster-address",
-				Remedy: "write the kubeconfig again with wid kubeconfig"}
-		}
-	case id.isOwn() && (t.resource == "" || len(ca) > 0):
-		return nil, cli.Usagef("wid's own identity is for clusters that a flag names, not only a kubeconfig: pass --cluster or --cluster-address")
-	default:
-		t.address = kubeconfig.Server
-	}
-	if t.resource == "" && len(ca) == 0 {
-		ca = kubeconfig.CAData
-	}
-	return ca, nil
 }

@@ -61,9 +61,12 @@ func forRepository(p auth.Provider, u *url.URL) request {
 }
 
 func forCluster(p auth.Provider, t target, ca []byte) request {
-	return request{"cluster", p, []string{t.resource, t.address, string(ca), t.name}, func(ctx context.Context, opts []auth.Option) (*credential, error) {
+	return request{"cluster", p, []string{t.resource, t.address, string(ca), t.name, string(t.presented)}, func(ctx context.Context, opts []auth.Option) (*credential, error) {
 		config, err := auth.GetRESTConfig(ctx, p, slices.Concat(opts, t.options(ca))...)
 		if err != nil {
+			return nil, err
+		}
+		if err := t.checkPresented(config.CAData()); err != nil {
 			return nil, err
 		}
 		return bearer(config.BearerToken(), config.ExpiresAt()), nil

@@ -1,0 +1,2 @@
+// Package interop has no code, only tests: see go.mod.
+package interop
