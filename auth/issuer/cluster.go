@@ -84,7 +84,7 @@ func refused(answer transport.Answer) error {
 	case http.StatusForbidden:
 		e.Reason, e.Remedy = provider.ErrDenied, "bind the user to the ClusterRole system:service-account-issuer-discovery"
 	case http.StatusNotFound:
-		e.Reason, e.Remedy = provider.ErrMisconfigured, "set --service-account-issuer of the API server to an https URL"
+		e.Reason, e.Remedy = provider.ErrMisconfigured, "give the API server an issuer that is an https URL"
 	}
 	return e
 }

@@ -497,7 +497,7 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 	}{
 		"401":                        {http.StatusUnauthorized, []byte("hunter2"), "401"},
 		"403 names the role":         {http.StatusForbidden, nil, "system:service-account-issuer-discovery"},
-		"404 names the flag":         {http.StatusNotFound, nil, "--service-account-issuer"},
+		"404 names the cause":        {http.StatusNotFound, nil, "https URL"},
 		"a redirect":                 {http.StatusFound, nil, "302"},
 		"no JSON":                    {http.StatusOK, []byte("<html>hunter2</html>"), "no JSON"},
 		"a list":                     {http.StatusOK, []byte("[]"), "no JSON Web Key Set"},

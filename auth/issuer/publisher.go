@@ -106,7 +106,7 @@ func (p *Publisher) check() error {
 	case p.Store == nil:
 		return self.Misconfigured("set Store to where the documents are served from", "the publisher has no Store")
 	case p.MaxTokenLifetime != 0 && p.MaxTokenLifetime < minLifetime:
-		return self.Misconfigured("set it to --service-account-max-token-expiration of the API server", "the MaxTokenLifetime is %s, less than the %s of any API server", p.MaxTokenLifetime, minLifetime)
+		return self.Misconfigured("set it to the lifetime of the longest token that the API server issues", "the MaxTokenLifetime is %s, less than the %s of any API server", p.MaxTokenLifetime, minLifetime)
 	case p.Interval < 0 || p.Interval > maxInterval:
 		return self.Misconfigured("leave it out for a minute", "the Interval is %s, outside of 0 to %s", p.Interval, maxInterval)
 	}

@@ -145,7 +145,7 @@ func (a *absence) after(now time.Time) absence {
 func (r record) remove(id string) (record, error) {
 	i := r.index(id)
 	if i < 0 {
-		return r, self.Misconfigured("list the IDs with kubectl get --raw /"+KeysFile, "no key has the ID %.99q: it is neither published nor shown by the API server", id)
+		return r, self.Misconfigured("look the ID up in the API server's key set, /"+KeysFile, "no key has the ID %.99q: it is neither published nor shown by the API server", id)
 	}
 	r.Keys = slices.Clone(r.Keys)
 	r.Keys[i] = entry{Key: r.Keys[i].Key, Removed: true}

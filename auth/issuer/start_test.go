@@ -126,9 +126,10 @@ func TestStartTriesAgainSoon(t *testing.T) {
 	key := es256(t, "key")
 	synctest.Test(t, func(t *testing.T) {
 		server, store := newAPIServer(key), newMemory()
-		down := true
+		var down atomic.Bool
+		down.Store(true)
 		store.onWrite = func(string) error {
-			if down {
+			if down.Load() {
 				return errors.New("down")
 			}
 			return nil
@@ -137,7 +138,7 @@ func TestStartTriesAgainSoon(t *testing.T) {
 		p.Interval = 5 * time.Minute
 		start(t, p)
 		synctest.Wait()
-		down = false
+		down.Store(false)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if got := store.published(t); !slices.Equal(got, []string{"key"}) {

@@ -42,9 +42,11 @@ type files struct {
 	record, keys, discovery file
 }
 
+// read reads the record first, so that keys which another publisher removes meanwhile are not adopted again.
 func (p *Publisher) read(ctx context.Context) (f files, err error) {
-	for path, to := range map[string]*file{RecordFile: &f.record, KeysFile: &f.keys, DiscoveryFile: &f.discovery} {
-		to.path = path
+	f.record.path, f.keys.path, f.discovery.path = RecordFile, KeysFile, DiscoveryFile
+	for _, to := range []*file{&f.record, &f.keys, &f.discovery} {
+		path := to.path
 		to.content, to.version, err = p.Store.Read(ctx, path)
 		switch {
 		case errors.Is(err, ErrNotExist):
