@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/issuercheck"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -41,32 +42,28 @@ type Verification struct {
 	HTTPClient *http.Client
 }
 
-// Names of checks, in their order.
-const (
-	CheckTokenReview   = "TokenReview"        // the API server accepts the given token
-	CheckIssuerOfToken = "IssuerOfToken"      // the issuer is the token's, byte for byte
-	CheckIssuerURL     = "IssuerURL"          // the issuer is an https URL without query and fragment
-	CheckIssuerPublic  = "IssuerPublic"       // its address can be a public one; a warning
-	CheckReachable     = "DiscoveryReachable" // the discovery document answers over https, without a redirect
-	CheckPublic        = "DiscoveryPublic"    // with status 200
-	CheckAnonymous     = "DiscoveryAnonymous" // an API server that serves it lets anyone read it
-	CheckDiscovery     = "DiscoveryDocument"  // it holds what clouds read
-	CheckSameIssuer    = "DiscoveryIssuer"    // it names the issuer, byte for byte
-	CheckKeysReachable = "KeysReachable"      // the keys answer over https, without a redirect
-	CheckKeysPublic    = "KeysPublic"         // with status 200
-	CheckContentType   = "ContentType"        // both have their content types
-	CheckKeySet        = "KeySet"             // the keys are a JSON web key set without private keys
-	CheckKeysOfCluster = "KeysOfCluster"      // every key of the API server is published
-	CheckForeignKeys   = "ForeignKeys"        // no other key is published; a warning, since a former key stays for a time
-	CheckSigningKey    = "SigningKey"         // the key that signed the token is published
-	CheckSignature     = "Signature"          // and verifies the token
-	CheckAlgorithm     = "Algorithm"          // Entra accepts the algorithm; a warning
-	CheckTokenLifetime = "TokenLifetime"      // the API server grants no longer token than MaxTokenLifetime
-)
-
 // Check is one comparison of Verify.
 type Check struct {
-	// Name is one of the constants.
+	// Name is one of these, in this order:
+	//   - TokenReview: the API server accepts the given token
+	//   - IssuerOfToken: the issuer is the token's, byte for byte
+	//   - IssuerURL: the issuer is an https URL without query and fragment
+	//   - IssuerPublic: its address can be a public one; a warning
+	//   - DiscoveryReachable: the discovery document answers over https, without a redirect
+	//   - DiscoveryPublic: with status 200
+	//   - DiscoveryAnonymous: an API server that serves it lets anyone read it
+	//   - DiscoveryDocument: it holds what clouds read
+	//   - DiscoveryIssuer: it names the issuer, byte for byte
+	//   - KeysReachable: the keys answer over https, without a redirect
+	//   - KeysPublic: with status 200
+	//   - ContentType: both have their content types
+	//   - KeySet: the keys are a JSON web key set without private keys
+	//   - KeysOfCluster: every key of the API server is published
+	//   - ForeignKeys: no other key is published; a warning, since a former key stays for a time
+	//   - SigningKey: the key that signed the token is published
+	//   - Signature: and verifies the token
+	//   - Algorithm: Entra accepts the algorithm; a warning
+	//   - TokenLifetime: the API server grants no longer token than MaxTokenLifetime
 	Name string `json:"name"`
 	// OK is false if the check failed or was skipped. Skipped says why it was not made.
 	OK      bool   `json:"ok"`
@@ -230,31 +227,18 @@ func (x *verifier) readCluster(ctx context.Context) error {
 func (x *verifier) checkToken(ctx context.Context) {
 	x.reviewToken(ctx)
 	got := x.claims.Issuer
-	difference := Difference(got, x.Issuer)
+	difference := issuercheck.Difference(got, x.Issuer)
 	switch {
 	case x.token == "":
-		x.skipped(CheckIssuerOfToken, x.noToken)
+		x.skipped(issuercheck.IssuerOfToken, x.noToken)
 	case got == x.Issuer:
-		x.passed(CheckIssuerOfToken)
+		x.passed(issuercheck.IssuerOfToken)
 	case difference == "" && x.Token == "":
-		x.skipped(CheckIssuerOfToken, fmt.Sprintf("the API server issues tokens of %q; the issuer is taken for a former or a coming one", got))
+		x.skipped(issuercheck.IssuerOfToken, fmt.Sprintf("the API server issues tokens of %q; the issuer is taken for a former or a coming one", got))
 	default:
-		x.failed(Check{Name: CheckIssuerOfToken, Problem: "The token names another issuer" + difference + ".", Got: got, Want: x.Issuer,
+		x.failed(Check{Name: issuercheck.IssuerOfToken, Problem: "The token names another issuer" + difference + ".", Got: got, Want: x.Issuer,
 			Remedy: "Publish and trust the issuer exactly as the token names it, or correct --service-account-issuer of the API server."})
 	}
-}
-
-// Difference names a difference between issuers that is easy to overlook. It is empty for others.
-func Difference(a, b string) string {
-	switch {
-	case a == b:
-		return ""
-	case strings.TrimSuffix(a, "/") == strings.TrimSuffix(b, "/"):
-		return "; they differ only by the / at the end"
-	case strings.EqualFold(a, b):
-		return "; they differ in upper and lower case"
-	}
-	return ""
 }
 
 // reviewToken proves that the API server still accepts a token of the caller.
@@ -266,11 +250,11 @@ func (x *verifier) reviewToken(ctx context.Context) {
 	err := x.kube.Create(ctx, review)
 	switch {
 	case err != nil:
-		x.skipped(CheckTokenReview, "the token could not be reviewed: "+kubeerror.Message(err, x.Token))
+		x.skipped(issuercheck.TokenReview, "the token could not be reviewed: "+kubeerror.Message(err, x.Token))
 	case review.Status.Authenticated:
-		x.passed(CheckTokenReview)
+		x.passed(issuercheck.TokenReview)
 	default:
-		x.failed(Check{Name: CheckTokenReview, Problem: "The API server does not accept the token.", Got: "not authenticated", Want: "authenticated",
+		x.failed(Check{Name: issuercheck.TokenReview, Problem: "The API server does not accept the token.", Got: "not authenticated", Want: "authenticated",
 			Remedy: "Name its issuer with a further --service-account-issuer, and its key with a further --service-account-key-file."})
 	}
 }
@@ -283,21 +267,21 @@ func (x *verifier) checkLifetime(ctx context.Context) {
 	limit := cmp.Or(x.MaxTokenLifetime, defaultLifetime)
 	token, err := x.requestToken(ctx, limit+probeLifetime)
 	if err != nil {
-		x.skipped(CheckTokenLifetime, fmt.Sprintf("no token of ServiceAccount %q could be requested: %s", x.account(), kubeerror.Message(err)))
+		x.skipped(issuercheck.TokenLifetime, fmt.Sprintf("no token of ServiceAccount %q could be requested: %s", x.account(), kubeerror.Message(err)))
 		return
 	}
 	claims, err := jwt.Parse(token)
 	if err != nil {
-		x.skipped(CheckTokenLifetime, "the API server's token is malformed: "+err.Error())
+		x.skipped(issuercheck.TokenLifetime, "the API server's token is malformed: "+err.Error())
 		return
 	}
 	if granted := claims.Expiry.Sub(claims.IssuedAt.Time); granted > limit {
-		x.failed(Check{Name: CheckTokenLifetime, Problem: "The API server issues tokens that outlive their key's publication.",
+		x.failed(Check{Name: issuercheck.TokenLifetime, Problem: "The API server issues tokens that outlive their key's publication.",
 			Got: fmt.Sprintf("a token for %s", granted), Want: fmt.Sprintf("--service-account-max-token-expiration=%s", limit),
 			Remedy: "Set --service-account-max-token-expiration of the API server, or a longer maximum for this check and for the publisher."})
 		return
 	}
-	x.passed(CheckTokenLifetime)
+	x.passed(issuercheck.TokenLifetime)
 }
 
 // httpClient returns the guarded client of the caller, or a new one.

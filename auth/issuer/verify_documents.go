@@ -19,6 +19,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/workloadid/workloadid/internal/issuercheck"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -43,20 +44,20 @@ func (x *verifier) checkURL() bool {
 	case strings.ContainsAny(x.Issuer, "?#") || u.User != nil:
 		problem = "The issuer holds a query, a fragment or a user name."
 	case len(x.Keys) > 0:
-		return x.passed(CheckIssuerURL)
+		return x.passed(issuercheck.IssuerURL)
 	case isClusterName(u.Hostname()):
 		problem = "The issuer is the cluster's own address, which no cloud can reach."
 	}
 	if problem != "" {
-		return x.failed(Check{Name: CheckIssuerURL, Problem: problem, Got: x.Issuer, Want: "https://HOST/PATH",
+		return x.failed(Check{Name: issuercheck.IssuerURL, Problem: problem, Got: x.Issuer, Want: "https://HOST/PATH",
 			Remedy: "Set --service-account-issuer of the API server to a public https URL."})
 	}
-	x.passed(CheckIssuerURL)
+	x.passed(issuercheck.IssuerURL)
 	if transport.LeadsInside(u.Hostname()) {
-		return x.failed(Check{Name: CheckIssuerPublic, Warning: true, Problem: "The issuer is at an address that no cloud can reach.", Got: x.Issuer,
+		return x.failed(Check{Name: issuercheck.IssuerPublic, Warning: true, Problem: "The issuer is at an address that no cloud can reach.", Got: x.Issuer,
 			Want: "https://HOST/PATH", Remedy: "Set --service-account-issuer of the API server to a public https URL."})
 	}
-	return x.passed(CheckIssuerPublic)
+	return x.passed(issuercheck.IssuerPublic)
 }
 
 // isClusterName recognizes the usual names of API servers.
@@ -73,7 +74,7 @@ func (x *verifier) checkDocuments(ctx context.Context) {
 	httpClient, closing := x.httpClient()
 	defer closing()
 	discovery := get(ctx, httpClient, strings.TrimSuffix(x.Issuer, "/")+"/"+DiscoveryFile)
-	if !x.checkAnswer(discovery, CheckReachable, CheckPublic) {
+	if !x.checkAnswer(discovery, issuercheck.Reachable, issuercheck.Public) {
 		return
 	}
 	address, ok := x.checkDiscovery(discovery)
@@ -81,7 +82,7 @@ func (x *verifier) checkDocuments(ctx context.Context) {
 		return
 	}
 	keys := x.readKeys(ctx, httpClient, address)
-	if x.checkAnswer(keys, CheckKeysReachable, CheckKeysPublic) {
+	if x.checkAnswer(keys, issuercheck.KeysReachable, issuercheck.KeysPublic) {
 		x.checkKeys(ctx, keys.body, "published")
 		x.checkContentTypes(discovery, keys)
 	}
@@ -106,7 +107,7 @@ func (x *verifier) checkAnswer(d document, reachable, public string) bool {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		c.Problem, c.Remedy = fmt.Sprintf("The issuer answers %d to anonymous requests.", d.status), "Let anyone read "+d.address+"."
 		if isStatus(d.body) {
-			c.Name = CheckAnonymous
+			c.Name = issuercheck.Anonymous
 		}
 	}
 	return x.failed(c)
@@ -127,16 +128,16 @@ func (x *verifier) checkDiscovery(d document) (string, bool) {
 		SubjectTypes  []string `json:"subject_types_supported"`
 		Algorithms    []string `json:"id_token_signing_alg_values_supported"`
 	}
-	bad := Check{Name: CheckDiscovery, Remedy: "Publish the documents again."}
+	bad := Check{Name: issuercheck.Discovery, Remedy: "Publish the documents again."}
 	if json.Unmarshal(d.body, &parsed) != nil || parsed.Issuer == "" && parsed.JWKSURI == "" {
 		bad.Problem = "This is not a discovery document: " + d.address
 		return "", x.failed(bad)
 	}
 	if parsed.Issuer != x.Issuer {
-		return "", x.failed(Check{Name: CheckSameIssuer, Got: parsed.Issuer, Want: x.Issuer, Remedy: "Set --service-account-issuer and the published document to the same text.",
-			Problem: "The discovery document names another issuer than the token" + Difference(parsed.Issuer, x.Issuer) + "."})
+		return "", x.failed(Check{Name: issuercheck.SameIssuer, Got: parsed.Issuer, Want: x.Issuer, Remedy: "Set --service-account-issuer and the published document to the same text.",
+			Problem: "The discovery document names another issuer than the token" + issuercheck.Difference(parsed.Issuer, x.Issuer) + "."})
 	}
-	x.passed(CheckSameIssuer)
+	x.passed(issuercheck.SameIssuer)
 	for _, list := range []struct {
 		name         string
 		values, want []string
@@ -154,7 +155,7 @@ func (x *verifier) checkDiscovery(d document) (string, bool) {
 		bad.Problem, bad.Got, bad.Want = "The jwks_uri of the discovery document is not a public https URL.", parsed.JWKSURI, strings.TrimSuffix(x.Issuer, "/")+"/"+KeysFile
 		return "", x.failed(bad)
 	}
-	return parsed.JWKSURI, x.passed(CheckDiscovery)
+	return parsed.JWKSURI, x.passed(issuercheck.Discovery)
 }
 
 // algorithm is that of the token, RS256 without one.
@@ -225,12 +226,12 @@ func (x *verifier) checkContentTypes(discovery, keys document) {
 		want []string
 	}{{discovery, []string{ContentType(DiscoveryFile)}}, {keys, []string{ContentType(KeysFile), "application/json"}}} {
 		if got, _, err := mime.ParseMediaType(d.contentType); err != nil || !slices.Contains(d.want, got) {
-			x.failed(Check{Name: CheckContentType, Problem: "The content type is wrong: " + d.address, Got: fmt.Sprintf("%.100q", d.contentType), Want: d.want[0],
+			x.failed(Check{Name: issuercheck.ContentType, Problem: "The content type is wrong: " + d.address, Got: fmt.Sprintf("%.100q", d.contentType), Want: d.want[0],
 				Remedy: "Set the content type of the file where it is stored."})
 			return
 		}
 	}
-	x.passed(CheckContentType)
+	x.passed(issuercheck.ContentType)
 }
 
 // uploaded says how a cloud got the keys of Verification.Keys.
@@ -244,13 +245,13 @@ func (x *verifier) checkKeys(ctx context.Context, content []byte, which string) 
 	}
 	set, problem := parseSet(content)
 	if problem != "" {
-		x.failed(Check{Name: CheckKeySet, Problem: "The " + which + " keys " + problem + ".", Remedy: remedy})
+		x.failed(Check{Name: issuercheck.KeySet, Problem: "The " + which + " keys " + problem + ".", Remedy: remedy})
 		return
 	}
-	x.passed(CheckKeySet)
+	x.passed(issuercheck.KeySet)
 	x.compareKeys(set, which, remedy)
 	if x.token == "" {
-		x.skipped(CheckSigningKey, x.noToken)
+		x.skipped(issuercheck.SigningKey, x.noToken)
 		return
 	}
 	x.checkSignature(ctx, set, which, remedy)
@@ -281,16 +282,16 @@ func (x *verifier) compareKeys(set *jose.JSONWebKeySet, which, remedy string) {
 		cluster.Keys = append(cluster.Keys, key.JSONWebKey)
 	}
 	if missing := without(cluster, set); len(missing) > 0 {
-		x.failed(Check{Name: CheckKeysOfCluster, Problem: "The " + which + " keys lack some of the API server.", Remedy: remedy, Got: idsOf(set.Keys), Want: idsOf(cluster.Keys)})
+		x.failed(Check{Name: issuercheck.KeysOfCluster, Problem: "The " + which + " keys lack some of the API server.", Remedy: remedy, Got: idsOf(set.Keys), Want: idsOf(cluster.Keys)})
 	} else {
-		x.passed(CheckKeysOfCluster)
+		x.passed(issuercheck.KeysOfCluster)
 	}
 	if foreign := without(set, cluster); len(foreign) > 0 {
-		x.failed(Check{Name: CheckForeignKeys, Warning: true, Problem: "The " + which + " keys hold others than the API server's. Tokens that those sign are accepted.",
+		x.failed(Check{Name: issuercheck.ForeignKeys, Warning: true, Problem: "The " + which + " keys hold others than the API server's. Tokens that those sign are accepted.",
 			Got: idsOf(foreign), Want: idsOf(cluster.Keys), Remedy: "Wait if these are former keys of the API server. Otherwise remove them at once."})
 		return
 	}
-	x.passed(CheckForeignKeys)
+	x.passed(issuercheck.ForeignKeys)
 }
 
 // without returns the keys that the other set lacks.
@@ -324,14 +325,14 @@ func (x *verifier) checkSignature(ctx context.Context, set *jose.JSONWebKeySet, 
 	id := x.header().KeyID
 	found := set.Key(id)
 	if len(found) == 0 {
-		x.failed(Check{Name: CheckSigningKey, Problem: "The " + which + " keys lack the one that signed the token, as after a rotation.", Remedy: remedy,
+		x.failed(Check{Name: issuercheck.SigningKey, Problem: "The " + which + " keys lack the one that signed the token, as after a rotation.", Remedy: remedy,
 			Got: idsOf(set.Keys), Want: fmt.Sprintf("kid %.100q", id)})
 		return
 	}
-	x.passed(CheckSigningKey)
+	x.passed(issuercheck.SigningKey)
 	signed, err := jose.ParseSigned(x.token, []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA})
 	if err != nil {
-		x.failed(Check{Name: CheckSignature, Problem: "The token's signature is malformed.", Remedy: "Use a fresh token."})
+		x.failed(Check{Name: issuercheck.Signature, Problem: "The token's signature is malformed.", Remedy: "Use a fresh token."})
 		return
 	}
 	for i := range found[:min(len(found), maxKeys)] {
@@ -339,18 +340,18 @@ func (x *verifier) checkSignature(ctx context.Context, set *jose.JSONWebKeySet, 
 			continue
 		}
 		if _, err := signed.Verify(found[i].Key); err == nil {
-			x.passed(CheckSignature)
+			x.passed(issuercheck.Signature)
 			return
 		}
 	}
-	x.failed(Check{Name: CheckSignature, Problem: "The " + which + " key has the token's kid, but did not sign the token.", Remedy: remedy, Got: fmt.Sprintf("kid %.100q", id)})
+	x.failed(Check{Name: issuercheck.Signature, Problem: "The " + which + " key has the token's kid, but did not sign the token.", Remedy: remedy, Got: fmt.Sprintf("kid %.100q", id)})
 }
 
 func (x *verifier) checkAlgorithm() {
 	if got := x.algorithm(); got != string(jose.RS256) {
-		x.failed(Check{Name: CheckAlgorithm, Warning: true, Problem: "Microsoft Entra accepts RS256 alone.", Got: got, Want: string(jose.RS256),
+		x.failed(Check{Name: issuercheck.Algorithm, Warning: true, Problem: "Microsoft Entra accepts RS256 alone.", Got: got, Want: string(jose.RS256),
 			Remedy: "For Azure, sign with an RSA key (kubeadm: encryptionAlgorithm RSA-2048)."})
 		return
 	}
-	x.passed(CheckAlgorithm)
+	x.passed(issuercheck.Algorithm)
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/internal/issuercheck"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -146,29 +147,29 @@ func TestVerify(t *testing.T) {
 		got, want string
 	}{
 		"healthy":                       {func(*site) {}, "", "", ""},
-		"no document":                   {answer(discovery, 404, json, ""), issuer.CheckPublic, "HTTP 404", "HTTP 200"},
-		"private bucket":                {answer(discovery, 403, "application/xml", "<Error/>"), issuer.CheckPublic, "HTTP 403", "HTTP 200"},
-		"API server for known users":    {answer(discovery, 401, json, `{"kind":"Status","apiVersion":"v1"}`), issuer.CheckAnonymous, "HTTP 401", "HTTP 200"},
-		"web page":                      {answer(discovery, 200, "text/html", "<html>"), issuer.CheckDiscovery, "", ""},
-		"redirected document":           {redirect(discovery), issuer.CheckReachable, "https://oidc.example.com/cluster-1/.well-known/openid-configuration", ""},
-		"redirected keys":               {redirect(keys), issuer.CheckKeysReachable, "https://oidc.example.com/cluster-1/openid/v1/jwks", ""},
-		"oversized document":            {answer(discovery, 200, json, strings.Repeat(" ", issuer.MaxFile+1)), issuer.CheckReachable, "", ""},
-		"oversized keys":                {answer(keys, 200, jwks, strings.Repeat(" ", issuer.MaxFile+1)), issuer.CheckKeysReachable, "", ""},
-		"wrong type of document":        {answerTyped(discovery, "text/plain"), issuer.CheckContentType, `"text/plain"`, json},
-		"wrong type of keys":            {answerTyped(keys, "binary/octet-stream"), issuer.CheckContentType, `"binary/octet-stream"`, jwks},
+		"no document":                   {answer(discovery, 404, json, ""), issuercheck.Public, "HTTP 404", "HTTP 200"},
+		"private bucket":                {answer(discovery, 403, "application/xml", "<Error/>"), issuercheck.Public, "HTTP 403", "HTTP 200"},
+		"API server for known users":    {answer(discovery, 401, json, `{"kind":"Status","apiVersion":"v1"}`), issuercheck.Anonymous, "HTTP 401", "HTTP 200"},
+		"web page":                      {answer(discovery, 200, "text/html", "<html>"), issuercheck.Discovery, "", ""},
+		"redirected document":           {redirect(discovery), issuercheck.Reachable, "https://oidc.example.com/cluster-1/.well-known/openid-configuration", ""},
+		"redirected keys":               {redirect(keys), issuercheck.KeysReachable, "https://oidc.example.com/cluster-1/openid/v1/jwks", ""},
+		"oversized document":            {answer(discovery, 200, json, strings.Repeat(" ", issuer.MaxFile+1)), issuercheck.Reachable, "", ""},
+		"oversized keys":                {answer(keys, 200, jwks, strings.Repeat(" ", issuer.MaxFile+1)), issuercheck.KeysReachable, "", ""},
+		"wrong type of document":        {answerTyped(discovery, "text/plain"), issuercheck.ContentType, `"text/plain"`, json},
+		"wrong type of keys":            {answerTyped(keys, "binary/octet-stream"), issuercheck.ContentType, `"binary/octet-stream"`, jwks},
 		"keys as plain JSON":            {answerTyped(keys, json+"; charset=utf-8"), "", "", ""},
-		"foreign issuer":                {edited("issuer", "https://evil.example"), issuer.CheckSameIssuer, "https://evil.example", "https://oidc.example.com/cluster-1"},
-		"issuer with a slash":           {edited("issuer", "https://oidc.example.com/cluster-1/"), issuer.CheckSameIssuer, "https://oidc.example.com/cluster-1/", "https://oidc.example.com/cluster-1"},
-		"missing list":                  {edited("subject_types_supported", nil), issuer.CheckDiscovery, "", `"subject_types_supported": ["public"]`},
-		"keys of the API server":        {edited("jwks_uri", "https://10.0.0.1:6443/openid/v1/jwks"), issuer.CheckDiscovery, "https://10.0.0.1:6443/openid/v1/jwks", "https://oidc.example.com/cluster-1/openid/v1/jwks"},
-		"keys without TLS":              {edited("jwks_uri", "http://oidc.example.com/cluster-1/openid/v1/jwks"), issuer.CheckDiscovery, "http://oidc.example.com/cluster-1/openid/v1/jwks", "https://oidc.example.com/cluster-1/openid/v1/jwks"},
-		"keys with a password":          {edited("jwks_uri", "https://a:b@oidc.example.com/jwks"), issuer.CheckDiscovery, "https://a:b@oidc.example.com/jwks", ""},
-		"missing keys":                  {answer(keys, 404, jwks, ""), issuer.CheckKeysPublic, "HTTP 404", "HTTP 200"},
-		"keys cut off":                  {answer(keys, 200, jwks, otherKeys(t)[:80]), issuer.CheckKeySet, "", ""},
-		"key set without keys":          {answer(keys, 200, jwks, `{}`), issuer.CheckKeySet, "", ""},
-		"published private key":         {answer(keys, 200, jwks, string(leaked)), issuer.CheckKeySet, "", ""},
-		"key set without signing key":   {answer(keys, 200, jwks, otherKeys(t)), issuer.CheckSigningKey, "", ""},
-		"another key under the same ID": {sameID, issuer.CheckSignature, "", ""},
+		"foreign issuer":                {edited("issuer", "https://evil.example"), issuercheck.SameIssuer, "https://evil.example", "https://oidc.example.com/cluster-1"},
+		"issuer with a slash":           {edited("issuer", "https://oidc.example.com/cluster-1/"), issuercheck.SameIssuer, "https://oidc.example.com/cluster-1/", "https://oidc.example.com/cluster-1"},
+		"missing list":                  {edited("subject_types_supported", nil), issuercheck.Discovery, "", `"subject_types_supported": ["public"]`},
+		"keys of the API server":        {edited("jwks_uri", "https://10.0.0.1:6443/openid/v1/jwks"), issuercheck.Discovery, "https://10.0.0.1:6443/openid/v1/jwks", "https://oidc.example.com/cluster-1/openid/v1/jwks"},
+		"keys without TLS":              {edited("jwks_uri", "http://oidc.example.com/cluster-1/openid/v1/jwks"), issuercheck.Discovery, "http://oidc.example.com/cluster-1/openid/v1/jwks", "https://oidc.example.com/cluster-1/openid/v1/jwks"},
+		"keys with a password":          {edited("jwks_uri", "https://a:b@oidc.example.com/jwks"), issuercheck.Discovery, "https://a:b@oidc.example.com/jwks", ""},
+		"missing keys":                  {answer(keys, 404, jwks, ""), issuercheck.KeysPublic, "HTTP 404", "HTTP 200"},
+		"keys cut off":                  {answer(keys, 200, jwks, otherKeys(t)[:80]), issuercheck.KeySet, "", ""},
+		"key set without keys":          {answer(keys, 200, jwks, `{}`), issuercheck.KeySet, "", ""},
+		"published private key":         {answer(keys, 200, jwks, string(leaked)), issuercheck.KeySet, "", ""},
+		"key set without signing key":   {answer(keys, 200, jwks, otherKeys(t)), issuercheck.SigningKey, "", ""},
+		"another key under the same ID": {sameID, issuercheck.Signature, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -220,12 +221,12 @@ func sameID(s *site) {
 
 func TestVerifyIssuerOfToken(t *testing.T) {
 	for name, tt := range map[string]struct{ issuer, failed, says string }{
-		"another":       {"https://other.example.com", issuer.CheckIssuerOfToken, "another issuer"},
-		"slash":         {"https://oidc.example.com/cluster-1/", issuer.CheckIssuerOfToken, "only by the /"},
-		"case":          {"https://oidc.example.com/Cluster-1", issuer.CheckIssuerOfToken, "upper and lower case"},
-		"without TLS":   {"http://oidc.example.com/cluster-1", issuer.CheckIssuerURL, "https://"},
-		"query":         {"https://oidc.example.com/cluster-1?x=y", issuer.CheckIssuerURL, "query"},
-		"cluster's own": {"https://kubernetes.default.svc.cluster.local", issuer.CheckIssuerURL, "no cloud can reach"},
+		"another":       {"https://other.example.com", issuercheck.IssuerOfToken, "another issuer"},
+		"slash":         {"https://oidc.example.com/cluster-1/", issuercheck.IssuerOfToken, "only by the /"},
+		"case":          {"https://oidc.example.com/Cluster-1", issuercheck.IssuerOfToken, "upper and lower case"},
+		"without TLS":   {"http://oidc.example.com/cluster-1", issuercheck.IssuerURL, "https://"},
+		"query":         {"https://oidc.example.com/cluster-1?x=y", issuercheck.IssuerURL, "query"},
+		"cluster's own": {"https://kubernetes.default.svc.cluster.local", issuercheck.IssuerURL, "no cloud can reach"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -264,7 +265,7 @@ func TestVerifyWarnsOfES256(t *testing.T) {
 	checks := s.verify(t, issuer.Verification{Token: token})
 	warned := false
 	for _, c := range checks {
-		warned = warned || c.Name == issuer.CheckAlgorithm && c.Failed() && c.Warning && c.Got == "ES256" && c.Want == "RS256"
+		warned = warned || c.Name == issuercheck.Algorithm && c.Failed() && c.Warning && c.Got == "ES256" && c.Want == "RS256"
 	}
 	if failed := issuer.Failed(checks); len(failed) > 0 || !warned {
 		t.Errorf("%+v", checks)
@@ -277,7 +278,7 @@ func TestVerifyUploadedKeys(t *testing.T) {
 	asked := 0
 	s.change = func(http.ResponseWriter, *http.Request) bool { asked++; return false }
 	checks := issuer.Failed(s.verify(t, issuer.Verification{Token: s.token(t), Keys: []byte(otherKeys(t))}))
-	if len(checks) != 1 || checks[0].Name != issuer.CheckSigningKey || !strings.Contains(checks[0].Problem, "uploaded keys lack the one") || asked != 0 {
+	if len(checks) != 1 || checks[0].Name != issuercheck.SigningKey || !strings.Contains(checks[0].Problem, "uploaded keys lack the one") || asked != 0 {
 		t.Errorf("%d requests, %+v", asked, checks)
 	}
 }
@@ -289,7 +290,7 @@ func TestVerifyReadsNoKeysOfTheOwnNetwork(t *testing.T) {
 	s := newSite(t)
 	edited("jwks_uri", "https://alias.example.net/jwks")(s)
 	failed := issuer.Failed(s.verify(t, issuer.Verification{Token: s.token(t)}))
-	if len(failed) != 1 || failed[0].Name != issuer.CheckKeysReachable || !strings.Contains(failed[0].Problem, "an address of this network") || asked != 0 {
+	if len(failed) != 1 || failed[0].Name != issuercheck.KeysReachable || !strings.Contains(failed[0].Problem, "an address of this network") || asked != 0 {
 		t.Errorf("%d requests, %+v", asked, failed)
 	}
 }
@@ -307,7 +308,7 @@ func TestVerifyWaitsFiveSecondsForASlowServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		failed := issuer.Failed(s.verify(t, issuer.Verification{Token: token, HTTPClient: &http.Client{Transport: silent{}}}))
-		if len(failed) != 1 || failed[0].Name != issuer.CheckReachable || !strings.Contains(failed[0].Problem, "timed out") || time.Since(start) != 5*time.Second {
+		if len(failed) != 1 || failed[0].Name != issuercheck.Reachable || !strings.Contains(failed[0].Problem, "timed out") || time.Since(start) != 5*time.Second {
 			t.Errorf("after %s: %+v", time.Since(start), failed)
 		}
 	})

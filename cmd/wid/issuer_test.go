@@ -13,6 +13,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/issuercheck"
 )
 
 // Mistakes are named before anything is asked.
@@ -95,18 +96,18 @@ func TestIssuerCheck(t *testing.T) {
 		return r, failed
 	}
 	r, failed := run("--ca-file=" + ca)
-	if r.code != cli.ExitMisconfigured || !slices.Equal(failed, []string{issuer.CheckTokenLifetime}) || !strings.Contains(r.stdout, "Set --service-account-max-token-expiration of the API server") {
+	if r.code != cli.ExitMisconfigured || !slices.Equal(failed, []string{issuercheck.TokenLifetime}) || !strings.Contains(r.stdout, "Set --service-account-max-token-expiration of the API server") {
 		t.Errorf("%q, %+v", failed, r)
 	}
-	if r, failed := run(); r.code != cli.ExitUnavailable || !slices.Contains(failed, issuer.CheckReachable) {
+	if r, failed := run(); r.code != cli.ExitUnavailable || !slices.Contains(failed, issuercheck.Reachable) {
 		t.Errorf("with an unknown CA: %q, %+v", failed, r)
 	}
-	if r, failed := run("--ca-file="+ca, "--issuer="+w.cluster.IssuerURL()+"/"); r.code != cli.ExitMisconfigured || !slices.Contains(failed, issuer.CheckIssuerOfToken) {
+	if r, failed := run("--ca-file="+ca, "--issuer="+w.cluster.IssuerURL()+"/"); r.code != cli.ExitMisconfigured || !slices.Contains(failed, issuercheck.IssuerOfToken) {
 		t.Errorf("with a slash: %q, %+v", failed, r)
 	}
 	foreign := filepath.Join(w.home, "foreign")
 	w.write(t, foreign, w.jwt(t, "x"))
-	if r, failed := run("--ca-file="+ca, "--token-file="+foreign, "--issuer="+w.cluster.IssuerURL()); r.code != cli.ExitMisconfigured || !slices.Contains(failed, issuer.CheckTokenReview) || !slices.Contains(failed, issuer.CheckIssuerOfToken) || !slices.Contains(failed, issuer.CheckSigningKey) {
+	if r, failed := run("--ca-file="+ca, "--token-file="+foreign, "--issuer="+w.cluster.IssuerURL()); r.code != cli.ExitMisconfigured || !slices.Contains(failed, issuercheck.TokenReview) || !slices.Contains(failed, issuercheck.IssuerOfToken) || !slices.Contains(failed, issuercheck.SigningKey) {
 		t.Errorf("with a foreign token: %q, %+v", failed, r)
 	}
 	r = w.wid(t, "", "issuer", "check", "--kubeconfig="+w.kubeconfig, "--service-account="+w.namespace+"/missing", "--issuer="+w.cluster.IssuerURL(), "--ca-file="+ca)

@@ -7,20 +7,21 @@ import (
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/doctor/internal/reason"
+	"github.com/workloadid/workloadid/internal/issuercheck"
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
 func (e *examination) checkIssuer(ctx context.Context, c *doctor.Claims) doctor.Finding {
 	if e.Issuer != "" && e.Issuer != c.Issuer {
 		return doctor.Failed(reason.IssuerNotTrusted, doctor.Do(e.isMeant()+" If it is, correct --issuer and the issuer in "+e.cloud.name+"."),
-			"The token's issuer is not the one that %s trusts%s.", e.cloud.name, issuer.Difference(c.Issuer, e.Issuer)).Compare("token", c.Issuer, "trusted", e.Issuer)
+			"The token's issuer is not the one that %s trusts%s.", e.cloud.name, issuercheck.Difference(c.Issuer, e.Issuer)).Compare("token", c.Issuer, "trusted", e.Issuer)
 	}
-	return e.findingOf(ctx, doctor.Passed("The issuer is %s.", c.Issuer), issuer.CheckIssuerURL, issuer.CheckIssuerPublic)
+	return e.findingOf(ctx, doctor.Passed("The issuer is %s.", c.Issuer), issuercheck.IssuerURL, issuercheck.IssuerPublic)
 }
 
 func (e *examination) checkDiscovery(ctx context.Context, _ *doctor.Claims) doctor.Finding {
 	return e.findingOf(ctx, doctor.Passed("Anyone can read the discovery document."),
-		issuer.CheckReachable, issuer.CheckPublic, issuer.CheckAnonymous, issuer.CheckSameIssuer, issuer.CheckDiscovery)
+		issuercheck.Reachable, issuercheck.Public, issuercheck.Anonymous, issuercheck.SameIssuer, issuercheck.Discovery)
 }
 
 func (e *examination) checkKeys(ctx context.Context, c *doctor.Claims) doctor.Finding {
@@ -30,11 +31,11 @@ func (e *examination) checkKeys(ctx context.Context, c *doctor.Claims) doctor.Fi
 		which = "uploaded"
 	case !e.cloud.readsIssuer:
 		return doctor.Skipped("No cloud reads the issuer's documents.")
-	case !slices.ContainsFunc(e.verifyIssuer(ctx), func(c issuer.Check) bool { return c.Name == issuer.CheckDiscovery && c.OK }):
+	case !slices.ContainsFunc(e.verifyIssuer(ctx), func(c issuer.Check) bool { return c.Name == issuercheck.Discovery && c.OK }):
 		return doctor.Skipped("The discovery document could not be read.")
 	}
 	passed := doctor.Passed("The signing key is %s and the signature verifies.", which).Detail("kid", c.KeyID)
-	return e.findingOf(ctx, passed, issuer.CheckKeysReachable, issuer.CheckKeysPublic, issuer.CheckAnonymous, issuer.CheckKeySet, issuer.CheckSigningKey, issuer.CheckSignature)
+	return e.findingOf(ctx, passed, issuercheck.KeysReachable, issuercheck.KeysPublic, issuercheck.Anonymous, issuercheck.KeySet, issuercheck.SigningKey, issuercheck.Signature)
 }
 
 // verifyIssuer reads the issuer's documents once, if the cloud reads them. The token's own API server is not asked.
@@ -67,12 +68,12 @@ func findingOfCheck(c issuer.Check) doctor.Finding {
 		f = f.Compare("found", c.Got, "expected", c.Want)
 	}
 	switch c.Name {
-	case issuer.CheckReachable, issuer.CheckKeysReachable: // the cloud may reach it, and says so in the exchange
+	case issuercheck.Reachable, issuercheck.KeysReachable: // the cloud may reach it, and says so in the exchange
 		return doctor.Unclear(doctor.Do("Read it from outside of this network:", "curl -v "+shell.Word(c.Got, "ADDRESS")), "%s", c.Problem)
-	case issuer.CheckAnonymous:
+	case issuercheck.Anonymous:
 		f.Remedy = doctor.Do("As an administrator: let anyone read the issuer's documents, or publish them elsewhere (docs/issuer.md):",
 			asAdministrator+"clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery --group=system:unauthenticated")
-	case issuer.CheckPublic, issuer.CheckKeysPublic, issuer.CheckDiscovery, issuer.CheckKeySet, issuer.CheckSigningKey, issuer.CheckSignature:
+	case issuercheck.Public, issuercheck.KeysPublic, issuercheck.Discovery, issuercheck.KeySet, issuercheck.SigningKey, issuercheck.Signature:
 		f.Remedy = doctor.Do("Publish what the API server has, wherever the issuer is served from:", "wid issuer publish --to STORE")
 	}
 	if c.Warning {
@@ -83,11 +84,11 @@ func findingOfCheck(c issuer.Check) doctor.Finding {
 
 func classOfCheck(name string) string {
 	switch name {
-	case issuer.CheckIssuerURL, issuer.CheckSameIssuer:
+	case issuercheck.IssuerURL, issuercheck.SameIssuer:
 		return reason.IssuersDiffer
-	case issuer.CheckKeySet, issuer.CheckSigningKey:
+	case issuercheck.KeySet, issuercheck.SigningKey:
 		return reason.SigningKeyUnavailable
-	case issuer.CheckSignature:
+	case issuercheck.Signature:
 		return reason.SignatureNotVerified
 	}
 	return reason.IssuerNotPublic

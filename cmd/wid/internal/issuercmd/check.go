@@ -11,6 +11,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/issuercheck"
 )
 
 type check struct {
@@ -120,10 +121,10 @@ func textOf(checks []issuer.Check) string {
 // commandFor returns the command of this program that corrects a failure, "" if none does.
 func commandFor(check string) string {
 	switch check {
-	case issuer.CheckForeignKeys:
+	case issuercheck.ForeignKeys:
 		return "wid issuer publish --to STORE --remove-key KID"
-	case issuer.CheckPublic, issuer.CheckDiscovery, issuer.CheckSameIssuer, issuer.CheckKeysPublic, issuer.CheckKeySet, issuer.CheckKeysOfCluster,
-		issuer.CheckSigningKey, issuer.CheckSignature:
+	case issuercheck.Public, issuercheck.Discovery, issuercheck.SameIssuer, issuercheck.KeysPublic, issuercheck.KeySet, issuercheck.KeysOfCluster,
+		issuercheck.SigningKey, issuercheck.Signature:
 		return "wid issuer publish --to STORE"
 	}
 	return ""
@@ -140,7 +141,7 @@ func verdictOf(checks []issuer.Check) error {
 	for _, c := range failed {
 		names = append(names, c.Name)
 	}
-	if slices.Contains(names, issuer.CheckReachable) || slices.Contains(names, issuer.CheckKeysReachable) {
+	if slices.Contains(names, issuercheck.Reachable) || slices.Contains(names, issuercheck.KeysReachable) {
 		reason = auth.ErrUnavailable
 	}
 	return cli.Problem(reason, "see the lines above", "clouds cannot verify every token of the cluster: %s failed", strings.Join(names, ", "))
