@@ -78,7 +78,7 @@ func awsFaults() []fault {
 			w.eks(http.StatusCreated)
 			w.cloud.AWS().Deny(roleARN, "eks:DescribeCluster")
 		}, "cluster", "ClusterDenied", "may not be described"},
-		{"malformed cluster ARN", "aws", func(w *environment) { w.config.Cluster = "prod" }, "cluster", "TargetMalformed", ""},
+		{"malformed cluster ARN", "aws", func(w *environment) { w.config.Cluster = "cluster/prod" }, "cluster", "TargetMalformed", ""},
 		{"EKS does not know the role", "aws", func(w *environment) { w.eks(http.StatusUnauthorized) }, "cluster", "ClusterRefusesIdentity", "401"},
 	}
 	return list
