@@ -108,6 +108,21 @@ func TestRotation(t *testing.T) {
 			}
 		})
 	})
+	t.Run("a publisher without one follows the record", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			server, store, p := rotated(t)
+			p.MaxTokenLifetime = 168 * time.Hour
+			mustPublish(t, p)
+			repair := newPublisher(server, store)
+			for range 25 * 60 / 5 {
+				time.Sleep(5 * time.Minute)
+				mustPublish(t, repair)
+			}
+			if leaving := mustPublish(t, repair).Leaving; len(leaving) != 1 {
+				t.Errorf("leaving after 25h of 168h: %v", leaving)
+			}
+		})
+	})
 	t.Run("a gap over ten minutes does not count", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			_, store, p := rotated(t)

@@ -28,8 +28,9 @@ type Publisher struct {
 	Issuer string
 	// Store keeps the files.
 	Store Store
-	// MaxTokenLifetime is the lifetime of the longest token that the API server issues (--service-account-max-token-expiration). Zero means
-	// 24 hours, less than an hour is refused. A key stays published for this long after it was last shown.
+	// MaxTokenLifetime is the lifetime of the longest token that the API server issues (--service-account-max-token-expiration). Less than
+	// an hour is refused. Zero means what another publisher has set for this Store, or else 24 hours. A key stays published for this long
+	// after it was last shown.
 	MaxTokenLifetime time.Duration
 	// Interval is the time between two looks of Start. Zero means a minute. More than five minutes is refused, because gaps of over ten
 	// minutes do not count.
@@ -134,13 +135,6 @@ func checkIssuer(issuer string) error {
 	return self.Misconfigured(remedy, "the issuer %q %s", issuer, problem)
 }
 
-func (p *Publisher) lifetime() time.Duration {
-	if p.MaxTokenLifetime == 0 {
-		return defaultLifetime
-	}
-	return p.MaxTokenLifetime
-}
-
 // Publish looks at the API server once and publishes what has changed. Its errors are *provider.Error, or those of the Store.
 func (p *Publisher) Publish(ctx context.Context) (Result, error) {
 	return p.reported(ctx, func(ctx context.Context) (Result, error) {
@@ -149,7 +143,7 @@ func (p *Publisher) Publish(ctx context.Context) (Result, error) {
 			return Result{}, err
 		}
 		now := time.Now()
-		result, err := p.update(ctx, func(r record) (record, error) { return r.look(shown, now, p.lifetime()), nil })
+		result, err := p.update(ctx, func(r record) (record, error) { return r.look(shown, now, p.MaxTokenLifetime), nil })
 		result.Warnings = shown.warnings()
 		return result, err
 	})

@@ -23,6 +23,8 @@ type record struct {
 	Version int     `json:"version"`
 	Issuer  string  `json:"issuer"`
 	Keys    []entry `json:"keys"`
+	// Lifetime is the MaxTokenLifetime, in seconds, that a publisher has set. Publishers that set none use it.
+	Lifetime int64 `json:"maxTokenLifetimeSeconds,omitempty"`
 }
 
 type entry struct {
@@ -67,6 +69,9 @@ func parseRecord(content []byte, issuer string) (record, error) {
 		}
 		seen[e.Key.KeyID] = true
 	}
+	if r.Lifetime != 0 && r.lifetime() < minLifetime || r.Lifetime > 100*365*24*3600 {
+		return r, self.Misconfigured(remedy, "%s of the store is damaged: a token lifetime of %d seconds", RecordFile, r.Lifetime)
+	}
 	return r, nil
 }
 
@@ -100,8 +105,18 @@ func (r record) adopt(published keySet) record {
 	return r
 }
 
-// look returns the record after a look at the API server.
+func (r record) lifetime() time.Duration {
+	if r.Lifetime == 0 {
+		return defaultLifetime
+	}
+	return time.Duration(r.Lifetime) * time.Second
+}
+
+// look returns the record after a look at the API server. A lifetime of zero is that of the record.
 func (r record) look(shown keySet, now time.Time, lifetime time.Duration) record {
+	if lifetime != 0 {
+		r.Lifetime = int64(lifetime / time.Second)
+	}
 	now = now.UTC().Truncate(time.Second)
 	var kept []entry
 	for _, e := range r.adopt(shown).Keys {
@@ -112,7 +127,7 @@ func (r record) look(shown keySet, now time.Time, lifetime time.Duration) record
 			e = entry{Key: shown[i]} // the API server decides on an ID that named another key
 		default:
 			after := e.Absence.after(now)
-			if after.total() >= lifetime {
+			if after.total() >= r.lifetime() {
 				continue
 			}
 			if e.Absence == nil || !within(now.Sub(e.Absence.Until), -maxGap, minGap) {
@@ -165,14 +180,14 @@ func (r record) published() keySet {
 }
 
 // leaving returns when the absent keys expire.
-func (r record) leaving(lifetime time.Duration) map[string]time.Time {
+func (r record) leaving() map[string]time.Time {
 	var leaving map[string]time.Time
 	for _, e := range r.Keys {
 		if e.Absence != nil {
 			if leaving == nil {
 				leaving = map[string]time.Time{}
 			}
-			leaving[e.Key.KeyID] = e.Absence.Until.Add(lifetime - e.Absence.total())
+			leaving[e.Key.KeyID] = e.Absence.Until.Add(r.lifetime() - e.Absence.total())
 		}
 	}
 	return leaving

@@ -111,7 +111,7 @@ func (p *Publisher) tryUpdate(ctx context.Context, change func(record) (record, 
 		return err
 	}
 	result.Added, result.Removed = want.lacking(published), published.lacking(want)
-	result.Leaving, result.keys = after.leaving(p.lifetime()), len(want)
+	result.Leaving, result.keys = after.leaving(), len(want)
 	return nil
 }
 

@@ -146,8 +146,9 @@ func (x *verifier) checkDiscovery(d document) (string, bool) {
 		{"subject_types_supported", parsed.SubjectTypes, []string{"public"}},
 		{"id_token_signing_alg_values_supported", parsed.Algorithms, []string{x.algorithm()}},
 	} {
-		if len(list.values) == 0 {
-			bad.Problem, bad.Want = "The discovery document lacks the list "+list.name+".", fmt.Sprintf("%q: %q", list.name, list.want)
+		if !slices.Contains(list.values, list.want[0]) {
+			bad.Got = fmt.Sprintf("%q: %.100q", list.name, list.values[:min(len(list.values), 8)])
+			bad.Problem, bad.Want = "The list "+list.name+" of the discovery document is wrong.", fmt.Sprintf("%q: %q", list.name, list.want)
 			return "", x.failed(bad)
 		}
 	}
@@ -264,6 +265,9 @@ func parseSet(content []byte) (*jose.JSONWebKeySet, string) {
 	if json.Unmarshal(content, set) != nil || set.Keys == nil {
 		return nil, "are not a JSON web key set"
 	}
+	if len(set.Keys) > maxKeys {
+		return nil, fmt.Sprintf("are %d keys, but AWS reads %d at most", len(set.Keys), maxKeys)
+	}
 	for i := range set.Keys {
 		if !set.Keys[i].IsPublic() {
 			return nil, "hold the private key " + fmt.Sprintf("%.100q", set.Keys[i].KeyID) + ", which has leaked thereby"
@@ -321,7 +325,7 @@ func idsOf(keys []jose.JSONWebKey) string {
 // checkSignature verifies as a cloud does. Verifying takes the square of a key's length, and the issuer, which may be hostile, chooses
 // length and number.
 func (x *verifier) checkSignature(ctx context.Context, set *jose.JSONWebKeySet, which, remedy string) {
-	const maxKeyBits, maxKeys = 8192, 4
+	const maxKeyBits, maxTries = 8192, 4
 	id := x.header().KeyID
 	found := set.Key(id)
 	if len(found) == 0 {
@@ -330,12 +334,17 @@ func (x *verifier) checkSignature(ctx context.Context, set *jose.JSONWebKeySet, 
 		return
 	}
 	x.passed(issuercheck.SigningKey)
+	if use, algorithm := found[0].Use, found[0].Algorithm; use != "" && use != "sig" || algorithm != "" && algorithm != x.algorithm() {
+		x.failed(Check{Name: issuercheck.Signature, Problem: "The " + which + " key is not for the signature of this token.", Remedy: remedy,
+			Got: fmt.Sprintf("use %.20q, alg %.20q", use, algorithm), Want: fmt.Sprintf("use %q, alg %q", "sig", x.algorithm())})
+		return
+	}
 	signed, err := jose.ParseSigned(x.token, []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA})
 	if err != nil {
 		x.failed(Check{Name: issuercheck.Signature, Problem: "The token's signature is malformed.", Remedy: "Use a fresh token."})
 		return
 	}
-	for i := range found[:min(len(found), maxKeys)] {
+	for i := range found[:min(len(found), maxTries)] {
 		if public, ok := found[i].Key.(*rsa.PublicKey); ok && public.N.BitLen() > maxKeyBits || ctx.Err() != nil {
 			continue
 		}

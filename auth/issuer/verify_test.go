@@ -5,10 +5,12 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"encoding/json"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -160,6 +162,11 @@ func TestVerify(t *testing.T) {
 		"keys as plain JSON":            {answerTyped(keys, json+"; charset=utf-8"), "", "", ""},
 		"foreign issuer":                {edited("issuer", "https://evil.example"), issuercheck.SameIssuer, "https://evil.example", "https://oidc.example.com/cluster-1"},
 		"issuer with a slash":           {edited("issuer", "https://oidc.example.com/cluster-1/"), issuercheck.SameIssuer, "https://oidc.example.com/cluster-1/", "https://oidc.example.com/cluster-1"},
+		"other algorithms":              {edited("id_token_signing_alg_values_supported", []string{"ES384"}), issuercheck.Discovery, "ES384", `["RS256"]`},
+		"other response types":          {edited("response_types_supported", []string{"code"}), issuercheck.Discovery, "code", `["id_token"]`},
+		"key for encryption":            {keyWith(func(k *jose.JSONWebKey) { k.Use = "enc" }), issuercheck.Signature, "enc", "sig"},
+		"key for another algorithm":     {keyWith(func(k *jose.JSONWebKey) { k.Algorithm = "RS512" }), issuercheck.Signature, "RS512", "RS256"},
+		"more keys than AWS reads":      {answer(keys, 200, jwks, manyKeys(t)), issuercheck.KeySet, "", ""},
 		"missing list":                  {edited("subject_types_supported", nil), issuercheck.Discovery, "", `"subject_types_supported": ["public"]`},
 		"keys of the API server":        {edited("jwks_uri", "https://10.0.0.1:6443/openid/v1/jwks"), issuercheck.Discovery, "https://10.0.0.1:6443/openid/v1/jwks", "https://oidc.example.com/cluster-1/openid/v1/jwks"},
 		"keys without TLS":              {edited("jwks_uri", "http://oidc.example.com/cluster-1/openid/v1/jwks"), issuercheck.Discovery, "http://oidc.example.com/cluster-1/openid/v1/jwks", "https://oidc.example.com/cluster-1/openid/v1/jwks"},
@@ -203,19 +210,42 @@ func answerTyped(path, contentType string) func(s *site) {
 
 // sameID publishes another key under the ID of the signing key.
 func sameID(s *site) {
-	s.change = func(w http.ResponseWriter, r *http.Request) bool {
-		if !strings.HasSuffix(r.URL.Path, "/jwks") {
-			return false
+	keyWith(func(k *jose.JSONWebKey) {
+		other, _ := rsa.GenerateKey(rand.Reader, 2048)
+		k.Key = other.Public()
+	})(s)
+}
+
+func manyKeys(t *testing.T) string {
+	t.Helper()
+	var set jose.JSONWebKeySet
+	if err := json.Unmarshal([]byte(otherKeys(t)), &set); err != nil {
+		t.Fatal(err)
+	}
+	set.Keys = slices.Repeat(set.Keys[:1], 101)
+	content, err := json.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// keyWith changes the signing key as it is published.
+func keyWith(change func(*jose.JSONWebKey)) func(s *site) {
+	return func(s *site) {
+		s.change = func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, "/jwks") {
+				return false
+			}
+			recorded := httptest.NewRecorder()
+			s.ServeHTTP(recorded, r)
+			var set jose.JSONWebKeySet
+			_ = json.Unmarshal(recorded.Body.Bytes(), &set)
+			change(&set.Keys[0])
+			w.Header().Set("Content-Type", "application/jwk-set+json")
+			_ = json.NewEncoder(w).Encode(set)
+			return true
 		}
-		recorded := httptest.NewRecorder()
-		s.ServeHTTP(recorded, r)
-		var set jose.JSONWebKeySet
-		_ = json.Unmarshal(recorded.Body.Bytes(), &set)
-		other, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		set.Keys[0].Key, set.Keys[0].Algorithm = other.Public(), "ES256"
-		w.Header().Set("Content-Type", "application/jwk-set+json")
-		_ = json.NewEncoder(w).Encode(set)
-		return true
 	}
 }
 
@@ -262,6 +292,10 @@ func TestVerifyWarnsOfES256(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer("/jwks", 200, "application/jwk-set+json", string(set))(s)
+	keys := s.change
+	edited("id_token_signing_alg_values_supported", []string{"ES256"})(s)
+	documents := s.change
+	s.change = func(w http.ResponseWriter, r *http.Request) bool { return keys(w, r) || documents(w, r) }
 	checks := s.verify(t, issuer.Verification{Token: token})
 	warned := false
 	for _, c := range checks {

@@ -74,6 +74,7 @@ func (id *Identity) Settings() []Setting {
 
 		{groupRequest, "provider", &id.Provider, "", "aws, azure, gcp, generic or exchange; else found by the host or the ServiceAccount's annotations", aboutSource | common},
 		{groupRequest, "audience", &id.audiences, "auth.WithAudiences auth.Policy.Audiences", "audience of the ServiceAccount's token instead of the provider's own", common},
+		{groupRequest, "api-server-audience", &id.apiServerAudiences, "auth.Policy.APIServerAudiences", "an audience of the cluster's own API server, as in its --api-audiences: no token with it is sent out", 0},
 		{groupRequest, "scope", &id.scopes, "auth.WithScopes", "scope of the access token", common},
 		{groupRequest, "token-lifetime", &id.tokenLifetime, "auth.WithTokenLifetime", "lifetime of the ServiceAccount's token, 10m at least", 0},
 		{groupRequest, "bound-object", &id.boundObject, "auth.WithBoundObject", "object that the token is bound to: Pod, Secret or Node/name/UID", 0},

@@ -52,6 +52,7 @@ type Identity struct {
 	TokenStdin              bool
 	Annotations             repeated
 	audiences, scopes       []string
+	apiServerAudiences      []string
 	region, stsEndpoint     string
 	proxyURL                string
 	cacheDir                string

@@ -206,7 +206,7 @@ func (id *Identity) Options() ([]auth.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	policy := auth.Policy{Audiences: slices.Concat(id.audiences, []string{id.idTokenAudience})}
+	policy := auth.Policy{Audiences: slices.Concat(id.audiences, []string{id.idTokenAudience}), APIServerAudiences: id.apiServerAudiences}
 	opts = append(opts, auth.WithPolicy(policy), auth.WithAudiences(id.audiences...), auth.WithScopes(id.scopes...),
 		auth.WithSTSRegion(id.region), auth.WithSTSEndpoint(id.stsEndpoint), auth.WithHTTPClient(id.HTTPClient), gcp.WithDelegates(id.delegates...))
 	for _, o := range []struct {

@@ -96,6 +96,7 @@ func (c *check) keys(ctx context.Context) ([]byte, error) {
 // textOf lists the checks. A failed one shows the wrong line, the right one and a remedy.
 func textOf(checks []issuer.Check) string {
 	var b strings.Builder
+	unsigned := false
 	for _, c := range checks {
 		switch {
 		case c.OK:
@@ -103,6 +104,7 @@ func textOf(checks []issuer.Check) string {
 			continue
 		case c.Skipped != "":
 			fmt.Fprintf(&b, "skip  %s: %s\n", c.Name, cli.OneLine(c.Skipped))
+			unsigned = unsigned || c.Name == issuercheck.SigningKey
 			continue
 		case c.Warning:
 			fmt.Fprintf(&b, "warn  %s: %s\n", c.Name, cli.OneLine(c.Problem))
@@ -114,6 +116,9 @@ func textOf(checks []issuer.Check) string {
 				fmt.Fprintf(&b, "      %-5s %s\n", line[0], cli.OneLine(line[1]))
 			}
 		}
+	}
+	if unsigned {
+		b.WriteString("no signature was verified: use a user who may create tokens, or pass --token-file\n")
 	}
 	return b.String()
 }

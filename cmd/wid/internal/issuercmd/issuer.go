@@ -45,7 +45,7 @@ func (s *source) addProbeTo(cmd *cobra.Command) {
 }
 
 func (s *source) addLifetimeTo(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&s.maxLifetime, "max-token-lifetime", 24*time.Hour, "lifetime of the longest token, as --service-account-max-token-expiration of the API server")
+	cmd.Flags().DurationVar(&s.maxLifetime, "max-token-lifetime", 0, "lifetime of the longest token, as --service-account-max-token-expiration of the API server; else 24h, or what was published with")
 }
 
 func (s *source) verification() (issuer.Verification, error) {
@@ -60,6 +60,9 @@ func (s *source) verification() (issuer.Verification, error) {
 	return v, err
 }
 
+// findTimeout bounds the request for a token that names the issuer.
+const findTimeout = 30 * time.Second
+
 // findIssuer returns --issuer, or else that of the cluster's tokens.
 func (s *source) findIssuer(ctx context.Context) (string, error) {
 	if s.issuer != "" {
@@ -69,7 +72,12 @@ func (s *source) findIssuer(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	ctx, stop := context.WithTimeout(ctx, findTimeout)
+	defer stop()
 	found, err := v.IssuerOfTokens(ctx)
+	if ctx.Err() != nil {
+		return "", cli.Problem(auth.ErrUnavailable, "check the API server's address and the network, or name the issuer with --issuer", "the API server issued no token within %s", findTimeout)
+	}
 	if err != nil {
 		e := cli.Problem(auth.ErrMisconfigured, "name it with --issuer, or use a user who may create tokens", "%s", cli.OneLine(err.Error()))
 		return "", e

@@ -1,6 +1,7 @@
 package issuercmd
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -42,7 +43,7 @@ func newPublish() *cobra.Command {
 	p.store.addTo(cmd, "where the issuer is served from: file:///DIR, s3://BUCKET/PREFIX, azblob://ACCOUNT/CONTAINER/PREFIX, or gcp:// with the name of a pool provider; required")
 	p.store.addOptionsTo(cmd)
 	cmd.Flags().BoolVar(&p.watch, "watch", false, "publish every minute until the program is interrupted")
-	cmd.Flags().StringVar(&p.removeKey, "remove-key", "", "ID of a leaked key to unpublish at once, and for ever")
+	cmd.Flags().StringVar(&p.removeKey, "remove-key", "", "ID of a leaked key to unpublish at once, and for ever; with gcp:// until the next publication")
 	p.addLifetimeTo(cmd)
 	p.addProbeTo(cmd)
 	cmd = p.Command(cmd, ofCluster, p.once)
@@ -87,6 +88,7 @@ func (p *publish) once(ctx context.Context, cmd *cobra.Command) error {
 		return answerOf(err, "publish the issuer")
 	}
 	done := &published{publisher.Issuer, result.Written, result.Added, result.Removed, result.Leaving, nil}
+	done.Warnings = p.warningsOf(ctx, publisher.Store)
 	for _, w := range result.Warnings {
 		done.Warnings = append(done.Warnings, w.String())
 	}
@@ -94,6 +96,20 @@ func (p *publish) once(ctx context.Context, cmd *cobra.Command) error {
 		return p.output.Print(cmd, done, nil)
 	}
 	return done.say(cmd.OutOrStdout())
+}
+
+// warningsOf says what the removal of a key does not do.
+func (p *publish) warningsOf(ctx context.Context, s issuer.Store) (warnings []string) {
+	if p.removeKey == "" {
+		return nil
+	}
+	if strings.HasPrefix(p.store.url, "gcp://") {
+		warnings = append(warnings, "Google keeps no record, so a running publisher and the API servers bring the key back: stop the one, take the key from the others")
+	}
+	if content, _, err := s.Read(ctx, issuer.KeysFile); err == nil && !bytes.Contains(content, []byte(`"kid"`)) {
+		warnings = append(warnings, "no key is published now, so clouds accept no token: let the API servers sign with another key")
+	}
+	return warnings
 }
 
 func (p *publish) forever(cmd *cobra.Command) error {

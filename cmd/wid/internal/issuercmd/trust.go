@@ -114,7 +114,8 @@ func (t *trust) aws(role string) (*setup, error) {
 		path = " --path " + shell.Word(arn.Path, "PATH")
 	}
 	return &setup{
-		before:   []string{"aws iam create-open-id-connect-provider --url " + shell.Word(t.issuer, "ISSUER") + " --client-id-list " + aws.DefaultAudience},
+		before: []string{"# Once for each issuer and account: leave it out if the provider exists.",
+			"aws iam create-open-id-connect-provider --url " + shell.Word(t.issuer, "ISSUER") + " --client-id-list " + aws.DefaultAudience},
 		file:     "trust-policy.json",
 		document: policy,
 		after: []string{"aws iam create-role --role-name " + shell.Word(arn.Name, "ROLE") + path + " --assume-role-policy-document file://trust-policy.json",
