@@ -98,6 +98,7 @@ func TestExecCredentialOfAClusterProfile(t *testing.T) {
 		"generic, its own audience":        {generic, profile{address, ca, "", ""}, 0, ""},
 		"generic, a name is of no use":     {generic, profile{address, ca, "", named("spoke-1")}, 0, ""},
 		"generic, another address":         {generic, profile{"https://evil.example", foreignCA, "", ""}, cli.ExitDenied, "audience"},
+		"generic, an API server's own":     {append(generic[:len(generic):len(generic)], "--api-server-audience="+address), profile{address, ca, "", ""}, cli.ExitDenied, "API server"},
 		"generic, proxy":                   {generic, profile{address, foreignCA, "http://evil.example", ""}, cli.ExitDenied, "proxy-url"},
 		"generic, an audience for many":    {shared, profile{"https://evil.example", foreignCA, "", ""}, cli.ExitDenied, "--cluster-address"},
 		"shared audience and flag":         {append(shared[:len(shared):len(shared)], "--cluster-address="+address), profile{address, ca, "", ""}, 0, ""},

@@ -16,7 +16,9 @@ func (e *examination) checkIssuer(ctx context.Context, c *doctor.Claims) doctor.
 		return doctor.Failed(reason.IssuerNotTrusted, doctor.Do(e.isMeant()+" If it is, correct --issuer and the issuer in "+e.cloud.name+"."),
 			"The token's issuer is not the one that %s trusts%s.", e.cloud.name, issuercheck.Difference(c.Issuer, e.Issuer)).Compare("token", c.Issuer, "trusted", e.Issuer)
 	}
-	return e.findingOf(ctx, doctor.Passed("The issuer is %s.", c.Issuer), issuercheck.IssuerURL, issuercheck.IssuerPublic)
+	ended, end := context.WithCancel(ctx)
+	end() // the form of an issuer needs no request, and reading the documents may be excluded
+	return firstFailure(e.verify(ended), doctor.Passed("The issuer is %s.", c.Issuer), issuercheck.IssuerURL, issuercheck.IssuerPublic)
 }
 
 func (e *examination) checkDiscovery(ctx context.Context, _ *doctor.Claims) doctor.Finding {
@@ -41,19 +43,28 @@ func (e *examination) checkKeys(ctx context.Context, c *doctor.Claims) doctor.Fi
 // verifyIssuer reads the issuer's documents once, if the cloud reads them. The token's own API server is not asked.
 func (e *examination) verifyIssuer(ctx context.Context) []issuer.Check {
 	if e.documents == nil {
-		keys := e.JWKS
-		if len(keys) == 0 && !e.cloud.readsIssuer {
-			keys = []byte("{}") // no cloud has any
-		}
-		httpClient := e.pool.For(e.IssuerClient, e.resolved().ProxyURL)
-		e.documents, _ = issuer.Verify(ctx, issuer.Verification{Token: e.token.raw, Issuer: e.token.claims.Issuer, Keys: keys, HTTPClient: httpClient}) // needs a token, which is parsed
+		e.documents = e.verify(ctx)
 	}
 	return e.documents
 }
 
-// findingOf returns the first failure of the named checks.
+func (e *examination) verify(ctx context.Context) []issuer.Check {
+	keys := e.JWKS
+	if len(keys) == 0 && !e.cloud.readsIssuer {
+		keys = []byte("{}") // no cloud has any
+	}
+	httpClient := e.pool.For(e.IssuerClient, e.resolved().ProxyURL)
+	checks, _ := issuer.Verify(ctx, issuer.Verification{Token: e.token.raw, Issuer: e.token.claims.Issuer, Keys: keys, HTTPClient: httpClient}) // needs a token, which is parsed
+	return checks
+}
+
 func (e *examination) findingOf(ctx context.Context, passed doctor.Finding, names ...string) doctor.Finding {
-	for _, c := range e.verifyIssuer(ctx) {
+	return firstFailure(e.verifyIssuer(ctx), passed, names...)
+}
+
+// firstFailure returns that of the named checks.
+func firstFailure(checks []issuer.Check, passed doctor.Finding, names ...string) doctor.Finding {
+	for _, c := range checks {
 		if c.Failed() && slices.Contains(names, c.Name) {
 			return findingOfCheck(c)
 		}
