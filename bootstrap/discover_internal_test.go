@@ -3,13 +3,12 @@ package bootstrap
 import (
 	"encoding/json"
 	"errors"
-	"os"
-	"regexp"
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+
+	"github.com/workloadid/workloadid/internal/testing/valuestest"
 )
 
 // Discover trusts no cluster-info that the token has not signed.
@@ -40,19 +39,5 @@ func FuzzConfigMap(f *testing.F) {
 
 // Callers compare causes with the values of the comment.
 func TestCommentOfCauseListsEachValue(t *testing.T) {
-	values := func(file, pattern string) []string {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var found []string
-		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(content), -1) {
-			found = append(found, match[1])
-		}
-		return found
-	}
-	constants := values("../internal/bootstrapcause/bootstrapcause.go", `= "(\w+)"`)
-	if documented := values("cause.go", `//   - (\w+):`); len(constants) == 0 || !slices.Equal(documented, constants) {
-		t.Errorf("the comment lists %q, the package has %q", documented, constants)
-	}
+	valuestest.Check(t, "cause.go", "../internal/bootstrapcause/bootstrapcause.go")
 }

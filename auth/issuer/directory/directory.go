@@ -154,8 +154,7 @@ func replace(root *os.Root, name string, content []byte) error {
 		return err
 	}
 	_, err = file.Write(content)
-	// Everyone may read the files, whatever umask the publisher has: they are for a web server of another user.
-	if err = errors.Join(err, file.Chmod(0o644), file.Sync(), file.Close()); err == nil {
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
 		err = root.Rename(temporary, name)
 	}
 	if err != nil {

@@ -166,8 +166,3 @@ func (e *examination) audienceWord() string {
 	}
 	return shell.Word(e.defaultAudience(), "AUDIENCE")
 }
-
-// isAPIServer knows the usual audiences of API servers.
-func isAPIServer(audience string) bool {
-	return strings.HasPrefix(strings.TrimPrefix(audience, "https://"), "kubernetes.default") || audience == "kubernetes" || audience == "api"
-}
