@@ -3,27 +3,24 @@ package auth
 import (
 	"errors"
 	"io/fs"
-	"reflect"
 	"testing"
 
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/authcause"
 )
 
-// The pooled call is copied for exchanges that outlive it, so a copy shares no memory with the fields that the pool clears.
-func TestCopyOfARequestStandsOnItsOwn(t *testing.T) {
-	c := &call{request: request{named: true}}
-	c.account.Name = "app"
-	m := &minter{request: c.request}
-	*c = call{}
-	if sa := m.serviceAccount(); sa == nil || sa.Name != "app" {
-		t.Errorf("got %v", sa)
-	}
-	if sa := c.serviceAccount(); sa != nil {
-		t.Errorf("a cleared call has %v", sa)
-	}
-	if _, ok := reflect.TypeFor[minter]().FieldByName("key"); ok {
-		t.Error("a minter holds the buffer of the pooled key")
+// An exchange may outlive its caller: the pool does not clear its call, and clears every other one.
+func TestEndLeavesACallToItsExchange(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		c, token, err := beginCall(nil, "", nil), Token(nil), error(nil)
+		c.named, c.account.Name, c.begun = true, "app", begun
+		copied := call{request: c.request}
+		c.end(&token, &err)
+		if got := c.account.Name; (got == "app") != begun {
+			t.Errorf("begun %t: the call has the ServiceAccount %q", begun, got)
+		}
+		if sa := copied.serviceAccount(); sa == nil || sa.Name != "app" {
+			t.Errorf("a copy of the request has %v", sa)
+		}
 	}
 }
 
@@ -33,7 +30,7 @@ func TestCauseOfAnUnreadableTokenFile(t *testing.T) {
 		err  error
 		want provider.Cause
 	}{
-		"permission denied": {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrPermission}, authcause.TokenFileForbidden},
+		"permission denied": {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrPermission}, provider.CauseTokenFileForbidden},
 		"missing":           {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrNotExist}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -80,12 +80,12 @@ func (clusterDerivation) addKey(c *call) {
 	c.key.buf = appendInput(b, inputClusterOther, c.input)
 }
 
-func (clusterDerivation) derive(ctx context.Context, m *minter) (Token, error) {
-	p, ok := m.provider.(provider.RESTConfigProvider)
+func (clusterDerivation) derive(ctx context.Context, c *call) (Token, error) {
+	p, ok := c.provider.(provider.RESTConfigProvider)
 	if !ok {
-		return nil, m.incapable("access to clusters")
+		return nil, c.incapable("access to clusters")
 	}
-	config, err := p.NewRESTConfig(ctx, m.tokens, &m.opts.Options)
+	config, err := p.NewRESTConfig(ctx, c.tokens, &c.opts.Options)
 	if err != nil || config == nil {
 		return config, err
 	}

@@ -12,8 +12,8 @@ type derivation interface {
 	prepare(c *call) error
 	// addKey adds to the key what the access tokens do not depend on.
 	addKey(c *call)
-	// derive makes the credential from m.tokens.
-	derive(ctx context.Context, m *minter) (Token, error)
+	// derive makes the credential from c.tokens.
+	derive(ctx context.Context, c *call) (Token, error)
 }
 
 // getDerived is the part that the Get functions of all derived credentials share.
@@ -46,9 +46,6 @@ func as[T Token](token Token, err error) (T, error) {
 }
 
 func (c *call) prepareDerived() error {
-	if c.derivation == nil {
-		return nil
-	}
 	if err := c.derivation.prepare(c); err != nil {
 		return err
 	}
@@ -74,84 +71,35 @@ func (c *call) dependOn(input string, err error, options func(string, *provider.
 	return err
 }
 
-// accessTokens gets the tokens that the credential is made of, from the cache if they are there.
-func (m *minter) accessTokens(ctx context.Context) error {
-	lists := m.lists
+// getAccessTokens gets the tokens that the credential is made of, from the cache if they are there.
+func (c *call) getAccessTokens(ctx context.Context) error {
+	lists := c.lists
 	if len(lists) == 0 {
 		lists = [][]provider.Option{nil}
 	}
-	if err := checkCAData(m.opts.CAData); err != nil {
-		return m.describe(err)
+	if err := checkCAData(c.opts.CAData); err != nil {
+		return c.describe(err)
 	}
 	for _, list := range lists {
-		c := m.forAccessToken(list)
-		if err := c.validateOptions(); err != nil {
-			return m.describe(err)
+		of := &call{request: c.request, fresh: true}
+		of.opts.applyToAccessToken(list)
+		if err := of.validateOptions(); err != nil {
+			return c.describe(err)
 		}
-		token, err := c.accessToken(ctx)
+		token, err := of.accessToken(ctx)
 		if err != nil {
-			return m.describe(err)
+			return c.describe(err)
 		}
-		m.tokens, m.previous = append(m.tokens, token), c.key.sum()
+		c.tokens, c.previous = append(c.tokens, c.inherit(token)), of.key.sum()
 	}
 	return nil
 }
 
-// forAccessToken returns the call that gets one of the access tokens.
-func (m *minter) forAccessToken(list []provider.Option) *call {
-	c := &call{request: m.request}
-	c.derivation, c.input, c.source, c.lists, c.fresh = nil, "", nil, nil, true
-	c.opts.applyToAccessToken(list)
-	return c
-}
-
-// derived makes the credential. Its errors are complete, because the cache hands them to many callers.
-func (m *minter) derived(ctx context.Context) (token Token, err error) {
-	ctx, span := m.startSpan(ctx, "Derive")
-	defer func() { endSpan(span, err) }()
-	token, err = m.derivation.derive(ctx, m)
-	return m.checked(token, err, m.jwt.Reveal())
+func (c *call) newDerived(ctx context.Context) (Token, error) {
+	return c.checked(c.derivation.derive(ctx, c))
 }
 
 // incapable is the error of a provider that lacks an optional interface.
 func (r *request) incapable(of string) error {
 	return misconfigured("use a provider that does", "the provider %q has no %s", r.provider.GetName(), of)
-}
-
-// chainDerivation exchanges the access token before the last one of a chain for the last one.
-type chainDerivation struct{}
-
-// chain returns the identities after the first one, for the Policy.
-func (c *call) chain() []string {
-	if p, ok := c.provider.(provider.ChainedTokenProvider); ok {
-		return p.GetChain(&c.opts.Options)
-	}
-	return nil
-}
-
-// prepareChain derives the access token of a chain from the token before it. It runs after a miss of the cache.
-func (c *call) prepareChain() {
-	p, ok := c.provider.(provider.ChainedTokenProvider)
-	if !ok || c.derivation != nil {
-		return
-	}
-	if previous := p.GetAccessTokenOptionsForChain(&c.opts.Options); previous != nil {
-		c.derivation, c.lists = chainDerivation{}, [][]provider.Option{previous}
-	}
-}
-
-func (chainDerivation) prepare(*call) error { return nil } // prepareChain has done it
-func (chainDerivation) addKey(*call)        {}
-
-// derive also drops the previous token if the service refuses that one, since only a new one can help.
-func (chainDerivation) derive(ctx context.Context, m *minter) (Token, error) {
-	p, ok := m.provider.(provider.ChainedTokenProvider)
-	if !ok {
-		return nil, m.incapable("chain of access tokens")
-	}
-	token, err := p.NewChainedToken(ctx, m.tokens[0], &m.opts.Options)
-	if err != nil && p.RefusesPrevious(err) {
-		m.opts.Cache.Invalidate(m.previous)
-	}
-	return token, err
 }

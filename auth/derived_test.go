@@ -343,7 +343,9 @@ func TestSlowRegistriesOfOneNamespace(t *testing.T) {
 }
 
 // Exchanges that wait for other flights hold no slot: with one slot, everything still ends.
-func TestDerivedFlightsDoNotBlockEachOther(t *testing.T) {
+func TestDerivedFlightsDoNotBlockEachOther(t *testing.T) { synctest.Test(t, testDerivedFlights) }
+
+func testDerivedFlights(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
 	tokens, err := cache.NewTokenCache(100, cache.WithMaxExchangesPerTenant(1))

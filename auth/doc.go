@@ -28,8 +28,8 @@
 //
 //	errors.Is(err, auth.ErrMisconfigured)  stop until something is edited; set a condition with the message
 //	errors.Is(err, auth.ErrDenied)         the same, and the cached credential is gone
-//	errors.Is(err, auth.ErrThrottled)      retry after auth.RetryAfter(err), or with back-off if that is zero
-//	errors.Is(err, auth.ErrUnavailable)    the same; valid cached credentials were served meanwhile
+//	errors.Is(err, auth.ErrThrottled)      retry after auth.RetryAfter(err), a second or more
+//	errors.Is(err, auth.ErrUnavailable)    the same, or with back-off if that is zero; valid cached credentials were served meanwhile
 //
 // The text of an error is stable from one try to the next, so that it can go into a condition.
 //
@@ -42,7 +42,8 @@
 // # Where the ServiceAccount's token comes from
 //
 // From a TokenRequest by default, with WithTokenLifetime and WithBoundObject. A caller that holds a token already, or
-// finds one in a file, passes it with WithSubjectToken and needs no Kubernetes client.
+// finds one in a file, passes it with WithSubjectToken and needs no Kubernetes client. With WithSubjectSource, another
+// issuer takes the API server's place, such as AWS STS (aws.WebIdentitySource).
 //
 // # Credentials that have to last
 //

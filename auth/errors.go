@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,10 +17,12 @@ import (
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // RetryAfter returns how long to wait before a retry: the time that the service asked for or, if the token cache backs off
-// after repeated failures, the rest of that. Zero means unknown: use a back-off of your own.
+// after repeated failures, the rest of that. It is never zero for ErrThrottled. Otherwise zero means unknown: use a back-off of your own.
 func RetryAfter(err error) time.Duration {
 	var longest time.Duration
 	for ; err != nil; err = errors.Unwrap(err) {
@@ -33,7 +38,7 @@ func reasonOf(e *Error) provider.Reason { return cmp.Or(e.Reason, ErrUnavailable
 func isRefusal(e *Error) bool { return e.Reason == ErrDenied || e.Reason == ErrMisconfigured }
 
 // classify implements cache.Request.Classify.
-func (m *minter) classify(err error) cache.Failure {
+func (c *call) classify(err error) cache.Failure {
 	f := cache.Failure{RetryAfter: RetryAfter(err)}
 	var e *Error
 	if !errors.As(err, &e) {
@@ -42,10 +47,10 @@ func (m *minter) classify(err error) cache.Failure {
 	reason, requesting := reasonOf(e), e.Operation == opCreateToken
 	f.Permanent = providers.Permanent(e)
 	// A TokenRequest fails for this call alone if the bound object is gone.
-	f.Shared = m.exchangeFailed && !requesting
+	f.Shared = c.failed && !requesting
 	switch {
 	case requesting && (reason == ErrUnavailable || reason == ErrThrottled):
-		f.Result = "kubernetes_unavailable"
+		f.Result = cache.ResultKubernetesUnavailable
 	case !errors.Is(err, context.DeadlineExceeded):
 		f.Result = string(reason)
 	}
@@ -137,4 +142,60 @@ func foreignMessage(err error, secrets ...string) string {
 	default:
 		return kubeerror.Message(err, secrets...)
 	}
+}
+
+// nameCaller completes an error that the caller's annotations can have caused. The cache hands an error to several callers, of which each
+// has annotations of its own. Errors of TokenRequests have other causes.
+func (c *call) nameCaller(err error) error {
+	if !c.inspected || len(c.opts.Annotations) == 0 {
+		return err
+	}
+	var known *Error // allocates
+	if !errors.As(err, &known) || !isRefusal(known) || known.Operation == opCreateToken {
+		return err
+	}
+	named := *known
+	const most, longest = 8, 100 // an object's author may choose the names
+	names := slices.Sorted(maps.Keys(c.opts.Annotations))
+	if n := len(names) - most; n > 0 {
+		names = append(names[:most], fmt.Sprintf("and %d more", n))
+	}
+	for i, name := range names {
+		names[i] = name[:min(len(name), longest)]
+	}
+	named.CallersAnnotations, named.Err = names, err
+	return &named
+}
+
+// panicked is the error for a value that a deferred function has recovered.
+func panicked(value any) error {
+	return &cache.PanicError{Type: fmt.Sprintf("%T", value), Stack: string(debug.Stack())}
+}
+
+// hideProxy replaces the description of a request that got no answer through the proxy of the call. A tenant may have chosen
+// the proxy, and would learn from the details, the failed operation among them, which hosts the controller's network has and
+// what listens there.
+func (o *Options) hideProxy(err *Error) *Error {
+	if o.ProxyURL == nil || !transport.Unanswered(err.Err) {
+		return err
+	}
+	hidden := unavailable("check the proxy's address, and that it connects to the provider's hosts",
+		"no answer through the proxy %.300q", o.ProxyURL.Host)
+	hidden.Err = err.Err
+	return hidden
+}
+
+// clean removes the subject token from an error's text, in case a provider or a server quoted it.
+func clean(err error, jwt string) *Error {
+	var known *Error
+	if !errors.As(err, &known) {
+		return &Error{Reason: ErrUnavailable, Message: foreignMessage(err, jwt), Err: err}
+	}
+	cleaned := *known
+	cleaned.Message = redact.Line(known.Message, jwt)
+	cleaned.Remedy = redact.Line(known.Remedy, jwt)
+	cleaned.Option = redact.Text(known.Option, jwt)
+	cleaned.Code = redact.Text(known.Code, jwt)
+	cleaned.RequestID = redact.Text(known.RequestID, jwt)
+	return &cleaned
 }

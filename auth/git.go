@@ -65,10 +65,10 @@ func validHostName(s string) bool {
 
 func (gitDerivation) addKey(c *call) { c.key.buf = appendInput(c.key.buf, inputGit, c.input) }
 
-func (gitDerivation) derive(ctx context.Context, m *minter) (Token, error) {
-	p, ok := m.provider.(provider.GitCredentialsProvider)
+func (gitDerivation) derive(ctx context.Context, c *call) (Token, error) {
+	p, ok := c.provider.(provider.GitCredentialsProvider)
 	if !ok {
-		return nil, m.incapable("Git repositories")
+		return nil, c.incapable("Git repositories")
 	}
-	return p.NewGitCredentials(ctx, m.input, m.tokens[0], &m.opts.Options)
+	return p.NewGitCredentials(ctx, c.input, c.tokens[0], &c.opts.Options)
 }

@@ -38,6 +38,8 @@ func session(name string) auth.Option { return auth.WithProviderOption(sessionOp
 
 type sessionOption struct{}
 
+func (ownIdentity) ValidateOptions(*provider.Options) error { return nil }
+
 func (ownIdentity) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccount, opts *provider.Options) {
 	if name, ok := opts.Value(sessionOption{}).(string); ok {
 		key.AddVariation("session", []string{name})

@@ -41,6 +41,10 @@ const (
 	inputClusterAddress
 	inputClusterCA
 	inputClusterOther
+	inputSubjectSource
+	inputTokenIssuer
+	inputTokenSubject
+	inputSubjectIdentity
 )
 
 // Add implements provider.KeyBuilder.
@@ -130,7 +134,7 @@ func (c *call) addAccessTokenKey(ctx context.Context) (jwt string, err error) {
 // owner's namespace: tenants that share an identity hold back only themselves. Derived credentials have no group, because a
 // registry that refuses says nothing of other registries; if their access token fails, they back off with it.
 func (c *call) group(jwt string) cache.Key {
-	if c.derivation != nil && c.derivation != (chainDerivation{}) || !c.key.varied {
+	if c.step == stepDerive || !c.key.varied {
 		return cache.Key{}
 	}
 	k := keyBuilder{group: true}
@@ -142,7 +146,7 @@ func (c *call) group(jwt string) cache.Key {
 func (c *call) addInputs(k *keyBuilder, jwt string) {
 	b := appendInput(k.buf, inputProvider, c.provider.GetName())
 	b = appendInput(b, inputClusterID, c.opts.ClusterID)
-	if sa := &c.account; c.named {
+	if sa := &c.account; c.hasSubject() {
 		b = appendInput(b, inputIdentity, c.identity)
 		b = appendInput(b, inputName, sa.Name)
 		b = appendInput(b, inputNamespace, sa.Namespace)
@@ -154,6 +158,12 @@ func (c *call) addInputs(k *keyBuilder, jwt string) {
 	b = appendInputs(b, inputScopes, c.opts.Scopes)
 	b = appendInput(b, inputSTSRegion, c.opts.STSRegion)
 	k.buf = appendInput(b, inputSTSEndpoint, c.opts.STSEndpoint)
+	if s := c.opts.SubjectSource; s != nil {
+		b = appendInput(k.buf, inputSubjectSource, s.Key())
+		b = appendInput(b, inputTokenIssuer, c.opts.TokenIssuer)
+		b = appendInput(b, inputTokenSubject, c.opts.TokenSubject)
+		k.buf = appendInput(b, inputSubjectIdentity, c.subjectIdentity)
+	}
 	c.addLifetimes(k)
 	if !c.named && c.opts.AllowShellOut {
 		k.Add("allowShellOut", "true")

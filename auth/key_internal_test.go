@@ -55,6 +55,8 @@ func (keyProvider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *provider.Optio
 	return time.ParseDuration(sa.Annotations["lifetime"])
 }
 
+func (keyProvider) ValidateOptions(*provider.Options) error { return nil }
+
 func (p keyProvider) AddToCacheKey(k provider.KeyBuilder, sa *corev1.ServiceAccount, _ *provider.Options) {
 	k.Add("extra", p.extra)
 	if sa != nil {
@@ -137,6 +139,13 @@ func keyCases() []keyCase {
 			WithSubjectToken(fixedSource("token-2"), *testServiceAccount(nil))}},
 		{field: "SubjectServiceAccount", opts: []Option{func(o *Options) { o.ServiceAccount = nil },
 			WithSubjectToken(fixedSource("token-1"), *testServiceAccount(annotate("identity", "id2")))}},
+		{field: "SubjectSource", opts: []Option{WithSubjectSource(fixedSubject{"k", "i", "s"})}},
+		{field: "SubjectSource", name: "other key", opts: []Option{WithSubjectSource(fixedSubject{"l", "i", "s"})}},
+		{field: "TokenIssuer", opts: []Option{WithSubjectSource(fixedSubject{"k", "j", "s"})}},
+		{field: "TokenIssuer", name: "none", opts: []Option{WithSubjectSource(fixedSubject{"k", "", "s"})}},
+		{field: "TokenSubject", opts: []Option{WithSubjectSource(fixedSubject{"k", "i", "t"})}},
+		{field: "ControllerAnnotations", opts: []Option{WithControllerAnnotations(map[string]string{"identity": "id3"})},
+			same: "they count for the controller's own identity only"},
 		{field: "Annotations", opts: []Option{WithAnnotations(map[string]string{"identity": "id3"})}},
 		{field: "Annotations", name: "audience", opts: []Option{WithAnnotations(map[string]string{"audiences": "c"})}},
 		{field: "Annotations", name: "of the provider", opts: []Option{WithAnnotations(map[string]string{"extra": "y"})}},
@@ -175,6 +184,8 @@ func keyCases() []keyCase {
 		{field: "ClusterAddress", opts: []Option{WithClusterAddress("c")}, same: "access tokens are not for a cluster; its audience is in the key"},
 		{field: "invalidBefore", opts: []Option{WithInvalidBefore(time.Now())}, same: "the new credential takes the place of the old one"},
 		{field: "patient", opts: []Option{func(o *Options) { o.patient = true }}, same: "it says how long to wait for a credential"},
+		{field: "Identity", opts: []Option{func(o *Options) { o.Identity = "other" }}, same: "the call sets it to the provider's answer, which the key has"},
+		{field: "TokenInHand", opts: []Option{func(o *Options) { o.TokenInHand = true }}, same: "it follows from the source, whose token the key has"},
 		{field: "renews", opts: []Option{func(o *Options) { o.renews = true }}, same: "it says who asks again"},
 		{field: "TracerProvider", opts: []Option{WithTracerProvider(noop.NewTracerProvider())}, same: "spans record what happens and change nothing"},
 		{field: "AllowShellOut", opts: []Option{WithAllowShellOut()}, same: "ServiceAccounts never use the environment"},
@@ -185,6 +196,19 @@ type fixedSource string
 
 func (s fixedSource) Token(context.Context, []string) (string, time.Time, error) {
 	return string(s), time.Now().Add(time.Hour), nil
+}
+
+// fixedSubject is a SubjectSource with a key, an issuer and a subject, in this order.
+type fixedSubject [3]string
+
+func (s fixedSubject) Key() string { return s[0] }
+
+func (s fixedSubject) Subject(*corev1.ServiceAccount, *Options) (issuer, subject string, err error) {
+	return s[1], s[2], nil
+}
+
+func (fixedSubject) Token(context.Context, *corev1.ServiceAccount, []string, *Options) (string, time.Time, error) {
+	return "", time.Time{}, ErrUnavailable
 }
 
 var testOwner = cache.InvolvedObject{Kind: "Thing", Namespace: "ns", Name: "object"}
@@ -227,12 +251,19 @@ func TestKeyHoldsEveryInput(t *testing.T) {
 	}
 }
 
+func controllers(identity string) Option {
+	return WithControllerAnnotations(map[string]string{"identity": identity, "audiences": "a"})
+}
+
 // At controller level the same, with the inputs that count there.
 func TestControllerKeyHoldsEveryInput(t *testing.T) {
 	anyAudience := WithPolicy(Policy{AllowAnyAudience: true})
 	seen := map[cache.Key]string{}
 	for name, opts := range map[string][]Option{
 		"base":       nil,
+		"source":     {WithSubjectSource(fixedSubject{"k", "i", "s"}), controllers("id")},
+		"other key":  {WithSubjectSource(fixedSubject{"l", "i", "s"}), controllers("id")},
+		"annotation": {WithSubjectSource(fixedSubject{"k", "i", "s"}), controllers("id2")},
 		"scopes":     {WithScopes("s")},
 		"region":     {WithSTSRegion("s")},
 		"endpoint":   {WithSTSEndpoint("s")},

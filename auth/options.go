@@ -1,11 +1,12 @@
 package auth
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
-	"sync/atomic"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -28,8 +29,11 @@ type Options struct {
 	ServiceAccount        *client.ObjectKey // nil for the controller's own identity
 	SubjectToken          SubjectTokenSource
 	SubjectServiceAccount *corev1.ServiceAccount
+	SubjectSource         SubjectSource // nil for the API server
 	// Annotations win over the ServiceAccount's. Providers find the result on the ServiceAccount that they get.
 	Annotations map[string]string
+	// ControllerAnnotations are those of the controller's own identity with SubjectSource.
+	ControllerAnnotations map[string]string
 
 	Cache          *cache.TokenCache    // nil for none
 	InvolvedObject cache.InvolvedObject // from WithCache
@@ -126,10 +130,11 @@ func WithBoundObject(ref authenticationv1.BoundObjectReference) Option {
 // grant another one.
 func WithTokenLifetime(d time.Duration) Option { return func(o *Options) { o.TokenLifetime = d } }
 
-// WithCache sets the cache for credentials, and the object on whose behalf they are needed: it labels the cache's
-// metrics and is the owner for the Policy. A nil cache means none; the object still counts as the owner. A controller that
-// reads ServiceAccounts of several clusters passes WithClusterID too. Without it, ServiceAccounts of the same name and UID in
-// two clusters share credentials; a restored backup of etcd has the same UIDs.
+// WithCache names the owner of the call, also without a cache: the object on whose behalf the credential is needed, and whose namespace
+// the Policy checks. It sets the cache too, nil for none, and the object labels the cache's metrics.
+//
+// A controller that reads ServiceAccounts of several clusters passes WithClusterID too. Without it, ServiceAccounts of the same name
+// and UID in two clusters share credentials; a restored backup of etcd has the same UIDs.
 func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option {
 	return func(o *Options) {
 		o.Cache = c
@@ -176,11 +181,11 @@ func WithScopes(scopes ...string) Option {
 	return func(o *Options) { o.Scopes = scopes }
 }
 
-// WithSTSRegion sets the region of the token service, for providers that have regions.
+// WithSTSRegion sets the region of the token service, for providers that have regions. Others ignore it.
 func WithSTSRegion(region string) Option { return func(o *Options) { o.STSRegion = region } }
 
 // WithSTSEndpoint sets the address of the token service. The provider accepts only addresses of its cloud and those that the
-// controller has allowed.
+// controller has allowed. A provider without provider.OptionsValidator accepts none.
 func WithSTSEndpoint(endpoint string) Option { return func(o *Options) { o.STSEndpoint = endpoint } }
 
 // WithProxyURL sets the proxy (http, https or socks5) for requests to the provider. Without it the environment's
@@ -236,34 +241,180 @@ func WithInvalidBefore(t time.Time) Option { return func(o *Options) { o.invalid
 // controller's own identity. Use it only in programs that a person runs.
 func WithAllowShellOut() Option { return func(o *Options) { o.AllowShellOut = true } }
 
-// invalidation is the time at which a service last refused a credential of one adapter. The zero value is ready for use.
-type invalidation struct{ at atomic.Pointer[time.Time] }
-
-func (i *invalidation) set(t time.Time) { i.at.Store(&t) }
-
-func (i *invalidation) time() (t time.Time) {
-	if at := i.at.Load(); at != nil {
-		t = *at
-	}
-	return t
-}
-
-// observedBy returns the options of an adapter. They end with the time as it is when they are resolved. The adapter's callers wait for
-// as long as their contexts allow, because clients of SDKs do not come back.
-func (i *invalidation) observedBy(opts []Option) []Option {
-	return slices.Clip(append(slices.Clone(opts), func(o *Options) {
-		o.patient, o.renews = true, true
-		if t := i.time(); !t.IsZero() {
-			o.invalidBefore = t
-		}
-	}))
-}
-
-// WithTracerProvider records OpenTelemetry spans of what is not cached: "TokenRequest", a token of a ServiceAccount; "Exchange", an
-// access token, with the TokenRequest in it; and "Derive", a registry, Git or cluster credential made of access tokens. Their parent is
+// WithTracerProvider records OpenTelemetry spans of what is not cached: "TokenRequest", a token of a ServiceAccount, or
+// "SubjectToken", that of a SubjectSource; "Exchange", an access token, with one of these in it; and "Derive", a
+// registry, Git or cluster credential made of access tokens. Their parent is
 // the span of the call that caused the exchange, which others may share. Attributes name the provider, the operation, the ServiceAccount
 // and its identity in the cloud; error.type is the Reason. No span holds a secret. A call that finds its credential in the cache
 // records nothing.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(o *Options) { o.TracerProvider = p }
+}
+
+// resolve fills in the defaults of the Settings and refuses missing, malformed and contradictory options. It uses no network.
+func (o *Options) resolve() error {
+	o.setPolicy(cmp.Or(o.Policy, strictest)) // an Option of a test may have set the field
+	if err := o.resolveServiceAccount(); err != nil {
+		return err
+	}
+	o.Subject = o.subject()
+	_, requested := o.SubjectToken.(*TokenRequest) // of the API server, which knows the ServiceAccount
+	o.TokenInHand = o.SubjectToken != nil && !requested
+	o.OnBehalf = o.IsOwnIdentity() && *o.owner() != (cache.InvolvedObject{})
+	if len(o.Annotations) > 0 && o.ServiceAccount == nil && o.SubjectServiceAccount == nil {
+		return misconfigured("name a ServiceAccount, or leave the annotations out to act as the controller",
+			"the caller's identity was given without a ServiceAccount").About("auth.WithAnnotations")
+	}
+	if err := o.checkProxy(); err != nil {
+		return err
+	}
+	if err := o.resolveAddress(); err != nil {
+		return err
+	}
+	for _, scope := range o.Scopes {
+		if scope == "" {
+			return misconfigured("leave it out", "a scope is empty")
+		}
+	}
+	for _, audience := range o.Audiences {
+		if err := o.Policy.checkAudience(audience); err != nil {
+			return err
+		}
+	}
+	if o.MinimumLifetime < 0 {
+		return misconfigured("leave it out", "a credential cannot have a minimum lifetime of %s", o.MinimumLifetime)
+	}
+	return checkLifetime(o.TokenLifetime)
+}
+
+func (o *Options) checkProxy() error {
+	p := o.ProxyURL
+	switch {
+	case p == nil:
+		return nil
+	case o.HTTPClient != nil:
+		return misconfigured("leave one out; a client brings its own proxy", "an HTTP client and a proxy exclude each other").
+			About("auth.WithHTTPClient", "auth.WithProxyURL")
+	case p.Host == "" || p.Scheme != "http" && p.Scheme != "https" && p.Scheme != "socks5":
+		// The rest of a malformed URL may hold a password in an unexpected place.
+		return misconfigured("use http://host:port, https:// or socks5://", "the proxy URL of scheme %.20q and host %.100q is not one", p.Scheme, p.Host)
+	}
+	return o.Policy.checkProxy(o.owner(), p)
+}
+
+// resolveAddress makes the cluster's address canonical and remembers how it was written.
+func (o *Options) resolveAddress() (err error) {
+	if o.ClusterAddress != "" {
+		if strings.HasPrefix(o.ClusterAddress, "https://") {
+			o.ClusterAudience = o.ClusterAddress
+		}
+		o.ClusterAddress, err = provider.ParseClusterAddress(o.ClusterAddress)
+	}
+	return err
+}
+
+func (o *Options) resolveServiceAccount() error {
+	if err := o.checkSubjectSource(); err != nil {
+		return err
+	}
+	switch {
+	case o.SubjectToken != nil || o.SubjectServiceAccount != nil:
+		return o.checkSubject()
+	case o.ServiceAccount != nil:
+		return o.checkServiceAccount()
+	}
+	o.defaulted = o.Settings.defaultServiceAccount(o.Usage)
+	if o.defaulted.name == "" {
+		if o.Policy.RequireServiceAccount {
+			return denied("name a ServiceAccount", "the controller does not lend its own identity to objects")
+		}
+		return nil
+	}
+	namespace := o.owner().Namespace
+	if namespace == "" {
+		return misconfigured("name the object",
+			"the default ServiceAccount %q lies in the namespace of the object that uses it, which is unknown", o.defaulted.name).
+			About("auth.WithOwner", "auth.WithCache")
+	}
+	o.ServiceAccount = &client.ObjectKey{Namespace: namespace, Name: o.defaulted.name}
+	return o.checkServiceAccount()
+}
+
+func (o *Options) checkServiceAccount() error {
+	sa := o.ServiceAccount
+	switch {
+	case sa.Name == "":
+		return misconfigured("name a ServiceAccount, or leave the namespace out to act as the controller",
+			"a ServiceAccount without a name was given, in namespace %.100q", sa.Namespace).About("auth.WithServiceAccount")
+	case sa.Namespace == "":
+		return misconfigured("pass its namespace", "the ServiceAccount %.300q was given without a namespace", sa.Name)
+	case isNil(o.Client):
+		return misconfigured("pass a client", "the Kubernetes client is nil").About("auth.WithServiceAccount", "auth.WithClient")
+	}
+	return o.checkNames(*sa)
+}
+
+func (o *Options) checkSubject() error {
+	switch {
+	case o.ServiceAccount != nil:
+		return misconfigured("leave one out", "a ServiceAccount to request tokens of and a token in hand exclude each other").
+			About("auth.WithServiceAccount", "auth.WithSubjectToken")
+	case isNil(o.SubjectToken) || o.SubjectServiceAccount == nil:
+		return misconfigured("pass a source of tokens", "the source of subject tokens is nil")
+	case o.BoundObject != nil || o.TokenLifetime != 0:
+		return misconfigured("leave them out", "a token in hand has its lifetime and bound object already").
+			About("auth.WithTokenLifetime", "auth.WithBoundObject")
+	}
+	return o.checkNames(client.ObjectKeyFromObject(o.SubjectServiceAccount))
+}
+
+func (o *Options) checkNames(sa client.ObjectKey) error {
+	if o.Settings != nil && !o.Settings.ObjectLevelWorkloadIdentity {
+		return gateOff(o.defaulted)
+	}
+	if !validNamespace(sa.Namespace) {
+		return misconfigured("correct the name", "the namespace %.100q is not a valid name", sa.Namespace)
+	}
+	if !validServiceAccountName(sa.Name) {
+		return misconfigured("correct the name", "%.300q is not a valid name for a ServiceAccount", sa.Name)
+	}
+	return nil
+}
+
+func checkLifetime(d time.Duration) error {
+	if d != 0 && (d < minTokenLifetime || d > maxTokenLifetime) {
+		return misconfigured("use at least 10m", "a ServiceAccount token cannot have a lifetime of %s", d)
+	}
+	return nil
+}
+
+// validNamespace is a DNS label of RFC 1123. The usual validators use regular expressions, too slow for every hit.
+func validNamespace(s string) bool { return validLabel(s) && len(s) <= 63 }
+
+// validServiceAccountName is a DNS subdomain of RFC 1123, whose labels may be as long as the whole.
+func validServiceAccountName(s string) bool {
+	if len(s) > 253 {
+		return false
+	}
+	if strings.IndexByte(s, '.') < 0 {
+		return validLabel(s)
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if !validLabel(label) {
+			return false
+		}
+	}
+	return true
+}
+
+func validLabel(s string) bool {
+	if s == "" || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; c-'a' >= 26 && c-'0' >= 10 && c != '-' {
+			return false
+		}
+	}
+	return true
 }

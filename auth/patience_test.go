@@ -24,7 +24,8 @@ func newSlow(t *testing.T) (ownIdentity, []auth.Option) {
 		time.Sleep(7 * time.Second) // of a bubble
 		return provider.token("tenant-a/app", ""), nil
 	}
-	return provider, []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+	tokens := testworld.Cache(t, cache.WithPatience(5*time.Second))
+	return provider, []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(tokens, object("tenant-a"))}
 }
 
 // A call leaves an exchange that takes too long and comes back for its result. Calls of an AccessTokenSource wait.

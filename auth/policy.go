@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"github.com/workloadid/workloadid/auth/provider"
 	"net/url"
 	"slices"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/authcause"
 )
 
 // Policy restricts the tenants of a controller. It is checked on every call, before any token is requested or sent, and
@@ -94,6 +94,10 @@ type AuthorizeRequest struct {
 	ServiceAccount client.ObjectKey
 	// Annotations are those of WithAnnotations, which win over the ServiceAccount's. The hook must not change or keep the map.
 	Annotations map[string]string
+	// Subject is the claim sub of the token that the SubjectSource of the call issues. It is empty without one.
+	Subject string
+	// SubjectIdentity is what the annotations ask of that source, where Subject does not tell it (SubjectIdentifier).
+	SubjectIdentity string
 	// Identity is what the annotations ask for, such as a role ARN: the caller's, else the ServiceAccount's.
 	Identity string
 	// Chain are the further identities that are assumed from Identity, in order, such as role ARNs. The credential is that of
@@ -136,7 +140,7 @@ func (p *Policy) checkAudience(audience string) error {
 	if !p.AllowAnyAudience && !slices.Contains(p.Audiences, audience) {
 		e := denied("add it to the policy if tenants may choose it", "the policy does not list the audience %.300q", audience).
 			About("auth.Policy.Audiences")
-		e.Cause = authcause.AudienceNotAllowed
+		e.Cause = provider.CauseAudienceNotAllowed
 		return e
 	}
 	return nil
@@ -155,7 +159,7 @@ func (p *Policy) checkAudiences(audiences []string) error {
 		if p.isAPIServerAudience(audience) {
 			e := denied("use an audience of the service that receives the token",
 				"the audience %.300q is the API server's own: its receiver could act as the ServiceAccount", audience)
-			e.Cause = authcause.APIServerAudience
+			e.Cause = provider.CauseAPIServerAudience
 			return e
 		}
 	}

@@ -105,11 +105,15 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		"default account without a client": {[]auth.Option{owner, auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "def"})},
 			auth.ErrMisconfigured, []string{"client is nil"}},
 		"default account with the gate off": {[]auth.Option{owner, auth.WithClient(offline{t: t}), auth.WithSettings(&auth.Settings{DefaultServiceAccount: "def"})},
-			auth.ErrMisconfigured, []string{"ObjectLevelWorkloadIdentity"}},
+			auth.ErrMisconfigured, []string{`the default ServiceAccount for access tokens is "def"`, "ObjectLevelWorkloadIdentity", "auth.Settings.DefaultServiceAccount"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), silent{t}, tc.opts...)
 			testworld.CheckError(t, err, tc.reason, tc.want...)
+			var e *auth.Error
+			if gate := strings.Contains(err.Error(), "ObjectLevelWorkloadIdentity"); gate && (!errors.As(err, &e) || e.Cause != "FeatureGateOff") {
+				t.Errorf("got %+v", e)
+			}
 		})
 	}
 }

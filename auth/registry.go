@@ -36,12 +36,12 @@ func (registryDerivation) prepare(c *call) error {
 
 func (registryDerivation) addKey(c *call) { c.key.buf = appendInput(c.key.buf, inputRegistry, c.input) }
 
-func (registryDerivation) derive(ctx context.Context, m *minter) (Token, error) {
-	p, ok := m.provider.(provider.ArtifactRegistryCredentialsProvider)
+func (registryDerivation) derive(ctx context.Context, c *call) (Token, error) {
+	p, ok := c.provider.(provider.ArtifactRegistryCredentialsProvider)
 	if !ok {
-		return nil, m.incapable("artifact registries")
+		return nil, c.incapable("artifact registries")
 	}
-	return p.NewArtifactRegistryCredentials(ctx, m.input, m.tokens[0], &m.opts.Options)
+	return p.NewArtifactRegistryCredentials(ctx, c.input, c.tokens[0], &c.opts.Options)
 }
 
 // Keychain is a keychain of go-containerregistry for the registries of its providers. It is safe for concurrent use.

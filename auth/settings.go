@@ -3,6 +3,7 @@ package auth
 import (
 	"cmp"
 	"fmt"
+	"github.com/workloadid/workloadid/auth/provider"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,9 +95,7 @@ func (s *Settings) Validate() error {
 		switch d := s.defaultServiceAccount(usage); {
 		case d.name == "":
 		case !s.ObjectLevelWorkloadIdentity:
-			return misconfigured("enable the feature gate "+FeatureGateObjectLevelWorkloadIdentity,
-				"the default ServiceAccount for %s is %q, but ServiceAccounts of objects are switched off", d.purpose, d.name).
-				About("auth.Settings.ObjectLevelWorkloadIdentity")
+			return gateOff(d)
 		case !validServiceAccountName(d.name):
 			return misconfigured("give the name of a ServiceAccount, without a namespace",
 				"the default ServiceAccount for %s is not a valid name: %q", d.purpose, d.name).About(d.option)
@@ -107,6 +106,18 @@ func (s *Settings) Validate() error {
 			About("auth.Settings.MinimumLifetime")
 	}
 	return s.TokenCache.Validate()
+}
+
+// gateOff blames the setting that names the ServiceAccount, or the object if there is none.
+func gateOff(d defaultAccount) *Error {
+	e := misconfigured("enable the feature gate "+FeatureGateObjectLevelWorkloadIdentity+" in the controller",
+		"the controller does not let objects name ServiceAccounts").About("auth.Settings.ObjectLevelWorkloadIdentity")
+	if d.name != "" {
+		e.Message = fmt.Sprintf("the default ServiceAccount for %s is %q, but the feature gate is off", d.purpose, d.name)
+		e.Option = d.option
+	}
+	e.Cause = provider.CauseFeatureGateOff
+	return e
 }
 
 // Usage says what a credential is for.

@@ -2,6 +2,7 @@ package auth_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -79,6 +80,20 @@ func TestCallersAnnotationsAreNotShared(t *testing.T) {
 	}
 	if auth.RetryAfter(third) == 0 || len(third.Error()) > 500 {
 		t.Errorf("retry after %s: %v", auth.RetryAfter(third), third)
+	}
+}
+
+// An object's author chooses number and length of the annotations.
+func TestCallersAnnotationsAreBounded(t *testing.T) {
+	k8s, p := newCluster(), &exchange{mint: refused}
+	key, many := k8s.create("tenant-a", "app", nil), map[string]string{}
+	for i := range 3000 {
+		many[fmt.Sprintf("annotation-%04d-%s", i, strings.Repeat("x", 1000))] = "y"
+	}
+	_, err := auth.GetAccessToken(t.Context(), p, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")), auth.WithAnnotations(many))
+	content, encoding := json.Marshal(err)
+	if err == nil || len(err.Error()) > 2000 || len(content) > 4000 || encoding != nil || !strings.Contains(err.Error(), `"annotation-0000-`) || !strings.Contains(err.Error(), "2992 more") {
+		t.Errorf("%d and %d bytes, %v: %.3000s", len(fmt.Sprint(err)), len(content), encoding, fmt.Sprint(err))
 	}
 }
 

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -65,5 +66,29 @@ func (s *AccessTokenSource) get(ctx context.Context, ofCall []Option) (token Tok
 // holds, a function of the Policy.
 func (c *call) dependsOnOptionsOnly() bool {
 	p := c.opts.Policy
-	return !c.named && c.opts.SubjectToken == nil && p.Authorize == nil && p.AllowCrossNamespace == nil && p.AllowProxy == nil
+	return !c.hasSubject() && c.opts.SubjectToken == nil &&
+		p.Authorize == nil && p.AllowCrossNamespace == nil && p.AllowProxy == nil
+}
+
+// invalidation is the time at which a service last refused a credential of one adapter. The zero value is ready for use.
+type invalidation struct{ at atomic.Pointer[time.Time] }
+
+func (i *invalidation) set(t time.Time) { i.at.Store(&t) }
+
+func (i *invalidation) time() (t time.Time) {
+	if at := i.at.Load(); at != nil {
+		t = *at
+	}
+	return t
+}
+
+// observedBy returns the options of an adapter. They end with the time as it is when they are resolved. The adapter's callers wait for
+// as long as their contexts allow, because clients of SDKs do not come back.
+func (i *invalidation) observedBy(opts []Option) []Option {
+	return slices.Clip(append(slices.Clone(opts), func(o *Options) {
+		o.patient, o.renews = true, true
+		if t := i.time(); !t.IsZero() {
+			o.invalidBefore = t
+		}
+	}))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/workloadid/workloadid/auth/provider"
 	"io"
 	"io/fs"
 	"maps"
@@ -20,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
@@ -91,7 +91,7 @@ func (s fileTokenSource) unreadable(err error) error {
 		"cannot read the token file %q: %v", s.path, err)
 	e.Err = err
 	if errors.Is(err, fs.ErrPermission) {
-		e.Cause = authcause.TokenFileForbidden
+		e.Cause = provider.CauseTokenFileForbidden
 	}
 	return e
 }
@@ -276,9 +276,9 @@ func tokenRequestError(err error, sa *corev1.ServiceAccount) error {
 	e := requestError(err, opCreateToken, fmt.Sprintf("create on serviceaccounts/token, resourceNames [%q],", sa.Name), sa.Namespace)
 	switch {
 	case apierrors.IsForbidden(err):
-		e.Cause = authcause.TokenRequestForbidden
+		e.Cause = provider.CauseTokenRequestForbidden
 	case apierrors.IsNotFound(err):
-		e.Cause = authcause.ServiceAccountNotFound
+		e.Cause = provider.CauseServiceAccountNotFound
 	case apierrors.IsConflict(err):
 		// It was re-created between our two requests; the next call reads the new one.
 		e.Reason = ErrUnavailable
@@ -290,19 +290,19 @@ func tokenRequestError(err error, sa *corev1.ServiceAccount) error {
 func parseClaims(token string) (*jwt.Claims, error) {
 	claims, err := jwt.Parse(token)
 	if err != nil {
-		return nil, misconfigured("use a token of the cluster's ServiceAccount token issuer",
+		return nil, misconfigured("use a JWT of the ServiceAccount's token issuer",
 			"the subject token cannot be used: %v", err)
 	}
 	return claims, nil
 }
 
 // checkSubjectToken refuses a token that is not the requested one, before it is sent out.
-func checkSubjectToken(token string, now time.Time, audiences []string, sa *corev1.ServiceAccount, policy *Policy) error {
+func checkSubjectToken(token string, now time.Time, audiences []string, want *subjectClaims, policy *Policy) error {
 	c, err := parseClaims(token)
 	if err != nil {
 		return err
 	}
-	if err := checkSubject(c, sa); err != nil {
+	if err := checkSubject(c, want); err != nil {
 		return err
 	}
 	if !sameAudiences(c.Audience, audiences) {
@@ -315,7 +315,7 @@ func checkSubjectToken(token string, now time.Time, audiences []string, sa *core
 			// API servers accept their issuer as audience unless told otherwise.
 			e := denied("use an audience of the service that receives the token",
 				"the subject token is good for the API server (audience %q), so it is not sent out", a)
-			e.Cause = authcause.APIServerAudience
+			e.Cause = provider.CauseAPIServerAudience
 			return e
 		}
 	}
@@ -327,7 +327,7 @@ func checkExpiry(expiry, now time.Time) error {
 		return nil
 	}
 	e := unavailable("check that the clocks agree, and that the token is renewed", "the subject token has expired or has no usable expiry")
-	e.Cause = authcause.TokenExpired
+	e.Cause = provider.CauseTokenExpired
 	return e
 }
 
@@ -348,18 +348,30 @@ func (p *Policy) ownAudiences() []string {
 	return c.Audience
 }
 
-// checkSubject compares the token's subject with the ServiceAccount, if there is one to compare with.
-func checkSubject(c *jwt.Claims, sa *corev1.ServiceAccount) error {
-	if sa == nil {
+// subjectClaims are the claims that a subject token has to have. The subject is required. An empty issuer or UID is not
+// compared.
+type subjectClaims struct{ issuer, subject, uid string }
+
+// claimsOf returns the claims of the API server's tokens.
+func claimsOf(sa *corev1.ServiceAccount) *subjectClaims {
+	return &subjectClaims{subject: (&provider.Options{}).SubjectClaim(sa), uid: string(sa.UID)}
+}
+
+// checkSubject compares the token with the claims that it has to have, if they are known.
+func checkSubject(c *jwt.Claims, want *subjectClaims) error {
+	if want == nil {
 		return nil
 	}
-	want := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
-	if c.Subject != want {
-		return denied("check the source of the token", "the subject token is for %.300q, not for %q", c.Subject, want)
+	const remedy = "check the source of the token"
+	if want.issuer != "" && c.Issuer != want.issuer {
+		return denied(remedy, "the subject token is of the issuer %.300q, not of %q", c.Issuer, want.issuer)
 	}
-	if uid := c.Kubernetes.ServiceAccount.UID; uid != "" && sa.UID != "" && uid != string(sa.UID) {
+	if c.Subject != want.subject {
+		return denied(remedy, "the subject token is for %.300q, not for %q", c.Subject, want.subject)
+	}
+	if uid := c.Kubernetes.ServiceAccount.UID; uid != "" && want.uid != "" && uid != want.uid {
 		return denied("request a new token: the ServiceAccount was re-created",
-			"the subject token is for UID %.100q, the ServiceAccount has %q", uid, sa.UID)
+			"the subject token is for UID %.100q, the ServiceAccount has %q", uid, want.uid)
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func (c creator) Create(_ context.Context, obj, sub client.Object, _ ...client.S
 // scratch memory that are shared: every tenant gets its own.
 func TestTenantsNeverSeeEachOthersCredentials(t *testing.T) {
 	const tenants, workers, calls = 1000, 16, 1_000_000
-	tokens, err := cache.NewTokenCache(tenants*9/10, cache.WithMaxDuration(200*time.Millisecond), cache.WithRate(rate.Inf, 0))
+	tokens, err := cache.NewTokenCache(tenants*9/10, cache.WithMaxDuration(200*time.Millisecond), cache.WithRate(rate.Inf, 0), cache.WithPatience(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 // What is not in the cache records spans: the TokenRequest in its exchange, then what is derived. A hit records none, and allocates nothing.
 func TestSpans(t *testing.T) {
 	k8s, provider, spans := newCluster(), newClouds(), &spantest.Recorder{}
-	key := k8s.create("tenant-a", "app", nil)
+	key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
 	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithTracerProvider(spans)}
 	attributes := func(operation string) string {
 		return " workloadid.provider=exchange workloadid.operation=" + operation + " k8s.namespace.name=tenant-a workloadid.serviceaccount=app workloadid.identity="
@@ -35,6 +35,10 @@ func TestSpans(t *testing.T) {
 			return err
 		}, []string{"Exchange/TokenRequest" + attributes("get artifact registry credentials"), "Exchange" + attributes("get artifact registry credentials"),
 			"Derive" + attributes("get artifact registry credentials")}},
+		{"source", func() error {
+			_, err := auth.GetAccessToken(t.Context(), provider, append(opts, auth.WithSubjectSource(&subjects{key: "s"}))...)
+			return err
+		}, []string{"Exchange/SubjectToken" + attributes("get access token"), "Exchange" + attributes("get access token")}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, want := range [][]string{tc.want, nil} {

@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"encoding/json"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	clientauthv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/inventory"
 	"github.com/workloadid/workloadid/internal/stdin"
 )
 
@@ -47,7 +47,7 @@ type ExecCluster struct {
 }
 
 // ParseExecInfo parses the value of ExecInfoVariable. An empty value, as in a call by a person, means version v1 and no cluster.
-// It refuses a cluster without certificate verification, because the credential could reach an attacker.
+// It refuses a cluster with insecure-skip-tls-verify or tls-server-name, because the credential could reach an attacker.
 func ParseExecInfo(value string) (*ExecInfo, error) {
 	if value == "" {
 		return &ExecInfo{APIVersion: defaultExec}, nil
@@ -66,23 +66,14 @@ func ParseExecInfo(value string) (*ExecInfo, error) {
 	}
 	info := &ExecInfo{APIVersion: c.APIVersion}
 	if cluster := c.Spec.Cluster; cluster != nil {
-		if cluster.InsecureSkipTLSVerify {
-			return nil, self.Misconfigured("remove insecure-skip-tls-verify from the kubeconfig and set certificate-authority-data",
-				"the certificate of the cluster at %.300q is not verified, so it gets no credential", hostOf(cluster.Server))
+		err := inventory.CheckTLS(cluster.Server, cluster.TLSServerName, cluster.InsecureSkipTLSVerify, "kubeconfig")
+		if err != nil {
+			return nil, err
 		}
 		info.Cluster = &ExecCluster{Server: cluster.Server, CAData: cluster.CertificateAuthorityData, ProxyURL: cluster.ProxyURL,
 			Config: cluster.Config.Raw}
 	}
 	return info, nil
-}
-
-// hostOf returns the part of an address that a message may repeat. The rest may hold a password.
-func hostOf(server string) string {
-	u, err := url.Parse(server)
-	if err != nil {
-		return ""
-	}
-	return u.Host
 }
 
 // Encode returns the answer with a bearer token. The client asks again when the token has expired or, if expires is zero, after a

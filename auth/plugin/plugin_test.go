@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -39,7 +40,7 @@ func TestServiceAccountOf(t *testing.T) {
 
 func TestExecInfo(t *testing.T) {
 	info, err := plugin.ParseExecInfo(`{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","spec":{"interactive":true,
-		"cluster":{"server":"https://c:6443","certificate-authority-data":"Y2E=","tls-server-name":"x","proxy-url":"http://p:3128","config":{"a":1}}}}`)
+		"cluster":{"server":"https://c:6443","certificate-authority-data":"Y2E=","proxy-url":"http://p:3128","config":{"a":1}}}}`)
 	if err != nil || info.Cluster == nil || info.Cluster.Server != "https://c:6443" || string(info.Cluster.CAData) != "ca" ||
 		info.Cluster.ProxyURL != "http://p:3128" || string(info.Cluster.Config) != `{"a":1}` {
 		t.Fatalf("%+v, %v", info, err)
@@ -249,6 +250,19 @@ func FuzzKubeletRequest(f *testing.F) {
 			}
 		}
 	})
+}
+
+// With another server name, any serving certificate of the cluster's CA receives the token: a kubelet's, through a proxy. GetConfig of
+// package clusterprofile refuses the same.
+func TestExecInfoThatWeakensTLS(t *testing.T) {
+	for _, setting := range []string{`"insecure-skip-tls-verify":true`, `"tls-server-name":"node-1"`} {
+		_, err := plugin.ParseExecInfo(`{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{
+			"server":"https://u:hunter2@h.example","proxy-url":"http://p:3128",` + setting + `}}}`)
+		name, _, _ := strings.Cut(strings.Trim(setting, `"`), `"`)
+		if !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(fmt.Sprint(err), name) || strings.Contains(fmt.Sprint(err), "hunter2") {
+			t.Errorf("%s: got %v", setting, err)
+		}
+	}
 }
 
 // Passwords in addresses, which are mistakes, are not repeated in messages.

@@ -25,19 +25,36 @@ const (
 	ErrUnavailable Reason = "unavailable"
 )
 
-// Cause says what exactly this module found wrong, where a program can act on it. Services have a Code instead. Values:
-//   - IdentityMissing: no annotation names the identity or the tenant
-//   - IdentityMalformed: the role ARN, client ID or e-mail address of an annotation is malformed
-//   - TargetMalformed: the region, tenant or workload identity provider is missing or malformed
-//   - NoOwnIdentity: no ServiceAccount was named and the process itself has no identity
-//   - AudienceNotAllowed: Policy.Audiences lacks an audience that a caller or an annotation chose
-//   - APIServerAudience: the receiver could use the Kubernetes token at the API server
-//   - TokenExpired: the Kubernetes token has expired
-//   - TokenFileForbidden: the process may not read the file of the Kubernetes token
-//   - TokenRequestForbidden: the API server does not let the client create tokens of the ServiceAccount
-//   - ServiceAccountNotFound: the ServiceAccount does not exist
-//   - MetadataServer: the metadata server of the node gave no usable answer
+// Cause says what exactly this module found wrong, where a program can act on it. Services have a Code instead.
 type Cause string
+
+// The Causes.
+const (
+	// CauseIdentityMissing means that no annotation names the identity or the tenant.
+	CauseIdentityMissing Cause = "IdentityMissing"
+	// CauseIdentityMalformed means that the role ARN, client ID or e-mail address of an annotation is malformed.
+	CauseIdentityMalformed Cause = "IdentityMalformed"
+	// CauseTargetMalformed means that the region, tenant or workload identity provider is missing or malformed.
+	CauseTargetMalformed Cause = "TargetMalformed"
+	// CauseNoOwnIdentity means that no ServiceAccount was named and the process itself has no identity.
+	CauseNoOwnIdentity Cause = "NoOwnIdentity"
+	// CauseAudienceNotAllowed means that Policy.Audiences lacks an audience that a caller or an annotation chose.
+	CauseAudienceNotAllowed Cause = "AudienceNotAllowed"
+	// CauseAPIServerAudience means that the receiver could use the Kubernetes token at the API server.
+	CauseAPIServerAudience Cause = "APIServerAudience"
+	// CauseTokenExpired means that the Kubernetes token has expired.
+	CauseTokenExpired Cause = "TokenExpired"
+	// CauseTokenFileForbidden means that the process may not read the file of the Kubernetes token.
+	CauseTokenFileForbidden Cause = "TokenFileForbidden"
+	// CauseTokenRequestForbidden means that the API server does not let the client create tokens of the ServiceAccount.
+	CauseTokenRequestForbidden Cause = "TokenRequestForbidden"
+	// CauseServiceAccountNotFound means that the ServiceAccount does not exist.
+	CauseServiceAccountNotFound Cause = "ServiceAccountNotFound"
+	// CauseFeatureGateOff means that the feature gate for ServiceAccounts of objects is off, and an object or a default names one.
+	CauseFeatureGateOff Cause = "FeatureGateOff"
+	// CauseMetadataServer means that the metadata server of the node gave no usable answer.
+	CauseMetadataServer Cause = "MetadataServer"
+)
 
 // Error makes a Reason usable as the target of errors.Is.
 func (r Reason) Error() string { return string(r) }
@@ -64,8 +81,9 @@ type Error struct {
 	// Option is the Go option that the remedy is about, such as "auth.WithAudiences"; several are separated by ", ". Optional.
 	// Message and Remedy name no options, so that programs can put their own setting here.
 	Option string
-	// CallersAnnotations are the annotations that auth.WithAnnotations set, in the order of their names, if the Reason is
-	// ErrMisconfigured or ErrDenied: the problem may be the caller's instead of the ServiceAccount's. Package auth sets it.
+	// CallersAnnotations are the annotations that auth.WithAnnotations set, in the order of their names, if the Reason
+	// is ErrMisconfigured or ErrDenied: the problem may be the caller's instead of the ServiceAccount's. Package auth
+	// sets it, to eight names of at most 100 bytes and the number of others.
 	CallersAnnotations []string
 	// Code is the error code of the service, such as "InvalidIdentityToken". Optional.
 	Code string
@@ -139,8 +157,14 @@ func (e *Error) Is(target error) bool {
 	return ok && r == e.reason()
 }
 
-// RetryAfter returns how long the service asked to wait before the next try, zero if it did not say.
-func (e *Error) RetryAfter() time.Duration { return e.Wait }
+// RetryAfter returns how long the service asked to wait before the next try. If it did not say, that is one second for ErrThrottled, and zero
+// otherwise.
+func (e *Error) RetryAfter() time.Duration {
+	if e.Wait == 0 && e.reason() == ErrThrottled {
+		return time.Second
+	}
+	return e.Wait
+}
 
 func (e *Error) reason() Reason {
 	if e.Reason == "" {

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
@@ -9,7 +10,11 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // Options are the resolved options of one call, as far as providers read them. Package auth makes and checks them. A provider must
@@ -20,6 +25,14 @@ type Options struct {
 	// OnBehalf reports that the controller's own identity is used on behalf of an object. A provider then sends no credential of the
 	// controller to a service that only the object may have chosen.
 	OnBehalf bool
+	// Identity is the answer of Provider.GetIdentity in this call, as Policy.Authorize saw it. It is empty for the controller's own identity.
+	Identity string
+	// TokenInHand reports that the caller holds the ServiceAccount's token (auth.WithSubjectToken), so that only the service can verify
+	// it. A provider that sends it to no service refuses the call.
+	TokenInHand bool
+	// TokenIssuer and TokenSubject are the claims iss and sub of the subject token if an auth.SubjectSource issues it.
+	// They are empty otherwise. SubjectClaim and IssuerName serve remedies.
+	TokenIssuer, TokenSubject string
 
 	Audiences   []string
 	Scopes      []string
@@ -100,6 +113,25 @@ func (o *Options) Values(key any) iter.Seq[any] {
 // IsOwnIdentity reports whether the credential is for the controller's own identity.
 func (o *Options) IsOwnIdentity() bool { return o.Subject == client.ObjectKey{} }
 
+// SubjectClaim returns the claim sub of the subject token, which a service has to trust.
+func (o *Options) SubjectClaim(serviceAccount *corev1.ServiceAccount) string {
+	if o.TokenSubject != "" {
+		return o.TokenSubject
+	}
+	return "system:serviceaccount:" + serviceAccount.Namespace + ":" + serviceAccount.Name
+}
+
+// IssuerName names the issuer of the subject token in the middle of a sentence.
+func (o *Options) IssuerName() string {
+	switch {
+	case o.TokenIssuer != "":
+		return fmt.Sprintf("the issuer %q", o.TokenIssuer)
+	case o.TokenSubject != "":
+		return "the issuer of the token"
+	}
+	return "the cluster's issuer"
+}
+
 // CheckAudience refuses an audience that a tenant chose, in an annotation for example, unless auth.Policy lists it.
 func (o *Options) CheckAudience(audience string) error {
 	if o.Policy == nil {
@@ -120,3 +152,38 @@ func (o *Options) CheckSubjectToken(token string, audiences []string) error {
 func noPolicy() error {
 	return &Error{Reason: ErrDenied, Message: "there is no policy for audiences", Remedy: "call the Get functions of package auth"}
 }
+
+// KeyBuilder collects the inputs of a credential for its key in the cache. No two different inputs give the same key. An empty input
+// is left out. A KeyBuilder is not safe for concurrent use.
+type KeyBuilder interface {
+	// Add adds an input.
+	Add(name, value string)
+	// AddList adds an input that has several values, whose order counts.
+	AddList(name string, values []string)
+	// AddVariation adds an input that shapes the credential, but hardly ever decides whether the exchange succeeds, such as the
+	// pod of a session. Keys that differ only in variations back off together after failures. An input that a tenant can easily get
+	// wrong for one object alone is not a variation.
+	AddVariation(name string, values []string)
+}
+
+// HTTPClients makes the HTTP clients of a Provider. Keep one HTTPClients in the Provider's value: it shares connections between
+// calls, one set for each proxy. The zero value is ready for use. It is safe for concurrent use.
+type HTTPClients struct{ pool transport.Pool }
+
+// For returns the client for a call: that of Options.HTTPClient, else one that uses Options.ProxyURL, else one that uses the
+// proxies of the environment.
+//
+// The client is safe to send a credential with. It refuses redirects, because another host must not get the credential. It reads
+// at most 1 MiB of an answer and fails with *http.MaxBytesError beyond that. A request takes at most 20 seconds with its answer,
+// unless the client of Options.HTTPClient has a time-out of its own. Options.ProxyURL carries https only, and never a request to the
+// metadata service of the machine. Send credentials to https addresses only: the environment's HTTP_PROXY sees plain http.
+func (c *HTTPClients) For(opts *Options) *http.Client {
+	return c.pool.For(opts.HTTPClient, opts.ProxyURL)
+}
+
+// Redact makes a text that a service sent fit for Error.Message, Error.Code or Error.RequestID. It returns one printable line of at
+// most 300 bytes.
+//
+// The line holds none of the secrets, whether raw, URL-escaped or in base64, no JWT, and no value after "Bearer" or "Basic". Pass
+// every secret that the request carried: services quote requests. Secrets of fewer than 8 bytes stay, and no other encoding is undone.
+func Redact(text string, secrets ...string) string { return redact.Text(text, secrets...) }
