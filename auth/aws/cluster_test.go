@@ -9,15 +9,10 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -129,11 +124,7 @@ func TestClusterBearerEndsWithItsCredentials(t *testing.T) {
 
 func TestClusterIsMintedOnce(t *testing.T) {
 	w := newWorld(t).clusters()
-	tokens, err := cache.NewTokenCache(10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t)
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN + "-2", Endpoint: "https://two.example", CA: w.cloud.CA()})
 	p, cached := &aws.Provider{}, auth.WithCache(tokens, object("tenant-a"))
 	for range 3 {
@@ -162,31 +153,6 @@ func TestClusterIsMintedOnce(t *testing.T) {
 	// The session of STS is the same for both, and the one from before.
 	if n := w.cloud.Calls("sts", ""); n != 1 {
 		t.Errorf("%d calls of STS with two names", n)
-	}
-}
-
-// A ConfigMap with name, address and CA takes no eks:DescribeCluster: address and CA are taken as given, and the bearer is for
-// the name.
-func TestClusterOfAConfigMapIsNotLookedUp(t *testing.T) {
-	const elsewhere = "https://10.0.0.1:443"
-	ca := string(testworld.Cloud(t).CA())
-	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "cluster"}, Data: map[string]string{
-		"provider": "aws", "cluster": clusterARN, "address": elsewhere, "ca.crt": ca, "serviceAccountName": "app", "audiences": ""}}
-	w := newWorld(t, configMap)
-	providers, err := auth.NewProviderSet(&aws.Provider{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers, client.ObjectKeyFromObject(configMap), w.client,
-		auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("eu-central-1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if config.Host != elsewhere || strings.TrimSpace(string(config.CAData)) != strings.TrimSpace(ca) {
-		t.Errorf("%q with %d bytes of CA", config.Host, len(config.CAData))
-	}
-	if sts, eks := w.cloud.Calls("sts", ""), w.cloud.Calls("eks", ""); sts != 1 || eks != 0 {
-		t.Errorf("%d calls of STS, %d of EKS", sts, eks)
 	}
 }
 
@@ -313,17 +279,24 @@ func TestClusterBeingCreated(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrDenied, "HTTP 403", "AccessDeniedException", "allow the role eks:DescribeCluster")
 }
 
-func TestClusterHonoursTheContext(t *testing.T) {
-	w := newWorld(t).clusters()
-	w.cloud.AddFault(authtest.Fault{Service: "eks", Hang: true})
-	ctx, since := testworld.CancelAt(t, w.cloud, "eks", "")
-	_, err := auth.GetRESTConfig(ctx, &aws.Provider{}, w.options("tenant-a", "app", auth.WithClusterResource(clusterARN))...)
-	if !errors.Is(err, context.Canceled) || since() > 15*time.Second { // the request alone would be given up after 20
-		t.Errorf("after %s: %v", since(), err)
-	}
-	for _, tokens := range [][]auth.Token{{otherToken{}}, {nil}} {
-		if _, err := (&aws.Provider{}).NewRESTConfig(t.Context(), tokens, &provider.Options{ClusterResource: clusterARN}); !errors.Is(err, auth.ErrMisconfigured) {
-			t.Errorf("with tokens %v: %v", tokens, err)
+// Access to clusters and registries ends with the context.
+func TestDerivedCredentialsHonourTheContext(t *testing.T) {
+	for service, get := range map[string]func(ctx context.Context, opts []auth.Option) error{
+		"eks": func(ctx context.Context, opts []auth.Option) error {
+			_, err := auth.GetRESTConfig(ctx, &aws.Provider{}, append(opts, auth.WithClusterResource(clusterARN))...)
+			return err
+		},
+		"ecr": func(ctx context.Context, opts []auth.Option) error {
+			_, err := auth.GetArtifactRegistryCredentials(ctx, &aws.Provider{}, "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", opts...)
+			return err
+		},
+	} {
+		w := newWorld(t).clusters()
+		w.cloud.AddFault(authtest.Fault{Service: service, Hang: true})
+		ctx, since := testworld.CancelAt(t, w.cloud, service, "")
+		err := get(ctx, w.options("tenant-a", "app"))
+		if !errors.Is(err, context.Canceled) || since() > 15*time.Second { // the request alone would be given up after 20
+			t.Errorf("%s: after %s: %v", service, since(), err)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -19,11 +18,9 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -37,17 +34,13 @@ const (
 // roles for service accounts, EKS Pod Identity, the role of the node. A credential_process of the shared configuration runs
 // with auth.WithAllowShellOut only.
 func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Options) (auth.Token, error) {
-	chain, err := p.chains.get(ctx, p, opts)
+	chain, err := p.loadChain(ctx, opts) // anew, because a chain keeps credentials that may expire soon
 	if err != nil {
 		return nil, controllerError(err)
 	}
-	// The credentials that the chain keeps may expire soon.
-	if cache, ok := chain.(*aws.CredentialsCache); ok {
-		cache.Invalidate()
-	}
 	c, err := chain.Retrieve(ctx)
 	if err != nil {
-		return nil, p.chains.controllerError(err)
+		return nil, controllerError(err)
 	}
 	if !c.HasKeys() {
 		return nil, controllerError(self.Unavailable(opControllerToken, "", "the chain gave no keys"))
@@ -76,13 +69,6 @@ func ownToken(c aws.Credentials) *Token {
 	})
 }
 
-// controllerError explains an error that concurrent callers share. Only one caller at a time may remove the request from it.
-func (c *chains) controllerError(err error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return controllerError(err)
-}
-
 // controllerError explains why the chain gave no credentials.
 func controllerError(err error) error {
 	var known *auth.Error
@@ -101,7 +87,7 @@ func controllerError(err error) error {
 		e.Err = nil // its text holds the output of the program
 	}
 	if e.Remedy == "" {
-		e.Cause, e.Remedy, e.Option = authcause.NoOwnIdentity, noIdentity, "auth.WithServiceAccount"
+		e.Cause, e.Remedy, e.Option = provider.CauseNoOwnIdentity, noIdentity, "auth.WithServiceAccount"
 	}
 	return e
 }
@@ -143,47 +129,6 @@ func chainMessage(err error) string {
 		return fmt.Sprintf("%s of %s failed", operation.Operation(), operation.Service())
 	}
 	return "the environment or the shared configuration (AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE) cannot be used"
-}
-
-// maxChains bounds the chains in memory: tenants can set proxies.
-const maxChains = 64
-
-// chains keeps the SDK's configuration for each way to reach AWS.
-type chains struct {
-	mu     sync.Mutex
-	loaded *simplelru.LRU[chainKey, aws.CredentialsProvider]
-}
-
-type chainKey struct {
-	client                  *http.Client
-	proxy, region, endpoint string
-	process                 bool // the chain may run a program
-}
-
-// get loads the configuration without holding the lock, because that reads files. Two concurrent callers may both load it. It does not
-// remember a failure.
-func (c *chains) get(ctx context.Context, p *Provider, opts *provider.Options) (aws.CredentialsProvider, error) {
-	key := chainKey{client: opts.HTTPClient, region: p.stsRegion(opts), endpoint: opts.STSEndpoint, process: opts.AllowShellOut}
-	if opts.ProxyURL != nil {
-		key.proxy = opts.ProxyURL.String()
-	}
-	c.mu.Lock()
-	if c.loaded == nil {
-		c.loaded, _ = simplelru.NewLRU[chainKey, aws.CredentialsProvider](maxChains, nil) // fails for sizes below 1 only
-	}
-	chain, ok := c.loaded.Get(key)
-	c.mu.Unlock()
-	if ok {
-		return chain, nil
-	}
-	chain, err := p.loadChain(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	c.loaded.Add(key, chain)
-	c.mu.Unlock()
-	return chain, nil
 }
 
 func (p *Provider) loadChain(ctx context.Context, opts *provider.Options) (aws.CredentialsProvider, error) {

@@ -54,6 +54,4 @@
 //
 // MinIO and Ceph issue credentials in the same way. Provider.AllowedSTSHosts has to list their hosts. With such a host in
 // auth.WithSTSEndpoint, role names are those of that service, such as arn:minio:iam:::role/app.
-//
-// NewSignedCallerIdentity makes logins for HashiCorp Vault and other services that trust AWS STS.
 package aws

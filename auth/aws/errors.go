@@ -19,16 +19,17 @@ import (
 )
 
 // exchangeError explains why STS gave no credentials for a ServiceAccount.
-func exchangeError(err error, arn string, sa *corev1.ServiceAccount, oidcToken string) error {
+func exchangeError(err error, arn string, sa *corev1.ServiceAccount, opts *provider.Options, oidcToken string) error {
 	e := classify(err, opAssumeRole, oidcToken)
 	answer := e.Message
 	e.Message = fmt.Sprintf("role %q: %s", arn, e.Message)
-	subject := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
 	switch {
 	case e.Code == "AccessDenied":
-		e.Remedy = fmt.Sprintf("correct the role, or let its trust policy allow sts:AssumeRoleWithWebIdentity to the cluster's OIDC provider for the subject %q", subject)
+		e.Remedy = fmt.Sprintf("correct the role, or let its trust policy allow sts:AssumeRoleWithWebIdentity to the OIDC provider of %s "+
+			"for the subject %q", opts.IssuerName(), opts.SubjectClaim(sa))
 	case strings.Contains(answer, "No OpenIDConnect provider found"):
-		e.Remedy = "use a role that trusts this cluster, or create the IAM OIDC provider for the cluster's issuer in the account of the role"
+		e.Remedy = "use a role that trusts this issuer, or create the IAM OIDC provider for " + opts.IssuerName() +
+			" in the account of the role"
 	case e.Code == "InvalidIdentityToken" && strings.Contains(answer, "audience"):
 		e.Remedy = fmt.Sprintf("correct the audience, or add it to the client IDs of the IAM OIDC provider; the default is %q", DefaultAudience)
 	case cannotVerify(e.Code, answer):
@@ -70,12 +71,8 @@ func classify(err error, operation string, secrets ...string) *auth.Error {
 }
 
 // forgetRequest leaves status and header. The cache keeps errors for minutes, and the request holds a token. With the certificates and
-// buffers it takes three quarters of the memory of a failing tenant. It writes once only, because other callers may share the error.
-func forgetRequest(r *http.Response) {
-	if r.Request != nil || r.TLS != nil || r.Body != http.NoBody {
-		r.Request, r.TLS, r.Body = nil, nil, http.NoBody
-	}
-}
+// buffers it takes three quarters of the memory of a failing tenant.
+func forgetRequest(r *http.Response) { r.Request, r.TLS, r.Body = nil, nil, http.NoBody }
 
 // reasonOf goes by the codes of AWS STS and of the other services.
 func reasonOf(code, message string, status int) (provider.Reason, string) {

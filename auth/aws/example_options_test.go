@@ -1,10 +1,6 @@
 package aws_test
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"net/http"
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
@@ -36,20 +32,4 @@ func Example_roleOfTheCaller() {
 		return provider.NewCredentialsProvider(opts...)
 	}
 	_ = credentials
-}
-
-// A login at HashiCorp Vault as the role of a ServiceAccount.
-func ExampleProvider_NewSignedCallerIdentity() {
-	login := func(ctx context.Context, provider *aws.Provider, opts []auth.Option) (*http.Request, error) {
-		signed, err := provider.NewSignedCallerIdentity(ctx, "vault.example.com", opts...)
-		if err != nil {
-			return nil, err
-		}
-		body, err := json.Marshal(signed.VaultLogin("tenant-a"))
-		if err != nil {
-			return nil, err
-		}
-		return http.NewRequestWithContext(ctx, http.MethodPost, "https://vault.example.com/v1/auth/aws/login", bytes.NewReader(body))
-	}
-	_ = login
 }

@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -79,11 +77,7 @@ func TestGit(t *testing.T) {
 func TestGitRegionAndCache(t *testing.T) {
 	t.Setenv("AWS_REGION", "us-west-2")
 	w := newWorld(t)
-	tokens, err := cache.NewTokenCache(10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t)
 	p := &aws.Provider{}
 	for range 3 {
 		for _, more := range []auth.Option{auth.WithSTSRegion(""), auth.WithSTSRegion("us-east-1")} {
@@ -127,11 +121,7 @@ func TestGitEndsWithItsCredentials(t *testing.T) {
 // Other ways to write the same host get the same credentials, from the cache.
 func TestGitHostForms(t *testing.T) {
 	w := newWorld(t)
-	tokens, err := cache.NewTokenCache(10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t)
 	for _, s := range []string{gitURL, strings.Replace(gitURL, ".com/", ".com:443/", 1), strings.Replace(gitURL, "git-codecommit", "GIT-CodeCommit", 1)} {
 		opts := w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, s)), auth.WithCache(tokens, object("tenant-a")))
 		c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, opts...)
@@ -169,16 +159,6 @@ func TestGitURLsThatAreRefused(t *testing.T) {
 	}
 	if n := w.cloud.Calls("", ""); n != 0 {
 		t.Errorf("%d requests were made", n)
-	}
-}
-
-func TestGitWithoutAnAccessToken(t *testing.T) {
-	w := newWorld(t)
-	w.cloud.AddFault(authtest.Fault{Service: "sts", Status: 403, Code: "AccessDenied", Message: "no"})
-	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, w.options("tenant-b", "app", auth.WithGitURL(parseURL(t, gitURL)))...)
-	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", "tenant-b/app")
-	if c != nil {
-		t.Errorf("got %v", c)
 	}
 }
 

@@ -16,18 +16,14 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
-	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // An image is pushed to ECR and pulled again, through a registry that demands the password.
 func TestPushAndPull(t *testing.T) {
 	w := newWorld(t)
 	w.cloud.AWS().SetRegistry(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	tokens, err := cache.NewTokenCache(10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t)
 	providers, err := auth.NewProviderSet(&aws.Provider{})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -78,11 +77,7 @@ func (w *kubeWorld) get(t *testing.T, namespace, name string, opts ...auth.Optio
 func TestRealAPIServer(t *testing.T) {
 	w := newKubeWorld(t, kubetest.Start(t), controllerRules()...)
 	a, b := w.tenant(t), w.tenant(t)
-	tokens, err := cache.NewTokenCache(10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t)
 	for range 3 {
 		for _, namespace := range []string{a, b} {
 			token, err := w.get(t, namespace, "app", auth.WithCache(tokens, object(namespace)))
@@ -173,11 +168,7 @@ func TestRealAPIServerWithoutRules(t *testing.T) {
 func TestRealAPIServerRevocation(t *testing.T) {
 	w := newKubeWorld(t, kubetest.Start(t), controllerRules()...)
 	namespace := w.tenant(t)
-	tokens, err := cache.NewTokenCache(10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t)
 	get := func() (*aws.Token, error) {
 		return w.get(t, namespace, "app", auth.WithCache(tokens, object(namespace)))
 	}
@@ -212,14 +203,10 @@ func TestSameSubjectInAnotherCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.create(t, testworld.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
-	tokens, err := cache.NewTokenCache(10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t)
 	if _, err := trusted.get(t, namespace, "app", auth.WithCache(tokens, object(namespace))); err != nil {
 		t.Fatal(err)
 	}
-	_, err = other.get(t, namespace, "app", auth.WithCache(tokens, object(namespace)), auth.WithHTTPClient(trusted.cloud.Client()))
+	_, err := other.get(t, namespace, "app", auth.WithCache(tokens, object(namespace)), auth.WithHTTPClient(trusted.cloud.Client()))
 	testworld.CheckError(t, err, auth.ErrDenied, "No OpenIDConnect provider found", "create the IAM OIDC provider")
 }

@@ -145,22 +145,29 @@ func (r *chainedRole) checkFor(p *Provider, opts *provider.Options) error {
 	return r.err
 }
 
-func (r *AssumeRole) checkTags() error {
-	if len(r.Tags) > maxTags {
-		return wrongRole("aws.AssumeRole.Tags", "there are %d session tags, at most %d are allowed", len(r.Tags), maxTags)
+func checkTags(tags map[string]string, option string) error {
+	if len(tags) > maxTags {
+		return wrongRole(option, "there are %d session tags, at most %d are allowed", len(tags), maxTags)
 	}
 	seen := map[string]bool{}
-	for key, value := range r.Tags {
+	for key, value := range tags {
 		folded := strings.ToLower(key)
 		switch {
 		case !validTag(key, maxTagKey) || key == "" || hasAWSPrefix(key):
-			return wrongRole("aws.AssumeRole.Tags", "%.200q cannot be the key of a session tag", key)
+			return wrongRole(option, "%.200q cannot be the key of a session tag", key)
 		case !validTag(value, maxTagValue):
-			return wrongRole("aws.AssumeRole.Tags", "the value of the session tag %q has more than 256 characters, or some that tags cannot have", key)
+			return wrongRole(option, "the value of the session tag %q has more than 256 characters, or some that tags cannot have", key)
 		case seen[folded]:
-			return wrongRole("aws.AssumeRole.Tags", "two session tags differ by case only, %q", key)
+			return wrongRole(option, "two session tags differ by case only, %q", key)
 		}
 		seen[folded] = true
+	}
+	return nil
+}
+
+func (r *AssumeRole) checkTags() error {
+	if err := checkTags(r.Tags, "aws.AssumeRole.Tags"); err != nil {
+		return err
 	}
 	for i, key := range r.TransitiveTagKeys {
 		if _, ok := r.Tags[key]; !ok || i > 0 && key == r.TransitiveTagKeys[i-1] {

@@ -11,7 +11,6 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -218,11 +217,7 @@ func TestRoleChainingStaysInThePartition(t *testing.T) {
 func TestAWSOptionsInTheCacheKey(t *testing.T) {
 	w := newWorld(t).chain(func(trust *authtest.Trust) { trust.TagSession, trust.SetSourceIdentity = true, true })
 	w.cloud.AWS().SetRole(target+"-2", authtest.Trust{Principals: []string{role("tenant-a"), target}})
-	tokens, err := cache.NewTokenCache(100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t)
 	tags := map[string]string{"team": "a"}
 	assume := func(change func(*aws.AssumeRole)) []auth.Option {
 		r := aws.AssumeRole{RoleARN: target, Tags: tags}

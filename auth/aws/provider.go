@@ -11,7 +11,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/annotation"
-	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
@@ -48,7 +47,6 @@ type Provider struct {
 	UseDualStackEndpoint bool
 
 	clients provider.HTTPClients
-	chains  chains
 
 	once      sync.Once
 	region    string               // of the environment
@@ -81,10 +79,10 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	}
 	switch region := p.stsRegion(opts); {
 	case region == "":
-		return self.MisconfiguredAs(authcause.TargetMalformed, "set it, or the environment variable AWS_REGION",
+		return self.MisconfiguredAs(provider.CauseTargetMalformed, "set it, or the environment variable AWS_REGION",
 			"the region of AWS STS is not known").About("auth.WithSTSRegion")
 	case !awsname.ValidRegion(region):
-		return self.MisconfiguredAs(authcause.TargetMalformed, "use one such as eu-central-1", "%.100q is not an AWS region", region).
+		return self.MisconfiguredAs(provider.CauseTargetMalformed, "use one such as eu-central-1", "%.100q is not an AWS region", region).
 			About("auth.WithSTSRegion")
 	}
 	return p.checkOptions(opts)
@@ -137,14 +135,14 @@ func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, op
 func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	arn, ok := sa.Annotations[RoleARNAnnotation]
 	if !ok {
-		return "", self.MisconfiguredAs(authcause.IdentityMissing, "set it to the ARN of the IAM role, arn:aws:iam::<account>:role/<name>",
+		return "", self.MisconfiguredAs(provider.CauseIdentityMissing, "set it to the ARN of the IAM role, arn:aws:iam::<account>:role/<name>",
 			"the annotation %q is missing", RoleARNAnnotation)
 	}
 	if isPlainRole(arn) {
 		return arn, nil
 	}
 	if _, err := parseRoleARN(arn, p.isOtherService(opts)); err != nil {
-		return "", self.MisconfiguredAs(authcause.IdentityMalformed, "set it to arn:aws:iam::<account>:role/<name>",
+		return "", self.MisconfiguredAs(provider.CauseIdentityMalformed, "set it to arn:aws:iam::<account>:role/<name>",
 			"the annotation %q is not the ARN of a role: %v: %.600q", RoleARNAnnotation, err, arn)
 	}
 	return arn, nil

@@ -2,7 +2,6 @@ package aws_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -84,7 +83,8 @@ func TestServiceAccountGetsItsRole(t *testing.T) {
 	if !ok || id.RoleARN != role("tenant-a") || id.SessionName != "tenant-a.app" || id.Subject != "system:serviceaccount:tenant-a:app" {
 		t.Errorf("got the credentials of %+v", id)
 	}
-	if token.AccountID() != account || token.SessionName() != "tenant-a.app" || token.AssumedRoleARN() != id.ARN || token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute {
+	if token.AccountID() != account || token.SessionName() != "tenant-a.app" || token.AssumedRoleARN() != id.ARN || token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute ||
+		!strings.HasPrefix(fmt.Sprint(token), "AWS credentials "+token.AccessKeyID()+", redacted") {
 		t.Errorf("token: %v, account %q, session %q", token, token.AccountID(), token.SessionName())
 	}
 	if calls := w.cloud.Log(); len(calls) != 1 || calls[0].Host != "sts.eu-central-1.amazonaws.com" {
@@ -95,11 +95,7 @@ func TestServiceAccountGetsItsRole(t *testing.T) {
 // The adapter's credentials work in a client of the SDK, and end with the context of the call.
 func TestCredentialsProvider(t *testing.T) {
 	w := newWorld(t)
-	tokens, err := cache.NewTokenCache(10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t)
 	creds := aws.NewCredentialsProvider(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...)
 	sdkClient := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds})
 	for range 3 {
@@ -126,15 +122,11 @@ func TestCredentialsProvider(t *testing.T) {
 // What tenant B writes on his ServiceAccount gets him nothing of A's: STS goes by the subject.
 func TestTenantCopiesAnnotations(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
-	tokens, err := cache.NewTokenCache(10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t)
 	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
+	_, err := w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
 	testworld.CheckError(t, err, auth.ErrDenied, `aws: ServiceAccount "tenant-b/thief"`, role("tenant-a"), "AccessDenied", "HTTP 403",
 		`"system:serviceaccount:tenant-b:thief"`, "trust policy")
 	var api smithy.APIError
@@ -391,34 +383,6 @@ func TestNothingFallsBack(t *testing.T) {
 	}
 }
 
-func TestWrongTypeOfToken(t *testing.T) {
-	for _, token := range []auth.Token{nil, (*aws.Token)(nil), otherToken{}} {
-		_, err := aws.FromToken(token)
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "*aws.Token")
-	}
-}
-
-type otherToken struct{}
-
-func (otherToken) GetDuration() time.Duration { return time.Hour }
-
-func TestTokenPrintsARedactedSummary(t *testing.T) {
-	w := newWorld(t)
-	token, err := w.get(t, "tenant-a", "app")
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, err := json.Marshal(token)
-	if err != nil || !strings.Contains(string(encoded), token.AccessKeyID()) || string(encoded) != fmt.Sprintf("%q", token.String()) {
-		t.Errorf("%s, %v", encoded, err)
-	}
-	c := token.Credentials()
-	c.SecretAccessKey = "overwritten"
-	if token.Credentials().SecretAccessKey == "overwritten" {
-		t.Error("a caller changed the token")
-	}
-}
-
 func TestConformance(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")), testworld.ServiceAccount("tenant-a", "bad", aws.RoleARNAnnotation, "app")).clusters()
 	authtest.RunConformance(t, authtest.Harness{
@@ -428,6 +392,7 @@ func TestConformance(t *testing.T) {
 		GitURL:              gitURL,
 		ForeignGitURLs:      []string{"https://git-codecommit.eu-central-1.amazonaws.com.evil.example/v1/repos/a", "https://github.com/org/repo"},
 		Annotations:         map[string]string{aws.TokenExpirationAnnotation: "1800"},
+		Fields:              map[string]any{"AllowedSTSHosts": nil, "UseFIPSEndpoint": true, "UseDualStackEndpoint": true},
 		New:                 func(*testing.T) auth.Provider { return &aws.Provider{} },
 		Options:             []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())},
 		Client:              w.client,

@@ -1,7 +1,6 @@
 package aws_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -260,24 +259,6 @@ func TestRegistryDenied(t *testing.T) {
 		w.cloud.AWS().Deny(role("tenant-a"), action)
 		_, err := w.registry(t, &aws.Provider{}, repository)
 		testworld.CheckError(t, err, auth.ErrDenied, action, "AccessDeniedException", "assumed-role/tenant-a/tenant-a.app", "allow the role")
-	}
-}
-
-func TestRegistryHonoursTheContext(t *testing.T) {
-	w := newWorld(t)
-	token, err := w.get(t, "tenant-a", "app")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.cloud.AddFault(authtest.Fault{Service: "ecr", Hang: true})
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, cancel)
-	_, err = (&aws.Provider{}).NewArtifactRegistryCredentials(ctx, "eu-central-1", token, resolve(w.options("tenant-a", "app")))
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
-	if _, err := (&aws.Provider{}).NewArtifactRegistryCredentials(t.Context(), "eu-central-1", otherToken{}, &provider.Options{}); !errors.Is(err, auth.ErrMisconfigured) {
-		t.Errorf("with another provider's token: %v", err)
 	}
 }
 

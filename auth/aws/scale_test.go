@@ -2,12 +2,10 @@ package aws_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -46,11 +44,7 @@ func many(t *testing.T, tenants int) (*world, []string) {
 func TestManyTenantsAtOnce(t *testing.T) {
 	w, tenants := many(t, 200)
 	w.cloud.AddFault(authtest.Fault{Latency: 50 * time.Millisecond})
-	tokens, err := cache.NewTokenCache(1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t)
 	provider := &aws.Provider{}
 	start := time.Now()
 	var wg sync.WaitGroup
@@ -84,72 +78,15 @@ func TestManyTenantsAtOnce(t *testing.T) {
 	}
 }
 
-// A tenant with a hundred ServiceAccounts at an endpoint that hangs does not delay the others.
-func TestTenantThatHangs(t *testing.T) {
-	w, tenants := many(t, 20)
-	for i := range 100 {
-		if err := w.client.Create(t.Context(), testworld.ServiceAccount("hanging", fmt.Sprintf("app-%d", i), aws.RoleARNAnnotation, role("hanging"))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.cloud.AddFault(authtest.Fault{Hang: true, Match: func(c authtest.Call) bool { return c.Parameters["RoleArn"] == role("hanging") }})
-	tokens, err := cache.NewTokenCache(1000, cache.WithMintTimeout(time.Hour)) // no mint gives up before the test does
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
-	provider := &aws.Provider{}
-	get := func(ctx context.Context, namespace, name string) error {
-		_, err := auth.GetAccessToken(ctx, provider, w.options(namespace, name, auth.WithCache(tokens, object(namespace)))...)
-		return err
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var hanging sync.WaitGroup
-	for i := range 100 {
-		hanging.Go(func() {
-			if err := get(ctx, "hanging", fmt.Sprintf("app-%d", i)); err == nil {
-				t.Error("an endpoint that hangs answered")
-			}
-		})
-	}
-	for tokens.Stats().Running < 8 {
-		if err := get(t.Context(), tenants[0], "app"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var hits []time.Duration
-	for _, tenant := range tenants {
-		for i := range 50 {
-			start := time.Now()
-			if err := get(t.Context(), tenant, "app"); err != nil {
-				t.Error(err)
-			}
-			if i > 0 {
-				hits = append(hits, time.Since(start))
-			}
-		}
-	}
-	slices.Sort(hits)
-	t.Logf("hits of others: 99th percentile %s, with the fake API server's copying", hits[len(hits)*99/100])
-	if n := tokens.Stats().Running; n != 8 {
-		t.Errorf("%d exchanges of the tenant run, want 8", n)
-	}
-	cancel()
-	hanging.Wait()
-}
-
 // Trust that is revoked shows at the next refresh: the credential is dropped, although it is valid.
 func TestTrustIsRevoked(t *testing.T) {
 	w := newWorld(t)
-	tokens, err := cache.NewTokenCache(10, cache.WithMaxDuration(300*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t, cache.WithMaxDuration(300*time.Millisecond))
 	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
 		t.Fatal(err)
 	}
 	w.cloud.AWS().RemoveRole(role("tenant-a"))
+	var err error
 	for err == nil {
 		_, err = w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))
 	}
@@ -173,34 +110,6 @@ func TestErrorsKeepNoRequest(t *testing.T) {
 	}
 }
 
-// Callers at the same time share the request of the SDK's chain, and so its error. The race detector watches.
-func TestErrorsOfTheChainKeepNoRequest(t *testing.T) {
-	clearEnvironment(t)
-	w := newWorld(t)
-	w.setWebIdentity(t)
-	w.cloud.AWS().RemoveRole(role("tenant-a"))
-	provider, client := &aws.Provider{}, w.cloud.Client()
-	const callers, each = 8, 20
-	var all sync.WaitGroup
-	for range callers {
-		all.Go(func() {
-			for range each {
-				_, err := auth.GetAccessToken(t.Context(), provider, auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(client))
-				var response *awshttp.ResponseError
-				if !errors.As(err, &response) || response.HTTPStatusCode() != http.StatusForbidden {
-					t.Errorf("the SDK's error does not show: %v", err)
-				} else if r := response.Response.Response; r.Request != nil || r.TLS != nil || r.Body != http.NoBody {
-					t.Error("the request or the connection is kept")
-				}
-			}
-		})
-	}
-	all.Wait()
-	if n := w.cloud.Calls("sts", ""); n >= callers*each {
-		t.Errorf("%d requests: no caller shared one", n)
-	}
-}
-
 // Nothing that a secret could get into holds one: errors, logs, metrics.
 func TestSecretsShowNowhere(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
@@ -213,11 +122,7 @@ func TestSecretsShowNowhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := cache.NewTokenCache(10, cache.WithObserver(m))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t, cache.WithObserver(m))
 	var secrets []string
 	for _, sa := range []string{"tenant-a/app", "tenant-b/app", "tenant-b/thief"} {
 		namespace, name, _ := strings.Cut(sa, "/")

@@ -1,0 +1,504 @@
+package aws_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
+)
+
+const (
+	azureTenant   = "11111111-2222-3333-4444-555555555555"
+	azureClient   = "aaaaaaaa-2222-3333-4444-555555555555"
+	poolOfAWS     = "projects/123456789012/locations/global/workloadIdentityPools/amazon/providers/roles"
+	audienceOfGCP = "//iam.googleapis.com/" + poolOfAWS
+)
+
+// federation is a world in which other services trust the roles of the tenants. The ServiceAccounts "app" have all
+// annotations.
+type federation struct {
+	*world
+	issuer string // of the AWS account
+	source *aws.WebIdentitySource
+}
+
+// receiver is a service that trusts the roles.
+type receiver struct {
+	provider auth.Provider
+	audience string
+	subject  func(auth.Token) string // of the credential
+}
+
+func newFederation(t *testing.T, more ...client.Object) *federation {
+	t.Helper()
+	t.Setenv("AZURE_TENANT_ID", "")
+	for _, tenant := range []string{"tenant-a", "tenant-b"} {
+		more = append(more, outbound(tenant, "outbound", role(tenant)))
+	}
+	more = append(more, outbound("tenant-b", "thief", role("tenant-a")), outbound("tenant-a", "bad", "no role"))
+	f := &federation{world: newWorld(t, more...)}
+	f.issuer = f.cloud.AWS().EnableOutboundFederation(account)
+	f.cloud.Azure().AddTenant("login.microsoftonline.com", azureTenant, azureDomain)
+	for _, tenant := range []string{"tenant-a", "tenant-b"} {
+		f.cloud.AWS().SetRole(role(tenant), authtest.Trust{Issuer: f.world.issuer.URL(),
+			Subjects: []string{"system:serviceaccount:" + tenant + ":app",
+				"system:serviceaccount:" + tenant + ":outbound"}})
+		f.trustAzure(azure.DefaultAudience, role(tenant))
+	}
+	f.cloud.GCP().SetWorkloadIdentityProvider(poolOfAWS, authtest.WorkloadIdentityProvider{Issuer: f.issuer,
+		Fetch: f.cloud.Client()})
+	o := f.cloud.OAuth()
+	o.AddIssuer(f.issuer, f.cloud.Client(), o.TokenEndpoint())
+	o.AddGrant(authtest.OAuthGrant{Issuer: f.issuer, Subjects: []string{role("tenant-a"), role("tenant-b")}})
+	f.source = f.newSource(t, aws.WebIdentity{Issuers: map[string]string{account: f.issuer}})
+	return f
+}
+
+// outbound returns a ServiceAccount with the annotations of all receivers.
+func outbound(namespace, name, roleARN string) *corev1.ServiceAccount {
+	return testworld.ServiceAccount(namespace, name, aws.RoleARNAnnotation, roleARN, azure.ClientIDAnnotation,
+		azureClient,
+		azure.TenantIDAnnotation, azureTenant, gcp.WorkloadIdentityProviderAnnotation, poolOfAWS)
+}
+
+func (f *federation) trustAzure(audience, subject string) {
+	f.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, authtest.FederatedCredential{Issuer: f.issuer,
+		Subject: subject, Audience: audience, Fetch: f.cloud.Client()})
+}
+
+// controllers are the controller's options of the source.
+func (f *federation) controllers() []auth.Option {
+	return []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(f.cloud.Client())}
+}
+
+func (f *federation) newSource(t *testing.T, config aws.WebIdentity) *aws.WebIdentitySource {
+	t.Helper()
+	source, err := (&aws.Provider{}).NewWebIdentitySource(config, f.controllers()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source
+}
+
+func (f *federation) receivers() map[string]receiver {
+	return map[string]receiver{
+		"azure": {&azure.Provider{}, azure.DefaultAudience, func(token auth.Token) string {
+			own, _ := azure.FromToken(token)
+			id, _ := f.cloud.Azure().Identity(own.AccessToken().Token)
+			return id.Subject
+		}},
+		"gcp": {&gcp.Provider{}, audienceOfGCP, func(token auth.Token) string {
+			own, _ := gcp.FromToken(token)
+			id, _ := f.cloud.GCP().Identity(own.AccessToken())
+			return id.Subject
+		}},
+		"exchange": {&exchange.Provider{Endpoint: f.cloud.OAuth().TokenEndpoint()}, f.cloud.OAuth().TokenEndpoint(),
+			func(token auth.Token) string {
+				own, _ := exchange.FromToken(token)
+				id, _ := f.cloud.OAuth().Identity(own.Reveal())
+				return id.Subject
+			}},
+	}
+}
+
+// ask returns the options of a call for a ServiceAccount.
+func (f *federation) ask(namespace, name string, more ...auth.Option) []auth.Option {
+	return append([]auth.Option{auth.WithSubjectSource(f.source),
+		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, f.client),
+		auth.WithOwner(object(namespace)), auth.WithHTTPClient(f.cloud.Client())}, more...)
+}
+
+// A tenant's role is the subject at each service. The services share the role's credentials, and each has a token of
+// its own.
+func TestRoleIsTheSubject(t *testing.T) {
+	f := newFederation(t)
+	tokens := testworld.Cache(t)
+	for name, r := range f.receivers() {
+		for _, tenant := range []string{"tenant-a", "tenant-b"} {
+			opts := f.ask(tenant, "outbound", auth.WithCache(tokens, object(tenant)))
+			first, err := auth.GetAccessToken(t.Context(), r.provider, opts...)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if got := r.subject(first); got != role(tenant) {
+				t.Errorf("%s: %s is %q", name, tenant, got)
+			}
+			again, err := auth.GetAccessToken(t.Context(), r.provider, opts...)
+			if err != nil || again != first {
+				t.Errorf("%s: the credential was not cached, %v", name, err)
+			}
+		}
+	}
+	if n := f.cloud.Calls("sts", "AssumeRoleWithWebIdentity"); n != 2 {
+		t.Errorf("%d sessions for two roles", n)
+	}
+	audiences := map[string]int{}
+	for _, call := range f.cloud.Log() {
+		if call.Action == "GetWebIdentityToken" {
+			audiences[call.Parameters["Audience.member.1"]]++
+			if call.Host != "sts.eu-central-1.amazonaws.com" || call.Parameters["SigningAlgorithm"] != "RS256" ||
+				call.Parameters["DurationSeconds"] != "300" {
+				t.Errorf("call %+v", call)
+			}
+		}
+	}
+	for name, r := range f.receivers() {
+		if audiences[r.audience] != 2 {
+			t.Errorf("%s: tokens by audience %v", name, audiences)
+		}
+	}
+}
+
+// Access ends with the ServiceAccount at once, and with the role or its permission at the next exchange.
+func TestRoleAsSubjectIsRevoked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		revoke func(f *federation) error
+		reason provider.Reason
+		want   []string
+		cached bool // a cached credential is still served
+	}{
+		"ServiceAccount deleted": {func(f *federation) error {
+			return f.client.Delete(context.Background(), outbound("tenant-a", "outbound", ""))
+		}, auth.ErrMisconfigured, []string{"not found"}, false},
+		"role deleted": {func(f *federation) error { f.cloud.AWS().RemoveRole(role("tenant-a")); return nil },
+			auth.ErrDenied, []string{"AccessDenied", "sts:GetWebIdentityToken"}, true},
+		"no permission": {func(f *federation) error {
+			f.cloud.AWS().Deny(role("tenant-a"), "sts:GetWebIdentityToken")
+			return nil
+		}, auth.ErrDenied, []string{"aws", "let a policy of the role allow sts:GetWebIdentityToken",
+			azure.DefaultAudience}, true},
+		"federation disabled": {func(f *federation) error { f.cloud.AWS().DisableOutboundFederation(account); return nil },
+			auth.ErrMisconfigured, []string{"iam:EnableOutboundWebIdentityFederation", account}, true},
+		"no longer trusted": {func(f *federation) error {
+			f.cloud.Azure().RemoveFederatedCredentials(azureTenant, azureClient)
+			return nil
+		}, auth.ErrDenied, []string{role("tenant-a"), "the issuer \"https://"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFederation(t)
+			opts := f.ask("tenant-a", "outbound", auth.WithCache(testworld.Cache(t), object("tenant-a")))
+			if _, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, opts...); err != nil {
+				t.Fatal(err)
+			}
+			if err := tc.revoke(f); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, opts...); (err == nil) != tc.cached {
+				t.Errorf("with a cached credential: %v", err)
+			}
+			// Another target of the same role is not cached.
+			other := auth.WithScopes("https://vault.azure.net/.default")
+			_, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, append(opts, other)...)
+			testworld.CheckError(t, err, tc.reason, append(tc.want, `ServiceAccount "tenant-a/outbound"`)...)
+		})
+	}
+}
+
+// The first role of a chain counts on hits: the subject names the last one alone.
+func TestFirstRoleOfAChainCountsOnHits(t *testing.T) {
+	const hub = "arn:aws:iam::" + account + ":role/hub"
+	f := newFederation(t)
+	f.cloud.AWS().SetRole(hub, authtest.Trust{Principals: []string{role("tenant-a")}})
+	f.trustAzure(azure.DefaultAudience, hub)
+	source, err := (&aws.Provider{}).NewWebIdentitySource(aws.WebIdentity{Issuers: map[string]string{account: f.issuer}},
+		append(f.controllers(), aws.WithAssumeRole(aws.AssumeRole{RoleARN: hub}))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.source = source
+	opts := f.ask("tenant-a", "outbound", auth.WithCache(testworld.Cache(t), object("tenant-a")))
+	if _, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, opts...); err != nil {
+		t.Fatal(err)
+	}
+	sa := &corev1.ServiceAccount{}
+	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: "tenant-a", Name: "outbound"}, sa); err != nil {
+		t.Fatal(err)
+	}
+	sa.Annotations[aws.RoleARNAnnotation] = role("harmless")
+	if err := f.client.Update(t.Context(), sa); err != nil {
+		t.Fatal(err)
+	}
+	_, err = auth.GetAccessToken(t.Context(), &azure.Provider{}, opts...)
+	testworld.CheckError(t, err, auth.ErrDenied, role("harmless"))
+}
+
+// The receiver refuses another issuer, subject or audience. The remedy names those of the token.
+func TestRoleAsSubjectIsNotTrusted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		credential func(f *federation) authtest.FederatedCredential
+		want       []string
+	}{
+		"issuer": {func(*federation) authtest.FederatedCredential {
+			return authtest.FederatedCredential{Issuer: "https://else.example", Subject: role("tenant-a"),
+				Audience: azure.DefaultAudience}
+		}, []string{"AADSTS700211", `the issuer "https://`}},
+		"subject": {func(f *federation) authtest.FederatedCredential {
+			return authtest.FederatedCredential{Issuer: f.issuer,
+				Subject: "system:serviceaccount:tenant-a:outbound", Audience: azure.DefaultAudience}
+		}, []string{"AADSTS700213", `to "` + role("tenant-a") + `"`}},
+		"audience": {func(f *federation) authtest.FederatedCredential {
+			return authtest.FederatedCredential{Issuer: f.issuer, Subject: role("tenant-a"), Audience: "else"}
+		}, []string{"AADSTS700212"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFederation(t)
+			f.cloud.Azure().RemoveFederatedCredentials(azureTenant, azureClient)
+			credential := tc.credential(f)
+			credential.Fetch = f.cloud.Client()
+			f.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, credential)
+			_, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, f.ask("tenant-a", "outbound")...)
+			testworld.CheckError(t, err, auth.ErrDenied, tc.want...)
+			if strings.Contains(err.Error(), "cluster") {
+				t.Errorf("the remedy names the cluster: %v", err)
+			}
+		})
+	}
+}
+
+// What STS returns is compared with the role and the issuer before it goes anywhere. A tenant that names the role of
+// another gets no token.
+func TestRoleAsSubjectIsChecked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		config aws.WebIdentity
+		sa     string
+		reason provider.Reason
+		want   string
+		tokens int
+	}{
+		"issuer": {aws.WebIdentity{Issuers: map[string]string{account: "https://else.example"}},
+			"outbound", auth.ErrDenied, `not of "https://else.example"`, 1},
+		"another account": {aws.WebIdentity{Issuers: map[string]string{"999999999999": "https://else.example"}},
+			"outbound", "", "", 1},
+		"another's role": {aws.WebIdentity{}, "thief", auth.ErrDenied, "AssumeRoleWithWebIdentity", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFederation(t)
+			f.source = f.newSource(t, tc.config)
+			namespace := "tenant-a"
+			if tc.sa == "thief" {
+				namespace = "tenant-b"
+			}
+			_, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, f.ask(namespace, tc.sa)...)
+			if tc.reason == "" && err != nil {
+				t.Error(err)
+			} else if tc.reason != "" {
+				testworld.CheckError(t, err, tc.reason, tc.want)
+			}
+			entra := 0
+			if tc.reason == "" {
+				entra = 1
+			}
+			if f.cloud.Calls("sts", "GetWebIdentityToken") != tc.tokens || f.cloud.Calls("entra", "") != entra {
+				t.Errorf("calls %+v", f.cloud.Log())
+			}
+		})
+	}
+}
+
+// The Policy sees both exchanges. The audiences, scopes and proxy of the call are for the other service alone.
+func TestRoleAsSubjectGetsNothingElseOfTheCall(t *testing.T) {
+	f := newFederation(t)
+	f.trustAzure("other", role("tenant-a"))
+	var seen []auth.AuthorizeRequest
+	policy := auth.WithPolicy(auth.Policy{Audiences: []string{"other"}, Authorize: func(_ context.Context,
+		r auth.AuthorizeRequest) error {
+		seen = append(seen, r)
+		return nil
+	}})
+	opts := f.ask("tenant-a", "outbound", policy, auth.WithAudiences("other"), auth.WithClusterID("c"),
+		auth.WithScopes("https://vault.azure.net/.default"))
+	if _, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, opts...); err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) != 2 || seen[0].Provider != "azure" || seen[0].Subject != role("tenant-a") ||
+		seen[0].Audiences[0] != "other" ||
+		seen[1].Provider != "aws" || seen[1].Identity != role("tenant-a") ||
+		seen[1].Audiences[0] != aws.DefaultAudience ||
+		seen[1].Subject != "" || seen[1].Owner != object("tenant-a") {
+		t.Errorf("the Policy saw %+v", seen)
+	}
+	proxy, asked := testworld.RefusingProxy(t)
+	_, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, append(opts, auth.WithHTTPClient(nil),
+		auth.WithProxyURL(*proxy))...)
+	testworld.CheckError(t, err, auth.ErrUnavailable, "no answer through the proxy")
+	for _, request := range asked() {
+		if !strings.Contains(request, "login.microsoftonline.com") {
+			t.Errorf("the proxy was asked for %q", request)
+		}
+	}
+	if n := f.cloud.Calls("sts", "GetWebIdentityToken"); n != 2 {
+		t.Errorf("%d tokens, want 2", n)
+	}
+}
+
+// The controller's own role is the subject of calls without a ServiceAccount, here one of IAM roles for service
+// accounts.
+func TestControllersRoleIsTheSubject(t *testing.T) {
+	f := newFederation(t)
+	own := testworld.ServiceAccount("system", "controller")
+	token, err := f.world.issuer.Sign(f.world.issuer.Claims(own, []string{aws.DefaultAudience}, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.cloud.AWS().SetRole(role("controller"), authtest.Trust{Issuer: f.world.issuer.URL(),
+		Subjects: []string{"system:serviceaccount:system:controller"}})
+	f.trustAzure(azure.DefaultAudience, role("controller"))
+	clearEnvironment(t)
+	t.Setenv("AWS_ROLE_ARN", role("controller"))
+	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", file)
+	identity := auth.WithControllerAnnotations(map[string]string{azure.ClientIDAnnotation: azureClient,
+		azure.TenantIDAnnotation: azureTenant})
+	call := func(config aws.WebIdentity) (auth.Token, error) {
+		return auth.GetAccessToken(t.Context(), &azure.Provider{}, auth.WithSubjectSource(f.newSource(t, config)),
+			identity,
+			auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithHTTPClient(f.cloud.Client()))
+	}
+	got, err := call(aws.WebIdentity{RoleARN: role("controller")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if subject := f.receivers()["azure"].subject(got); subject != role("controller") {
+		t.Errorf("the subject is %q", subject)
+	}
+	_, err = call(aws.WebIdentity{RoleARN: role("tenant-a")})
+	testworld.CheckError(t, err, auth.ErrDenied, `for "`+role("controller")+`", not for "`+role("tenant-a")+`"`)
+	_, err = call(aws.WebIdentity{})
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "the controller's own role is not known")
+}
+
+// A session that STS no longer accepts is replaced, once.
+func TestRoleAsSubjectReplacesItsSession(t *testing.T) {
+	f := newFederation(t)
+	opts := f.ask("tenant-a", "outbound", auth.WithCache(testworld.Cache(t), object("tenant-a")))
+	refuse := authtest.Fault{Service: "sts", Action: "GetWebIdentityToken", Status: http.StatusForbidden,
+		Code: "ExpiredToken", Message: "expired", Times: 1}
+	f.cloud.AddFault(refuse)
+	if _, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, opts...); err != nil {
+		t.Error(err)
+	}
+	if n := f.cloud.Calls("sts", "GetWebIdentityToken"); n != 2 {
+		t.Errorf("%d tries, want 2", n)
+	}
+}
+
+func TestWebIdentityIsChecked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		config aws.WebIdentity
+		opts   []auth.Option
+		option string
+	}{
+		"role":      {aws.WebIdentity{RoleARN: "arn:aws:iam::1:user/x"}, nil, "aws.WebIdentity.RoleARN"},
+		"algorithm": {aws.WebIdentity{SigningAlgorithm: "HS256"}, nil, "aws.WebIdentity.SigningAlgorithm"},
+		"too short": {aws.WebIdentity{Lifetime: 59 * time.Second}, nil, "aws.WebIdentity.Lifetime"},
+		"too long":  {aws.WebIdentity{Lifetime: time.Hour + time.Second}, nil, "aws.WebIdentity.Lifetime"},
+		"part of seconds": {aws.WebIdentity{Lifetime: time.Minute + time.Millisecond}, nil,
+			"aws.WebIdentity.Lifetime"},
+		"tag":    {aws.WebIdentity{Tags: map[string]string{"aws:x": "y"}}, nil, "aws.WebIdentity.Tags"},
+		"region": {aws.WebIdentity{}, []auth.Option{auth.WithSTSRegion("no region")}, "auth.WithSTSRegion"},
+		"global endpoint": {aws.WebIdentity{}, []auth.Option{auth.WithSTSEndpoint("https://sts.amazonaws.com")},
+			"auth.WithSTSEndpoint"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := (&aws.Provider{}).NewWebIdentitySource(tc.config,
+				append([]auth.Option{auth.WithSTSRegion("eu-central-1")}, tc.opts...)...)
+			var known *auth.Error
+			if !errors.As(err, &known) || !errors.Is(err, auth.ErrMisconfigured) || known.Option != tc.option {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// Whatever shapes the tokens is in the key, and a hit allocates nothing.
+func TestWebIdentityKey(t *testing.T) {
+	f, seen := newFederation(t), map[string]string{}
+	for name, tc := range map[string]struct {
+		config aws.WebIdentity
+		opt    auth.Option
+	}{
+		"base":      {},
+		"algorithm": {config: aws.WebIdentity{SigningAlgorithm: "ES384"}},
+		"lifetime":  {config: aws.WebIdentity{Lifetime: time.Hour}},
+		"tag":       {config: aws.WebIdentity{Tags: map[string]string{"a": "b"}}},
+		"region":    {opt: auth.WithSTSRegion("us-east-1")},
+		"endpoint":  {opt: auth.WithSTSEndpoint("https://sts.eu-west-1.amazonaws.com")},
+		"role":      {opt: aws.WithAssumeRole(aws.AssumeRole{RoleARN: role("next")})},
+	} {
+		source, err := (&aws.Provider{}).NewWebIdentitySource(tc.config, append(f.controllers(), tc.opt)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, dup := seen[source.Key()]; dup {
+			t.Errorf("%s has the key of %s", name, other)
+		}
+		seen[source.Key()] = name
+	}
+	sa, call := outbound("tenant-a", "app", role("tenant-a")), &auth.Options{}
+	if n := testing.AllocsPerRun(100, func() { _, _, _ = f.source.Subject(sa, call) }); n != 0 {
+		t.Errorf("Subject makes %v allocations", n)
+	}
+}
+
+// claimsIn returns issuer, subject and audience of a token.
+func claimsIn(t *testing.T, token string) string {
+	t.Helper()
+	claims, err := jwt.Parse(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(append(claims.Audience, claims.Issuer, claims.Subject), " ")
+}
+
+// The SDK's own client gets the same claims from the fake as the source.
+func TestWebIdentityTokenOfTheSDK(t *testing.T) {
+	f := newFederation(t)
+	session, err := f.get(t, "tenant-a", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	credentials := sdk.CredentialsProviderFunc(func(context.Context) (sdk.Credentials,
+		error) {
+		return session.Credentials(), nil
+	})
+	own, err := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: f.cloud.Client(), Credentials: credentials}).
+		GetWebIdentityToken(t.Context(), &sts.GetWebIdentityTokenInput{Audience: []string{azure.DefaultAudience},
+			SigningAlgorithm: sdk.String("RS256")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := &auth.Options{}
+	for _, opt := range f.ask("tenant-a", "outbound") {
+		opt(call)
+	}
+	token, expiry, err := f.source.Token(t.Context(), nil, []string{azure.DefaultAudience}, call)
+	if err != nil || !expiry.IsZero() {
+		t.Fatalf("expires %s, %v", expiry, err)
+	}
+	if theirs, ours := claimsIn(t, *own.WebIdentityToken), claimsIn(t, token); theirs != ours ||
+		!strings.Contains(ours, role("tenant-a")) {
+		t.Errorf("the SDK's token says %s, ours %s", theirs, ours)
+	}
+}
