@@ -125,14 +125,6 @@ func TestClustersOfOtherClouds(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "PrivateClouds", "address and CA")
 }
 
-// The name has no use where address and CA are known: one of the three is a mistake.
-func TestClusterByAllThreeIsRefused(t *testing.T) {
-	w := newWorld(t)
-	_, err := w.restConfig(t, &azure.Provider{}, "app", auth.WithClusterResource(clusterID), auth.WithClusterAddress("https://10.0.0.1"),
-		auth.WithCAData(string(w.cloud.CA())))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "all set", "leave one of them out")
-}
-
 func TestClusterThatIsRefused(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
@@ -215,4 +207,12 @@ func TestClusterIDsThatAreRefused(t *testing.T) {
 	if access, err := p.GetAccessTokenOptionsForCluster(&provider.Options{ClusterResource: good}); err != nil || len(access.AccessTokens) != 2 {
 		t.Errorf("%d, %v", len(access.AccessTokens), err)
 	}
+}
+
+// The name has no use where address and CA are known: one of the three is a mistake.
+func TestClusterByAllThreeIsRefused(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.restConfig(t, &azure.Provider{}, "app", auth.WithClusterResource(clusterID), auth.WithClusterAddress("https://10.0.0.1"),
+		auth.WithCAData(string(w.cloud.CA())))
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "all set", "leave one of them out")
 }

@@ -32,6 +32,14 @@
 // authority is AZURE_AUTHORITY_HOST, else the public one. A private cloud with the authority of one of Microsoft's clouds keeps the
 // registries of that cloud, and every address that it does not replace.
 //
+// # Identity bindings
+//
+// Provider.IdentityBindings uses the identity bindings of AKS instead of federated credentials. AKS describes the
+// token proxy of the cluster in pods with the annotation azure.workload.identity/use-identity-binding: the https
+// address AZURE_KUBERNETES_TOKEN_PROXY, its TLS server name AZURE_KUBERNETES_SNI_NAME, and its CA in PEM, in the file
+// AZURE_KUBERNETES_CA_FILE or in AZURE_KUBERNETES_CA_DATA. ServiceAccounts need the verb use-managed-identity in the
+// API group cid.wi.aks.azure.com on the client ID. See docs/providers.md.
+//
 // # Registries, clusters, Git
 //
 // auth.GetArtifactRegistryCredentials accepts <registry>.azurecr.io and the registries of the other clouds. The identity needs the role

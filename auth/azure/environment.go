@@ -66,6 +66,7 @@ type surroundings struct {
 	standard     *environment // for calls that name no authority
 	audiences    [1]string
 	gitScope     []provider.Option
+	proxy        *tokenProxy // nil without IdentityBindings
 	err          error
 }
 
@@ -75,7 +76,10 @@ func (p *Provider) learn() *surroundings {
 		s.tenant = os.Getenv("AZURE_TENANT_ID")
 		s.audiences[0] = cmp.Or(p.Audience, DefaultAudience)
 		s.gitScope = scope(azurename.DevOpsAudience)
-		s.err = s.findEnvironments(p)
+		if s.err = s.findEnvironments(p); s.err == nil && p.IdentityBindings {
+			s.audiences[0] = IdentityBindingAudience
+			s.proxy, s.err = p.findTokenProxy()
+		}
 	})
 	return &p.learned
 }

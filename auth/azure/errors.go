@@ -189,26 +189,26 @@ func isTransient(answer transport.Answer) bool {
 }
 
 // exchangeError explains why Entra gave no token for a ServiceAccount.
-func exchangeError(answer transport.Answer, tenant, clientID string, sa *corev1.ServiceAccount, oidcToken string) error {
+func exchangeError(answer transport.Answer, tenant, clientID string, sa *corev1.ServiceAccount, opts *provider.Options,
+	oidcToken string) error {
 	e := classify(answer, opExchange, oidcToken)
 	e.Message = fmt.Sprintf("client ID %q of tenant %q: %s", clientID, tenant, e.Message)
-	if remedy := federationRemedy(e, clientID, sa); remedy != "" {
+	if remedy := federationRemedy(e, clientID, opts.SubjectClaim(sa), opts.IssuerName()); remedy != "" {
 		e.Remedy = remedy
 	}
 	return e
 }
 
 // federationRemedy names the part of a federated credential that does not match.
-func federationRemedy(e *auth.Error, clientID string, sa *corev1.ServiceAccount) string {
-	subject := "system:serviceaccount:" + sa.Namespace + ":" + sa.Name
+func federationRemedy(e *auth.Error, clientID, subject, issuer string) string {
 	number, _ := aadsts(e.Code)
 	switch number {
 	case noFederation, wrongFederation:
-		return fmt.Sprintf("add a federated credential with the cluster's issuer (compare the slash at its end) "+
-			"and the subject %q to the identity %q", subject, clientID)
+		return fmt.Sprintf("add a federated credential with %s (compare the slash at its end) "+
+			"and the subject %q to the identity %q", issuer, subject, clientID)
 	case wrongIssuer:
-		return fmt.Sprintf("set the issuer of the federated credential of %q to that of the cluster, "+
-			"with or without a slash at its end as the cluster writes it", clientID)
+		return fmt.Sprintf("set the issuer of the federated credential of %q to %s, "+
+			"with or without a slash at its end as the token has it", clientID, issuer)
 	case wrongSubject:
 		return fmt.Sprintf("set the subject of the federated credential of %q to %q; a new one takes minutes to be known everywhere",
 			clientID, subject)

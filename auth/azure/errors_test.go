@@ -175,48 +175,6 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// What the fake finds wrong itself, it says as Entra does.
-func TestEntraVerifies(t *testing.T) {
-	clearEnvironment(t)
-	w := newWorld(t,
-		identity("tenant-a", "no-app", tenantID, noClient),
-		identity("tenant-a", "no-tenant", "00000000-86f1-41af-91ab-2d7cd011db47", clientA),
-		identity("Tenant", "x", tenantID, clientA))
-	_, err := w.get(t, "tenant-a", "no-app")
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "AADSTS700016", noClient)
-	_, err = w.get(t, "tenant-a", "no-tenant")
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "AADSTS90002")
-	_, err = w.get(t, "tenant-a", "app", auth.WithAudiences("other"), auth.WithPolicy(auth.Policy{Audiences: []string{"other"}}))
-	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS700212")
-
-	sa := testworld.ServiceAccount("tenant-a", "app")
-	forged := func(change func(map[string]any)) error {
-		claims := w.issuer.Claims(sa, []string{azure.DefaultAudience}, time.Hour)
-		change(claims)
-		jwt, err := w.issuer.Sign(claims)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, identity("tenant-a", "app", tenantID, clientA), &provider.Options{HTTPClient: w.http})
-		return err
-	}
-	testworld.CheckError(t, forged(func(c map[string]any) { c["iss"] = w.issuer.URL() + "/" }), auth.ErrDenied, "AADSTS700211")
-	testworld.CheckError(t, forged(func(c map[string]any) { c["sub"] = "system:serviceaccount:Tenant-A:app" }), auth.ErrDenied, "AADSTS7002138")
-	testworld.CheckError(t, forged(func(c map[string]any) { c["exp"] = time.Now().Add(-time.Hour).Unix() }), auth.ErrUnavailable, "AADSTS700024")
-	if err := w.issuer.Rotate(false); err != nil {
-		t.Fatal(err)
-	}
-	if err := forged(func(map[string]any) {}); err != nil {
-		t.Errorf("after a rotation: %v", err)
-	}
-	jwt, err := w.issuer.SignWithHeader(w.issuer.Claims(sa, []string{azure.DefaultAudience}, time.Hour), map[string]any{"alg": "RS256", "kid": "unknown"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), jwt, identity("tenant-a", "app", tenantID, clientA), &provider.Options{HTTPClient: w.http})
-	testworld.CheckError(t, err, auth.ErrUnavailable, "AADSTS7000272")
-}
-
 // The caller's client ID and tenant win over the ServiceAccount's, and a refusal names the caller.
 func TestClientOfTheCaller(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-b", "bare"))

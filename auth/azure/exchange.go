@@ -12,7 +12,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/oauth"
-	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -44,28 +43,37 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	if claims := claimsOf(opts); claims != "" {
 		form.Set("claims", claims)
 	}
+	if p.learn().proxy != nil && opts.TokenSubject != "" { // the proxy's cluster did not issue it
+		return nil, self.Misconfigured("leave one out", "identity bindings and a source of subject tokens exclude each other").
+			About("azure.Provider.IdentityBindings", "auth.WithSubjectSource")
+	}
 	asked := time.Now() // the lifetime in the answer counts from then, to be safe
 	endpoint := "https://" + authority + "/" + tenant + "/oauth2/v2.0/token"
-	answer, err := transport.Send(ctx, p.clients.For(opts), func() (*http.Request, error) { return oauth.NewRequest(ctx, endpoint, form) }, isTransient)
-	if err != nil {
+	proxy := p.learn().proxy
+	answer, err := transport.Send(ctx, proxy.clientOr(p.clients.For(opts)), func() (*http.Request, error) {
+		req, err := oauth.NewRequest(ctx, endpoint, form)
+		return proxy.reroute(req), err
+	}, isTransient)
+	switch {
+	case err != nil:
 		return nil, self.Unanswered(opExchange, err, oidcToken)
+	case answer.Status != http.StatusOK && proxy != nil:
+		return nil, bindingError(answer, tenant, clientID, sa, oidcToken)
+	case answer.Status != http.StatusOK:
+		return nil, exchangeError(answer, tenant, clientID, sa, opts, oidcToken)
 	}
-	if answer.Status != http.StatusOK {
-		return nil, exchangeError(answer, tenant, clientID, sa, oidcToken)
-	}
-	token, err := readToken(answer.Body, asked)
-	if err != nil {
-		return nil, err
-	}
-	token.tenant = tenant
-	return token, nil
+	return readToken(answer.Body, tenant, asked)
 }
 
-// TokenServiceURL returns the address of the authority for an exchange with these options. It uses no network.
+// TokenServiceURL returns the address of the authority for an exchange with these options, with IdentityBindings that
+// of the token proxy. It uses no network.
 func (p *Provider) TokenServiceURL(opts *provider.Options) (string, error) {
 	_, host, err := p.environmentOf(opts)
 	if err != nil {
 		return "", err
+	}
+	if proxy := p.learn().proxy; proxy != nil {
+		return proxy.target.String(), nil
 	}
 	return "https://" + host, nil
 }
@@ -87,8 +95,8 @@ func (e *environment) scopes(opts *provider.Options) ([]string, error) {
 const maxLife = 48 * time.Hour
 
 // readToken refuses an answer of the token endpoint (RFC 6749, section 5.1) that cannot be used.
-func readToken(body []byte, now time.Time) (*Token, error) {
-	unusable := func(format string, args ...any) (*Token, error) {
+func readToken(body []byte, tenant string, now time.Time) (auth.Token, error) {
+	unusable := func(format string, args ...any) (auth.Token, error) {
 		return nil, self.Unusable(opExchange, "Microsoft Entra ID", format, args...)
 	}
 	answer, err := oauth.ParseObject(body)
@@ -105,11 +113,11 @@ func readToken(body []byte, now time.Time) (*Token, error) {
 	case life <= 0 || life > maxLife:
 		return unusable("expires_in is missing or out of range")
 	}
-	t := &Token{accessToken: redact.New(secret), expiresAt: now.Add(life)}
+	refreshAt := time.Time{}
 	if refresh > 0 && refresh < life {
-		t.refreshAt = now.Add(refresh)
+		refreshAt = now.Add(refresh)
 	}
-	return t, nil
+	return newToken(secret, now.Add(life), refreshAt, tenant), nil
 }
 
 func duration(seconds float64) time.Duration {

@@ -10,7 +10,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/annotation"
-	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/azurename"
 	"github.com/workloadid/workloadid/internal/providers"
 )
@@ -33,6 +32,9 @@ const (
 // DefaultAudience is the default audience of federated credentials.
 const DefaultAudience = azurename.FederatedAudience
 
+// IdentityBindingAudience is the audience of ServiceAccount tokens for Provider.IdentityBindings.
+const IdentityBindingAudience = "api://AKSIdentityBinding"
+
 // Provider implements auth.Provider for Azure. The zero value is ready for use. It keeps connections and reads the environment once, so
 // share one in the whole controller. It is safe for concurrent use, as long as its fields stay unchanged.
 type Provider struct {
@@ -43,9 +45,13 @@ type Provider struct {
 	PrivateClouds []Cloud
 	// Audience replaces DefaultAudience, for clouds whose federated credentials have another one.
 	Audience string
+	// IdentityBindings sends the token requests of ServiceAccounts, and of the controller's own workload identity, to
+	// the token proxy of the controller's AKS cluster; the section Identity bindings says how it is found. It excludes
+	// Audience, auth.WithHTTPClient, auth.WithProxyURL and authorities of other clouds. Default: false, which ignores
+	// the proxy.
+	IdentityBindings bool
 
 	clients provider.HTTPClients
-	chains  chains
 
 	once    sync.Once
 	learned surroundings
@@ -64,10 +70,13 @@ var (
 // GetName returns ProviderName.
 func (*Provider) GetName() string { return ProviderName }
 
-// ValidateOptions refuses an unknown authority.
+// ValidateOptions refuses an unknown authority, and what excludes IdentityBindings.
 func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	e, authority, err := p.environmentOf(opts)
 	if err != nil {
+		return err
+	}
+	if err := p.checkBinding(e, opts); err != nil {
 		return err
 	}
 	if opts.OnBehalf && e != p.learn().standard {
@@ -91,12 +100,15 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccou
 		key.AddList("azureScopes", e.defaultScopes)
 	}
 	key.Add("azureClaims", claimsOf(opts))
+	if proxy := p.learn().proxy; proxy != nil {
+		key.AddList("azureTokenProxy", proxy.key)
+	}
 	if opts.ClusterResource != "" {
 		key.Add("azureManagement", e.management)
 	}
 }
 
-// GetAudiences returns DefaultAudience, or the Audience of the Provider.
+// GetAudiences returns DefaultAudience, the Audience of the Provider, or IdentityBindingAudience with IdentityBindings.
 func (p *Provider) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Options) ([]string, error) {
 	s := p.learn()
 	return s.audiences[:], nil
@@ -114,22 +126,22 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options
 func (p *Provider) identity(sa *corev1.ServiceAccount, opts *provider.Options) (tenant, client string, err error) {
 	client, ok := sa.Annotations[ClientIDAnnotation]
 	if !ok {
-		return "", "", self.MisconfiguredAs(authcause.IdentityMissing, "set it to the client ID of an application or a managed identity",
+		return "", "", self.MisconfiguredAs(provider.CauseIdentityMissing, "set it to the client ID of an application or a managed identity",
 			"the annotation %q is missing", ClientIDAnnotation)
 	}
 	if !azurename.ValidGUID(client) {
-		return "", "", self.MisconfiguredAs(authcause.IdentityMalformed, "set it to the client ID, not to the name or the resource ID of the identity",
+		return "", "", self.MisconfiguredAs(provider.CauseIdentityMalformed, "set it to the client ID, not to the name or the resource ID of the identity",
 			"the annotation %q is not a GUID: %.100q", ClientIDAnnotation, client)
 	}
 	tenant, ok = sa.Annotations[TenantIDAnnotation]
 	if !ok {
 		if tenant = p.learn().tenant; tenant == "" {
-			return "", "", self.MisconfiguredAs(authcause.IdentityMissing, "set it, or the environment variable AZURE_TENANT_ID",
+			return "", "", self.MisconfiguredAs(provider.CauseIdentityMissing, "set it, or the environment variable AZURE_TENANT_ID",
 				"the annotation %q is missing", TenantIDAnnotation)
 		}
 	}
 	if !azurename.ValidTenant(tenant) {
-		return "", "", self.MisconfiguredAs(authcause.TargetMalformed, "set it to the GUID or to a domain of the tenant",
+		return "", "", self.MisconfiguredAs(provider.CauseTargetMalformed, "set it to the GUID or to a domain of the tenant",
 			"the tenant of the annotation %q or of AZURE_TENANT_ID is neither a GUID nor a domain: %.100q",
 			TenantIDAnnotation, tenant)
 	}

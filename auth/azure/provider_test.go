@@ -1,8 +1,6 @@
 package azure_test
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -106,7 +104,8 @@ func clearEnvironment(t *testing.T) {
 	for _, name := range []string{"AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH",
 		"AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_AUTHORITY_HOST", "AZURE_ENVIRONMENT_FILEPATH",
 		"AZURE_USERNAME", "AZURE_PASSWORD", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "MSI_ENDPOINT", "MSI_SECRET", "IMDS_ENDPOINT",
-		"AZURE_REGIONAL_AUTHORITY_NAME", "AZURE_ADDITIONALLY_ALLOWED_TENANTS"} {
+		"AZURE_REGIONAL_AUTHORITY_NAME", "AZURE_ADDITIONALLY_ALLOWED_TENANTS", "AZURE_KUBERNETES_TOKEN_PROXY",
+		"AZURE_KUBERNETES_SNI_NAME", "AZURE_KUBERNETES_CA_FILE", "AZURE_KUBERNETES_CA_DATA"} {
 		t.Setenv(name, "")
 	}
 }
@@ -122,7 +121,8 @@ func TestServiceAccountGetsItsIdentity(t *testing.T) {
 	if id.Tenant != tenantID || id.ClientID != clientA || id.Subject != "system:serviceaccount:tenant-a:app" || id.Audience != "https://management.azure.com" {
 		t.Errorf("got a token of %+v", id)
 	}
-	if token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute || token.Tenant() != tenantID || !token.RefreshAt().IsZero() {
+	if token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute || token.Tenant() != tenantID || !token.RefreshAt().IsZero() ||
+		!strings.HasPrefix(fmt.Sprint(token), "Azure access token, redacted") {
 		t.Errorf("token: %v, tenant %q", token, token.Tenant())
 	}
 	calls := w.cloud.Log()
@@ -291,37 +291,6 @@ func (b trap) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errors.New("trapped")
 }
 
-func TestWrongTypeOfToken(t *testing.T) {
-	for _, token := range []auth.Token{nil, (*azure.Token)(nil), otherToken{}} {
-		_, err := azure.FromToken(token)
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "*azure.Token")
-	}
-	p := &azure.Provider{}
-	_, err := p.NewArtifactRegistryCredentials(t.Context(), "example.azurecr.io", otherToken{}, &provider.Options{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "*azure.Token")
-	_, err = p.NewGitCredentials(t.Context(), "", otherToken{}, &provider.Options{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "*azure.Token")
-	_, err = p.NewRESTConfig(t.Context(), []auth.Token{otherToken{}}, &provider.Options{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "*azure.Token")
-}
-
-type otherToken struct{}
-
-func (otherToken) GetDuration() time.Duration { return time.Hour }
-
-func TestTokenPrintsARedactedSummary(t *testing.T) {
-	w := newWorld(t)
-	token, err := w.get(t, "tenant-a", "app")
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, err := json.Marshal(token)
-	if err != nil || string(encoded) != fmt.Sprintf("%q", token.String()) || !strings.Contains(token.String(), "redacted") {
-		t.Errorf("%s, %v", encoded, err)
-	}
-	_ = token.AccessToken()
-}
-
 func TestConformance(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t, identity("tenant-b", "thief", tenantID, clientA), identity("tenant-a", "bad", tenantID, "app"))
@@ -329,6 +298,9 @@ func TestConformance(t *testing.T) {
 	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
 	w.cloud.Azure().SetCluster(clusterID, cluster())
 	authtest.RunConformance(t, authtest.Harness{
+		Fields: map[string]any{"AuthorityHost": "https://login.microsoftonline.us", "PrivateClouds": nil, "Audience": "other",
+			"IdentityBindings": nil}, // TestIdentityBindingsConformance turns it on
+		NoRegions:           true,
 		New:                 func(*testing.T) auth.Provider { return &azure.Provider{} },
 		Options:             []auth.Option{auth.WithHTTPClient(w.http)},
 		Client:              w.client,
@@ -358,15 +330,4 @@ func TestConformance(t *testing.T) {
 			return []string{own.AccessToken().Token}
 		},
 	})
-}
-
-// Cancelling returns at once.
-func TestCancel(t *testing.T) {
-	w := newWorld(t)
-	w.cloud.AddFault(authtest.Fault{Hang: true})
-	ctx, since := testworld.CancelAt(t, w.cloud, "", "")
-	_, err := auth.GetAccessToken(ctx, &azure.Provider{}, w.options("tenant-a", "app")...)
-	if took := since(); !errors.Is(err, context.Canceled) || took > 15*time.Second { // the request alone would be given up after 20
-		t.Errorf("%v after %s", err, took)
-	}
 }

@@ -35,7 +35,6 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *prov
 	if err != nil {
 		return "", err
 	}
-	host = strings.TrimSuffix(host, ":443")
 	if e.hasRegistry(host) {
 		return host, nil
 	}
@@ -55,7 +54,6 @@ func (e *environment) hasRegistry(host string) bool {
 // OwnsRegistry implements provider.RegistryOwner for the registries of all clouds that the Provider knows. It knows Microsoft's clouds even
 // if its settings are malformed.
 func (p *Provider) OwnsRegistry(host string) bool {
-	host = strings.TrimSuffix(host, ":443")
 	for _, c := range azurename.Clouds() {
 		if azurename.IsRegistry(host, c.RegistrySuffix) {
 			return true

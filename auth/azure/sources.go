@@ -1,10 +1,14 @@
 package azure
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -38,9 +42,9 @@ type source struct {
 	record          *recorder
 }
 
-// sources returns all sources in their order. They serve one call.
-func sources(c *chain, authority string, opts *provider.Options) []source {
-	record := &recorder{chain: c}
+// sources returns all sources in their order. They serve one call. A token proxy (nil: none) serves workload identity.
+func sources(client *http.Client, proxy *tokenProxy, authority string, opts *provider.Options) []source {
+	record := &recorder{client: client}
 	// No instance discovery: environmentOf has checked the authority, and private clouds have no such service.
 	options := azcore.ClientOptions{
 		Cloud:     cloud.Configuration{ActiveDirectoryAuthorityHost: "https://" + authority + "/"},
@@ -48,6 +52,8 @@ func sources(c *chain, authority string, opts *provider.Options) []source {
 		Retry: policy.RetryOptions{MaxRetries: 2, RetryDelay: 200 * time.Millisecond, MaxRetryDelay: 5 * time.Second,
 			TryTimeout: transport.RequestTimeout},
 	}
+	recordBound, bound := &recorder{client: proxy.clientOr(client), proxy: proxy}, options
+	bound.Transport = recordBound
 	all := []source{
 		{name: "environment", absent: noEnvironment, fromEnvironment: true,
 			secrets: []string{os.Getenv("AZURE_CLIENT_SECRET"), os.Getenv("AZURE_CLIENT_CERTIFICATE_PASSWORD")},
@@ -55,10 +61,11 @@ func sources(c *chain, authority string, opts *provider.Options) []source {
 				return azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{
 					ClientOptions: options, DisableInstanceDiscovery: true})
 			}},
-		{name: "workload identity", absent: noWorkloadIdentity, fromEnvironment: true,
-			make: func() (azcore.TokenCredential, error) { return newWorkloadIdentity(options) }},
-		{name: "managed identity", absent: c.noManagedIdentity, imds: true,
-			make: func() (azcore.TokenCredential, error) { return newManagedIdentity(options) }},
+		{name: "workload identity", absent: noWorkloadIdentity, fromEnvironment: true, record: recordBound,
+			make: func() (azcore.TokenCredential, error) { return newWorkloadIdentity(bound) }},
+		{name: "managed identity", imds: true,
+			absent: func(ctx context.Context) string { return noManagedIdentity(ctx, client) },
+			make:   func() (azcore.TokenCredential, error) { return newManagedIdentity(options) }},
 	}
 	if opts.AllowShellOut {
 		all = append(all,
@@ -66,7 +73,7 @@ func sources(c *chain, authority string, opts *provider.Options) []source {
 			source{name: "Azure Developer CLI", make: func() (azcore.TokenCredential, error) { return azidentity.NewAzureDeveloperCLICredential(nil) }})
 	}
 	for i := range all {
-		all[i].record = record
+		all[i].record = cmp.Or(all[i].record, record)
 	}
 	return all
 }
@@ -123,7 +130,6 @@ func (s source) token(ctx context.Context, request policy.TokenRequestOptions) (
 	}
 	token, err := credential.GetToken(ctx, request)
 	if err != nil {
-		s.record.forget()
 		return sdkToken{}, s.failed(ctx, err)
 	}
 	return token, nil
@@ -143,6 +149,9 @@ func (s source) failed(ctx context.Context, err error) error {
 		if s.imds && (refusal.Status == http.StatusNotFound || refusal.Status == http.StatusGone) {
 			e.Reason, e.Remedy = auth.ErrUnavailable, "" // the answer during an update
 		}
+		if s.record.proxy != nil {
+			explainBinding(e, *refusal, os.Getenv("AZURE_CLIENT_ID"), "the controller's own ServiceAccount")
+		}
 		e.Message, e.Err = fmt.Sprintf("%s: %s", s.name, e.Message), err
 		return e
 	case failure != nil:
@@ -154,4 +163,75 @@ func (s source) failed(ctx context.Context, err error) error {
 	e := self.Unavailable(opControllerToken, "", "%s: no usable answer", s.name)
 	e.Err = err
 	return e
+}
+
+// recorder sends the requests of the SDK for one call and remembers the last failure.
+type recorder struct {
+	client *http.Client // bounds the bodies
+	proxy  *tokenProxy  // receives all requests; nil: none
+
+	mu      sync.Mutex
+	refusal *transport.Answer
+	failure error
+}
+
+// Do implements policy.Transporter.
+func (r *recorder) Do(req *http.Request) (*http.Response, error) {
+	resp, err := r.client.Do(r.proxy.reroute(req)) //nolint:gosec // the SDK builds it from an authority that was checked
+	if err != nil {
+		r.remember(nil, err)
+		return nil, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // nothing was written
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.remember(nil, err)
+		return nil, err
+	}
+	answer := &transport.Answer{Status: resp.StatusCode, Header: resp.Header, Body: body}
+	if answer.Status == http.StatusOK {
+		answer = nil
+	}
+	r.remember(answer, nil)
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, nil
+}
+
+func (r *recorder) remember(refusal *transport.Answer, failure error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refusal, r.failure = refusal, failure
+}
+
+func (r *recorder) last() (*transport.Answer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refusal, r.failure
+}
+
+const (
+	metadataEndpoint = "http://169.254.169.254/metadata/identity/oauth2/token"
+	metadataPatience = time.Second
+)
+
+// noManagedIdentity finds out whether the machine has a metadata service: elsewhere the SDK would wait long for it. The request lacks
+// the required header, so any answer counts.
+func noManagedIdentity(ctx context.Context, client *http.Client) string {
+	for _, name := range []string{"IDENTITY_ENDPOINT", "MSI_ENDPOINT", "IMDS_ENDPOINT"} {
+		if os.Getenv(name) != "" {
+			return ""
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, metadataPatience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, metadataEndpoint, nil)
+	if err != nil {
+		return "there is no metadata service"
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "there is no metadata service"
+	}
+	_ = resp.Body.Close() // nothing was written
+	return ""
 }

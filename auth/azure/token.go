@@ -1,7 +1,6 @@
 package azure
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -11,12 +10,21 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
+// summary makes the type that embeds it print as a redacted summary.
+type summary = redact.Summary
+
 // Token is an access token of Microsoft Entra ID. It is immutable and prints as a redacted summary.
 type Token struct {
+	summary
 	accessToken redact.Secret
 	expiresAt   time.Time
 	refreshAt   time.Time // zero: the service did not say
 	tenant      string    // "" if it is not known
+}
+
+func newToken(accessToken string, expiresAt, refreshAt time.Time, tenant string) *Token {
+	shown := summary("Azure access token, redacted, expires " + expiresAt.UTC().Format(time.RFC3339))
+	return &Token{shown, redact.New(accessToken), expiresAt, refreshAt, tenant}
 }
 
 // GetDuration implements auth.Token.
@@ -40,16 +48,3 @@ func (t *Token) Tenant() string { return t.tenant }
 func FromToken(t auth.Token) (*Token, error) {
 	return providers.As[Token](self, t)
 }
-
-func (t Token) summary() string {
-	return fmt.Sprintf("Azure access token, redacted, expires %s", t.expiresAt.UTC().Format(time.RFC3339))
-}
-
-// String returns the redacted summary.
-func (t Token) String() string { return t.summary() }
-
-// Format prints the redacted summary under every verb.
-func (t Token) Format(f fmt.State, _ rune) { redact.Print(f, t.summary()) }
-
-// MarshalText encodes the redacted summary, for JSON, slog and logr too.
-func (t Token) MarshalText() ([]byte, error) { return []byte(t.summary()), nil }

@@ -1,0 +1,342 @@
+package azure_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptrace"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/testing/document"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
+)
+
+const (
+	subjectA = "system:serviceaccount:tenant-a:app"
+	subjectB = "system:serviceaccount:tenant-b:app"
+)
+
+// boundWorld is a world with identity bindings instead of federated credentials, and with the environment of a pod in
+// AKS.
+type boundWorld struct {
+	*world
+	proxy *authtest.AKSTokenProxy
+}
+
+func newBoundWorld(t *testing.T, more ...client.Object) *boundWorld {
+	t.Helper()
+	clearEnvironment(t)
+	w := newWorld(t, more...)
+	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
+	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientB)
+	proxy, err := w.cloud.Azure().NewTokenProxy(w.issuer.URL(), w.issuer.HTTPClient())
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.SetRight(tenantID, clientA, subjectA)
+	proxy.SetRight(tenantID, clientB, subjectB)
+	for name, value := range proxy.Env() {
+		t.Setenv(name, value)
+	}
+	return &boundWorld{w, proxy}
+}
+
+func bound() *azure.Provider { return &azure.Provider{IdentityBindings: true} }
+
+// options are those of the world without its client, which goes to Microsoft Entra ID.
+func (w *boundWorld) options(namespace string, more ...auth.Option) []auth.Option {
+	sa := client.ObjectKey{Namespace: namespace, Name: "app"}
+	return append([]auth.Option{auth.WithServiceAccount(sa, w.client), auth.WithOwner(object(namespace))}, more...)
+}
+
+// get returns the identity behind the token of a tenant.
+func (w *boundWorld) get(ctx context.Context, p *azure.Provider, namespace string, more ...auth.Option) (
+	authtest.AzureIdentity, error) {
+	return w.identity(auth.GetAccessToken(ctx, p, w.options(namespace, more...)...))
+}
+
+func (w *boundWorld) identity(token auth.Token, err error) (authtest.AzureIdentity, error) {
+	if err != nil {
+		return authtest.AzureIdentity{}, err
+	}
+	own, err := azure.FromToken(token)
+	if err != nil {
+		return authtest.AzureIdentity{}, err
+	}
+	return w.whose(own), nil
+}
+
+// traced counts the connections that calls open.
+func traced(ctx context.Context, opened *int) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		if !info.Reused {
+			*opened++
+		}
+	}})
+}
+
+func TestIdentityBindings(t *testing.T) {
+	w := newBoundWorld(t)
+	p, opened := bound(), 0
+	for range 2 {
+		for namespace, clientID := range map[string]string{"tenant-a": clientA, "tenant-b": clientB} {
+			id, err := w.get(traced(t.Context(), &opened), p, namespace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			subject := "system:serviceaccount:" + namespace + ":app"
+			if id.ClientID != clientID || id.Subject != subject || id.Audience != "https://management.azure.com" {
+				t.Errorf("%s got a token of %+v", namespace, id)
+			}
+		}
+	}
+	if w.cloud.Calls("aks-token-proxy", "token") != 4 || w.cloud.Calls("", "") != 4 || opened != 1 {
+		t.Errorf("%d connections for the calls %+v", opened, w.cloud.Log())
+	}
+	call := w.cloud.Log()[0]
+	if call.Host != "login.microsoftonline.com" || call.Parameters["grant_type"] != "client_credentials" {
+		t.Errorf("the request is not the usual one: %+v", call)
+	}
+	address, err := p.TokenServiceURL(&provider.Options{})
+	if err != nil || address != os.Getenv("AZURE_KUBERNETES_TOKEN_PROXY") {
+		t.Errorf("TokenServiceURL: %q, %v", address, err)
+	}
+}
+
+func TestIdentityBindingsConformance(t *testing.T) {
+	w := newBoundWorld(t, identity("tenant-b", "thief", tenantID, clientA), identity("tenant-a", "bad", tenantID, "app"))
+	w.proxy.SetRight(tenantID, clientB, subjectA, subjectB)
+	authtest.RunConformance(t, authtest.Harness{
+		// IdentityBindings excludes Audience. TestIdentityBindingsInTheCacheKey turns it off.
+		Fields: map[string]any{"AuthorityHost": "https://login.microsoftonline.us", "PrivateClouds": nil, "Audience": nil,
+			"IdentityBindings": nil},
+		NoRegions: true,
+		New:       func(*testing.T) auth.Provider { return bound() },
+		Client:    w.client,
+		Annotations: map[string]string{azure.TokenExpirationAnnotation: "1800", azure.ClientIDAnnotation: clientB,
+			azure.TenantIDAnnotation: domain},
+		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Other:     client.ObjectKey{Namespace: "tenant-b", Name: "app"},
+		Refused:   client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
+		Malformed: client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
+		Break: func(t *testing.T, how provider.Reason) {
+			t.Cleanup(w.cloud.AddFault(map[provider.Reason]authtest.Fault{
+				auth.ErrThrottled:   {Status: 429, Code: "temporarily_unavailable", RetryAfter: "7"},
+				auth.ErrUnavailable: {Status: 503, Code: "temporarily_unavailable"},
+				authtest.Hang:       {Hang: true},
+			}[how]))
+		},
+		Calls: func() int { return w.cloud.Calls("", "") },
+		Secrets: func(t *testing.T, token auth.Token) []string {
+			own, err := azure.FromToken(token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []string{own.AccessToken().Token}
+		},
+	})
+}
+
+// A tenant cannot use an identity that the cluster does not grant to its ServiceAccount, and learns what is missing.
+func TestIdentityBindingsNeedARight(t *testing.T) {
+	w := newBoundWorld(t)
+	w.proxy.SetRight(tenantID, clientA, subjectB)
+	_, err := w.get(t.Context(), bound(), "tenant-a")
+	testworld.CheckError(t, err, auth.ErrDenied, "HTTP 403", `the ServiceAccount "tenant-a/app"`, "ClusterRole",
+		"use-managed-identity", "cid.wi.aks.azure.com", `the resource "`+clientA+`"`)
+	w.proxy.SetRight(tenantID, clientA, subjectA)
+	if _, err := w.get(t.Context(), bound(), "tenant-a"); err != nil {
+		t.Errorf("the refusal is remembered: %v", err)
+	}
+	other, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://another-cluster.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sa := identity("tenant-a", "app", tenantID, clientA)
+	_, err = auth.GetAccessToken(t.Context(), bound(), auth.WithOwner(object("tenant-a")),
+		auth.WithServiceAccount(client.ObjectKeyFromObject(sa), other.Client(sa)))
+	testworld.CheckError(t, err, auth.ErrDenied, "HTTP 401", "cluster of the token proxy", azure.IdentityBindingAudience)
+	w.cloud.AddFault(authtest.Fault{Status: 401, Code: "invalid_client", Message: "AADSTS70025: no federated credential."})
+	_, err = w.get(t.Context(), bound(), "tenant-a")
+	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS70025", "identity binding", clientA)
+}
+
+// tokenFile writes the token that AKS mounts into a pod with identity bindings.
+func (w *boundWorld) tokenFile(t *testing.T) {
+	t.Helper()
+	t.Setenv("AZURE_TENANT_ID", tenantID)
+	t.Setenv("AZURE_CLIENT_ID", clientA)
+	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", w.mountToken(t, azure.IdentityBindingAudience))
+}
+
+// The controller's own workload identity takes the same way. Its other sources do not.
+func TestIdentityBindingsOfTheController(t *testing.T) {
+	w := newBoundWorld(t)
+	w.tokenFile(t)
+	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
+	controller := func(p *azure.Provider, more ...auth.Option) (authtest.AzureIdentity, error) {
+		return w.identity(auth.GetAccessToken(t.Context(), p, more...))
+	}
+	id, err := controller(bound())
+	if err != nil || id.ClientID != clientA || id.Subject != subjectA {
+		t.Fatalf("%+v, %v", id, err)
+	}
+	for _, call := range w.cloud.Log() {
+		if call.Service != "aks-token-proxy" || call.Host != "login.microsoftonline.com" {
+			t.Errorf("call: %+v", call)
+		}
+	}
+	w.proxy.SetRight(tenantID, clientA)
+	_, err = controller(bound())
+	testworld.CheckError(t, err, auth.ErrDenied, "workload identity", "HTTP 403", "the controller's own ServiceAccount",
+		"ClusterRole", clientA)
+	t.Setenv("AZURE_KUBERNETES_CA_DATA", string(w.cloud.CA()))
+	_, err = controller(bound())
+	testworld.CheckError(t, err, auth.ErrUnavailable, "find own Azure credentials", "x509")
+	// Without the field the variables are ignored, as by azidentity without EnableAzureProxy.
+	w.trust(tenantID, clientA, "tenant-a")
+	_, err = controller(&azure.Provider{}, auth.WithHTTPClient(w.http))
+	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS700212")
+	if w.cloud.Calls("imds", "") != 0 {
+		t.Error("the managed identity took the place of an identity that was refused")
+	}
+}
+
+// Nothing that excludes the token proxy is passed over in silence. A secret in an address does not show.
+func TestIdentityBindingsThatAreMisconfigured(t *testing.T) {
+	w := newBoundWorld(t)
+	const (
+		proxy  = "AZURE_KUBERNETES_TOKEN_PROXY"
+		name   = "AZURE_KUBERNETES_SNI_NAME"
+		caFile = "AZURE_KUBERNETES_CA_FILE"
+		caData = "AZURE_KUBERNETES_CA_DATA"
+	)
+	type env = map[string]string
+	elsewhere := auth.WithProxyURL(url.URL{Scheme: "http", Host: "proxy.example"})
+	for what, tc := range map[string]struct {
+		env      env
+		audience string
+		option   auth.Option
+		want     []string
+	}{
+		"the other variables alone": {env: env{proxy: ""}, want: []string{proxy, "use-identity-binding"}},
+		"no variable":               {env: env{proxy: "", name: "", caData: ""}, want: []string{proxy}},
+		"http":                      {env: env{proxy: "http://proxy.example"}, want: []string{proxy, "https://"}},
+		"user information":          {env: env{proxy: "https://me:hunter2@p.example"}, want: []string{proxy, "user name"}},
+		"query":                     {env: env{proxy: "https://proxy.example/?key=hunter2"}, want: []string{proxy, "query"}},
+		"fragment":                  {env: env{proxy: "https://proxy.example/#hunter2"}, want: []string{proxy, "fragment"}},
+		"no host":                   {env: env{proxy: "https:///token"}, want: []string{proxy, "host"}},
+		"file and data":             {env: env{caFile: "/ca"}, want: []string{caFile, caData}},
+		"no certificate":            {env: env{caData: "hunter2"}, want: []string{caData, "PEM"}},
+		"another audience":          {audience: "api://other", want: []string{"audience", "identity bindings"}},
+		"a client":                  {option: auth.WithHTTPClient(w.http), want: []string{"auth.WithHTTPClient", "bindings"}},
+		"a proxy":                   {option: elsewhere, want: []string{"auth.WithProxyURL", "identity bindings"}},
+		"another cloud": {option: azure.WithAuthorityHost("https://login.microsoftonline.us"),
+			want: []string{"authority", "identity bindings"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			for variable, value := range tc.env {
+				t.Setenv(variable, value)
+			}
+			var opts []auth.Option
+			if tc.option != nil {
+				opts = append(opts, tc.option)
+			}
+			p := azure.Provider{IdentityBindings: true, Audience: tc.audience}
+			_, err := w.get(t.Context(), &p, "tenant-a", opts...)
+			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want...)
+			_, own := auth.GetAccessToken(t.Context(), &p, opts...)
+			testworld.CheckError(t, own, auth.ErrMisconfigured, tc.want...)
+			if strings.Contains(err.Error()+own.Error(), "hunter2") {
+				t.Errorf("a secret shows: %v, %v", err, own)
+			}
+		})
+	}
+	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+}
+
+// One cache keeps the tokens of two proxies, and of Entra itself, apart.
+func TestIdentityBindingsInTheCacheKey(t *testing.T) {
+	w := newBoundWorld(t)
+	cached := auth.WithCache(testworld.Cache(t), object("tenant-a"))
+	first, data := bound(), os.Getenv("AZURE_KUBERNETES_CA_DATA")
+	for range 2 {
+		if _, err := w.get(t.Context(), first, "tenant-a", cached); err != nil {
+			t.Fatal(err)
+		}
+	}
+	calls := 1
+	check := func(what string) {
+		t.Helper()
+		if calls++; w.cloud.Calls("aks-token-proxy", "token") != calls {
+			t.Errorf("%s is not part of the key", what)
+		}
+	}
+	ask := func() {
+		t.Helper()
+		if _, err := w.get(t.Context(), bound(), "tenant-a", cached); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Setenv("AZURE_KUBERNETES_CA_DATA", data+data)
+	ask()
+	check("CA data")
+	_, write := w.caFile(t)
+	write([]byte(data))
+	ask()
+	check("CA file")
+	t.Setenv("AZURE_KUBERNETES_TOKEN_PROXY", os.Getenv("AZURE_KUBERNETES_TOKEN_PROXY")+"/")
+	ask()
+	check("the address")
+	t.Setenv("AZURE_KUBERNETES_SNI_NAME", "other.example")
+	_, err := w.get(t.Context(), bound(), "tenant-a", cached)
+	testworld.CheckError(t, err, auth.ErrUnavailable, "tls")
+	w.trust(tenantID, clientA, "tenant-a")
+	_, err = w.get(t.Context(), &azure.Provider{}, "tenant-a", cached, auth.WithHTTPClient(w.http))
+	if err != nil || w.cloud.Calls("entra", "token") != 1 {
+		t.Errorf("without the field: %v", err)
+	}
+}
+
+// Where the proxy hangs for one tenant, only that tenant waits, and no longer than its call.
+func TestIdentityBindingsHangForOneTenant(t *testing.T) {
+	w := newBoundWorld(t)
+	p := bound()
+	ofTenantA := func(c authtest.Call) bool { return c.Parameters["client_id"] == clientA }
+	defer w.cloud.AddFault(authtest.Fault{Hang: true, Match: ofTenantA})()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := w.get(ctx, p, "tenant-a")
+		ended <- err
+	}()
+	for range 3 {
+		if _, err := w.get(t.Context(), p, "tenant-b"); err != nil {
+			t.Error(err)
+		}
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("the call ended before its context: %v", err)
+	default:
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) || !errors.Is(err, auth.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDocumentation(t *testing.T) {
+	document.Read(t, "docs/providers.md").Shows("example_test.go", "// bindings serves")
+}
