@@ -20,7 +20,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -63,7 +62,7 @@ func controllerError(err error) error {
 	}
 	e.Operation = opControllerToken
 	if e.Remedy == "" {
-		e.Cause, e.Remedy, e.Option = cmp.Or(e.Cause, authcause.NoOwnIdentity), noIdentity, "auth.WithServiceAccount"
+		e.Cause, e.Remedy, e.Option = cmp.Or(e.Cause, provider.CauseNoOwnIdentity), noIdentity, "auth.WithServiceAccount"
 	}
 	return e
 }
@@ -71,8 +70,8 @@ func controllerError(err error) error {
 const defaultAccount = "instance/service-accounts/default/"
 
 func (p *Provider) metadataToken(ctx context.Context, opts *provider.Options) (*Token, error) {
-	path := query(defaultAccount+"token", url.Values{"scopes": {strings.Join(scopes(opts), ",")}})
-	answer, err := p.metadata.get(ctx, opts, opControllerToken, path)
+	path := defaultAccount + "token?" + url.Values{"scopes": {strings.Join(scopes(opts), ",")}}.Encode()
+	answer, err := getMetadata(ctx, p.metadata.httpClient(opts), opControllerToken, path)
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +84,8 @@ func (p *Provider) metadataToken(ctx context.Context, opts *provider.Options) (*
 }
 
 func (p *Provider) metadataIDToken(ctx context.Context, opts *provider.Options, audience string) (auth.Token, error) {
-	path := query(defaultAccount+"identity", url.Values{"audience": {audience}, "format": {"full"}})
-	answer, err := p.metadata.get(ctx, opts, opControllerToken, path)
+	path := defaultAccount + "identity?" + url.Values{"audience": {audience}, "format": {"full"}}.Encode()
+	answer, err := getMetadata(ctx, p.metadata.httpClient(opts), opControllerToken, path)
 	if err != nil {
 		return nil, controllerError(err)
 	}

@@ -4,14 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -20,10 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
@@ -75,40 +69,6 @@ func TestPushAndPull(t *testing.T) {
 	}
 }
 
-func TestGitThroughTheCache(t *testing.T) {
-	w := newWorld(t)
-	u, err := url.Parse("https://" + gitHost + "/project/repo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	opts := w.options("tenant-a", "app", auth.WithGitURL(*u), auth.WithCache(testworld.Cache(t), object("tenant-a")))
-	p := &gcp.Provider{}
-	for range 3 {
-		if creds, err := auth.GetGitCredentials(t.Context(), p, opts...); err != nil || creds.Username() == "" {
-			t.Fatalf("got %v, %v", creds, err)
-		}
-	}
-	if n := w.cloud.Calls("gcp-sts", ""); n != 1 {
-		t.Errorf("%d exchanges", n)
-	}
-}
-
-// gkeServer is the API server of a cluster at an IP address, with a certificate of the cluster's own.
-func (w *world) gkeServer(t *testing.T) (address string, ca []byte) {
-	t.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		id, ok := w.cloud.GCP().Identity(token)
-		if !ok {
-			rw.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		_, _ = fmt.Fprint(rw, id.Email)
-	}))
-	t.Cleanup(server.Close)
-	return server.Listener.Addr().String(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-}
-
 func ask(t *testing.T, config *rest.Config, path string) string {
 	t.Helper()
 	httpClient, err := rest.HTTPClientFor(config)
@@ -130,43 +90,6 @@ func ask(t *testing.T, config *rest.Config, path string) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprint(resp.StatusCode, " ", string(body))
-}
-
-// The config of a ConfigMap reaches the cluster.
-func TestClusterOfAConfigMap(t *testing.T) {
-	w := newWorld(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "cluster"},
-		Data: map[string]string{"provider": "gcp", "cluster": clusterName, "serviceAccountName": "app"}})
-	address, ca := w.gkeServer(t)
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.setCluster(authtest.GKECluster{PublicEndpoint: net.JoinHostPort(host, port), CA: ca})
-	providers, err := auth.NewProviderSet(&gcp.Provider{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers, client.ObjectKey{Namespace: "tenant-a", Name: "cluster"}, w.client,
-		auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client()), auth.WithCache(testworld.Cache(t), object("tenant-a")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if got := ask(t, config, "/version"); got != "200 "+email("tenant-a") {
-			t.Errorf("got %s", got)
-		}
-	}
-	if n := w.cloud.Calls("container", "") + w.cloud.Calls("iamcredentials", ""); n != 2 {
-		t.Errorf("%d calls for three requests", n)
-	}
-}
-
-// The name has no use where address and CA are known: one of the three is a mistake.
-func TestClusterByAllThreeIsRefused(t *testing.T) {
-	w := newWorld(t)
-	_, err := auth.GetRESTConfig(t.Context(), &gcp.Provider{}, w.options("tenant-a", "app", auth.WithClusterResource(clusterName),
-		auth.WithClusterAddress("https://10.0.0.1"), auth.WithCAData(string(w.cloud.CA())))...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "all set", "leave one of them out")
 }
 
 // A DNS endpoint is trusted by the system's roots: the config has no certificate authority of its own.
@@ -194,4 +117,12 @@ func TestDNSEndpointUsesTheSystemsRoots(t *testing.T) {
 	if got := ask(t, config, "/version"); !strings.HasPrefix(got, "421 ") {
 		t.Errorf("got %s", got) // the cloud has no service of that name
 	}
+}
+
+// The name has no use where address and CA are known: one of the three is a mistake.
+func TestClusterByAllThreeIsRefused(t *testing.T) {
+	w := newWorld(t)
+	_, err := auth.GetRESTConfig(t.Context(), &gcp.Provider{}, w.options("tenant-a", "app", auth.WithClusterResource(clusterName),
+		auth.WithClusterAddress("https://10.0.0.1"), auth.WithCAData(string(w.cloud.CA())))...)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "all set", "leave one of them out")
 }

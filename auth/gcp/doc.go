@@ -9,11 +9,14 @@
 //
 //	metadata:
 //	  annotations:
-//	    gcp.auth.fluxcd.io/workload-identity-provider: projects/123456789012/locations/global/workloadIdentityPools/clusters/providers/east
+//	    gcp.auth.fluxcd.io/workload-identity-provider: projects/123456789012/locations/global/workloadIdentityPools/east/providers/east
 //
 // and its access is what IAM grants to
 //
-//	principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/clusters/subject/system:serviceaccount:tenant-a:app
+//	principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/east/subject/system:serviceaccount:tenant-a:app
+//
+// The principal names the pool, not the provider. Give each cluster a pool of its own: in a shared pool, the
+// ServiceAccounts tenant-a/app of all its clusters are one principal.
 //
 // In both it can impersonate a service account, which has to grant that principal the role roles/iam.workloadIdentityUser:
 //

@@ -162,11 +162,11 @@ func (e *exchange) exchangeRemedy(s serviceError) string {
 	case strings.Contains(s.message, "audience in ID Token"):
 		return fmt.Sprintf("add %q to the allowed audiences of the workload identity provider", e.audience)
 	case strings.Contains(s.message, "issuer in ID Token"):
-		return "set the provider's issuer URI to that of the cluster, letter by letter"
+		return "set the provider's issuer URI to " + e.opts.IssuerName() + ", letter by letter"
 	case cannotVerify(s):
-		return "make the issuer's discovery document and keys public, or upload the cluster's current JWKS to the provider"
+		return "make the issuer's discovery document and keys public, or upload its current JWKS to the provider"
 	case strings.Contains(s.message, "verify the ID Token signature"):
-		return "upload the cluster's current JWKS to the provider"
+		return "upload the current JWKS of " + e.opts.IssuerName() + " to the provider"
 	case isStale(s):
 		return "check the clock of the cluster's control plane: Google finds a new token stale"
 	case strings.Contains(s.message, "mapped attribute exceeds"):

@@ -26,7 +26,7 @@ func Example() {
 		return
 	}
 	defer cloud.Close()
-	const pool = "projects/123456789012/locations/global/workloadIdentityPools/clusters"
+	const pool = "projects/123456789012/locations/global/workloadIdentityPools/east"
 	cloud.GCP().SetWorkloadIdentityProvider(pool+"/providers/east", authtest.WorkloadIdentityProvider{
 		Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
 	cloud.GCP().SetServiceAccount("app@project.iam.gserviceaccount.com", authtest.GCPServiceAccount{

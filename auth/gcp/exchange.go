@@ -63,7 +63,7 @@ func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa *corev1
 		}
 		e.audience = p.resourceName(w)
 		e.member = "principal://iam." + p.universe() + "/projects/" + w.ProjectNumber +
-			"/locations/global/workloadIdentityPools/" + w.Pool + "/subject/system:serviceaccount:" + sa.Namespace + ":" + sa.Name
+			"/locations/global/workloadIdentityPools/" + w.Pool + "/subject/" + opts.SubjectClaim(sa)
 		return e, nil
 	}
 	cluster, err := p.gkeCluster(ctx, opts)
@@ -82,7 +82,7 @@ const minSubjectLife = time.Minute
 func (e *exchange) checkSubjectToken(now time.Time) error {
 	claims, err := jwt.Parse(e.oidcToken)
 	if err != nil {
-		e := self.Misconfigured("use a token of the cluster's ServiceAccount token issuer", "the subject token cannot be used: %v", err)
+		e := self.Misconfigured("use a JWT of the ServiceAccount's token issuer", "the subject token cannot be used: %v", err)
 		e.Operation = opExchange
 		return e
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -104,82 +105,59 @@ func TestMetadataThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// A waiter leaves with its own context, and takes over if the first caller gives up.
+// Concurrent callers share the requests, and their failure outside GKE. Each leaves with its own context, and the others get the answer.
 func TestMetadataIsLearnedOnce(t *testing.T) {
-	w := newWorld(t)
-	w.inGKE()
-	end := w.cloud.AddFault(authtest.Fault{Service: "gcp-metadata", Hang: true})
-	p := &gcp.Provider{}
-	first, leaveFirst := context.WithCancel(t.Context())
-	second, leaveSecond := context.WithCancel(t.Context())
-	third := t.Context()
-	ask := func(ctx context.Context) <-chan error {
-		done := make(chan error, 1)
-		go func() {
-			_, err := p.GetAudiences(ctx, testworld.ServiceAccount("tenant-a", "gke"), &provider.Options{HTTPClient: w.cloud.Client()})
-			done <- err
-		}()
-		return done
-	}
-	one := ask(first)
-	waitFor(t, func() bool { return w.cloud.Calls("gcp-metadata", "") == 1 })
-	two, three := ask(second), ask(third)
-	leaveSecond()
-	if err := <-two; !errors.Is(err, context.Canceled) {
-		t.Errorf("the second got %v", err)
-	}
-	if n := w.cloud.Calls("gcp-metadata", ""); n != 1 {
-		t.Errorf("%d calls while one is under way", n)
-	}
-	end()
-	leaveFirst()
-	if err := <-one; !errors.Is(err, context.Canceled) {
-		t.Errorf("the first got %v", err)
-	}
-	if err := <-three; err != nil {
-		t.Errorf("the third got %v", err)
-	}
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			if err := <-ask(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if n := w.cloud.Calls("gcp-metadata", ""); n != 4 {
-		t.Errorf("%d calls: one that hung and three that did not are wanted", n)
-	}
-}
-
-// Outside GKE concurrent callers share one answer.
-func TestMetadataFailureIsShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var calls atomic.Int32
-		release := make(chan struct{})
-		opts := &provider.Options{HTTPClient: &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
-			calls.Add(1)
-			<-release
-			return answer(http.StatusForbidden, "no"), nil
-		})}}
-		p := &gcp.Provider{}
-		var wg sync.WaitGroup
-		for range 50 {
-			wg.Go(func() {
-				_, err := p.GetAudiences(t.Context(), testworld.ServiceAccount("tenant-a", "gke"), opts)
-				if !errors.Is(err, auth.ErrDenied) {
-					t.Errorf("got %v", err)
+	values := map[string]string{"project-id": "p1", "cluster-location": "us-central1", "cluster-name": "c1"}
+	for name, tc := range map[string]struct {
+		status int
+		want   error
+		calls  int32
+	}{
+		"in GKE":  {http.StatusOK, nil, 3},
+		"outside": {http.StatusForbidden, auth.ErrDenied, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var calls atomic.Int32
+				release := make(chan struct{})
+				opts := &provider.Options{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+					calls.Add(1)
+					<-release
+					resp := answer(tc.status, values[path.Base(r.URL.Path)])
+					resp.Header = http.Header{"Metadata-Flavor": {"Google"}}
+					return resp, nil
+				})}}
+				p := &gcp.Provider{}
+				ask := func(ctx context.Context) error {
+					_, err := p.GetAudiences(ctx, testworld.ServiceAccount("tenant-a", "gke"), opts)
+					return err
+				}
+				var others, first sync.WaitGroup
+				ctx, leave := context.WithCancel(t.Context())
+				first.Go(func() {
+					if err := ask(ctx); !errors.Is(err, context.Canceled) {
+						t.Errorf("the first got %v", err)
+					}
+				})
+				synctest.Wait()
+				for range 50 {
+					others.Go(func() {
+						if err := ask(t.Context()); !errors.Is(err, tc.want) {
+							t.Errorf("got %v", err)
+						}
+					})
+				}
+				synctest.Wait()
+				leave()
+				first.Wait()
+				close(release)
+				others.Wait()
+				if n := calls.Load(); n != tc.calls {
+					t.Errorf("%d calls", n)
 				}
 			})
-		}
-		synctest.Wait()
-		close(release)
-		wg.Wait()
-		if n := calls.Load(); n != 1 {
-			t.Errorf("%d calls", n)
-		}
-	})
+		})
+	}
 }
 
 // No proxy ever stands between the program and the metadata server, and GCE_METADATA_HOST names another one.

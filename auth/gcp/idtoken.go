@@ -15,6 +15,7 @@ import (
 // IDToken is an OpenID Connect token that Google signed for a service account, see WithIDTokenAudience. It is immutable and prints
 // as a redacted summary.
 type IDToken struct {
+	summary
 	value     redact.Secret
 	audience  string
 	expiresAt time.Time
@@ -49,18 +50,6 @@ func newIDToken(operation, value, audience string, now time.Time) (*IDToken, err
 	if err != nil {
 		return nil, self.Unusable(operation, service, "the ID token: %v", err)
 	}
-	return &IDToken{value: redact.New(value), audience: audience, expiresAt: claims.Expiry.Time}, nil
+	shown := fmt.Sprintf("Google ID token for %q, redacted, expires %s", audience, claims.Expiry.UTC().Format(time.RFC3339))
+	return &IDToken{summary(shown), redact.New(value), audience, claims.Expiry.Time}, nil
 }
-
-func (t IDToken) summary() string {
-	return fmt.Sprintf("Google ID token for %q, redacted, expires %s", t.audience, t.expiresAt.UTC().Format(time.RFC3339))
-}
-
-// String returns the redacted summary.
-func (t IDToken) String() string { return t.summary() }
-
-// Format prints the redacted summary under every verb.
-func (t IDToken) Format(f fmt.State, _ rune) { redact.Print(f, t.summary()) }
-
-// MarshalText encodes the redacted summary, for JSON, slog and logr too.
-func (t IDToken) MarshalText() ([]byte, error) { return []byte(t.summary()), nil }

@@ -7,17 +7,19 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/authcause"
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/gcpname"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -54,10 +56,10 @@ func (m *metadataClient) httpClient(opts *provider.Options) *http.Client {
 	return m.client
 }
 
-// get returns the value at a path of the metadata server. It refuses the answer of any other server.
-func (m *metadataClient) get(ctx context.Context, opts *provider.Options, operation, path string) (transport.Answer, error) {
+// getMetadata returns the value at a path of the metadata server. It refuses the answer of any other server.
+func getMetadata(ctx context.Context, client *http.Client, operation, path string) (transport.Answer, error) {
 	host := cmp.Or(os.Getenv(metadataHostVariable), metadataHost)
-	answer, err := transport.Send(ctx, m.httpClient(opts), func() (*http.Request, error) {
+	answer, err := transport.Send(ctx, client, func() (*http.Request, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+metadataPath+path, nil) //nolint:gosec // the controller's own environment names it
 		if err != nil {
 			return nil, err
@@ -68,7 +70,7 @@ func (m *metadataClient) get(ctx context.Context, opts *provider.Options, operat
 	switch {
 	case err != nil:
 		e := self.Unanswered(operation, err)
-		e.Cause = authcause.MetadataServer
+		e.Cause = provider.CauseMetadataServer
 		return answer, e
 	case answer.Status != http.StatusOK:
 		return answer, metadataError(operation, path, answer)
@@ -80,7 +82,7 @@ func (m *metadataClient) get(ctx context.Context, opts *provider.Options, operat
 
 func metadataUnusable(operation, format string, args ...any) *auth.Error {
 	e := self.Unavailable(operation, "", format, args...)
-	e.Cause = authcause.MetadataServer
+	e.Cause = provider.CauseMetadataServer
 	return e
 }
 
@@ -90,7 +92,7 @@ func isNotFound(answer transport.Answer) bool { return answer.Status == http.Sta
 // metadataError takes the reason from the text, which is all there is.
 func metadataError(operation, path string, answer transport.Answer) *auth.Error {
 	e := &auth.Error{Provider: ProviderName, Operation: operation, StatusCode: answer.Status, Reason: auth.ErrUnavailable,
-		Cause: authcause.MetadataServer, Message: fmt.Sprintf("the metadata server does not tell %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
+		Cause: provider.CauseMetadataServer, Message: fmt.Sprintf("the metadata server does not tell %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
 	text := string(answer.Body)
 	switch status := metadataStatus(answer.Status, text); {
 	case status == http.StatusTooManyRequests:
@@ -132,77 +134,50 @@ type gkeCluster struct {
 
 func (c *gkeCluster) pool() string { return c.audiences[0] }
 
-// clusterLoader learns the cluster on first need, with one request at a time. It does not remember a failure. A waiter leaves when its
-// own context ends.
+// clusterLoader learns the cluster on first need, with one request at a time. It does not remember a failure.
 type clusterLoader struct {
 	loaded atomic.Pointer[gkeCluster]
-
-	mu     sync.Mutex
-	flight *clusterFlight
+	flight singleflight.Group
 }
 
-// clusterFlight is one try. Its result is set before done is closed.
-type clusterFlight struct {
-	done    chan struct{}
-	err     error
-	givenUp bool // the context of its caller has ended
-}
+// learnTimeout bounds the requests that callers share. They do not end with the caller that caused them.
+const learnTimeout = 30 * time.Second
 
+// gkeCluster returns early if the context of the caller ends.
 func (p *Provider) gkeCluster(ctx context.Context, opts *provider.Options) (*gkeCluster, error) {
-	l := &p.cluster
-	for {
-		if c := l.loaded.Load(); c != nil {
-			return c, nil
+	if c := p.cluster.loaded.Load(); c != nil {
+		return c, nil
+	}
+	client := p.metadata.httpClient(opts) // the options belong to the caller
+	done := p.cluster.flight.DoChan("", func() (_ any, err error) {
+		defer func() {
+			if problem := recover(); problem != nil {
+				err = &cache.PanicError{Type: fmt.Sprintf("%T", problem), Stack: string(debug.Stack())}
+			}
+		}()
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), learnTimeout)
+		defer stop()
+		c, err := p.loadCluster(ctx, client)
+		if err != nil {
+			return nil, outsideGKE(err)
 		}
-		flight, mine := l.join()
-		if mine {
-			return p.learnCluster(ctx, opts, flight)
-		}
-		select {
-		case <-flight.done:
-		case <-ctx.Done():
-			return nil, self.Unanswered(opMetadata, ctx.Err())
-		}
-		// All waiters share an error, unless the caller has given up: then the next one tries.
-		if flight.err != nil && !flight.givenUp {
-			return nil, flight.err
-		}
+		p.cluster.loaded.Store(c)
+		return c, nil
+	})
+	select {
+	case result := <-done:
+		c, _ := result.Val.(*gkeCluster)
+		return c, result.Err
+	case <-ctx.Done():
+		return nil, self.Unanswered(opMetadata, ctx.Err())
 	}
 }
 
-// join returns the try that is in flight, or a new one for the caller to make.
-func (l *clusterLoader) join() (flight *clusterFlight, mine bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.flight != nil {
-		return l.flight, false
-	}
-	l.flight = &clusterFlight{done: make(chan struct{})}
-	return l.flight, true
-}
-
-func (p *Provider) learnCluster(ctx context.Context, opts *provider.Options, flight *clusterFlight) (*gkeCluster, error) {
-	l := &p.cluster
-	defer func() {
-		flight.givenUp = ctx.Err() != nil
-		l.mu.Lock()
-		l.flight = nil
-		l.mu.Unlock()
-		close(flight.done)
-	}()
-	c, err := p.loadCluster(ctx, opts)
-	flight.err = outsideGKE(err)
-	if err == nil {
-		l.loaded.Store(c)
-	}
-	return c, flight.err
-}
-
-func (p *Provider) loadCluster(ctx context.Context, opts *provider.Options) (*gkeCluster, error) {
+func (p *Provider) loadCluster(ctx context.Context, client *http.Client) (*gkeCluster, error) {
 	var values [3]string
 	paths := [...]string{"project/project-id", "instance/attributes/cluster-location", "instance/attributes/cluster-name"}
 	for i, path := range paths {
-		answer, err := p.metadata.get(ctx, opts, opMetadata, path)
+		answer, err := getMetadata(ctx, client, opMetadata, path)
 		if err != nil {
 			return nil, err
 		}
@@ -238,6 +213,3 @@ func outsideGKE(err error) error {
 	}
 	return known
 }
-
-// query appends parameters to a path of the metadata server.
-func query(path string, values url.Values) string { return path + "?" + values.Encode() }

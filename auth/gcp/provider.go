@@ -8,7 +8,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/annotation"
-	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/gcpname"
 	"github.com/workloadid/workloadid/internal/providers"
 )
@@ -124,7 +123,7 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options
 		return "", needsImpersonation(opts)
 	}
 	if err := gcpname.CheckServiceAccountEmail(email); err != nil {
-		return "", self.MisconfiguredAs(authcause.IdentityMalformed, "set it to <name>@<project>.iam.gserviceaccount.com",
+		return "", self.MisconfiguredAs(provider.CauseIdentityMalformed, "set it to <name>@<project>.iam.gserviceaccount.com",
 			"the annotation %q is not the e-mail address of a service account: %v: %.300q", ServiceAccountAnnotation, err, email)
 	}
 	return email, nil
@@ -134,7 +133,7 @@ func (p *Provider) workloadIdentityProvider(sa *corev1.ServiceAccount) (gcpname.
 	name := sa.Annotations[WorkloadIdentityProviderAnnotation]
 	w, err := gcpname.ParseWorkloadIdentityProvider(name, p.universe())
 	if err != nil {
-		return w, self.MisconfiguredAs(authcause.TargetMalformed, "set it to projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>",
+		return w, self.MisconfiguredAs(provider.CauseTargetMalformed, "set it to projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>",
 			"the annotation %q is not the name of a workload identity provider: %v: %.300q",
 			WorkloadIdentityProviderAnnotation, err, name)
 	}

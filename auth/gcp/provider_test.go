@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	number       = "123456789012"
-	pool         = "projects/" + number + "/locations/global/workloadIdentityPools/clusters"
+	pool         = "projects/" + number + "/locations/global/workloadIdentityPools/cluster-1"
 	poolProvider = pool + "/providers/east"
 )
 
@@ -225,7 +225,7 @@ func TestProviderIsPartOfTheKey(t *testing.T) {
 func TestConformance(t *testing.T) {
 	w := newWorld(t,
 		testworld.ServiceAccount("tenant-a", "refused", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("tenant-b")),
-		testworld.ServiceAccount("tenant-a", "malformed", gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/clusters/providers/east"))
+		testworld.ServiceAccount("tenant-a", "malformed", gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/cluster-1/providers/east"))
 	const west = pool + "/providers/west"
 	w.cloud.GCP().SetWorkloadIdentityProvider(west, authtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
 	w.cloud.GCP().SetServiceAccount(email("second"), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}})
@@ -236,6 +236,8 @@ func TestConformance(t *testing.T) {
 		Cluster:             []auth.Option{auth.WithClusterResource(clusterName)},
 		GitURL:              "https://" + gitHost + "/project/repo",
 		ForeignGitURLs:      []string{"https://" + gitHost + ".evil.example/project/repo", "https://github.com/org/repo"},
+		Fields:              map[string]any{"UniverseDomain": "universe.example", "AllowExtendedLifetime": nil, "AllowedSTSHosts": nil},
+		NoRegions:           true,
 		New:                 func(*testing.T) auth.Provider { return &gcp.Provider{} },
 		Options:             []auth.Option{auth.WithHTTPClient(w.cloud.Client())},
 		Client:              w.client,
@@ -263,16 +265,4 @@ func TestConformance(t *testing.T) {
 			return []string{own.AccessToken()}
 		},
 	})
-}
-
-func TestWrongTypeOfToken(t *testing.T) {
-	for name, token := range map[string]auth.Token{"nothing": nil, "a nil": (*gcp.Token)(nil), "an ID token": &gcp.IDToken{}} {
-		_, err := gcp.FromToken(token)
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "not a *gcp.Token")
-		if name == "an ID token" {
-			continue
-		}
-		_, err = gcp.FromIDToken(token)
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "not a *gcp.IDToken")
-	}
 }

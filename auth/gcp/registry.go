@@ -3,7 +3,6 @@ package gcp
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
@@ -26,7 +25,7 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provide
 	if err != nil {
 		return "", err
 	}
-	switch universe := registryUniverse(host); universe {
+	switch universe := gcpname.RegistryUniverse(host); universe {
 	case p.universe():
 		return ProviderName, nil
 	case "":
@@ -39,11 +38,7 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provide
 }
 
 // OwnsRegistry implements provider.RegistryOwner for the registries of all known universes.
-func (*Provider) OwnsRegistry(host string) bool { return registryUniverse(host) != "" }
-
-func registryUniverse(host string) string {
-	return gcpname.RegistryUniverse(strings.TrimSuffix(host, ":443"))
-}
+func (*Provider) OwnsRegistry(host string) bool { return gcpname.RegistryUniverse(host) != "" }
 
 // GetAccessTokenOptionsForArtifactRepository returns none: the default scopes suffice.
 func (*Provider) GetAccessTokenOptionsForArtifactRepository(string, *provider.Options) ([]provider.Option, error) {

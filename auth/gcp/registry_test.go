@@ -83,7 +83,7 @@ func TestUniversesKeepTheirTokens(t *testing.T) {
 				continue
 			}
 			testworld.CheckError(t, err, auth.ErrMisconfigured, strings.TrimSuffix(tc.host, ":443"), "belongs to the universe", "UniverseDomain")
-			if !p.OwnsRegistry(tc.host) {
+			if host, err := provider.RegistryHost(tc.host); err != nil || !p.OwnsRegistry(host) {
 				t.Errorf("a keychain would be anonymous at %q", tc.host)
 			}
 		}

@@ -1,7 +1,6 @@
 package gcp
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -11,8 +10,12 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
+// summary makes the type that embeds it print as a redacted summary.
+type summary = redact.Summary
+
 // Token is an access token of Google Cloud. It is immutable and prints as a redacted summary.
 type Token struct {
+	summary
 	accessToken redact.Secret
 	email       string
 	expiresAt   time.Time
@@ -46,7 +49,12 @@ func newToken(operation, accessToken, kind, email string, expiresAt, now time.Ti
 	if kind != "" && !strings.EqualFold(kind, tokenType) {
 		return nil, self.Unusable(operation, service, "its token_type is %.50q", kind)
 	}
-	return &Token{accessToken: redact.New(accessToken), email: email, expiresAt: expiresAt}, nil
+	of := ""
+	if email != "" {
+		of = " of " + email
+	}
+	shown := summary("GCP access token" + of + ", redacted, expires " + expiresAt.UTC().Format(time.RFC3339))
+	return &Token{shown, redact.New(accessToken), email, expiresAt}, nil
 }
 
 const (
@@ -62,20 +70,3 @@ func checkAnswer(token string, expiresAt, now time.Time) error {
 	}
 	return providers.CheckExpiry(expiresAt, now, maxLife)
 }
-
-func (t Token) summary() string {
-	of := ""
-	if t.email != "" {
-		of = " of " + t.email
-	}
-	return "GCP access token" + of + ", redacted, expires " + t.expiresAt.UTC().Format(time.RFC3339)
-}
-
-// String returns the redacted summary.
-func (t Token) String() string { return t.summary() }
-
-// Format prints the redacted summary under every verb.
-func (t Token) Format(f fmt.State, _ rune) { redact.Print(f, t.summary()) }
-
-// MarshalText encodes the redacted summary, for JSON, slog and logr too.
-func (t Token) MarshalText() ([]byte, error) { return []byte(t.summary()), nil }
