@@ -1,0 +1,160 @@
+package github
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/address"
+	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/internal/redact"
+)
+
+// ProviderName is the name by which users pick this provider, unless Provider.Name says otherwise.
+const ProviderName = "github"
+
+// self is nameless: auth fills in what GetName returns.
+const self = providers.Name("")
+
+// Values of auth.Error.Option.
+const (
+	optionAppID = "github.Provider.AppID"
+	optionGrant = "github.Provider.Grant"
+	optionSign  = "github.Provider.Sign"
+	optionURL   = "github.Provider.URL"
+)
+
+// Provider implements auth.Provider with GitHub Apps. Sign and Grant are required; without them every call is refused
+// with ErrMisconfigured. All fields belong to the controller: never fill them in from what a tenant writes. Share one
+// Provider for each cluster in the whole controller. It is safe for concurrent use if its fields do not change any
+// more.
+type Provider struct {
+	// Name tells several providers of this kind apart. Empty: ProviderName.
+	Name string
+	// URL is the base of the API: https://<host>/api/v3 for GitHub Enterprise Server, https://api.<subdomain>.ghe.com for
+	// data residency. Empty: https://api.github.com.
+	URL string
+	// AppID is the client ID of the App, or its numeric ID. Grants can name another one.
+	AppID string
+	// Sign signs the JWTs of the Apps, one for each exchange. The cache key lacks it: all keys of an App are one to the
+	// cache. A signature is good for every installation of the App, so tenants use no key of an App that they share.
+	Sign SignFunc
+	// Grant returns what a ServiceAccount may get. The ServiceAccount has its namespace, name and UID, and nothing that a
+	// tenant chooses. A zero Grant refuses it with ErrDenied. So does an error, unless it is an auth.Error with another
+	// Reason.
+	//
+	// Each call asks Grant, concurrently and without a context, so it answers from memory. An answer must not change
+	// later.
+	Grant func(serviceAccount *corev1.ServiceAccount) (Grant, error)
+	// OwnGrant is what the controller gets in calls that name no ServiceAccount. Zero refuses those with ErrMisconfigured.
+	OwnGrant Grant
+
+	clients provider.HTTPClients
+	once    sync.Once
+	config  config
+}
+
+var (
+	_ auth.Provider                = (*Provider)(nil)
+	_ provider.OptionsValidator    = (*Provider)(nil)
+	_ provider.CacheKeyContributor = (*Provider)(nil)
+)
+
+// GetName returns Name, or ProviderName.
+func (p *Provider) GetName() string { return cmp.Or(p.Name, ProviderName) }
+
+// GetAudiences returns the URL of the API, which does not get the token.
+func (p *Provider) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Options) ([]string, error) {
+	return p.learn().api[:], nil
+}
+
+// GetIdentity returns what the controller grants and the call asks for, with * for all repositories, such as
+// "app=1234 installation=42 repositories=app,infra permissions=contents:read,issues:write".
+func (p *Provider) GetIdentity(serviceAccount *corev1.ServiceAccount, opts *provider.Options) (string, error) {
+	g, err := p.granted(subjectOf(serviceAccount), opts)
+	return g.identity(), err
+}
+
+// AddToCacheKey implements provider.CacheKeyContributor. The grant of a ServiceAccount is in the key as its identity.
+func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAccount, opts *provider.Options) {
+	key.Add("githubURL", p.learn().api[0])
+	if sa == nil {
+		g, _ := p.granted(nil, opts) // with an error there is no token
+		key.Add("githubGrant", g.identity())
+	}
+}
+
+// ValidateOptions refuses a Provider whose fields are malformed, and options that mean nothing to GitHub.
+func (p *Provider) ValidateOptions(opts *provider.Options) error {
+	switch c := p.learn(); {
+	case c.err != nil:
+		return c.err
+	case opts.STSEndpoint != "":
+		return self.Misconfigured("leave it out; the controller sets the URL of the API", "the STS endpoint %q is refused",
+			redact.URL(opts.STSEndpoint)).About("auth.WithSTSEndpoint")
+	case len(opts.Scopes) > 0:
+		return self.Misconfigured("narrow the permissions instead", "a GitHub App has no scopes, got %s", brief(opts.Scopes)).
+			About("auth.WithScopes", "github.WithPermissions")
+	case opts.TokenInHand || opts.TokenSubject != "":
+		return self.Misconfigured("name the ServiceAccount and a Kubernetes client instead",
+			"GitHub sees no subject token, so a token in hand and one of another issuer prove nothing").
+			About("auth.WithServiceAccount", "auth.WithSubjectToken", "auth.WithSubjectSource")
+	}
+	return nil
+}
+
+// subjectOf leaves out what a tenant chooses.
+func subjectOf(sa *corev1.ServiceAccount) *corev1.ServiceAccount {
+	subject := &corev1.ServiceAccount{}
+	subject.Namespace, subject.Name, subject.UID = sa.Namespace, sa.Name, sa.UID
+	return subject
+}
+
+// config follows from a Provider's fields. It is computed once, because every hit of the cache needs it.
+type config struct {
+	err     error
+	api     [1]string // the URL, without a slash at its end
+	gitHost string    // canonical, of the repositories behind the API
+}
+
+func (p *Provider) learn() *config {
+	p.once.Do(func() {
+		p.config.api[0] = strings.TrimSuffix(cmp.Or(p.URL, "https://api.github.com"), "/")
+		p.config.gitHost, p.config.err = p.check(p.config.api[0])
+	})
+	return &p.config
+}
+
+func (p *Provider) check(api string) (gitHost string, err error) {
+	const remedy = "use https://<host>/api/v3, https://api.<subdomain>.ghe.com, or leave it out for github.com"
+	u, err := address.Parse("URL of the API", api, address.Path)
+	switch {
+	case p.Sign == nil || p.Grant == nil:
+		return "", self.Misconfigured("set both", "no function signs for the App, or none grants").
+			About(optionSign, optionGrant)
+	case err != nil:
+		return "", self.Misconfigured(remedy, "%v", err).About(optionURL)
+	}
+	if gitHost = gitHostOf(u); gitHost == "" {
+		return "", self.Misconfigured(remedy, "%q is not an API of GitHub", redact.URL(api)).About(optionURL)
+	}
+	return gitHost, nil
+}
+
+func gitHostOf(api *url.URL) string {
+	host, _ := address.Canonical(api)
+	own, isAPI := strings.CutPrefix(host, "api.")
+	switch {
+	case api.Path == "/api/v3":
+		return host
+	case isAPI && api.Path == "" && (own == "github.com:443" || strings.HasSuffix(own, ".ghe.com:443")):
+		return own
+	}
+	return ""
+}
