@@ -66,7 +66,7 @@ func TestErrors(t *testing.T) {
 		"a huge description":      {authtest.Fault{Status: 400, Code: "invalid_request", Message: strings.Repeat("x", 900_000)}, auth.ErrDenied, "xxx"},
 		"control characters":      {authtest.Fault{Status: 400, Code: "invalid_request", Message: "red \x1b[31m\r\nline"}, auth.ErrDenied, "red  [31m  line"},
 		"an error with 200":       {one("error", "invalid_target"), auth.ErrDenied, "invalid_target"},
-		"error is an object":      {one("error", map[string]any{"code": 1}), auth.ErrUnavailable, "the server fails"},
+		"error is an object":      {one("error", map[string]any{"message": "no", "type": "x"}), auth.ErrDenied, "the server refuses: no"},
 		"cut":                     {authtest.Fault{Cut: true}, auth.ErrUnavailable, `"oauth.example"`},
 		"HTML":                    {authtest.Fault{Body: "<html>page for people</html>"}, auth.ErrUnavailable, `"text/html", not with a JSON object`},
 		"XML":                     {authtest.Fault{Body: "<a>page for people</a>"}, auth.ErrUnavailable, `"text/xml"`},
@@ -173,52 +173,71 @@ func TestAnswersThatAreGood(t *testing.T) {
 	}
 }
 
+// A tenant reads the error, and the client's secret is the controller's.
+func TestSecretsOfTheClientInTypes(t *testing.T) {
+	const secret = "correct-horse-battery"
+	w := newWorld(t)
+	p := w.provider()
+	p.Client, p.RequestedTokenType = exchange.ClientSecretBasic("client", secretOf(secret)), "urn:ietf:params:oauth:token-type:access_token"
+	w.oauth.SetClient(authtest.OAuthClient{ID: "client", Method: "client_secret_basic", Secret: secret})
+	for name, fault := range map[string]authtest.Fault{
+		"token_type": one("token_type", secret), "issued_token_type": one("issued_token_type", "urn:x:"+secret),
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer w.cloud.AddFault(fault)()
+			_, err := w.get(t, p)
+			testworld.CheckError(t, err, auth.ErrMisconfigured, "the server issued a token of type")
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("the secret shows: %v", err)
+			}
+		})
+	}
+}
+
 // Nothing that was sent comes back in an error, however the server quotes it.
 func TestSecretsInAnswers(t *testing.T) {
 	for name, secret := range map[string]string{"long": "correct-horse-battery", "short": "pw1", "encoded": "a b+c&d:e/f"} {
-		for _, method := range []func(string, exchange.SecretFunc) exchange.ClientAuthentication{exchange.ClientSecretBasic, exchange.ClientSecretPost} {
-			w := newWorld(t)
-			p := w.provider()
-			p.Client = method("client", secretOf(secret))
-			p.ActorToken = auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))
-			var sent []string
-			client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-				if err := r.ParseForm(); err != nil {
-					return nil, err
-				}
-				user, password, _ := r.BasicAuth()
-				sent = append(sent, secret, password, r.PostForm.Get("subject_token"), r.PostForm.Get("actor_token"),
-					strings.TrimPrefix(r.Header.Get("Authorization"), "Basic "))
-				body, err := json.Marshal(map[string]string{"error": r.PostForm.Get("subject_token"),
-					"error_description": "you sent " + user + strings.Join(sent, ", ")})
-				if err != nil {
-					return nil, err
-				}
-				return fixedAnswer{http.StatusBadRequest, body}.RoundTrip(r)
-			})}
-			_, err := w.get(t, p, auth.WithHTTPClient(client))
-			if !errors.Is(err, auth.ErrDenied) || len(sent) == 0 {
-				t.Fatalf("%s: %v", name, err)
+		w := newWorld(t)
+		p := w.provider()
+		p.Client = exchange.ClientSecretBasic("client", secretOf(secret))
+		p.ActorToken = auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))
+		var sent []string
+		client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if err := r.ParseForm(); err != nil {
+				return nil, err
 			}
-			for _, s := range sent {
-				if s != "" && strings.Contains(err.Error(), s) {
-					t.Errorf("%s: the message holds %q: %v", name, s, err)
-				}
+			user, password, _ := r.BasicAuth()
+			sent = append(sent, secret, password, r.PostForm.Get("subject_token"), r.PostForm.Get("actor_token"),
+				strings.TrimPrefix(r.Header.Get("Authorization"), "Basic "))
+			body, err := json.Marshal(map[string]string{"error": r.PostForm.Get("subject_token"),
+				"error_description": "you sent " + user + strings.Join(sent, ", ")})
+			if err != nil {
+				return nil, err
 			}
-			// A server that hands back what it was sent has issued nothing.
-			echo := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-				if err := r.ParseForm(); err != nil {
-					return nil, err
-				}
-				body, err := json.Marshal(map[string]any{"access_token": r.PostForm.Get("subject_token"), "token_type": "Bearer", "expires_in": 60})
-				if err != nil {
-					return nil, err
-				}
-				return fixedAnswer{http.StatusOK, body}.RoundTrip(r)
-			})}
-			_, err = w.get(t, p, auth.WithHTTPClient(echo))
-			testworld.CheckError(t, err, auth.ErrUnavailable, "what was sent to it")
+			return fixedAnswer{http.StatusBadRequest, body}.RoundTrip(r)
+		})}
+		_, err := w.get(t, p, auth.WithHTTPClient(client))
+		if !errors.Is(err, auth.ErrDenied) || len(sent) == 0 {
+			t.Fatalf("%s: %v", name, err)
 		}
+		for _, s := range sent {
+			if s != "" && strings.Contains(err.Error(), s) {
+				t.Errorf("%s: the message holds %q: %v", name, s, err)
+			}
+		}
+		// A server that hands back what it was sent has issued nothing.
+		echo := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if err := r.ParseForm(); err != nil {
+				return nil, err
+			}
+			body, err := json.Marshal(map[string]any{"access_token": r.PostForm.Get("subject_token"), "token_type": "Bearer", "expires_in": 60})
+			if err != nil {
+				return nil, err
+			}
+			return fixedAnswer{http.StatusOK, body}.RoundTrip(r)
+		})}
+		_, err = w.get(t, p, auth.WithHTTPClient(echo))
+		testworld.CheckError(t, err, auth.ErrUnavailable, "what was sent to it")
 	}
 }
 

@@ -2,12 +2,6 @@ package exchange_test
 
 import (
 	"context"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/rsa"
 	"errors"
 	"net/http"
 	"os"
@@ -44,27 +38,6 @@ func (w *world) writeToken(t *testing.T, audiences ...string) (file string) {
 	return file
 }
 
-func keys(t *testing.T) map[string]crypto.Signer {
-	t.Helper()
-	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ecKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, edKey, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return map[string]crypto.Signer{"RSA": rsaKey, "ECDSA": ecKey, "Ed25519": edKey}
-}
-
-func signWith(key crypto.Signer) exchange.SignFunc {
-	return exchange.SignWithKey(func(context.Context) (crypto.Signer, string, error) { return key, "key-1", nil })
-}
-
 func TestClientAuthentication(t *testing.T) {
 	w := newWorld(t)
 	w.oauth.Configure(authtest.OAuthConfig{RequireClient: true})
@@ -72,22 +45,16 @@ func TestClientAuthentication(t *testing.T) {
 		"none": exchange.PublicClient("none"),
 		// The colon would end the ID if it were not encoded.
 		"client:basic": exchange.ClientSecretBasic("client:basic", secretOf(secret)),
-		"post":         exchange.ClientSecretPost("post", secretOf(secret)),
 		"assertion":    exchange.ServiceAccountAssertion("assertion", auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))),
 	}
 	w.oauth.SetClient(authtest.OAuthClient{ID: "none", Method: "none"})
 	w.oauth.SetClient(authtest.OAuthClient{ID: "client:basic", Method: "client_secret_basic", Secret: secret})
-	w.oauth.SetClient(authtest.OAuthClient{ID: "post", Method: "client_secret_post", Secret: secret})
 	w.oauth.SetClient(authtest.OAuthClient{ID: "assertion", Method: "client_assertion", Issuer: w.issuer.URL(), Subject: subject("controller")})
-	for name, key := range keys(t) {
-		clients[name] = exchange.PrivateKeyJWT(name, signWith(key))
-		w.oauth.SetClient(authtest.OAuthClient{ID: name, Method: "private_key_jwt", Key: key.Public()})
-	}
 	for id, c := range clients {
 		t.Run(id, func(t *testing.T) {
 			p := w.provider()
 			p.Client = c
-			for range 2 { // an assertion is good for once
+			for range 2 {
 				token, err := w.get(t, p)
 				if err != nil {
 					t.Fatal(err)
@@ -121,29 +88,6 @@ func TestServiceAccountAsClientWithoutAnID(t *testing.T) {
 	}
 }
 
-// Each try is signed anew: the server refuses an assertion that it has seen.
-func TestRetriesAreSignedAnew(t *testing.T) {
-	w := newWorld(t)
-	key := keys(t)["ECDSA"]
-	w.oauth.SetClient(authtest.OAuthClient{ID: "c", Method: "private_key_jwt", Key: key.Public()})
-	p := &exchange.Provider{IssuerURL: w.oauth.URL(), Client: exchange.PrivateKeyJWT("c", signWith(key))}
-	var cuts int
-	client := w.cloud.Client()
-	next := client.Transport
-	client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
-		resp, err := next.RoundTrip(r)
-		if err == nil && strings.HasSuffix(r.URL.Path, "/token") && cuts < 2 {
-			cuts++ // the server has seen the assertion, but its answer gets lost
-			_ = resp.Body.Close()
-			return nil, errors.New("connection reset")
-		}
-		return resp, err
-	})
-	if _, err := w.get(t, p, auth.WithHTTPClient(client)); err != nil || w.cloud.Calls("oauth", "token") != 3 {
-		t.Errorf("%d calls, %v", w.cloud.Calls("oauth", "token"), err)
-	}
-}
-
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -164,12 +108,7 @@ func TestSecretsAreReadAgain(t *testing.T) {
 
 func TestClientsThatCannotWork(t *testing.T) {
 	w := newWorld(t)
-	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
 	broken := errors.New("vault is sealed")
-	signBroken := exchange.SignWithKey(func(context.Context) (crypto.Signer, string, error) { return nil, "", broken })
 	for name, tc := range map[string]struct {
 		client exchange.ClientAuthentication
 		reason provider.Reason
@@ -179,17 +118,12 @@ func TestClientsThatCannotWork(t *testing.T) {
 		"no ID":           {exchange.PublicClient(""), auth.ErrMisconfigured, `"" is not a client ID`, true},
 		"ID with a break": {exchange.PublicClient("a\nb"), auth.ErrMisconfigured, `"a\nb"`, true},
 		"no function":     {exchange.ClientSecretBasic("c", nil), auth.ErrMisconfigured, "no secret", true},
-		"no signer":       {exchange.PrivateKeyJWT("c", nil), auth.ErrMisconfigured, "no key", true},
 		"no source":       {exchange.ServiceAccountAssertion("c", nil), auth.ErrMisconfigured, "no source", true},
-		"empty secret":    {exchange.ClientSecretPost("c", secretOf("")), auth.ErrMisconfigured, "is empty", false},
-		"secret fails": {exchange.ClientSecretPost("c", func(context.Context) (string, error) { return "", broken }),
+		"empty secret":    {exchange.ClientSecretBasic("c", secretOf("")), auth.ErrMisconfigured, "is empty", false},
+		"secret fails": {exchange.ClientSecretBasic("c", func(context.Context) (string, error) { return "", broken }),
 			auth.ErrUnavailable, "vault is sealed", false},
-		"secret cancelled": {exchange.ClientSecretPost("c", func(context.Context) (string, error) { return "", context.Canceled }),
+		"secret cancelled": {exchange.ClientSecretBasic("c", func(context.Context) (string, error) { return "", context.Canceled }),
 			auth.ErrUnavailable, "cancelled", false},
-		"signing fails": {exchange.PrivateKeyJWT("c", signBroken), auth.ErrUnavailable, "vault is sealed", false},
-		"another curve": {exchange.PrivateKeyJWT("c", signWith(p384)), auth.ErrUnavailable, "P-256", false},
-		"no JWT": {exchange.PrivateKeyJWT("c", func(context.Context, []byte) (string, error) { return "signed", nil }),
-			auth.ErrMisconfigured, "no JWT", false},
 		"no file":        {exchange.ServiceAccountAssertion("c", auth.NewFileTokenSource("/nonexistent/token")), auth.ErrMisconfigured, "/nonexistent/token", false},
 		"other audience": {exchange.ServiceAccountAssertion("c", auth.NewFileTokenSource(w.writeToken(t, "vault"))), auth.ErrDenied, `"vault"`, false},
 	} {

@@ -27,7 +27,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Option
 	if err != nil {
 		return nil, err
 	}
-	return p.exchange(ctx, token, opts)
+	return p.exchange(ctx, token, nil, opts)
 }
 
 // ownToken gets a token of the controller itself. It checks that the token may be sent out, as auth does for those of

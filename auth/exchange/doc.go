@@ -25,8 +25,7 @@
 // issuer, and a token endpoint at the issuer's host and port or at one that Provider.AllowedEndpointHosts lists.
 //
 // Many servers require the controller to authenticate as a client (RFC 6749, section 2.3): PublicClient, ClientSecretBasic,
-// ClientSecretPost, PrivateKeyJWT (RFC 7523), and ServiceAccountAssertion (RFC 7521), where the controller's own
-// ServiceAccount is the client.
+// and ServiceAccountAssertion (RFC 7521), where the controller's own ServiceAccount is the client.
 //
 // Audience (RFC 8693) and Resource (RFC 8707) name the service that accepts the token. A caller may choose others with
 // WithAudience and WithResource only if the provider lists them, because a tenant with a free choice could get a token for a

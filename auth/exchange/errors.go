@@ -1,7 +1,9 @@
 package exchange
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -26,11 +28,14 @@ const (
 
 // refusal returns the error of an error response (RFC 6749, section 5.2).
 func (r *tokenRequest) refusal(answer transport.Answer, a oauth.Answer) error {
-	e := r.failure(answer, a.Code)
+	e := r.failure(answer, a)
 	e.Code = r.clean(shortCode(a.Code))
 	e.Message = "the server refuses"
+	if s := r.provider.protocol; s != nil {
+		e.Message = s.name + " refuses"
+	}
 	if e.Reason == auth.ErrUnavailable || e.Reason == auth.ErrThrottled {
-		e.Message = "the server fails"
+		e.Message = strings.TrimSuffix(e.Message, "refuses") + "fails"
 	}
 	if text := r.clean(a.Description); text != "" {
 		e.Message += ": " + text
@@ -40,24 +45,39 @@ func (r *tokenRequest) refusal(answer transport.Answer, a oauth.Answer) error {
 
 // notJSON returns the error of an answer from something else than an authorization server, such as a proxy or a load balancer.
 func (r *tokenRequest) notJSON(answer transport.Answer) error {
-	e := r.failure(answer, "")
+	e := r.failure(answer, oauth.Answer{})
 	kind, _, err := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	if err != nil {
 		kind = "something unknown"
 	}
-	e.Message = fmt.Sprintf("the token endpoint at %q answers with %.50q, not with a JSON object", r.endpoint.Host, kind)
+	e.Message = fmt.Sprintf("the token endpoint at %q answers with %.50q, not with a JSON object", r.endpoint.Host, r.clean(kind))
 	if len(answer.Body) == 0 {
 		e.Message = fmt.Sprintf("the token endpoint at %q answers with nothing", r.endpoint.Host)
 	}
 	return e
 }
 
-func (r *tokenRequest) failure(answer transport.Answer, code string) *auth.Error {
-	e := &auth.Error{Operation: opExchange, StatusCode: answer.Status,
-		RequestID: r.clean(answer.Header.Get("X-Request-Id")),
-		Wait:      transport.RetryAfter(answer.Header, time.Now())}
+// requestID reads the header or the member by which services name a request.
+func (r *tokenRequest) requestID(answer transport.Answer) string {
+	o, _ := oauth.ParseObject(answer.Body) // nil if it is not JSON
+	return r.clean(cmp.Or(answer.Header.Get("X-Request-Id"), answer.Header.Get("Request-Id"), o.Text("request_id")))
+}
+
+func (r *tokenRequest) failure(answer transport.Answer, a oauth.Answer) *auth.Error {
+	code := a.Code
+	e := &auth.Error{Operation: opExchange, StatusCode: answer.Status, RequestID: r.requestID(answer),
+		Wait: transport.RetryAfter(answer.Header, time.Now())}
 	e.Reason, e.Remedy = r.reasonOf(code)
-	if code == "invalid_client" {
+	if a.Failed && code == "" { // a refusal of the service, though without a code
+		e.Reason, e.Remedy = auth.ErrDenied, r.trustRemedy()
+	}
+	if s := r.provider.protocol; s != nil && s.reasons[answer.Status] != "" {
+		e.Reason, e.Remedy = s.reasons[answer.Status], r.trustRemedy()
+		if e.Reason == auth.ErrMisconfigured {
+			e.Remedy = fmt.Sprintf("check what %s knows: %s", s.name, r.named())
+		}
+	}
+	if code == "invalid_client" && e.Reason == auth.ErrMisconfigured {
 		e.Option = "exchange.Provider.Client"
 	}
 	switch status := answer.Status; {
@@ -74,8 +94,11 @@ func (r *tokenRequest) failure(answer transport.Answer, code string) *auth.Error
 
 // reasonOf goes by the code (RFC 6749, section 5.2, and RFC 8693, section 2.2.2), because servers differ in the status.
 func (r *tokenRequest) reasonOf(code string) (reason provider.Reason, remedy string) {
+	if r.provider.Grant == GrantClientCredentials && slices.Contains([]string{"invalid_client", "unauthorized_client"}, code) {
+		code = "invalid_grant" // the tenant is the client
+	}
 	switch code {
-	case "invalid_request", "invalid_grant":
+	case "invalid_request", "invalid_grant", "invalid_subject_token", "access_denied":
 		// In RFC 8693, invalid_request is also the code for tokens that the server does not trust.
 		return auth.ErrDenied, r.trustRemedy()
 	case "invalid_client":
@@ -83,7 +106,7 @@ func (r *tokenRequest) reasonOf(code string) (reason provider.Reason, remedy str
 	case "unauthorized_client":
 		return auth.ErrDenied, "allow token exchange to the client at the server"
 	case "unsupported_grant_type":
-		return auth.ErrMisconfigured, "enable token exchange (RFC 8693) at the server, or use one that has it"
+		return auth.ErrMisconfigured, fmt.Sprintf("enable %s at the server, or use one that has it", r.provider.Grant.title())
 	case "invalid_scope":
 		return auth.ErrDenied, fmt.Sprintf("allow the scopes %.100q to this ServiceAccount and client at the server, or request others", r.opts.Scopes)
 	case "invalid_target":
@@ -98,14 +121,37 @@ func (r *tokenRequest) reasonOf(code string) (reason provider.Reason, remedy str
 	return auth.ErrDenied, ""
 }
 
-// trustRemedy names the token that the server has to trust.
+// trustRemedy names the token that the server has to trust, and what the ServiceAccount asked for.
 func (r *tokenRequest) trustRemedy() string {
+	purpose := r.provider.Grant.title()
+	if s := r.provider.protocol; s != nil {
+		purpose = s.name
+	}
+	if len(r.parameters) > 0 {
+		purpose += " with " + r.named()
+	}
 	claims, err := jwt.Parse(r.SubjectToken)
 	if err != nil {
-		return "let the server trust the cluster's issuer and this ServiceAccount for token exchange"
+		return "let the server trust the cluster's issuer and this ServiceAccount for " + purpose
 	}
-	return fmt.Sprintf("let the server trust issuer %.200q, subject %.300q and audience %.200q for token exchange",
-		claims.Issuer, claims.Subject, claims.Audience)
+	return fmt.Sprintf("let the server trust issuer %.200q, subject %.300q and audience %.200q for %s",
+		claims.Issuer, claims.Subject, claims.Audience, purpose)
+}
+
+// named lists the parameters, which hold no secret.
+func (r *tokenRequest) named() string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(r.parameters)) {
+		list = append(list, fmt.Sprintf("%s %.256q", name, r.parameters[name]))
+	}
+	return strings.Join(list, ", ")
+}
+
+func (g Grant) title() string {
+	if g == GrantTokenExchange {
+		return "token exchange (RFC 8693)"
+	}
+	return "the grant " + string(g)
 }
 
 // isTransient reports failures that pass by themselves although their status does not tell.

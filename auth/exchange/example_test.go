@@ -2,13 +2,9 @@ package exchange_test
 
 import (
 	"context"
-	"crypto"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,16 +81,6 @@ func ExampleProvider_NewTransport() {
 	// Output: 200 {"scope":"profile","sub":"system:serviceaccount:tenant-a:app"}
 }
 
-// The controller's key signs an assertion for each request; here it comes from a file that may be replaced.
-func ExamplePrivateKeyJWT() {
-	provider := &exchange.Provider{
-		Endpoint: "https://login.example.com/oauth2/token",
-		Client:   exchange.PrivateKeyJWT("controller", exchange.SignWithKey(readKey)),
-	}
-	fmt.Println(provider.GetName())
-	// Output: exchange
-}
-
 // The controller's own ServiceAccount is the client: there is no secret to store.
 func ExampleServiceAccountAssertion() {
 	const file = "/var/run/secrets/login.example.com/token" // a projected volume with the audience of the server
@@ -107,18 +93,4 @@ func ExampleServiceAccountAssertion() {
 	}
 	fmt.Println(provider.GetName())
 	// Output: login
-}
-
-func readKey(context.Context) (crypto.Signer, string, error) {
-	const file = "/etc/controller/client.key"
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return nil, "", err
-	}
-	block, _ := pem.Decode(content)
-	if block == nil {
-		return nil, "", fmt.Errorf("there is no PEM in %s", file)
-	}
-	key, err := x509.ParseECPrivateKey(block.Bytes)
-	return key, "key-1", err
 }

@@ -20,14 +20,18 @@ import (
 const opExchange = "exchange token"
 
 // NewTokenForServiceAccount exchanges the ServiceAccount's token.
-func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, _ *corev1.ServiceAccount,
+func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, serviceAccount *corev1.ServiceAccount,
 	opts *provider.Options) (auth.Token, error) {
-	return p.exchange(ctx, oidcToken, opts)
+	return p.exchange(ctx, oidcToken, serviceAccount, opts)
 }
 
 // exchange sends the token to the server and reads the answer.
-func (p *Provider) exchange(ctx context.Context, subjectToken string, opts *provider.Options) (auth.Token, error) {
+func (p *Provider) exchange(ctx context.Context, subjectToken string, sa *corev1.ServiceAccount, opts *provider.Options) (auth.Token, error) {
 	if err := p.ValidateOptions(opts); err != nil {
+		return nil, err
+	}
+	parameters, err := p.learn().values(sa)
+	if err != nil {
 		return nil, err
 	}
 	httpClient := p.clients.For(opts)
@@ -36,14 +40,14 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, opts *prov
 		return nil, err
 	}
 	x := oauth.Exchange{SubjectToken: subjectToken, SubjectTokenType: cmp.Or(p.SubjectTokenType, TokenTypeJWT),
-		Audience: p.audience(opts), Resource: p.resource(opts), Scope: strings.Join(opts.Scopes, " "), RequestedTokenType: p.RequestedTokenType}
+		Audience: p.audience(opts), Resource: p.resource(opts), Scope: strings.Join(p.scopes(opts), " "), RequestedTokenType: p.RequestedTokenType}
 	if p.ActorToken != nil {
 		if x.ActorToken, err = ownToken(ctx, p.ActorToken, "the actor token", p.learn().audiences[:], opts); err != nil {
 			return nil, err
 		}
 		x.ActorTokenType = cmp.Or(p.ActorTokenType, TokenTypeJWT)
 	}
-	r := &tokenRequest{provider: p, opts: opts, endpoint: endpoint, Exchange: x}
+	r := &tokenRequest{provider: p, opts: opts, endpoint: endpoint, Exchange: x, parameters: parameters}
 	r.addSecrets(subjectToken, x.ActorToken)
 	answer, err := transport.Send(ctx, httpClient, func() (*http.Request, error) { return r.make(ctx) }, isTransient)
 	if err != nil {
@@ -52,13 +56,14 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, opts *prov
 	return r.read(answer)
 }
 
-// tokenRequest is one exchange. Each try of it is authenticated anew, because servers accept an assertion only once.
+// tokenRequest is one exchange. Each try of it is authenticated anew, because the secret may have been replaced.
 type tokenRequest struct {
 	oauth.Exchange
-	provider *Provider
-	opts     *provider.Options
-	endpoint *url.URL
-	sentAt   time.Time
+	provider   *Provider
+	opts       *provider.Options
+	endpoint   *url.URL
+	parameters map[string]string
+	sentAt     time.Time
 
 	form          url.Values
 	authorization string
@@ -74,18 +79,16 @@ func (r *tokenRequest) addSecrets(secrets ...string) {
 }
 
 func (r *tokenRequest) make(ctx context.Context) (*http.Request, error) {
-	r.form = r.Form()
-	if c := r.provider.Client; c != nil {
-		if err := c.settings().authenticate(ctx, r); err != nil {
-			return nil, err
-		}
+	newRequest := r.newRequest
+	if s := r.provider.protocol; s != nil && s.request != nil {
+		newRequest = func(ctx context.Context) (*http.Request, error) { return s.request(ctx, r) }
 	}
-	req, err := oauth.NewRequest(ctx, r.endpoint.String(), r.form)
+	req, err := newRequest(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if r.authorization != "" {
-		req.Header.Set("Authorization", r.authorization)
+	for name, value := range r.provider.Headers {
+		req.Header.Set(name, value)
 	}
 	r.sentAt = time.Now()
 	return req, nil

@@ -41,6 +41,13 @@ func (p *Provider) resource(opts *provider.Options) string {
 	return chosen(opts, resourceKey{}, p.Resource)
 }
 
+func (p *Provider) scopes(opts *provider.Options) []string {
+	if len(opts.Scopes) == 0 {
+		return p.DefaultScopes
+	}
+	return opts.Scopes
+}
+
 func chosen(opts *provider.Options, key any, preset string) string {
 	if value, ok := opts.Value(key).(string); ok {
 		return value
@@ -57,7 +64,10 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 		return self.Misconfigured("leave it out; the controller configures the server",
 			"the STS endpoint %q is refused: tokens go to the provider's own server only", redact.URL(opts.STSEndpoint)).About("auth.WithSTSEndpoint")
 	}
-	for _, scope := range opts.Scopes {
+	if s := p.protocol; s != nil && s.request != nil && len(opts.Scopes) > 0 {
+		return self.Misconfigured("leave them out", "%s takes no scopes, got %.100q", s.name, opts.Scopes).About("auth.WithScopes")
+	}
+	for _, scope := range p.scopes(opts) {
 		if !oauth.ValidScope(scope) {
 			return self.Misconfigured("pass each scope by itself", "%.100q is not a scope of OAuth 2.0", scope)
 		}
@@ -81,12 +91,16 @@ type config struct {
 	metadata  []string  // URLs of those
 	hosts     []string  // canonical, where the issuer's token endpoint may be
 	key       string
+
+	parameters []parameter // by name
+	annotated  int
 }
 
 func (p *Provider) learn() *config {
 	p.once.Do(func() {
 		p.config.audiences[0] = cmp.Or(p.KubernetesAudience, p.server())
 		p.config.key = p.fingerprint()
+		p.config.parameters, p.config.annotated = p.prepareParameters(), len(p.AnnotatedParameters)
 		if p.config.err = p.check(); p.config.err == nil {
 			p.config.err = p.locate(&p.config)
 		}
@@ -120,10 +134,10 @@ func (p *Provider) check() error {
 			}
 		}
 	}
-	if p.Client != nil {
+	if p.Client != nil && p.Client.settings().problem != nil {
 		return p.Client.settings().problem
 	}
-	return nil
+	return p.checkForm(p.config.parameters)
 }
 
 // locate parses the address of the server, and derives that of its metadata.
@@ -182,7 +196,11 @@ func canonicalHosts(hosts []string) (canonical []string, err error) {
 // compared: such a Provider shares with none.
 func (p *Provider) fingerprint() string {
 	values := []string{p.Endpoint, p.IssuerURL, p.RequestedTokenType, p.SubjectTokenType, p.ActorTokenType, p.TokenFile,
-		p.KubernetesAudience, p.AssumedLifetime.String()}
+		p.KubernetesAudience, p.AssumedLifetime.String(), string(p.Grant), fmt.Sprint(p.JSONBody, p.AssumeBearer),
+		fmt.Sprintf("%q %q %q %q", p.Parameters, p.AnnotatedParameters, p.Headers, p.DefaultScopes)} // fmt sorts the keys of maps
+	if p.protocol != nil {
+		values = append(values, p.protocol.name, p.protocol.key)
+	}
 	if p.Client != nil {
 		values = append(values, p.Client.settings().method, p.Client.settings().id)
 	}

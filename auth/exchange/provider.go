@@ -46,8 +46,26 @@ type Provider struct {
 	// own is always allowed.
 	AllowedEndpointHosts []string
 
+	// Grant says how the tenant's token is presented. Fields that it, or a service's own form, cannot send are refused.
+	Grant Grant
+	// JSONBody sends the parameters as a JSON object instead of a form.
+	JSONBody bool
+	// Parameters are sent with each request. Reserved are grant_type, assertion, client_assertion*, client_secret, subject_*,
+	// actor_*, requested_token_type, audience, resource, scope and jwt, and client_id if Client is set.
+	Parameters map[string]string
+	// AnnotatedParameters are sent too: parameter to annotation of the ServiceAccount (auth.WithAnnotations wins). A parameter is
+	// never also in Parameters. An annotation that is missing, or is not 1 to 256 of [A-Za-z0-9._:/@+-], is ErrMisconfigured.
+	// GetIdentity returns them, so that auth.Policy.Authorize sees them.
+	AnnotatedParameters map[string]string
+	// Headers are sent with each request. Reserved are Authorization, Accept, Host and those of the body.
+	Headers map[string]string
+	// AssumeBearer accepts an answer without token_type, which OAuth requires.
+	AssumeBearer bool
+
 	// Audience is the service that accepts the issued token, in the server's own terms. Optional.
 	Audience string
+	// DefaultScopes are requested by calls without auth.WithScopes.
+	DefaultScopes []string
 	// Resource is the URI of the service that accepts the issued token (RFC 8707), without a fragment. Optional.
 	Resource string
 	// AllowedAudiences and AllowedResources are what calls may choose instead, with WithAudience and WithResource.
@@ -72,10 +90,10 @@ type Provider struct {
 
 	// Client authenticates the controller at the server. Nil does not.
 	Client ClientAuthentication
-	// ClientAudience is the audience of the assertions that PrivateKeyJWT and ServiceAccountAssertion send. Empty: for the
-	// former Endpoint or IssuerURL, for the latter KubernetesAudience.
+	// ClientAudience is the audience of the token that ServiceAccountAssertion sends. Empty: KubernetesAudience.
 	ClientAudience string
 
+	protocol   *protocol
 	clients    provider.HTTPClients
 	discovered atomic.Pointer[url.URL]
 
@@ -92,23 +110,44 @@ var (
 // GetName returns Name, or ProviderName.
 func (p *Provider) GetName() string { return cmp.Or(p.Name, ProviderName) }
 
+// ServiceName returns the service's own spelling of its name, such as "Vault", or GetName for a server that no constructor knows.
+func (p *Provider) ServiceName() string {
+	if p.protocol == nil {
+		return p.GetName()
+	}
+	return p.protocol.name
+}
+
 // AddToCacheKey implements provider.CacheKeyContributor.
-func (p *Provider) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccount, opts *provider.Options) {
+func (p *Provider) AddToCacheKey(key provider.KeyBuilder, serviceAccount *corev1.ServiceAccount, opts *provider.Options) {
 	key.Add("exchange", p.learn().key)
 	key.Add("exchangeAudience", p.audience(opts))
 	key.Add("exchangeResource", p.resource(opts))
+	for i := range p.config.parameters {
+		if one := &p.config.parameters[i]; one.annotation != "" && serviceAccount != nil {
+			key.Add(one.key, serviceAccount.Annotations[one.annotation])
+		}
+	}
 }
 
-// GetAudiences returns KubernetesAudience or its default.
-func (p *Provider) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Options) ([]string, error) {
+// GetAudiences returns KubernetesAudience or its default, which depends on a parameter for some services.
+func (p *Provider) GetAudiences(_ context.Context, serviceAccount *corev1.ServiceAccount, _ *provider.Options) ([]string, error) {
 	c := p.learn()
 	if c.err != nil {
 		return nil, c.err
 	}
-	return c.audiences[:], nil
+	if p.protocol == nil || p.protocol.audience == nil || p.KubernetesAudience != "" {
+		return c.audiences[:], nil
+	}
+	parameters, err := c.values(serviceAccount)
+	if err != nil {
+		return nil, err
+	}
+	return []string{p.protocol.audience(parameters)}, nil
 }
 
-// GetIdentity returns "": the ServiceAccount is the identity.
-func (*Provider) GetIdentity(*corev1.ServiceAccount, *provider.Options) (string, error) {
-	return "", nil
+// GetIdentity returns the values of AnnotatedParameters: that of a single one as it is, several as name=value,name=value in the
+// order of their names. Without such parameters it is "": the ServiceAccount is the identity.
+func (p *Provider) GetIdentity(serviceAccount *corev1.ServiceAccount, _ *provider.Options) (string, error) {
+	return p.learn().identity(serviceAccount)
 }

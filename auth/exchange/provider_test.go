@@ -295,17 +295,6 @@ func TestNames(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrDenied, "login: ServiceAccount")
 }
 
-func TestWrongTypeOfToken(t *testing.T) {
-	for _, token := range []auth.Token{nil, (*exchange.Token)(nil), otherToken{}} {
-		_, err := exchange.FromToken(token)
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "*exchange.Token")
-	}
-}
-
-type otherToken struct{}
-
-func (otherToken) GetDuration() time.Duration { return time.Hour }
-
 func TestTokenIsWhatItSays(t *testing.T) {
 	w := newWorld(t)
 	token, err := w.get(t, w.provider(), auth.WithScopes("read"))
@@ -344,10 +333,21 @@ func (w *world) runConformance(t *testing.T, newProvider func(*testing.T) auth.P
 	authtest.RunConformance(t, authtest.Harness{
 		New:     newProvider,
 		Options: []auth.Option{auth.WithScopes("read"), auth.WithHTTPClient(w.cloud.Client())},
-		Client:  w.client,
-		Good:    client.ObjectKey{Namespace: "tenant-a", Name: "app"},
-		Other:   client.ObjectKey{Namespace: "controller", Name: "app"},
-		Refused: client.ObjectKey{Namespace: "tenant-b", Name: "app"},
+		Fields: map[string]any{"Name": "other", "Audience": "other", "Resource": "https://other.example", "KubernetesAudience": "other",
+			"RequestedTokenType": exchange.TokenTypeJWT, "AssumedLifetime": time.Minute, "SubjectTokenType": exchange.TokenTypeIDToken,
+			"ActorTokenType": exchange.TokenTypeIDToken, "ActorToken": auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint())),
+			"Client": exchange.ServiceAccountAssertion("other", auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))),
+			// These exclude each other, limit a choice, or need a client or no ServiceAccount.
+			"Endpoint": nil, "IssuerURL": nil, "AllowedEndpointHosts": nil, "AllowedAudiences": nil, "AllowedResources": nil, "ClientAudience": nil,
+			"TokenFile":  nil,
+			"Parameters": map[string]string{"pool": "other"}, "Headers": map[string]string{"X-Other": "1"}, "AssumeBearer": true,
+			"Grant": exchange.GrantJWTBearer, "DefaultScopes": []string{"other"},
+			"JSONBody": nil, "AnnotatedParameters": nil}, // TestConformanceOfServices has them
+		NoRegions: true,
+		Client:    w.client,
+		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Other:     client.ObjectKey{Namespace: "controller", Name: "app"},
+		Refused:   client.ObjectKey{Namespace: "tenant-b", Name: "app"},
 		Break: func(t *testing.T, how provider.Reason) {
 			t.Cleanup(w.cloud.AddFault(map[provider.Reason]authtest.Fault{
 				auth.ErrThrottled:   {Status: 429, Code: "slow_down"},

@@ -1,9 +1,7 @@
 package exchange
 
 import (
-	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -25,13 +23,19 @@ const (
 	maxTokenType = 256
 )
 
+// summary makes the type that embeds it print as a redacted summary.
+type summary = redact.Summary
+
 // Token is a token that the authorization server issued. It is immutable and prints as a redacted summary.
 type Token struct {
+	summary
 	value      redact.Secret
 	bearer     bool
 	issuedType string
 	scope      string // as granted, separated by blanks
 	expiresAt  time.Time
+
+	registryUser string
 }
 
 // Reveal returns the token itself.
@@ -69,38 +73,19 @@ func (t *Token) OAuth2Token() (*oauth2.Token, error) {
 
 // FromToken returns the Token that auth.GetAccessToken returned for a provider of this package.
 func FromToken(t auth.Token) (*Token, error) {
-	own, ok := t.(*Token)
-	if !ok || own == nil {
-		return nil, providers.Name(ProviderName).Misconfigured("get it from auth.GetAccessToken with this provider",
-			"the token is a %T, not an *exchange.Token", t)
-	}
-	return own, nil
+	return providers.As[Token](ProviderName, t)
 }
-
-func (t Token) summary() string {
-	return fmt.Sprintf("OAuth 2.0 token of type %s, redacted, expires %s", t.Type(), t.expiresAt.UTC().Format(time.RFC3339))
-}
-
-// String returns the redacted summary.
-func (t Token) String() string { return t.summary() }
-
-// Format prints the redacted summary under every verb.
-func (t Token) Format(f fmt.State, _ rune) { redact.Print(f, t.summary()) }
-
-// LogValue is the redacted summary for slog.
-func (t Token) LogValue() slog.Value { return slog.StringValue(t.summary()) }
-
-// MarshalLog is the redacted summary for logr.
-func (t Token) MarshalLog() any { return t.summary() }
-
-// MarshalJSON encodes the redacted summary.
-func (t Token) MarshalJSON() ([]byte, error) { return json.Marshal(t.summary()) }
 
 // read makes a Token of the answer (RFC 8693, section 2.2.1), or explains why there is none.
 func (r *tokenRequest) read(answer transport.Answer) (auth.Token, error) {
-	a, err := oauth.ParseAnswer(answer.Body)
+	o, err := oauth.ParseObject(answer.Body)
 	if err != nil {
 		return nil, r.notJSON(answer)
+	}
+	a, problem := r.parse(o)
+	if problem != nil && answer.Status == http.StatusOK {
+		problem.Operation, problem.RequestID = opExchange, r.requestID(answer)
+		return nil, problem
 	}
 	if a.Failed || answer.Status != http.StatusOK {
 		return nil, r.refusal(answer, a)
@@ -113,6 +98,24 @@ func (r *tokenRequest) read(answer transport.Answer) (auth.Token, error) {
 	return token, nil
 }
 
+// parse reads an answer of the service. An error may be an object with the members type and message, as several services send.
+func (r *tokenRequest) parse(o oauth.Object) (a oauth.Answer, problem *auth.Error) {
+	if s := r.provider.protocol; s != nil && s.answer != nil {
+		return s.answer(o)
+	}
+	a = oauth.ReadAnswer(o)
+	if text := o.Text("message"); r.provider.protocol != nil && a.AccessToken == "" && text != "" {
+		a.Failed, a.Description = true, text
+	}
+	if nested, err := oauth.ParseObject(o["error"]); err == nil {
+		a.Code, a.Description = nested.Text("type"), nested.Text("message")
+	}
+	if a.TokenType == "" && r.provider.AssumeBearer {
+		a.TokenType = "Bearer"
+	}
+	return a, nil
+}
+
 func (r *tokenRequest) newToken(a *oauth.Answer) (_ *Token, problem *auth.Error) {
 	switch err := oauth.CheckToken(a.AccessToken); {
 	case a.AccessToken == "":
@@ -123,6 +126,9 @@ func (r *tokenRequest) newToken(a *oauth.Answer) (_ *Token, problem *auth.Error)
 		return nil, unusable("access_token is what was sent to it")
 	}
 	t := &Token{value: redact.New(a.AccessToken), bearer: strings.EqualFold(a.TokenType, "Bearer"), issuedType: a.IssuedTokenType}
+	if s := r.provider.protocol; s != nil && s.registryUser != nil {
+		t.registryUser = s.registryUser(r.parameters)
+	}
 	if problem = r.checkTypes(a); problem != nil {
 		return nil, problem
 	}
@@ -132,6 +138,7 @@ func (r *tokenRequest) newToken(a *oauth.Answer) (_ *Token, problem *auth.Error)
 	if t.expiresAt, problem = r.expiry(a, time.Now()); problem != nil {
 		return nil, problem
 	}
+	t.summary = summary(fmt.Sprintf("OAuth 2.0 token of type %s, redacted, expires %s", t.Type(), t.expiresAt.UTC().Format(time.RFC3339)))
 	return t, nil
 }
 
@@ -148,7 +155,7 @@ func (r *tokenRequest) checkTypes(a *oauth.Answer) *auth.Error {
 		return unusable("token_type is missing")
 	case !strings.EqualFold(a.TokenType, "Bearer") && !strings.EqualFold(a.TokenType, "N_A"):
 		return self.Misconfigured("have the server issue bearer tokens to this client",
-			"the server issued a token of type %.100q, which cannot be used", a.TokenType)
+			"the server issued a token of type %.100q, which cannot be used", r.clean(a.TokenType))
 	case issued == oauth.TokenTypeRefreshToken:
 		return self.Misconfigured("request an access token, "+oauth.TokenTypeAccessToken,
 			"the server issued a refresh token, which outlives the ServiceAccount").About(optionTokenType)
@@ -156,7 +163,7 @@ func (r *tokenRequest) checkTypes(a *oauth.Answer) *auth.Error {
 		return unusable("issued_token_type is not a URI")
 	case issued != "" && want != "" && issued != want:
 		return self.Misconfigured("allow that type to this client at the server, or request another",
-			"the server issued a token of type %.200q instead of %.200q", issued, want).About(optionTokenType)
+			"the server issued a token of type %.200q instead of %.200q", r.clean(issued), want).About(optionTokenType)
 	}
 	return nil
 }
@@ -167,7 +174,7 @@ func (r *tokenRequest) scope(a *oauth.Answer) (string, *auth.Error) {
 		return r.Scope, nil
 	}
 	scopes := strings.Fields(*a.Scope)
-	for _, want := range r.opts.Scopes {
+	for _, want := range r.provider.scopes(r.opts) {
 		if !slices.Contains(scopes, want) {
 			return "", self.Denied("allow the scope to this ServiceAccount and client at the server, or do not request it",
 				"the server did not grant the scope %.100q", want)

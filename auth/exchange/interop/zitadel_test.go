@@ -54,25 +54,65 @@ func (s *trusting) VerifyExchangeSubjectToken(ctx context.Context, token string,
 	if err != nil {
 		return "", "", nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.issuer.URL()+"/openid/v1/jwks", nil)
+	keys, err := s.keys(ctx)
 	if err != nil {
-		return "", "", nil, err
-	}
-	resp, err := s.issuer.HTTPClient().Do(req)
-	if err != nil {
-		return "", "", nil, err
-	}
-	defer resp.Body.Close()
-	var keys jose.JSONWebKeySet
-	if err := json.NewDecoder(resp.Body).Decode(&keys); err != nil {
 		return "", "", nil, err
 	}
 	var claims jwt.Claims
-	if err := parsed.Claims(&keys, &claims); err != nil {
+	if err := parsed.Claims(keys, &claims); err != nil {
 		return "", "", nil, err
 	}
 	expected := jwt.Expected{Issuer: s.issuer.URL(), AnyAudience: jwt.Audience{s.audience}, Time: time.Now()}
 	return token, claims.Subject, map[string]any{"iss": claims.Issuer}, claims.Validate(expected)
+}
+
+func (s *trusting) keys(ctx context.Context) (*jose.JSONWebKeySet, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.issuer.URL()+"/openid/v1/jwks", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.issuer.HTTPClient().Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	keys := &jose.JSONWebKeySet{}
+	return keys, json.NewDecoder(resp.Body).Decode(keys)
+}
+
+// GetKeyByIDAndClientID is what the server asks about assertions. The client is the issuer of the token.
+func (s *trusting) GetKeyByIDAndClientID(ctx context.Context, keyID, clientID string) (*jose.JSONWebKey, error) {
+	keys, err := s.keys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys.Key(keyID) {
+		if clientID == s.issuer.URL() {
+			return &key, nil
+		}
+	}
+	return nil, oidc.ErrInvalidGrant().WithDescription("the key of the assertion is unknown")
+}
+
+// federated is the server for assertions of ServiceAccounts, whose issuer is not their subject.
+type federated struct{ *op.Provider }
+
+func (f *federated) JWTProfileVerifier(ctx context.Context) *op.JWTProfileVerifier {
+	return op.NewJWTProfileVerifier(f.Storage(), op.IssuerFromContext(ctx), time.Hour, time.Second, op.SubjectCheck(func(request *oidc.JWTTokenRequest) error {
+		if request.Subject != subject {
+			return oidc.ErrInvalidGrant().WithDescription("subject %s is not allowed", request.Subject)
+		}
+		return nil
+	}))
+}
+
+// ServeHTTP takes assertions, for which the server's own handler requires that a client is its own issuer.
+func (f *federated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.FormValue("grant_type") == string(oidc.GrantTypeBearer) {
+		op.JWTProfile(w, r, f)
+		return
+	}
+	f.Provider.ServeHTTP(w, r)
 }
 
 func (s *trusting) VerifyExchangeActorToken(ctx context.Context, token string, kind oidc.TokenType) (string, string, map[string]any, error) {
@@ -131,7 +171,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler = provider
+	handler = op.NewIssuerInterceptor(provider.IssuerFromRequest).Handler(&federated{provider})
 	account := func(namespace string) *corev1.ServiceAccount {
 		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app"}}
 	}
@@ -181,6 +221,35 @@ func TestZitadel(t *testing.T) {
 	if err := parsed.UnsafeClaimsWithoutVerification(&claims); err != nil || claims.Subject != subject || claims.Issuer != w.server.URL ||
 		id.Type() != "N_A" || id.GetDuration() <= 0 {
 		t.Errorf("%v: %+v, %v", id, claims, err)
+	}
+}
+
+// The server takes the token as assertion (RFC 7523, section 2.1). It calls a wrong audience a failure of its own (server_error),
+// which the library has to believe.
+func TestZitadelAssertions(t *testing.T) {
+	w := newWorld(t)
+	p := &exchange.Provider{IssuerURL: w.server.URL, Grant: exchange.GrantJWTBearer}
+	token, err := w.get(t, p, "tenant-a", auth.WithScopes("openid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token.Type() != "Bearer" || strings.Join(token.Scopes(), " ") != "openid" || token.GetDuration() <= 0 {
+		t.Errorf("%v: %q", token, token.Scopes())
+	}
+	for name, tc := range map[string]struct {
+		provider  *exchange.Provider
+		namespace string
+		reason    provider.Reason
+		want      string
+	}{
+		"another tenant": {p, "tenant-b", auth.ErrDenied, "subject system:serviceaccount:tenant-b:app is not allowed"},
+		"another audience": {&exchange.Provider{IssuerURL: w.server.URL, Grant: exchange.GrantJWTBearer, KubernetesAudience: "vault"},
+			"tenant-a", auth.ErrUnavailable, "audience is not valid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := w.get(t, tc.provider, tc.namespace)
+			testworld.CheckError(t, err, tc.reason, tc.want)
+		})
 	}
 }
 

@@ -1,0 +1,42 @@
+package exchange
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
+)
+
+const (
+	// AnthropicFederationRuleAnnotation names the federation rule that lets a ServiceAccount act as its service account.
+	AnthropicFederationRuleAnnotation = annotationPrefix + "anthropic-federation-rule-id"
+	// AnthropicServiceAccountAnnotation names the service account of Anthropic's organization as which a ServiceAccount works.
+	AnthropicServiceAccountAnnotation = annotationPrefix + "anthropic-service-account-id"
+)
+
+// NewAnthropic returns a Provider for Anthropic's API. A federation rule of the organization has to know the cluster's issuer, or
+// its keys, the subject system:serviceaccount:<namespace>:<name>, and the audience, which is yours to choose.
+//
+// A rule names one service account. With an empty federationRuleID each ServiceAccount needs AnthropicFederationRuleAnnotation.
+// Otherwise the rule and its service account are the same for all ServiceAccounts that it matches, and Anthropic only compares
+// AnthropicServiceAccountAnnotation with it: that separates no tenants. Set workspace_id in
+// Parameters where the rule has several workspaces. Anthropic accepts each token once, unless the issuer there
+// has check_jti off. Calls of the API carry the header
+// "anthropic-beta: oauth-2025-04-20". An answer without a lifetime counts as valid for AssumedLifetime.
+func NewAnthropic(organizationID, federationRuleID, kubernetesAudience string) *Provider {
+	p := &Provider{
+		Name: "anthropic", Endpoint: "https://api.anthropic.com/v1/oauth/token", Grant: GrantJWTBearer, JSONBody: true,
+		KubernetesAudience: kubernetesAudience, AssumeBearer: true, AssumedLifetime: 10 * time.Minute,
+		Parameters:          map[string]string{"organization_id": organizationID},
+		AnnotatedParameters: map[string]string{"federation_rule_id": AnthropicFederationRuleAnnotation},
+		Headers:             map[string]string{"anthropic-beta": "oauth-2025-04-20,oidc-federation-2026-04-01"},
+		protocol: &protocol{name: "Anthropic", ownAudience: true,
+			reasons: map[int]provider.Reason{http.StatusBadRequest: auth.ErrMisconfigured, http.StatusUnauthorized: auth.ErrDenied}},
+	}
+	if federationRuleID != "" {
+		p.Parameters["federation_rule_id"] = federationRuleID
+		p.AnnotatedParameters = map[string]string{"service_account_id": AnthropicServiceAccountAnnotation}
+	}
+	return p
+}

@@ -1,0 +1,44 @@
+package exchange
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/oauth"
+)
+
+const (
+	// OctoSTSScopeAnnotation names the repository or organization whose trust policy applies: <organization>[/<repository>].
+	OctoSTSScopeAnnotation = annotationPrefix + "octo-sts-scope"
+	// OctoSTSIdentityAnnotation names the trust policy, .github/chainguard/<identity>.sts.yaml.
+	OctoSTSIdentityAnnotation = annotationPrefix + "octo-sts-identity"
+)
+
+// NewOctoSTS returns a Provider for installation tokens of GitHub from octo-sts (octo-sts.dev, or the host of your own). The trust
+// policy has to name the cluster's issuer and the subject system:serviceaccount:<namespace>:<name>; the audience is the host. Each
+// ServiceAccount needs OctoSTSScopeAnnotation and OctoSTSIdentityAnnotation. Tokens live for an hour.
+func NewOctoSTS(host string) *Provider {
+	return &Provider{
+		Name: "octo-sts", Endpoint: "https://" + host + "/sts/exchange", KubernetesAudience: host, AssumedLifetime: time.Hour,
+		AnnotatedParameters: map[string]string{"scope": OctoSTSScopeAnnotation, "identity": OctoSTSIdentityAnnotation},
+		protocol: &protocol{name: "octo-sts", parameters: []string{"identity", "scope"}, answer: tokenAnswer,
+			request: func(ctx context.Context, r *tokenRequest) (*http.Request, error) {
+				query := url.Values{"scope": {r.parameters["scope"]}, "identity": {r.parameters["identity"]}}
+				req, err := getJSON(ctx, r.endpoint.String()+"?"+query.Encode())
+				if err == nil {
+					req.Header.Set("Authorization", "Bearer "+r.SubjectToken)
+				}
+				return req, err
+			}},
+	}
+}
+
+// tokenAnswer reads the member token. What has none is a refusal.
+func tokenAnswer(o oauth.Object) (oauth.Answer, *auth.Error) {
+	token := o.Text("token")
+	return oauth.Answer{AccessToken: token, TokenType: "Bearer", ExpiresIn: o.Seconds("expires_in"), Failed: token == "",
+		Description: o.Text("message")}, nil
+}

@@ -1,0 +1,34 @@
+package exchange
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// QuayRobotAnnotation names the robot account as which a ServiceAccount pulls and pushes: <organization>+<robot>.
+const QuayRobotAnnotation = annotationPrefix + "quay-robot"
+
+// NewQuay returns a Provider for robot federation of Quay (quay.io, or the host of your own). The robot's federation has to know the
+// cluster's issuer and the subject system:serviceaccount:<namespace>:<name>. Each ServiceAccount needs QuayRobotAnnotation.
+// auth.NewRegistryAuthenticator and auth.NewKeychain serve the host with the robot's name and the issued token, which lives for an
+// hour.
+func NewQuay(host string) *Provider {
+	robot := func(parameters map[string]string) string { return parameters["robot"] }
+	return &Provider{
+		Name: "quay", Endpoint: "https://" + host + "/oauth2/federation/robot/token", AssumedLifetime: time.Hour,
+		AnnotatedParameters: map[string]string{"robot": QuayRobotAnnotation},
+		protocol: &protocol{name: "Quay", parameters: []string{"robot"}, answer: tokenAnswer, registries: []string{host}, registryUser: robot,
+			request: func(ctx context.Context, r *tokenRequest) (*http.Request, error) {
+				if !validRobot(robot(r.parameters)) {
+					return nil, self.Misconfigured("use <organization>+<robot>", "%.256q is not a robot account", robot(r.parameters)).About(optionAnnotated)
+				}
+				req, err := getJSON(ctx, r.endpoint.String())
+				if err == nil {
+					req.SetBasicAuth(robot(r.parameters), r.SubjectToken)
+					r.addSecrets(req.Header.Get("Authorization")[len("Basic "):])
+				}
+				return req, err
+			}},
+	}
+}
