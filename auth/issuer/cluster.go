@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/apiserver"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -22,7 +23,17 @@ type lookout struct {
 	address string
 }
 
+func checkVerified(config *rest.Config) error {
+	if err := apiserver.CheckVerified(config); err != nil {
+		return self.Misconfigured("", "%v", err)
+	}
+	return nil
+}
+
 func newLookout(config *rest.Config) (*lookout, error) {
+	if err := checkVerified(config); err != nil {
+		return nil, err
+	}
 	config = rest.CopyConfig(config)
 	// Other clients of the process share their HTTP/2 connection, which stays with one of several API servers. A look opens its own.
 	config.NextProtos = []string{"http/1.1"}

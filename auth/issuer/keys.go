@@ -136,10 +136,10 @@ func (s keySet) index(id string) int {
 	return slices.IndexFunc(s, func(k publicKey) bool { return k.KeyID == id })
 }
 
-// lacking returns the IDs of the keys that other lacks.
+// lacking returns the IDs of the keys that other lacks, or has under other IDs.
 func (s keySet) lacking(other keySet) (ids []string) {
 	for _, key := range s {
-		if other.index(key.KeyID) < 0 {
+		if i := other.index(key.KeyID); i < 0 || !key.sameMaterial(other[i]) {
 			ids = append(ids, key.KeyID)
 		}
 	}

@@ -73,16 +73,8 @@ func publishUntil(t *testing.T, p *issuer.Publisher, store *memory, id string, m
 
 func TestRotation(t *testing.T) {
 	older, newer := es256(t, "old"), es256(t, "new")
-	rotated := func(t *testing.T) (*apiServer, *memory, *issuer.Publisher) {
-		server, store := newAPIServer(older, newer), newMemory()
-		p := newPublisher(server, store)
-		mustPublish(t, p)
-		server.show(newer)
-		return server, store, p
-	}
-	t.Run("the old key leaves after the longest token", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			_, store, p := rotated(t)
+	for name, run := range map[string]func(t *testing.T, server *apiServer, store *memory, p *issuer.Publisher){
+		"the old key leaves after the longest token": func(t *testing.T, _ *apiServer, store *memory, p *issuer.Publisher) {
 			leaves := time.Now().Add(24 * time.Hour).UTC()
 			if got := mustPublish(t, p).Leaving; len(got) != 1 || !got["old"].Equal(leaves) {
 				t.Errorf("leaving %v, want old at %s", got, leaves)
@@ -97,20 +89,14 @@ func TestRotation(t *testing.T) {
 			if got := mustPublish(t, p); got.Leaving != nil || got.Written != nil {
 				t.Errorf("after it left: %+v", got)
 			}
-		})
-	})
-	t.Run("MaxTokenLifetime decides", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			_, store, p := rotated(t)
+		},
+		"MaxTokenLifetime decides": func(t *testing.T, _ *apiServer, store *memory, p *issuer.Publisher) {
 			p.MaxTokenLifetime = 2 * time.Hour
 			if took := publishUntil(t, p, store, "old", 48*time.Hour); took != 2*time.Hour {
 				t.Errorf("left after %s, want 2h", took)
 			}
-		})
-	})
-	t.Run("a publisher without one follows the record", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			server, store, p := rotated(t)
+		},
+		"a publisher without one follows the record": func(t *testing.T, server *apiServer, store *memory, p *issuer.Publisher) {
 			p.MaxTokenLifetime = 168 * time.Hour
 			mustPublish(t, p)
 			repair := newPublisher(server, store)
@@ -121,21 +107,46 @@ func TestRotation(t *testing.T) {
 			if leaving := mustPublish(t, repair).Leaving; len(leaving) != 1 {
 				t.Errorf("leaving after 25h of 168h: %v", leaving)
 			}
-		})
-	})
-	t.Run("a gap over ten minutes does not count", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			_, store, p := rotated(t)
+		},
+		"the longer of two lifetimes decides": func(t *testing.T, server *apiServer, store *memory, p *issuer.Publisher) {
+			shorter := newPublisher(server, store)
+			p.MaxTokenLifetime, shorter.MaxTokenLifetime = 72*time.Hour, 2*time.Hour
+			mustPublish(t, p)
+			start := time.Now()
+			for slices.Contains(store.published(t), "old") && time.Since(start) < 96*time.Hour {
+				time.Sleep(time.Minute)
+				mustPublish(t, shorter)
+				mustPublish(t, p)
+			}
+			if took := time.Since(start); took != 72*time.Hour {
+				t.Errorf("left after %s, want 72h", took)
+			}
+			if next := mustPublish(t, shorter); next.Leaving != nil || !bytes.Contains(store.files[issuer.RecordFile], []byte(`"maxTokenLifetimeSeconds":7200`)) {
+				t.Errorf("a shorter lifetime never counts: %s", store.files[issuer.RecordFile])
+			}
+		},
+		"a look that other writers delay does not begin an absence in the past": func(t *testing.T, server *apiServer, store *memory, p *issuer.Publisher) {
+			second, seen := newPublisher(newAPIServer(older, newer), store), time.Time{}
+			server.show(newer)
+			store.onWrite = func(string) error {
+				store.onWrite = nil
+				time.Sleep(24 * time.Second)
+				mustPublish(t, second) // another API server shows the key still
+				seen = time.Now()
+				return issuer.ErrChanged
+			}
+			if leaves := mustPublish(t, p).Leaving["old"]; leaves.Before(seen.Add(24 * time.Hour).Truncate(time.Second)) {
+				t.Errorf("leaves %s early", seen.Add(24*time.Hour).Sub(leaves))
+			}
+		},
+		"a gap over ten minutes does not count": func(t *testing.T, _ *apiServer, store *memory, p *issuer.Publisher) {
 			mustPublish(t, p)
 			time.Sleep(23 * time.Hour)
 			if took := publishUntil(t, p, store, "old", 48*time.Hour); took != 24*time.Hour {
 				t.Errorf("left after %s of looks, want 24h", took)
 			}
-		})
-	})
-	t.Run("looks every eleven minutes never count", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			_, store, p := rotated(t)
+		},
+		"looks every eleven minutes never count": func(t *testing.T, _ *apiServer, store *memory, p *issuer.Publisher) {
 			for range 500 {
 				mustPublish(t, p)
 				time.Sleep(11 * time.Minute)
@@ -143,11 +154,8 @@ func TestRotation(t *testing.T) {
 			if !slices.Contains(store.published(t), "old") {
 				t.Error("the key left")
 			}
-		})
-	})
-	t.Run("a look that shows the key begins anew", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			server, store, p := rotated(t)
+		},
+		"a look that shows the key begins anew": func(t *testing.T, server *apiServer, store *memory, p *issuer.Publisher) {
 			for start := time.Now(); time.Since(start) < 23*time.Hour; time.Sleep(time.Minute) {
 				mustPublish(t, p)
 			}
@@ -159,11 +167,8 @@ func TestRotation(t *testing.T) {
 			if took := publishUntil(t, p, store, "old", 48*time.Hour); took != 24*time.Hour {
 				t.Errorf("left after %s, want 24h", took)
 			}
-		})
-	})
-	t.Run("two publishers do not count double", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			server, store, p := rotated(t)
+		},
+		"two publishers do not count double": func(t *testing.T, server *apiServer, store *memory, p *issuer.Publisher) {
 			second := newPublisher(server, store)
 			start := time.Now()
 			for slices.Contains(store.published(t), "old") && time.Since(start) < 48*time.Hour {
@@ -175,11 +180,8 @@ func TestRotation(t *testing.T) {
 			if took := time.Since(start); took < 24*time.Hour || took > 24*time.Hour+2*time.Minute {
 				t.Errorf("left after %s, want 24h", took)
 			}
-		})
-	})
-	t.Run("a failed look does not count", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			server, store, p := rotated(t)
+		},
+		"a failed look does not count": func(t *testing.T, server *apiServer, store *memory, p *issuer.Publisher) {
 			mustPublish(t, p)
 			server.answer(http.StatusServiceUnavailable, nil)
 			for range 60 * 25 {
@@ -191,15 +193,24 @@ func TestRotation(t *testing.T) {
 			if !slices.Contains(store.published(t), "old") {
 				t.Error("the key left")
 			}
+		},
+		"an empty answer is an error": func(t *testing.T, server *apiServer, store *memory, p *issuer.Publisher) {
+			server.show()
+			if _, err := p.Publish(t.Context()); err == nil || len(store.published(t)) != 2 {
+				t.Errorf("error %v, published %q", err, store.published(t))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, store := newAPIServer(older, newer), newMemory()
+				p := newPublisher(server, store)
+				mustPublish(t, p)
+				server.show(newer)
+				run(t, server, store, p)
+			})
 		})
-	})
-	t.Run("an empty answer is an error", func(t *testing.T) {
-		server, store, p := rotated(t)
-		server.show()
-		if _, err := p.Publish(t.Context()); err == nil || len(store.published(t)) != 2 {
-			t.Errorf("error %v, published %q", err, store.published(t))
-		}
-	})
+	}
 }
 
 func TestClockSkew(t *testing.T) {
@@ -250,87 +261,6 @@ func TestPublishedKeysWithoutARecordAreAdopted(t *testing.T) {
 		}
 		if took := publishUntil(t, p, store, "old", 48*time.Hour); took != 24*time.Hour {
 			t.Errorf("left after %s, want 24h", took)
-		}
-	})
-}
-
-func TestRemoveKey(t *testing.T) {
-	leaked, other := es256(t, "leaked"), es256(t, "other")
-	published := func(t *testing.T) (*apiServer, *memory, *issuer.Publisher) {
-		server, store := newAPIServer(leaked, other), newMemory()
-		p := newPublisher(server, store)
-		mustPublish(t, p)
-		return server, store, p
-	}
-	remove := func(t *testing.T, p *issuer.Publisher, id string) issuer.Result {
-		t.Helper()
-		result, err := p.RemoveKey(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return result
-	}
-	t.Run("stays out while the API server shows it", func(t *testing.T) {
-		_, store, p := published(t)
-		if got := remove(t, p, "leaked"); !slices.Equal(got.Removed, []string{"leaked"}) {
-			t.Errorf("removed %q", got.Removed)
-		}
-		if got := mustPublish(t, p); got.Written != nil || !slices.Equal(store.published(t), []string{"other"}) {
-			t.Errorf("written %q, published %q", got.Written, store.published(t))
-		}
-	})
-	t.Run("stays out under another ID", func(t *testing.T) {
-		server, store, p := published(t)
-		remove(t, p, "leaked")
-		alias := leaked
-		alias.KeyID = "alias"
-		server.show(alias, other)
-		mustPublish(t, p)
-		if got := store.published(t); !slices.Equal(got, []string{"other"}) {
-			t.Errorf("published %q", got)
-		}
-	})
-	t.Run("needs no API server", func(t *testing.T) {
-		server, store, p := published(t)
-		server.answer(http.StatusForbidden, nil)
-		remove(t, p, "leaked")
-		if got := store.published(t); !slices.Equal(got, []string{"other"}) {
-			t.Errorf("published %q", got)
-		}
-	})
-	t.Run("before the first Publish", func(t *testing.T) {
-		store := newMemory()
-		remove(t, newPublisher(newAPIServer(leaked, other), store), "leaked")
-		if got := store.published(t); !slices.Equal(got, []string{"other"}) {
-			t.Errorf("published %q", got)
-		}
-	})
-	t.Run("an unknown key is an error", func(t *testing.T) {
-		_, store, p := published(t)
-		store.takeWrites()
-		if _, err := p.RemoveKey(t.Context(), "Leaked"); err == nil || !strings.Contains(err.Error(), `"Leaked"`) || store.takeWrites() != nil ||
-			!errors.Is(err, provider.ErrMisconfigured) {
-			t.Errorf("error %v", err)
-		}
-	})
-	t.Run("a publisher with an old record does not bring it back", func(t *testing.T) {
-		_, store, p := published(t)
-		record, version, err := store.Read(t.Context(), issuer.RecordFile)
-		if err != nil {
-			t.Fatal(err)
-		}
-		remove(t, p, "leaked")
-		stale := 2
-		store.onRead = func(path string, content []byte, v string, err error) ([]byte, string, error) {
-			if path == issuer.RecordFile && stale > 0 {
-				stale--
-				return record, version, nil
-			}
-			return content, v, err
-		}
-		mustPublish(t, p)
-		if got := store.published(t); !slices.Equal(got, []string{"other"}) || stale > 0 {
-			t.Errorf("published %q", got)
 		}
 	})
 }
@@ -509,36 +439,38 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 		status int
 		body   []byte
 		words  string
+		reason provider.Reason
 	}{
-		"401":                        {http.StatusUnauthorized, []byte("hunter2"), "401"},
-		"403 names the role":         {http.StatusForbidden, nil, "system:service-account-issuer-discovery"},
-		"404 names the cause":        {http.StatusNotFound, nil, "https URL"},
-		"a redirect":                 {http.StatusFound, nil, "302"},
-		"no JSON":                    {http.StatusOK, []byte("<html>hunter2</html>"), "no JSON"},
-		"a list":                     {http.StatusOK, []byte("[]"), "no JSON Web Key Set"},
-		"no keys":                    {http.StatusOK, []byte(`{"keys":[]}`), "no keys"},
-		"two answers":                {http.StatusOK, append(marshalKeys(key), marshalKeys(key)...), "no JSON"},
-		"oversized":                  {http.StatusOK, bytes.Repeat([]byte(" "), issuer.MaxFile+1), "1048576"},
-		"too many keys":              {http.StatusOK, marshalKeys(many...), "101"},
-		"the same ID twice":          {http.StatusOK, marshalKeys(key, key), `"key"`},
-		"no ID":                      {http.StatusOK, marshalKeys(renamed(key, "")), "no ID"},
-		"a long ID":                  {http.StatusOK, marshalKeys(renamed(key, strings.Repeat("k", 1025))), "1024"},
-		"an RSA key of 1024 bits":    {http.StatusOK, marshalKeys(rs256(t, "short", 1024)), `"short"`},
-		"another algorithm":          {http.StatusOK, marshalKeys(ecKey(t, "alg", elliptic.P256(), "ES384")), `"ES384"`},
-		"an encryption key":          {http.StatusOK, bytes.Replace(marshalKeys(key), []byte(`"sig"`), []byte(`"enc"`), 1), `"enc"`},
-		"a symmetric key":            {http.StatusOK, []byte(`{"keys":[{"kty":"oct","kid":"s","k":"c2VjcmV0"}]}`), `"s"`},
-		"an Ed25519 key":             {http.StatusOK, []byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"ed","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`), `"ed"`},
-		"a private member":           {http.StatusOK, bytes.Replace(marshalKeys(key), []byte(`"kty"`), []byte(`"d":"c2VjcmV0","kty"`), 1), "private"},
-		"a prime of an RSA key":      {http.StatusOK, bytes.Replace(marshalKeys(rs256(t, "rsa", 2048)), []byte(`"kty"`), []byte(`"p":"c2VjcmV0","kty"`), 1), "private"},
-		"a point beside the curve":   {http.StatusOK, []byte(`{"keys":[{"kty":"EC","crv":"P-256","kid":"off","x":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE","y":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE"}]}`), `"off"`},
-		"an RSA key with exponent 1": {http.StatusOK, bytes.Replace(marshalKeys(rs256(t, "e", 2048)), []byte(`"AQAB"`), []byte(`"AQ"`), 1), `"e"`},
+		"503":                        {http.StatusServiceUnavailable, nil, "503", provider.ErrUnavailable},
+		"401":                        {http.StatusUnauthorized, []byte("hunter2"), "401", provider.ErrDenied},
+		"403 names the role":         {http.StatusForbidden, nil, "system:service-account-issuer-discovery", provider.ErrDenied},
+		"404 names the cause":        {http.StatusNotFound, nil, "https URL", provider.ErrMisconfigured},
+		"a redirect":                 {http.StatusFound, nil, "302", provider.ErrUnavailable},
+		"no JSON":                    {http.StatusOK, []byte("<html>hunter2</html>"), "no JSON", provider.ErrUnavailable},
+		"a list":                     {http.StatusOK, []byte("[]"), "no JSON Web Key Set", provider.ErrUnavailable},
+		"no keys":                    {http.StatusOK, []byte(`{"keys":[]}`), "no keys", provider.ErrUnavailable},
+		"two answers":                {http.StatusOK, append(marshalKeys(key), marshalKeys(key)...), "no JSON", provider.ErrUnavailable},
+		"oversized":                  {http.StatusOK, bytes.Repeat([]byte(" "), issuer.MaxFile+1), "1048576", provider.ErrUnavailable},
+		"too many keys":              {http.StatusOK, marshalKeys(many...), "101", provider.ErrMisconfigured},
+		"the same ID twice":          {http.StatusOK, marshalKeys(key, key), `"key"`, provider.ErrMisconfigured},
+		"no ID":                      {http.StatusOK, marshalKeys(renamed(key, "")), "no ID", provider.ErrMisconfigured},
+		"a long ID":                  {http.StatusOK, marshalKeys(renamed(key, strings.Repeat("k", 1025))), "1024", provider.ErrMisconfigured},
+		"an RSA key of 1024 bits":    {http.StatusOK, marshalKeys(rs256(t, "short", 1024)), `"short"`, provider.ErrMisconfigured},
+		"another algorithm":          {http.StatusOK, marshalKeys(ecKey(t, "alg", elliptic.P256(), "ES384")), `"ES384"`, provider.ErrMisconfigured},
+		"an encryption key":          {http.StatusOK, bytes.Replace(marshalKeys(key), []byte(`"sig"`), []byte(`"enc"`), 1), `"enc"`, provider.ErrMisconfigured},
+		"a symmetric key":            {http.StatusOK, []byte(`{"keys":[{"kty":"oct","kid":"s","k":"c2VjcmV0"}]}`), `"s"`, provider.ErrMisconfigured},
+		"an Ed25519 key":             {http.StatusOK, []byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"ed","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`), `"ed"`, provider.ErrMisconfigured},
+		"a private member":           {http.StatusOK, bytes.Replace(marshalKeys(key), []byte(`"kty"`), []byte(`"d":"c2VjcmV0","kty"`), 1), "private", provider.ErrMisconfigured},
+		"a prime of an RSA key":      {http.StatusOK, bytes.Replace(marshalKeys(rs256(t, "rsa", 2048)), []byte(`"kty"`), []byte(`"p":"c2VjcmV0","kty"`), 1), "private", provider.ErrMisconfigured},
+		"a point beside the curve":   {http.StatusOK, []byte(`{"keys":[{"kty":"EC","crv":"P-256","kid":"off","x":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE","y":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE"}]}`), `"off"`, provider.ErrMisconfigured},
+		"an RSA key with exponent 1": {http.StatusOK, bytes.Replace(marshalKeys(rs256(t, "e", 2048)), []byte(`"AQAB"`), []byte(`"AQ"`), 1), `"e"`, provider.ErrMisconfigured},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, store := newAPIServer(), newMemory()
 				server.answer(tc.status, tc.body)
 				_, err := newPublisher(server, store).Publish(t.Context())
-				if err == nil || !strings.Contains(err.Error(), tc.words) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "c2VjcmV0") {
+				if !errors.Is(err, tc.reason) || !strings.Contains(err.Error(), tc.words) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "c2VjcmV0") {
 					t.Errorf("error %v, want one with %q and without secrets", err, tc.words)
 				}
 				if store.takeWrites() != nil {
@@ -547,47 +479,6 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestReasons(t *testing.T) {
-	for name, tc := range map[string]struct {
-		status int
-		body   []byte
-		want   provider.Reason
-	}{
-		"503":       {http.StatusServiceUnavailable, nil, provider.ErrUnavailable},
-		"401":       {http.StatusUnauthorized, nil, provider.ErrDenied},
-		"403":       {http.StatusForbidden, nil, provider.ErrDenied},
-		"404":       {http.StatusNotFound, nil, provider.ErrMisconfigured},
-		"a page":    {http.StatusOK, []byte("<html>"), provider.ErrUnavailable},
-		"a bad key": {http.StatusOK, marshalKeys(rs256(t, "short", 1024)), provider.ErrMisconfigured},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := newAPIServer()
-				server.answer(tc.status, tc.body)
-				_, err := newPublisher(server, newMemory()).Publish(t.Context())
-				if !errors.Is(err, tc.want) {
-					t.Errorf("error %v, want one that is %s", err, tc.want)
-				}
-			})
-		})
-	}
-	t.Run("a hanging API server holds RemoveKey for fifteen seconds", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			key, store := es256(t, "key"), newMemory()
-			mustPublish(t, newPublisher(newAPIServer(key), store))
-			hanging := newPublisher(newAPIServer(), store)
-			hanging.Cluster.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
-				<-r.Context().Done()
-				return nil, r.Context().Err()
-			})
-			start := time.Now()
-			if _, err := hanging.RemoveKey(t.Context(), "key"); err != nil || time.Since(start) > 15*time.Second {
-				t.Errorf("after %s: %v", time.Since(start), err)
-			}
-		})
-	})
 }
 
 func TestFieldsAreChecked(t *testing.T) {
@@ -605,8 +496,8 @@ func TestFieldsAreChecked(t *testing.T) {
 		"no host":                {func(p *issuer.Publisher) { p.Issuer = "https:///x" }, "host"},
 		"negative lifetime":      {func(p *issuer.Publisher) { p.MaxTokenLifetime = -1 }, "MaxTokenLifetime"},
 		"lifetime of a minute":   {func(p *issuer.Publisher) { p.MaxTokenLifetime = time.Minute }, "MaxTokenLifetime"},
-		"interval of an hour":    {func(p *issuer.Publisher) { p.Interval = time.Hour }, "Interval"},
-		"negative interval":      {func(p *issuer.Publisher) { p.Interval = -1 }, "Interval"},
+		"lifetime of 101 years":  {func(p *issuer.Publisher) { p.MaxTokenLifetime = 101 * 365 * 24 * time.Hour }, "MaxTokenLifetime"},
+		"letters that turn text": {func(p *issuer.Publisher) { p.Issuer = "https://x/\u202e" }, "characters"},
 		"key ID to remove is \"": {func(*issuer.Publisher) {}, "ID"},
 	} {
 		t.Run(name, func(t *testing.T) {

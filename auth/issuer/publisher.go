@@ -3,7 +3,6 @@ package issuer
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -28,13 +27,11 @@ type Publisher struct {
 	Issuer string
 	// Store keeps the files.
 	Store Store
-	// MaxTokenLifetime is the lifetime of the longest token that the API server issues (--service-account-max-token-expiration). Less than
-	// an hour is refused. Zero means what another publisher has set for this Store, or else 24 hours. A key stays published for this long
-	// after it was last shown.
+	// MaxTokenLifetime is the lifetime of the longest token that the API server issues
+	// (--service-account-max-token-expiration). Less than an hour and more than 100 years are refused. Zero means what
+	// another publisher has set for this Store, or else 24 hours. A key stays published for this long after it was last
+	// shown, or for longer if the record of the Store named a longer lifetime meanwhile.
 	MaxTokenLifetime time.Duration
-	// Interval is the time between two looks of Start. Zero means a minute. More than five minutes is refused, because gaps of over ten
-	// minutes do not count.
-	Interval time.Duration
 
 	// Logger, Events and Registerer are optional. Events are recorded on Object, such as the publisher's Pod or Deployment.
 	// Metrics have the label "issuer". Publishers of one issuer in one process need a label more: prometheus.WrapRegistererWith.
@@ -82,7 +79,9 @@ const self = providers.Name("issuer")
 
 const (
 	defaultLifetime, minLifetime = 24 * time.Hour, time.Hour
-	defaultInterval, maxInterval = time.Minute, 5 * time.Minute
+	maxLifetime                  = 100 * 365 * 24 * time.Hour
+	// interval is the time between two looks of Start. It lies far below maxGap.
+	interval = time.Minute
 	// publishTimeout bounds a Publish with all its tries.
 	publishTimeout = 2 * time.Minute
 )
@@ -106,45 +105,32 @@ func (p *Publisher) check() error {
 		return self.Misconfigured("set Cluster to the configuration of a client of the API server", "the publisher has no Cluster")
 	case p.Store == nil:
 		return self.Misconfigured("set Store to where the documents are served from", "the publisher has no Store")
-	case p.MaxTokenLifetime != 0 && p.MaxTokenLifetime < minLifetime:
-		return self.Misconfigured("set it to the lifetime of the longest token that the API server issues", "the MaxTokenLifetime is %s, less than the %s of any API server", p.MaxTokenLifetime, minLifetime)
-	case p.Interval < 0 || p.Interval > maxInterval:
-		return self.Misconfigured("leave it out for a minute", "the Interval is %s, outside of 0 to %s", p.Interval, maxInterval)
+	case p.MaxTokenLifetime != 0 && p.MaxTokenLifetime < minLifetime, p.MaxTokenLifetime > maxLifetime:
+		return self.Misconfigured("set it to the lifetime of the longest token that the API server issues", "the MaxTokenLifetime is %s, outside of %s to %s", p.MaxTokenLifetime, minLifetime, maxLifetime)
 	}
-	return checkIssuer(p.Issuer)
-}
-
-func checkIssuer(issuer string) error {
-	const remedy = "name the issuer (iss) of the cluster's tokens, such as https://oidc.example.com/cluster-1"
-	u, err := url.Parse(issuer)
-	problem := ""
-	switch {
-	case err != nil:
-		return self.Misconfigured(remedy, "the issuer is no URL")
-	case u.User != nil:
-		return self.Misconfigured(remedy, "the issuer at host %q holds a user name", u.Host)
-	case !strings.HasPrefix(issuer, "https://"):
-		problem = "does not begin with https://"
-	case u.Hostname() == "":
-		problem = "has no host"
-	case strings.ContainsAny(issuer, "?#"):
-		problem = "has a query or a fragment"
-	default:
-		return nil
+	if err := ValidateURL(p.Issuer); err != nil {
+		return self.Misconfigured("name the issuer (iss) of the cluster's tokens, such as https://oidc.example.com/cluster-1", "%v", err)
 	}
-	return self.Misconfigured(remedy, "the issuer %q %s", issuer, problem)
+	return nil
 }
 
 // Publish looks at the API server once and publishes what has changed. Its errors are *provider.Error, or those of the Store.
 func (p *Publisher) Publish(ctx context.Context) (Result, error) {
 	return p.reported(ctx, func(ctx context.Context) (Result, error) {
-		shown, err := p.cluster.keys(ctx)
-		if err != nil {
-			return Result{}, err
-		}
-		now := time.Now()
-		result, err := p.update(ctx, func(r record) (record, error) { return r.look(shown, now, p.MaxTokenLifetime), nil })
+		var shown keySet
+		var reused []string
+		result, err := p.update(ctx, func(r record) (_ record, err error) {
+			// An older look would begin the absence of a key that another publisher has seen since.
+			if shown, err = p.cluster.keys(ctx); err != nil {
+				return r, err
+			}
+			reused = r.reused(shown)
+			return r.look(shown, time.Now(), p.MaxTokenLifetime), nil
+		})
 		result.Warnings = shown.warnings()
+		if err == nil && len(reused) > 0 {
+			err = self.Misconfigured("give the new keys other IDs", "keys that the API server shows are not published, because removed keys had their IDs: %.100q", reused[:min(len(reused), 8)])
+		}
 		return result, err
 	})
 }

@@ -11,9 +11,11 @@ import (
 const (
 	// maxGap is the longest time between two looks that counts as absence of a key.
 	maxGap = 10 * time.Minute
-	// minGap is the shortest absence that is written, because each look would write the record otherwise. At any Interval up to
-	// maxInterval a look lies between minGap and maxGap after the last one that was written.
+	// minGap is the shortest absence that is written, because each look would write the record otherwise. With looks every minute,
+	// one lies between minGap and maxGap after the last one that was written.
 	minGap = 3 * time.Minute
+	// maxSeconds bounds durations, so that they do not overflow.
+	maxSeconds = int64(maxLifetime / time.Second)
 	// recordVersion changes if older publishers would misread the record.
 	recordVersion = 1
 )
@@ -63,13 +65,12 @@ func parseRecord(content []byte, issuer string) (record, error) {
 	}
 	seen := map[string]bool{}
 	for _, e := range r.Keys {
-		const most = 100 * 365 * 24 * 3600
-		if seen[e.Key.KeyID] || e.Key.Key == nil || e.Absence != nil && (e.Absence.Seconds < 0 || e.Absence.Seconds > most) {
+		if seen[e.Key.KeyID] || e.Key.Key == nil || e.Absence != nil && (e.Absence.Seconds < 0 || e.Absence.Seconds > maxSeconds) {
 			return r, self.Misconfigured(remedy, "%s of the store is damaged at key %.99q", RecordFile, e.Key.KeyID)
 		}
 		seen[e.Key.KeyID] = true
 	}
-	if r.Lifetime != 0 && r.lifetime() < minLifetime || r.Lifetime > 100*365*24*3600 {
+	if r.Lifetime != 0 && r.lifetime() < minLifetime || r.Lifetime > maxSeconds {
 		return r, self.Misconfigured(remedy, "%s of the store is damaged: a token lifetime of %d seconds", RecordFile, r.Lifetime)
 	}
 	return r, nil
@@ -112,10 +113,11 @@ func (r record) lifetime() time.Duration {
 	return time.Duration(r.Lifetime) * time.Second
 }
 
-// look returns the record after a look at the API server. A lifetime of zero is that of the record.
+// look returns the record after a look at the API server. A lifetime of zero is that of the record. While a key leaves,
+// the longest counts.
 func (r record) look(shown keySet, now time.Time, lifetime time.Duration) record {
-	if lifetime != 0 {
-		r.Lifetime = int64(lifetime / time.Second)
+	if seconds := int64(lifetime / time.Second); seconds > r.Lifetime || seconds != 0 && r.leaving() == nil {
+		r.Lifetime = seconds
 	}
 	now = now.UTC().Truncate(time.Second)
 	var kept []entry
@@ -165,6 +167,16 @@ func (r record) remove(id string) (record, error) {
 	r.Keys = slices.Clone(r.Keys)
 	r.Keys[i] = entry{Key: r.Keys[i].Key, Removed: true}
 	return r, nil
+}
+
+// reused returns the IDs of removed keys under which the API server shows other keys.
+func (r record) reused(shown keySet) (ids []string) {
+	for _, e := range r.Keys {
+		if i := shown.index(e.Key.KeyID); e.Removed && i >= 0 && !shown[i].sameMaterial(e.Key) {
+			ids = append(ids, e.Key.KeyID)
+		}
+	}
+	return ids
 }
 
 // published returns the keys to publish. A removed key stays out under another ID too.

@@ -1,7 +1,6 @@
 package issuer
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -15,13 +14,12 @@ import (
 // firstDelay is the time to the next look after a failure. It doubles up to the interval.
 const firstDelay = 5 * time.Second
 
-// Start publishes every Interval until ctx ends. It implements manager.Runnable. The error is that of wrong fields; others are
+// Start publishes every minute until ctx ends. It implements manager.Runnable. The error is that of wrong fields; others are
 // logged, counted and recorded as Events, and it tries again.
 func (p *Publisher) Start(ctx context.Context) error {
 	if err := p.prepare(); err != nil {
 		return err
 	}
-	interval := cmp.Or(p.Interval, defaultInterval)
 	for delay := firstDelay; ; {
 		wait := interval
 		if _, err := p.Publish(ctx); err != nil {

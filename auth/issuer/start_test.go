@@ -1,13 +1,16 @@
 package issuer_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // eventLog is an EventRecorder that keeps what it records.
@@ -135,7 +139,6 @@ func TestStartTriesAgainSoon(t *testing.T) {
 			return nil
 		}
 		p := newPublisher(server, store)
-		p.Interval = 5 * time.Minute
 		start(t, p)
 		synctest.Wait()
 		down.Store(false)
@@ -196,6 +199,58 @@ func TestLooksShareNoConnection(t *testing.T) {
 	}
 	if n := connections.Load(); n != 4 {
 		t.Errorf("%d connections for 3 looks and one client", n)
+	}
+}
+
+// A host on the network can answer for such an API server, with keys of its own.
+func TestUnverifiedAPIServers(t *testing.T) {
+	body := marshalKeys(es256(t, "key"))
+	asked := 0
+	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked++; _, _ = w.Write(body) })
+	secure, plain := httptest.NewTLSServer(answer), httptest.NewServer(answer)
+	t.Cleanup(secure.Close)
+	t.Cleanup(plain.Close)
+	proxy, err := url.Parse(plain.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote := roundTripper(func(r *http.Request) (*http.Response, error) {
+		asked++
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+	})
+	port := strings.TrimPrefix(plain.URL, "http://127.0.0.1")
+	for name, tc := range map[string]struct {
+		config rest.Config
+		words  string // of the error; none: it is accepted
+	}{
+		"certificate that is not verified": {rest.Config{Host: secure.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, "insecure-skip-tls-verify"},
+		"http":                             {rest.Config{Host: "http://10.0.0.1:8080", Transport: remote}, `"http://10.0.0.1:8080"`},
+		"no scheme":                        {rest.Config{Host: "10.0.0.1:8080", Transport: remote}, `"http://10.0.0.1:8080"`},
+		"look-alike of loopback":           {rest.Config{Host: "http://127.0.0.1.example", Transport: remote}, "https"},
+		"loopback of a proxy":              {rest.Config{Host: "http://127.0.0.1:1", Proxy: http.ProxyURL(proxy)}, "https"},
+		"password":                         {rest.Config{Host: "http://me:hunter2@10.0.0.1", Transport: remote}, "https"},
+		"kubectl proxy":                    {rest.Config{Host: plain.URL}, ""},
+		"kubectl proxy by name":            {rest.Config{Host: "http://localhost" + port}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked = 0
+			p := newPublisher(newAPIServer(), newMemory())
+			p.Cluster = &tc.config
+			_, published := p.Publish(t.Context())
+			if tc.words == "" {
+				if published != nil {
+					t.Error(published)
+				}
+				return
+			}
+			_, verified := issuer.Verify(t.Context(), issuer.Verification{Cluster: &tc.config, Issuer: issuerURL})
+			_, named := issuer.Verification{Cluster: &tc.config}.IssuerOfTokens(t.Context())
+			for _, err := range []error{published, verified, named} {
+				if !errors.Is(err, provider.ErrMisconfigured) || !strings.Contains(err.Error(), tc.words) || strings.Contains(err.Error(), "hunter2") || asked != 0 {
+					t.Errorf("%d requests, %v", asked, err)
+				}
+			}
+		})
 	}
 }
 

@@ -6,16 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 )
 
-const (
-	// maxTries is how often a publication meets the writes of others before it is given up.
-	maxTries   = 8
-	firstPause = 100 * time.Millisecond
-)
+// maxTries is how often a publication meets the writes of others before it is given up.
+const maxTries = 8
 
 // discoveryDocument holds what clouds read of OpenID Connect Discovery 1.0, section 3.
 type discoveryDocument struct {
@@ -64,19 +63,11 @@ func (p *Publisher) read(ctx context.Context) (f files, err error) {
 
 // update changes the record and publishes what follows from it. It begins anew when others write meanwhile.
 func (p *Publisher) update(ctx context.Context, change func(record) (record, error)) (result Result, err error) {
-	pause := firstPause
-	for range maxTries {
-		if err = p.tryUpdate(ctx, change, &result); !errors.Is(err, ErrChanged) {
-			return result, err
-		}
-		timer := time.NewTimer(pause/2 + rand.N(pause)) //nolint:gosec // spreads load, keeps no secret
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return result, ctx.Err()
-		}
-		pause *= 2
+	changed := func(err error) bool { return errors.Is(err, ErrChanged) }
+	pauses := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: maxTries}
+	err = retry.OnError(pauses, changed, func() error { return p.tryUpdate(ctx, change, &result) })
+	if !changed(err) {
+		return result, err
 	}
 	e := self.Unavailable("", "check that nothing else writes these files and that the store answers the newest ones", "%d tries met other writers: %s", maxTries, err)
 	e.Err = err

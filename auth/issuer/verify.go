@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/issuercheck"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -35,42 +35,54 @@ type Verification struct {
 	// Issuer is the issuer to verify. Empty means that of the token. A former issuer during a move differs from it.
 	Issuer string
 	// Keys are the keys that a cloud was given, such as those of Google's pool provider. It then reads no documents.
-	Keys []byte
+	// KeysIssuer is the issuer that it was given with them, "" if unknown.
+	Keys       []byte
+	KeysIssuer string
 	// MaxTokenLifetime is that of the Publisher. Zero means 24 hours.
 	MaxTokenLifetime time.Duration
-	// HTTPClient reads the documents as a cloud does. Nil means a client with the system's CAs. No redirect is followed.
+	// HTTPClient reads the documents as a cloud does. Nil means a client with the system's CAs. No redirect is
+	// followed. If its Transport is no *http.Transport, it reads no keys at another host than the issuer's, which could
+	// lie in the own network: a client with the system's CAs does.
 	HTTPClient *http.Client
 }
 
+// CheckName names a comparison of Verify.
+type CheckName string
+
+// The comparisons of Verify, in their order.
+const (
+	CheckTokenReview        CheckName = "TokenReview"        // the API server accepts the given token
+	CheckIssuerOfToken      CheckName = "IssuerOfToken"      // the issuer is the token's, byte for byte
+	CheckIssuerURL          CheckName = "IssuerURL"          // the issuer is an https URL without query and fragment
+	CheckIssuerPublic       CheckName = "IssuerPublic"       // its address can be a public one, without a port; a warning
+	CheckDiscoveryReachable CheckName = "DiscoveryReachable" // the discovery document answers over https, without a redirect
+	CheckDiscoveryPublic    CheckName = "DiscoveryPublic"    // with status 200
+	CheckDiscoveryAnonymous CheckName = "DiscoveryAnonymous" // an API server that serves it lets anyone read it
+	CheckDiscoveryDocument  CheckName = "DiscoveryDocument"  // it holds what clouds read
+	CheckDiscoveryIssuer    CheckName = "DiscoveryIssuer"    // it names the issuer, byte for byte
+	CheckKeysReachable      CheckName = "KeysReachable"      // the keys answer over https, without a redirect
+	CheckKeysPublic         CheckName = "KeysPublic"         // with status 200
+	CheckContentType        CheckName = "ContentType"        // both have their content types
+	CheckKeysIssuer         CheckName = "KeysIssuer"         // the cloud was given the keys for this issuer; only if it was not
+	CheckKeySet             CheckName = "KeySet"             // the keys are a JSON web key set without private keys
+	CheckKeysOfCluster      CheckName = "KeysOfCluster"      // every key of the API server is published
+	CheckForeignKeys        CheckName = "ForeignKeys"        // no other key is published; a warning, since a former key stays for a time
+	CheckSigningKey         CheckName = "SigningKey"         // the key that signed the token is published
+	CheckSignature          CheckName = "Signature"          // and verifies the token
+	CheckAlgorithm          CheckName = "Algorithm"          // Entra accepts the algorithm; a warning
+	CheckTokenLifetime      CheckName = "TokenLifetime"      // the API server grants no longer token than MaxTokenLifetime
+)
+
 // Check is one comparison of Verify.
 type Check struct {
-	// Name is one of these, in this order:
-	//   - TokenReview: the API server accepts the given token
-	//   - IssuerOfToken: the issuer is the token's, byte for byte
-	//   - IssuerURL: the issuer is an https URL without query and fragment
-	//   - IssuerPublic: its address can be a public one; a warning
-	//   - DiscoveryReachable: the discovery document answers over https, without a redirect
-	//   - DiscoveryPublic: with status 200
-	//   - DiscoveryAnonymous: an API server that serves it lets anyone read it
-	//   - DiscoveryDocument: it holds what clouds read
-	//   - DiscoveryIssuer: it names the issuer, byte for byte
-	//   - KeysReachable: the keys answer over https, without a redirect
-	//   - KeysPublic: with status 200
-	//   - ContentType: both have their content types
-	//   - KeySet: the keys are a JSON web key set without private keys
-	//   - KeysOfCluster: every key of the API server is published
-	//   - ForeignKeys: no other key is published; a warning, since a former key stays for a time
-	//   - SigningKey: the key that signed the token is published
-	//   - Signature: and verifies the token
-	//   - Algorithm: Entra accepts the algorithm; a warning
-	//   - TokenLifetime: the API server grants no longer token than MaxTokenLifetime
-	Name string `json:"name"`
+	Name CheckName `json:"name"`
 	// OK is false if the check failed or was skipped. Skipped says why it was not made.
 	OK      bool   `json:"ok"`
 	Skipped string `json:"skipped,omitempty"`
 	// Warning means that a failure breaks only some clouds or set-ups.
 	Warning bool `json:"warning,omitempty"`
-	// Problem and Remedy are a sentence each. Got and Want hold the line that is wrong and the right one.
+	// Problem and Remedy are a sentence each. Got and Want hold the line that is wrong and the right one. Each is
+	// printable and has at most 1 KiB.
 	Problem string `json:"problem,omitempty"`
 	Remedy  string `json:"remedy,omitempty"`
 	Got     string `json:"got,omitempty"`
@@ -118,7 +130,10 @@ func (v Verification) IssuerOfTokens(ctx context.Context) (string, error) {
 func newVerifier(ctx context.Context, v Verification) (*verifier, error) {
 	x := &verifier{Verification: v}
 	if v.Cluster != nil {
-		var err error
+		err := checkVerified(v.Cluster)
+		if err != nil {
+			return nil, err
+		}
 		if x.kube, err = client.New(v.Cluster, client.Options{}); err != nil {
 			return nil, fmt.Errorf("connect to the API server: %w", err)
 		}
@@ -137,16 +152,20 @@ type verifier struct {
 	checks   []Check
 }
 
-func (x *verifier) passed(name string) bool {
+func (x *verifier) passed(name CheckName) bool {
 	x.checks = append(x.checks, Check{Name: name, OK: true})
 	return true
 }
 
-func (x *verifier) skipped(name, why string) {
-	x.checks = append(x.checks, Check{Name: name, Skipped: why})
+func (x *verifier) skipped(name CheckName, why string) {
+	x.checks = append(x.checks, Check{Name: name, Skipped: redact.Line(why)})
 }
 
+// failed bounds texts, because issuers, documents and tokens may be hostile.
 func (x *verifier) failed(c Check) bool {
+	for _, text := range []*string{&c.Problem, &c.Remedy, &c.Got, &c.Want} {
+		*text = redact.Line(*text)
+	}
 	x.checks = append(x.checks, c)
 	return c.Warning
 }
@@ -227,16 +246,16 @@ func (x *verifier) readCluster(ctx context.Context) error {
 func (x *verifier) checkToken(ctx context.Context) {
 	x.reviewToken(ctx)
 	got := x.claims.Issuer
-	difference := issuercheck.Difference(got, x.Issuer)
+	difference := Difference(got, x.Issuer)
 	switch {
 	case x.token == "":
-		x.skipped(issuercheck.IssuerOfToken, x.noToken)
+		x.skipped(CheckIssuerOfToken, x.noToken)
 	case got == x.Issuer:
-		x.passed(issuercheck.IssuerOfToken)
+		x.passed(CheckIssuerOfToken)
 	case difference == "" && x.Token == "":
-		x.skipped(issuercheck.IssuerOfToken, fmt.Sprintf("the API server issues tokens of %q; the issuer is taken for a former or a coming one", got))
+		x.skipped(CheckIssuerOfToken, fmt.Sprintf("the API server issues tokens of %q; the issuer is taken for a former or a coming one", got))
 	default:
-		x.failed(Check{Name: issuercheck.IssuerOfToken, Problem: "The token names another issuer" + difference + ".", Got: got, Want: x.Issuer,
+		x.failed(Check{Name: CheckIssuerOfToken, Problem: "The token names another issuer" + difference + ".", Got: got, Want: x.Issuer,
 			Remedy: "Publish and trust the issuer exactly as the token names it, or correct --service-account-issuer of the API server."})
 	}
 }
@@ -250,11 +269,11 @@ func (x *verifier) reviewToken(ctx context.Context) {
 	err := x.kube.Create(ctx, review)
 	switch {
 	case err != nil:
-		x.skipped(issuercheck.TokenReview, "the token could not be reviewed: "+kubeerror.Message(err, x.Token))
+		x.skipped(CheckTokenReview, "the token could not be reviewed: "+kubeerror.Message(err, x.Token))
 	case review.Status.Authenticated:
-		x.passed(issuercheck.TokenReview)
+		x.passed(CheckTokenReview)
 	default:
-		x.failed(Check{Name: issuercheck.TokenReview, Problem: "The API server does not accept the token.", Got: "not authenticated", Want: "authenticated",
+		x.failed(Check{Name: CheckTokenReview, Problem: "The API server does not accept the token.", Got: "not authenticated", Want: "authenticated",
 			Remedy: "Name its issuer with a further --service-account-issuer, and its key with a further --service-account-key-file."})
 	}
 }
@@ -267,21 +286,21 @@ func (x *verifier) checkLifetime(ctx context.Context) {
 	limit := cmp.Or(x.MaxTokenLifetime, defaultLifetime)
 	token, err := x.requestToken(ctx, limit+probeLifetime)
 	if err != nil {
-		x.skipped(issuercheck.TokenLifetime, fmt.Sprintf("no token of ServiceAccount %q could be requested: %s", x.account(), kubeerror.Message(err)))
+		x.skipped(CheckTokenLifetime, fmt.Sprintf("no token of ServiceAccount %q could be requested: %s", x.account(), kubeerror.Message(err)))
 		return
 	}
 	claims, err := jwt.Parse(token)
 	if err != nil {
-		x.skipped(issuercheck.TokenLifetime, "the API server's token is malformed: "+err.Error())
+		x.skipped(CheckTokenLifetime, "the API server's token is malformed: "+err.Error())
 		return
 	}
 	if granted := claims.Expiry.Sub(claims.IssuedAt.Time); granted > limit {
-		x.failed(Check{Name: issuercheck.TokenLifetime, Problem: "The API server issues tokens that outlive their key's publication.",
+		x.failed(Check{Name: CheckTokenLifetime, Problem: "The API server issues tokens that outlive their key's publication.",
 			Got: fmt.Sprintf("a token for %s", granted), Want: fmt.Sprintf("--service-account-max-token-expiration=%s", limit),
 			Remedy: "Set --service-account-max-token-expiration of the API server, or a longer maximum for this check and for the publisher."})
 		return
 	}
-	x.passed(issuercheck.TokenLifetime)
+	x.passed(CheckTokenLifetime)
 }
 
 // httpClient returns the guarded client of the caller, or a new one.

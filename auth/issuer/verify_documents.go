@@ -1,10 +1,7 @@
 package issuer
 
 import (
-	"bytes"
 	"context"
-	"crypto"
-	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -19,7 +16,6 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/workloadid/workloadid/internal/issuercheck"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -36,28 +32,30 @@ type document struct {
 
 // checkURL reports whether documents can be there.
 func (x *verifier) checkURL() bool {
-	u, err := url.Parse(x.Issuer)
-	problem := ""
+	bad := Check{Name: CheckIssuerURL, Got: x.Issuer, Want: "https://HOST/PATH", Remedy: "Set --service-account-issuer of the API server to a public https URL."}
+	if err := ValidateURL(x.Issuer); err != nil {
+		bad.Problem = "T" + err.Error()[1:] + "." // a sentence
+		return x.failed(bad)
+	}
+	u, _ := url.Parse(x.Issuer) // ValidateURL has parsed it
 	switch {
-	case err != nil || u.Host == "" || u.Scheme != "https":
-		problem = "The issuer is not an https:// URL."
-	case strings.ContainsAny(x.Issuer, "?#") || u.User != nil:
-		problem = "The issuer holds a query, a fragment or a user name."
 	case len(x.Keys) > 0:
-		return x.passed(issuercheck.IssuerURL)
+		return x.passed(CheckIssuerURL)
 	case isClusterName(u.Hostname()):
-		problem = "The issuer is the cluster's own address, which no cloud can reach."
+		bad.Problem = "The issuer is the cluster's own address, which no cloud can reach."
+		return x.failed(bad)
 	}
-	if problem != "" {
-		return x.failed(Check{Name: issuercheck.IssuerURL, Problem: problem, Got: x.Issuer, Want: "https://HOST/PATH",
-			Remedy: "Set --service-account-issuer of the API server to a public https URL."})
+	x.passed(CheckIssuerURL)
+	bad.Name, bad.Warning = CheckIssuerPublic, true
+	switch {
+	case transport.LeadsInside(u.Hostname()):
+		bad.Problem = "The issuer is at an address that no cloud can reach."
+	case u.Port() != "":
+		bad.Problem = "The issuer has a port, but AWS demands one without."
+	default:
+		return x.passed(CheckIssuerPublic)
 	}
-	x.passed(issuercheck.IssuerURL)
-	if transport.LeadsInside(u.Hostname()) {
-		return x.failed(Check{Name: issuercheck.IssuerPublic, Warning: true, Problem: "The issuer is at an address that no cloud can reach.", Got: x.Issuer,
-			Want: "https://HOST/PATH", Remedy: "Set --service-account-issuer of the API server to a public https URL."})
-	}
-	return x.passed(issuercheck.IssuerPublic)
+	return x.failed(bad)
 }
 
 // isClusterName recognizes the usual names of API servers.
@@ -68,13 +66,17 @@ func isClusterName(host string) bool {
 // checkDocuments stops at the first document that cannot be used.
 func (x *verifier) checkDocuments(ctx context.Context) {
 	if len(x.Keys) > 0 {
-		x.checkKeys(ctx, x.Keys, uploaded)
+		if x.KeysIssuer != "" && x.KeysIssuer != x.Issuer {
+			x.failed(Check{Name: CheckKeysIssuer, Got: x.KeysIssuer, Want: x.Issuer, Remedy: "Set the issuer of the cloud's provider to that of the tokens.",
+				Problem: "The cloud was given the keys for another issuer" + Difference(x.KeysIssuer, x.Issuer) + "."})
+		}
+		x.checkKeys(x.Keys, uploaded)
 		return
 	}
 	httpClient, closing := x.httpClient()
 	defer closing()
 	discovery := get(ctx, httpClient, strings.TrimSuffix(x.Issuer, "/")+"/"+DiscoveryFile)
-	if !x.checkAnswer(discovery, issuercheck.Reachable, issuercheck.Public) {
+	if !x.checkAnswer(discovery, CheckDiscoveryReachable, CheckDiscoveryPublic) {
 		return
 	}
 	address, ok := x.checkDiscovery(discovery)
@@ -82,14 +84,14 @@ func (x *verifier) checkDocuments(ctx context.Context) {
 		return
 	}
 	keys := x.readKeys(ctx, httpClient, address)
-	if x.checkAnswer(keys, issuercheck.KeysReachable, issuercheck.KeysPublic) {
-		x.checkKeys(ctx, keys.body, "published")
+	if x.checkAnswer(keys, CheckKeysReachable, CheckKeysPublic) {
+		x.checkKeys(keys.body, "published")
 		x.checkContentTypes(discovery, keys)
 	}
 }
 
 // checkAnswer checks the transfer of a document.
-func (x *verifier) checkAnswer(d document, reachable, public string) bool {
+func (x *verifier) checkAnswer(d document, reachable, public CheckName) bool {
 	if d.err != nil {
 		problem := "The issuer cannot be read from this machine: " + transport.Message(d.err) + "."
 		if errors.Is(d.err, transport.ErrInside) {
@@ -107,7 +109,7 @@ func (x *verifier) checkAnswer(d document, reachable, public string) bool {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		c.Problem, c.Remedy = fmt.Sprintf("The issuer answers %d to anonymous requests.", d.status), "Let anyone read "+d.address+"."
 		if isStatus(d.body) {
-			c.Name = issuercheck.Anonymous
+			c.Name = CheckDiscoveryAnonymous
 		}
 	}
 	return x.failed(c)
@@ -123,23 +125,17 @@ const algorithmsField = "id_token_signing_alg_values_supported"
 
 // checkDiscovery returns the address of the keys.
 func (x *verifier) checkDiscovery(d document) (string, bool) {
-	var parsed struct {
-		Issuer        string   `json:"issuer"`
-		JWKSURI       string   `json:"jwks_uri"`
-		ResponseTypes []string `json:"response_types_supported"`
-		SubjectTypes  []string `json:"subject_types_supported"`
-		Algorithms    []string `json:"id_token_signing_alg_values_supported"`
-	}
-	bad := Check{Name: issuercheck.Discovery, Remedy: "Publish the documents again."}
+	var parsed discoveryDocument
+	bad := Check{Name: CheckDiscoveryDocument, Remedy: "Publish the documents again."}
 	if json.Unmarshal(d.body, &parsed) != nil || parsed.Issuer == "" && parsed.JWKSURI == "" {
 		bad.Problem = "This is not a discovery document: " + d.address
 		return "", x.failed(bad)
 	}
 	if parsed.Issuer != x.Issuer {
-		return "", x.failed(Check{Name: issuercheck.SameIssuer, Got: parsed.Issuer, Want: x.Issuer, Remedy: "Set --service-account-issuer and the published document to the same text.",
-			Problem: "The discovery document names another issuer than the token" + issuercheck.Difference(parsed.Issuer, x.Issuer) + "."})
+		return "", x.failed(Check{Name: CheckDiscoveryIssuer, Got: parsed.Issuer, Want: x.Issuer, Remedy: "Set --service-account-issuer and the published document to the same text.",
+			Problem: "The discovery document names another issuer than the token" + Difference(parsed.Issuer, x.Issuer) + "."})
 	}
-	x.passed(issuercheck.SameIssuer)
+	x.passed(CheckDiscoveryIssuer)
 	for _, list := range []struct {
 		name         string
 		values, want []string
@@ -159,7 +155,7 @@ func (x *verifier) checkDiscovery(d document) (string, bool) {
 		bad.Problem, bad.Got, bad.Want = "The jwks_uri of the discovery document is not a public https URL.", parsed.JWKSURI, strings.TrimSuffix(x.Issuer, "/")+"/"+KeysFile
 		return "", x.failed(bad)
 	}
-	return parsed.JWKSURI, x.passed(issuercheck.Discovery)
+	return parsed.JWKSURI, x.passed(CheckDiscoveryDocument)
 }
 
 // algorithm is that of the token, RS256 without one.
@@ -195,10 +191,12 @@ func (x *verifier) readKeys(ctx context.Context, httpClient *http.Client, addres
 	u, err := url.Parse(address)
 	own, _ := url.Parse(x.Issuer) // checkURL has parsed it
 	if err == nil && !strings.EqualFold(u.Host, own.Host) {
-		if outside := transport.Outside(httpClient, address); outside != nil {
-			defer outside.CloseIdleConnections()
-			httpClient = outside
+		outside := transport.Outside(httpClient, address)
+		if outside == nil {
+			outside = transport.Outside(new(transport.Pool).For(nil, nil), address)
 		}
+		defer outside.CloseIdleConnections()
+		httpClient = outside
 	}
 	return get(ctx, httpClient, address)
 }
@@ -230,140 +228,96 @@ func (x *verifier) checkContentTypes(discovery, keys document) {
 		want []string
 	}{{discovery, []string{ContentType(DiscoveryFile)}}, {keys, []string{ContentType(KeysFile), "application/json"}}} {
 		if got, _, err := mime.ParseMediaType(d.contentType); err != nil || !slices.Contains(d.want, got) {
-			x.failed(Check{Name: issuercheck.ContentType, Problem: "The content type is wrong: " + d.address, Got: fmt.Sprintf("%.100q", d.contentType), Want: d.want[0],
+			x.failed(Check{Name: CheckContentType, Problem: "The content type is wrong: " + d.address, Got: fmt.Sprintf("%.100q", d.contentType), Want: d.want[0],
 				Remedy: "Set the content type of the file where it is stored."})
 			return
 		}
 	}
-	x.passed(issuercheck.ContentType)
+	x.passed(CheckContentType)
 }
 
 // uploaded says how a cloud got the keys of Verification.Keys.
 const uploaded = "uploaded"
 
 // checkKeys compares the keys that a cloud has with those of the API server, and verifies the token with them. Which says how it got them.
-func (x *verifier) checkKeys(ctx context.Context, content []byte, which string) {
+func (x *verifier) checkKeys(content []byte, which string) {
 	remedy := "Publish the keys of the API server again."
 	if which == uploaded {
 		remedy = "Upload the keys of the API server again."
 	}
-	set, problem := parseSet(content)
-	if problem != "" {
-		x.failed(Check{Name: issuercheck.KeySet, Problem: "The " + which + " keys " + problem + ".", Remedy: remedy})
+	set, err := parseKeySet(content)
+	if err != nil {
+		x.failed(Check{Name: CheckKeySet, Problem: "The " + which + " keys are refused: " + err.Error() + ".", Remedy: remedy})
 		return
 	}
-	x.passed(issuercheck.KeySet)
+	x.passed(CheckKeySet)
 	x.compareKeys(set, which, remedy)
 	if x.token == "" {
-		x.skipped(issuercheck.SigningKey, x.noToken)
+		x.skipped(CheckSigningKey, x.noToken)
 		return
 	}
-	x.checkSignature(ctx, set, which, remedy)
+	x.checkSignature(set, which, remedy)
 	x.checkAlgorithm()
 }
 
-// parseSet returns what is wrong with a key set, as the end of a sentence.
-func parseSet(content []byte) (*jose.JSONWebKeySet, string) {
-	set := &jose.JSONWebKeySet{}
-	if json.Unmarshal(content, set) != nil || set.Keys == nil {
-		return nil, "are not a JSON web key set"
-	}
-	if len(set.Keys) > maxKeys {
-		return nil, fmt.Sprintf("are %d keys, but AWS reads %d at most", len(set.Keys), maxKeys)
-	}
-	for i := range set.Keys {
-		if !set.Keys[i].IsPublic() {
-			return nil, "hold the private key " + fmt.Sprintf("%.100q", set.Keys[i].KeyID) + ", which has leaked thereby"
-		}
-	}
-	return set, ""
-}
-
 // compareKeys compares by key and ID.
-func (x *verifier) compareKeys(set *jose.JSONWebKeySet, which, remedy string) {
+func (x *verifier) compareKeys(set keySet, which, remedy string) {
 	if x.expected == nil {
 		return
 	}
-	cluster := &jose.JSONWebKeySet{}
-	for _, key := range x.expected {
-		cluster.Keys = append(cluster.Keys, key.JSONWebKey)
-	}
-	if missing := without(cluster, set); len(missing) > 0 {
-		x.failed(Check{Name: issuercheck.KeysOfCluster, Problem: "The " + which + " keys lack some of the API server.", Remedy: remedy, Got: idsOf(set.Keys), Want: idsOf(cluster.Keys)})
+	want := kids(x.expected.lacking(nil))
+	if len(x.expected.lacking(set)) > 0 {
+		x.failed(Check{Name: CheckKeysOfCluster, Problem: "The " + which + " keys lack some of the API server.", Remedy: remedy,
+			Got: kids(set.lacking(nil)), Want: want})
 	} else {
-		x.passed(issuercheck.KeysOfCluster)
+		x.passed(CheckKeysOfCluster)
 	}
-	if foreign := without(set, cluster); len(foreign) > 0 {
-		x.failed(Check{Name: issuercheck.ForeignKeys, Warning: true, Problem: "The " + which + " keys hold others than the API server's. Tokens that those sign are accepted.",
-			Got: idsOf(foreign), Want: idsOf(cluster.Keys), Remedy: "Wait if these are former keys of the API server. Otherwise remove them at once."})
+	if foreign := set.lacking(x.expected); len(foreign) > 0 {
+		x.failed(Check{Name: CheckForeignKeys, Warning: true, Got: kids(foreign), Want: want,
+			Problem: "The " + which + " keys hold others than the API server's. Tokens that those sign are accepted.",
+			Remedy:  "Wait if these are former keys of the API server. Otherwise remove them at once."})
 		return
 	}
-	x.passed(issuercheck.ForeignKeys)
+	x.passed(CheckForeignKeys)
 }
 
-// without returns the keys that the other set lacks.
-func without(set, other *jose.JSONWebKeySet) (missing []jose.JSONWebKey) {
-	for i := range set.Keys {
-		if !slices.ContainsFunc(other.Key(set.Keys[i].KeyID), func(k jose.JSONWebKey) bool { return sameKey(&k, &set.Keys[i]) }) {
-			missing = append(missing, set.Keys[i])
-		}
+func kids(ids []string) string {
+	var quoted []string
+	for _, id := range ids[:min(len(ids), 8)] {
+		quoted = append(quoted, fmt.Sprintf("%.100q", id))
 	}
-	return missing
+	return "kid " + strings.Join(quoted, ", ")
 }
 
-func sameKey(a, b *jose.JSONWebKey) bool {
-	left, err := a.Thumbprint(crypto.SHA256)
-	right, other := b.Thumbprint(crypto.SHA256)
-	return err == nil && other == nil && bytes.Equal(left, right)
-}
-
-func idsOf(keys []jose.JSONWebKey) string {
-	var ids []string
-	for i := range keys {
-		ids = append(ids, fmt.Sprintf("%.100q", keys[i].KeyID))
-	}
-	return "kid " + strings.Join(ids[:min(len(ids), 8)], ", ")
-}
-
-// checkSignature verifies as a cloud does. Verifying takes the square of a key's length, and the issuer, which may be hostile, chooses
-// length and number.
-func (x *verifier) checkSignature(ctx context.Context, set *jose.JSONWebKeySet, which, remedy string) {
-	const maxKeyBits, maxTries = 8192, 4
+// checkSignature verifies as a cloud does.
+func (x *verifier) checkSignature(set keySet, which, remedy string) {
 	id := x.header().KeyID
-	found := set.Key(id)
-	if len(found) == 0 {
-		x.failed(Check{Name: issuercheck.SigningKey, Problem: "The " + which + " keys lack the one that signed the token, as after a rotation.", Remedy: remedy,
-			Got: idsOf(set.Keys), Want: fmt.Sprintf("kid %.100q", id)})
+	i := set.index(id)
+	if i < 0 {
+		x.failed(Check{Name: CheckSigningKey, Problem: "The " + which + " keys lack the one that signed the token, as after a rotation.", Remedy: remedy,
+			Got: kids(set.lacking(nil)), Want: fmt.Sprintf("kid %.100q", id)})
 		return
 	}
-	x.passed(issuercheck.SigningKey)
-	if use, algorithm := found[0].Use, found[0].Algorithm; use != "" && use != "sig" || algorithm != "" && algorithm != x.algorithm() {
-		x.failed(Check{Name: issuercheck.Signature, Problem: "The " + which + " key is not for the signature of this token.", Remedy: remedy,
-			Got: fmt.Sprintf("use %.20q, alg %.20q", use, algorithm), Want: fmt.Sprintf("use %q, alg %q", "sig", x.algorithm())})
-		return
-	}
-	signed, err := jose.ParseSigned(x.token, []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA})
+	x.passed(CheckSigningKey)
+	signed, err := jose.ParseSigned(x.token, []jose.SignatureAlgorithm{jose.SignatureAlgorithm(set[i].Algorithm)})
 	if err != nil {
-		x.failed(Check{Name: issuercheck.Signature, Problem: "The token's signature is malformed.", Remedy: "Use a fresh token."})
+		x.failed(Check{Name: CheckSignature, Problem: "The token's signature is malformed, or not of the key's algorithm.", Remedy: "Use a fresh token.",
+			Got: fmt.Sprintf("alg %.20q", x.algorithm()), Want: fmt.Sprintf("alg %q", set[i].Algorithm)})
 		return
 	}
-	for i := range found[:min(len(found), maxTries)] {
-		if public, ok := found[i].Key.(*rsa.PublicKey); ok && public.N.BitLen() > maxKeyBits || ctx.Err() != nil {
-			continue
-		}
-		if _, err := signed.Verify(found[i].Key); err == nil {
-			x.passed(issuercheck.Signature)
-			return
-		}
+	if _, err := signed.Verify(set[i].Key); err != nil {
+		x.failed(Check{Name: CheckSignature, Problem: "The " + which + " key has the token's kid, but did not sign the token.", Remedy: remedy,
+			Got: fmt.Sprintf("kid %.100q", id)})
+		return
 	}
-	x.failed(Check{Name: issuercheck.Signature, Problem: "The " + which + " key has the token's kid, but did not sign the token.", Remedy: remedy, Got: fmt.Sprintf("kid %.100q", id)})
+	x.passed(CheckSignature)
 }
 
 func (x *verifier) checkAlgorithm() {
 	if got := x.algorithm(); got != string(jose.RS256) {
-		x.failed(Check{Name: issuercheck.Algorithm, Warning: true, Problem: "Microsoft Entra accepts RS256 alone.", Got: got, Want: string(jose.RS256),
+		x.failed(Check{Name: CheckAlgorithm, Warning: true, Problem: "Microsoft Entra accepts RS256 alone.", Got: got, Want: string(jose.RS256),
 			Remedy: "For Azure, sign with an RSA key (kubeadm: encryptionAlgorithm RSA-2048)."})
 		return
 	}
-	x.passed(issuercheck.Algorithm)
+	x.passed(CheckAlgorithm)
 }

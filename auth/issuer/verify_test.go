@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -23,7 +24,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/issuer"
-	"github.com/workloadid/workloadid/internal/issuercheck"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -118,9 +118,14 @@ func edited(field string, value any) func(s *site) {
 
 func otherKeys(t *testing.T) string {
 	t.Helper()
+	return string(newSite(t).keys(t))
+}
+
+func (s *site) keys(t *testing.T) []byte {
+	t.Helper()
 	recorded := httptest.NewRecorder()
-	newSite(t).ServeHTTP(recorded, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/cluster-1/openid/v1/jwks", nil))
-	return recorded.Body.String()
+	s.ServeHTTP(recorded, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/cluster-1/openid/v1/jwks", nil))
+	return recorded.Body.Bytes()
 }
 
 func TestVerify(t *testing.T) {
@@ -145,37 +150,37 @@ func TestVerify(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		spoil     func(s *site)
-		failed    string
+		failed    issuer.CheckName
 		got, want string
 	}{
 		"healthy":                       {func(*site) {}, "", "", ""},
-		"no document":                   {answer(discovery, 404, json, ""), issuercheck.Public, "HTTP 404", "HTTP 200"},
-		"private bucket":                {answer(discovery, 403, "application/xml", "<Error/>"), issuercheck.Public, "HTTP 403", "HTTP 200"},
-		"API server for known users":    {answer(discovery, 401, json, `{"kind":"Status","apiVersion":"v1"}`), issuercheck.Anonymous, "HTTP 401", "HTTP 200"},
-		"web page":                      {answer(discovery, 200, "text/html", "<html>"), issuercheck.Discovery, "", ""},
-		"redirected document":           {redirect(discovery), issuercheck.Reachable, "https://oidc.example.com/cluster-1/.well-known/openid-configuration", ""},
-		"redirected keys":               {redirect(keys), issuercheck.KeysReachable, "https://oidc.example.com/cluster-1/openid/v1/jwks", ""},
-		"oversized document":            {answer(discovery, 200, json, strings.Repeat(" ", issuer.MaxFile+1)), issuercheck.Reachable, "", ""},
-		"oversized keys":                {answer(keys, 200, jwks, strings.Repeat(" ", issuer.MaxFile+1)), issuercheck.KeysReachable, "", ""},
-		"wrong type of document":        {answerTyped(discovery, "text/plain"), issuercheck.ContentType, `"text/plain"`, json},
-		"wrong type of keys":            {answerTyped(keys, "binary/octet-stream"), issuercheck.ContentType, `"binary/octet-stream"`, jwks},
+		"no document":                   {answer(discovery, 404, json, ""), issuer.CheckDiscoveryPublic, "HTTP 404", "HTTP 200"},
+		"private bucket":                {answer(discovery, 403, "application/xml", "<Error/>"), issuer.CheckDiscoveryPublic, "HTTP 403", "HTTP 200"},
+		"API server for known users":    {answer(discovery, 401, json, `{"kind":"Status","apiVersion":"v1"}`), issuer.CheckDiscoveryAnonymous, "HTTP 401", "HTTP 200"},
+		"web page":                      {answer(discovery, 200, "text/html", "<html>"), issuer.CheckDiscoveryDocument, "", ""},
+		"redirected document":           {redirect(discovery), issuer.CheckDiscoveryReachable, "https://oidc.example.com/cluster-1/.well-known/openid-configuration", ""},
+		"redirected keys":               {redirect(keys), issuer.CheckKeysReachable, "https://oidc.example.com/cluster-1/openid/v1/jwks", ""},
+		"oversized document":            {answer(discovery, 200, json, strings.Repeat(" ", issuer.MaxFile+1)), issuer.CheckDiscoveryReachable, "", ""},
+		"oversized keys":                {answer(keys, 200, jwks, strings.Repeat(" ", issuer.MaxFile+1)), issuer.CheckKeysReachable, "", ""},
+		"wrong type of document":        {answerTyped(discovery, "text/plain"), issuer.CheckContentType, `"text/plain"`, json},
+		"wrong type of keys":            {answerTyped(keys, "binary/octet-stream"), issuer.CheckContentType, `"binary/octet-stream"`, jwks},
 		"keys as plain JSON":            {answerTyped(keys, json+"; charset=utf-8"), "", "", ""},
-		"foreign issuer":                {edited("issuer", "https://evil.example"), issuercheck.SameIssuer, "https://evil.example", "https://oidc.example.com/cluster-1"},
-		"issuer with a slash":           {edited("issuer", "https://oidc.example.com/cluster-1/"), issuercheck.SameIssuer, "https://oidc.example.com/cluster-1/", "https://oidc.example.com/cluster-1"},
-		"other response types":          {edited("response_types_supported", []string{"code"}), issuercheck.Discovery, "code", `["id_token"]`},
-		"key for encryption":            {keyWith(func(k *jose.JSONWebKey) { k.Use = "enc" }), issuercheck.Signature, "enc", "sig"},
-		"key for another algorithm":     {keyWith(func(k *jose.JSONWebKey) { k.Algorithm = "RS512" }), issuercheck.Signature, "RS512", "RS256"},
-		"more keys than AWS reads":      {answer(keys, 200, jwks, manyKeys(t)), issuercheck.KeySet, "", ""},
-		"missing list":                  {edited("subject_types_supported", nil), issuercheck.Discovery, "", `"subject_types_supported": ["public"]`},
-		"keys of the API server":        {edited("jwks_uri", "https://10.0.0.1:6443/openid/v1/jwks"), issuercheck.Discovery, "https://10.0.0.1:6443/openid/v1/jwks", "https://oidc.example.com/cluster-1/openid/v1/jwks"},
-		"keys without TLS":              {edited("jwks_uri", "http://oidc.example.com/cluster-1/openid/v1/jwks"), issuercheck.Discovery, "http://oidc.example.com/cluster-1/openid/v1/jwks", "https://oidc.example.com/cluster-1/openid/v1/jwks"},
-		"keys with a password":          {edited("jwks_uri", "https://a:b@oidc.example.com/jwks"), issuercheck.Discovery, "https://a:b@oidc.example.com/jwks", ""},
-		"missing keys":                  {answer(keys, 404, jwks, ""), issuercheck.KeysPublic, "HTTP 404", "HTTP 200"},
-		"keys cut off":                  {answer(keys, 200, jwks, otherKeys(t)[:80]), issuercheck.KeySet, "", ""},
-		"key set without keys":          {answer(keys, 200, jwks, `{}`), issuercheck.KeySet, "", ""},
-		"published private key":         {answer(keys, 200, jwks, string(leaked)), issuercheck.KeySet, "", ""},
-		"key set without signing key":   {answer(keys, 200, jwks, otherKeys(t)), issuercheck.SigningKey, "", ""},
-		"another key under the same ID": {sameID, issuercheck.Signature, "", ""},
+		"foreign issuer":                {edited("issuer", "https://evil.example"), issuer.CheckDiscoveryIssuer, "https://evil.example", "https://oidc.example.com/cluster-1"},
+		"issuer with a slash":           {edited("issuer", "https://oidc.example.com/cluster-1/"), issuer.CheckDiscoveryIssuer, "https://oidc.example.com/cluster-1/", "https://oidc.example.com/cluster-1"},
+		"other response types":          {edited("response_types_supported", []string{"code"}), issuer.CheckDiscoveryDocument, "code", `["id_token"]`},
+		"key for encryption":            {keyWith(func(k *jose.JSONWebKey) { k.Use = "enc" }), issuer.CheckKeySet, "", ""},
+		"key for another algorithm":     {keyWith(func(k *jose.JSONWebKey) { k.Algorithm = "RS512" }), issuer.CheckKeySet, "", ""},
+		"more keys than AWS reads":      {answer(keys, 200, jwks, manyKeys(t)), issuer.CheckKeySet, "", ""},
+		"missing list":                  {edited("subject_types_supported", nil), issuer.CheckDiscoveryDocument, "", `"subject_types_supported": ["public"]`},
+		"keys of the API server":        {edited("jwks_uri", "https://10.0.0.1:6443/openid/v1/jwks"), issuer.CheckDiscoveryDocument, "https://10.0.0.1:6443/openid/v1/jwks", "https://oidc.example.com/cluster-1/openid/v1/jwks"},
+		"keys without TLS":              {edited("jwks_uri", "http://oidc.example.com/cluster-1/openid/v1/jwks"), issuer.CheckDiscoveryDocument, "http://oidc.example.com/cluster-1/openid/v1/jwks", "https://oidc.example.com/cluster-1/openid/v1/jwks"},
+		"keys with a password":          {edited("jwks_uri", "https://a:b@oidc.example.com/jwks"), issuer.CheckDiscoveryDocument, "https://a:b@oidc.example.com/jwks", ""},
+		"missing keys":                  {answer(keys, 404, jwks, ""), issuer.CheckKeysPublic, "HTTP 404", "HTTP 200"},
+		"keys cut off":                  {answer(keys, 200, jwks, otherKeys(t)[:80]), issuer.CheckKeySet, "", ""},
+		"key set without keys":          {answer(keys, 200, jwks, `{}`), issuer.CheckKeySet, "", ""},
+		"published private key":         {answer(keys, 200, jwks, string(leaked)), issuer.CheckKeySet, "", ""},
+		"key set without signing key":   {answer(keys, 200, jwks, otherKeys(t)), issuer.CheckSigningKey, "", ""},
+		"another key under the same ID": {sameID, issuer.CheckSignature, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -249,13 +254,17 @@ func keyWith(change func(*jose.JSONWebKey)) func(s *site) {
 }
 
 func TestVerifyIssuerOfToken(t *testing.T) {
-	for name, tt := range map[string]struct{ issuer, failed, says string }{
-		"another":       {"https://other.example.com", issuercheck.IssuerOfToken, "another issuer"},
-		"slash":         {"https://oidc.example.com/cluster-1/", issuercheck.IssuerOfToken, "only by the /"},
-		"case":          {"https://oidc.example.com/Cluster-1", issuercheck.IssuerOfToken, "upper and lower case"},
-		"without TLS":   {"http://oidc.example.com/cluster-1", issuercheck.IssuerURL, "https://"},
-		"query":         {"https://oidc.example.com/cluster-1?x=y", issuercheck.IssuerURL, "query"},
-		"cluster's own": {"https://kubernetes.default.svc.cluster.local", issuercheck.IssuerURL, "no cloud can reach"},
+	for name, tt := range map[string]struct {
+		issuer string
+		failed issuer.CheckName
+		says   string
+	}{
+		"another":       {"https://other.example.com", issuer.CheckIssuerOfToken, "another issuer"},
+		"slash":         {"https://oidc.example.com/cluster-1/", issuer.CheckIssuerOfToken, "only by the /"},
+		"case":          {"https://oidc.example.com/Cluster-1", issuer.CheckIssuerOfToken, "upper and lower case"},
+		"without TLS":   {"http://oidc.example.com/cluster-1", issuer.CheckIssuerURL, "https://"},
+		"query":         {"https://oidc.example.com/cluster-1?x=y", issuer.CheckIssuerURL, "query"},
+		"cluster's own": {"https://kubernetes.default.svc.cluster.local", issuer.CheckIssuerURL, "no cloud can reach"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -294,7 +303,7 @@ func TestVerifyWarnsOfES256(t *testing.T) {
 	checks := s.verify(t, issuer.Verification{Token: token})
 	warned := false
 	for _, c := range checks {
-		warned = warned || c.Name == issuercheck.Algorithm && c.Failed() && c.Warning && c.Got == "ES256" && c.Want == "RS256"
+		warned = warned || c.Name == issuer.CheckAlgorithm && c.Failed() && c.Warning && c.Got == "ES256" && c.Want == "RS256"
 	}
 	if failed := issuer.Failed(checks); len(failed) > 0 || !warned {
 		t.Errorf("%+v", checks)
@@ -307,8 +316,90 @@ func TestVerifyUploadedKeys(t *testing.T) {
 	asked := 0
 	s.change = func(http.ResponseWriter, *http.Request) bool { asked++; return false }
 	checks := issuer.Failed(s.verify(t, issuer.Verification{Token: s.token(t), Keys: []byte(otherKeys(t))}))
-	if len(checks) != 1 || checks[0].Name != issuercheck.SigningKey || !strings.Contains(checks[0].Problem, "uploaded keys lack the one") || asked != 0 {
+	if len(checks) != 1 || checks[0].Name != issuer.CheckSigningKey || !strings.Contains(checks[0].Problem, "uploaded keys lack the one") || asked != 0 {
 		t.Errorf("%d requests, %+v", asked, checks)
+	}
+}
+
+// A key with the ID of another one is another key.
+func TestVerifyComparesKeysWithTheCluster(t *testing.T) {
+	s := newSite(t)
+	var published jose.JSONWebKeySet
+	if err := json.Unmarshal(s.keys(t), &published); err != nil {
+		t.Fatal(err)
+	}
+	other := renamed(es256(t, ""), published.Keys[0].KeyID)
+	for name, tt := range map[string]struct {
+		shown []jose.JSONWebKey
+		want  []issuer.CheckName
+	}{
+		"same keys":          {published.Keys, nil},
+		"another by that ID": {[]jose.JSONWebKey{other}, []issuer.CheckName{issuer.CheckKeysOfCluster, issuer.CheckForeignKeys}},
+		"one more":           {append(slices.Clone(published.Keys), es256(t, "more")), []issuer.CheckName{issuer.CheckKeysOfCluster}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var failed []issuer.CheckName
+			for _, c := range s.verify(t, issuer.Verification{Cluster: newAPIServer(tt.shown...).config(), Token: s.token(t)}) {
+				if c.Failed() {
+					failed = append(failed, c.Name)
+				}
+			}
+			if !slices.Equal(failed, tt.want) {
+				t.Errorf("failed %q, want %q", failed, tt.want)
+			}
+		})
+	}
+}
+
+// A cloud that was given keys looks the issuer up by the name that it was given with them.
+func TestVerifyIssuerOfUploadedKeys(t *testing.T) {
+	s := newSite(t)
+	for given, failed := range map[string]int{s.URL(): 0, "": 0, s.URL() + "/": 1, "https://oidc.example.com/cluster-2": 1} {
+		t.Run(given, func(t *testing.T) {
+			checks := issuer.Failed(s.verify(t, issuer.Verification{Token: s.token(t), Keys: s.keys(t), KeysIssuer: given}))
+			if len(checks) != failed || failed > 0 && (checks[0].Name != issuer.CheckKeysIssuer || checks[0].Got != given || checks[0].Want != s.URL()) {
+				t.Errorf("%+v", checks)
+			}
+		})
+	}
+}
+
+// AWS accepts no issuer with a port.
+func TestVerifyWarnsOfAPort(t *testing.T) {
+	for address, warns := range map[string]bool{"https://oidc.example.com:8443/c": true, "https://oidc.example.com/c": false} {
+		t.Run(address, func(t *testing.T) {
+			s := newSite(t)
+			warned := false
+			for _, c := range s.verify(t, issuer.Verification{Issuer: address}) {
+				warned = warned || c.Warning && c.Failed() && strings.Contains(c.Problem, "AWS") && c.Got == address
+			}
+			if warned != warns {
+				t.Errorf("warned: %t", warned)
+			}
+		})
+	}
+}
+
+// A hostile document chooses texts that people read.
+func TestVerifyBoundsForeignText(t *testing.T) {
+	long := strings.Repeat("x", 100_000)
+	for name, spoil := range map[string]func(s *site){
+		"issuer":               edited("issuer", "https://evil.example/"+long),
+		"issuer that turns":    edited("issuer", "https://evil.example/\u202egnp.\x1b[31m"),
+		"address of the keys":  edited("jwks_uri", "http://evil.example/"+long),
+		"keys that are absent": edited("jwks_uri", "https://oidc.example.com/"+long),
+		"response types":       edited("response_types_supported", []string{long, long}),
+		"content type":         answerTyped("/jwks", "text/"+long[:50_000]),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			spoil(s)
+			checks := s.verify(t, issuer.Verification{Token: s.token(t)})
+			content, err := json.Marshal(checks)
+			if err != nil || len(issuer.Failed(checks)) == 0 || len(content) > 8000 || strings.ContainsAny(string(content), "\u202e") || strings.Contains(string(content), `\u001b`) {
+				t.Errorf("%d bytes, %v: %.1000s", len(content), err, content)
+			}
+		})
 	}
 }
 
@@ -316,11 +407,32 @@ func TestVerifyUploadedKeys(t *testing.T) {
 func TestVerifyReadsNoKeysOfTheOwnNetwork(t *testing.T) {
 	asked := 0
 	testworld.Alias(t, func(http.ResponseWriter, *http.Request) { asked++ })
-	s := newSite(t)
-	edited("jwks_uri", "https://alias.example.net/jwks")(s)
-	failed := issuer.Failed(s.verify(t, issuer.Verification{Token: s.token(t)}))
-	if len(failed) != 1 || failed[0].Name != issuercheck.KeysReachable || !strings.Contains(failed[0].Problem, "an address of this network") || asked != 0 {
-		t.Errorf("%d requests, %+v", asked, failed)
+	for name, wrap := range map[string]func(next http.RoundTripper) http.RoundTripper{
+		"own transport":        func(next http.RoundTripper) http.RoundTripper { return next },
+		"transport that wraps": func(next http.RoundTripper) http.RoundTripper { return roundTripper(next.RoundTrip) },
+		"own dialer of TLS":    func(next http.RoundTripper) http.RoundTripper { return &http.Transport{DialTLSContext: dialTLS(next)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			edited("jwks_uri", "https://alias.example.net/jwks")(s)
+			failed := issuer.Failed(s.verify(t, issuer.Verification{Token: s.token(t), HTTPClient: &http.Client{Transport: wrap(s.client.Transport)}}))
+			if len(failed) != 1 || failed[0].Name != issuer.CheckKeysReachable || !strings.Contains(failed[0].Problem, "an address of this network") || asked != 0 {
+				t.Errorf("%d requests, %+v", asked, failed)
+			}
+		})
+	}
+}
+
+// dialTLS makes the TLS connections of a site's transport.
+func dialTLS(next http.RoundTripper) func(ctx context.Context, network, address string) (net.Conn, error) {
+	site := next.(*http.Transport) //nolint:forcetypeassert // newSite made it
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := site.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		secure := tls.Client(conn, site.TLSClientConfig)
+		return secure, secure.HandshakeContext(ctx)
 	}
 }
 
@@ -337,7 +449,7 @@ func TestVerifyWaitsFiveSecondsForASlowServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		failed := issuer.Failed(s.verify(t, issuer.Verification{Token: token, HTTPClient: &http.Client{Transport: silent{}}}))
-		if len(failed) != 1 || failed[0].Name != issuercheck.Reachable || !strings.Contains(failed[0].Problem, "timed out") || time.Since(start) != 5*time.Second {
+		if len(failed) != 1 || failed[0].Name != issuer.CheckDiscoveryReachable || !strings.Contains(failed[0].Problem, "timed out") || time.Since(start) != 5*time.Second {
 			t.Errorf("after %s: %+v", time.Since(start), failed)
 		}
 	})

@@ -3,6 +3,7 @@ package azblob
 import (
 	"encoding/xml"
 	"net/http"
+	"strings"
 
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -23,7 +24,9 @@ func refused(operation string, answer transport.Answer, token string) error {
 	code := answer.Header.Get(errorCode)
 	e.Code, e.Message = provider.Redact(code, token), "the answer is not one of Blob storage"
 	if code != "" && xml.Unmarshal(answer.Body, &body) == nil {
-		e.Message = provider.Redact(body.Message, token)
+		// The request ID and the time after it change with each try, and conditions hold the text.
+		text, _, _ := strings.Cut(body.Message, "RequestId:")
+		e.Message = provider.Redact(strings.TrimSpace(text), token)
 	}
 	switch {
 	case answer.Status/100 == 3:

@@ -2,8 +2,8 @@
 //
 //	store, err := directory.Open("/var/www/oidc/cluster-1")
 //
-// The server sends /.well-known/openid-configuration as application/json and /openid/v1/jwks as application/jwk-set+json, since
-// their names have no extension. It caches neither for longer than five minutes.
+// The files have no extension: set their content types in the server, /.well-known/openid-configuration to application/json
+// and /openid/v1/jwks to application/jwk-set+json. It caches neither for longer than five minutes.
 package directory
 
 import (

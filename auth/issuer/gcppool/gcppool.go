@@ -1,7 +1,7 @@
 // Package gcppool uploads the keys of an issuer to a provider of a workload identity pool of Google Cloud, which then verifies tokens
 // without any public address of the issuer.
 //
-//	store, err := gcppool.Open("projects/123456789/locations/global/workloadIdentityPools/my-pool/providers/my-cluster", gcppool.Options{})
+//	store, err := gcppool.Open("projects/123456789/locations/global/workloadIdentityPools/cluster-1/providers/cluster-1", gcppool.Options{})
 //
 // The publisher needs the permissions iam.workloadIdentityPoolProviders.get and iam.workloadIdentityPoolProviders.update on the provider
 // (roles/iam.workloadIdentityPoolAdmin).
@@ -24,7 +24,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
 	"sync"
 
 	"golang.org/x/oauth2"
@@ -61,12 +60,7 @@ type Store struct {
 	options  []auth.Option
 
 	mu   sync.Mutex
-	kept map[string]keptFile // by path
-}
-
-type keptFile struct {
-	content []byte
-	number  int // of the write
+	kept map[string]string // the contents of files by path
 }
 
 var _ issuer.Store = (*Store)(nil)
@@ -78,7 +72,7 @@ func Open(name string, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("gcppool: %.200q is not the name of a provider, "+
 			"projects/<number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>: %w", name, err)
 	}
-	s := &Store{name: provider.Name, client: new(transport.Pool).For(opts.HTTPClient, nil), source: opts.TokenSource, kept: map[string]keptFile{},
+	s := &Store{name: provider.Name, client: new(transport.Pool).For(opts.HTTPClient, nil), source: opts.TokenSource, kept: map[string]string{},
 		options: []auth.Option{auth.WithAllowShellOut()}}
 	if opts.HTTPClient != nil {
 		s.options = append(s.options, auth.WithHTTPClient(opts.HTTPClient))
@@ -99,7 +93,7 @@ func (s *Store) Read(ctx context.Context, path string) (content []byte, version 
 		return nil, "", err
 	case path == issuer.DiscoveryFile:
 		document, _ := json.Marshal(map[string]string{"issuer": p.OIDC.Issuer}) // strings always encode
-		_ = s.keep(path, document, "")                                          // fails if another call has kept one
+		_ = s.keep(path, string(document), "")                                  // fails if another call has kept one
 		return s.readKept(path)
 	case path != issuer.KeysFile || p.OIDC.JWKS == "":
 		return nil, "", fmt.Errorf("%s: %w", operation, issuer.ErrNotExist)
@@ -114,7 +108,7 @@ func (s *Store) Write(ctx context.Context, path string, content []byte, version 
 		return fmt.Errorf("gcppool: %s: %w", operation, err)
 	}
 	if path != issuer.KeysFile {
-		return s.keep(path, content, version)
+		return s.keep(path, string(content), version)
 	}
 	p, err := s.get(ctx, operation)
 	switch {
@@ -126,33 +120,32 @@ func (s *Store) Write(ctx context.Context, path string, content []byte, version 
 	return s.upload(ctx, operation, content)
 }
 
-// versionOf returns an empty version for a provider without keys.
-func versionOf(keys string) string {
-	if keys == "" {
+// versionOf returns an empty version for no content.
+func versionOf(content string) string {
+	if content == "" {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(keys))
+	sum := sha256.Sum256([]byte(content))
 	return hex.EncodeToString(sum[:])
 }
 
 func (s *Store) readKept(path string) ([]byte, string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	file, ok := s.kept[path]
-	if !ok {
+	content := s.kept[path]
+	if content == "" {
 		return nil, "", fmt.Errorf("%s: %w", s.operation("read", path), issuer.ErrNotExist)
 	}
-	return append([]byte(nil), file.content...), strconv.Itoa(file.number), nil
+	return []byte(content), versionOf(content), nil
 }
 
-func (s *Store) keep(path string, content []byte, version string) error {
+func (s *Store) keep(path, content, version string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old, ok := s.kept[path]
-	if !ok && version != "" || ok && version != strconv.Itoa(old.number) {
+	if version != versionOf(s.kept[path]) {
 		return fmt.Errorf("%s: %w", s.operation("write", path), issuer.ErrChanged)
 	}
-	s.kept[path] = keptFile{append([]byte(nil), content...), old.number + 1}
+	s.kept[path] = content
 	return nil
 }
 

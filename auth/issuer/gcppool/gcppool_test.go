@@ -2,11 +2,9 @@ package gcppool_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -19,7 +17,6 @@ import (
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/issuer/gcppool"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/testing/storetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -111,11 +108,6 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// running is the answer of an operation that has not ended.
-func running(body []byte) []byte {
-	return bytes.Replace(body, []byte(`"done": true`), []byte(`"done": false`), 1)
-}
-
 func TestUploadWaitsForItsOperation(t *testing.T) {
 	running := func(body []byte) []byte {
 		return bytes.Replace(body, []byte(`"done": true`), []byte(`"done": false`), 1)
@@ -186,45 +178,6 @@ func TestOtherFilesStayInTheProcess(t *testing.T) {
 	})
 }
 
-func TestUploadedKeysVerifyTokens(t *testing.T) {
-	tokens := testworld.Issuer(t)
-	w := newEnvironment(t)
-	w.cloud.GCP().SetWorkloadIdentityProvider(name, authtest.WorkloadIdentityProvider{Issuer: tokens.URL(), Admins: []string{"serviceAccount:" + email}})
-	keys, _ := storetest.Get(t, tokens.HTTPClient(), tokens.URL()+"/openid/v1/jwks")
-	token, err := tokens.Sign(map[string]any{"iss": tokens.URL(), "sub": "system:serviceaccount:a:b", "aud": "https://iam.googleapis.com/" + name,
-		"iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	exchange := func() int {
-		form := url.Values{
-			"grant_type":           {"urn:ietf:params:oauth:grant-type:token-exchange"},
-			"requested_token_type": {"urn:ietf:params:oauth:token-type:access_token"},
-			"subject_token_type":   {"urn:ietf:params:oauth:token-type:jwt"}, "subject_token": {token},
-			"audience": {"//iam.googleapis.com/" + name}, "scope": {"https://www.googleapis.com/auth/cloud-platform"}}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://sts.googleapis.com/v1/token", strings.NewReader(form.Encode()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		resp, err := w.cloud.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close() // the status is enough
-		return resp.StatusCode
-	}
-	if status := exchange(); status != http.StatusBadRequest {
-		t.Errorf("before: HTTP %d", status)
-	}
-	if err := w.open(t).Write(t.Context(), issuer.KeysFile, keys, ""); err != nil {
-		t.Fatal(err)
-	}
-	if status := exchange(); status != http.StatusOK {
-		t.Errorf("after: HTTP %d", status)
-	}
-}
-
 func TestRefusals(t *testing.T) {
 	for name, tc := range map[string]struct {
 		set    func(w *environment)
@@ -282,42 +235,12 @@ type failingSource struct{ err error }
 
 func (s failingSource) Token() (*oauth2.Token, error) { return nil, s.err }
 
-func TestGoogleRefusesOtherMembers(t *testing.T) {
-	for name, keys := range map[string]string{
-		"x5c":         `{"keys":[{"kty":"RSA","kid":"a","n":"sXch","e":"AQAB","x5c":"MIIB"}]}`,
-		"private key": `{"keys":[{"kty":"RSA","kid":"a","n":"sXch","e":"AQAB","d":"X4cT"}]}`,
-		"symmetric":   `{"keys":[{"kty":"oct","kid":"a"}]}`,
-		"not JSON":    `{"keys":[`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newEnvironment(t)
-			err := w.open(t).Write(t.Context(), issuer.KeysFile, []byte(keys), "")
-			testworld.CheckError(t, err, provider.ErrMisconfigured, "INVALID_ARGUMENT")
-		})
-	}
-}
-
 func TestOversizedFilesAreNotWritten(t *testing.T) {
 	w := newEnvironment(t)
 	err := w.open(t).Write(t.Context(), issuer.KeysFile, make([]byte, issuer.MaxFile+1), "")
 	if err == nil || !strings.Contains(err.Error(), "1048577 bytes") || w.cloud.Calls("gcp-iam", "") != 0 {
 		t.Errorf("got %v after %+v", err, w.cloud.Log())
 	}
-}
-
-func TestCancelledUpload(t *testing.T) {
-	w := newEnvironment(t)
-	w.cloud.AddFault(authtest.Fault{Service: "gcp-iam", Action: "providers.operations.get", Rewrite: running})
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		start := time.Now()
-		err := w.open(t).Write(ctx, issuer.KeysFile, []byte(keyA), "")
-		testworld.CheckError(t, err, provider.ErrUnavailable, "timed out")
-		if took := time.Since(start); took != 5*time.Second {
-			t.Errorf("took %s", took)
-		}
-	})
 }
 
 func TestApplicationDefaultCredentials(t *testing.T) {

@@ -68,7 +68,10 @@ func refusal(err error) string {
 	return ""
 }
 
-const preconditionFailed = "PreconditionFailed"
+const (
+	preconditionFailed = "PreconditionFailed"
+	conditionalWrites  = "use a service with conditional writes (If-Match and If-None-Match)"
+)
 
 func (s *Store) explain(status int, code, region string) (provider.Reason, string) {
 	switch {
@@ -77,7 +80,7 @@ func (s *Store) explain(status int, code, region string) (provider.Reason, strin
 	case code == "NoSuchBucket":
 		return provider.ErrMisconfigured, "create the bucket, or correct its name"
 	case status == http.StatusNotImplemented:
-		return provider.ErrMisconfigured, "use a service with conditional writes (If-Match and If-None-Match)"
+		return provider.ErrMisconfigured, conditionalWrites
 	case status == http.StatusTooManyRequests, code == "SlowDown":
 		return provider.ErrThrottled, ""
 	case code == "AccessDenied" && s.owner != nil:

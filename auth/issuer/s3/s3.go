@@ -3,13 +3,14 @@ package s3
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -33,8 +34,9 @@ type Options struct {
 	Prefix string
 	// Region is the bucket's region. Empty: that of the environment.
 	Region string
-	// Endpoint is the https URL of a compatible service. Its paths begin with the bucket. Plain http is allowed on the loopback interface.
-	// Empty: that of the environment, else S3.
+	// Endpoint is the https URL of a compatible service. Its paths begin with the bucket. Plain http is allowed on the
+	// loopback interface. Empty: that of the environment, else S3. The first Write proves by an object of its own,
+	// .workloadid/probe, that the service heeds conditions.
 	Endpoint string
 	// Owner is the account that owns the bucket. S3 refuses requests for a bucket of another account. Set it: names of buckets are
 	// global, so another account can create a bucket of this name after it was deleted.
@@ -50,6 +52,7 @@ type Store struct {
 	client         *s3.Client
 	bucket, prefix string
 	owner          *string
+	proven         atomic.Bool // the service is S3, or heeds conditions
 }
 
 var _ issuer.Store = (*Store)(nil)
@@ -103,18 +106,13 @@ func (o Options) check(bucket string) (prefix string, err error) {
 // checkEndpoint accepts https, and http on the loopback interface.
 func checkEndpoint(endpoint string) error {
 	https := endpoint
-	if u, err := url.Parse(endpoint); err == nil && u.Scheme == "http" && isLoopback(u.Hostname()) {
+	if u, err := url.Parse(endpoint); err == nil && u.Scheme == "http" && address.IsLoopback(u.Hostname()) {
 		https = "https" + strings.TrimPrefix(endpoint, "http")
 	}
 	if _, err := address.Parse("endpoint", https, 0); err != nil {
 		return fmt.Errorf("s3: %w", err)
 	}
 	return nil
-}
-
-func isLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // configure keeps the requests to what compatible services know: no checksums of the SDK, and paths that begin with the bucket.
@@ -164,6 +162,32 @@ func (s *Store) Read(ctx context.Context, path string) (content []byte, version 
 
 // Write implements issuer.Store.
 func (s *Store) Write(ctx context.Context, path string, content []byte, version string) error {
+	if err := s.prove(ctx); err != nil {
+		return err
+	}
+	return s.write(ctx, path, content, version)
+}
+
+// prove writes under conditions that do not hold. A service that ignores them would let publishers undo the removal of
+// a key.
+func (s *Store) prove(ctx context.Context) error {
+	const probe = ".workloadid/probe"
+	if s.client.Options().BaseEndpoint == nil || s.proven.Load() {
+		return nil
+	}
+	for i, version := range []string{"", "", `"another"`} { // the first may create the object
+		err := s.write(ctx, probe, []byte("{}"), version)
+		if err == nil && i > 0 {
+			return self.Misconfigured(conditionalWrites, "the service of the bucket %q ignores conditions", s.bucket)
+		} else if err != nil && !errors.Is(err, issuer.ErrChanged) {
+			return err
+		}
+	}
+	s.proven.Store(true)
+	return nil
+}
+
+func (s *Store) write(ctx context.Context, path string, content []byte, version string) error {
 	key, operation := s.locate("write", path)
 	if err := object.CheckSize(content); err != nil {
 		return fmt.Errorf("s3: %s: %w", operation, err)

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -88,6 +91,80 @@ func TestCompatibleService(t *testing.T) {
 			set(t, w)
 			storetest.Check(t, w.open(t))
 		})
+	}
+}
+
+// A service that ignores conditions lets one publisher undo the removal of a key that another one has recorded.
+func TestServiceThatIgnoresConditions(t *testing.T) {
+	for name, tc := range map[string]struct{ match, noneMatch, refused bool }{
+		"ignores both":          {false, false, true},
+		"ignores If-Match":      {false, true, true},
+		"ignores If-None-Match": {true, false, true},
+		"ignores none":          {true, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			service := &looseService{match: tc.match, noneMatch: tc.noneMatch, files: map[string]string{"/my-oidc/cluster-1/" + issuer.RecordFile: "removal"}}
+			server := httptest.NewServer(service)
+			t.Cleanup(server.Close)
+			w := newEnvironment(t, authtest.S3Bucket{})
+			w.opts.Endpoint, w.opts.HTTPClient = server.URL, nil
+			store := w.open(t)
+			if !tc.refused {
+				storetest.Check(t, &withoutRecord{store})
+				if service.probes != 3 {
+					t.Errorf("%d probes", service.probes)
+				}
+				return
+			}
+			for range 2 {
+				testworld.CheckError(t, store.Write(t.Context(), issuer.RecordFile, []byte("x"), `"stale"`), provider.ErrMisconfigured, "use a service with conditional writes")
+			}
+			if got := service.files["/my-oidc/cluster-1/"+issuer.RecordFile]; got != "removal" {
+				t.Errorf("the record is %q", got)
+			}
+		})
+	}
+}
+
+// withoutRecord keeps the record of storetest.Check elsewhere.
+type withoutRecord struct{ issuer.Store }
+
+func (w *withoutRecord) Write(ctx context.Context, path string, content []byte, version string) error {
+	if path == issuer.RecordFile {
+		path = "another-record"
+	}
+	return w.Store.Write(ctx, path, content, version)
+}
+
+// looseService is a compatible service that knows some conditions. An ETag is the content.
+type looseService struct {
+	match, noneMatch bool
+	mu               sync.Mutex
+	files            map[string]string
+	probes           int
+}
+
+func (s *looseService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	content, exists := s.files[r.URL.Path]
+	tag := fmt.Sprintf("%q", content)
+	ifMatch, ifNoneMatch := r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
+	if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/probe") {
+		s.probes++
+	}
+	switch {
+	case !exists && (r.Method == http.MethodGet || ifMatch != "" && s.match):
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte("<Error><Code>NoSuchKey</Code></Error>"))
+	case r.Method == http.MethodGet:
+		w.Header().Set("ETag", tag)
+		_, _ = w.Write([]byte(content))
+	case s.match && ifMatch != "" && ifMatch != tag, s.noneMatch && ifNoneMatch == "*" && exists:
+		w.WriteHeader(http.StatusPreconditionFailed)
+	default:
+		body, _ := io.ReadAll(r.Body) // the client writes it whole
+		s.files[r.URL.Path] = string(body)
 	}
 }
 
