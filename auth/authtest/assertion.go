@@ -26,10 +26,10 @@ func (e *entraCall) assertion(identity AzureIdentity, app *azureApp) (AzureIdent
 	if token.UnsafeClaimsWithoutVerification(&claims) != nil {
 		return identity, malformed
 	}
-	if claims.Issuer == app.clientID {
+	if claims.Issuer == app.clientID && e.proxy == nil {
 		return identity, e.certificate(token, claims, app)
 	}
-	if refusal := e.federation(claims, app); refusal != nil {
+	if refusal := e.trust(claims, app); refusal != nil {
 		return identity, refusal
 	}
 	if refusal := e.signature(token, claims); refusal != nil {
@@ -37,6 +37,13 @@ func (e *entraCall) assertion(identity AzureIdentity, app *azureApp) (AzureIdent
 	}
 	identity.Subject = claims.Subject
 	return identity, e.validity(claims)
+}
+
+func (e *entraCall) trust(claims tokenClaims, app *azureApp) *entraRefusal {
+	if e.proxy != nil {
+		return e.proxy.authorize(claims, app.clientID)
+	}
+	return e.federation(claims, app)
 }
 
 // federation looks for the federated credential. Its refusal names the first part that none has.

@@ -34,7 +34,8 @@ type AWS struct {
 	entries   map[string]map[string]*accessEntry // by the ARNs of cluster and role
 	authMaps  map[string]func() (string, error)  // by the ARN of the cluster
 	git       http.Handler
-	buckets   map[string]*s3Bucket // by name
+	buckets   map[string]*s3Bucket       // by name
+	outbound  map[string]*outboundIssuer // by account
 
 	delay        time.Duration
 	delayedCalls int
@@ -88,7 +89,8 @@ type accessKey struct {
 func newAWS(c *Cloud) *AWS {
 	return &AWS{cloud: c, stsHosts: map[string]bool{}, providers: map[string]*oidcProvider{}, roles: map[string]*role{}, keys: map[string]*accessKey{},
 		denied: map[string]map[string]bool{}, passwords: map[string]*registryPassword{}, clusters: map[string]EKSCluster{}, entries: map[string]map[string]*accessEntry{},
-		authMaps: map[string]func() (string, error){}, buckets: map[string]*s3Bucket{}}
+		authMaps: map[string]func() (string, error){}, buckets: map[string]*s3Bucket{},
+		outbound: map[string]*outboundIssuer{}}
 }
 
 func (a *AWS) services() []service {
@@ -99,6 +101,7 @@ func (a *AWS) services() []service {
 		{isEKSHost, a.serveEKS},
 		{isIAMHost, a.serveIAM},
 		{isGitHost, a.serveGit},
+		{isOutboundHost, a.serveOutbound},
 	}...)
 }
 

@@ -40,6 +40,8 @@ type Cloud struct {
 	faults   []*Fault
 	calls    []Call
 	services []service // replaced, never changed
+
+	federations map[FederationService]*Federation
 }
 
 // Call is a request that a Cloud received.

@@ -31,6 +31,8 @@ type Harness struct {
 	Options []auth.Option
 	// Client is the Kubernetes client. Required.
 	Client auth.KubernetesClient
+	// Source is the SubjectSource of every call. Nil is the API server.
+	Source auth.SubjectSource
 	// Good names a ServiceAccount that gets a credential. Required. Each of its annotations has to shape the credential.
 	Good client.ObjectKey
 	// Other names another ServiceAccount that gets a credential. The suite compares it by Secrets with that of Good.
@@ -42,6 +44,11 @@ type Harness struct {
 	// Annotations are further annotations that shape the credential, each with a value for which Good gets a credential. An
 	// annotation of Good itself belongs here, with another value, if GetIdentity refuses its own value followed by "x".
 	Annotations map[string]string
+	// Fields are other values of the provider's exported fields, each of which gives Good another access token. The value of a field
+	// on which the access token does not depend is nil. Every exported field belongs here.
+	Fields map[string]any
+	// NoRegions says that the service has no regions, so that the provider ignores auth.WithSTSRegion.
+	NoRegions bool
 	// Break makes the service fail until the test ends: with ErrThrottled, with ErrUnavailable, or without an answer (Hang).
 	Break func(t *testing.T, how provider.Reason)
 	// Calls returns the number of calls that the service has received.
@@ -82,15 +89,18 @@ func RunConformance(t *testing.T, h Harness) {
 		{"a malformed annotation is ErrMisconfigured before any request", h.Malformed.Name != "", h.testMalformed},
 		{"the caller's annotations win and errors name the caller", h.Malformed.Name != "", h.testCallersIdentity},
 		{"every annotation is part of the cache key", len(h.variations(t)) > 0, h.testAnnotations},
+		{"every field of the provider is part of the cache key", true, h.testFields},
+		{"a foreign STS endpoint is refused before any request", true, h.testRefusal(auth.WithSTSEndpoint("https://" + elsewhere))},
+		{"a malformed region is refused before any request", !h.NoRegions, h.testRefusal(auth.WithSTSRegion("no region"))},
 		{"a throttled call is ErrThrottled", h.Break != nil, func(t *testing.T) { h.testBroken(t, auth.ErrThrottled) }},
 		{"an outage is ErrUnavailable", h.Break != nil, func(t *testing.T) { h.testBroken(t, auth.ErrUnavailable) }},
-		{"a call ends with its context", h.Break != nil && h.Calls != nil, h.testCancel},
+		{"a call ends with its context", h.Break != nil && h.Calls != nil, func(t *testing.T) { h.testCancel(t, accessToken()) }},
 		{"no redirect is followed", overHTTP, h.testRedirects},
 		{"the length of answers is limited", overHTTP, h.testEndlessBodies},
 		{"derived credentials have a lifetime, redact themselves and are cached", derived, h.testDerived},
 		{"access to a cluster is described deterministically and without a request", len(h.Cluster) > 0, h.testCluster},
 		{"a foreign host gets no credential", len(h.foreign()) > 0, h.testForeign},
-		{"a derived call ends with its context", derived && h.Break != nil && h.Calls != nil, h.testDerivedCancel},
+		{"a derived call ends with its context", derived && h.Break != nil && h.Calls != nil, func(t *testing.T) { h.testCancel(t, h.derivedKinds()...) }},
 	} {
 		if c.registered {
 			t.Run(c.name, c.run)
@@ -100,7 +110,8 @@ func RunConformance(t *testing.T, h Harness) {
 
 // ask returns the options of a call for a ServiceAccount.
 func (h *Harness) ask(sa client.ObjectKey, more ...auth.Option) []auth.Option {
-	return append(append(slices.Clone(h.Options), auth.WithServiceAccount(sa, h.Client), auth.WithOwner(owner(sa))), more...)
+	return append(append(slices.Clone(h.Options), auth.WithServiceAccount(sa, h.Client), auth.WithSubjectSource(h.Source),
+		auth.WithOwner(owner(sa))), more...)
 }
 
 func owner(sa client.ObjectKey) cache.InvolvedObject {
@@ -240,10 +251,7 @@ func (h *Harness) testArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	jwt, _, err := (&auth.TokenRequest{Client: h.Client, ServiceAccount: &sa}).Token(t.Context(), audiences)
-	if err != nil {
-		t.Fatal(err)
-	}
+	jwt := h.subjectToken(t, sa.DeepCopy(), audiences)
 	if _, err := p.NewTokenForServiceAccount(t.Context(), jwt, &sa, opts); err != nil {
 		t.Fatal(err)
 	}
@@ -321,6 +329,17 @@ func namesCaller(err error) bool {
 	return errors.As(err, &known) && len(known.CallersAnnotations) > 0
 }
 
+// testRefusal expects that no provider accepts the option: one that does not use it refuses it too.
+func (h *Harness) testRefusal(option auth.Option) func(*testing.T) {
+	return func(t *testing.T) {
+		defer h.noCalls(t)()
+		token, err := auth.GetAccessToken(t.Context(), h.New(t), h.ask(h.Good, option)...)
+		if !errors.Is(err, auth.ErrMisconfigured) || token != nil {
+			t.Errorf("got %v, %v, want ErrMisconfigured; refuse in ValidateOptions what the provider does not use", token, err)
+		}
+	}
+}
+
 // noKey ignores all inputs.
 type noKey struct{}
 
@@ -339,28 +358,53 @@ func (h *Harness) variations(t *testing.T) map[string]string {
 	return all
 }
 
-// testAnnotations shares one cache: a call that succeeds without a new entry was answered with the credential of other annotations.
 func (h *Harness) testAnnotations(t *testing.T) {
-	tokens := newCache(t)
-	get := func(annotations map[string]string) error {
-		_, err := auth.GetAccessToken(t.Context(), h.New(t), h.ask(h.Good, auth.WithCache(tokens, owner(h.Good)), auth.WithAnnotations(annotations))...)
-		return err
+	call := h.sharedCache(t)
+	for name, value := range h.variations(t) {
+		what := fmt.Sprintf("annotation %s=%q of Harness.Annotations", name, value)
+		err := call(what, h.New(t), auth.WithAnnotations(map[string]string{name: value}))
+		if _, valid := h.Annotations[name]; valid && err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
-	if err := get(nil); err != nil {
+}
+
+func (h *Harness) testFields(t *testing.T) {
+	call, of := h.sharedCache(t), reflect.Indirect(reflect.ValueOf(h.New(t)))
+	if of.Kind() != reflect.Struct {
+		return
+	}
+	for n := range of.NumField() {
+		field, p := of.Type().Field(n), h.New(t)
+		value, listed := h.Fields[field.Name]
+		switch {
+		case field.IsExported() && !listed:
+			t.Errorf("add the field %s to Harness.Fields", field.Name)
+		case value != nil:
+			reflect.ValueOf(p).Elem().Field(n).Set(reflect.ValueOf(value))
+			_ = call(fmt.Sprintf("field %s with the value %v of Harness.Fields", field.Name, value), p) // may be no service
+		}
+	}
+}
+
+// sharedCache returns a function that makes a call for Good with something that shapes the credential. All calls share a cache: one that
+// succeeds without a new entry was answered with the credential of another.
+func (h *Harness) sharedCache(t *testing.T) func(what string, p auth.Provider, different ...auth.Option) error {
+	tokens := newCache(t)
+	opts := h.ask(h.Good, auth.WithCache(tokens, owner(h.Good)))
+	if _, err := auth.GetAccessToken(t.Context(), h.New(t), opts...); err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range h.variations(t) {
-		before := tokens.Len()
-		err := get(map[string]string{name: value})
-		_, valid := h.Annotations[name]
+	return func(what string, p auth.Provider, different ...auth.Option) error {
+		before, calls := tokens.Len(), h.calls()
+		_, err := auth.GetAccessToken(t.Context(), p, slices.Concat(opts, different)...)
 		switch {
-		case valid && err != nil:
-			t.Errorf("annotation %s=%q of Harness.Annotations: %v", name, value, err)
-		case errors.Is(err, auth.ErrMisconfigured):
-			t.Errorf("annotation %s=%q is refused as malformed, so the cache key stays unknown; add another valid value to Harness.Annotations", name, value)
+		case errors.Is(err, auth.ErrMisconfigured) && h.calls() == calls:
+			t.Errorf("%s is refused as malformed, so the cache key stays unknown; add another valid value to the Harness: %v", what, err)
 		case err == nil && tokens.Len() == before:
-			t.Errorf("annotation %s is not part of the cache key: return it from GetIdentity or GetAudiences, or add it in AddToCacheKey", name)
+			t.Errorf("%s is not part of the cache key: return it from GetIdentity or GetAudiences, or add it in AddToCacheKey", what)
 		}
+		return err
 	}
 }
 
@@ -385,28 +429,30 @@ func (h *Harness) testBroken(t *testing.T, reason provider.Reason) {
 	}
 }
 
-func (h *Harness) testCancel(t *testing.T) {
-	h.cancelled(t, "access token", func(ctx context.Context) error {
-		_, err := h.get(ctx, h.New(t), h.Good)
-		return err
-	})
-}
+// longestCall is far above the time that a call needs to reach the service, and to return after its context has ended.
+const longestCall = 30 * time.Second
 
-func (h *Harness) cancelled(t *testing.T, what string, get func(context.Context) error) {
-	t.Helper()
+func (h *Harness) testCancel(t *testing.T, kinds ...derived) {
 	h.Break(t, Hang)
-	ctx, cancel := context.WithCancel(t.Context())
-	before := h.calls()
-	go func() {
+	for _, kind := range kinds {
+		ctx, cancel := context.WithCancel(t.Context())
+		p, before, ended := h.New(t), h.calls(), make(chan error, 1)
+		go func() {
+			_, err := kind.get(ctx, p, h.ask(h.Good))
+			ended <- err
+		}()
 		// The call is in flight once the service has received it.
-		for h.calls() == before && ctx.Err() == nil {
+		for start := time.Now(); h.calls() == before && len(ended) == 0 && time.Since(start) < longestCall; {
 			time.Sleep(time.Millisecond)
 		}
 		cancel()
-	}()
-	err := get(ctx)
-	cancel()
-	if !errors.Is(err, context.Canceled) || !errors.Is(err, auth.ErrUnavailable) {
-		t.Errorf("%s: got %v, want the context's error in an ErrUnavailable", what, err)
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) || !errors.Is(err, auth.ErrUnavailable) {
+				t.Errorf("%s: got %v, want the context's error in an ErrUnavailable", kind.name, err)
+			}
+		case <-time.After(longestCall):
+			t.Fatalf("%s: the call runs on %s after its context has ended; pass the context to every request", kind.name, longestCall)
+		}
 	}
 }

@@ -21,6 +21,13 @@ type derived struct {
 	secrets func(auth.Token) []string
 }
 
+// accessToken is the one kind that is not derived.
+func accessToken() derived {
+	return derived{name: "access token", get: func(ctx context.Context, p auth.Provider, opts []auth.Option) (auth.Token, error) {
+		return auth.GetAccessToken(ctx, p, opts...)
+	}}
+}
+
 // derivedKinds returns the kinds that the Harness names.
 func (h *Harness) derivedKinds() []derived {
 	var kinds []derived
@@ -157,11 +164,21 @@ func (h *Harness) testForeign(t *testing.T) {
 	}
 }
 
-func (h *Harness) testDerivedCancel(t *testing.T) {
-	for _, kind := range h.derivedKinds() {
-		h.cancelled(t, kind.name, func(ctx context.Context) error {
-			_, err := kind.get(ctx, h.New(t), h.ask(h.Good))
-			return err
-		})
+// subjectToken returns a token as package auth would pass it to the provider.
+func (h *Harness) subjectToken(t *testing.T, sa *corev1.ServiceAccount, audiences []string) (jwt string) {
+	t.Helper()
+	var err error
+	if h.Source == nil {
+		jwt, _, err = (&auth.TokenRequest{Client: h.Client, ServiceAccount: sa}).Token(t.Context(), audiences)
+	} else {
+		call := &auth.Options{}
+		for _, opt := range h.ask(h.Good) {
+			opt(call)
+		}
+		jwt, _, err = h.Source.Token(t.Context(), sa, audiences, call)
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return jwt
 }

@@ -1,7 +1,6 @@
 package authtest
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -43,10 +42,7 @@ func (h *Harness) testEndlessBodies(t *testing.T) {
 // tamper makes every kind of call once for each request that the call sends, and changes the answer to that request.
 func (h *Harness) tamper(t *testing.T, change func(*http.Response)) {
 	t.Helper()
-	accessToken := derived{name: "access token", get: func(ctx context.Context, p auth.Provider, opts []auth.Option) (auth.Token, error) {
-		return auth.GetAccessToken(ctx, p, opts...)
-	}}
-	for _, kind := range append([]derived{accessToken}, h.derivedKinds()...) {
+	for _, kind := range append([]derived{accessToken()}, h.derivedKinds()...) {
 		for n := int32(1); ; n++ {
 			via := &tamperer{t: t, what: kind.name, base: h.options().HTTPClient.Transport, change: change, nth: n}
 			_, _ = kind.get(t.Context(), h.New(t), h.ask(h.Good, auth.WithHTTPClient(&http.Client{Transport: via}))) // with or without a retry

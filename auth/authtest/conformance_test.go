@@ -44,6 +44,8 @@ func (opaqueToken) MarshalJSON() ([]byte, error) { return []byte(`"redacted"`), 
 
 // exampleProvider keeps the contract except for one mistake.
 type exampleProvider struct {
+	Service string // the host of the token service
+	Log     func(string)
 	mistake string
 	mu      sync.Mutex
 	kept    *opaqueToken
@@ -72,7 +74,20 @@ func (p *exampleProvider) GetIdentity(sa *corev1.ServiceAccount, _ *provider.Opt
 	return "", nil
 }
 
+func (p *exampleProvider) ValidateOptions(opts *provider.Options) error {
+	switch {
+	case opts.STSEndpoint != "" && p.mistake != "endpoint":
+		return failed(auth.ErrMisconfigured, "the endpoint %q is refused", opts.STSEndpoint)
+	case opts.STSRegion != "" && p.mistake != "region":
+		return failed(auth.ErrMisconfigured, "the region %q is refused", opts.STSRegion)
+	}
+	return nil
+}
+
 func (p *exampleProvider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAccount, _ *provider.Options) {
+	if p.mistake != "field" {
+		key.Add("service", p.Service)
+	}
 	if sa == nil {
 		return
 	}
@@ -112,6 +127,9 @@ func (p *exampleProvider) NewTokenForServiceAccount(ctx context.Context, oidcTok
 }
 
 func (p *exampleProvider) send(ctx context.Context, method, address, body, token string, opts *provider.Options, into any) error {
+	if p.mistake == "context" {
+		ctx = context.WithoutCancel(ctx)
+	}
 	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
 	if err != nil {
 		return err
@@ -181,6 +199,10 @@ func TestConformance(t *testing.T) {
 	if os.Getenv(mistakeVariable) == "no valid value in Harness.Annotations" {
 		delete(annotations, mountAnnotation)
 	}
+	fields := map[string]any{"Service": "other.example", "Log": nil}
+	if os.Getenv(mistakeVariable) == "no field in Harness.Fields" {
+		delete(fields, "Log")
+	}
 	authtest.RunConformance(t, authtest.Harness{
 		New:     func(*testing.T) auth.Provider { return &exampleProvider{mistake: os.Getenv(mistakeVariable)} },
 		Options: []auth.Option{auth.WithHTTPClient(cloud.Client())},
@@ -188,7 +210,7 @@ func TestConformance(t *testing.T) {
 			testworld.ServiceAccount("tenant-a", "second"), testworld.ServiceAccount("tenant-a", "refused"),
 			testworld.ServiceAccount("tenant-a", "malformed", scopeAnnotation, "two words")),
 		Good: key("app"), Other: key("second"), Refused: key("refused"), Malformed: key("malformed"),
-		Annotations: annotations,
+		Annotations: annotations, Fields: fields,
 		Break: func(t *testing.T, how provider.Reason) {
 			t.Cleanup(cloud.AddFault(map[provider.Reason]authtest.Fault{auth.ErrThrottled: {Status: http.StatusTooManyRequests},
 				auth.ErrUnavailable: {Status: http.StatusServiceUnavailable}, authtest.Hang: {Hang: true}}[how]))
@@ -206,6 +228,8 @@ func TestConformanceFailsForMistakes(t *testing.T) {
 	const annotation, other, refused, unchanged, redirect, length = "every_annotation_is_part_of_the_cache_key",
 		"no_ServiceAccount_gets_the_credential_of_another", "a_refusal_is_ErrDenied_without_a_fallback",
 		"options_and_ServiceAccount_stay_unchanged", "no_redirect_is_followed", "the_length_of_answers_is_limited"
+	const field, endpoint, region, ctx = "every_field_of_the_provider_is_part_of_the_cache_key", "a_foreign_STS_endpoint_is_refused_before_any_request",
+		"a_malformed_region_is_refused_before_any_request", "a_call_ends_with_its_context"
 	for mistake, want := range map[string][]string{
 		"redirect":                              {redirect},
 		"redirect of a header":                  {redirect},
@@ -218,8 +242,14 @@ func TestConformanceFailsForMistakes(t *testing.T) {
 		"memo for trusted ServiceAccounts":      {other},
 		"identity writes":                       {unchanged},
 		"cache key writes":                      {unchanged},
+		"field":                                 {field},
+		"no field in Harness.Fields":            {field},
+		"endpoint":                              {endpoint},
+		"region":                                {region},
+		"context":                               {ctx},
 	} {
 		t.Run(mistake, func(t *testing.T) {
+			t.Parallel()                                                                                    // one of them takes half a minute
 			suite := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestConformance$", "-test.v") //nolint:gosec // this test itself
 			suite.Env = append(os.Environ(), mistakeVariable+"="+mistake)
 			out, err := suite.CombinedOutput()
@@ -246,11 +276,13 @@ func TestConformanceLeavesOutCasesWithoutTheirFields(t *testing.T) {
 			}
 			return &exampleProvider{}
 		},
-		Options: []auth.Option{auth.WithHTTPClient(cloud.Client())},
-		Client:  issuer.Client(testworld.ServiceAccount("tenant-a", "app")),
-		Good:    client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Options:   []auth.Option{auth.WithHTTPClient(cloud.Client())},
+		Client:    issuer.Client(testworld.ServiceAccount("tenant-a", "app")),
+		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		NoRegions: true,
+		Fields:    map[string]any{"Service": nil, "Log": nil},
 	})
-	const mandatory, withHTTPClient = 5, 2
+	const mandatory, withHTTPClient = 7, 2
 	if len(names) != mandatory+withHTTPClient {
 		t.Errorf("cases that ran: %q", names)
 	}

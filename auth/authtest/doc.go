@@ -26,21 +26,22 @@
 //
 // # What is not imitated
 //
-// Azure, GCP and OAuth list their limits themselves. None of the fakes limits the rate of requests by itself.
+// Azure, GCP, OAuth and GitHub list their limits themselves. None of the fakes limits the rate of requests by itself.
 //
 // Issuer: keys other than RSA, tokens bound to a Node, the longer lifetime that API servers give to tokens of pods, and their
 // limits on lifetimes. Client: kinds outside core/v1, lists, patches, resource versions, admission, RBAC (see Issuer.Refuse) and
 // garbage collection.
 //
-// STS: actions other than AssumeRoleWithWebIdentity, AssumeRole and GetCallerIdentity; session policies; certificates
-// and thumbprints of issuers; disabled regions, and the differences between regions; services other than AWS
+// STS: actions other than AssumeRoleWithWebIdentity, AssumeRole, GetWebIdentityToken and GetCallerIdentity; claims of
+// organizations and machines; session policies; certificates and thumbprints of issuers; disabled regions, and the
+// differences between regions; services other than AWS
 // beyond AWS.AddSTSHost. STS refuses a role that does not exist like one that does not trust the caller.
 //
 // Policies of IAM: AssumeRole, AssumeRoleWithWebIdentity, IAM and EKS evaluate trust policies and the inline policies of
 // the caller's role. A policy is refused as malformed if it has NotAction, NotResource, NotPrincipal, or a condition
 // operator that negates or that compares numbers, dates or addresses. Policy variables are compared literally. Managed
 // policies, permission boundaries, and policies of users, sessions and organizations are not imitated. Condition keys are
-// the tags, account and ARN of the principal, and external ID, session name, subject and audience. ECR and CodeCommit
+// the tags, account and ARN of the principal, and external ID, session name, subject, audience and signing algorithm. ECR and CodeCommit
 // evaluate AWS.Deny alone.
 //
 // IAM has roles with their tags and inline policies, and the OIDC providers of AWS.AddOIDCProvider. Its answers have no

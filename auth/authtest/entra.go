@@ -32,6 +32,7 @@ func refuseEntra(status int, kind string, number int, format string, args ...any
 // entraCall is one request to an authority.
 type entraCall struct {
 	azure  *Azure
+	proxy  *AKSTokenProxy // that received the request; nil: none
 	w      http.ResponseWriter
 	r      *http.Request
 	host   string
@@ -40,10 +41,17 @@ type entraCall struct {
 }
 
 func (a *Azure) serveEntra(w http.ResponseWriter, r *http.Request, host string) {
-	e := &entraCall{azure: a, w: w, r: r, host: strings.ToLower(host)}
+	a.serveEntraBehind(nil, w, r, host)
+}
+
+func (a *Azure) serveEntraBehind(proxy *AKSTokenProxy, w http.ResponseWriter, r *http.Request, host string) {
+	e := &entraCall{azure: a, proxy: proxy, w: w, r: r, host: strings.ToLower(host)}
 	var path string
 	e.tenant, path, _ = strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	call := Call{Service: "entra", Host: host, Parameters: map[string]string{"tenant": e.tenant}}
+	if proxy != nil {
+		call.Service = "aks-token-proxy"
+	}
 	switch {
 	case path == "oauth2/v2.0/token" && r.Method == http.MethodPost:
 		call.Action = "token"
@@ -211,7 +219,7 @@ func (e *entraCall) authenticate(tenant *azureTenant) (AzureIdentity, *entraRefu
 			"Application with identifier '%s' was not found in the directory '%s'. This can happen if the application has not been installed by the administrator of the tenant or consented to by any user in the tenant. You may have sent your authentication request to the wrong tenant.", clientID, tenant.name)
 	}
 	identity := AzureIdentity{Tenant: tenant.name, ClientID: app.clientID}
-	if e.form.Has("client_secret") {
+	if e.form.Has("client_secret") && e.proxy == nil {
 		if app.secret == "" || e.form.Get("client_secret") != app.secret {
 			return identity, refuseEntra(http.StatusUnauthorized, "invalid_client", 7000215,
 				"Invalid client secret provided. Ensure the secret being sent in the request is the client secret value, not the client secret ID, for a secret added to app '%s'.", clientID)

@@ -17,7 +17,6 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 )
 
-// TestVault checks the provider of docs/writing-a-provider.md.
 func TestVault(t *testing.T) {
 	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
 	if err != nil {
@@ -34,6 +33,7 @@ func TestVault(t *testing.T) {
 		Options: []auth.Option{auth.WithHTTPClient(server.Client())},
 		Client:  issuer.Client(account("app", "app"), account("second", "second"), account("thief", "app"), account("typo", "no role!")),
 		Good:    key("app"), Other: key("second"), Refused: key("thief"), Malformed: key("typo"),
+		Fields: map[string]any{"Address": "https://other.example"}, NoRegions: true,
 		Break: server.fail, Calls: server.count,
 		Secrets: func(t *testing.T, token auth.Token) []string {
 			v, ok := token.(*VaultToken)

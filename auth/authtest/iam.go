@@ -74,6 +74,8 @@ func (c *iamCall) actions() map[string]func() ([]node, *awsError) {
 		"PutRolePolicy": c.on(c.putRolePolicy), "GetRolePolicy": c.on(c.getRolePolicy),
 		"DeleteRolePolicy": c.on(c.deleteRolePolicy), "ListRolePolicies": c.on(c.listRolePolicies),
 		"GetOpenIDConnectProvider": c.getOIDCProvider, "ListOpenIDConnectProviders": c.listOIDCProviders,
+		"EnableOutboundWebIdentityFederation":  c.enableOutboundFederation,
+		"GetOutboundWebIdentityFederationInfo": c.getOutboundFederation,
 	}
 }
 

@@ -117,10 +117,11 @@ func (g *GCP) googleIssuer() (*Issuer, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.googleSign == nil {
-		issuer, err := NewIssuer(IssuerConfig{URL: "https://" + googleAccounts, Now: g.cloud.time})
+		issuer, err := NewIssuer(IssuerConfig{URL: "https://" + googleAccounts})
 		if err != nil {
 			return nil, err
 		}
+		issuer.now = g.cloud.time
 		g.googleSign = issuer
 	}
 	return g.googleSign, nil

@@ -46,8 +46,6 @@ type signingKey struct {
 type IssuerConfig struct {
 	// URL is the issuer, an https URL without a final slash. Empty: https://issuer.example.
 	URL string
-	// Now is the clock. Nil: time.Now.
-	Now func() time.Time
 }
 
 // NewIssuer returns an issuer with a new RSA key.
@@ -58,10 +56,7 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	if u, err := url.Parse(config.URL); err != nil || u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("authtest: issuer %q is not an https URL", config.URL)
 	}
-	if config.Now == nil {
-		config.Now = time.Now
-	}
-	i := &Issuer{url: config.URL, now: config.Now}
+	i := &Issuer{url: config.URL, now: time.Now}
 	return i, i.Rotate(false)
 }
 

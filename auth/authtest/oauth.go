@@ -1,7 +1,6 @@
 package authtest
 
 import (
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,13 +13,14 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// OAuth is an OAuth 2.0 authorization server with token exchange (RFC 8693), at https://oauth.example. It serves its
+// OAuth is an OAuth 2.0 authorization server with token exchange (RFC 8693), assertions (RFC 7523) and federated clients, at
+// https://oauth.example. It serves its
 // metadata (RFC 8414, and OpenID Connect Discovery), its keys, the token endpoint, and /userinfo for its tokens.
 //
 // It verifies subject and actor tokens against the issuers that it trusts (AddIssuer), clients by their method of authentication
 // (SetClient), and requests against its grants (AddGrant). Without a grant, it refuses every request.
 //
-// It does not imitate: grants other than token exchange, refresh tokens, subject tokens that it issued itself or that are
+// It does not imitate: other grants, refresh tokens, subject tokens that it issued itself or that are
 // not JWTs, token types other than access tokens, JWTs and ID tokens, several resources or audiences at once, the may_act
 // claim, registration, revocation and introspection of tokens (see Identity), and TLS client certificates. Errors have texts
 // of its own, since each real server has others.
@@ -32,7 +32,6 @@ type OAuth struct {
 	issuers map[string]*oidcProvider
 	clients map[string]OAuthClient
 	grants  []OAuthGrant
-	used    map[string]bool // client IDs and jti of assertions
 	issued  map[string]OAuthIdentity
 	key     *ecdsa.PrivateKey
 }
@@ -57,13 +56,10 @@ type OAuthConfig struct {
 type OAuthClient struct {
 	// ID is the client_id.
 	ID string
-	// Method is its method of authentication: "none", "client_secret_basic", "client_secret_post", "private_key_jwt" or
-	// "client_assertion", a ServiceAccount's token.
+	// Method is its method of authentication: "none", "client_secret_basic" or "client_assertion", a ServiceAccount's token.
 	Method string
-	// Secret is the secret of the client_secret methods.
+	// Secret is the secret for client_secret_basic.
 	Secret string
-	// Key is the public key for private_key_jwt: RSA, ECDSA on P-256 or Ed25519.
-	Key crypto.PublicKey
 	// Issuer and Subject are the claims of the ServiceAccount's token for client_assertion. The server must trust the issuer.
 	Issuer, Subject string
 }
@@ -98,7 +94,7 @@ type OAuthIdentity struct {
 
 func newOAuth(c *Cloud) *OAuth {
 	return &OAuth{cloud: c, issuers: map[string]*oidcProvider{}, clients: map[string]OAuthClient{},
-		used: map[string]bool{}, issued: map[string]OAuthIdentity{}}
+		issued: map[string]OAuthIdentity{}}
 }
 
 func (o *OAuth) services() []service {
@@ -181,15 +177,6 @@ func (o *OAuth) client(id string) (OAuthClient, bool) {
 	defer o.mu.Unlock()
 	c, ok := o.clients[id]
 	return c, ok
-}
-
-// use records an assertion. It returns false if the assertion was used before.
-func (o *OAuth) use(assertion string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	before := o.used[assertion]
-	o.used[assertion] = true
-	return !before
 }
 
 // signingKey makes the key at its first use, because most tests never need it.

@@ -37,7 +37,7 @@ func (s *oauthCall) authenticate() (string, *oauthError) {
 	case assertion != "":
 		return s.authenticateAssertion(assertion)
 	case s.form.Get("client_secret") != "":
-		return s.checkSecret("client_secret_post", s.form.Get("client_id"), s.form.Get("client_secret"))
+		return "", invalidClient("client_secret_post is not supported")
 	}
 	return s.authenticateNone()
 }
@@ -72,18 +72,14 @@ func (s *oauthCall) authenticateBasic() (string, *oauthError) {
 	if err != nil {
 		return "", invalidClient("the secret is not form-encoded")
 	}
-	return s.checkSecret("client_secret_basic", id, secret)
-}
-
-func (s *oauthCall) checkSecret(method, id, secret string) (string, *oauthError) {
 	c, ok := s.oauth.client(id)
-	if !ok || c.Method != method || c.Secret == "" || subtle.ConstantTimeCompare([]byte(secret), []byte(c.Secret)) != 1 {
+	if !ok || c.Method != "client_secret_basic" || c.Secret == "" || subtle.ConstantTimeCompare([]byte(secret), []byte(c.Secret)) != 1 {
 		return "", invalidClient("client authentication failed")
 	}
 	return id, nil
 }
 
-// authenticateAssertion accepts assertions of the client and of a cluster. The issuer tells them apart.
+// authenticateAssertion accepts the token of a ServiceAccount of a trusted cluster (RFC 7523, section 3).
 func (s *oauthCall) authenticateAssertion(assertion string) (string, *oauthError) {
 	if s.form.Get("client_assertion_type") != jwtBearerAssertion {
 		return "", refuseOAuth("invalid_request", "client_assertion_type is not the one for JWTs")
@@ -96,30 +92,25 @@ func (s *oauthCall) authenticateAssertion(assertion string) (string, *oauthError
 	if err := parsed.UnsafeClaimsWithoutVerification(&claims); err != nil {
 		return "", invalidClient("the client assertion has no claims")
 	}
-	c, problem := s.assertingClient(parsed, claims)
-	if problem != nil {
-		return "", problem
-	}
-	if told := s.form.Get("client_id"); told != "" && told != c.ID {
+	provider := s.oauth.issuer(claims.Issuer)
+	c, ok := s.oauth.clientOf(claims.Issuer, claims.Subject)
+	now := s.oauth.cloud.time()
+	const leeway = time.Minute
+	switch {
+	case provider == nil || !ok || provider.verify(s.r.Context(), parsed) != nil:
+		return "", invalidClient("client authentication failed")
+	case s.form.Get("client_id") != "" && s.form.Get("client_id") != c.ID:
 		return "", invalidClient("client_id is not that of the client assertion")
+	case !slices.ContainsFunc(claims.Audience, func(a string) bool {
+		return a == s.oauth.URL() || a == s.oauth.TokenEndpoint() || slices.Contains(provider.clientIDs, a)
+	}):
+		return "", invalidClient("the client assertion is not for this server")
+	case claims.Expiry == nil || !now.Before(claims.Expiry.Time()):
+		return "", invalidClient("the client assertion has expired")
+	case claims.IssuedAt != nil && claims.IssuedAt.Time().After(now.Add(leeway)):
+		return "", invalidClient("the client assertion is of the future")
 	}
-	return c.ID, s.checkAssertion(claims, c)
-}
-
-func (s *oauthCall) assertingClient(parsed *jwt.JSONWebToken, claims tokenClaims) (OAuthClient, *oauthError) {
-	if provider := s.oauth.issuer(claims.Issuer); provider != nil {
-		c, ok := s.oauth.clientOf(claims.Issuer, claims.Subject)
-		if !ok || provider.verify(s.r.Context(), parsed) != nil {
-			return c, invalidClient("client authentication failed")
-		}
-		return c, nil
-	}
-	c, ok := s.oauth.client(claims.Issuer)
-	if !ok || c.Method != "private_key_jwt" || claims.Subject != c.ID || c.Key == nil ||
-		parsed.Claims(c.Key, &jwt.Claims{}) != nil {
-		return c, invalidClient("client authentication failed")
-	}
-	return c, nil
+	return c.ID, nil
 }
 
 func (o *OAuth) clientOf(issuer, subject string) (OAuthClient, bool) {
@@ -131,34 +122,4 @@ func (o *OAuth) clientOf(issuer, subject string) (OAuthClient, bool) {
 		}
 	}
 	return OAuthClient{}, false
-}
-
-// checkAssertion is RFC 7523, section 3. An assertion of the client is valid once, a ServiceAccount's token until it expires.
-func (s *oauthCall) checkAssertion(claims tokenClaims, c OAuthClient) *oauthError {
-	now := s.oauth.cloud.time()
-	own := []string{s.oauth.URL(), s.oauth.TokenEndpoint()}
-	if c.Method == "client_assertion" {
-		own = append(own, s.oauth.issuer(claims.Issuer).clientIDs...)
-	}
-	const leeway, longest = time.Minute, time.Hour
-	switch {
-	case !slices.ContainsFunc(claims.Audience, func(a string) bool { return slices.Contains(own, a) }):
-		return invalidClient("the client assertion is not for this server")
-	case claims.Expiry == nil || !now.Before(claims.Expiry.Time()):
-		return invalidClient("the client assertion has expired")
-	case claims.IssuedAt != nil && claims.IssuedAt.Time().After(now.Add(leeway)):
-		return invalidClient("the client assertion is of the future")
-	}
-	if c.Method == "client_assertion" {
-		return nil
-	}
-	switch {
-	case claims.Expiry.Time().After(now.Add(longest)):
-		return invalidClient("the client assertion is valid for too long")
-	case claims.ID == "":
-		return invalidClient("the client assertion has no jti")
-	case !s.oauth.use(c.ID + " " + claims.ID):
-		return invalidClient("the client assertion was used before")
-	}
-	return nil
 }

@@ -13,7 +13,9 @@ import (
 )
 
 const (
-	grantTokenExchange = "urn:ietf:params:oauth:grant-type:token-exchange"
+	grantTokenExchange     = "urn:ietf:params:oauth:grant-type:token-exchange"
+	grantJWTBearer         = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+	grantClientCredentials = "client_credentials"
 
 	tokenTypePrefix      = "urn:ietf:params:oauth:token-type:"
 	tokenTypeAccessToken = tokenTypePrefix + "access_token"
@@ -23,12 +25,16 @@ const (
 
 // exchange is RFC 8693, section 2.
 func (s *oauthCall) exchange() (any, *oauthError) {
+	grant := s.form.Get("grant_type")
+	if grant == grantClientCredentials && s.form.Get("client_assertion") != "" {
+		return s.federatedClient()
+	}
 	client, err := s.authenticate()
 	if err != nil {
 		return nil, err
 	}
-	if g := s.form.Get("grant_type"); g != grantTokenExchange {
-		return nil, refuseOAuth("unsupported_grant_type", "the grant type %q is not supported", g)
+	if grant != grantTokenExchange && grant != grantJWTBearer {
+		return nil, refuseOAuth("unsupported_grant_type", "the grant type %q is not supported", grant)
 	}
 	id := OAuthIdentity{ClientID: client, Audience: s.form.Get("audience"), Resource: s.form.Get("resource"),
 		Scopes: strings.Fields(s.form.Get("scope")), TokenType: s.form.Get("requested_token_type")}
@@ -38,7 +44,7 @@ func (s *oauthCall) exchange() (any, *oauthError) {
 	if !slices.Contains([]string{tokenTypeAccessToken, tokenTypeIDToken, tokenTypeJWT}, id.TokenType) {
 		return nil, refuseOAuth("invalid_request", "requested_token_type %q is not supported", id.TokenType)
 	}
-	subject, err := s.token("subject_token", "subject_token_type")
+	subject, err := s.subject(grant)
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +53,33 @@ func (s *oauthCall) exchange() (any, *oauthError) {
 		return nil, err
 	}
 	if err := s.checkGrants(id); err != nil {
+		return nil, err
+	}
+	return s.answer(id), nil
+}
+
+func (s *oauthCall) subject(grant string) (tokenClaims, *oauthError) {
+	if grant == grantJWTBearer { // RFC 7523, section 2.1
+		return s.verified("assertion")
+	}
+	return s.token("subject_token", "subject_token_type")
+}
+
+// federatedClient is RFC 7523, section 2.2, with a client that the server finds by issuer and subject, as Keycloak does.
+func (s *oauthCall) federatedClient() (any, *oauthError) {
+	if s.form.Get("client_assertion_type") != jwtBearerAssertion {
+		return nil, refuseOAuth("invalid_request", "client_assertion_type is not the one for JWTs")
+	}
+	claims, err := s.verified("client_assertion")
+	if err != nil {
+		return nil, invalidClient(err.description)
+	}
+	id := OAuthIdentity{Issuer: claims.Issuer, Subject: claims.Subject, TokenType: tokenTypeAccessToken,
+		Audience: s.form.Get("audience"), Resource: s.form.Get("resource"), Scopes: strings.Fields(s.form.Get("scope"))}
+	if err := s.checkGrants(id); err != nil {
+		if err.code == "invalid_request" {
+			err = invalidClient(err.description)
+		}
 		return nil, err
 	}
 	return s.answer(id), nil
@@ -73,6 +106,10 @@ func (s *oauthCall) token(name, typeName string) (tokenClaims, *oauthError) {
 	if !slices.Contains([]string{tokenTypeAccessToken, tokenTypeIDToken, tokenTypeJWT}, kind) {
 		return tokenClaims{}, refuseOAuth("invalid_request", "%s %q is not supported", typeName, kind)
 	}
+	return s.verified(name)
+}
+
+func (s *oauthCall) verified(name string) (tokenClaims, *oauthError) {
 	parsed, claims, err := readToken(s.form.Get(name))
 	if err != nil {
 		return claims, refuseOAuth("invalid_request", "%s is not a JWT", name)

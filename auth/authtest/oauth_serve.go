@@ -76,8 +76,8 @@ func (o *OAuth) metadata() map[string]any {
 		"token_endpoint":                        o.TokenEndpoint(),
 		"jwks_uri":                              issuer + "/jwks",
 		"userinfo_endpoint":                     issuer + "/userinfo",
-		"grant_types_supported":                 []string{grantTokenExchange},
-		"token_endpoint_auth_methods_supported": []string{"none", "client_secret_basic", "client_secret_post", "private_key_jwt"},
+		"grant_types_supported":                 []string{grantTokenExchange, grantJWTBearer, grantClientCredentials},
+		"token_endpoint_auth_methods_supported": []string{"none", "client_secret_basic"},
 		"response_types_supported":              []string{"id_token"},
 		"subject_types_supported":               []string{"public"},
 		"id_token_signing_alg_values_supported": []string{"ES256"},
@@ -110,7 +110,7 @@ func (s *oauthCall) parameters() map[string]string {
 	m := map[string]string{}
 	for name := range s.form {
 		switch name {
-		case "subject_token", "actor_token", "client_secret", "client_assertion":
+		case "subject_token", "actor_token", "assertion", "client_secret", "client_assertion":
 		default:
 			m[name] = s.form.Get(name)
 		}

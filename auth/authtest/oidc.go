@@ -40,7 +40,7 @@ type tokenClaims = jwt.Claims
 
 // readToken returns claims without verifying them. They name the issuer whose keys verify the token.
 func readToken(token string) (*jwt.JSONWebToken, tokenClaims, error) {
-	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.RS384, jose.RS512})
+	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.RS384, jose.RS512, jose.ES384})
 	if err != nil {
 		return nil, tokenClaims{}, err
 	}

@@ -119,6 +119,8 @@ func (s *stsCall) handle() (node, *awsError) {
 		return s.assumeRoleWithWebIdentity()
 	case "AssumeRole":
 		return s.assumeRole()
+	case "GetWebIdentityToken":
+		return s.getWebIdentityToken()
 	case "GetCallerIdentity":
 		return s.getCallerIdentity()
 	default:
@@ -183,7 +185,7 @@ func (s *stsCall) verifyToken(account string) (tokenClaims, *awsError) {
 		return claims, invalid("The ID Token provided is not a valid JWT. (You may see this error if you sent an Access Token)")
 	}
 	provider := s.aws.provider(account, claims.Issuer)
-	if provider == nil {
+	if provider == nil || isOutboundHost(claims.Issuer) {
 		return claims, invalid("No OpenIDConnect provider found in your account for %s", claims.Issuer)
 	}
 	switch err := provider.verify(s.r.Context(), token); {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -370,24 +369,6 @@ func TestOtherHosts(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), `no service at host "sts.amazonaws.com.evil.example:443"`) {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestManyExchangesAtOnce(t *testing.T) {
-	w := newEnvironment(t)
-	w.cloud.AddFault(authtest.Fault{Latency: 50 * time.Millisecond})
-	token := w.token(t, nil)
-	var wg sync.WaitGroup
-	for range 200 {
-		wg.Go(func() {
-			if _, err := w.exchange(t.Context(), token); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if n := w.cloud.Calls("sts", "AssumeRoleWithWebIdentity"); n != 200 {
-		t.Errorf("%d calls", n)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // Reading the trust of a cloud requires a valid credential.
 func TestTrustNeedsLogin(t *testing.T) {
 	cloud := testworld.Cloud(t)
-	const pool = "projects/1/locations/global/workloadIdentityPools/clusters"
+	const pool = "projects/1/locations/global/workloadIdentityPools/east"
 	cloud.AWS().SetRole("arn:aws:iam::123456789012:role/a", authtest.Trust{Subjects: []string{"secret"}})
 	cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: "arn:aws:eks:eu-central-1:123456789012:cluster/prod"})
 	cloud.GCP().SetWorkloadIdentityProvider(pool+"/providers/east", authtest.WorkloadIdentityProvider{Issuer: "secret"})
