@@ -11,7 +11,7 @@ import (
 type credentials struct {
 	accessKeyID string
 	expires     time.Time
-	body        []byte
+	body        json.RawMessage
 }
 
 func (c *credentials) validAt(now time.Time) bool {

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"crypto/subtle"
-	"encoding/json"
 	"net"
 	"net/http"
 	"net/netip"
@@ -23,7 +22,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.failure.write(w)
 		return
 	}
-	write(w, http.StatusOK, s.credentials.body)
+	podidentity.Write(w, http.StatusOK, s.credentials.body)
 }
 
 // refuse returns the answer to a request that must not get credentials. A web page in a browser, a server-side request
@@ -74,17 +73,8 @@ func forwarded(header http.Header) bool {
 }
 
 func (f *failure) write(w http.ResponseWriter) {
-	body, _ := json.Marshal(struct{ Code, Message string }{f.Code, f.Message}) // strings alone cannot fail
 	if f.status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", http.MethodGet)
 	}
-	write(w, f.status, body)
-}
-
-// write sets the exact content type: the Go SDK reads no reason from an answer with a charset.
-func write(w http.ResponseWriter, status int, body []byte) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // the application is gone if this fails
+	podidentity.Write(w, f.status, podidentity.Error{Code: f.Code, Message: f.Message})
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
 // Codes of answers beside the reasons of package v1alpha1 and the codes of AWS.
@@ -76,8 +76,6 @@ const throttledSpread = 8 * time.Second
 
 func spread() time.Duration { return rand.N(throttledSpread) } //nolint:gosec // spreads load, keeps no secret
 
-type errorBody struct{ Code, Message string }
-
 // credentialsBody is the JSON of the container-credentials protocol.
 type credentialsBody struct {
 	AccessKeyID     string `json:"AccessKeyId"`
@@ -99,18 +97,10 @@ func (r *refusal) write(w http.ResponseWriter) {
 	case http.StatusBadRequest:
 		w.Header().Set("Connection", "close") // otherwise the body is read
 	}
-	writeJSON(w, r.status, errorBody{r.code, r.message})
+	podidentity.Write(w, r.status, podidentity.Error{Code: r.code, Message: r.message})
 }
 
 func writeCredentials(w http.ResponseWriter, t *aws.Token) {
 	c := t.Credentials()
-	writeJSON(w, http.StatusOK, credentialsBody{c.AccessKeyID, c.SecretAccessKey, c.SessionToken, c.Expires.UTC().Format(time.RFC3339)})
-}
-
-// writeJSON writes no charset: the SDK for Go refuses it.
-func writeJSON(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the client is gone
+	podidentity.Write(w, http.StatusOK, credentialsBody{c.AccessKeyID, c.SecretAccessKey, c.SessionToken, c.Expires.UTC().Format(time.RFC3339)})
 }

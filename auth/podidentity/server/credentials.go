@@ -35,20 +35,21 @@ func (e ownIdentityError) Unwrap() error { return e.error }
 
 // credentials assumes the role of a binding for a pod, or returns what the cache has of it.
 func (s *Server) credentials(ctx context.Context, b *v1alpha1.IAMBinding, p pod, minimum time.Duration) (*aws.Token, error) {
+	defer s.forgetLate(ctx, b)
 	object := cache.InvolvedObject{Kind: seriesKind, Namespace: b.Namespace, Name: b.Name, Operation: seriesOperation}
 	opts := append(slices.Clone(s.options.AuthOptions), auth.WithCache(s.options.Cache, object),
 		aws.WithAssumeRole(s.role(b, p)), aws.WithSessionDuration(b.Spec.AWS.Duration()))
 
 	renewal, cancel := context.WithTimeout(ctx, renewalPatience)
 	defer cancel()
-	token, err := auth.GetAccessToken(renewal, s.options.Provider, append(opts, auth.WithMinimumLifetime(minimum))...)
+	token, err := auth.GetAccessToken(renewal, s.provider, append(opts, auth.WithMinimumLifetime(minimum))...)
 	if err != nil && renewal.Err() != nil {
-		token, err = auth.GetAccessToken(ctx, s.options.Provider, opts...)
+		token, err = auth.GetAccessToken(ctx, s.provider, opts...)
 	}
 	switch {
 	case err == nil:
 		return aws.FromToken(token)
-	case s.options.Provider.IsOwnIdentityError(err), s.options.Provider.RefusesPrevious(err):
+	case s.provider.IsOwnIdentityError(err), s.provider.RefusesPrevious(err):
 		return nil, ownIdentityError{err}
 	}
 	return nil, s.forTenant(err, b)

@@ -22,7 +22,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -30,7 +29,6 @@ import (
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
@@ -68,6 +66,8 @@ type environment struct {
 	// elects turns leader election on, records sends Events to the API server.
 	elects, records bool
 	series          *series
+	// connections is Options.MaxConnections.
+	connections int
 }
 
 // newEnvironment calls prepare before the server starts.
@@ -98,7 +98,8 @@ func (w *environment) replica() (ctrl.Manager, *server.Server) {
 	}
 	w.options = server.Options{Client: mgr.GetClient(), Audience: audience, Cluster: "prod", Cache: testworld.Cache(w.t),
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(w.cloud.Client())},
-		Events:      w.events, Logger: w.audit.logger(), Registerer: prometheus.NewRegistry()}
+		Events:      w.events, Logger: w.audit.logger(), Registerer: prometheus.NewRegistry(),
+		MaxConnections: w.connections}
 	if w.series != nil {
 		w.options.Series = w.series
 	}
@@ -128,16 +129,7 @@ func rules() []rbacv1.PolicyRule {
 
 func (w *environment) start(mgr ctrl.Manager) (stop func()) {
 	w.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			w.t.Error(err)
-		}
-	})
-	w.t.Cleanup(stop)
+	stop = kubetest.RunManager(w.t, mgr)
 	if !mgr.GetCache().WaitForCacheSync(w.t.Context()) {
 		w.t.Fatal("the informers have not synced")
 	}
@@ -159,15 +151,7 @@ func scheme(t testing.TB) *runtime.Scheme {
 // install creates the CRDs, without the policy: tests of the server make bindings that the policy would refuse.
 func (w *environment) install() {
 	w.t.Helper()
-	for _, crd := range []string{v1alpha1.BindingCRD, v1alpha1.AllowListCRD} {
-		object := &unstructured.Unstructured{}
-		if err := yaml.UnmarshalStrict([]byte(crd), &object.Object); err != nil {
-			w.t.Fatal(err)
-		}
-		if err := w.cluster.Client().Create(w.t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
-			w.t.Fatal(err)
-		}
-	}
+	kubetest.Apply(w.t, w.cluster.Client(), v1alpha1.BindingCRD(), v1alpha1.AllowListCRD())
 	w.eventually("the API server serves the kinds", func() bool {
 		var err error
 		w.admin, err = client.New(w.cluster.Config(), client.Options{Scheme: scheme(w.t)})
@@ -177,16 +161,7 @@ func (w *environment) install() {
 
 func (w *environment) eventually(what string, done func() bool) {
 	w.t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			w.t.Fatalf("still not so: %s", what)
-		}
-	}
+	kubetest.Eventually(w.t, what, done)
 }
 
 // allow replaces the rules of the allow-list.
@@ -355,6 +330,22 @@ func (w *environment) assumed() (n int) {
 		}
 	}
 	return n
+}
+
+// gauge returns the value of a metric without labels of the newest replica.
+func (w *environment) gauge(name string) (value float64) {
+	w.t.Helper()
+	families, err := w.options.Registerer.(prometheus.Gatherer).Gather() //nolint:forcetypeassert // a registry
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue() + f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	w.t.Fatalf("no metric %s", name)
+	return 0
 }
 
 // recorder is an events.EventRecorder.

@@ -30,6 +30,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
@@ -42,6 +43,8 @@ type fakeEnvironment struct {
 	cloud   *authtest.Cloud
 	server  *server.Server
 	reviews atomic.Int64
+	kube    client.Client
+	series  series
 	metrics *prometheus.Registry
 	change  func(*authenticationv1.TokenReview) error // of the API server's answer; nil changes nothing
 
@@ -89,7 +92,8 @@ func (w *fakeEnvironment) start(objects []client.Object) {
 		}}).Build()
 	var err error
 	w.metrics = prometheus.NewRegistry()
-	w.server, err = server.New(server.Options{Client: kube, Audience: audience, Cluster: "prod", Cache: testworld.Cache(w.t), Registerer: w.metrics,
+	w.kube = kube
+	w.server, err = server.New(server.Options{Client: kube, Series: &w.series, Audience: audience, Cluster: "prod", Cache: testworld.Cache(w.t, cache.WithPatience(5*time.Second)), Registerer: w.metrics,
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(&http.Client{Transport: roundTripper(w.roundTrip)})}})
 	if err != nil {
 		w.t.Fatal(err)
@@ -210,8 +214,8 @@ func TestBrokenRoleForTenMinutes(t *testing.T) {
 		const minutes, pods = 10, 200
 		for range minutes * 6 {
 			for pod := range pods {
-				if a := w.ask("a", "app", fmt.Sprintf("worker-%d", pod)); a.status != http.StatusForbidden || a.body["Code"] != "AccessDenied" {
-					t.Fatalf("got %v", a)
+				if a := w.ask("a", "app", fmt.Sprintf("worker-%d", pod)); a.status != http.StatusForbidden || a.body["Code"] != "AccessDenied" || strings.Contains(a.body["Message"], "user/server") {
+					t.Fatalf("got %v %v", a, a.body)
 				}
 			}
 			time.Sleep(10 * time.Second)
@@ -325,7 +329,7 @@ func TestMetrics(t *testing.T) {
 		}
 		got := map[string]uint64{}
 		for _, f := range families {
-			if f.GetType() == dto.MetricType_GAUGE {
+			if f.GetType() != dto.MetricType_HISTOGRAM {
 				got[f.GetName()] = uint64(len(f.GetMetric()))
 				continue
 			}
@@ -337,7 +341,8 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 		const requests = "request_duration_seconds "
-		want := map[string]uint64{requests + "Issued": 1, requests + "NotBound": 1, requests + "RoleNotAssumable": 1, "podidentity_build_info": 1, "podidentity_server_certificate_expiry_timestamp_seconds": 1, "token_review_duration_seconds success": 3}
+		want := map[string]uint64{requests + "Issued": 1, requests + "NotBound": 1, requests + "RoleNotAssumable": 1, "podidentity_build_info": 1, "podidentity_server_certificate_expiry_timestamp_seconds": 1,
+			"podidentity_server_connections": 1, "podidentity_server_evicted_connections_total": 1, "token_review_duration_seconds success": 3}
 		if !maps.Equal(got, want) {
 			t.Errorf("got %v", got)
 		}
@@ -418,4 +423,23 @@ func TestWarmUp(t *testing.T) {
 			t.Errorf("it took %s, want less than %s", took, limit)
 		}
 	}, objects...)
+}
+
+// An exchange that ends after its binding was deleted leaves no series.
+func TestLateExchangeLeavesNoSeries(t *testing.T) {
+	b := named(bindingOf("a", "app", roles+"app"), "app")
+	inFakeTime(t, func(w *fakeEnvironment) {
+		w.trust(roles + "app")
+		w.set(2*time.Second, false)
+		var all sync.WaitGroup
+		all.Go(func() { w.ask("a", "app", "worker") })
+		time.Sleep(time.Second)
+		if err := w.kube.Delete(w.t.Context(), b); err != nil {
+			t.Error(err)
+		}
+		all.Wait()
+		if _, deleted := w.series.deleted.Load("IAMBinding a/app credentials"); !deleted {
+			t.Error("the series stay")
+		}
+	}, b)
 }

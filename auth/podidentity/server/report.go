@@ -60,6 +60,8 @@ const (
 type metrics struct {
 	requests, reviews *prometheus.HistogramVec
 	expiry            prometheus.Gauge
+	connections       prometheus.Gauge
+	evicted           prometheus.Counter
 }
 
 // newMetrics makes
@@ -69,6 +71,8 @@ type metrics struct {
 //	podidentity_build_info{component,version,commit,go_version} the version of the server
 //	podidentity_server_token_review_duration_seconds{result} calls of the API server: success, failure
 //	podidentity_server_certificate_expiry_timestamp_seconds  when the certificate that the server presents expires; 0 without Listen
+//	podidentity_server_connections                           open connections of Listen
+//	podidentity_server_evicted_connections_total             connections that Listen closed because of Options.MaxConnections
 func newMetrics() metrics {
 	histogram := func(name, help string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}, []string{"result"})
@@ -77,6 +81,9 @@ func newMetrics() metrics {
 		requests: histogram("podidentity_server_request_duration_seconds", "Requests for credentials, by result."),
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{Name: "podidentity_server_certificate_expiry_timestamp_seconds",
 			Help: "When the certificate of the server expires, in seconds since 1970."}),
+		connections: prometheus.NewGauge(prometheus.GaugeOpts{Name: "podidentity_server_connections", Help: "Open connections of the server."}),
+		evicted: prometheus.NewCounter(prometheus.CounterOpts{Name: "podidentity_server_evicted_connections_total",
+			Help: "Connections that the server closed to make room for others."}),
 		reviews: histogram("podidentity_server_token_review_duration_seconds", "TokenReviews, by result."),
 	}
 }
@@ -85,7 +92,8 @@ func (m metrics) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	return errors.Join(r.Register(m.requests), r.Register(m.reviews), r.Register(m.expiry), metric.Register(buildinfo.OfModule(), r, "podidentity", "server"))
+	return errors.Join(r.Register(m.requests), r.Register(m.reviews), r.Register(m.expiry), r.Register(m.connections), r.Register(m.evicted),
+		metric.Register(buildinfo.OfModule(), r, "podidentity", "server"))
 }
 
 func (m metrics) reviewed(start time.Time, err error) {

@@ -24,6 +24,9 @@ import (
 // requestTimeout bounds the time until an answer. A client that waits a little longer always gets one.
 const requestTimeout = 15 * time.Second
 
+// DefaultMaxConnections is the number of open connections without Options.MaxConnections.
+const DefaultMaxConnections = 2048
+
 // Options configures a Server.
 type Options struct {
 	// Client reads IAMBindings and the IAMRoleAllowList, creates TokenReviews, and writes the status of bindings. Use a manager's
@@ -38,8 +41,6 @@ type Options struct {
 	Cluster string
 	// Cache holds the credentials. Size it for one entry per pod, one per binding, and the server's own. Required.
 	Cache *cache.TokenCache
-	// Provider talks to AWS. Nil means the zero value.
-	Provider *aws.Provider
 	// AuthOptions apply to all credentials, for example auth.WithSTSRegion. An endpoint of auth.WithSTSEndpoint has to be of AWS.
 	AuthOptions []auth.Option
 	// Events records Events of pods and bindings. Nil records nothing.
@@ -48,6 +49,8 @@ type Options struct {
 	Logger logr.Logger
 	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
+	// MaxConnections bounds the open connections of Listen, each of which takes up to 100 KiB. Default: DefaultMaxConnections.
+	MaxConnections int
 	// Series holds the series of the cache's metrics by IAMBinding, such as *metrics.Metrics. The server removes those of deleted
 	// bindings, because tenants choose the names. Nil removes nothing.
 	Series interface {
@@ -58,6 +61,7 @@ type Options struct {
 // Server is the http.Handler. It is safe for concurrent use.
 type Server struct {
 	options    Options
+	provider   *aws.Provider
 	metrics    metrics
 	reviews    reviewSlots
 	namespaces *namespaceLimits
@@ -79,10 +83,10 @@ func New(options Options) (*Server, error) {
 	if err := checkSTS(options.AuthOptions); err != nil {
 		return nil, err
 	}
-	if options.Provider == nil {
-		options.Provider = &aws.Provider{}
+	if options.MaxConnections <= 0 {
+		options.MaxConnections = DefaultMaxConnections
 	}
-	s := &Server{options: options, metrics: newMetrics(), reviews: make(reviewSlots, maxReviews),
+	s := &Server{options: options, provider: &aws.Provider{}, metrics: newMetrics(), reviews: make(reviewSlots, maxReviews),
 		namespaces: &namespaceLimits{buckets: map[string]*rate.Limiter{}}}
 	return s, s.metrics.register(options.Registerer)
 }

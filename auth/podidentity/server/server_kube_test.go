@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -78,54 +77,6 @@ func TestIssue(t *testing.T) {
 	}
 }
 
-// The 100 first requests of a pod make one AssumeRole, and those that give up fail none of the others.
-func TestHundredFirstRequestsMakeOneAssumeRole(t *testing.T) {
-	w := newEnvironment(t)
-	w.bind("app", w.role("app"))
-	token := w.workerToken("app")
-	const latency = 300 * time.Millisecond
-	defer w.cloud.AddFault(authtest.Fault{Service: "sts", Action: "AssumeRole", Latency: latency})()
-	impatient, cancel := context.WithCancel(t.Context())
-	w.eventuallyInBackground("STS is asked", func() bool { return w.assumed() > 0 }, cancel)
-
-	answers := make([]answer, 100)
-	var calls sync.WaitGroup
-	for i := range answers {
-		calls.Go(func() {
-			ctx := t.Context()
-			if i == 0 {
-				ctx = impatient
-			}
-			answers[i] = w.askContext(ctx, token)
-		})
-	}
-	calls.Wait()
-	for i, a := range answers[1:] {
-		if a.status != http.StatusOK {
-			t.Errorf("request %d: %v", i+1, a)
-		}
-	}
-	if n := w.assumed(); n != 1 {
-		t.Errorf("%d AssumeRole", n)
-	}
-}
-
-func (w *environment) eventuallyInBackground(what string, done func() bool, then func()) {
-	var waiting sync.WaitGroup
-	w.t.Cleanup(waiting.Wait)
-	waiting.Go(func() {
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		for end := time.Now().Add(patience); !done(); <-tick.C {
-			if time.Now().After(end) {
-				w.t.Errorf("still not so: %s", what)
-				break
-			}
-		}
-		then()
-	})
-}
-
 func TestTwentyPodsShareTheServersIdentity(t *testing.T) {
 	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
@@ -178,75 +129,6 @@ func (w *environment) update(b *v1alpha1.IAMBinding) {
 		now.Spec = b.Spec
 		return w.admin.Update(w.t.Context(), now) == nil
 	})
-}
-
-// Twenty bindings with roles that do not trust the server delay no other role of the namespace.
-func TestTwentyBrokenRolesDelayNoGoodOne(t *testing.T) {
-	w := newEnvironment(t)
-	w.bind("good", w.role("good"))
-	good := w.workerToken("good")
-	var broken []string
-	for i := range 20 {
-		sa := fmt.Sprintf("broken-%d", i)
-		w.bind(sa, roles+sa)
-		broken = append(broken, w.workerToken(sa))
-	}
-	var calls sync.WaitGroup
-	for _, token := range broken {
-		calls.Go(func() {
-			for range 10 {
-				if a := w.ask(token); a.status != http.StatusForbidden && a.status != http.StatusServiceUnavailable {
-					t.Errorf("got %v", a)
-				}
-			}
-		})
-	}
-	start := time.Now()
-	w.identity(w.ask(good))
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("the good role took %s", took)
-	}
-	calls.Wait()
-	if n := w.assumed(); n > 1+20*3 {
-		t.Errorf("%d AssumeRole", n)
-	}
-}
-
-// 200 pods of a role that cannot be assumed ask four times each: the calls of AWS are those of one key that backs off.
-func TestTwoHundredPodsOfABrokenRoleCostFewCalls(t *testing.T) {
-	w := newEnvironment(t)
-	b := w.bind("app", roles+"missing")
-	tokens := make([]string, 200)
-	for i := range tokens {
-		tokens[i] = w.workerToken("app")
-	}
-	start := time.Now()
-	for range 4 {
-		var calls sync.WaitGroup
-		for part := range slices.Chunk(tokens, 25) {
-			calls.Go(func() {
-				for _, token := range part {
-					if a := w.ask(token); a.body["Code"] == "Throttled" { // beyond the rate of a namespace
-						continue
-					} else if a.status != http.StatusForbidden || a.body["Code"] != "AccessDenied" {
-						t.Errorf("got %v", a)
-					} else if strings.Contains(a.body["Message"], "assumed-role") {
-						t.Errorf("the message names the server's principal: %s", a.body["Message"])
-					}
-				}
-			})
-		}
-		calls.Wait()
-	}
-	if n, took := w.cloud.Calls("sts", "AssumeRole"), time.Since(start); n > 10+int(took/time.Second) {
-		t.Errorf("%d AssumeRole in %s", n, took)
-	}
-	if !w.events.find("IAMBinding "+b.Name, "Warning AccessDenied", serverRole[strings.LastIndexByte(serverRole, '/')+1:]) {
-		t.Errorf("no Event on the binding says why: %q", w.events.all()[:3])
-	}
-	if !w.events.find("Pod worker-", "Warning AccessDenied") {
-		t.Error("no Event on a pod says why")
-	}
 }
 
 // The API server caches a TokenReview of a token for ten seconds, so each step has a token of its own. The server caches none, see
@@ -551,29 +433,6 @@ func TestRefusedCredentialsOfTheServerAreReplaced(t *testing.T) {
 	w.eventually("the pod has credentials", func() bool { return w.ask(token).status == http.StatusOK })
 	if events := w.events.all(); len(events) > 0 {
 		t.Errorf("there are Events: %q", events)
-	}
-}
-
-// While STS does not answer, a pod keeps the credentials that are still valid.
-func TestOutageOfSTS(t *testing.T) {
-	w := newEnvironment(t)
-	w.bind("app", w.role("app"))
-	token := w.workerToken("app")
-	before := w.ask(token)
-	w.identity(before)
-	end := w.cloud.AddFault(authtest.Fault{Service: "sts", Status: http.StatusServiceUnavailable, Code: "ServiceUnavailable", Message: "down"})
-	defer end()
-	if a := w.ask(token); a.status != http.StatusOK || a.body["AccessKeyId"] != before.body["AccessKeyId"] {
-		t.Errorf("got %v", a)
-	}
-	other := w.ask(w.workerToken("app"))
-	if other.status != http.StatusServiceUnavailable || other.body["Code"] != "Unavailable" || other.header.Get("Retry-After") == "" {
-		t.Errorf("a new pod got %v %v", other, other.header)
-	}
-	for _, e := range w.events.all() {
-		if strings.HasPrefix(e, "Pod") {
-			t.Errorf("an Event about an outage: %s", e)
-		}
 	}
 }
 

@@ -9,17 +9,23 @@ import (
 	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/internal/apiserver"
 )
 
 // SetupWithManager adds the handler's index of bindings, and the controller that writes their status on the leader.
 func (s *Server) SetupWithManager(mgr ctrl.Manager) error {
+	if err := apiserver.CheckVerified(mgr.GetConfig()); err != nil {
+		return err
+	}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.IAMBinding{}, serviceAccountIndex, indexServiceAccount); err != nil {
 		return fmt.Errorf("index IAMBindings: %w", err)
 	}
@@ -54,17 +60,27 @@ func (s *Server) forget(o any) {
 	}
 }
 
+// forgetLate removes the series that an exchange has brought back after the deletion of its binding.
+func (s *Server) forgetLate(ctx context.Context, b *v1alpha1.IAMBinding) {
+	err := s.options.Client.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(b), &v1alpha1.IAMBinding{})
+	if s.options.Series != nil && apierrors.IsNotFound(err) {
+		s.forget(b)
+	}
+}
+
 // Limits of connections. A request is a few kilobytes of headers.
 const (
 	headerTimeout   = 5 * time.Second // also for a body, which is refused
 	writeTimeout    = requestTimeout + 5*time.Second
 	idleTimeout     = 3 * time.Second // sidecars keep no connection
-	maxHeaderBytes  = 2 * maxToken
+	maxHeaderBytes  = maxToken        // net/http adds 4 KiB
 	shutdownTimeout = requestTimeout
 )
 
 // Listen serves HTTPS on a listener while the manager runs, on every replica. New connections use the current certificate and key on
 // disk. If these cannot be loaded, Listen logs the error and keeps the previous pair. The manager closes the listener.
+//
+// Beyond Options.MaxConnections, the address with the most connections loses its oldest one, so that no address locks out another.
 func (s *Server) Listen(mgr ctrl.Manager, listener net.Listener, certFile, keyFile string) error {
 	watcher, err := certwatcher.New(certFile, keyFile)
 	if err != nil {
@@ -74,15 +90,16 @@ func (s *Server) Listen(mgr ctrl.Manager, listener net.Listener, certFile, keyFi
 	if err := mgr.Add(watcher); err != nil {
 		return err
 	}
+	bounded := &connections{Listener: listener, max: s.options.MaxConnections, gauge: s.metrics.connections, evicted: s.metrics.evicted}
 	timeout := shutdownTimeout
 	return mgr.Add(&manager.Server{
 		Name: "podidentity",
 		Server: &http.Server{
 			Handler:           s,
 			ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-			MaxHeaderBytes: maxHeaderBytes,
+			MaxHeaderBytes: maxHeaderBytes, ErrorLog: newErrorLog(),
 		},
-		Listener:        tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: watcher.GetCertificate}),
+		Listener:        tls.NewListener(bounded, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: watcher.GetCertificate}),
 		ShutdownTimeout: &timeout,
 	})
 }

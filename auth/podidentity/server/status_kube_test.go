@@ -84,47 +84,34 @@ func (s *series) DeleteEventsForObject(kind, name, namespace, operation string) 
 	s.deleted.Store(kind+" "+namespace+"/"+name+" "+operation, true)
 }
 
-// Tenants choose the names of bindings, so the series of deleted ones would fill the memory. A replica that is not the leader has them too.
-func TestSeriesOfADeletedBindingAreDeleted(t *testing.T) {
+// A replica that is not the leader serves pods, and writes no status. Tenants choose the names of bindings, so
+// the series of deleted ones would fill its memory.
+func TestReplicaThatIsNotTheLeader(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "podidentity"}}
 	w := newEnvironment(t, func(w *environment) {
 		w.series, w.elects = &series{}, true
 		now := metav1.NowMicro()
-		lease.Namespace, lease.Spec = w.namespace, coordinationv1.LeaseSpec{HolderIdentity: new("other"), LeaseDurationSeconds: new(int32(3600)), RenewTime: &now}
+		lease.Namespace, lease.Spec.HolderIdentity = w.namespace, new("other")
+		lease.Spec.LeaseDurationSeconds, lease.Spec.AcquireTime, lease.Spec.RenewTime = new(int32(3600)), &now, &now
 		if err := w.admin.Create(t.Context(), lease); err != nil {
 			t.Fatal(err)
 		}
 	})
-	b := w.bind("app", w.role("app"))
-	w.eventually("the replica knows the binding", func() bool {
-		return w.manager.GetClient().Get(t.Context(), client.ObjectKeyFromObject(b), &v1alpha1.IAMBinding{}) == nil
-	})
-	if err := w.admin.Delete(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
-	w.eventually("its series are deleted", func() bool {
-		_, ok := w.series.deleted.Load("IAMBinding " + b.Namespace + "/" + b.Name + " credentials")
-		return ok
-	})
-}
-
-// A replica that is not the leader serves pods, and writes no status.
-func TestStatusIsWrittenByTheLeader(t *testing.T) {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "podidentity"}}
-	w := newEnvironment(t, func(w *environment) {
-		w.elects = true
-		lease.Namespace = w.namespace
-		holder, seconds, now := "another replica", int32(3600), metav1.NowMicro()
-		lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now}
-		if err := w.admin.Create(t.Context(), lease); err != nil {
-			t.Fatal(err)
-		}
-	})
-	b := w.bind("app", w.role("app"))
+	deleted, b := w.bind("deleted", w.role("app")), w.bind("app", w.role("app"))
 	w.identity(w.ask(w.workerToken("app")))
 	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil || len(b.Status.Conditions) > 0 {
 		t.Errorf("the conditions are %v, %v", b.Status.Conditions, err)
 	}
+	w.eventually("the replica knows the binding", func() bool {
+		return w.manager.GetClient().Get(t.Context(), client.ObjectKeyFromObject(deleted), &v1alpha1.IAMBinding{}) == nil
+	})
+	if err := w.admin.Delete(t.Context(), deleted); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("its series are deleted", func() bool {
+		_, ok := w.series.deleted.Load("IAMBinding " + deleted.Namespace + "/" + deleted.Name + " credentials")
+		return ok
+	})
 	if err := w.admin.Delete(t.Context(), lease); err != nil {
 		t.Fatal(err)
 	}

@@ -18,13 +18,13 @@ import (
 // Without the admission policy a tenant stores bindings of 1.2 MB each. The review of a pod without a binding reads them all.
 func TestMemoryOfAReviewThatReadsLargeBindings(t *testing.T) {
 	cluster := kubetest.Start(t)
-	createCRD(t, cluster)
+	kubetest.Apply(t, cluster.Client(), v1alpha1.BindingCRD())
 	scheme := clientgoscheme.Scheme
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	var live client.Client
-	eventually(t, "the API server serves IAMBindings", func() bool {
+	kubetest.Eventually(t, "the API server serves IAMBindings", func() bool {
 		var err error
 		live, err = client.New(cluster.Config(), client.Options{Scheme: scheme})
 		return err == nil && live.List(t.Context(), &v1alpha1.IAMBindingList{}) == nil

@@ -26,9 +26,9 @@ import (
 
 // Options configures the handler. Bindings, Live, Image, Server, CA and Audience are required.
 type Options struct {
-	// Bindings lists the IAMBindings of a namespace from a cache. The webhook uses only name, namespace and deletionTimestamp of
-	// their metadata. Strip the rest with the cache's DefaultTransform, because it may take 1.5 MB each without the admission policy
-	// v1alpha1.Policy.
+	// Bindings lists the IAMBindings of a namespace from a cache. The webhook uses only spec.serviceAccountRef, spec.containers, and
+	// name, namespace and deletionTimestamp of their metadata. Strip the rest with the cache's DefaultTransform, because it may take
+	// 1.5 MB each without the admission policy v1alpha1.Policy.
 	Bindings client.Reader
 	// Live lists them from the API server, in small pages, if the cache has none for a pod. The binding may be newer than the cache.
 	// Use a client without a rate limit (rest.Config.QPS -1).

@@ -2,17 +2,10 @@ package webhook_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -44,8 +36,6 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
-
-const patience = time.Minute
 
 // environment is a real API server that asks the webhook in its own namespaces.
 type environment struct {
@@ -84,7 +74,7 @@ func newEnvironment(t testing.TB, cluster *kubetest.Cluster, others ...http.Hand
 			t.Fatal(err)
 		}
 	}
-	createCRD(t, cluster)
+	kubetest.Apply(t, cluster.Client(), v1alpha1.BindingCRD())
 	w := &environment{warned: &warned{}}
 	config := cluster.Config()
 	config.WarningHandlerWithContext = w.warned
@@ -92,7 +82,7 @@ func newEnvironment(t testing.TB, cluster *kubetest.Cluster, others ...http.Hand
 	if w.Client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the API server serves IAMBindings", func() bool { return w.List(t.Context(), &v1alpha1.IAMBindingList{}) == nil })
+	kubetest.Eventually(t, "the API server serves IAMBindings", func() bool { return w.List(t.Context(), &v1alpha1.IAMBindingList{}) == nil })
 	o := options()
 	o.Live = w.Client
 	o.Bindings = startCache(t, cluster.Config(), scheme)
@@ -107,37 +97,13 @@ func newEnvironment(t testing.TB, cluster *kubetest.Cluster, others ...http.Hand
 	return w
 }
 
-func createCRD(t testing.TB, cluster *kubetest.Cluster) {
-	t.Helper()
-	for document := range strings.SplitSeq(v1alpha1.BindingCRD, "---\n") {
-		object := &unstructured.Unstructured{}
-		if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
-			t.Fatal(err)
-		}
-		if object.Object == nil {
-			continue
-		}
-		if err := cluster.Client().Create(t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
-			t.Fatal(err)
-		}
-	}
-}
-
 func startCache(t testing.TB, config *rest.Config, scheme *runtime.Scheme) client.Reader {
 	t.Helper()
 	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	kubetest.RunManager(t, mgr)
 	if !mgr.GetCache().WaitForCacheSync(t.Context()) {
 		t.Fatal("the cache does not start")
 	}
@@ -175,14 +141,15 @@ webhooks:
 func (w *environment) register(t testing.TB, handlers ...http.Handler) {
 	t.Helper()
 	for i, h := range handlers {
-		server, ca := serve(t, h)
+		server := httptest.NewTLSServer(h)
+		t.Cleanup(server.Close)
 		object := &unstructured.Unstructured{}
-		bundle, err := json.Marshal(ca)
+		bundle, err := json.Marshal(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		name := fmt.Sprintf("%s-%d", w.namespace, i) // the API server asks in the order of the names
-		if err := yaml.UnmarshalStrict(fmt.Appendf(nil, configuration, name, w.namespace, w.namespace, server, bundle), &object.Object); err != nil {
+		if err := yaml.UnmarshalStrict(fmt.Appendf(nil, configuration, name, w.namespace, w.namespace, server.URL, bundle), &object.Object); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.Create(t.Context(), object); err != nil {
@@ -198,46 +165,12 @@ func (w *environment) register(t testing.TB, handlers ...http.Handler) {
 	if err := w.Create(t.Context(), canary); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the API server asks the webhooks", func() bool {
+	kubetest.Eventually(t, "the API server asks the webhooks", func() bool {
 		pod := w.pod("canary")
 		err := w.Create(t.Context(), pod, client.DryRunAll)
 		return err == nil && len(pod.Spec.InitContainers) > 0 && (len(handlers) == 1 || len(pod.Spec.Containers) > 1)
 	})
 	w.warned.take()
-}
-
-// serve returns the URL of a handler, and the CA of its certificate as PEM.
-func serve(t testing.TB, h http.Handler) (string, []byte) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewUnstartedServer(h)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	return server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
-
-func eventually(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("still not so: %s", what)
-		}
-	}
 }
 
 func bindingOf(namespace, account string) *v1alpha1.IAMBinding {
@@ -323,14 +256,6 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	t.Run("hostNetwork is denied", func(t *testing.T) {
-		pod := w.pod("app")
-		pod.Spec.HostNetwork = true
-		err := w.Create(t.Context(), pod)
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "hostNetwork, so every process") {
-			t.Errorf("got %v", err)
-		}
-	})
 	t.Run("warnings reach the user", func(t *testing.T) {
 		w.warned.take()
 		pod := w.pod("app")
@@ -373,39 +298,6 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 			t.Errorf("got %+v: %v", pod.Spec, err)
 		}
 	})
-	t.Run("another ServiceAccount gets nothing", func(t *testing.T) {
-		pod := w.pod("other")
-		if err := w.Create(t.Context(), pod); err != nil {
-			t.Fatal(err)
-		}
-		if len(pod.Spec.InitContainers) > 0 {
-			t.Errorf("got %+v", pod.Spec)
-		}
-	})
-	t.Run("a pod with two bindings is denied", func(t *testing.T) {
-		w.bind(t, "twice")
-		w.bind(t, "twice")
-		// With one of the two in the cache, the pod is injected, and the server refuses it.
-		eventually(t, "the cache has both", func() bool {
-			err := w.Create(t.Context(), w.pod("twice"), client.DryRunAll)
-			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "delete all but one")
-		})
-	})
-}
-
-func TestRedirectOnTheAPIServer(t *testing.T) {
-	w := newEnvironment(t, kubetest.Start(t))
-	w.label(t, map[string]string{"pod-security.kubernetes.io/enforce": "privileged"})
-	w.bind(t, "app")
-	var pod *corev1.Pod
-	eventually(t, "the API server knows the label", func() bool {
-		pod = w.pod("app")
-		pod.Annotations = map[string]string{webhook.AnnotationRedirect: "true"}
-		return w.Create(t.Context(), pod) == nil
-	})
-	if len(pod.Spec.InitContainers) != 2 || pod.Spec.InitContainers[0].Name != podidentity.RedirectContainer || pod.Spec.InitContainers[1].Name != podidentity.ProxyContainer {
-		t.Errorf("got %+v", pod.Spec.InitContainers)
-	}
 }
 
 // The API server calls the webhook again after another one has added a container in front.
@@ -445,22 +337,6 @@ func TestWithTheServiceAccountPlugin(t *testing.T) {
 	}
 }
 
-// A pod that is created right after its binding is injected, although the cache may be behind.
-func TestPodRightAfterItsBinding(t *testing.T) {
-	w := newEnvironment(t, kubetest.Start(t))
-	for i := range 50 {
-		account := fmt.Sprintf("app-%d", i)
-		w.bind(t, account)
-		pod := w.pod(account)
-		if err := w.Create(t.Context(), pod); err != nil {
-			t.Fatal(err)
-		}
-		if len(pod.Spec.InitContainers) == 0 {
-			t.Fatalf("pod %d is not injected", i)
-		}
-	}
-}
-
 // A ResourceQuota on limits.cpu refuses pods with a container that has no CPU limit, the sidecar included.
 func TestNamespaceWithAQuotaOnCPULimits(t *testing.T) {
 	w := newEnvironment(t, kubetest.Start(t))
@@ -474,7 +350,7 @@ func TestNamespaceWithAQuotaOnCPULimits(t *testing.T) {
 	if err := w.Status().Update(t.Context(), quota); err != nil { // as kube-controller-manager does
 		t.Fatal(err)
 	}
-	eventually(t, "the quota counts", func() bool {
+	kubetest.Eventually(t, "the quota counts", func() bool {
 		err := w.Create(t.Context(), w.pod("app"))
 		return err != nil && strings.Contains(err.Error(), "must specify limits.cpu")
 	})

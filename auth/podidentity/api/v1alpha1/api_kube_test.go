@@ -22,10 +22,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
 
-const (
-	patience = time.Minute
-	account  = "arn:aws:iam::123456789012:role/"
-)
+const account = "arn:aws:iam::123456789012:role/"
 
 // environment is a real API server with the CRDs and the policy.
 type environment struct {
@@ -41,38 +38,13 @@ func newEnvironment(t *testing.T) *environment {
 		t.Fatal(err)
 	}
 	w := &environment{cluster: cluster}
-	for document := range strings.SplitSeq(v1alpha1.BindingCRD+v1alpha1.AllowListCRD+"---\n"+v1alpha1.Policy, "---\n") {
-		object := &unstructured.Unstructured{}
-		if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
-			t.Fatal(err)
-		}
-		if object.Object == nil {
-			continue
-		}
-		if err := cluster.Client().Create(t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
-			t.Fatal(err)
-		}
-	}
-	eventually(t, "the API server serves the kinds", func() bool {
+	kubetest.Apply(t, cluster.Client(), v1alpha1.BindingCRD(), v1alpha1.AllowListCRD(), v1alpha1.Policy())
+	kubetest.Eventually(t, "the API server serves the kinds", func() bool {
 		var err error
 		w.Client, err = client.New(cluster.Config(), client.Options{Scheme: scheme})
 		return err == nil && w.List(t.Context(), &v1alpha1.IAMBindingList{}) == nil && w.List(t.Context(), &v1alpha1.IAMRoleAllowListList{}) == nil
 	})
 	return w
-}
-
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("still not so: %s", what)
-		}
-	}
 }
 
 func binding(namespace, role string) *v1alpha1.IAMBinding {
@@ -98,7 +70,7 @@ func (w *environment) allow(t *testing.T, rules ...v1alpha1.AllowRule) {
 	if err := w.Create(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the policy knows the allow-list", func() bool { return w.Create(t.Context(), binding(canary, account+"canary")) == nil })
+	kubetest.Eventually(t, "the policy knows the allow-list", func() bool { return w.Create(t.Context(), binding(canary, account+"canary")) == nil })
 }
 
 func TestPolicyChecksTheAllowList(t *testing.T) {
@@ -106,7 +78,7 @@ func TestPolicyChecksTheAllowList(t *testing.T) {
 	ns, other := w.cluster.Namespace(t), w.cluster.Namespace(t)
 	const path = "arn:aws:iam::123456789012:role/team/"
 
-	eventually(t, "the policy is in force", func() bool {
+	kubetest.Eventually(t, "the policy is in force", func() bool {
 		return w.Create(t.Context(), binding(ns, path+"x"), client.DryRunAll) != nil // also without a list
 	})
 	w.allow(t,
@@ -246,7 +218,7 @@ func TestPolicyAfterTheListHasChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.allow(t)
-	eventually(t, "the policy refuses the role", func() bool {
+	kubetest.Eventually(t, "the policy refuses the role", func() bool {
 		return apierrors.IsForbidden(w.Create(t.Context(), binding(ns, account+"app"), client.DryRunAll))
 	})
 	b.Labels = map[string]string{"a": "b"}
@@ -293,6 +265,16 @@ func TestBindingValidation(t *testing.T) {
 	tag := func(key string, value v1alpha1.TagValue) func(*v1alpha1.IAMBindingSpec) {
 		return func(s *v1alpha1.IAMBindingSpec) { s.AWS.SessionTags = map[string]v1alpha1.TagValue{key: value} }
 	}
+	tags := func(size int) func(*v1alpha1.IAMBindingSpec) { // 40 keys of two characters, and values of two bytes a letter
+		return func(s *v1alpha1.IAMBindingSpec) {
+			s.AWS.SessionTags = map[string]v1alpha1.TagValue{}
+			for left := size; left > 0; {
+				n := min(size/40, left) - 2
+				s.AWS.SessionTags[fmt.Sprintf("%02d", len(s.AWS.SessionTags))] = v1alpha1.TagValue(strings.Repeat("ß", n/2))
+				left -= 2 + n/2*2
+			}
+		}
+	}
 	for name, test := range map[string]struct {
 		change func(*v1alpha1.IAMBindingSpec)
 		want   string // "" if it is good
@@ -320,6 +302,10 @@ func TestBindingValidation(t *testing.T) {
 		"tag key of 129":      {tag(strings.Repeat("k", 129), "x"), "a key of sessionTags has to be"},
 		"tag value with a |":  {tag("team", "a|b"), "sessionTags"},
 		"tag value of 257":    {tag("team", v1alpha1.TagValue(strings.Repeat("v", 257))), "sessionTags"},
+		"4,096 bytes of tags": {tags(4096), ""},
+		"4,098 bytes of tags": {tags(4098), "4096 bytes"},
+		"a policy in Latin-1": {func(s *v1alpha1.IAMBindingSpec) { s.AWS.SessionPolicy = "{" + strings.Repeat("ß", 2046) + "}" }, ""},
+		"a policy in Greek":   {func(s *v1alpha1.IAMBindingSpec) { s.AWS.SessionPolicy = "{" + strings.Repeat("Ω", 2046) + "}" }, "sessionPolicy has to be"},
 		"our tag":             {tag("kubernetes-pod-uid", "x"), "the server sets these tags itself"},
 		"our tag, other case": {tag("Kubernetes-Namespace", "x"), "the server sets these tags itself"},
 		"the cluster's tag":   {tag("Cluster", "x"), "the server sets these tags itself"},
@@ -373,7 +359,7 @@ func (w *environment) awaitBound(t *testing.T, ns string) {
 	t.Helper()
 	b := binding(ns, account+"app")
 	b.Annotations = map[string]string{"n": strings.Repeat("x", limit)}
-	eventually(t, "the policy bounds the metadata", func() bool { return tooLarge(w.Create(t.Context(), b.DeepCopy(), client.DryRunAll)) })
+	kubetest.Eventually(t, "the policy bounds the metadata", func() bool { return tooLarge(w.Create(t.Context(), b.DeepCopy(), client.DryRunAll)) })
 }
 
 // finalizers returns valid finalizers of a size in all.
@@ -406,7 +392,7 @@ func (w *environment) createUnbound(t *testing.T, ns string, size int) *v1alpha1
 	}
 	b := binding(ns, account+"app")
 	b.Finalizers = finalizers(size)
-	eventually(t, "the policy is not in force", func() bool { return w.Create(t.Context(), b) == nil })
+	kubetest.Eventually(t, "the policy is not in force", func() bool { return w.Create(t.Context(), b) == nil })
 	bound.ResourceVersion = ""
 	if err := w.cluster.Client().Create(t.Context(), bound); err != nil {
 		t.Fatal(err)

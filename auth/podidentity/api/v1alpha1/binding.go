@@ -68,11 +68,13 @@ type AWSRole struct {
 	ExternalID string `json:"externalID,omitempty"`
 
 	// SessionTags are further session tags. Their keys can neither be "cluster" nor begin with "kubernetes-", because the server
-	// sets these. AWS ignores the case of keys in all scripts. Keys are ASCII, so that no other letter folds into such a key.
+	// sets these. AWS ignores the case of keys in all scripts. Keys are ASCII, so that no other letter folds into such a key. Keys and
+	// values have at most 4096 bytes in UTF-8, several times what AWS packs into a session.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=45
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[A-Za-z0-9 _.:/=+@-]{1,128}$'))",message="a key of sessionTags has to be 1 to 128 ASCII letters, digits, blanks or _.:/=+@-"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.lowerAscii().matches('^(kubernetes-.*|cluster|aws:.*)$'))",message="a key of sessionTags cannot be cluster or begin with kubernetes- or aws:, the server sets these tags itself"
+	// +kubebuilder:validation:XValidation:rule="self.map(k, k.size() + bytes(self[k]).size()).sum() <= 4096",message="sessionTags have at most 4096 bytes of keys and values"
 	SessionTags map[string]TagValue `json:"sessionTags,omitempty"`
 
 	// DurationSeconds is the lifetime of the credentials. AWS limits it to an hour, because the server assumes the role with another
@@ -83,10 +85,11 @@ type AWSRole struct {
 	// +kubebuilder:validation:Maximum=3600
 	DurationSeconds int32 `json:"durationSeconds,omitempty"`
 
-	// SessionPolicy is a policy in JSON. The session gets only rights that both this policy and the role allow.
+	// SessionPolicy is a policy in JSON, in the characters that AWS accepts: tabs, line breaks, and Unicode from U+0020 to U+00FF. The
+	// session gets only rights that both this policy and the role allow.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="self.matches('^\\\\s*\\\\{(?s:.*)\\\\}\\\\s*$')",message="sessionPolicy has to be a policy in JSON, {\"Version\": ...}"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^\\\\s*\\\\{[\\\\t\\\\n\\\\r\\\\x20-\\\\xff]*\\\\}\\\\s*$')",message="sessionPolicy has to be a policy in JSON, {\"Version\": ...}, without characters beyond U+00FF"
 	SessionPolicy string `json:"sessionPolicy,omitempty"`
 }
 

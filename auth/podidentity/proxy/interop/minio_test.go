@@ -103,7 +103,7 @@ func TestIAMCredentialsOfMinioGo(t *testing.T) {
 // await polls a real proxy.
 func await(t *testing.T, holds func() error) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for err := holds(); err != nil; err = holds() {
 		if time.Now().After(deadline) {
 			t.Fatal(err)
