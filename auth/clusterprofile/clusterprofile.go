@@ -67,18 +67,13 @@ func GetConfig(ctx context.Context, p auth.Provider, cluster *clientcmdv1.Cluste
 
 // checkForm refuses what would weaken the check of the server's certificate, or read the controller's files.
 func checkForm(c *clientcmdv1.Cluster) error {
-	const remedy = "remove it from the ClusterProfile"
 	switch {
 	case c == nil:
 		return self.Misconfigured("pass the Cluster of an access provider", "the cluster is nil")
-	case c.InsecureSkipTLSVerify:
-		return self.Misconfigured(remedy, "insecure-skip-tls-verify is set, so the cluster gets no credential")
 	case c.CertificateAuthority != "":
 		return self.Misconfigured("use certificate-authority-data", "certificate-authority names a file")
-	case c.TLSServerName != "":
-		return self.Misconfigured(remedy, "tls-server-name is not supported")
 	}
-	return nil
+	return inventory.CheckTLS(c.Server, c.TLSServerName, c.InsecureSkipTLSVerify, "ClusterProfile")
 }
 
 func proxyOf(c *clientcmdv1.Cluster, owner cache.InvolvedObject, policy *auth.Policy) (*url.URL, error) {

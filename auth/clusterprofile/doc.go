@@ -1,5 +1,5 @@
 // Package clusterprofile gives access to the clusters of SIG Multicluster's inventory, as a tenant's ServiceAccount and with no program
-// to run. It takes the cluster of an access provider, an entry of status.accessProviders in a ClusterProfile (KEP-5339):
+// to run. It takes the cluster of an access provider, an entry of status.accessProviders in a ClusterProfile (KEP-4322):
 //
 //	for _, access := range profile.Status.AccessProviders {
 //		if access.Name != "eks" {

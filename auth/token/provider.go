@@ -153,7 +153,8 @@ func newToken(token string) (auth.Token, error) {
 		return nil, self.Unavailable("", "check that the clocks agree",
 			"the ServiceAccount token has expired, or has no usable expiry")
 	}
-	return &Token{jwt: redact.New(token), expiresAt: claims.Expiry.Time}, nil
+	shown := "ServiceAccount token, redacted, expires " + claims.Expiry.UTC().Format(time.RFC3339)
+	return &Token{summary(shown), redact.New(token), claims.Expiry.Time}, nil
 }
 
 func serviceAccountOf(subject string) (namespace, name string, ok bool) {

@@ -29,8 +29,16 @@ var (
 	_ provider.RegistryOwner                       = (*Provider)(nil)
 )
 
-// ValidateOptions refuses a Registry whose Host would match no registry.
-func (p *Provider) ValidateOptions(*provider.Options) error {
+// ValidateOptions refuses an STS endpoint, and a Registry whose Host would match no registry.
+func (p *Provider) ValidateOptions(opts *provider.Options) error {
+	if opts.STSEndpoint != "" {
+		return self.Misconfigured("leave it out", "the STS endpoint %q is refused: the API server issues the token",
+			redact.URL(opts.STSEndpoint)).About("auth.WithSTSEndpoint")
+	}
+	return p.checkRegistries()
+}
+
+func (p *Provider) checkRegistries() error {
 	for _, r := range p.Registries {
 		if host, err := provider.RegistryHost(r.Host); err != nil || host != r.Host {
 			return self.Misconfigured("use <host> or <host>:<port> in lower case, without the port 443",
@@ -42,11 +50,11 @@ func (p *Provider) ValidateOptions(*provider.Options) error {
 
 // OwnsRegistry implements provider.RegistryOwner. It claims all registries if a Host is malformed, because any of them may be meant: a
 // Keychain then returns the error instead of anonymous access.
-func (p *Provider) OwnsRegistry(string) bool { return p.ValidateOptions(nil) != nil }
+func (p *Provider) OwnsRegistry(string) bool { return p.checkRegistries() != nil }
 
 // ParseArtifactRepository accepts repositories in Provider.Registries. The credentials depend on the host and on the user name.
-func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *provider.Options) (registryInput string, err error) {
-	if err := p.ValidateOptions(opts); err != nil {
+func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provider.Options) (registryInput string, err error) {
+	if err := p.checkRegistries(); err != nil {
 		return "", err
 	}
 	host, err := provider.RegistryHost(artifactRepository)
