@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,14 +83,14 @@ type Failure struct {
 	Shared bool
 	// RetryAfter is the shortest back-off, at most five minutes.
 	RetryAfter time.Duration
-	// Result labels the metrics with one of Results. Another value counts as "error", or as "timeout" if that is the error.
+	// Result labels the metrics with one of Results. Another value counts as ResultError, or as ResultTimeout if that is the error.
 	Result string
 }
 
 // TokenCache caches tokens. It is safe for concurrent use. A nil *TokenCache caches nothing: every request mints.
 type TokenCache struct {
 	maxDuration time.Duration
-	mintTimeout time.Duration
+	mintTimeout time.Duration // shorter in tests
 	observer    Observer
 	capacity    int
 
@@ -115,7 +116,7 @@ type TokenCache struct {
 // NewTokenCache returns a cache that holds up to capacity tokens. Capacity 0 means no cache: every request mints.
 // Close it when it is no longer needed.
 func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
-	c := &TokenCache{maxDuration: MaxDuration, mintTimeout: defaultMintTimeout, observer: noObserver{}, capacity: capacity,
+	c := &TokenCache{maxDuration: MaxDuration, mintTimeout: mintTimeout, observer: noObserver{}, capacity: capacity,
 		base: time.Now(), limits: newLimits(), flights: map[Key]*flight{}, failing: map[Failing]int{}}
 	for _, opt := range opts {
 		opt(c)
@@ -146,7 +147,7 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 func (c *TokenCache) Enabled() bool { return c != nil && c.capacity > 0 }
 
 // Get returns the token of the key if it is fresh and meets MinimumLifetime and InvalidBefore of a Request. It does no I/O and
-// allocates nothing. The metrics do not count false: GetOrSet, which the caller goes on to, counts the miss.
+// allocates nothing. It counts no miss: GetOrSet does.
 func (c *TokenCache) Get(key Key, object InvolvedObject, minimumLifetime time.Duration, invalidBefore time.Time) (Token, bool) {
 	if !c.Enabled() {
 		return nil, false
@@ -193,7 +194,7 @@ func (c *TokenCache) getOrSet(ctx context.Context, req Request) (token Token, re
 		if f == nil {
 			return token, token != nil, err
 		}
-		token, err = c.wait(ctx, f, req.Patient)
+		token, err = c.wait(ctx, f, req)
 		if err == nil {
 			return token, false, nil
 		}
@@ -225,7 +226,7 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 		return e.token, nil, nil
 	}
 	f := c.flights[req.Key]
-	if f == nil || f.tenant != req.Tenant && f.blocked.Load() { // no caller waits for a slot of another tenant
+	if f == nil || f.tenant != req.Tenant && f.blocked.Err() != nil { // no caller waits for a slot of another tenant
 		held := c.heldBack(req, usable, now)
 		switch {
 		case held != nil && usable:
@@ -241,28 +242,35 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, e
 	return nil, f, nil
 }
 
-// wait ends with the flight, with the caller, or with the caller's patience, whichever is first. A caller that is a flight waits on, but
-// its own callers do not.
-func (c *TokenCache) wait(ctx context.Context, f *flight, patient bool) (Token, error) {
+// wait ends with the flight, with the caller, with the caller's patience, or when the flight has to wait for a slot of another tenant,
+// whichever is first. A caller that is a flight waits on, but its own callers do not.
+func (c *TokenCache) wait(ctx context.Context, f *flight, req Request) (Token, error) {
 	c.waiting.Add(1)
 	defer c.waiting.Add(-1)
-	overdue := f.overdue
+	blocked, overdue := f.blocked.Done(), f.overdue.Done()
+	calling, isFlight := ctx.Value(callingFlight{}).(*flight)
 	for {
 		select {
 		case <-f.done:
 			return f.token, f.err
 		case <-ctx.Done():
 			return nil, ctx.Err()
+		case <-blocked:
+			if f.tenant != req.Tenant {
+				return nil, errBlocked
+			}
+			if isFlight {
+				calling.block()
+			}
+			blocked = nil
 		case <-overdue:
+			if isFlight {
+				calling.late()
+			} else if !req.Patient {
+				return nil, &PendingError{c.limits.patience}
+			}
+			overdue = nil
 		}
-		calling, isFlight := ctx.Value(callingFlight{}).(*flight)
-		switch {
-		case isFlight:
-			calling.late()
-		case !patient:
-			return nil, &PendingError{c.limits.patience}
-		}
-		overdue = nil
 	}
 }
 
@@ -330,4 +338,84 @@ func (c *TokenCache) Close() {
 	c.cancel()
 	c.running.Wait()
 	c.Purge()
+}
+
+// Observer observes a cache. Its methods are called concurrently, on the hot path, without any lock of the cache. They must
+// not block.
+type Observer interface {
+	// Attach is called once by each cache that has this observer. stats returns the cache's gauges at any time, and does not
+	// keep the cache in memory.
+	Attach(stats func() Stats)
+	// Request is called for every request: hit if the token was in the cache, ok if there is no error.
+	Request(object InvolvedObject, hit, ok bool)
+	// Mint is called after every exchange, also after one that could not start. The result is one of Results.
+	Mint(provider, result string, took time.Duration)
+	// Refresh is called in addition to Mint after every exchange that renewed a token ahead of time.
+	Refresh(result string)
+	// Evicted is called when a token had to make room for another one.
+	Evicted()
+}
+
+type noObserver struct{}
+
+func (noObserver) Attach(func() Stats)                {}
+func (noObserver) Request(InvolvedObject, bool, bool) {}
+func (noObserver) Mint(string, string, time.Duration) {}
+func (noObserver) Refresh(string)                     {}
+func (noObserver) Evicted()                           {}
+
+// The results of exchanges that an Observer can see. Those of the first group come from Request.Classify.
+const (
+	ResultMisconfigured = "misconfigured"
+	ResultDenied        = "denied"
+	ResultThrottled     = "throttled"
+	ResultUnavailable   = "unavailable"
+	// ResultKubernetesUnavailable means that the API server did not issue the token to exchange.
+	ResultKubernetesUnavailable = "kubernetes_unavailable"
+
+	ResultSuccess = "success"
+	ResultTimeout = "timeout"
+	ResultPanic   = "panic"
+	ResultError   = "error"
+	// ResultLimited means that a limit of the cache did not let the exchange start.
+	ResultLimited = "limited"
+)
+
+// Results returns all of them.
+func Results() []string {
+	return []string{ResultSuccess, ResultMisconfigured, ResultDenied, ResultThrottled, ResultUnavailable, ResultTimeout, ResultPanic, ResultError,
+		ResultKubernetesUnavailable, ResultLimited}
+}
+
+// Stats are the gauges of a cache.
+type Stats struct {
+	Items         int // tokens in the cache
+	Exchanges     int // exchanges that run, are queued, or wait for a part of the credential
+	Running       int // exchanges that have started
+	QueuedForSlot int // exchanges that wait because their tenant uses all of its slots
+	QueuedForRate int // exchanges that wait because of the start rate
+	Waiting       int // callers that wait for an exchange
+	// Failing is the number of keys whose last exchange failed. It does not grow with the attempts. A key is forgotten when it
+	// succeeds, or about five minutes after its back-off if it is no longer requested. Nil if none.
+	Failing map[Failing]int
+}
+
+// Failing is what an exchange failed at: the provider of the request, and one of Results.
+type Failing struct{ Provider, Result string }
+
+// Stats returns the gauges as they are now.
+func (c *TokenCache) Stats() (s Stats) {
+	c.locked(func() {
+		s = Stats{Items: c.entries.Len(), Exchanges: c.inFlight, Waiting: int(c.waiting.Load()),
+			QueuedForSlot: int(c.limits.queuedForSlot.Load()), QueuedForRate: int(c.limits.queuedForRate.Load())}
+		c.limits.mu.Lock()
+		for _, n := range c.limits.running {
+			s.Running += n
+		}
+		c.limits.mu.Unlock()
+		if len(c.failing) > 0 {
+			s.Failing = maps.Clone(c.failing)
+		}
+	})
+	return s
 }

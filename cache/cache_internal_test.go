@@ -36,6 +36,8 @@ func key(n int) (k Key) {
 	return k
 }
 
+func withMintTimeout(d time.Duration) Option { return func(c *TokenCache) { c.mintTimeout = d } }
+
 func newTestCache(t testing.TB, opts ...Option) *TokenCache {
 	t.Helper()
 	c, err := NewTokenCache(1000, opts...)
@@ -475,7 +477,6 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		"rate is no number":    {WithRate(rate.Limit(math.NaN()), 1)},
 		"no burst":             {WithRate(1, 0)},
 		"no flights of tenant": {WithMaxExchangesPerTenant(-1)},
-		"no time":              {WithMintTimeout(0)},
 		"nil observer":         {WithObserver(nil)},
 	} {
 		if _, err := NewTokenCache(1, opts...); err == nil {

@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,7 +11,9 @@ import (
 )
 
 // With one slot, a derived credential gets the token it is made from first.
-func TestPrepareHoldsNoSlot(t *testing.T) {
+func TestPrepareHoldsNoSlot(t *testing.T) { synctest.Test(t, testPrepareHoldsNoSlot) }
+
+func testPrepareHoldsNoSlot(t *testing.T) {
 	c := newTestCache(t, WithMaxExchangesPerTenant(1))
 	inner := &minter{mint: hourly}
 	outer := &minter{mint: hourly}
@@ -170,7 +173,7 @@ func TestFreshInVain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const kept = 10 * time.Minute
-				c := newTestCache(t, WithMaxDuration(kept), WithMintTimeout(8*time.Second))
+				c := newTestCache(t, WithMaxDuration(kept), withMintTimeout(8*time.Second))
 				old := mustSet(t, c, Request{Key: key(1), Mint: hourly})
 				time.Sleep(kept - 9*time.Second)
 				if name == "hard time" {
@@ -231,4 +234,73 @@ func TestInvalidBefore(t *testing.T) {
 		}
 		c.Close()
 	})
+}
+
+// keepsSlotsBusy makes a tenant hold all of its slots with exchanges that take d, each of another key, until stop.
+func keepsSlotsBusy(t *testing.T, c *TokenCache, tenant string, d time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for n := range 2 * defaultMaxExchangesPerTenant {
+		all.Go(func() {
+			for k := 1000 * (1 + n); ctx.Err() == nil; k++ {
+				_, _, _ = c.GetOrSet(ctx, Request{Key: key(k), Tenant: tenant, Provider: "test", Mint: slowly(d)}) // or is limited
+			}
+		})
+	}
+	return func() {
+		cancel()
+		all.Wait()
+	}
+}
+
+// derivedOn returns the request of a tenant for a credential that is made of others, depth of them, one inside the other. All tenants share
+// their keys. The innermost is a credential of its own.
+func derivedOn(c *TokenCache, depth int, tenant string) Request {
+	req := Request{Key: key(depth), Tenant: tenant, Provider: "test", Fresh: true, Mint: slowly(10 * time.Millisecond)}
+	if depth > 0 {
+		req.Prepare = func(ctx context.Context) error {
+			_, _, err := c.GetOrSet(ctx, derivedOn(c, depth-1, tenant))
+			return err
+		}
+	}
+	return req
+}
+
+// A tenant that uses all of its slots requests a credential that others share. At no depth do the others wait for a slot of that tenant.
+func TestSharedDerivedCredentialOfTenantWithoutSlot(t *testing.T) {
+	for _, depth := range []int{0, 1, 2, 5} {
+		for name, busyFirst := range map[string]bool{"blocked before the other joins": true, "blocked later": false} {
+			t.Run(fmt.Sprintf("depth %d, %s", depth, name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newTestCache(t)
+					var slow sync.WaitGroup
+					ask := func() {
+						slow.Go(func() {
+							for range 20 {
+								_, _, _ = c.GetOrSet(t.Context(), derivedOn(c, depth, "slow")) // or is limited
+							}
+						})
+						synctest.Wait()
+					}
+					if !busyFirst {
+						ask()
+					}
+					stop := keepsSlotsBusy(t, c, "slow", 4*time.Second)
+					synctest.Wait()
+					if busyFirst {
+						ask()
+					}
+					start := time.Now()
+					_, _, err := c.GetOrSet(t.Context(), derivedOn(c, depth, "good"))
+					if took, most := time.Since(start), time.Duration(depth+1)*10*time.Millisecond; err != nil || took > most {
+						t.Errorf("after %s: %v; want a token after %s", took, err, most)
+					}
+					slow.Wait()
+					stop()
+					c.Close()
+					expectUnused(t, c.limits)
+				})
+			})
+		}
+	}
 }

@@ -323,7 +323,7 @@ func TestRenewalOfASharedKey(t *testing.T) {
 // The rate lets a burst start at once and the others in turn. An exchange whose turn would come too late is refused at once.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, m := newTestCache(t, WithRate(10, 5), WithMintTimeout(3*time.Second)), &minter{mint: hourly}
+		c, m := newTestCache(t, WithRate(10, 5), withMintTimeout(3*time.Second)), &minter{mint: hourly}
 		start := time.Now()
 		var mu sync.Mutex
 		var limited int
@@ -387,7 +387,7 @@ func TestInfiniteRate(t *testing.T) {
 // A provider at the limit of running exchanges refuses others at once, and uses none of the rate. Other providers are not affected.
 func TestRunningExchangesPerProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestCache(t, WithMintTimeout(time.Minute))
+		c := newTestCache(t, withMintTimeout(time.Minute))
 		good := &minter{mint: hourly}
 		var all sync.WaitGroup
 		for n := range maxRunning + 1000 {
@@ -457,7 +457,7 @@ func TestCloseEndsWaitingExchanges(t *testing.T) {
 // The limits keep nothing of providers whose exchanges have ended, however many names there are.
 func TestProvidersAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestCache(t, WithMintTimeout(time.Second), WithMaxExchangesPerTenant(1))
+		c := newTestCache(t, withMintTimeout(time.Second), WithMaxExchangesPerTenant(1))
 		var all sync.WaitGroup
 		for n := range 100 {
 			for tenant, mint := range map[string]func(context.Context) (Token, error){"a": hourly, "b": hang, "c": hang} {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,7 +33,7 @@ func TestLimitsAddUp(t *testing.T) {
 					time.Sleep(start)
 					ctx, cancel := context.WithTimeout(t.Context(), patience)
 					defer cancel()
-					leave, err := l.enter(ctx, w, 10*time.Second, new(atomic.Bool))
+					leave, err := l.enter(ctx, w, 10*time.Second, func() {})
 					if err == nil {
 						time.Sleep(takes)
 						leave()

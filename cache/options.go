@@ -13,7 +13,7 @@ const (
 	// MaxDuration is the longest time that a token is kept, and the default of WithMaxDuration.
 	MaxDuration = time.Hour
 
-	defaultMintTimeout           = 30 * time.Second
+	mintTimeout                  = 30 * time.Second // for an exchange, and for its turn of the rate
 	defaultPatience              = 5 * time.Second
 	defaultRate                  = 1000 // a second
 	defaultBurst                 = 500
@@ -29,7 +29,7 @@ func WithMaxDuration(d time.Duration) Option { return func(c *TokenCache) { c.ma
 
 // WithRate bounds how many exchanges start, over all tenants and providers: limit a second, and burst at once. The default is
 // 1,000 a second and a burst of 500. Match it to the quotas of the clouds and of the API server. An exchange waits for its turn
-// for as long as it may take; see WithMintTimeout. With rate.Inf there is no bound, and burst has no meaning.
+// for as long as it may take, half a minute. With rate.Inf there is no bound, and burst has no meaning.
 func WithRate(limit rate.Limit, burst int) Option {
 	return func(c *TokenCache) { c.limits.starts = rate.NewLimiter(limit, burst) }
 }
@@ -38,9 +38,6 @@ func WithRate(limit rate.Limit, burst int) Option {
 // Request.Provider, 8 by default. An exchange that gets none within two seconds fails with a LimitError. It fails at once while all slots have
 // been held for longer than the patience of WithPatience.
 func WithMaxExchangesPerTenant(n int) Option { return func(c *TokenCache) { c.limits.perTenant = n } }
-
-// WithMintTimeout bounds the time that an exchange takes, 30 s by default, and the time that it waits for its turn of the rate.
-func WithMintTimeout(d time.Duration) Option { return func(c *TokenCache) { c.mintTimeout = d } }
 
 // WithPatience bounds how long a caller waits for an exchange that has started, 5 s by default. The caller then gets a PendingError,
 // or its old token if that is still valid. The exchange goes on, and its result is cached. A wait for the turn of the rate does not
@@ -60,8 +57,6 @@ func (c *TokenCache) check() error {
 		return fmt.Errorf("exchanges could never start at %v a second with a burst of %d; both must be positive", float64(limit), burst)
 	case c.limits.perTenant < 1:
 		return fmt.Errorf("a tenant needs at least one slot for exchanges, not %d", c.limits.perTenant)
-	case c.mintTimeout <= 0:
-		return fmt.Errorf("the time-out of exchanges must be positive, not %s", c.mintTimeout)
 	case c.limits.patience <= 0:
 		return fmt.Errorf("the patience of callers must be positive, not %s", c.limits.patience)
 	case c.observer == nil:

@@ -63,7 +63,7 @@ func TestPatience(t *testing.T) {
 // The next exchange of the key has its own patience.
 func TestPatienceStartsAnewWithEachExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestCache(t, WithMintTimeout(10*time.Second))
+		c := newTestCache(t, withMintTimeout(10*time.Second))
 		for range 3 {
 			mustLeave(t, c, Request{Key: key(1), Mint: hang}, 5*time.Second)
 			time.Sleep(time.Minute)

@@ -77,7 +77,7 @@ func TestRunningAndQueued(t *testing.T) {
 			t.Errorf("after three seconds: %+v", s)
 		}
 		callers.Wait()
-		time.Sleep(defaultMintTimeout) // the exchanges outlive the patience of their callers
+		time.Sleep(mintTimeout) // the exchanges outlive the patience of their callers
 		synctest.Wait()
 		if s := c.Stats(); s.Exchanges != 0 || s.Running != 0 {
 			t.Errorf("afterwards: %+v", s)
