@@ -284,9 +284,6 @@ func TestGroupsAreThoseOfKubernetes(t *testing.T) {
 		if ours.MalformedGroups != (err != nil) || err == nil && !slices.Equal(append([]string{bootstrapapi.BootstrapDefaultGroup}, ours.Groups...), theirs) {
 			t.Errorf("%q: %+v, Kubernetes says %v, %v", text, ours, theirs, err)
 		}
-		if !slices.Equal(ours.OldGroups, []string{"system:bootstrappers:old"}) {
-			t.Errorf("%q: groups of the old key: %v", text, ours.OldGroups)
-		}
 	}
 }
 
@@ -517,45 +514,6 @@ func FuzzSecret(f *testing.F) {
 		}
 		if !tokenutil.IsValidBootstrapToken(c.Token.Reveal()) || c.Allows("signing") != (usage == "true") || c.Expired(time.Now()) != secrets.HasExpired(s, time.Now()) {
 			t.Errorf("%+v", c)
-		}
-	})
-}
-
-func BenchmarkSign(b *testing.B) {
-	content, token := []byte(strings.Repeat("kubeconfig", 170)), parse(b, wellKnown)
-	b.Run("ours", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			bootstrap.Sign(content, token)
-		}
-	})
-	b.Run("cluster-bootstrap", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := jws.ComputeDetachedSignature(string(content), "abc123", "0123456789abcdef"); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
-func BenchmarkVerify(b *testing.B) {
-	content, token := []byte(strings.Repeat("kubeconfig", 170)), parse(b, wellKnown)
-	signature := bootstrap.Sign(content, token)
-	b.Run("ours", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := bootstrap.Verify(content, signature, token); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("cluster-bootstrap", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if !jws.DetachedTokenIsValid(signature, string(content), "abc123", "0123456789abcdef") {
-				b.Fatal("refused")
-			}
 		}
 	})
 }

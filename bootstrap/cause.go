@@ -7,23 +7,28 @@ import (
 	"strings"
 )
 
-// Cause says why the discovery at an address failed. Values:
-//   - ServerUnreachable: no answer
-//   - NotAnAPIServer: another program answers
-//   - ServerStarting: status 429 or 5xx
-//   - AnonymousRefused: the API server refuses anonymous requests
-//   - AnonymousForbidden: anonymous requests may not read cluster-info
-//   - NotPublished: no cluster-info, or none with a kubeconfig
-//   - ClusterInfoMalformed: ParseClusterInfo refuses the content
-//   - NotSignedForToken: signed for other tokens
-//   - NotSigned: signed for none
-//   - SignatureWrong: wraps ErrSignature if it is final
-//   - CANotPinned: none of the cluster's CAs is pinned; wraps ErrPins
-//   - ContentDiffers: the verified answer is another one; wraps ErrPins
-//   - CertificateForAnotherName: the server's certificate does not name the address; wraps ErrPins
-//   - CertificateOfAnotherCA: the server's certificate is from no pinned CA; wraps ErrPins
-//   - CertificateNotValidNow: by the clock of this machine, so Discover waits
+// Cause says why the discovery at an address failed.
 type Cause string
+
+// The values of Cause.
+const (
+	CauseServerUnreachable    Cause = "ServerUnreachable"    // no answer
+	CauseNotAnAPIServer       Cause = "NotAnAPIServer"       // another program answers
+	CauseServerStarting       Cause = "ServerStarting"       // status 429 or 5xx
+	CauseAnonymousRefused     Cause = "AnonymousRefused"     // the API server refuses anonymous requests
+	CauseAnonymousForbidden   Cause = "AnonymousForbidden"   // anonymous requests may not read cluster-info
+	CauseNotPublished         Cause = "NotPublished"         // no cluster-info, or none with a kubeconfig
+	CauseClusterInfoMalformed Cause = "ClusterInfoMalformed" // ParseClusterInfo refuses the content
+	CauseNotSignedForToken    Cause = "NotSignedForToken"    // signed for other tokens
+	CauseNotSigned            Cause = "NotSigned"            // signed for none
+	CauseSignatureWrong       Cause = "SignatureWrong"       // wraps ErrSignature if it is final
+	CauseCANotPinned          Cause = "CANotPinned"          // none of the cluster's CAs is pinned; wraps ErrPins
+	CauseContentDiffers       Cause = "ContentDiffers"       // the verified answer is another one; wraps ErrPins
+	// CauseCertificateForAnotherName means that the server's certificate does not name the address. It wraps ErrPins.
+	CauseCertificateForAnotherName Cause = "CertificateForAnotherName"
+	CauseCertificateOfAnotherCA    Cause = "CertificateOfAnotherCA" // the server's certificate is from no pinned CA; wraps ErrPins
+	CauseCertificateNotValidNow    Cause = "CertificateNotValidNow" // by the clock of this machine, so Discover waits
+)
 
 // AddressError is the failure of the discovery at one address.
 type AddressError struct {

@@ -8,8 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
-	"github.com/workloadid/workloadid/internal/bootstrapcause"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -48,8 +47,16 @@ func WithoutPins() DiscoverOption { return func(d *discovery) { d.unpinned = tru
 // WithTimeout bounds the whole discovery, 5 minutes by default. It must be positive.
 func WithTimeout(t time.Duration) DiscoverOption { return func(d *discovery) { d.timeout = t } }
 
-// WithoutWaiting makes Discover fail where it would wait, such as for a signature. It still reads a wrong signature once more.
-func WithoutWaiting() DiscoverOption { return func(d *discovery) { d.impatient = true } }
+// WithTokenPatience bounds the wait while cluster-info is signed for other tokens only. Discover then fails, at its first look after that
+// time, with the cause NotSignedForToken. A new token is signed for within seconds. The default 0 waits until the timeout.
+func WithTokenPatience(patience time.Duration) DiscoverOption {
+	return func(d *discovery) { d.patience = patience }
+}
+
+// WithFinalCauses ends the discovery at an address at the first of these causes, which Discover else waits for to pass.
+func WithFinalCauses(causes ...Cause) DiscoverOption {
+	return func(d *discovery) { d.final = causes }
+}
 
 // WithServerName makes Discover check the server's certificate against this DNS name or IP address. The default is the host of
 // each address. A tunnel needs it, because no certificate names its address. The caller must know the name, because a name from
@@ -72,7 +79,8 @@ type discovery struct {
 	timeout    time.Duration
 	interval   time.Duration
 	report     func(string)
-	impatient  bool
+	patience   time.Duration // 0: waits for a signature until the timeout
+	final      []Cause
 }
 
 // attempt is the discovery at one address.
@@ -82,7 +90,8 @@ type attempt struct {
 	interval time.Duration
 	states   chan<- state
 	waiting  string
-	distrust bool // a signature was wrong once
+	distrust bool      // a signature was wrong once
+	unsigned time.Time // since when other tokens alone have a signature
 }
 
 // state is the reason why an attempt waits.
@@ -182,7 +191,7 @@ func (a *attempt) run(ctx context.Context) (*ClusterInfo, *AddressError) {
 			return info, nil
 		}
 		err.Address = a.server
-		if err.Likely == "" || a.impatient && err.Cause != bootstrapcause.SignatureWrong {
+		if err.Likely == "" || a.givesUpToken(err.Cause) || slices.Contains(a.final, err.Cause) {
 			return nil, err
 		}
 		if ctx.Err() == nil || last == nil {
@@ -193,6 +202,16 @@ func (a *attempt) run(ctx context.Context) (*ClusterInfo, *AddressError) {
 			return nil, last
 		}
 	}
+}
+
+func (a *attempt) givesUpToken(cause Cause) bool {
+	switch {
+	case cause != CauseNotSignedForToken:
+		a.unsigned = time.Time{}
+	case a.unsigned.IsZero():
+		a.unsigned = time.Now()
+	}
+	return a.patience > 0 && !a.unsigned.IsZero() && time.Since(a.unsigned) >= a.patience
 }
 
 func (d *discovery) check(servers []string) error {
@@ -227,16 +246,9 @@ func (a *attempt) sleep(ctx context.Context, w *AddressError) bool {
 		a.waiting = waiting
 		a.states <- state{a.server, waiting}
 	}
-	jitter := 1 + 0.2*(rand.Float64()-0.5) //nolint:gosec // spreads load, keeps no secret
-	timer := time.NewTimer(time.Duration(float64(a.interval) * jitter))
-	defer timer.Stop()
-	a.interval = min(2*a.interval, maxInterval)
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	interval := a.interval
+	a.interval = min(2*interval, maxInterval)
+	return pause(ctx, interval)
 }
 
 func (a *attempt) try(ctx context.Context) (*ClusterInfo, *AddressError) {
@@ -252,7 +264,7 @@ func (a *attempt) try(ctx context.Context) (*ClusterInfo, *AddressError) {
 	}
 	info, malformed := ParseClusterInfo([]byte(content))
 	if malformed != nil {
-		return nil, final(bootstrapcause.ClusterInfoMalformed, "its cluster-info is refused: %w", malformed)
+		return nil, final(CauseClusterInfoMalformed, "its cluster-info is refused: %w", malformed)
 	}
 	if len(a.pins) == 0 {
 		return info, nil
@@ -267,20 +279,20 @@ func (a *attempt) verify(data map[string]string) *AddressError {
 	jws := data[bootstrapapi.JWSSignatureKeyPrefix+a.token.id]
 	switch {
 	case data[bootstrapapi.KubeConfigKey] == "":
-		return waiting(bootstrapcause.NotPublished, "cluster-info has no kubeconfig yet", "the cluster has not published it yet")
+		return waiting(CauseNotPublished, "cluster-info has no kubeconfig yet", "the cluster has not published it yet")
 	case jws == "" && signed(data):
-		return waiting(bootstrapcause.NotSignedForToken, fmt.Sprintf("cluster-info is not signed for the token ID %q, but for others", a.token.id),
-			"the token has expired, was deleted, or lacks the usage signing: create a new one")
+		return waiting(CauseNotSignedForToken, fmt.Sprintf("cluster-info is not signed for the token ID %q, but for others", a.token.id),
+			"the token is expired, deleted, mistyped, or without the usage signing: create a new one")
 	case jws == "":
-		return waiting(bootstrapcause.NotSigned, "cluster-info has no signatures at all",
+		return waiting(CauseNotSigned, "cluster-info has no signatures at all",
 			"the signer is not running (bootstrapsigner of kube-controller-manager), or no token has the usage signing")
 	}
 	if err := Verify([]byte(data[bootstrapapi.KubeConfigKey]), jws, a.token); err != nil {
 		if a.distrust {
-			return final(bootstrapcause.SignatureWrong, "%w: the token is mistyped, or belongs to another cluster", err)
+			return final(CauseSignatureWrong, "%w: the token is mistyped, or belongs to another cluster", err)
 		}
 		a.distrust = true
-		return waiting(bootstrapcause.SignatureWrong, "the signature of cluster-info does not fit; reading it once more", "it may lag behind a change")
+		return waiting(CauseSignatureWrong, "the signature of cluster-info does not fit; reading it once more", "it may lag behind a change")
 	}
 	return nil
 }
@@ -300,12 +312,12 @@ func signed(data map[string]string) bool {
 func (a *attempt) confirm(ctx context.Context, info *ClusterInfo, content string) *AddressError {
 	certificates, malformed := info.Certificates()
 	if malformed != nil {
-		return final(bootstrapcause.ClusterInfoMalformed, "%w", malformed)
+		return final(CauseClusterInfoMalformed, "%w", malformed)
 	}
 	pinned := a.pins.Pinned(certificates)
 	if len(pinned) == 0 {
 		have, _ := info.Pins() // they parsed a moment ago
-		err := final(bootstrapcause.CANotPinned, "%w: none of its certificate authorities is pinned; it has %v; "+
+		err := final(CauseCANotPinned, "%w: none of its certificate authorities is pinned; it has %v; "+
 			"pass one of these as the pin if you can confirm it in another way", ErrPins, have)
 		err.CAs = certificates
 		return err
@@ -315,7 +327,7 @@ func (a *attempt) confirm(ctx context.Context, info *ClusterInfo, content string
 		return err
 	}
 	if data[bootstrapapi.KubeConfigKey] != content {
-		return final(bootstrapcause.ContentDiffers, "%w: cluster-info differs over the verified connection: an attacker is in between, or it has just changed", ErrPins)
+		return final(CauseContentDiffers, "%w: cluster-info differs over the verified connection: an attacker is in between, or it has just changed", ErrPins)
 	}
 	return nil
 }
@@ -329,27 +341,27 @@ func (a *attempt) get(ctx context.Context, config *tls.Config) (map[string]strin
 	var refusal metav1.Status
 	of := func(cause Cause) Cause { // a proxy in front of an API server refuses in another form
 		if json.Unmarshal(body, &refusal) != nil || refusal.Kind != "Status" {
-			return bootstrapcause.NotAPIServer
+			return CauseNotAnAPIServer
 		}
 		return cause
 	}
 	switch {
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
-		return nil, waiting(bootstrapcause.Starting, fmt.Sprintf("the server answers with HTTP %d", status), "it is starting or overloaded")
+		return nil, waiting(CauseServerStarting, fmt.Sprintf("the server answers with HTTP %d", status), "it is starting or overloaded")
 	case status == http.StatusUnauthorized:
-		return nil, waiting(of(bootstrapcause.AnonymousRefused), "the server refuses anonymous requests (401)", "anonymous access is off: use a discovery file, or allow it for cluster-info")
+		return nil, waiting(of(CauseAnonymousRefused), "the server refuses anonymous requests (401)", "anonymous access is off: use a discovery file, or allow it for cluster-info")
 	case status == http.StatusForbidden:
-		return nil, waiting(of(bootstrapcause.Forbidden), "anonymous requests may not read cluster-info (403)",
+		return nil, waiting(of(CauseAnonymousForbidden), "anonymous requests may not read cluster-info (403)",
 			"the RoleBinding for system:anonymous in kube-public is missing")
 	case status == http.StatusNotFound:
-		return nil, waiting(of(bootstrapcause.NotPublished), "there is no cluster-info (404)", "the cluster has not published it yet")
+		return nil, waiting(of(CauseNotPublished), "there is no cluster-info (404)", "the cluster has not published it yet")
 	case status != http.StatusOK:
-		return nil, waiting(bootstrapcause.NotAPIServer, fmt.Sprintf("the server answers with HTTP %d", status),
+		return nil, waiting(CauseNotAnAPIServer, fmt.Sprintf("the server answers with HTTP %d", status),
 			"an API server does not: the address is wrong, or something in between answers until the cluster is up")
 	}
 	var configMap corev1.ConfigMap
 	if err := json.Unmarshal(body, &configMap); err != nil {
-		return nil, final(bootstrapcause.NotAPIServer, "the answer is not a ConfigMap: is that an API server?")
+		return nil, final(CauseNotAnAPIServer, "the answer is not a ConfigMap: is that an API server?")
 	}
 	return configMap.Data, nil
 }
@@ -362,12 +374,12 @@ func unreachable(err error) *AddressError {
 	}
 	var refused *redirectError
 	if errors.As(err, &refused) {
-		return final(bootstrapcause.NotAPIServer, "%w", err)
+		return final(CauseNotAnAPIServer, "%w", err)
 	}
-	var cause Cause = bootstrapcause.Unreachable
+	cause := CauseServerUnreachable
 	var notTLS tls.RecordHeaderError
 	if errors.As(err, &notTLS) || errors.Is(err, http.ErrSchemeMismatch) {
-		cause = bootstrapcause.NotAPIServer
+		cause = CauseNotAnAPIServer
 	}
 	return waiting(cause, fmt.Sprintf("the server cannot be reached: %.600s", err), "it is down, or the address is wrong, or something in between blocks it")
 }
@@ -379,10 +391,10 @@ func untrusted(err *tls.CertificateVerificationError) *AddressError {
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &name):
-		return final(bootstrapcause.CertificateName, "%w: the server's certificate is for another name: %s; use an address that the certificate names, or one of its names as the server name", ErrPins, reason)
+		return final(CauseCertificateForAnotherName, "%w: the server's certificate is for another name: %s; use an address that the certificate names, or one of its names as the server name", ErrPins, reason)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return waiting(bootstrapcause.CertificateTime, "the server's certificate is not valid at the time of this machine: "+reason,
+		return waiting(CauseCertificateNotValidNow, "the server's certificate is not valid at the time of this machine: "+reason,
 			"the clock of this machine is wrong, or the server's certificate has to be renewed")
 	}
-	return final(bootstrapcause.CertificateCA, "%w: the server's certificate is not from a pinned authority: %s", ErrPins, reason)
+	return final(CauseCertificateOfAnotherCA, "%w: the server's certificate is not from a pinned authority: %s", ErrPins, reason)
 }

@@ -7,8 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
-
-	"github.com/workloadid/workloadid/internal/testing/valuestest"
 )
 
 // Discover trusts no cluster-info that the token has not signed.
@@ -35,9 +33,4 @@ func FuzzConfigMap(f *testing.F) {
 			t.Errorf("%q: a wrong signature is not final: %v", body, err)
 		}
 	})
-}
-
-// Callers compare causes with the values of the comment.
-func TestCommentOfCauseListsEachValue(t *testing.T) {
-	valuestest.Check(t, "cause.go", "../internal/bootstrapcause/bootstrapcause.go")
 }

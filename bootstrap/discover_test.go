@@ -26,7 +26,6 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/bootstrap"
-	"github.com/workloadid/workloadid/internal/bootstrapcause"
 )
 
 // ca is a certificate authority.
@@ -168,18 +167,18 @@ func TestDiscoverTimesOut(t *testing.T) {
 		want  string
 		cause bootstrap.Cause
 	}{
-		"403 of a proxy": {authority.server(t, proxy).URL, "RoleBinding", bootstrapcause.NotAPIServer},
-		"503":            {authority.server(t, status(503)).URL, "starting or overloaded", bootstrapcause.Starting},
-		"token expired":  {authority.server(t, configMap(signedInfo(t, "xyz789.0123456789abcdef", authority.pem))).URL, `not signed for the token ID "abc123", but for others; the token has expired`, bootstrapcause.NotSignedForToken},
-		"signer down":    {authority.server(t, configMap(map[string]string{"kubeconfig": good["kubeconfig"]})).URL, "the signer is not running", bootstrapcause.NotSigned},
-		"401":            {authority.server(t, status(401)).URL, "anonymous access is off", bootstrapcause.AnonymousRefused},
-		"403":            {authority.server(t, status(403)).URL, "RoleBinding", bootstrapcause.Forbidden},
-		"404":            {authority.server(t, status(404)).URL, "has not published it", bootstrapcause.NotPublished},
-		"418":            {authority.server(t, status(418)).URL, "the address is wrong, or something in between answers", bootstrapcause.NotAPIServer},
-		"cannot connect": {down.URL, "it is down, or the address is wrong", bootstrapcause.Unreachable},
-		"nothing in it":  {authority.server(t, configMap(nil)).URL, "no kubeconfig yet", bootstrapcause.NotPublished},
+		"403 of a proxy": {authority.server(t, proxy).URL, "RoleBinding", bootstrap.CauseNotAnAPIServer},
+		"503":            {authority.server(t, status(503)).URL, "starting or overloaded", bootstrap.CauseServerStarting},
+		"token expired":  {authority.server(t, configMap(signedInfo(t, "xyz789.0123456789abcdef", authority.pem))).URL, `not signed for the token ID "abc123", but for others; the token is expired, deleted, mistyped, or without the usage signing`, bootstrap.CauseNotSignedForToken},
+		"signer down":    {authority.server(t, configMap(map[string]string{"kubeconfig": good["kubeconfig"]})).URL, "the signer is not running", bootstrap.CauseNotSigned},
+		"401":            {authority.server(t, status(401)).URL, "anonymous access is off", bootstrap.CauseAnonymousRefused},
+		"403":            {authority.server(t, status(403)).URL, "RoleBinding", bootstrap.CauseAnonymousForbidden},
+		"404":            {authority.server(t, status(404)).URL, "has not published it", bootstrap.CauseNotPublished},
+		"418":            {authority.server(t, status(418)).URL, "the address is wrong, or something in between answers", bootstrap.CauseNotAnAPIServer},
+		"cannot connect": {down.URL, "it is down, or the address is wrong", bootstrap.CauseServerUnreachable},
+		"nothing in it":  {authority.server(t, configMap(nil)).URL, "no kubeconfig yet", bootstrap.CauseNotPublished},
 		"clock behind": {authority.serverWith(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(time.Hour),
-			NotAfter: time.Now().Add(2 * time.Hour)}, configMap(good)).URL, "the clock of this machine is wrong", bootstrapcause.CertificateTime},
+			NotAfter: time.Now().Add(2 * time.Hour)}, configMap(good)).URL, "the clock of this machine is wrong", bootstrap.CauseCertificateNotValidNow},
 	} {
 		ctx, timeUp := context.WithCancel(t.Context())
 		_, err := bootstrap.Discover(ctx, []string{tc.url}, parse(t, wellKnown), authority.pin(), bootstrap.WithProgress(func(string) { timeUp() }))
@@ -187,8 +186,45 @@ func TestDiscoverTimesOut(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		wantCause(t, name, err, tc.cause)
-		_, err = bootstrap.Discover(t.Context(), []string{tc.url}, parse(t, wellKnown), authority.pin(), bootstrap.WithoutWaiting())
-		wantCause(t, name+", without waiting", err, tc.cause)
+	}
+}
+
+// A command can end at the first look what a person has to mend.
+func TestDiscoverEndsAtAFinalCause(t *testing.T) {
+	authority, asked := newCA(t), 0
+	forbidden := func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","code":403}`)
+	}
+	_, err := bootstrap.Discover(t.Context(), []string{authority.server(t, forbidden).URL}, parse(t, wellKnown), authority.pin(),
+		bootstrap.WithFinalCauses(bootstrap.CauseAnonymousForbidden))
+	wantCause(t, "403", err, bootstrap.CauseAnonymousForbidden)
+	if asked != 1 || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("asked %d times, %v", asked, err)
+	}
+}
+
+// A command can end the wait for a token that the cluster does not know; the library waits on its own account.
+func TestDiscoverEndsTheWaitForATokenWithoutSignature(t *testing.T) {
+	authority := newCA(t)
+	others := authority.server(t, configMap(signedInfo(t, "xyz789.0123456789abcdef", authority.pem))).URL
+	_, err := bootstrap.Discover(t.Context(), []string{others}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond),
+		bootstrap.WithTokenPatience(20*time.Millisecond))
+	wantCause(t, "patience", err, bootstrap.CauseNotSignedForToken)
+	if errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "expired, deleted, mistyped, or without the usage signing") {
+		t.Errorf("it ends with %v", err)
+	}
+	_, err = bootstrap.Discover(t.Context(), []string{others}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond),
+		bootstrap.WithTimeout(200*time.Millisecond))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without patience it ends with %v", err)
+	}
+	unsigned := authority.server(t, configMap(map[string]string{"kubeconfig": signedInfo(t, wellKnown, authority.pem)["kubeconfig"]})).URL
+	_, err = bootstrap.Discover(t.Context(), []string{unsigned}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond),
+		bootstrap.WithTimeout(200*time.Millisecond), bootstrap.WithTokenPatience(time.Millisecond))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while no token has a signature it ends with %v", err)
 	}
 }
 
@@ -217,10 +253,10 @@ func TestDiscoverUnderAttack(t *testing.T) {
 		is     error
 		cause  bootstrap.Cause
 	}{
-		"forged signature": {authority.server(t, configMap(forged)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature, bootstrapcause.SignatureWrong},
-		"no algorithm":     {authority.server(t, configMap(none)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature, bootstrapcause.SignatureWrong},
-		"certificate of a foreign CA next to the pinned one": {foreign.server(t, configMap(both)), "not from a pinned authority", bootstrap.ErrPins, bootstrapcause.CertificateCA},
-		"another authority": {foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem))), "none of its certificate authorities is pinned; it has [sha256:", bootstrap.ErrPins, bootstrapcause.CANotPinned},
+		"forged signature": {authority.server(t, configMap(forged)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature, bootstrap.CauseSignatureWrong},
+		"no algorithm":     {authority.server(t, configMap(none)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature, bootstrap.CauseSignatureWrong},
+		"certificate of a foreign CA next to the pinned one": {foreign.server(t, configMap(both)), "not from a pinned authority", bootstrap.ErrPins, bootstrap.CauseCertificateOfAnotherCA},
+		"another authority": {foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem))), "none of its certificate authorities is pinned; it has [sha256:", bootstrap.ErrPins, bootstrap.CauseCANotPinned},
 		"second answer differs": {authority.server(t, func(w http.ResponseWriter, r *http.Request) {
 			changing++
 			if changing > 1 {
@@ -228,12 +264,12 @@ func TestDiscoverUnderAttack(t *testing.T) {
 				return
 			}
 			configMap(good)(w, r)
-		}), "differs over the verified connection", bootstrap.ErrPins, bootstrapcause.ContentDiffers},
+		}), "differs over the verified connection", bootstrap.ErrPins, bootstrap.CauseContentDiffers},
 		"redirect": {authority.server(t, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
-		}), "refused to follow a redirect", nil, bootstrapcause.NotAPIServer},
-		"credentials":       {authority.server(t, configMap(credentials)), "must not hold credentials", nil, bootstrapcause.ClusterInfoMalformed},
-		"not an API server": {authority.server(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }), "is that an API server?", nil, bootstrapcause.NotAPIServer},
+		}), "refused to follow a redirect", nil, bootstrap.CauseNotAnAPIServer},
+		"credentials":       {authority.server(t, configMap(credentials)), "must not hold credentials", nil, bootstrap.CauseClusterInfoMalformed},
+		"not an API server": {authority.server(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }), "is that an API server?", nil, bootstrap.CauseNotAnAPIServer},
 	} {
 		_, err := bootstrap.Discover(t.Context(), []string{tc.server.URL}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond))
 		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), "discover cluster at "+tc.server.URL) || tc.is != nil && !errors.Is(err, tc.is) {

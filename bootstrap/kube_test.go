@@ -73,6 +73,26 @@ kubernetesVersion: `+version+"\n"), 0o600); err != nil {
 		t.Errorf("their token is %+v, %v", c, err)
 	}
 	checkOurToken(t, cluster, kubeconfig, info, pins)
+	checkMalformedToken(t, cluster.Client())
+}
+
+// checkMalformedToken lets Kubernetes sign for a secret half that ParseSecret refuses.
+func checkMalformedToken(t *testing.T, c client.Client) {
+	t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-mal4md"}, Type: bootstrapapi.SecretTypeBootstrapToken,
+		Data: map[string][]byte{"token-id": []byte("mal4md"), "token-secret": []byte("UPPER"), "usage-bootstrap-signing": []byte("true")}}
+	if err := c.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bootstrap.ParseSecret(secret); err == nil {
+		t.Error("it is accepted")
+	}
+	var info corev1.ConfigMap
+	for end := time.Now().Add(2 * time.Minute); info.Data["jws-kubeconfig-mal4md"] == ""; {
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespacePublic, Name: "cluster-info"}, &info); err != nil || time.Now().After(end) {
+			t.Fatalf("Kubernetes does not sign: %v", err)
+		}
+	}
 }
 
 // checkOurToken has Kubernetes use a token that we made.

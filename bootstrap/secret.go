@@ -24,9 +24,6 @@ const (
 	UsageAuthentication = "authentication"
 )
 
-// oldGroups is a key of the original proposal.
-const oldGroups = "auth-groups"
-
 // TokenConfig is a token with all other data of its Secret.
 type TokenConfig struct {
 	Token Token
@@ -43,9 +40,6 @@ type TokenConfig struct {
 	// MalformedGroups means that the Secret names a group that a token cannot grant. Groups is empty then, and the token must not
 	// authenticate. Kubernetes still signs with it and deletes it when it expires.
 	MalformedGroups bool
-	// OldGroups are the groups of the key "auth-groups" of the original proposal, if all are well-formed. Kubernetes ignores that key.
-	// The token grants none of them, and Secret does not write them.
-	OldGroups []string
 }
 
 var groupPattern = regexp.MustCompile(bootstrapapi.BootstrapGroupPattern)
@@ -117,8 +111,9 @@ func (c *TokenConfig) setGroups(data map[string][]byte) error {
 	return nil
 }
 
-// ParseSecret reads the Secret of a token. Like Kubernetes, it refuses another type or name and a malformed token. A malformed
-// expiry counts as past. Check MalformedGroups before you authenticate a token. Errors name the Secret and never hold its data.
+// ParseSecret reads the Secret of a token. Like Kubernetes' authenticator, it refuses another type or name and a malformed
+// token. Kubernetes' signer also signs for a malformed secret half, which no machine can join with. A malformed expiry
+// counts as past. Check MalformedGroups before you authenticate a token. Errors name the Secret and never hold its data.
 func ParseSecret(s *corev1.Secret) (*TokenConfig, error) {
 	refuse := func(format string, args ...any) (*TokenConfig, error) {
 		return nil, fmt.Errorf("secret %q: %s", s.Namespace+"/"+s.Name, fmt.Sprintf(format, args...))
@@ -141,7 +136,6 @@ func ParseSecret(s *corev1.Secret) (*TokenConfig, error) {
 	if c.Groups, err = groups(s.Data[bootstrapapi.BootstrapTokenExtraGroupsKey]); err != nil {
 		c.MalformedGroups = true
 	}
-	c.OldGroups, _ = groups(s.Data[oldGroups]) // the token grants none of them
 	return c, nil
 }
 

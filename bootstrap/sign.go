@@ -5,7 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
-	"hash"
+	"io"
 	"strings"
 )
 
@@ -16,11 +16,8 @@ func Sign(kubeconfig []byte, t Token) string {
 	if t.IsZero() {
 		return ""
 	}
-	s := newSigner(t)
-	mac := s.sign(kubeconfig)
-	jws := make([]byte, 0, len(s.header)+1+base64.RawURLEncoding.EncodedLen(len(mac)))
-	jws = append(append(jws, s.header...), '.')
-	return string(base64.RawURLEncoding.AppendEncode(jws, mac))
+	header := headerOf(t)
+	return header + "." + base64.RawURLEncoding.EncodeToString(mac(header, kubeconfig, t))
 }
 
 // ErrSignature means that the token did not sign this content.
@@ -32,47 +29,29 @@ func Verify(kubeconfig []byte, jws string, t Token) error {
 	if t.IsZero() {
 		return ErrSignature // an empty key is no secret
 	}
-	s := newSigner(t)
-	rest, ok := strings.CutPrefix(jws, string(s.header))
-	if !ok {
-		return ErrSignature
-	}
-	encoded, ok := strings.CutPrefix(rest, ".")
+	header := headerOf(t)
+	encoded, ok := strings.CutPrefix(jws, header+".")
 	if !ok || len(encoded) != base64.RawURLEncoding.EncodedLen(sha256.Size) {
 		return ErrSignature
 	}
 	given, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
-	if err != nil || !hmac.Equal(given, s.sign(kubeconfig)) {
+	if err != nil || !hmac.Equal(given, mac(header, kubeconfig, t)) {
 		return ErrSignature
 	}
 	return nil
 }
 
-// signer holds the header, {"alg":"HS256","kid":"<id>"} in base64url with a dot, and a buffer.
-type signer struct {
-	mac    hash.Hash
-	header []byte
-	room   []byte
+// headerOf returns {"alg":"HS256","kid":"<id>"} in base64url with a dot.
+func headerOf(t Token) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256","kid":"`+t.id+`"}`)) + "."
 }
 
-// chunk is the number of bytes to encode at once. It is a multiple of three, so only the last chunk may need padding.
-const chunk = 3 * 256
-
-func newSigner(t Token) signer {
-	room := make([]byte, 0, chunk/3*4)
-	json := append(append(append(room, `{"alg":"HS256","kid":"`...), t.id...), `"}`...)
-	header := make([]byte, 0, base64.RawURLEncoding.EncodedLen(len(json))+1)
-	header = append(base64.RawURLEncoding.AppendEncode(header, json), '.')
-	return signer{hmac.New(sha256.New, []byte(t.secret.Reveal())), header, room}
-}
-
-// sign hashes the encoding of content without building it as a whole.
-func (s signer) sign(content []byte) []byte {
-	s.mac.Write(s.header)
-	for len(content) > 0 {
-		n := min(chunk, len(content))
-		s.mac.Write(base64.RawURLEncoding.AppendEncode(s.room, content[:n]))
-		content = content[n:]
-	}
-	return s.mac.Sum(s.room)
+// mac hashes header and content in base64url without building them as a whole.
+func mac(header string, content []byte, t Token) []byte {
+	mac := hmac.New(sha256.New, []byte(t.secret.Reveal()))
+	_, _ = io.WriteString(mac, header) // a hash takes all writes
+	encoder := base64.NewEncoder(base64.RawURLEncoding, mac)
+	_, _ = encoder.Write(content)
+	_ = encoder.Close()
+	return mac.Sum(nil)
 }

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	state := watching{current: w.Info}
 	for {
 		w.step(ctx, &state, saved)
-		if !w.pause(ctx) {
+		if !pause(ctx, cmp.Or(max(w.Interval, 0), defaultWatchInterval)) {
 			return ctx.Err()
 		}
 	}
@@ -140,13 +141,10 @@ func (w *Watch) saved() (*ClusterInfo, error) {
 	return info, nil
 }
 
-func (w *Watch) pause(ctx context.Context) bool {
-	interval := w.Interval
-	if interval <= 0 {
-		interval = defaultWatchInterval
-	}
+// pause waits for a duration with a tenth of jitter. It returns false when the context expires.
+func pause(ctx context.Context, d time.Duration) bool {
 	jitter := 1 + 0.2*(rand.Float64()-0.5) //nolint:gosec // spreads load, keeps no secret
-	timer := time.NewTimer(time.Duration(float64(interval) * jitter))
+	timer := time.NewTimer(time.Duration(float64(d) * jitter))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -32,8 +32,6 @@ import (
 // Authenticator authenticates bootstrap tokens with the usage "authentication". It is safe for concurrent use.
 type Authenticator struct {
 	reader client.Reader
-	// Now is the clock. Nil: time.Now.
-	Now func() time.Time
 	// Failed receives the reason of a failed lookup in Handler, never the token. It may run on several goroutines at once. The client
 	// only learns that the lookup failed. Nil: the reason is dropped.
 	Failed func(error)
@@ -64,17 +62,10 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (re
 		return nil, false, nil
 	}
 	c, err := bootstrap.ParseSecret(&secret)
-	if err != nil || !c.Token.Equal(t) || c.MalformedGroups || c.Expired(a.now()) || !c.Allows(bootstrap.UsageAuthentication) {
+	if err != nil || !c.Token.Equal(t) || c.MalformedGroups || c.Expired(time.Now()) || !c.Allows(bootstrap.UsageAuthentication) {
 		return nil, false, nil //nolint:nilerr // a Secret that Kubernetes ignores too
 	}
 	return &authn.Response{User: &user.DefaultInfo{Name: c.User(), Groups: append([]string{bootstrapapi.BootstrapDefaultGroup}, c.Groups...)}}, true, nil
-}
-
-func (a *Authenticator) now() time.Time {
-	if a.Now != nil {
-		return a.Now()
-	}
-	return time.Now()
 }
 
 const maxReview = 1 << 20

@@ -28,8 +28,6 @@ type Cleaner struct {
 	Client client.Client
 	// Events records faults for the operator. Nil: none are recorded.
 	Events events.EventRecorder
-	// Now is the clock. Nil: time.Now.
-	Now func() time.Time
 }
 
 // SetupWithManager adds the Cleaner to the manager.
@@ -58,7 +56,7 @@ func (c *Cleaner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if err != nil || expires.IsZero() {
 		return ctrl.Result{}, nil //nolint:nilerr // reported
 	}
-	if left := expires.Sub(now(c.Now)); left > 0 {
+	if left := time.Until(expires); left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
 	// A token that was extended or re-created since it was read survives.

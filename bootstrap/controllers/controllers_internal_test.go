@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,8 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-
-	"github.com/workloadid/workloadid/bootstrap"
 )
 
 func tokenSecret(id string, change func(*corev1.Secret)) *corev1.Secret {
@@ -57,20 +56,24 @@ func reconcileInfo(t *testing.T, s *Signer) (map[string]string, ctrl.Result) {
 
 // Only valid tokens sign, stale signatures go, and keys of others stay.
 func TestSignerSignsForValidTokensOnly(t *testing.T) {
-	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	synctest.Test(t, testSignerSignsForValidTokensOnly)
+}
+
+// The fake clock starts at 2000-01-01.
+func testSignerSignsForValidTokensOnly(t *testing.T) {
 	c := fake.NewClientBuilder().WithObjects(
 		info(map[string]string{"kubeconfig": "k", "jws-kubeconfig-gone00": "stale", "other": "stays"}),
-		tokenSecret("good00", set("expiration", "2030-01-01T00:00:10Z")), tokenSecret("ever00", nil),
-		tokenSecret("dead00", set("expiration", "2030-01-01T00:00:00Z")), tokenSecret("odd000", set("expiration", "soon")),
+		tokenSecret("good00", set("expiration", "2000-01-01T00:00:10Z")), tokenSecret("ever00", nil),
+		tokenSecret("dead00", set("expiration", "2000-01-01T00:00:00Z")), tokenSecret("odd000", set("expiration", "soon")),
 		tokenSecret("zero00", set("expiration", "0001-01-01T00:00:00Z")),
 		tokenSecret("off000", set("usage-bootstrap-signing", "yes")), tokenSecret("type00", func(s *corev1.Secret) { s.Type = "Opaque" }),
 		tokenSecret("group0", set("auth-extra-groups", "x")),
 		tokenSecret("name00", set("token-id", "other0")), tokenSecret("bad000", set("token-secret", "short")),
 		tokenSecret("going0", func(s *corev1.Secret) {
-			s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: now}, []string{"example.com/x"}
+			s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.com/x"}
 		}),
 	).Build()
-	data, result := reconcileInfo(t, &Signer{Client: c, Now: func() time.Time { return now }})
+	data, result := reconcileInfo(t, &Signer{Client: c})
 	if len(data) != 5 || data["jws-kubeconfig-good00"] == "" || data["jws-kubeconfig-group0"] == "" || data["jws-kubeconfig-ever00"] == "" || data["other"] != "stays" {
 		t.Errorf("cluster-info: %v", data)
 	}
@@ -137,8 +140,7 @@ func TestSignerCountsBinaryData(t *testing.T) {
 
 // More tokens than fit: those that live longest are signed, and the operator is told.
 func TestSignerWhenFull(t *testing.T) {
-	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	var tokens []*bootstrap.TokenConfig
+	now := time.Now().Add(time.Hour)
 	objects := []client.Object{info(map[string]string{"kubeconfig": strings.Repeat("k", 1000)})}
 	const count = 10_000
 	for i := range count {
@@ -146,7 +148,7 @@ func TestSignerWhenFull(t *testing.T) {
 	}
 	recorder := events.NewFakeRecorder(10)
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "unsigned"})
-	s := &Signer{Client: fake.NewClientBuilder().WithObjects(objects...).Build(), Events: recorder, Unsigned: gauge, Now: func() time.Time { return now }}
+	s := &Signer{Client: fake.NewClientBuilder().WithObjects(objects...).Build(), Events: recorder, Unsigned: gauge}
 	data, _ := reconcileInfo(t, s)
 	size := 0
 	for key, value := range data {
@@ -156,7 +158,7 @@ func TestSignerWhenFull(t *testing.T) {
 		t.Errorf("the gauge says %d of %d, %d are signed", n, count, len(data)-1)
 	}
 	if size > maxConfigMap || len(data) < 8000 || data["jws-kubeconfig-t09999"] == "" || data["jws-kubeconfig-t00000"] != "" {
-		t.Errorf("%d entries of %d bytes for %d tokens", len(data), size, len(tokens))
+		t.Errorf("%d entries of %d bytes for %d tokens", len(data), size, count)
 	}
 	select {
 	case event := <-recorder.Events:
@@ -169,63 +171,64 @@ func TestSignerWhenFull(t *testing.T) {
 }
 
 func TestCleaner(t *testing.T) {
-	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, tc := range map[string]struct {
 		secret *corev1.Secret
 		gone   bool
 		after  time.Duration
 		event  string
 	}{
-		"past":      {tokenSecret("abc123", set("expiration", "2029-12-31T23:59:59Z")), true, 0, ""},
-		"now":       {tokenSecret("abc123", set("expiration", "2030-01-01T00:00:00Z")), true, 0, ""},
-		"later":     {tokenSecret("abc123", set("expiration", "2030-01-01T01:00:00Z")), false, time.Hour, ""},
+		"past":      {tokenSecret("abc123", set("expiration", "1999-12-31T23:59:59Z")), true, 0, ""},
+		"now":       {tokenSecret("abc123", set("expiration", "2000-01-01T00:00:00Z")), true, 0, ""},
+		"later":     {tokenSecret("abc123", set("expiration", "2000-01-01T01:00:00Z")), false, time.Hour, ""},
 		"never":     {tokenSecret("abc123", nil), false, 0, ""},
 		"malformed": {tokenSecret("abc123", set("expiration", "soon")), false, 0, "MalformedExpiration"},
 		"past, with groups that are none": {tokenSecret("abc123", func(s *corev1.Secret) {
-			s.Data["auth-extra-groups"], s.Data["expiration"] = []byte("hunter2"), []byte("2029-12-31T23:59:59Z")
+			s.Data["auth-extra-groups"], s.Data["expiration"] = []byte("hunter2"), []byte("1999-12-31T23:59:59Z")
 		}), true, 0, "MalformedGroups"},
 		"no token": {tokenSecret("abc123", set("token-secret", "")), false, 0, "MalformedToken"},
 		"another type": {tokenSecret("abc123", func(s *corev1.Secret) {
-			s.Type, s.Data["expiration"] = "Opaque", []byte("2029-01-01T00:00:00Z")
+			s.Type, s.Data["expiration"] = "Opaque", []byte("1999-01-01T00:00:00Z")
 		}), false, 0, ""},
 		"the zero time":           {tokenSecret("abc123", set("expiration", "0001-01-01T00:00:00Z")), true, 0, ""},
 		"the zero time elsewhere": {tokenSecret("abc123", set("expiration", "0001-01-01T02:00:00+02:00")), true, 0, ""},
 		"past, with a malformed secret": {tokenSecret("abc123", func(s *corev1.Secret) {
-			s.Data["token-secret"], s.Data["expiration"] = []byte("hunter2"), []byte("2029-12-31T23:59:59Z")
+			s.Data["token-secret"], s.Data["expiration"] = []byte("hunter2"), []byte("1999-12-31T23:59:59Z")
 		}), true, 0, "MalformedToken"},
 		"past, with the ID of another": {tokenSecret("abc123", func(s *corev1.Secret) {
-			s.Data["token-id"], s.Data["expiration"] = []byte("xyz789"), []byte("2029-12-31T23:59:59Z")
+			s.Data["token-id"], s.Data["expiration"] = []byte("xyz789"), []byte("1999-12-31T23:59:59Z")
 		}), true, 0, "MalformedToken"},
 		"later, with a malformed secret": {tokenSecret("abc123", func(s *corev1.Secret) {
-			s.Data["token-secret"], s.Data["expiration"] = []byte("hunter2"), []byte("2030-01-01T01:00:00Z")
+			s.Data["token-secret"], s.Data["expiration"] = []byte("hunter2"), []byte("2000-01-01T01:00:00Z")
 		}), false, time.Hour, "MalformedToken"},
-		"another name": {tokenSecret("abc123", func(s *corev1.Secret) { s.Name, s.Data["expiration"] = "mine", []byte("2029-01-01T00:00:00Z") }), false, 0, "MalformedToken"},
+		"another name": {tokenSecret("abc123", func(s *corev1.Secret) { s.Name, s.Data["expiration"] = "mine", []byte("1999-01-01T00:00:00Z") }), false, 0, "MalformedToken"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			recorder := events.NewFakeRecorder(10)
-			c := fake.NewClientBuilder().WithObjects(tc.secret).Build()
-			key := client.ObjectKeyFromObject(tc.secret)
-			cleaner := &Cleaner{Client: c, Events: recorder, Now: func() time.Time { return now }}
-			result, err := cleaner.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
-			if err != nil || result.RequeueAfter != tc.after {
-				t.Errorf("after %s, %v", result.RequeueAfter, err)
-			}
-			if err := c.Get(t.Context(), key, &corev1.Secret{}); (err != nil) != tc.gone {
-				t.Errorf("afterwards: %v", err)
-			}
-			_, isName := secrets.ParseName(tc.secret.Name)
-			malformed := tc.event == "MalformedExpiration"
-			if isName && tc.secret.Type == bootstrapapi.SecretTypeBootstrapToken && !malformed && secrets.HasExpired(tc.secret, now) != tc.gone {
-				t.Error("Kubernetes does otherwise")
-			}
-			event := ""
-			select {
-			case event = <-recorder.Events:
-			default:
-			}
-			if !strings.Contains(event, tc.event) || tc.event == "" && event != "" || strings.Contains(event, "0123456789") || strings.Contains(event, "hunter2") {
-				t.Errorf("event %q", event)
-			}
+			synctest.Test(t, func(t *testing.T) { // at 2000-01-01
+				recorder := events.NewFakeRecorder(10)
+				c := fake.NewClientBuilder().WithObjects(tc.secret).Build()
+				key := client.ObjectKeyFromObject(tc.secret)
+				cleaner := &Cleaner{Client: c, Events: recorder}
+				result, err := cleaner.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+				if err != nil || result.RequeueAfter != tc.after {
+					t.Errorf("after %s, %v", result.RequeueAfter, err)
+				}
+				if err := c.Get(t.Context(), key, &corev1.Secret{}); (err != nil) != tc.gone {
+					t.Errorf("afterwards: %v", err)
+				}
+				_, isName := secrets.ParseName(tc.secret.Name)
+				malformed := tc.event == "MalformedExpiration"
+				if isName && tc.secret.Type == bootstrapapi.SecretTypeBootstrapToken && !malformed && secrets.HasExpired(tc.secret, time.Now()) != tc.gone {
+					t.Error("Kubernetes does otherwise")
+				}
+				event := ""
+				select {
+				case event = <-recorder.Events:
+				default:
+				}
+				if !strings.Contains(event, tc.event) || tc.event == "" && event != "" || strings.Contains(event, "0123456789") || strings.Contains(event, "hunter2") {
+					t.Errorf("event %q", event)
+				}
+			})
 		})
 	}
 }

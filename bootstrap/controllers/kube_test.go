@@ -4,15 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/pem"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +29,7 @@ import (
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/bootstrap/controllers"
+	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -76,14 +74,7 @@ func start(t *testing.T, cluster *kubetest.Cluster) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := mgr.Start(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(func() { cancel(); running.Wait() })
+	kubetest.RunManager(t, mgr)
 }
 
 func publish(t *testing.T, cluster *kubetest.Cluster) *bootstrap.ClusterInfo {
@@ -114,18 +105,6 @@ func token(t *testing.T, c client.Client, expires time.Time, id string) *bootstr
 		t.Fatal(err)
 	}
 	return config
-}
-
-// eventually polls until the condition holds.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(2 * time.Minute); !condition(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 func clusterInfo(t *testing.T, c client.Client) map[string]string {
@@ -176,7 +155,7 @@ func TestInteropOursServesTheirsDiscovers(t *testing.T) {
 	info := publish(t, cluster)
 	start(t, cluster)
 	ours := token(t, cluster.Client(), time.Now().Add(time.Hour), "")
-	eventually(t, "our token signs cluster-info", func() bool {
+	kubetest.Eventually(t, "our token signs cluster-info", func() bool {
 		return clusterInfo(t, cluster.Client())[bootstrapapi.JWSSignatureKeyPrefix+ours.Token.ID()] != ""
 	})
 	kubeconfig := cluster.Kubeconfig(t)
@@ -217,7 +196,7 @@ func TestInteropOursServesTheirsDiscovers(t *testing.T) {
 	if out, err := kubeadm(t, "token", "delete", ours.Token.ID(), "--kubeconfig", kubeconfig); err != nil {
 		t.Errorf("kubeadm token delete: %v\n%s", err, out)
 	}
-	eventually(t, "the signature of a deleted token goes", func() bool {
+	kubetest.Eventually(t, "the signature of a deleted token goes", func() bool {
 		return clusterInfo(t, cluster.Client())[bootstrapapi.JWSSignatureKeyPrefix+ours.Token.ID()] == ""
 	})
 }
@@ -238,11 +217,11 @@ func TestExpiry(t *testing.T) {
 	has := func(config *bootstrap.TokenConfig) bool {
 		return clusterInfo(t, c)[bootstrapapi.JWSSignatureKeyPrefix+config.Token.ID()] != ""
 	}
-	eventually(t, "a token without an end signs", func() bool { return has(long) })
+	kubetest.Eventually(t, "a token without an end signs", func() bool { return has(long) })
 	short, signed := &bootstrap.TokenConfig{}, false
 	for life := 3 * time.Second; !signed && life < time.Minute; life *= 2 { // on a busy machine the first may end before anybody looks
 		short = token(t, c, time.Now().Add(life).Truncate(time.Second), "")
-		eventually(t, "the token signs, or ends", func() bool {
+		kubetest.Eventually(t, "the token signs, or ends", func() bool {
 			signed = has(short)
 			return signed || time.Now().After(short.Expires)
 		})
@@ -257,7 +236,7 @@ func TestExpiry(t *testing.T) {
 	if gone() && time.Now().Before(short.Expires) {
 		t.Error("deleted before its end")
 	}
-	eventually(t, "the token is deleted and its signature gone", func() bool { return gone() && !has(short) })
+	kubetest.Eventually(t, "the token is deleted and its signature gone", func() bool { return gone() && !has(short) })
 	t.Logf("acted on %s after the token's end", time.Since(short.Expires).Round(time.Millisecond))
 	if !has(long) {
 		t.Error("another token lost its signature")
@@ -267,83 +246,12 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// Three thousand tokens are signed in one write, a client sees them all at once, and then nothing is written any more.
-func TestManyTokens(t *testing.T) {
-	cluster := kubetest.StartNew(t)
-	info := publish(t, cluster)
-	c, err := client.New(unthrottled(cluster.Config()), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const tokens = 3000
-	var wg sync.WaitGroup
-	for w := range 8 {
-		wg.Go(func() {
-			for i := w; i < tokens; i += 8 {
-				token(t, c, time.Time{}, fmt.Sprintf("a%05d", i))
-			}
-		})
-	}
-	wg.Wait()
-	start(t, cluster)
-	signed := func() int {
-		n := 0
-		for key := range clusterInfo(t, c) {
-			if strings.HasPrefix(key, bootstrapapi.JWSSignatureKeyPrefix) {
-				n++
-			}
-		}
-		return n
-	}
-	eventually(t, "all are signed", func() bool { return signed() == tokens })
-	before := writes(t, cluster)
-	if before > 3 {
-		t.Errorf("%d writes for the first signing", before)
-	}
-	info.TLSServerName = "changed"
-	begin := time.Now()
-	if err := controllers.Publish(t.Context(), c, info); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "all signatures fit the new kubeconfig", func() bool {
-		data := clusterInfo(t, c)
-		last, err := bootstrap.ParseToken("a02999.0123456789abcdef")
-		return err == nil && bootstrap.Verify([]byte(data[bootstrapapi.KubeConfigKey]), data[bootstrapapi.JWSSignatureKeyPrefix+"a02999"], last) == nil
-	})
-	t.Logf("%d signatures %s after a new kubeconfig", tokens, time.Since(begin).Round(time.Millisecond))
-	if err := controllers.Publish(t.Context(), c, info); err != nil {
-		t.Fatal(err)
-	}
-	if n := signed(); n != tokens {
-		t.Errorf("publishing again left %d signatures", n)
-	}
-	if n := writes(t, cluster) - before; n != 1 {
-		t.Errorf("%d writes for one change", n)
-	}
-}
-
-func unthrottled(config *rest.Config) *rest.Config {
-	config.QPS = -1
-	return config
-}
-
-func writes(t *testing.T, cluster *kubetest.Cluster) int {
-	t.Helper()
-	requests := cluster.Audit(t, controllerUser)
-	return len(slices.DeleteFunc(requests, func(r kubetest.Request) bool { return r.Verb != "update" || r.Code != 200 }))
-}
-
 // With the configuration that the documentation shows, anonymous clients can read cluster-info and nothing else.
 func TestAnonymousAccessLimitedToClusterInfo(t *testing.T) {
-	document, err := os.ReadFile("../../docs/bootstrap.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(document), "```yaml\napiVersion: apiserver.config.k8s.io/v1\n")
-	config, _, ok := strings.Cut("apiVersion: apiserver.config.k8s.io/v1\n"+rest, "```")
+	config := document.Read(t, "docs/bootstrap.md").Block("yaml", "apiVersion: apiserver.config.k8s.io/v1\n")
 	path := filepath.Join(t.TempDir(), "authentication.yaml")
-	if err := os.WriteFile(path, []byte(config), 0o600); err != nil || !ok {
-		t.Fatal(ok, err)
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	cluster := kubetest.StartNew(t, kubetest.Flag{Name: "authentication-config", Value: path})
 	info := publish(t, cluster)

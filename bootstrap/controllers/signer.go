@@ -35,8 +35,6 @@ type Signer struct {
 	Events events.EventRecorder
 	// Unsigned is set to the number of tokens whose signature does not fit. Nil: the number is dropped.
 	Unsigned prometheus.Gauge
-	// Now is the clock. Nil: time.Now.
-	Now func() time.Time
 }
 
 // maxConfigMap is the largest size of a ConfigMap, in bytes.
@@ -95,7 +93,7 @@ func (s *Signer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 
 // signing returns the tokens that sign, the longest valid first, and the time until the first of them expires.
 func (s *Signer) signing(ctx context.Context, secrets []corev1.Secret) (tokens []*bootstrap.TokenConfig, next time.Duration) {
-	now := now(s.Now)
+	now := time.Now()
 	for i := range secrets {
 		secret := &secrets[i]
 		if secret.Type != bootstrapapi.SecretTypeBootstrapToken || secret.DeletionTimestamp != nil {
@@ -172,13 +170,6 @@ func warn(recorder events.EventRecorder, obj client.Object, reason, action, mess
 	if recorder != nil {
 		recorder.Eventf(obj, nil, corev1.EventTypeWarning, reason, action, "%s", message)
 	}
-}
-
-func now(clock func() time.Time) time.Time {
-	if clock != nil {
-		return clock()
-	}
-	return time.Now()
 }
 
 var errNoInfo = errors.New("publish: there is no cluster information")

@@ -1,4 +1,4 @@
-// Package tokens manages the bootstrap tokens of a cluster: it creates, lists, extends and deletes their Secrets.
+// Package tokens manages the bootstrap tokens of a cluster: it creates, lists and deletes their Secrets.
 package tokens
 
 import (
@@ -17,15 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
-	"github.com/workloadid/workloadid/internal/tokenexpiry"
 )
 
 // Manager manages the tokens of a cluster. It is safe for concurrent use.
 type Manager struct {
-	// Client needs create, get, list, update and delete on the Secrets of kube-system.
+	// Client needs create, get, list and delete on the Secrets of kube-system.
 	Client client.Client
-	// Now is the clock. Nil: time.Now.
-	Now func() time.Time
 }
 
 // Create stores a token and returns the stored configuration. Without a Token it generates one. It never overwrites a token of
@@ -41,9 +38,11 @@ func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*boo
 	if len(config.Usages) == 0 {
 		return nil, fmt.Errorf("create bootstrap token: it has no usages; give it %q, %q or both", bootstrap.UsageSigning, bootstrap.UsageAuthentication)
 	}
-	var err error
-	if config.Expires, err = m.expiry(config.Expires); err != nil {
-		return nil, fmt.Errorf("create bootstrap token: %w", err)
+	if !config.Expires.IsZero() {
+		config.Expires = config.Expires.Truncate(time.Second)
+		if !config.Expires.After(time.Now()) {
+			return nil, fmt.Errorf("create bootstrap token: the expiry %q is past; tokens expire at whole seconds", config.Expires.UTC().Format(time.RFC3339))
+		}
 	}
 	secret, err := config.Secret()
 	if err != nil {
@@ -56,22 +55,6 @@ func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*boo
 		return nil, fmt.Errorf("create bootstrap token: %w", err)
 	}
 	return &config, nil
-}
-
-// expiry rounds an expiry down to a second and refuses one that is past. Zero means never.
-func (m Manager) expiry(expires time.Time) (time.Time, error) {
-	now := time.Now
-	if m.Now != nil {
-		now = m.Now
-	}
-	if expires.IsZero() {
-		return expires, nil
-	}
-	expires = expires.Truncate(time.Second)
-	if !expires.After(now()) {
-		return expires, fmt.Errorf("the expiry %q is past; tokens expire at whole seconds", expires.UTC().Format(time.RFC3339))
-	}
-	return expires, nil
 }
 
 // Listed is a Secret of the tokens' type.
@@ -107,7 +90,7 @@ func (m Manager) List(ctx context.Context) ([]Listed, error) {
 
 // Delete deletes a token, given by its ID or as a whole. A whole token must have the right secret.
 func (m Manager) Delete(ctx context.Context, idOrToken string) error {
-	secret, _, err := m.find(ctx, idOrToken)
+	secret, err := m.find(ctx, idOrToken)
 	if err != nil {
 		return fmt.Errorf("delete bootstrap token: %w", err)
 	}
@@ -117,57 +100,31 @@ func (m Manager) Delete(ctx context.Context, idOrToken string) error {
 	return nil
 }
 
-// Extend sets a new expiry in the future, in whole seconds. Zero means never. All other data stays, even if Create would refuse
-// it.
-func (m Manager) Extend(ctx context.Context, idOrToken string, expires time.Time) (*bootstrap.TokenConfig, error) {
-	expires, err := m.expiry(expires)
-	if err != nil {
-		return nil, fmt.Errorf("extend bootstrap token: %w; delete it to end it now", err)
-	}
-	secret, config, err := m.find(ctx, idOrToken)
-	if err != nil {
-		return nil, fmt.Errorf("extend bootstrap token: %w", err)
-	}
-	if config == nil {
-		return nil, fmt.Errorf("extend bootstrap token: secret %q is malformed; delete it and create a new one", secret.Name)
-	}
-	if err := tokenexpiry.Set(secret.Data, expires); err != nil {
-		return nil, fmt.Errorf("extend bootstrap token: %w", err)
-	}
-	if err := m.Client.Update(ctx, secret); err != nil {
-		return nil, fmt.Errorf("extend bootstrap token: %w", err)
-	}
-	config.Expires, config.MalformedExpiration = expires, false
-	return config, nil
-}
-
-// find returns the Secret of a token, and the token unless the Secret is malformed.
-func (m Manager) find(ctx context.Context, idOrToken string) (*corev1.Secret, *bootstrap.TokenConfig, error) {
+// find returns the Secret of a token.
+func (m Manager) find(ctx context.Context, idOrToken string) (*corev1.Secret, error) {
 	id := idOrToken
 	given, err := bootstrap.ParseToken(idOrToken)
 	if err == nil {
 		id = given.ID()
 	} else if !tokenutil.IsValidBootstrapTokenID(idOrToken) {
-		return nil, nil, errors.New("name it by its ID, six lower-case letters and digits, or as <id>.<secret>")
+		return nil, errors.New("name it by its ID, six lower-case letters and digits, or as <id>.<secret>")
 	}
 	var secret corev1.Secret
 	if err := m.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: bootstrapapi.BootstrapTokenSecretPrefix + id}, &secret); err != nil {
 		if apierrors.IsNotFound(err) {
-			return nil, nil, fmt.Errorf("there is none with the ID %q", id)
+			return nil, fmt.Errorf("there is none with the ID %q", id)
 		}
-		return nil, nil, err
+		return nil, err
 	}
 	if secret.Type != bootstrapapi.SecretTypeBootstrapToken {
-		return nil, nil, fmt.Errorf("secret %q is not that of a token", secret.Name)
+		return nil, fmt.Errorf("secret %q is not that of a token", secret.Name)
+	}
+	if given.IsZero() {
+		return &secret, nil // a malformed Secret can be named by its ID, to delete it
 	}
 	config, err := bootstrap.ParseSecret(&secret)
-	switch {
-	case err != nil && !given.IsZero():
-		return nil, nil, err
-	case err != nil:
-		return &secret, nil, nil //nolint:nilerr // a malformed Secret can be named by its ID, to delete it
-	case !given.IsZero() && !config.Token.Equal(given):
-		return nil, nil, fmt.Errorf("the token with the ID %q has another secret", id)
+	if err == nil && !config.Token.Equal(given) {
+		err = fmt.Errorf("the token with the ID %q has another secret", id)
 	}
-	return &secret, config, nil
+	return &secret, err
 }

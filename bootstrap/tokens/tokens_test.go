@@ -1,10 +1,9 @@
 package tokens_test
 
 import (
-	"bytes"
-	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,19 +38,12 @@ func TestManager(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 	}
-	later := expires.Add(time.Hour)
-	for _, end := range []time.Time{later, {}} {
-		extended, err := m.Extend(ctx, created.Token.Reveal(), end)
-		if err != nil || !extended.Expires.Equal(end) {
-			t.Errorf("%+v, %v", extended, err)
-		}
-		var s corev1.Secret
-		if err := c.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "bootstrap-token-" + created.Token.ID()}, &s); err != nil {
-			t.Fatal(err)
-		}
-		if stored, err := bootstrap.ParseSecret(&s); err != nil || !stored.Expires.Equal(end) || !stored.Allows("custom") || stored.Description != "d" {
-			t.Errorf("stored %+v, %v", stored, err)
-		}
+	var s corev1.Secret
+	if err := c.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "bootstrap-token-" + created.Token.ID()}, &s); err != nil {
+		t.Fatal(err)
+	}
+	if stored, err := bootstrap.ParseSecret(&s); err != nil || !stored.Expires.Equal(expires) || !stored.Allows("custom") || stored.Description != "d" {
+		t.Errorf("stored %+v, %v", stored, err)
 	}
 	for name, want := range map[string]string{
 		created.Token.ID() + ".0000000000000000": "another secret", "none00": `"none00"`, "NOT-AN-ID": "six lower-case", "mine00": "not that of a token"} {
@@ -70,15 +62,18 @@ func TestManager(t *testing.T) {
 }
 
 // What could not be used is not created.
-func TestCreateRefuses(t *testing.T) {
-	now := time.Date(2030, 1, 1, 0, 0, 0, 5e8, time.UTC)
+func TestCreateRefuses(t *testing.T) { synctest.Test(t, testCreateRefuses) }
+
+func testCreateRefuses(t *testing.T) {
+	time.Sleep(500 * time.Millisecond) // of fake time, which starts at 2000-01-01
+	now := time.Now()
 	c := fake.NewClientBuilder().Build()
-	m := tokens.Manager{Client: c, Now: func() time.Time { return now }}
+	m := tokens.Manager{Client: c}
 	signing := []string{bootstrap.UsageSigning}
 	for want, config := range map[string]bootstrap.TokenConfig{
 		"no usages":             {},
-		"2030-01-01T00:00:00Z":  {Usages: signing, Expires: now.Add(100 * time.Millisecond)},
-		"2029-12-31T23:00:00Z":  {Usages: signing, Expires: now.Add(-time.Hour)},
+		"2000-01-01T00:00:00Z":  {Usages: signing, Expires: now.Add(100 * time.Millisecond)},
+		"1999-12-31T23:00:00Z":  {Usages: signing, Expires: now.Add(-time.Hour)},
 		"0001-01-01T00:00:00Z":  {Usages: signing, Expires: time.Time{}.Add(time.Millisecond)}, // zero when it is cut, but not never
 		"10000-01-01T00:00:00Z": {Usages: signing, Expires: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
 	} {
@@ -89,39 +84,6 @@ func TestCreateRefuses(t *testing.T) {
 	created, err := m.Create(t.Context(), bootstrap.TokenConfig{Usages: signing, Expires: now.Add(time.Second)})
 	if err != nil || !created.Expires.Equal(now.Add(time.Second).Truncate(time.Second)) {
 		t.Errorf("%+v, %v", created, err)
-	}
-}
-
-// Extend accepts every token that Kubernetes accepts, even one that Create refuses, and changes only the expiry.
-func TestExtend(t *testing.T) {
-	end := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
-	for name, data := range map[string]map[string][]byte{
-		"groups without authentication": {"auth-extra-groups": []byte("system:bootstrappers:a")},
-		"malformed groups":              {"auth-extra-groups": []byte("x"), "usage-bootstrap-authentication": []byte("true")},
-		"an unknown usage":              {"usage-bootstrap-My_use": []byte("true")},
-		"a malformed end":               {"expiration": []byte("soon")},
-		"no usages":                     {},
-	} {
-		data["token-id"], data["token-secret"] = []byte("abc123"), []byte("0123456789abcdef")
-		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"}, Type: bootstrapapi.SecretTypeBootstrapToken, Data: maps.Clone(data)}
-		c := fake.NewClientBuilder().WithObjects(s).Build()
-		m := tokens.Manager{Client: c}
-		extended, err := m.Extend(t.Context(), "abc123", end.Add(time.Millisecond))
-		if err != nil || !extended.Expires.Equal(end) || extended.MalformedExpiration {
-			t.Errorf("%s: %+v, %v", name, extended, err)
-		}
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(s), s); err != nil {
-			t.Fatal(err)
-		}
-		data["expiration"] = []byte("2040-01-01T00:00:00Z")
-		if !maps.EqualFunc(s.Data, data, bytes.Equal) {
-			t.Errorf("%s: %q", name, s.Data)
-		}
-		for _, bad := range []time.Time{time.Now(), time.Time{}.Add(time.Millisecond), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)} {
-			if _, err := m.Extend(t.Context(), "abc123", bad); err == nil {
-				t.Errorf("%s: extended to %s", name, bad)
-			}
-		}
 	}
 }
 
