@@ -23,7 +23,7 @@ func addOnTarget(in registration.Input) (target, error) {
 	t := target{
 		prefix:   "addon-" + in.Cluster + "-" + in.Addon + "-",
 		labels:   map[string]string{ocm.ClusterNameLabel: in.Cluster, addon.NameLabel: in.Addon},
-		approval: "Run an approver for the signer on the hub, or approve the request there.",
+		approval: "Run an approver for the signer on the hub.",
 	}
 	if item.Subject.User == "" || strings.HasPrefix(item.Subject.User, "system:serviceaccount:") { // the latter is left from the token driver
 		item.Subject = registration.AddOnSubject(in.Cluster, in.Addon, in.Agent)

@@ -114,7 +114,7 @@ func newApprover(t testing.TB, version schema.GroupVersion, objects ...client.Ob
 			return c.Status().Update(ctx, obj, opts...)
 		}}).Build()
 	var err error
-	if a.AddOnApprover, err = csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: a.client, Events: a.events}); err != nil {
+	if a.AddOnApprover, err = csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: a.client, Reader: a.client, Events: a.events}); err != nil {
 		t.Fatal(err)
 	}
 	return a

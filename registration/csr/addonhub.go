@@ -32,7 +32,7 @@ type AddOnApproverOptions struct {
 	// Client approves CertificateSigningRequests. Required.
 	Client client.Client
 	// Reader reads requests, ManagedClusters, ClusterRoles and add-ons at each decision, so it must not be a cache. Its scheme needs
-	// ocm.AddToScheme and addon.AddToScheme. Default: the manager's API reader, or Client without a manager.
+	// ocm.AddToScheme and addon.AddToScheme. Use the manager's API reader. Required.
 	Reader client.Reader
 	// Events records approvals and refusals. Nil records nothing.
 	Events events.EventRecorder
@@ -44,31 +44,21 @@ type AddOnApproverOptions struct {
 // come from the cluster's own agent, the recorded one if the hub has recorded it. The subject has to be the default one of
 // registration.AddOnSubject, because agents can write items; other subjects need an approver of their own. The add-on's kubeClient item
 // declares no other driver than csr and no other subject. It is safe for concurrent use.
-type AddOnApprover struct {
-	options  AddOnApproverOptions
-	noReader bool // Reader is the Client
-}
+type AddOnApprover struct{ options AddOnApproverOptions }
 
 // NewAddOnApprover checks the options.
 func NewAddOnApprover(options AddOnApproverOptions) (*AddOnApprover, error) {
-	if options.Client == nil {
-		return nil, errors.New("csr: AddOnApproverOptions.Client is missing: use the manager's client")
-	}
-	noReader := options.Reader == nil
-	if noReader {
-		options.Reader = options.Client
+	if options.Client == nil || options.Reader == nil {
+		return nil, errors.New("csr: AddOnApproverOptions.Client or Reader is missing: use the manager's client and API reader")
 	}
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &AddOnApprover{options, noReader}, nil
+	return &AddOnApprover{options}, nil
 }
 
 // SetupWithManager adds the approver to a manager.
 func (a *AddOnApprover) SetupWithManager(mgr ctrl.Manager) error {
-	if a.noReader {
-		a.options.Reader = mgr.GetAPIReader()
-	}
 	skip := true // two hubs in one process, as in tests
 	return ctrl.NewControllerManagedBy(mgr).Named("csr-addon-approver").
 		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: approvers}).

@@ -88,11 +88,11 @@ func TestOneAgentForEachAcceptance(t *testing.T) {
 	const approve = `run wid hub accept --clusters cluster1 --approve-request csr1`
 	const refused = `AnotherAgent cluster "cluster1" is accepted for the agent "thief", and this request is for the agent "agent1": if it comes from the right agent, ` + approve
 	const anotherKey = `AnotherKey cluster "cluster1" is accepted for the agent "agent1", and this request has another key: if it comes from the right agent, ` + approve
-	const both = `SeveralRequests the agents "agent1" and "thief" both ask for cluster "cluster1" with a key of their own: if this request comes from the right agent, ` +
-		approve + `; the other one is request "csr2" of user "` + autoUser + `"`
 	joined := condition(ocm.ConditionJoined, metav1.ConditionTrue, "Joined")
 	own, same := requestOf(t, "csr1", "agent1", bootstrapUser), requestOf(t, "csr2", "agent1", autoUser)
 	thief := requestOf(t, "csr2", "thief", autoUser)
+	both := fmt.Sprintf(`SeveralRequests the agents "agent1" and "thief" both ask for cluster "cluster1", with the keys %.8s and %.8s: `+
+		`if this request comes from the right agent, %s; the other one is request "csr2" of user %q`, keyHash(t, own), keyHash(t, thief), approve, autoUser)
 	yes, no := decided(thief.DeepCopy(), certificatesv1.CertificateApproved), decided(thief.DeepCopy(), certificatesv1.CertificateDenied)
 	reborn := accepted("cluster1")
 	reborn.CreationTimestamp = metav1.NewTime(start.Add(1e9))

@@ -4,11 +4,9 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/binary"
 	"encoding/pem"
 	"fmt"
 	"time"
@@ -19,19 +17,13 @@ import (
 	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal"
 )
 
 // Keys of the Secret.
 const (
 	certFile = "tls.crt"
 	keyFile  = "tls.key"
-)
-
-const (
-	renewFraction = 0.80
-	maxJitter     = 0.05
-	// minInterval separates two renewals, however wrong the agent's clock is. Certificates of less than 40 minutes have less.
-	minInterval = 10 * time.Minute
 )
 
 // certificate is a client certificate with its key.
@@ -65,19 +57,10 @@ func (c *certificate) condition() *metav1.Condition {
 			c.leaf.NotBefore.Format(time.RFC3339), c.leaf.NotAfter.Format(time.RFC3339))}
 }
 
-// renewAt returns when to renew: at 75 to 80 % of the validity, by a jitter that the certificate itself determines. If the agent's
-// clock was behind the hub's when the certificate came, it renews earlier by the difference. If the clock is ahead, the time since receipt is a bound:
-// otherwise each new certificate would be due at once.
+// renewAt counts from the start of the validity, less the time by which the agent's clock was behind the hub's when the certificate came.
 func (c *certificate) renewAt(r receipt, now time.Time) time.Time {
-	validity := c.leaf.NotAfter.Sub(c.leaf.NotBefore)
-	sum := sha256.Sum256(c.leaf.Raw)
-	fraction := renewFraction - maxJitter*float64(binary.BigEndian.Uint32(sum[:]))/(1<<32)
-	due := c.leaf.NotBefore.Add(time.Duration(fraction * float64(validity))).Add(-max(0, r.hub.Sub(r.agent)))
-	bound := r.agent.Add(min(validity/4, minInterval))
-	if r.agent.After(now) || due.After(bound) { // a clock that was set back since then says nothing of the time since receipt
-		return due
-	}
-	return bound
+	start := c.leaf.NotBefore.Add(-max(0, r.hub.Sub(r.agent)))
+	return internal.RenewAt(c.leaf.Raw, start, c.leaf.NotAfter.Sub(c.leaf.NotBefore), r.agent, now, 0)
 }
 
 // receipt holds when the certificate came: by the agent's clock, and by the hub's as far as the agent knows it. It is part of the driver's state.

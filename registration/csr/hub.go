@@ -15,18 +15,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/regname"
-	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -46,6 +48,11 @@ const (
 	maxNote = 1024
 	// approvers is how many requests are checked at a time.
 	approvers = 4
+	// rivalsKnown is how long two requests for a cluster refuse others without another list of them all, and maxRivals for how many clusters.
+	rivalsKnown = 5 * time.Second
+	maxRivals   = 1000
+	// renewalPause is how long further renewals of a cluster wait behind first requests. An agent renews after hours.
+	renewalPause = 10 * time.Second
 )
 
 // everyone are groups of which all users, or all workloads, are members.
@@ -56,8 +63,8 @@ type HubDriverOptions struct {
 	// Client approves requests, creates SubjectAccessReviews and updates ClusterRoles. It lists the metadata of CertificateSigningRequests,
 	// which may come from a cache. Required.
 	Client client.Client
-	// Reader reads requests, ManagedClusters and ClusterRoles at each decision, so it must not be a cache. Default: the manager's API
-	// reader, or Client without a manager.
+	// Reader reads requests, ManagedClusters and ClusterRoles at each decision, so it must not be a cache. Use the manager's API reader.
+	// Required.
 	Reader client.Reader
 	// BootstrapUsers and BootstrapGroups name the bootstrap users. The hub approves their first requests once the cluster is
 	// accepted. Each bootstrap token is a user of its own, with the groups in its Secret.
@@ -73,30 +80,35 @@ type HubDriverOptions struct {
 
 // HubDriver is the hub's half. It is safe for concurrent use.
 type HubDriver struct {
-	options  HubDriverOptions
-	noReader bool // Reader is the Client
+	options HubDriverOptions
+	others  chan event.GenericEvent // requests that are no renewals
+	rivals  *cache.LRUExpireCache   // a [2]rival for each cluster
+	renewed *cache.LRUExpireCache   // the name of the last renewal of each cluster
+}
+
+// rival is a first request of a bootstrap user.
+type rival struct {
+	agentrequest.Request
+	name, user string
 }
 
 var _ registration.HubDriver = (*HubDriver)(nil)
 
 // NewHubDriver returns the hub's half of the driver.
 func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
-	if options.Client == nil {
-		return nil, errors.New("csr: HubDriverOptions.Client is missing: use the manager's client")
+	if options.Client == nil || options.Reader == nil {
+		return nil, errors.New("csr: HubDriverOptions.Client or Reader is missing: use the manager's client and API reader")
 	}
 	for _, group := range options.BootstrapGroups {
 		if slices.Contains(everyone, group) {
 			return nil, fmt.Errorf("csr: the bootstrap group %q would let agents of other clusters or all users get any cluster's certificate: use a group of its own", group)
 		}
 	}
-	noReader := options.Reader == nil
-	if noReader {
-		options.Reader = options.Client
-	}
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &HubDriver{options, noReader}, nil
+	return &HubDriver{options: options, rivals: cache.NewLRUExpireCache(maxRivals),
+		renewed: cache.NewLRUExpireCache(maxRivals)}, nil
 }
 
 // Name returns "csr".
@@ -163,19 +175,44 @@ func appeared(kind func(client.Object) bool) builder.Predicates {
 
 // Setup adds the approver to the manager. The hub.Hub calls it.
 func (h *HubDriver) Setup(mgr ctrl.Manager) error {
-	if h.noReader {
-		h.options.Reader = mgr.GetAPIReader()
-	}
 	accepted := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		cluster, ok := o.(*ocm.ManagedCluster)
 		return ok && isAccepted(cluster)
 	})
 	skip := true // two hubs in one process, as in tests
+	h.others = make(chan event.GenericEvent)
+	err := ctrl.NewControllerManagedBy(mgr).Named("csr-first-requests").
+		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: 1}).
+		WatchesRawSource(source.Channel(h.others, &handler.EnqueueRequestForObject{})).
+		Complete(reconcile.Func(h.reconcile))
+	if err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("csr-approver").
 		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: approvers}).
 		For(&certificatesv1.CertificateSigningRequest{}, builder.OnlyMetadata, appeared(agentrequest.IsAgents)).
 		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.requestsOf), builder.WithPredicates(accepted)).
-		Complete(reconcile.Func(h.reconcile))
+		Complete(reconcile.Func(h.sort))
+}
+
+// sort reconciles a renewal, and leaves another request to the one worker for these: bootstrap users make as many as they like. So do agents,
+// so further renewals of a cluster go there too. It goes by the user that the API server states.
+func (h *HubDriver) sort(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	csr := &certificatesv1.CertificateSigningRequest{}
+	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !agentrequest.IsOpen(csr) {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if cluster := csr.Labels[ocm.ClusterNameLabel]; strings.HasPrefix(csr.Spec.Username, registration.AgentUser(cluster, "")) {
+		if last, recent := h.renewed.Get(cluster); !recent || last == csr.Name {
+			h.renewed.Add(cluster, csr.Name, renewalPause)
+			return h.reconcile(ctx, req)
+		}
+	}
+	select {
+	case h.others <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: csr.Name}}}:
+	case <-ctx.Done():
+	}
+	return reconcile.Result{}, ctx.Err()
 }
 
 // requestsOf returns the requests of a cluster's agents. The cache does not know which ones are open.
@@ -340,10 +377,13 @@ func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster, ro
 // that race, one fails to write.
 func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, request agentrequest.Request,
 	csr *certificatesv1.CertificateSigningRequest) error {
-	agent, err := h.agentOf(ctx, cluster, role)
 	first := isFirst(csr, request)
+	if pair, ok := h.rivals.Get(cluster.Name); ok && first && agentrequest.RecordIn(role, cluster.Name).Agent == "" {
+		return severalRequests(request, csr.Name, pair.([2]rival)) //nolint:errcheck,forcetypeassert // of no other type
+	}
+	agent, err := h.agentOf(ctx, cluster, role)
 	if err == nil && agent.Agent == "" && first {
-		err = h.checkRivals(ctx, request, csr.Name)
+		err = h.checkRivals(ctx, request, csr)
 	}
 	if err != nil {
 		return err
@@ -362,22 +402,34 @@ func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster,
 		"the recorded agent", request.Cluster, agent.Agent, differs, advice.Approve(request.Cluster, csr.Name))
 }
 
-// checkRivals refuses a first request if a bootstrap user asks for the same cluster with another key, even in the name of the same agent.
-func (h *HubDriver) checkRivals(ctx context.Context, request agentrequest.Request, name string) error {
-	for rival, err := range agentrequest.All(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: request.Cluster}) {
+// checkRivals refuses a first request if a bootstrap user asks for the same cluster with another key, even in the name of the same agent. It
+// remembers the two, which refuse other requests for some seconds. It never approves by memory.
+func (h *HubDriver) checkRivals(ctx context.Context, request agentrequest.Request, csr *certificatesv1.CertificateSigningRequest) error {
+	for other, err := range agentrequest.All(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: request.Cluster}) {
 		if err != nil {
 			return fmt.Errorf("cluster %q: %w", request.Cluster, err)
 		}
-		if !agentrequest.IsOpen(rival) || !h.isBootstrapUser(&rival.Spec) {
+		if !agentrequest.IsOpen(other) || !h.isBootstrapUser(&other.Spec) {
 			continue
 		}
-		if other, err := agentrequest.Parse(rival); err == nil && other != request {
-			return notYet("SeveralRequests", "the agents %q and %q both ask for cluster %q with a key of their own: if this request comes from the right agent, "+
-				"run %s; the other one is request %.100q of user %.200q",
-				request.Agent, other.Agent, request.Cluster, advice.Approve(request.Cluster, name), rival.Name, rival.Spec.Username)
+		if parsed, err := agentrequest.Parse(other); err == nil && parsed != request {
+			pair := [2]rival{{parsed, other.Name, other.Spec.Username}, {request, csr.Name, csr.Spec.Username}}
+			h.rivals.Add(request.Cluster, pair, rivalsKnown)
+			return severalRequests(request, csr.Name, pair)
 		}
 	}
 	return nil
+}
+
+// severalRequests refuses a request because of one of two that differ.
+func severalRequests(request agentrequest.Request, name string, pair [2]rival) error {
+	other := pair[0]
+	if other.Request == request {
+		other = pair[1]
+	}
+	return notYet("SeveralRequests", "the agents %q and %q both ask for cluster %q, with the keys %.8s and %.8s: if this request comes from the right agent, "+
+		"run %s; the other one is request %.100q of user %.200q",
+		request.Agent, other.Agent, request.Cluster, request.Key, other.Key, advice.Approve(request.Cluster, name), other.name, other.user)
 }
 
 // checkFirst allows bootstrap users to ask until the cluster has joined.
@@ -387,7 +439,7 @@ func (h *HubDriver) checkFirst(cluster *ocm.ManagedCluster, csr *certificatesv1.
 	}
 	if hasJoined(cluster) {
 		return notYet("AlreadyJoined", "cluster %q has joined, so only its agent may ask: if the agent lost its certificate, run %s, which replaces the agent; "+
-			"if the request is left from before it joined, run kubectl certificate deny %s", cluster.Name, advice.Approve(cluster.Name, csr.Name), shell.Word(csr.Name, "REQUEST"))
+			"any other request needs no answer, since it grants nothing and Kubernetes deletes it after a day", cluster.Name, advice.Approve(cluster.Name, csr.Name))
 	}
 	return nil
 }

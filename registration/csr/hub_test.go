@@ -280,7 +280,7 @@ func newHub(t testing.TB, objects ...client.Object) *testHub {
 			},
 		}).Build()
 	var err error
-	h.driver, err = csr.NewHubDriver(csr.HubDriverOptions{Client: h.client, Events: h.events, Now: func() time.Time { return h.now },
+	h.driver, err = csr.NewHubDriver(csr.HubDriverOptions{Client: h.client, Reader: h.client, Events: h.events, Now: func() time.Time { return h.now },
 		BootstrapUsers: []string{bootstrapUser}, BootstrapGroups: []string{bootstrapGroup}, AutoApproveUsers: []string{autoUser}})
 	if err != nil {
 		t.Fatal(err)
@@ -492,7 +492,7 @@ func TestAutoApprovalNeedsARequestOfAListedUser(t *testing.T) {
 
 func TestNewHubRefusesGroupsOfEveryone(t *testing.T) {
 	for _, group := range []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:open-cluster-management:managed-clusters"} {
-		if _, err := csr.NewHubDriver(csr.HubDriverOptions{Client: fake.NewFakeClient(), BootstrapGroups: []string{group}}); err == nil || !strings.Contains(err.Error(), group) {
+		if _, err := csr.NewHubDriver(csr.HubDriverOptions{Client: fake.NewFakeClient(), Reader: fake.NewFakeClient(), BootstrapGroups: []string{group}}); err == nil || !strings.Contains(err.Error(), group) {
 			t.Errorf("%s: %v", group, err)
 		}
 	}

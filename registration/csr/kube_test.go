@@ -43,7 +43,7 @@ func TestProbe(t *testing.T) {
 		}
 	}
 	t.Run("a hub that does not sign", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // all of it
 		defer cancel()
 		if err := csr.Probe(ctx, c); !errors.Is(err, csr.ErrUnsupported) || !strings.Contains(err.Error(), "csrsigning") {
 			t.Errorf("error %v", err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -126,12 +127,8 @@ func TestNoteOfARefusalIsBounded(t *testing.T) {
 	}
 }
 
-// docs/registration.md explains each reason of a refusal, and no other.
+// docs/registration-reference.md explains each reason of a refusal, and no other.
 func TestDocumentationOfRefusals(t *testing.T) {
-	document, err := os.ReadFile("../../docs/registration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var inCode []string
 	for _, file := range []string{"hub.go", "addonhub.go"} {
 		code, err := os.ReadFile(file)
@@ -142,11 +139,9 @@ func TestDocumentationOfRefusals(t *testing.T) {
 			inCode = append(inCode, string(m[1])+string(m[2]))
 		}
 	}
-	_, table, _ := strings.Cut(string(document), "| Event of a request | remedy |\n|---|---|\n")
-	table, _, _ = strings.Cut(table, "\n\n")
 	var explained []string
-	for _, m := range regexp.MustCompile("(?m)^\\| (`.*?`) \\|").FindAllStringSubmatch(table, -1) {
-		explained = append(explained, strings.Split(strings.Trim(m[1], "`"), "`, `")...)
+	for _, row := range document.Read(t, "docs/registration-reference.md").Rows("Event of a request") {
+		explained = append(explained, document.Names(row[0])...)
 	}
 	slices.Sort(inCode)
 	slices.Sort(explained)

@@ -9,7 +9,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/agentrequest"
@@ -48,70 +47,13 @@ func (k *kube) acceptAlone(cluster string) {
 	regtest.Eventually(k.T, "the hub accepts", func() bool { return k.Reason(cluster, ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted" })
 }
 
-// A bootstrap user asks in the name of the cluster's agent, with a key of its own.
-func TestBootstrapUserTakesTheNameOfTheAgent(t *testing.T) {
-	k := newKube(t)
-	bootstrap := k.user("system:bootstrap:thief1", registration.BootstrapGroup)
-	k.Step("after the agent was approved", func(t *testing.T) {
-		m := k.join("named1")
-		m.pending()
-		agent, own := string(m.Secret().Data["agent-name"]), k.open("named1")
-		k.SetAccepted("named1", true)
-		regtest.Eventually(t, "the agent is approved", func() bool { return k.said.Says(own.Name, "first request of a bootstrap user") })
-		k.expectRecord(own)
-		thief := k.ask("named1", agent, bootstrap)
-		refused := `accepted for the agent "` + agent + `", and this request has another key`
-		k.expectRefused(thief.Name, refused)
-		k.Step("under the name of its request, which kube-controller-manager has deleted", func(t *testing.T) {
-			m.deleteRequests()
-			again := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: own.Name, Labels: thief.Labels}, Spec: thief.Spec}
-			if err := bootstrap.Create(t.Context(), again); err != nil {
-				t.Fatal(err)
-			}
-			k.expectRefused(own.Name, refused)
-			m.deleteRequests()
-		})
-		m.Until("the cluster joins by the same key", m.joined)
-		k.expectRecord(own)
-	})
-	k.Step("at the same time as the agent", func(*testing.T) {
-		m := k.join("named2")
-		m.pending()
-		own := k.open("named2")
-		thief := k.ask("named2", string(m.Secret().Data["agent-name"]), bootstrap)
-		k.SetAccepted("named2", true)
-		k.expectRefused(own.Name, thief.Name)
-		k.expectRefused(thief.Name, own.Name)
-		if err := k.Admin.Delete(t.Context(), thief); err != nil {
-			t.Fatal(err)
-		}
-		m.Until("the cluster joins", m.joined)
-		k.expectRecord(own)
-	})
-}
-
-// An administrator approves the agent's request before the hub makes the ClusterRole.
-func TestRecordOfARequestThatAPersonApprovedFirst(t *testing.T) {
-	k := newKube(t)
-	m := k.join("early")
-	m.pending()
-	own := k.open("early")
-	m.approve()
-	k.acceptAlone("early")
-	k.expectRecord(own)
-	m.deleteRequests() // as kube-controller-manager does after an hour
-	bootstrap := k.user("system:bootstrap:thief2", registration.BootstrapGroup)
-	k.expectRefused(k.ask("early", "thief", bootstrap).Name, `accepted for the agent "`+string(m.Secret().Data["agent-name"])+`"`)
-	m.Until("the cluster joins", m.joined)
-}
-
 // The holder of another certificate of the cluster renews first after the cluster was denied and accepted again.
 func TestDenialKeepsTheAgent(t *testing.T) {
 	k := newKube(t)
 	m := k.join("kept")
 	m.accept()
 	agent, own := string(m.Secret().Data["agent-name"]), k.requests("kept")[0]
-	thief := k.user(registration.AgentUser("kept", "thief"), registration.ClusterGroup("kept"), regname.ManagedClustersGroup)
+	thief := k.As(registration.AgentUser("kept", "thief"), registration.ClusterGroup("kept"), regname.ManagedClustersGroup)
 	k.SetAccepted("kept", false)
 	m.expectRevoked()
 	k.expectRecord(&own)
@@ -139,7 +81,7 @@ func TestDenialKeepsTheAgent(t *testing.T) {
 	k.Step("also while the cluster is denied", func(t *testing.T) {
 		k.SetAccepted("kept", false)
 		m.expectRevoked()
-		bootstrap := k.user("system:bootstrap:thief3", registration.BootstrapGroup)
+		bootstrap := k.As("system:bootstrap:thief3", registration.BootstrapGroup)
 		request := k.ask("kept", "third", bootstrap)
 		if err := agentrequest.Approve(t.Context(), k.Admin, request, "by a person"); err != nil {
 			t.Fatal(err)

@@ -44,7 +44,7 @@ func targetOf(in registration.Input) (target, error) {
 		labels:   map[string]string{ocm.ClusterNameLabel: in.Cluster},
 		signer:   certificatesv1.KubeAPIServerClientSignerName,
 		subject:  agentrequest.Subject(in.Cluster, in.Agent),
-		approval: "Accept the cluster on the hub, or approve the request.",
+		approval: "Accept the cluster on the hub.",
 	}, nil
 }
 

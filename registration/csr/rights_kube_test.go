@@ -3,7 +3,6 @@ package csr_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -12,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -20,38 +18,14 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// manifestRules returns the rules of a ClusterRole in HubManifest, each with one verb.
-func manifestRules(t *testing.T, name string) (rules []rbacv1.PolicyRule) {
-	t.Helper()
-	for document := range strings.SplitSeq(registration.HubManifest, "\n---\n") {
-		role := &rbacv1.ClusterRole{}
-		if err := yaml.Unmarshal([]byte(document), role); err != nil {
-			t.Fatal(err)
-		}
-		if role.Kind != "ClusterRole" || role.Name != name {
-			continue
-		}
-		for _, rule := range role.Rules {
-			for _, verb := range rule.Verbs {
-				one := *rule.DeepCopy()
-				one.Verbs = []string{verb}
-				rules = append(rules, one)
-			}
-		}
-	}
-	return rules
-}
-
 func TestApproverNeedsEachRight(t *testing.T) {
 	k := newKube(t)
 	m := k.join("rights")
 	m.accept()
 	k.stopHub()
 	agent := string(m.Secret().Data["agent-name"])
-	hub, own := manifestRules(t, "open-cluster-management:hub:registration"), manifestRules(t, "open-cluster-management:hub:csr")
-	if len(hub) == 0 || len(own) == 0 {
-		t.Fatal("the manifest lacks a role")
-	}
+	hub := regtest.RulesOf(t, registration.HubManifest(), "open-cluster-management:hub:registration")
+	own := regtest.VerbsOf(regtest.RulesOf(t, registration.HubManifest(), "open-cluster-management:hub:csr"))
 	approve := func(t *testing.T, user string, rules []rbacv1.PolicyRule) error {
 		return approveAs(t, k.Hub.User(t, user, "", append(slices.Clone(hub), rules...)...), k.ask("rights", agent, m.Own()).Name)
 	}
@@ -88,7 +62,7 @@ func approveAs(t *testing.T, config *rest.Config, request string) error {
 		}
 		w.Stop()
 	}
-	driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: c})
+	driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: c, Reader: c})
 	if err != nil {
 		t.Fatal(err)
 	}

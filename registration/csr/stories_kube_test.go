@@ -1,9 +1,6 @@
 package csr_test
 
 import (
-	"context"
-	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -11,49 +8,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
-	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
-
-// A hub administrator finds out whether the hub can use csr, which is the default beside another auth type.
-func TestStory2HubUsesCSROrAnotherAuthType(t *testing.T) {
-	k := newKube(t)
-	k.Step("a hub that signs", func(t *testing.T) {
-		if err := csr.Probe(t.Context(), k.Admin); err != nil {
-			t.Error(err)
-		}
-	})
-	k.Step("a hub that does not sign", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := csr.Probe(ctx, k.Local); !errors.Is(err, csr.ErrUnsupported) {
-			t.Errorf("error %v", err)
-		}
-	})
-	k.Step("csr is the default", func(t *testing.T) {
-		m := k.join("story2")
-		m.accept()
-		if said := k.other.called(); len(said) > 0 {
-			t.Errorf("the other driver was called: %q", said)
-		}
-	})
-	k.Step("another auth type at the same time", func(t *testing.T) {
-		annotated := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "story2-other", Annotations: map[string]string{otherAnnotation: "claim"}}}
-		if err := k.Admin.Create(t.Context(), annotated); err != nil {
-			t.Fatal(err)
-		}
-		regtest.Eventually(t, "the other driver grants", func() bool { return slices.Contains(k.other.called(), "grant story2-other claim") })
-		regtest.Eventually(t, "the hub accepts", func() bool {
-			return k.Reason("story2-other", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted"
-		})
-		bootstrap := regtest.NewClient(t, regtest.WithToken(k.Hub.Config(), k.Token(k.Admin, "open-cluster-management", "agent-registration-bootstrap")))
-		k.expectRefused(k.ask("story2-other", "agent1", bootstrap).Name, `accepted with auth type "other"`)
-	})
-}
 
 // expectRefused waits until the approver says why it does not approve a request.
 func (k *kube) expectRefused(request, reason string) {
@@ -90,33 +49,6 @@ func (m *member) expectWaiting() {
 	if got := m.Secret().ResourceVersion; got != before {
 		m.T.Error("the Secret was written")
 	}
-}
-
-// The administrator of a managed cluster leaves the hub, which cleans up.
-func TestStory5ManagedClusterLeaves(t *testing.T) {
-	k := newKube(t)
-	m := k.join("story5")
-	m.accept()
-	if err := m.Agent.Unjoin(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	m.expectRevoked()
-	m.expectWaiting()
-	if got := k.Reason("story5", ocm.ConditionHubAccepted); got != "False/HubClusterAdminDenied" {
-		t.Errorf("condition %q", got)
-	}
-	k.Step("it cannot come back by itself", func(t *testing.T) {
-		accept := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"hubAcceptsClient":true}}`))
-		if err := m.Own().Patch(t.Context(), k.Cluster("story5"), accept); !apierrors.IsForbidden(err) {
-			t.Errorf("error %v", err)
-		}
-	})
-	k.Step("a person deletes what is left", func(t *testing.T) {
-		if err := k.Admin.Delete(t.Context(), k.Cluster("story5")); err != nil {
-			t.Fatal(err)
-		}
-		regtest.Eventually(t, "the ManagedCluster is gone", func() bool { return k.Cluster("story5").Name == "" })
-	})
 }
 
 // A hub administrator revokes the access of a managed cluster.
@@ -164,14 +96,4 @@ func TestStory7HubRevokesAccess(t *testing.T) {
 			t.Error("it has the old certificate")
 		}
 	})
-}
-
-// One managed cluster has no access to what belongs to another one.
-func TestStory8ClustersAreIsolated(t *testing.T) {
-	k := newKube(t)
-	a, b := k.join("story8"), k.join("story80")
-	a.accept()
-	b.accept()
-	k.Step("story8", func(*testing.T) { a.ExpectIsolated("story80") })
-	k.Step("story80", func(*testing.T) { b.ExpectIsolated("story8") })
 }
