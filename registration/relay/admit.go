@@ -83,8 +83,7 @@ func (r *relay) verify(presented []*x509.Certificate) *refusal {
 	for _, c := range presented[1:] {
 		intermediates.AddCert(c)
 	}
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: r.opts.ClientCAs, Intermediates: intermediates, CurrentTime: r.opts.Now(),
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: r.opts.ClientCAs, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err != nil {
 		return unauthorized("the client certificate is refused: %.300s", err)
 	}

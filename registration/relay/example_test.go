@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
-	"testing"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -50,18 +48,4 @@ func serve(address string) error {
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100}}
 	return server.ListenAndServeTLS("", "")
-}
-
-// docs/registration.md shows the program as it is compiled here.
-func TestDocumentShowsTheExample(t *testing.T) {
-	source, err := os.ReadFile("example_test.go")
-	document, documentErr := os.ReadFile("../../docs/registration.md")
-	if err := errors.Join(err, documentErr); err != nil {
-		t.Fatal(err)
-	}
-	_, code, _ := strings.Cut(string(source), "// serve runs")
-	code, _, _ = strings.Cut(code, "// docs/registration.md")
-	if !strings.Contains(string(document), "```go\n// serve runs"+strings.TrimRight(code, "\n")+"\n```") {
-		t.Error("docs/registration.md differs from example_test.go")
-	}
 }

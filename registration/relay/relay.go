@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -26,8 +25,6 @@ type Options struct {
 	ClientCAs *x509.CertPool
 	// ErrorLog receives errors of connections to the hub. Clients do not see them. Default: the standard logger.
 	ErrorLog *log.Logger
-	// Now is the clock for the expiry of certificates. Default: time.Now.
-	Now func() time.Time
 }
 
 // TLSConfig returns the configuration of the server in front of the handler. The caller adds its Certificates.
@@ -57,9 +54,6 @@ func New(opts Options) (http.Handler, error) {
 		return nil, err
 	}
 	opts.ErrorLog = cmp.Or(opts.ErrorLog, log.Default())
-	if opts.Now == nil {
-		opts.Now = time.Now
-	}
 	r := &relay{opts: opts, hub: hub}
 	own, err := r.proxy(rest.CopyConfig(opts.Hub), checkOwnAnswer)
 	if err != nil {

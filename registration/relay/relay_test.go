@@ -6,6 +6,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"io"
+	"log"
 	"maps"
 	"math/big"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -202,34 +204,36 @@ func TestServerThatAsksForNoCertificate(t *testing.T) {
 	})
 }
 
-// A certificate that expires while its connection lives is refused from then on.
+// A certificate that expires while its connection lives is refused from then on: each request is verified.
 func TestCertificateExpiresDuringAConnection(t *testing.T) {
-	w := newWorld(t, nil)
-	var connections atomic.Int64
-	c := w.client(t, w.ca.issue(t, nil))
-	get := func() *http.Response {
-		t.Helper()
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.relay.URL+"/api", nil)
+	synctest.Test(t, func(t *testing.T) {
+		ca := newCA(t)
+		hub := &rest.Config{Host: "https://hub.example.com", WrapTransport: func(http.RoundTripper) http.RoundTripper { return okTransport{} }}
+		handler, err := relay.New(relay.Options{Hub: hub, ClientCAs: ca.pool(), ErrorLog: log.New(io.Discard, "", 0)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := c.Do(request)
+		leaf, err := x509.ParseCertificate(ca.issue(t, nil).Certificate[0])
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.Copy(io.Discard, answer.Body)
-		_ = answer.Body.Close()
-		return answer
-	}
-	c.Transport.(*http.Transport).TLSClientConfig.VerifyConnection = func(tls.ConnectionState) error { connections.Add(1); return nil } //nolint:forcetypeassert // made above
-	if a := get(); a.StatusCode != http.StatusOK {
-		t.Fatalf("answer %d", a.StatusCode)
-	}
-	w.ahead.Store(int64(time.Hour))
-	if a := get(); a.StatusCode != http.StatusUnauthorized || connections.Load() != 1 {
-		t.Errorf("answer %d on connection %d", a.StatusCode, connections.Load())
-	}
-	w.got(t)
+		for _, want := range []int{http.StatusOK, http.StatusUnauthorized} {
+			recorder, request := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", nil)
+			request.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
+			handler.ServeHTTP(recorder, request)
+			if recorder.Code != want {
+				t.Errorf("answer %d, not %d: %s", recorder.Code, want, recorder.Body)
+			}
+			time.Sleep(time.Hour + time.Second) // of fake time
+		}
+	})
+}
+
+// okTransport is a hub.
+type okTransport struct{}
+
+func (okTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: request}, nil
 }
 
 func TestNewRefuses(t *testing.T) {

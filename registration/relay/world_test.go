@@ -17,7 +17,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,7 +102,6 @@ type world struct {
 	hub    *httptest.Server
 	relay  *httptest.Server
 	answer http.HandlerFunc // of the hub
-	ahead  atomic.Int64     // of the relay's clock
 	log    *log.Logger
 	logged *syncBuffer
 
@@ -142,8 +140,7 @@ func newWorld(t testing.TB, answer http.HandlerFunc) *world {
 }
 
 func (w *world) options() relay.Options {
-	return relay.Options{Hub: w.config(), ClientCAs: w.ca.pool(), ErrorLog: w.log,
-		Now: func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }}
+	return relay.Options{Hub: w.config(), ClientCAs: w.ca.pool(), ErrorLog: w.log}
 }
 
 func (w *world) config() *rest.Config {

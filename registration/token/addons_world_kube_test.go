@@ -41,12 +41,12 @@ type addOnWorld struct {
 
 func newAddOnWorld(t *testing.T) *addOnWorld {
 	t.Helper()
-	return newAddOnWorldWith(t, kubetest.Start(t), addon.CRD)
+	return newAddOnWorldWith(t, kubetest.Start(t), addon.CRD())
 }
 
 func newAddOnWorldWith(t *testing.T, hub *kubetest.Cluster, crd string) *addOnWorld {
 	t.Helper()
-	w := &addOnWorld{World: regtest.NewWith(t, hub), said: &regtest.Recorder{}}
+	w := &addOnWorld{World: regtest.NewWith(t, hub, kubetest.StartSecond(t)), said: &regtest.Recorder{}}
 	w.ServeAddOns(crd)
 	w.Hub.ControllerManager(t, "csrsigning", "garbage-collector-controller")
 	w.runClusters()

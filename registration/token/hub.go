@@ -45,10 +45,10 @@ const refusedRetry = 10 * time.Second
 
 // HubOptions configures a Hub.
 type HubOptions struct {
-	// Client reads and writes the hub. Its reads may come from a cache, and its scheme needs ocm.AddToScheme and
-	// addon.AddToScheme. Required.
+	// Client reads and writes the hub. Its reads may come from a cache, such as that of hub.CacheOptions, and its scheme needs
+	// ocm.AddToScheme and addon.AddToScheme. Required.
 	Client client.Client
-	// Reader reads past the cache of Client. Default: that of the manager.
+	// Reader reads add-ons, and what the hub changes, past the cache of Client. Use the manager's API reader. Required.
 	Reader client.Reader
 	// Events records refusals and changes. Nil records nothing.
 	Events events.EventRecorder
@@ -62,20 +62,16 @@ type HubOptions struct {
 // do not run both on one hub. It is safe for concurrent use.
 type Hub struct {
 	options HubOptions
-	reader  client.Reader
 	api     addonapi.API
 	served  bool
 }
 
 // NewHub returns the hub's half. It asks the hub which version of the add-on API it serves. Only RemoveOnly works without one.
 func NewHub(options HubOptions) (*Hub, error) {
-	if options.Client == nil {
-		return nil, errors.New("token: HubOptions.Client is missing: use the manager's client")
+	if options.Client == nil || options.Reader == nil {
+		return nil, errors.New("token: HubOptions.Client or Reader is missing: use the manager's client and API reader")
 	}
-	h := &Hub{options: options, reader: options.Reader}
-	if h.reader == nil {
-		h.reader = options.Client
-	}
+	h := &Hub{options: options}
 	var err error
 	h.api, err = addonapi.Discover(options.Client.RESTMapper())
 	h.served = err == nil
@@ -90,9 +86,6 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	if workers < 1 {
 		return fmt.Errorf("%d workers: a hub needs at least one", workers)
 	}
-	if h.options.Reader == nil {
-		h.reader = mgr.GetAPIReader()
-	}
 	toAddOn := handler.EnqueueRequestsFromMapFunc(requestsFor)
 	anyName := true // two hubs may run in one process
 	b := ctrl.NewControllerManagedBy(mgr).Named("addon-token-infrastructure").
@@ -102,7 +95,7 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.addOnsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: acceptanceChanged})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, SkipNameValidation: &anyName})
 	if h.served {
-		b = b.Watches(h.api.New(), toAddOn)
+		b = b.Watches(h.api.New(), toAddOn, builder.OnlyMetadata) // agents write the rest, which is read past the cache
 	}
 	return b.Complete(h)
 }
@@ -121,8 +114,10 @@ func requestsFor(_ context.Context, o client.Object) []reconcile.Request {
 // addOnsOf returns the add-ons of a cluster, also those that are gone and left something behind.
 func (h *Hub) addOnsOf(ctx context.Context, cluster client.Object) (all []reconcile.Request) {
 	lists := []client.ObjectList{&corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}}
-	if h.served {
-		lists = append(lists, h.api.NewList())
+	if kind, err := h.options.Client.GroupVersionKindFor(h.api.NewList()); h.served && err == nil {
+		addOns := &metav1.PartialObjectMetadataList{}
+		addOns.SetGroupVersionKind(kind)
+		lists = append(lists, addOns)
 	}
 	for _, list := range lists {
 		if err := h.options.Client.List(ctx, list, client.InNamespace(cluster.GetName())); err != nil {
@@ -165,7 +160,7 @@ func refuse(reason, format string, args ...any) *refusal {
 func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	addOn := h.api.New()
 	if h.served {
-		if err := h.options.Client.Get(ctx, req.NamespacedName, addOn); client.IgnoreNotFound(err) != nil {
+		if err := h.options.Reader.Get(ctx, req.NamespacedName, addOn); client.IgnoreNotFound(err) != nil {
 			return reconcile.Result{}, err
 		}
 	}
@@ -210,7 +205,7 @@ func (h *Hub) isGone(ctx context.Context, addOn client.Object) (bool, error) {
 	if !h.served {
 		return false, nil
 	}
-	err := h.reader.Get(ctx, client.ObjectKeyFromObject(addOn), h.api.New())
+	err := h.options.Reader.Get(ctx, client.ObjectKeyFromObject(addOn), h.api.New())
 	if apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err) { // no longer served
 		return false, nil
 	}
@@ -306,10 +301,20 @@ func inUse(conditions []metav1.Condition) bool {
 	return false
 }
 
+// pastCache is a client that reads objects past its cache.
+type pastCache struct {
+	client.Client
+	reader client.Reader
+}
+
+func (c pastCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	return c.reader.Get(ctx, key, o, opts...)
+}
+
 // report writes the condition unless it is there.
 func (h *Hub) report(ctx context.Context, addOn client.Object, condition *metav1.Condition) error {
 	changed := false
-	err := addon.PatchStatus(ctx, h.options.Client, addOn, func(s *addon.Status) bool {
+	err := addon.PatchStatus(ctx, pastCache{h.options.Client, h.options.Reader}, addOn, func(s *addon.Status) bool {
 		if condition == nil {
 			changed = meta.RemoveStatusCondition(&s.Conditions, addon.ConditionTokenInfrastructureReady)
 		} else {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,17 +22,21 @@ import (
 )
 
 // movedHub is a hub with what Open Cluster Management left of an add-on of version v1alpha1.
-func movedHub(t *testing.T, accepted bool, subject string) *memoryHub {
+func movedHub(t *testing.T, accepted bool, subject string, edit func(*ocmObjects)) *memoryHub {
 	t.Helper()
 	a := &v1alpha1.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "addon1", UID: "u"}, Status: v1alpha1.ManagedClusterAddOnStatus{
 		KubeClientDriver: "token", Registrations: []v1alpha1.RegistrationConfig{{SignerName: v1alpha1.KubeClientSigner, Subject: v1alpha1.Subject{User: subject}}}}}
 	objects := []client.Object{managedCluster("cluster1", accepted), a}
-	for _, o := range newOCMObjects("cluster1", "addon1").all() {
+	left := newOCMObjects("cluster1", "addon1")
+	edit(left)
+	for _, o := range left.all() {
 		o.SetUID(types.UID("ocm"))
 		objects = append(objects, o)
 	}
 	return newMemoryHubOf(t, v1alpha1.GroupVersion, objects...)
 }
+
+const theirs = "system:serviceaccount:cluster1:addon1-agent"
 
 // failing fails the nth write.
 func failing(c client.WithWatch, nth int) client.Client {
@@ -57,7 +62,7 @@ func failing(c client.WithWatch, nth int) client.Client {
 
 // The objects that prove that a ServiceAccount is OCM's outlast it: a hub that stops in between goes on afterwards.
 func TestAdoptionGoesOnAfterAFailure(t *testing.T) {
-	const theirs, proposed = "system:serviceaccount:cluster1:addon1-agent", "system:serviceaccount:cluster1:cluster1-addon1-agent"
+	const proposed = "system:serviceaccount:cluster1:cluster1-addon1-agent"
 	for name, tc := range map[string]struct {
 		accepted bool
 		subject  string
@@ -71,8 +76,8 @@ func TestAdoptionGoesOnAfterAFailure(t *testing.T) {
 	} {
 		for nth := 1; nth <= tc.writes; nth++ {
 			t.Run(fmt.Sprintf("%s, write %d", name, nth), func(t *testing.T) {
-				h := movedHub(t, tc.accepted, tc.subject)
-				hub, err := token.NewHub(token.HubOptions{Client: failing(h.WithWatch, nth)})
+				h := movedHub(t, tc.accepted, tc.subject, func(*ocmObjects) {})
+				hub, err := token.NewHub(token.HubOptions{Client: failing(h.WithWatch, nth), Reader: h.WithWatch})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -83,7 +88,7 @@ func TestAdoptionGoesOnAfterAFailure(t *testing.T) {
 				if _, err := hub.Reconcile(t.Context(), request); err != nil {
 					t.Error(err)
 				}
-				if got := h.accounts() + "/" + h.readiness(); got != tc.want {
+				if got := h.accounts() + "/" + string(h.readiness().Status); got != tc.want {
 					t.Errorf("%q instead of %q", got, tc.want)
 				}
 				if got := len(there(t, h)); got != map[bool]int{true: 3}[tc.accepted] {
@@ -107,42 +112,78 @@ func (h *memoryHub) accounts() (all string) {
 	return all
 }
 
-func (h *memoryHub) readiness() string {
+func (h *memoryHub) readiness() (c metav1.Condition) {
 	h.t.Helper()
 	a := &v1alpha1.ManagedClusterAddOn{}
 	if err := h.Get(h.t.Context(), client.ObjectKey{Namespace: "cluster1", Name: "addon1"}, a); err != nil {
 		h.t.Fatal(err)
 	}
-	if c := meta.FindStatusCondition(a.Status.Conditions, addon.ConditionTokenInfrastructureReady); c != nil {
-		return string(c.Status)
+	if found := meta.FindStatusCondition(a.Status.Conditions, addon.ConditionTokenInfrastructureReady); found != nil {
+		c = *found
 	}
-	return ""
+	return c
 }
 
-// A cache that still shows OCM's labels is no reason to refuse what was adopted a moment ago.
-func TestAdoptionReadsPastTheCache(t *testing.T) {
-	h := movedHub(t, true, "system:serviceaccount:cluster1:addon1-agent")
-	before := &corev1.ServiceAccount{}
-	if err := h.Get(t.Context(), client.ObjectKey{Namespace: "cluster1", Name: "addon1-agent"}, before); err != nil {
-		t.Fatal(err)
+// The hub adopts only a ServiceAccount whose tokens OCM's binding gives the cluster already.
+func TestHubAdoptsNothingThatOpenClusterManagementDidNotGrant(t *testing.T) {
+	other := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:open-cluster-management:other"}
+	for _, row := range []struct {
+		name string
+		edit func(*ocmObjects)
+		left int // of the three
+	}{
+		{"a ServiceAccount without OCM's labels", func(o *ocmObjects) { o.account.Labels = nil }, 1},
+		{"a ServiceAccount with the labels of another add-on", func(o *ocmObjects) { o.account.Labels["addon.open-cluster-management.io/name"] = "addon2" }, 1},
+		{"OCM's labels alone", func(o *ocmObjects) { o.role, o.binding = nil, nil }, 1},
+		{"no binding", func(o *ocmObjects) { o.binding = nil }, 2},
+		{"no Role", func(o *ocmObjects) { o.role = nil }, 2},
+		{"a binding without labels", func(o *ocmObjects) { o.binding.Labels = nil }, 3},
+		{"a Role without labels", func(o *ocmObjects) { o.role.Labels = nil }, 3},
+		{"a binding of another group", func(o *ocmObjects) { o.binding.Subjects = []rbacv1.Subject{other} }, 3},
+		{"a binding of one group more", func(o *ocmObjects) { o.binding.Subjects = append(o.binding.Subjects, other) }, 3},
+		{"a binding to another Role", func(o *ocmObjects) { o.binding.RoleRef.Name = "other" }, 3},
+		{"a Role for another ServiceAccount", func(o *ocmObjects) { o.role.Rules[0].ResourceNames = []string{"other"} }, 3},
+		{"a Role for one ServiceAccount more", func(o *ocmObjects) {
+			o.role.Rules[0].ResourceNames = append(o.role.Rules[0].ResourceNames, "other")
+		}, 3},
+		{"a Role for all ServiceAccounts", func(o *ocmObjects) { o.role.Rules[0].ResourceNames = nil }, 3},
+		{"a Role with another right", func(o *ocmObjects) {
+			o.role.Rules = append(o.role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}})
+		}, 3},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			h := movedHub(t, true, theirs, row.edit)
+			left, found := &corev1.ServiceAccount{}, &corev1.ServiceAccount{}
+			key := client.ObjectKey{Namespace: "cluster1", Name: "addon1-agent"}
+			err := h.Get(t.Context(), key, left)
+			h.reconcile("cluster1", "addon1")
+			if c := h.readiness(); c.Reason != "ObjectTaken" || !strings.Contains(c.Message, "delete the object") {
+				t.Errorf("condition %+v", c)
+			}
+			err = errors.Join(err, h.Get(t.Context(), key, found))
+			if err != nil || found.ResourceVersion != left.ResourceVersion {
+				t.Errorf("the ServiceAccount has changed: %+v, %v", found, err)
+			}
+			if got := there(t, h); len(got) != row.left {
+				t.Errorf("there are %q", got)
+			}
+		})
 	}
-	h.reconcile("cluster1", "addon1")
-	stale := interceptor.NewClient(h.WithWatch, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-		if account, ok := o.(*corev1.ServiceAccount); ok && key.Name == before.Name {
-			before.DeepCopyInto(account)
-			return nil
-		}
-		return c.Get(ctx, key, o, opts...)
-	}})
-	hub, err := token.NewHub(token.HubOptions{Client: stale, Reader: h})
-	if err != nil {
-		t.Fatal(err)
-	}
-	writes := h.writes.Load()
-	if _, err := hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "cluster1", Name: "addon1"}}); err == nil || !strings.Contains(err.Error(), "lags") {
-		t.Errorf("error %v", err)
-	}
-	if h.writes.Load() != writes || h.readiness() != "True" || h.accounts() != "addon1-agent ocm" {
-		t.Errorf("%d writes, condition %q, ServiceAccount %q", h.writes.Load()-writes, h.readiness(), h.accounts())
+}
+
+// What OCM's hub left is removed too if the add-on was deleted, or the cluster denied as well, while no hub ran.
+func TestHubRemovesWhatOpenClusterManagementLeft(t *testing.T) {
+	for name, accepted := range map[string]bool{"of a deleted add-on": true, "of a denied cluster, too": false} {
+		t.Run(name, func(t *testing.T) {
+			h := movedHub(t, accepted, theirs, func(*ocmObjects) {})
+			gone := &v1alpha1.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "addon1"}}
+			if err := h.Delete(t.Context(), gone); err != nil {
+				t.Fatal(err)
+			}
+			h.reconcile("cluster1", "addon1")
+			if got := there(t, h); len(got) > 0 {
+				t.Errorf("there are %q", got)
+			}
+		})
 	}
 }

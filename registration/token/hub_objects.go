@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -23,7 +22,7 @@ import (
 )
 
 // roleName returns the name of the Role and the RoleBinding of an add-on.
-func roleName(addOn string) string { return addOn + "-token-role" }
+func roleName(addOn string) string { return addOn + regname.TokenRoleSuffix }
 
 func checkNames(cluster, addOn string) error {
 	return cmp.Or(registration.CheckClusterName(cluster), regname.CheckAddOnName(addOn))
@@ -66,7 +65,7 @@ func belongs(o, addOn client.Object) bool {
 // the tokens of its ServiceAccount. The API server does not know the verb subscribe.
 func leftOf(o client.Object) (client.ObjectKey, bool) {
 	labels := o.GetLabels()
-	addOn := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: labels["addon.open-cluster-management.io/name"]}}
+	addOn := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: labels[regname.OCMAddOnLabel]}}
 	if role, ok := o.(*rbacv1.Role); ok {
 		known := *role
 		o, known.Rules = &known, slices.DeleteFunc(slices.Clone(role.Rules), func(r rbacv1.PolicyRule) bool { return slices.Equal(r.Verbs, []string{"subscribe"}) })
@@ -74,7 +73,7 @@ func leftOf(o client.Object) (client.ObjectKey, bool) {
 	isLike := func(want client.Object) bool {
 		return kindOf(o) == kindOf(want) && o.GetName() == want.GetName() && same(o, want)
 	}
-	return client.ObjectKeyFromObject(addOn), labels["addon.open-cluster-management.io/token-infrastructure"] == "true" && labels[addon.NameLabel] == "" &&
+	return client.ObjectKeyFromObject(addOn), labels[regname.OCMTokenLabel] == "true" && labels[addon.NameLabel] == "" &&
 		len(o.GetOwnerReferences()) == 0 && checkNames(addOn.Namespace, addOn.Name) == nil && slices.ContainsFunc(objects(addOn, ocmAccount(addOn.Name)), isLike)
 }
 
@@ -91,7 +90,7 @@ func (h *Hub) isOurs(ctx context.Context, addOn, o client.Object) (bool, error) 
 	}
 	left := map[string]bool{}
 	for _, like := range objects(addOn, ocmAccount(addOn.GetName())) {
-		have, err := read(ctx, h.reader, like)
+		have, err := read(ctx, h.options.Reader, like)
 		if left[kindOf(like)] = have != nil && isLeft(have); err != nil || kindOf(like) == kindOf(o) && !left[kindOf(o)] {
 			return false, wrap(cmp.Or(err, errStale), "read", like)
 		}
@@ -157,51 +156,77 @@ func (h *Hub) provide(ctx context.Context, addOn client.Object, account string) 
 		Message: readyMessage(client.ObjectKeyFromObject(wanted[0]), wanted[0].GetUID())}, nil
 }
 
-// ensure creates or repairs one object, and sets its UID in want.
+// ensure creates or repairs one object, and sets its UID in want. The cache shows a part of each object, and lags behind: it only says that
+// there is nothing to do.
 func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
 	if err := h.label(addOn, want); err != nil {
 		return err
 	}
-	have, err := read(ctx, h.options.Client, want)
-	if err == nil && have == nil {
-		created := h.options.Client.Create(ctx, want)
-		if !apierrors.IsAlreadyExists(created) {
-			return wrap(created, "create", want)
+	var have client.Object
+	for _, from := range []client.Reader{h.options.Client, h.options.Reader} {
+		var err error
+		if have, err = read(ctx, from, want); err != nil {
+			return wrap(err, "read", want)
 		}
-		if have, err = read(ctx, h.reader, want); have == nil && err == nil { // the cache lags behind
-			err = created
+		if have != nil && h.isComplete(addOn, have, want) {
+			want.SetUID(have.GetUID())
+			return nil
 		}
+	}
+	if have == nil {
+		return wrap(h.options.Client.Create(ctx, want), "create", want)
+	}
+	ours, err := h.isOurs(ctx, addOn, have)
+	if account, ok := have.(*corev1.ServiceAccount); ok && ours {
+		ours, err = h.mayGrant(ctx, addOn, account)
 	}
 	if err != nil {
-		return wrap(err, "read", want)
-	}
-	if ours, err := h.isOurs(ctx, addOn, have); err != nil {
 		return err
-	} else if !ours {
+	}
+	if !ours {
 		return &refusal{reasonTaken, fmt.Sprintf("the %s %q exists and is not of this add-on: have the agent use another name, or delete the object, which ends its owner's tokens",
 			kindOf(have), client.ObjectKeyFromObject(have)), refusedRetry}
 	}
 	return h.repair(ctx, addOn, have, want)
 }
 
+// mayGrant reports whether the cluster may have the tokens of a ServiceAccount that is the hub's to delete. Controllers of an add-on make
+// ServiceAccounts with the add-on as owner too. So it takes both labels and an owner, or Role and binding that give the cluster these tokens
+// already, as those of isOurs do: then the cluster gains no right.
+func (h *Hub) mayGrant(ctx context.Context, addOn client.Object, account *corev1.ServiceAccount) (bool, error) {
+	_, left := leftOf(account)
+	if left || account.Labels[addon.NameLabel] == addOn.GetName() && account.Labels[ocm.ClusterNameLabel] == addOn.GetNamespace() && len(account.OwnerReferences) > 0 {
+		return true, nil
+	}
+	for _, want := range objects(addOn, account.Name)[1:] {
+		if have, err := read(ctx, h.options.Reader, want); err != nil || have == nil || !same(have, want) {
+			return false, wrap(err, "read", want)
+		}
+	}
+	return true, nil
+}
+
+// isComplete reports whether an object has the labels, the owner and the rights that it should have.
+func (h *Hub) isComplete(addOn, have, want client.Object) bool {
+	labelled := have.DeepCopyObject().(client.Object) //nolint:errcheck,forcetypeassert // a copy
+	return h.label(addOn, labelled) == nil && same(have, want) && equality.Semantic.DeepEqual(have, labelled)
+}
+
 // repair replaces an object that differs: no update can change the role of a binding. It patches a ServiceAccount, since another one would
 // end the tokens. Those of a deleted add-on of the same name have to end.
 func (h *Hub) repair(ctx context.Context, addOn, have, want client.Object) error {
-	labelled := have.DeepCopyObject().(client.Object) //nolint:errcheck,forcetypeassert // a copy
-	if err := h.label(addOn, labelled); err != nil {
-		return err
-	}
 	_, isAccount := have.(*corev1.ServiceAccount)
 	switch isFormer := len(have.GetOwnerReferences()) > 0 && !owns(addOn, have); {
 	case isAccount && isFormer:
-		if live, err := read(ctx, h.reader, addOn); err != nil || live == nil || live.GetUID() != addOn.GetUID() {
+		if live, err := read(ctx, h.options.Reader, addOn); err != nil || live == nil || live.GetUID() != addOn.GetUID() {
 			return wrap(cmp.Or(err, errStale), "read", addOn)
 		}
-	case same(have, want) && equality.Semantic.DeepEqual(have, labelled):
-		want.SetUID(have.GetUID())
-		return nil
 	case isAccount:
 		want.SetUID(have.GetUID())
+		labelled := have.DeepCopyObject().(client.Object) //nolint:errcheck,forcetypeassert // a copy
+		if err := h.label(addOn, labelled); err != nil {
+			return err
+		}
 		return wrap(h.options.Client.Patch(ctx, labelled, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})), "patch", want)
 	}
 	if err := h.delete(ctx, have); err != nil {
@@ -219,6 +244,9 @@ func (h *Hub) remove(ctx context.Context, addOn client.Object, keep ...string) (
 			continue
 		}
 		have, err := read(ctx, h.options.Client, o)
+		if err == nil && have != nil { // the cache shows a part of it
+			have, err = read(ctx, h.options.Reader, o)
+		}
 		ours := false
 		if err == nil && have != nil {
 			ours, err = h.isOurs(ctx, addOn, have)

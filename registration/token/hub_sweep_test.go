@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,14 +28,14 @@ func TestHubKeepsTokensOfAnAddOnThatMayExist(t *testing.T) {
 		want         int
 		fails        bool
 	}{
-		"gone":                    {gone, gone, true, 0, false},
-		"gone in the cache only":  {gone, nil, true, 3, false},
-		"a version not served":    {gone, apierrors.NewGenericServerResponse(404, "GET", schema.GroupResource{}, "addon1", "404 page not found", 0, true), true, 3, false},
-		"no version served":       {unserved, unserved, true, 3, false},
-		"no answer":               {gone, apierrors.NewServiceUnavailable("starting"), true, 3, true},
-		"not served, and denied":  {unserved, unserved, false, 0, false},
-		"not cached, but denied":  {gone, nil, false, 0, false},
-		"unreadable by the cache": {apierrors.NewServiceUnavailable("starting"), gone, false, 3, true},
+		"gone":                   {gone, gone, true, 0, false},
+		"gone in the cache only": {gone, nil, true, 3, false},
+		"a version not served":   {gone, apierrors.NewGenericServerResponse(404, "GET", schema.GroupResource{}, "addon1", "404 page not found", 0, true), true, 3, false},
+		"no version served":      {unserved, unserved, true, 3, false},
+		"no answer":              {gone, apierrors.NewServiceUnavailable("starting"), true, 3, true},
+		"not served, and denied": {unserved, unserved, false, 0, false},
+		"not cached, but denied": {gone, nil, false, 0, false},
+		"no answer, but denied":  {gone, apierrors.NewServiceUnavailable("starting"), false, 3, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := managedCluster("cluster1", true)
@@ -90,10 +89,17 @@ func TestHubReplacesAFormerAddOnsServiceAccount(t *testing.T) {
 			if err := errors.Join(err, h.Update(t.Context(), sa)); err != nil {
 				t.Fatal(err)
 			}
-			options := token.HubOptions{Client: h}
-			if !confirms {
-				options.Reader = newMemoryHub(t, &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "addon1", UID: "newer"}})
-			}
+			options := token.HubOptions{Client: h, Reader: h}
+			reads := 0
+			options.Reader = interceptor.NewClient(h.WithWatch, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				err := c.Get(ctx, key, o, opts...)
+				if _, ok := o.(*addon.ManagedClusterAddOn); ok {
+					if reads++; reads > 1 && !confirms {
+						o.SetUID("newer")
+					}
+				}
+				return err
+			}})
 			hub, err := token.NewHub(options)
 			if err != nil {
 				t.Fatal(err)

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -27,22 +26,12 @@ import (
 
 	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
 )
-
-func scheme(t testing.TB) *runtime.Scheme {
-	t.Helper()
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, ocm.AddToScheme, addon.AddToScheme} {
-		if err := add(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return s
-}
 
 func managedCluster(name string, accepted bool) *ocm.ManagedCluster {
 	return &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted}}
@@ -78,7 +67,7 @@ func newMemoryHubOf(t *testing.T, served schema.GroupVersion, objects ...client.
 	h := &memoryHub{t: t, events: events.NewFakeRecorder(100)}
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(served.WithKind("ManagedClusterAddOn"), meta.RESTScopeNamespace)
-	h.WithWatch = fake.NewClientBuilder().WithScheme(scheme(t)).WithRESTMapper(mapper).WithObjects(objects...).
+	h.WithWatch = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithRESTMapper(mapper).WithObjects(objects...).
 		WithStatusSubresource(&addon.ManagedClusterAddOn{}, &v1alpha1.ManagedClusterAddOn{}).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if h.writes.Add(1); h.fails != nil {
@@ -97,7 +86,7 @@ func newMemoryHubOf(t *testing.T, served schema.GroupVersion, objects ...client.
 		},
 	}).Build()
 	var err error
-	if h.hub, err = token.NewHub(token.HubOptions{Client: h, Events: h.events}); err != nil {
+	if h.hub, err = token.NewHub(token.HubOptions{Client: h, Reader: h, Events: h.events}); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -509,7 +498,7 @@ func TestHubThatOnlyRemoves(t *testing.T) {
 			cluster.Spec.HubAcceptsClient = tc.accepted
 			err := h.Update(t.Context(), cluster)
 			if err == nil {
-				h.hub, err = token.NewHub(token.HubOptions{Client: h, RemoveOnly: true})
+				h.hub, err = token.NewHub(token.HubOptions{Client: h, Reader: h, RemoveOnly: true})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -552,24 +541,16 @@ func withoutAccounts(c client.WithWatch) client.Client {
 
 // A cache that does not show what exists yet is no reason to publish a ServiceAccount without UID, or to fail.
 func TestHubReadsPastItsCache(t *testing.T) {
-	for name, tc := range map[string]struct{ fresh, fails bool }{"a reader of the API server": {true, false}, "a cache only": {false, true}} {
-		t.Run(name, func(t *testing.T) {
-			h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
-			h.reconcile("cluster1", "addon1")
-			before := h.condition("cluster1", "addon1")
-			options := token.HubOptions{Client: withoutAccounts(h.WithWatch)}
-			if tc.fresh {
-				options.Reader = h
-			}
-			hub, err := token.NewHub(options)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "cluster1", Name: "addon1"}})
-			if got := h.condition("cluster1", "addon1"); (err != nil) != tc.fails || got != before {
-				t.Errorf("condition %q, before %q, %v", got, before, err)
-			}
-		})
+	h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
+	h.reconcile("cluster1", "addon1")
+	before := h.condition("cluster1", "addon1")
+	hub, err := token.NewHub(token.HubOptions{Client: withoutAccounts(h.WithWatch), Reader: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "cluster1", Name: "addon1"}})
+	if got := h.condition("cluster1", "addon1"); err != nil || got != before {
+		t.Errorf("condition %q, before %q, %v", got, before, err)
 	}
 }
 
@@ -588,14 +569,16 @@ func TestHubLeavesDeletedAddOnsAlone(t *testing.T) {
 }
 
 func TestNewHubRefuses(t *testing.T) {
-	if _, err := token.NewHub(token.HubOptions{}); err == nil {
-		t.Error("no client: accepted")
+	c := fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithRESTMapper(meta.NewDefaultRESTMapper(nil)).Build()
+	for _, options := range []token.HubOptions{{Reader: c}, {Client: c}} { // a cached Reader would be a silent default
+		if _, err := token.NewHub(options); err == nil || !strings.Contains(err.Error(), "is missing") {
+			t.Errorf("%+v: %v", options, err)
+		}
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithRESTMapper(meta.NewDefaultRESTMapper(nil)).Build()
-	if _, err := token.NewHub(token.HubOptions{Client: c}); !meta.IsNoMatchError(err) {
+	if _, err := token.NewHub(token.HubOptions{Client: c, Reader: c}); !meta.IsNoMatchError(err) {
 		t.Errorf("a hub without add-ons: %v", err)
 	}
-	if _, err := token.NewHub(token.HubOptions{Client: c, RemoveOnly: true}); err != nil {
+	if _, err := token.NewHub(token.HubOptions{Client: c, Reader: c, RemoveOnly: true}); err != nil {
 		t.Errorf("a hub without add-ons that only removes: %v", err)
 	}
 }

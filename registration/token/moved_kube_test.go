@@ -9,12 +9,12 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
@@ -67,29 +67,24 @@ type moved struct {
 	old *corev1.ServiceAccount
 }
 
-// registeredByOCM joins a cluster while no hub controller for tokens runs, and does what OCM's hub does for its add-on. Its objects
-// may be edited before the agent uses them.
-func (k *kube) registeredByOCM(cluster, name string, edit func(*ocmObjects)) *moved {
+// registeredByOCM joins a cluster while no hub controller for tokens runs, and does what OCM's hub does for its add-on.
+func (k *kube) registeredByOCM(cluster, name string) *moved {
 	k.T.Helper()
 	k.runHub(2)
 	m := &moved{testAgent: k.join(cluster, name, token.Options{}), ocmObjects: newOCMObjects(cluster, name)}
 	k.stopHub()
-	m.create(edit)
-	m.declareAccount(name + "-agent")
-	m.ready(string(m.account.UID))
-	return m
-}
-
-func (m *moved) create(edit func(*ocmObjects)) {
-	m.T.Helper()
-	if edit != nil {
-		edit(m.ocmObjects)
-	}
 	for _, o := range m.all() {
-		if err := m.Admin.Create(m.T.Context(), o); err != nil {
-			m.T.Fatal(err)
+		if err := k.Admin.Create(k.T.Context(), o); err != nil {
+			k.T.Fatal(err)
 		}
 	}
+	m.patch(m.get(), func(s *addon.Status) bool {
+		s.Items[0] = ocm.Registration{Type: ocm.KubeClient, Driver: registration.AuthTypeToken,
+			Subject: ocm.Subject{User: "system:serviceaccount:" + cluster + ":" + name + "-agent"}}
+		return true
+	})
+	m.ready(string(m.account.UID))
+	return m
 }
 
 // ready writes the condition of OCM's hub.
@@ -136,14 +131,19 @@ func (m *moved) adopted() bool {
 // The add-ons of a fleet keep their tokens when our hub replaces one of Open Cluster Management.
 func TestHubAdoptsTheTokensOfOpenClusterManagement(t *testing.T) {
 	k := newHub(t)
-	denied, deleted := k.registeredByOCM("moved-denied", "addon1", nil).inUse(), k.registeredByOCM("moved-deleted", "addon1", nil).inUse()
+	denied, deleted := k.registeredByOCM("moved-denied", "addon1").inUse(), k.registeredByOCM("moved-deleted", "addon1").inUse()
 	for _, m := range []*moved{denied, deleted} {
 		if !m.review() {
 			t.Fatal("OCM's token does not work")
 		}
 	}
 	uid, tokenBefore := denied.account.UID, string(denied.stored["token"])
+	left := k.registeredByOCM("moved-left", "addon1").inUse()
+	if err := k.Admin.Delete(t.Context(), addOn("moved-left", "addon1"), client.Preconditions{}); err != nil {
+		t.Fatal(err)
+	}
 	k.runHub(2)
+	t.Run("of an add-on that was deleted meanwhile nothing stays", func(t *testing.T) { left.expectRemoved(t) })
 	t.Run("adoption", func(t *testing.T) {
 		for _, m := range []*moved{denied, deleted} {
 			regtest.Eventually(t, "the hub adopts the objects", m.adopted)
@@ -186,7 +186,7 @@ func TestHubAdoptsTheTokensOfOpenClusterManagement(t *testing.T) {
 			t.Errorf("it writes %q", more)
 		}
 	})
-	k.deny("moved-denied")
+	k.SetAccepted("moved-denied", false)
 	if err := k.Admin.Delete(t.Context(), addOn("moved-deleted", "addon1"), client.Preconditions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -199,94 +199,4 @@ func (m *moved) expectRemoved(t *testing.T) {
 	t.Helper()
 	regtest.Eventually(t, "nothing is left", func() bool { return len(m.left(m.cluster)) == 0 })
 	regtest.Eventually(t, "the token is refused", func() bool { return !m.review() })
-}
-
-// What OCM's hub left is removed too if the cluster was denied, or the add-on deleted, while no hub ran.
-func TestHubRemovesTheTokensOfOpenClusterManagement(t *testing.T) {
-	k := newHub(t)
-	denied, deleted := k.registeredByOCM("left-denied", "addon1", nil).inUse(), k.registeredByOCM("left-deleted", "addon1", nil).inUse()
-	both := k.registeredByOCM("left-both", "addon1", nil).inUse()
-	collides := k.registeredByOCM("left", "left-x", nil) // its ServiceAccount has the name of the specification for the add-on x
-	namesake := addOn("left", "x")
-	namesake.UID = ""
-	if err := k.Admin.Create(t.Context(), namesake); err != nil {
-		t.Fatal(err)
-	}
-	x := &testAgent{kube: k, cluster: "left", addOn: "x", own: collides.own}
-	x.patch(x.get(), func(s *addon.Status) bool { s.Items = []ocm.Registration{{Type: ocm.KubeClient}}; return true })
-	x.declareAccount("left-x-agent")
-	for _, m := range []*moved{deleted, both} {
-		if err := k.Admin.Delete(t.Context(), addOn(m.cluster, "addon1"), client.Preconditions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	k.deny(denied.cluster)
-	k.deny(both.cluster)
-	k.runHub(2)
-	for name, m := range map[string]*moved{"of a denied cluster": denied, "of a deleted add-on": deleted, "of both": both} {
-		t.Run(name, func(t *testing.T) { m.expectRemoved(t) })
-	}
-	t.Run("an add-on whose name begins with the cluster's keeps them until the denial", func(t *testing.T) {
-		regtest.Eventually(t, "the hub refuses the subject", func() bool { return collides.refused("InvalidSubject") })
-		regtest.Eventually(t, "the hub gives it to no other add-on", func() bool { return x.refused("ObjectTaken") })
-		if got := k.left("left"); len(got) != 3 || k.uid("left", "left-x-agent") != string(collides.account.UID) {
-			t.Errorf("there are %q", got)
-		}
-		k.deny("left")
-		regtest.Eventually(t, "nothing is left", func() bool { return len(k.left("left")) == 0 })
-	})
-}
-
-// The hub adopts only a ServiceAccount whose tokens OCM's binding gives the cluster already.
-func TestHubAdoptsNothingThatOpenClusterManagementDidNotGrant(t *testing.T) {
-	other := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:open-cluster-management:other"}
-	rows := []struct {
-		name, cluster string
-		edit          func(*ocmObjects)
-		left          int // of the three
-	}{
-		{"a ServiceAccount without OCM's labels", "unlabelled", func(o *ocmObjects) { o.account.Labels = nil }, 1},
-		{"a ServiceAccount with the labels of another add-on", "relabelled", func(o *ocmObjects) { o.account.Labels["addon.open-cluster-management.io/name"] = "addon2" }, 1},
-		{"OCM's labels alone", "labelled", func(o *ocmObjects) { o.role, o.binding = nil, nil }, 1},
-		{"no binding", "unbound", func(o *ocmObjects) { o.binding = nil }, 2},
-		{"no Role", "roleless", func(o *ocmObjects) { o.role = nil }, 2},
-		{"a binding without labels", "unlabelled-binding", func(o *ocmObjects) { o.binding.Labels = nil }, 3},
-		{"a Role without labels", "unlabelled-role", func(o *ocmObjects) { o.role.Labels = nil }, 3},
-		{"a binding of another group", "other-group", func(o *ocmObjects) { o.binding.Subjects = []rbacv1.Subject{other} }, 3},
-		{"a binding of one group more", "more-groups", func(o *ocmObjects) { o.binding.Subjects = append(o.binding.Subjects, other) }, 3},
-		{"a binding to another Role", "other-role", func(o *ocmObjects) { o.binding.RoleRef.Name = "other" }, 3},
-		{"a Role for another ServiceAccount", "other-account", func(o *ocmObjects) { o.role.Rules[0].ResourceNames = []string{"other"} }, 3},
-		{"a Role for one ServiceAccount more", "more-accounts", func(o *ocmObjects) {
-			o.role.Rules[0].ResourceNames = append(o.role.Rules[0].ResourceNames, "other")
-		}, 3},
-		{"a Role for all ServiceAccounts", "all-accounts", func(o *ocmObjects) { o.role.Rules[0].ResourceNames = nil }, 3},
-		{"a Role with another right", "more-rights", func(o *ocmObjects) {
-			o.role.Rules = append(o.role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}})
-		}, 3},
-	}
-	k := newHub(t)
-	var all []*moved
-	for _, row := range rows {
-		all = append(all, k.registeredByOCM("refused-"+row.cluster, "addon1", row.edit))
-	}
-	k.runHub(2)
-	for i, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			m := all[i]
-			regtest.Eventually(t, "the hub refuses", func() bool { return m.refused("ObjectTaken") })
-			if c := meta.FindStatusCondition(m.get().Status.Conditions, "TokenInfrastructureReady"); !strings.Contains(c.Message, "delete the object") {
-				t.Errorf("message %q", c.Message)
-			}
-			account := &corev1.ServiceAccount{}
-			if err := k.Admin.Get(t.Context(), client.ObjectKeyFromObject(m.account), account); err != nil || account.ResourceVersion != m.account.ResourceVersion {
-				t.Errorf("the ServiceAccount has changed: %+v, %v", account, err)
-			}
-			if got := k.left(m.cluster); len(got) != row.left {
-				t.Errorf("there are %q", got)
-			}
-			if row.left == 1 && !apierrors.IsForbidden(m.ask(client.ObjectKeyFromObject(m.account), authenticationv1.TokenRequestSpec{})) {
-				t.Error("the cluster gets its tokens")
-			}
-		})
-	}
 }

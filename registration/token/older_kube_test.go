@@ -9,11 +9,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -71,15 +69,6 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 		m.set(0)
 		m.ExpectOnlyOwnRights("addon1")
 	})
-	w.Step("csr", func(t *testing.T) {
-		m.run(csr.New(csr.Options{}))
-		m.NewAddOn("addon2", kubeClientItem)
-		m.Registered("addon2", registration.AuthTypeCSR)
-		m.ExpectOnlyOwnRights("addon2")
-		m.Registered("addon1", registration.AuthTypeCSR) // switches
-		m.UntilAddOn("addon1", "the hub tears down", func() bool { return len(m.infrastructureOf("addon1")) == 0 })
-		m.expectKeys(t, "addon1", registration.AuthTypeCSR)
-	})
 	w.Step("a driver that the hub's controllers do not know is left alone", func(t *testing.T) {
 		m.stop()
 		m.NewAddOn("future", ocm.Registration{Type: ocm.KubeClient, Driver: "grpc", Subject: ocm.Subject{User: "system:serviceaccount:alpha:alpha-future-agent"}})
@@ -89,13 +78,6 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 		}
 		m.run(tokens)
 		m.Registered("future", registration.AuthTypeToken)
-	})
-	w.Step("two kubeClient items", func(*testing.T) {
-		m.NewAddOn("twice", kubeClientItem, kubeClientItem)
-		m.UntilAddOn("twice", "agent and hub refuse it", func() bool {
-			return m.Says("twice", regname.ConditionRegistrationAccepted) == "False/"+"DuplicateItem" &&
-				m.Says("twice", addon.ConditionTokenInfrastructureReady) == "False/"+"SeveralKubeClientItems"
-		})
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,16 +15,12 @@ import (
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/agent"
-	"github.com/workloadid/workloadid/registration/csr"
-	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 // What a person has to mend is a condition. Other add-ons are not affected, and what is mended works.
 func TestRefusedAddOns(t *testing.T) {
 	w := newAddOnWorld(t)
-	s := w.runSigner()
 	m, victim := w.join("refused"), w.join("refused-victim")
 	says := func(t *testing.T, addOn, kind, want string, parts ...string) {
 		t.Helper()
@@ -36,7 +31,7 @@ func TestRefusedAddOns(t *testing.T) {
 			}
 		}
 	}
-	const accepted, ready = regname.ConditionRegistrationAccepted, addon.ConditionTokenInfrastructureReady
+	const ready = addon.ConditionTokenInfrastructureReady
 	w.Step("another cluster's ServiceAccount as subject", func(t *testing.T) {
 		const foreign = "system:serviceaccount:refused-victim:refused-victim-stolen-agent"
 		m.NewAddOn("stolen", kubeClientItem)
@@ -55,25 +50,6 @@ func TestRefusedAddOns(t *testing.T) {
 		m.Registered("stolen", registration.AuthTypeToken)
 		says(t, "stolen", ready, "True/"+regname.ReasonTokensReady)
 	})
-	w.Step("a second kubeClient item", func(t *testing.T) {
-		m.NewAddOn("twice", kubeClientItem, kubeClientItem)
-		says(t, "twice", accepted, "False/"+"DuplicateItem", "twice-hub-kubeconfig", "leave one kubeClient item")
-		says(t, "twice", ready, "False/"+"SeveralKubeClientItems", "2 kubeClient items")
-		if keys := m.secret("twice").Data["token"]; keys != nil {
-			t.Error("it has a token")
-		}
-		m.PatchAddOn("twice", func(s *addon.Status) { s.Items = s.Items[:1] })
-		m.Registered("twice", registration.AuthTypeToken)
-		says(t, "twice", accepted, "True/"+"RegistrationAccepted")
-	})
-	w.Step("a customSigner item without body", func(t *testing.T) {
-		m.NewAddOn("bodiless", kubeClientItem, ocm.Registration{Type: ocm.CustomSigner})
-		says(t, "bodiless", accepted, "False/"+"NoSigner", "customSigner.signerName")
-		m.Registered("bodiless", registration.AuthTypeToken) // the other item
-		m.PatchAddOn("bodiless", func(s *addon.Status) { s.Items[1] = signerItem })
-		m.expectSigned(s, "bodiless")
-		says(t, "bodiless", accepted, "True/"+"RegistrationAccepted")
-	})
 	w.Step("an unknown driver and an unknown type are refused by the API server", func(t *testing.T) {
 		m.NewAddOn("unknown", kubeClientItem)
 		for _, patch := range []string{`{"status":{"registrations":[{"type":"kubeClient","kubeClient":{"driver":"grpc"}}]}}`,
@@ -83,42 +59,6 @@ func TestRefusedAddOns(t *testing.T) {
 			}
 		}
 		m.Registered("unknown", registration.AuthTypeToken)
-	})
-	w.Step("no driver for custom signers", func(t *testing.T) {
-		m.runWith(agent.AddOnOptions{KubeClient: newToken(t, 0)})
-		m.NewAddOn("driverless", kubeClientItem, signerItem)
-		says(t, "driverless", accepted, "False/"+"UnknownDriver", signerName)
-		m.Registered("driverless", registration.AuthTypeToken)
-	})
-	w.Step("a wish over the cap", func(t *testing.T) {
-		m.run(newToken(t, 31_536_001))
-		m.NewAddOn("greedy", kubeClientItem)
-		says(t, "greedy", "AddonTokenRefreshed", "False/TokenRequestInvalid", "at most 31536000 seconds")
-		if m.secret("greedy").Data["token"] != nil {
-			t.Error("it has a token")
-		}
-		for range 20 {
-			m.ReconcileAddOn("greedy")
-		}
-		if n := m.tokenRequests("greedy"); n > 6 {
-			t.Errorf("%d requests", n)
-		}
-		if !isGood(t, m.AddOnClient("stolen")) {
-			t.Error("another add-on lost its token")
-		}
-		m.run(newToken(t, 0))
-		m.Registered("greedy", registration.AuthTypeToken)
-	})
-	w.Step("a hub without the half for tokens", func(t *testing.T) {
-		w.stopTokens()
-		m.NewAddOn("older", kubeClientItem)
-		says(t, "older", "AddonTokenRefreshed", "False/"+"TokenInfrastructureNotReady", "Waiting for the hub")
-		m.set(2 * time.Minute)
-		m.ReconcileAddOn("older")
-		says(t, "older", "AddonTokenRefreshed", "False/"+"TokenInfrastructureNotReady", "knows the driver token, or use csr")
-		m.set(0)
-		m.run(csr.New(csr.Options{}))
-		m.Registered("older", registration.AuthTypeCSR)
 	})
 }
 

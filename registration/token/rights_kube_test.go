@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -85,37 +83,13 @@ func TestHubControllerIsConfined(t *testing.T) {
 	}
 }
 
-// rules returns those of a ClusterRole in a manifest, each with one verb.
-func rules(t *testing.T, manifest, name string) (all []rbacv1.PolicyRule) {
-	t.Helper()
-	for document := range strings.SplitSeq(manifest, "\n---\n") {
-		role := &rbacv1.ClusterRole{}
-		if err := yaml.Unmarshal([]byte(document), role); err != nil {
-			t.Fatal(err)
-		}
-		if role.Kind != "ClusterRole" || role.Name != name {
-			continue
-		}
-		for _, rule := range role.Rules {
-			for _, verb := range rule.Verbs {
-				one := *rule.DeepCopy()
-				one.Verbs = []string{verb}
-				all = append(all, one)
-			}
-		}
-	}
-	return all
-}
-
 func TestHubNeedsEachRight(t *testing.T) {
 	k := newHub(t)
 	k.runHub(1)
 	k.accept("rights")
 	k.stopHub()
-	hub, own := rules(t, registration.HubManifest, "open-cluster-management:hub:registration"), rules(t, registration.TokenManifest, "open-cluster-management:hub:token")
-	if len(hub) == 0 || len(own) == 0 {
-		t.Fatal("the manifests lack a role")
-	}
+	hub := regtest.RulesOf(t, registration.HubManifest(), "open-cluster-management:hub:registration")
+	own := regtest.VerbsOf(regtest.RulesOf(t, registration.TokenManifest(), "open-cluster-management:hub:token"))
 	try := func(t *testing.T, name string, own []rbacv1.PolicyRule) error {
 		return k.provideAs(t, k.Hub.User(t, "hub-"+name, "", append(slices.Clone(hub), own...)...), name)
 	}
@@ -137,7 +111,7 @@ func TestHubNeedsEachRight(t *testing.T) {
 func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 	t.Helper()
 	config.QPS = -1
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme(t)})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: regtest.Scheme(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +137,7 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 			t.Fatal(err)
 		}
 	}
-	hub, err := token.NewHub(token.HubOptions{Client: c})
+	hub, err := token.NewHub(token.HubOptions{Client: c, Reader: c})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,47 +185,6 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 	return nil
 }
 
-// Many add-ons are provided in parallel, and a hub that starts again writes nothing.
-func TestManyAddOns(t *testing.T) {
-	const clusters, each, workers = 10, 20, 8
-	k := newHub(t)
-	k.runHub(workers)
-	for i := range clusters {
-		k.accept(fmt.Sprintf("many%d", i))
-	}
-	k.stopHub()
-	var all []*addon.ManagedClusterAddOn
-	for i := range clusters * each {
-		a := addOn(fmt.Sprintf("many%d", i%clusters), fmt.Sprintf("addon%d", i))
-		a.UID = ""
-		if err := k.Admin.Create(t.Context(), a); err != nil {
-			t.Fatal(err)
-		}
-		a.Status.Registrations = []addon.RegistrationConfig{tokenItem("system:serviceaccount:" + a.Namespace + ":" + a.Name + "-agent")}
-		if err := k.Admin.Status().Update(t.Context(), a); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, a)
-	}
-	start := time.Now()
-	k.runHub(workers)
-	for _, a := range all {
-		regtest.Eventually(t, "all are provided", func() bool { return k.provided(a) })
-	}
-	t.Logf("%d add-ons in %s", len(all), time.Since(start).Round(time.Millisecond))
-	k.stopHub()
-	writes := k.writes()
-	if n := len(slices.DeleteFunc(slices.Clone(writes), func(w string) bool { return !strings.Contains(w, "many") || !strings.Contains(w, "/addon") })); n != 4*len(all) {
-		t.Errorf("%d writes for %d add-ons", n, len(all))
-	}
-	k.runHub(workers)
-	k.join("many-more", "addon1", token.Options{}).until("the hub works, whose queue was full", func() bool { return len(k.left("many-more")) == 3 })
-	k.stopHub()
-	if more := k.writes()[len(writes):]; slices.ContainsFunc(more, func(w string) bool { return strings.Contains(w, "many") && !strings.Contains(w, "many-more") }) {
-		t.Errorf("a hub that starts again writes %q", more)
-	}
-}
-
 func (k *kube) provided(a *addon.ManagedClusterAddOn) bool {
 	k.T.Helper()
 	if err := k.Admin.Get(k.T.Context(), client.ObjectKeyFromObject(a), a); err != nil {
@@ -263,7 +196,7 @@ func (k *kube) provided(a *addon.ManagedClusterAddOn) bool {
 // writes returns what the hub controller has written so far.
 func (k *kube) writes() (all []string) {
 	k.T.Helper()
-	for _, r := range k.Hub.Audit(k.T, hubUser) {
+	for _, r := range k.Hub.Audit(k.T, regtest.HubUser) {
 		if r.Verb != "get" && r.Verb != "list" && r.Verb != "watch" && r.Code < 400 {
 			all = append(all, fmt.Sprintf("%s %s/%s %s/%s", r.Verb, r.Resource, r.Subresource, r.Namespace, r.Name))
 		}

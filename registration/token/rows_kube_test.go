@@ -18,7 +18,7 @@ import (
 func TestAddOnCombinations(t *testing.T) {
 	w := newAddOnWorld(t)
 	s := w.runSigner()
-	w.Apply(w.Admin, registration.RelayManifest)
+	w.Apply(w.Admin, registration.RelayManifest())
 	address := w.Relay(regtest.WithToken(w.Hub.Config(), w.Token(w.Admin, "open-cluster-management-relay", "registration-relay")))
 	certificates, tokens := registration.Driver(csr.New(csr.Options{})), registration.Driver(newToken(t, 0))
 	rows := []struct {

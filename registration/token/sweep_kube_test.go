@@ -18,15 +18,6 @@ import (
 
 func removeOnly(options *token.HubOptions) { options.RemoveOnly = true }
 
-// deny denies a cluster while it keeps its add-ons.
-func (k *kube) deny(cluster string) {
-	k.T.Helper()
-	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"hubAcceptsClient":false}}`))
-	if err := k.Admin.Patch(k.T.Context(), managedCluster(cluster, true), patch); err != nil {
-		k.T.Fatal(err)
-	}
-}
-
 // orphan deletes an add-on as kubectl delete --cascade=orphan does. It needs the garbage collector.
 func (a *testAgent) orphan() {
 	a.T.Helper()
@@ -89,7 +80,7 @@ func (k *kube) strangers(cluster string) (all []string) {
 func TestTokensEndWithTheAddOn(t *testing.T) {
 	k := newKube(t)
 	k.Hub.ControllerManager(t, "garbage-collector-controller")
-	orphan, deny := (*testAgent).orphan, func(a *testAgent) { k.deny(a.cluster) }
+	orphan, deny := (*testAgent).orphan, func(a *testAgent) { k.SetAccepted(a.cluster, false) }
 	cases := []struct {
 		name, cluster string
 		end           []func(*testAgent)
@@ -136,24 +127,6 @@ func TestTokensEndWithTheAddOn(t *testing.T) {
 		t.Run(tc.name+": the token is refused", func(t *testing.T) {
 			regtest.Eventually(t, "it is", func() bool { return !isGood(t, tc.old) })
 		})
-	}
-}
-
-// An add-on that is deleted and created again at once gets other tokens.
-func TestAddOnCreatedAgain(t *testing.T) {
-	k := newKube(t)
-	a := k.join("again", "addon1", token.Options{})
-	a.until("it has a token", a.refreshed)
-	former := k.uid("again", "again-addon1-agent")
-	k.stopHub()
-	if err := k.Admin.Delete(t.Context(), addOn("again", "addon1"), client.Preconditions{}); err != nil {
-		t.Fatal(err)
-	}
-	a.recreate()
-	k.runHub(2)
-	regtest.Eventually(t, "all belong to the other add-on", func() bool { return k.belong(a) && k.provided(addOn("again", "addon1")) })
-	if k.uid("again", "again-addon1-agent") == former {
-		t.Error("the tokens of the deleted add-on are good")
 	}
 }
 

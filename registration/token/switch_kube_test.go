@@ -94,7 +94,7 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 // reconcileAsHub runs the hub's half once with an administrator's rights, so that a test knows that it ran.
 func (m *addOnMember) reconcileAsHub(addOn string) {
 	m.T.Helper()
-	hub, err := token.NewHub(token.HubOptions{Client: m.Admin})
+	hub, err := token.NewHub(token.HubOptions{Client: m.Admin, Reader: m.Admin})
 	if err == nil {
 		_, err = hub.Reconcile(m.T.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.Name, Name: addOn}})
 	}
@@ -108,7 +108,7 @@ func (m *addOnMember) reconcileAsHub(addOn string) {
 func (m *addOnMember) expectRemovedAfterwards(t *testing.T, addOn string) {
 	t.Helper()
 	var removed, stored, withdrawn time.Time
-	for _, r := range m.Hub.Audit(t, hubUser) {
+	for _, r := range m.Hub.Audit(t, regtest.HubUser) {
 		if r.Verb == "delete" && r.Resource == "serviceaccounts" && r.Namespace == m.Name && r.Name == m.Name+"-"+addOn+"-agent" {
 			removed = r.Time
 		}

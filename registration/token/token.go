@@ -1,8 +1,6 @@
 package token
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal"
 )
 
 // Keys of the Secret. The last two are for readers: the driver goes by the token itself.
@@ -24,14 +23,8 @@ const (
 	uidFile        = "uid"
 )
 
-const (
-	renewFraction = 0.80
-	maxJitter     = 0.05
-	// minInterval separates two refreshes, however wrong the agent's clock is. Tokens of less than 40 minutes have less, but no less than
-	// leastInterval.
-	minInterval   = 10 * time.Minute
-	leastInterval = 30 * time.Second
-)
+// leastInterval separates two refreshes of a token, however short it lives and however wrong the agent's clock is.
+const leastInterval = 30 * time.Second
 
 // userOf returns the user name that the tokens of a ServiceAccount say.
 func userOf(account client.ObjectKey) string {
@@ -73,23 +66,13 @@ func (t *token) describe(account client.ObjectKey) string {
 	return fmt.Sprintf("The token of ServiceAccount %s (UID: %s) expires at %s.", account, t.uid, t.expiry.UTC().Format(time.RFC3339))
 }
 
-// renewAt returns when to refresh: at 75 to 80 % of the lifetime, by a jitter that the token itself determines. It counts from the
-// issue or, if the agent's clock is behind the hub's, from the receipt. If the clock is ahead, the time since receipt is a bound: otherwise
-// each new token would be due at once.
+// renewAt counts from the issue or, if the agent's clock is behind the hub's, from the receipt.
 func (t *token) renewAt(received, now time.Time) time.Time {
-	sum := sha256.Sum256([]byte(t.raw))
-	fraction := renewFraction - maxJitter*float64(binary.BigEndian.Uint32(sum[:]))/(1<<32)
-	lifetime := t.expiry.Sub(t.issued)
-	due := t.issued
-	if !received.IsZero() && received.Before(due) {
-		due = received
+	start := t.issued
+	if !received.IsZero() && received.Before(start) {
+		start = received
 	}
-	due = due.Add(time.Duration(fraction * float64(lifetime)))
-	bound := received.Add(max(min(lifetime/4, minInterval), leastInterval))
-	if received.After(now) || due.After(bound) { // a clock that was set back since then says nothing of the time since receipt
-		return due
-	}
-	return bound
+	return internal.RenewAt([]byte(t.raw), start, t.expiry.Sub(t.issued), received, now, leastInterval)
 }
 
 // readyMessage is the message of TokenInfrastructureReady=True, which carries the UID to the agent.

@@ -36,8 +36,6 @@ func TestMain(m *testing.M) {
 	os.Exit(kubetest.Main(m).Run())
 }
 
-const hubUser = "system:serviceaccount:open-cluster-management-hub:registration-controller-sa"
-
 // kube is a hub, which all tests of the binary share. Its controllers run with the rights of the manifests, in one process and as one user.
 // It has no agents: a testAgent takes their part.
 type kube struct {
@@ -57,7 +55,7 @@ func newKube(t *testing.T) *kube {
 func newHub(t *testing.T) *kube {
 	t.Helper()
 	k := &kube{World: regtest.New(t)}
-	k.ServeAddOns(addon.CRD)
+	k.ServeAddOns(addon.CRD())
 	k.config = regtest.WithToken(k.Hub.Config(), k.Token(k.Admin, regtest.HubNamespace, regtest.HubAccount))
 	return k
 }
