@@ -15,13 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -126,20 +126,11 @@ const (
 	otherAnnotation  = "example.com/other"
 )
 
-func hubScheme(t testing.TB) *runtime.Scheme {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	return scheme
-}
-
 func newHubTest(t *testing.T, objects ...client.Object) *hubTest {
 	t.Helper()
 	h := &hubTest{t: t, driver: newHubDriver("one", driverAnnotation), other: newHubDriver("two", otherAnnotation),
 		now: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)}
-	h.client = fake.NewClientBuilder().WithScheme(hubScheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).WithObjects(objects...).Build()
+	h.client = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).WithObjects(objects...).Build()
 	h.restart()
 	return h
 }

@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,11 +41,6 @@ type Options struct {
 	// OCMAgents gives clusters what agents of Open Cluster Management need: to list and watch all certificate requests, and to list, watch
 	// and update their own ManagedCluster. The hub needs the rights of registration.OCMAgentsManifest.
 	OCMAgents bool
-	// Resync is the longest time between two calls of Grant for one cluster. The hub shortens it a little for each cluster, to
-	// spread the calls. Default: one hour.
-	Resync time.Duration
-	// Timeout bounds each call of a driver. Default: one minute.
-	Timeout time.Duration
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 	// Recorder gets an Event for each decision and each failure. Nil records nothing.
@@ -97,11 +91,6 @@ func New(options Options) (*Hub, error) {
 			return nil, fmt.Errorf("hub.Options.Default: %w", err)
 		}
 	}
-	if options.Resync < 0 || options.Timeout < 0 {
-		return nil, fmt.Errorf("hub.Options.Resync %s and hub.Options.Timeout %s: neither may be negative", options.Resync, options.Timeout)
-	}
-	options.Resync = cmp.Or(options.Resync, time.Hour)
-	options.Timeout = cmp.Or(options.Timeout, time.Minute)
 	if options.Now == nil {
 		options.Now = time.Now
 	}
@@ -116,6 +105,14 @@ func (r *refusal) Error() string { return r.message }
 
 // errPostponed says that a failure is reported, and that its retry is scheduled.
 var errPostponed = errors.New("postponed")
+
+const (
+	// resync is the longest time between two calls of Grant for one cluster. The hub shortens it a little for each cluster, to spread the
+	// calls.
+	resync = time.Hour
+	// callTimeout bounds each call of a driver.
+	callTimeout = time.Minute
+)
 
 // Reasons of the condition HubAcceptedManagedCluster, in addition to those of ocm and regname.
 const (
@@ -211,6 +208,11 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	}
 	if err := h.grant(ctx, cluster, driver, granted); err != nil {
 		return err
+	}
+	if !meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionHubAccepted) { // else checkLease repairs it
+		if _, err := h.readLease(ctx, cluster, true); err != nil {
+			return err
+		}
 	}
 	if err := h.bind(ctx, cluster.Name); err != nil {
 		return err
@@ -517,8 +519,8 @@ func (h *Hub) memory(cluster string) *memory {
 // schedule remembers what the driver verified, if anything, and when to ask it again. What the name hashes to spreads the clusters over a
 // fifth of the time.
 func (h *Hub) schedule(cluster string, verified record, after time.Duration) {
-	if after <= 0 || after > h.options.Resync {
-		after = h.options.Resync
+	if after <= 0 || after > resync {
+		after = resync
 	}
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(cluster)) // never fails

@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,7 +46,6 @@ func TestNewHubRefusesBadOptions(t *testing.T) {
 		{"two drivers of one name", hub.Options{Client: c, Drivers: []registration.HubDriver{one, one}}, `"one"`},
 		{"a driver without a name", hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("", driverAnnotation)}}, "no name"},
 		{"an unknown default", hub.Options{Client: c, Drivers: []registration.HubDriver{one}, Default: "three"}, `unknown auth type "three": use one of one`},
-		{"a negative resync", hub.Options{Client: c, Drivers: []registration.HubDriver{one}, Resync: -1}, "negative"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if _, err := hub.New(test.options); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -116,16 +112,6 @@ func TestHubGrantsAcceptedCluster(t *testing.T) {
 			t.Errorf("%s binds %v to %v", o.GetName(), role, *subjects)
 		}
 	}
-}
-
-func partsOf(o client.Object) (*rbacv1.RoleRef, *[]rbacv1.Subject) {
-	switch b := o.(type) {
-	case *rbacv1.ClusterRoleBinding:
-		return &b.RoleRef, &b.Subjects
-	case *rbacv1.RoleBinding:
-		return &b.RoleRef, &b.Subjects
-	}
-	panic("not a binding")
 }
 
 func TestHubUsesTheDefaultForAClusterWithoutAnnotations(t *testing.T) {
@@ -488,294 +474,6 @@ func TestHubFailures(t *testing.T) {
 	})
 }
 
-func TestHubRepairsDrift(t *testing.T) {
-	role := func(change func(*rbacv1.ClusterRole)) func(*hubTest) {
-		return func(h *hubTest) {
-			r := roleFor("cluster1")
-			h.exists(r)
-			change(r)
-			if err := h.client.Update(h.t.Context(), r); err != nil {
-				h.t.Fatal(err)
-			}
-		}
-	}
-	drifts := map[string]func(*hubTest){
-		"the rules of the role":      role(func(r *rbacv1.ClusterRole) { r.Rules = r.Rules[1:] }),
-		"one more rule":              role(func(r *rbacv1.ClusterRole) { r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: []string{"*"}}) }),
-		"an aggregation of the role": role(func(r *rbacv1.ClusterRole) { r.AggregationRule = &rbacv1.AggregationRule{} }),
-		"the label of the role":      role(func(r *rbacv1.ClusterRole) { r.Labels = nil }),
-		"the namespace deleted": func(h *hubTest) {
-			if err := h.client.Delete(h.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}); err != nil {
-				h.t.Fatal(err)
-			}
-		},
-	}
-	for i, b := range bindingsFor("cluster1") {
-		drift := func(change func(client.Object)) func(*hubTest) {
-			return func(h *hubTest) {
-				o := bindingsFor("cluster1")[i]
-				h.exists(o)
-				change(o)
-				if err := h.client.Update(h.t.Context(), o); err != nil {
-					h.t.Fatal(err)
-				}
-			}
-		}
-		name := fmt.Sprintf("%T %d: ", b, i)
-		drifts[name+"deleted"] = func(h *hubTest) {
-			if err := h.client.Delete(h.t.Context(), bindingsFor("cluster1")[i]); err != nil {
-				h.t.Fatal(err)
-			}
-		}
-		drifts[name+"another role"] = drift(func(o client.Object) { r, _ := partsOf(o); r.Name = "cluster-admin" })
-		drifts[name+"one more subject"] = drift(func(o client.Object) {
-			_, s := partsOf(o)
-			*s = append(*s, rbacv1.Subject{Kind: "User", Name: "mallory"})
-		})
-		drifts[name+"no subject"] = drift(func(o client.Object) { _, s := partsOf(o); *s = nil })
-		drifts[name+"no label"] = drift(func(o client.Object) { o.SetLabels(nil) })
-	}
-	for name, drift := range drifts {
-		t.Run(name, func(t *testing.T) {
-			h := newHubTest(t, managedCluster("cluster1", accept))
-			h.mustReconcile("cluster1")
-			want := h.snapshot("cluster1")
-			h.driver.take()
-			drift(h)
-			h.mustReconcile("cluster1")
-			if got := h.snapshot("cluster1"); !reflect.DeepEqual(got, want) {
-				t.Errorf("the state is\n%v\nwant\n%v", got, want)
-			}
-			if calls := h.driver.take(); len(calls) > 0 {
-				t.Errorf("the driver got %q, although nothing is due", calls)
-			}
-		})
-	}
-}
-
-// snapshot is all that the hub keeps for a cluster, without what the API server counts.
-func (h *hubTest) snapshot(cluster string) (state []any) {
-	h.t.Helper()
-	for _, o := range append(bindingsFor(cluster), roleFor(cluster), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster}}) {
-		if !h.exists(o) {
-			continue
-		}
-		o.SetResourceVersion("")
-		o.SetUID("")
-		state = append(state, o)
-	}
-	c := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
-	if h.exists(c) {
-		state = append(state, c.Finalizers, c.Spec.HubAcceptsClient, h.condition(cluster, ocm.ConditionHubAccepted))
-	}
-	return append(state, h.driver.granted)
-}
-
-func TestHubConvergesAfterACrashAtAnyWrite(t *testing.T) {
-	for name, flow := range map[string]struct{ begin, leave func(h *hubTest) }{
-		"accepted":      {func(h *hubTest) { h.edit("cluster1", accept) }, nil},
-		"auto-approved": {func(h *hubTest) { h.driver.approves = true }, nil},
-		"denied":        {func(h *hubTest) { h.edit("cluster1", accept) }, func(h *hubTest) { h.driver.approves = true; h.edit("cluster1", deny) }},
-		"denied, with an agent": {func(h *hubTest) { h.edit("cluster1", accept) }, func(h *hubTest) {
-			annotateRole(h.t, h.client, "cluster1")
-			h.edit("cluster1", deny)
-		}},
-		"deleted": {func(h *hubTest) { h.edit("cluster1", accept) }, func(h *hubTest) {
-			if err := h.client.Delete(h.t.Context(), h.cluster("cluster1")); err != nil {
-				h.t.Fatal(err)
-			}
-		}},
-	} {
-		start := func(t *testing.T) *hubTest {
-			h := newHubTest(t, managedCluster("cluster1", annotated(driverAnnotation, "id-1")))
-			flow.begin(h)
-			if flow.leave != nil {
-				h.mustReconcile("cluster1")
-				flow.leave(h)
-			}
-			h.takeWrites()
-			return h
-		}
-		h := start(t)
-		if _, err := h.reconcile("cluster1"); err != nil {
-			t.Fatal(err)
-		}
-		writes, want := h.takeWrites(), h.snapshot("cluster1")
-		if len(writes) < 5 {
-			t.Fatalf("%s: only %q", name, writes)
-		}
-		for n, write := range writes {
-			for _, applied := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/%s/applied %v", name, write, applied), func(t *testing.T) {
-					h := start(t)
-					h.failAt, h.applied = n+1, applied
-					if _, err := h.reconcile("cluster1"); !errors.Is(err, errCrash) {
-						t.Fatalf("the error is %v", err)
-					}
-					if _, granted := h.driver.granted["cluster1"]; granted && !h.exists(roleFor("cluster1")) {
-						t.Error("there is a grant without a record")
-					}
-					h.failAt = 0
-					h.restart()
-					h.mustReconcile("cluster1")
-					if got := h.snapshot("cluster1"); !reflect.DeepEqual(got, want) {
-						t.Errorf("the state is\n%v\nwant\n%v", got, want)
-					}
-				})
-			}
-		}
-	}
-}
-
-func TestHubCallsGrantOnlyWhenDue(t *testing.T) {
-	names := []string{"cluster1", "cluster2", "cluster3", "cluster4"}
-	h := newHubTest(t)
-	waits := map[time.Duration]bool{}
-	for _, name := range names {
-		if err := h.client.Create(t.Context(), managedCluster(name, accept)); err != nil {
-			t.Fatal(err)
-		}
-		wait := h.mustReconcile(name).RequeueAfter
-		if wait < 48*time.Minute || wait > time.Hour {
-			t.Errorf("the hub looks again after %s, want a little less than an hour", wait)
-		}
-		waits[wait] = true
-		h.driver.take()
-		h.now = h.now.Add(wait - time.Second)
-		if h.mustReconcile(name); len(h.driver.take()) > 0 {
-			t.Error("Grant is called before it is due")
-		}
-		h.now = h.now.Add(time.Second)
-		if h.mustReconcile(name); len(h.driver.take()) != 1 {
-			t.Error("Grant is not called once when it is due")
-		}
-	}
-	if len(waits) < len(names) {
-		t.Error("all clusters are looked at together")
-	}
-	t.Run("and as early as the driver says", func(t *testing.T) {
-		h := newHubTest(t, managedCluster("cluster1", accept))
-		h.driver.next = time.Minute
-		if wait := h.mustReconcile("cluster1").RequeueAfter; wait > time.Minute || wait < 48*time.Second {
-			t.Errorf("the hub looks again after %s", wait)
-		}
-	})
-}
-
-func TestHubDriverThatHangsDelaysNoOtherCluster(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHubTest(t, managedCluster("slow", accept), managedCluster("cluster1", accept))
-		h.driver.hangFor = "slow"
-		begin := time.Now()
-		slow := make(chan error)
-		go func() { _, err := h.reconcile("slow"); slow <- err }()
-		synctest.Wait()
-		h.mustReconcile("cluster1")
-		h.wantGranted("cluster1", "one", "")
-		if time.Since(begin) > 0 {
-			t.Error("the other cluster waited")
-		}
-		if err := <-slow; !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Minute {
-			t.Errorf("after %s the error is %v", time.Since(begin), err)
-		}
-	})
-}
-
-func TestHubWatchesLeases(t *testing.T) {
-	joined := func(c *ocm.ManagedCluster) {
-		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
-		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: "Available"})
-	}
-	renew := func(h *hubTest, skew time.Duration) {
-		h.t.Helper()
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: ocm.LeaseName}}
-		known := h.exists(lease)
-		lease.Spec.RenewTime = &metav1.MicroTime{Time: h.now.Add(skew)}
-		err := error(nil)
-		if known {
-			err = h.client.Update(h.t.Context(), lease)
-		} else {
-			err = h.client.Create(h.t.Context(), lease)
-		}
-		if err != nil {
-			h.t.Fatal(err)
-		}
-	}
-	for _, test := range []struct {
-		name string
-		skew time.Duration
-		none bool
-	}{{name: "with a Lease"}, {name: "without a Lease", none: true}, {name: "with a clock 8 min ahead", skew: 8 * time.Minute},
-		{name: "with a clock 8 min behind", skew: -8 * time.Minute}} {
-		t.Run(test.name, func(t *testing.T) {
-			h := newHubTest(t, managedCluster("cluster1", accept))
-			h.edit("cluster1", joined)
-			if !test.none {
-				renew(h, test.skew)
-			}
-			wait := h.mustReconcile("cluster1").RequeueAfter
-			if wait != 5*time.Minute {
-				t.Fatalf("the hub looks at the Lease after %s, want five lease durations", wait)
-			}
-			h.now = h.now.Add(wait - time.Second)
-			if h.mustReconcile("cluster1"); h.condition("cluster1", ocm.ConditionAvailable) != "True/Available" {
-				t.Error("not available too early")
-			}
-			h.now = h.now.Add(time.Second)
-			if h.mustReconcile("cluster1"); h.condition("cluster1", ocm.ConditionAvailable) != "Unknown/ManagedClusterLeaseUpdateStopped" {
-				t.Errorf("Available is %s", h.condition("cluster1", ocm.ConditionAvailable))
-			}
-			if !h.hasEvent("Warning ManagedClusterLeaseUpdateStopped") {
-				t.Errorf("there is no warning, only %q", h.events)
-			}
-			h.now = h.now.Add(10 * time.Minute)
-			renew(h, test.skew)
-			h.edit("cluster1", joined)
-			if wait := h.mustReconcile("cluster1").RequeueAfter; h.condition("cluster1", ocm.ConditionAvailable) != "True/Available" || wait <= 0 {
-				t.Errorf("an agent that came back is %s", h.condition("cluster1", ocm.ConditionAvailable))
-			}
-		})
-	}
-	t.Run("renewed between two looks: due five durations after the renewal", func(t *testing.T) {
-		h := newHubTest(t, managedCluster("cluster1", accept))
-		h.edit("cluster1", joined)
-		renew(h, 0)
-		h.mustReconcile("cluster1")
-		h.now = h.now.Add(4 * time.Minute)
-		renew(h, 0)
-		h.now = h.now.Add(time.Minute)
-		if wait := h.mustReconcile("cluster1").RequeueAfter; wait != 4*time.Minute {
-			t.Errorf("due after %s, want 4m", wait)
-		}
-	})
-	for seconds, want := range map[int32]time.Duration{1: 5 * time.Second, 1<<31 - 1: 48 * time.Minute} {
-		t.Run(fmt.Sprintf("a duration of %d s", seconds), func(t *testing.T) {
-			h := newHubTest(t, managedCluster("cluster1", accept, func(c *ocm.ManagedCluster) { c.Spec.LeaseDurationSeconds = seconds }))
-			h.edit("cluster1", joined)
-			if wait := h.mustReconcile("cluster1").RequeueAfter; wait < want || wait > want+12*time.Minute {
-				t.Errorf("the hub looks again after %s, want %s", wait, want)
-			}
-		})
-	}
-	t.Run("denied: also Unknown at the end", func(t *testing.T) {
-		h := newHubTest(t, managedCluster("cluster1", accept))
-		h.edit("cluster1", joined)
-		h.mustReconcile("cluster1")
-		h.edit("cluster1", deny)
-		wait := h.mustReconcile("cluster1").RequeueAfter
-		h.now = h.now.Add(wait)
-		if h.mustReconcile("cluster1"); wait <= 0 || h.condition("cluster1", ocm.ConditionAvailable) != "Unknown/ManagedClusterLeaseUpdateStopped" {
-			t.Errorf("after %s Available is %s", wait, h.condition("cluster1", ocm.ConditionAvailable))
-		}
-	})
-	t.Run("not joined: no look", func(t *testing.T) {
-		h := newHubTest(t, managedCluster("cluster1", accept))
-		if wait := h.mustReconcile("cluster1").RequeueAfter; wait < 48*time.Minute {
-			t.Errorf("the hub looks again after %s", wait)
-		}
-	})
-}
-
 func TestHubBoundsWhatAClusterWrites(t *testing.T) {
 	h := newHubTest(t, managedCluster("cluster1", accept, annotated(driverAnnotation, strings.Repeat("\x00é", 50_000))))
 	h.mustReconcile("cluster1")
@@ -845,24 +543,6 @@ registration_hub_joined_clusters{available="Unknown"} %d
 	}
 	if _, err := hub.New(hub.Options{Client: h.client, Drivers: []registration.HubDriver{h.driver}, Registerer: registry}); err == nil {
 		t.Error("metrics that are there already are no error")
-	}
-}
-
-func TestHubLeavesForeignRBACAlone(t *testing.T) {
-	foreignBinding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("cluster1")},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}}
-	foreignRole := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("cluster1")}}
-	for name, foreign := range map[string]client.Object{"a binding": foreignBinding, "a role": foreignRole} {
-		t.Run(name, func(t *testing.T) {
-			h := newHubTest(t, managedCluster("cluster1", accept), foreign.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy
-			h.mustReconcile("cluster1")
-			h.wantAccepted("cluster1", "False/RBACTaken")
-			h.edit("cluster1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
-			h.mustReconcile("cluster1")
-			if !h.exists(foreign.DeepCopyObject().(client.Object)) { //nolint:forcetypeassert // a copy
-				t.Error("it is gone")
-			}
-		})
 	}
 }
 

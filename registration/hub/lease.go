@@ -47,8 +47,25 @@ func (m *leaseMemory) observe(lease *coordinationv1.Lease, now time.Time) {
 	m.version, m.checked = lease.ResourceVersion, now
 }
 
-// checkLease creates the Lease of an accepted cluster, because agents of Open Cluster Management only renew it. It sets a joined cluster's
-// Available to Unknown if its agent no longer renews its Lease, and returns the time until that is due.
+// readLease returns the Lease of a cluster. It creates a missing one of an accepted cluster, because agents may only
+// renew it.
+func (h *Hub) readLease(
+	ctx context.Context, cluster *ocm.ManagedCluster, accepted bool,
+) (*coordinationv1.Lease, error) {
+	lease := &coordinationv1.Lease{}
+	err := h.reader().Get(ctx, client.ObjectKey{Namespace: cluster.Name, Name: ocm.LeaseName}, lease)
+	if apierrors.IsNotFound(err) && accepted {
+		*lease = newLease(cluster, h.options.Now())
+		err = h.options.Client.Create(ctx, lease)
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read or create the Lease of cluster %q: %w", cluster.Name, err)
+	}
+	return lease, nil
+}
+
+// checkLease repairs the Lease of an accepted cluster. It sets a joined cluster's Available to Unknown if its agent no
+// longer renews its Lease, and returns the time until that is due.
 func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time.Duration, error) {
 	conditions, m := cluster.Status.Conditions, &h.memory(cluster.Name).lease
 	joined := meta.IsStatusConditionTrue(conditions, ocm.ConditionJoined)
@@ -60,17 +77,9 @@ func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time
 	if lost && !accepted {
 		return 0, nil
 	}
-	lease := &coordinationv1.Lease{}
-	err := h.reader().Get(ctx, client.ObjectKey{Namespace: cluster.Name, Name: ocm.LeaseName}, lease)
-	if apierrors.IsNotFound(err) && accepted {
-		*lease = newLease(cluster, h.options.Now())
-		err = h.options.Client.Create(ctx, lease)
-	}
-	if client.IgnoreNotFound(err) != nil {
-		return 0, fmt.Errorf("read or create the Lease of cluster %q: %w", cluster.Name, err)
-	}
-	if lost {
-		return 0, nil
+	lease, err := h.readLease(ctx, cluster, accepted)
+	if err != nil || lost {
+		return 0, err
 	}
 	now := h.options.Now()
 	m.observe(lease, now)

@@ -87,7 +87,7 @@ func (h *Hub) forget(cluster string) {
 
 // call runs one operation of a driver for a cluster, with a deadline.
 func (h *Hub) call(ctx context.Context, driver registration.HubDriver, cluster, operation string, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, h.options.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	ctx, span := tracing.Start(ctx, h.options.TracerProvider, "registration/hub", operation, tracing.Cluster.String(cluster), tracing.Driver.String(driver.Name()))
 	begin, result := time.Now(), "success"

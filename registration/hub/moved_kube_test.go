@@ -24,11 +24,11 @@ import (
 // installOCM serves what a hub of Open Cluster Management serves beside ManagedClusters.
 func (k *hubKube) installOCM(t *testing.T) {
 	t.Helper()
-	for _, crd := range []string{regtest.WorkCRD, strings.TrimPrefix(addon.CRD, "---\n")} {
-		k.apply(t, crd)
+	for _, crd := range []string{regtest.WorkCRD, strings.TrimPrefix(addon.CRD(), "---\n")} {
+		regtest.Apply(t, k.admin, crd)
 	}
-	hubEventually(t, "the API server serves ManifestWorks and add-ons", func() bool {
-		k.admin = k.as(t, k.Config()) // a client may remember that there are none
+	regtest.Eventually(t, "the API server serves ManifestWorks and add-ons", func() bool {
+		k.admin = regtest.NewClient(t, k.Config()) // a client may remember that there are none
 		return apierrors.IsNotFound(k.admin.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, newWork("a"))) &&
 			apierrors.IsNotFound(k.admin.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, newAddOn("v1beta1", "a")))
 	})
@@ -63,7 +63,7 @@ func (k *hubKube) leaveCluster(t *testing.T, name string) {
 }
 
 func (k *hubKube) testMoved(t *testing.T) {
-	c := k.as(t, k.User(t, "hub-moved", "", k.rules...))
+	c := regtest.NewClient(t, k.User(t, "hub-moved", "", k.rules...))
 	h, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverAnnotation)}, Default: "one"})
 	if err != nil {
 		t.Fatal(err)

@@ -12,14 +12,13 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -108,7 +107,7 @@ func refused(t *testing.T, c client.Client, all []rights) (lacks []string) {
 func awaitRefused(t *testing.T, c client.Client, all []rights, want ...string) {
 	t.Helper()
 	var got []string
-	hubEventually(t, fmt.Sprintf("the API server refuses exactly %q", want), func() bool {
+	regtest.Eventually(t, fmt.Sprintf("the API server refuses exactly %q", want), func() bool {
 		now := refused(t, c, all)
 		if !slices.Equal(got, now) {
 			got = now
@@ -166,14 +165,14 @@ func TestAgentsOfOCM(t *testing.T) {
 		withoutOption(t)
 	})
 	t.Run("each verb of the manifest is needed", k.testOptionVerbs)
-	k.apply(t, registration.OCMAgentsManifest)
+	regtest.Apply(t, k.admin, registration.OCMAgentsManifest())
 	t.Run("a bootstrap user with the option", func(t *testing.T) {
 		for _, c := range []client.Client{bootstrap, account} {
 			awaitRefused(t, c, bootstrapRights())
 		}
 	})
 	t.Run("the option repairs the role of a cluster that was accepted before", func(t *testing.T) {
-		hubEventually(t, "the hub may hand that out", func() bool { return k.reconcileOnce(t, controller, "ocm1", true) == nil })
+		regtest.Eventually(t, "the hub may hand that out", func() bool { return k.reconcileOnce(t, controller, "ocm1", true) == nil })
 		awaitRefused(t, agent, klusterletRights("ocm1"))
 	})
 	t.Run("what stays refused to an agent", func(t *testing.T) {
@@ -182,7 +181,6 @@ func TestAgentsOfOCM(t *testing.T) {
 			t.Errorf("%d of %d are refused: %q", got, want, refused(t, agent, foreign))
 		}
 	})
-	t.Run("an agent writes whole objects", func(t *testing.T) { k.testWholeObjects(t, agent) })
 	t.Run("a hub without the option takes the rights away", func(t *testing.T) {
 		if err := k.reconcileOnce(t, controller, "ocm1", false); err != nil {
 			t.Fatal(err)
@@ -193,18 +191,8 @@ func TestAgentsOfOCM(t *testing.T) {
 
 // testOptionVerbs takes away one verb of the hub controller at a time.
 func (k *hubKube) testOptionVerbs(t *testing.T) {
-	roles := map[string][]rbacv1.PolicyRule{}
-	for document := range strings.SplitSeq(registration.HubManifest+"\n---\n"+registration.OCMAgentsManifest, "\n---\n") {
-		role := &rbacv1.ClusterRole{}
-		if err := yaml.Unmarshal([]byte(document), role); err != nil {
-			t.Fatal(err)
-		}
-		roles[role.Kind+role.Name] = role.Rules
-	}
-	least, own := roles["ClusterRoleopen-cluster-management:hub:registration"], roles["ClusterRoleopen-cluster-management:hub:ocm-agents"]
-	if len(least) == 0 || len(own) == 0 {
-		t.Fatalf("roles %v", slices.Collect(maps.Keys(roles)))
-	}
+	least := regtest.RulesOf(t, registration.HubManifest(), "open-cluster-management:hub:registration")
+	own := regtest.RulesOf(t, registration.OCMAgentsManifest(), "open-cluster-management:hub:ocm-agents")
 	n := 0
 	try := func(rules []rbacv1.PolicyRule) error {
 		n++
@@ -212,7 +200,7 @@ func (k *hubKube) testOptionVerbs(t *testing.T) {
 		if err := k.admin.Create(t.Context(), managedCluster(name, accept)); err != nil {
 			t.Fatal(err)
 		}
-		return k.reconcileOnce(t, k.as(t, k.User(t, name, "", append(slices.Clone(least), rules...)...)), name, true)
+		return k.reconcileOnce(t, regtest.NewClient(t, k.User(t, name, "", append(slices.Clone(least), rules...)...)), name, true)
 	}
 	if err := try(own); err != nil {
 		t.Errorf("with all verbs: %v", err)
@@ -228,77 +216,6 @@ func (k *hubKube) testOptionVerbs(t *testing.T) {
 			}
 		}
 	}
-}
-
-// testWholeObjects plays the updates of an agent, which sends back what it read. The admission policies decide about them as about patches.
-func (k *hubKube) testWholeObjects(t *testing.T, agent client.Client) {
-	update := func(change func(*ocm.ManagedCluster)) error {
-		cluster := &ocm.ManagedCluster{}
-		if err := agent.Get(t.Context(), client.ObjectKey{Name: "ocm1"}, cluster); err != nil {
-			t.Fatal(err)
-		}
-		change(cluster)
-		return agent.Update(t.Context(), cluster)
-	}
-	setAccepted := func(accepted bool) {
-		if err := k.setAccepted(t, k.admin, "ocm1", accepted); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Run("labels, annotations and client configurations", func(t *testing.T) {
-		err := update(func(m *ocm.ManagedCluster) {
-			m.Labels, m.Annotations = map[string]string{"feature.open-cluster-management.io/addon-a": "available"}, map[string]string{"agent.open-cluster-management.io/a": "b"}
-			m.Spec.ManagedClusterClientConfigs = []ocm.ClientConfig{{URL: "https://ocm1.example"}}
-		})
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("the label of the webhook where it is missing", func(t *testing.T) {
-		if err := update(func(m *ocm.ManagedCluster) { metav1.SetMetaDataLabel(&m.ObjectMeta, clusterSet, "default") }); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("the status", func(t *testing.T) {
-		cluster := k.get(t, "ocm1")
-		cluster.Status.Conditions = append(cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined", LastTransitionTime: metav1.Now()})
-		if err := agent.Status().Update(t.Context(), cluster); err != nil {
-			t.Error(err)
-		}
-	})
-	for name, change := range map[string]func(*ocm.ManagedCluster){
-		"no finalizer": func(m *ocm.ManagedCluster) { m.Finalizers = nil },
-		"an owner": func(m *ocm.ManagedCluster) {
-			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: "a", UID: "b"}}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if err := update(change); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "managedclusters/accept") {
-				t.Errorf("the error is %v", err)
-			}
-		})
-	}
-	t.Run("the condition of the hub", func(t *testing.T) {
-		cluster := k.get(t, "ocm1")
-		withAcceptance(metav1.ConditionTrue, "Mine")(cluster)
-		if err := agent.Status().Update(t.Context(), cluster); !apierrors.IsForbidden(err) {
-			t.Errorf("the error is %v", err)
-		}
-	})
-	t.Run("65 KiB", func(t *testing.T) {
-		err := update(func(m *ocm.ManagedCluster) {
-			metav1.SetMetaDataAnnotation(&m.ObjectMeta, "fill", strings.Repeat("x", 65<<10))
-		})
-		wantTooLarge(t, err, "65536 bytes")
-	})
-	t.Run("acceptance, after a denial that the hub has not seen", func(t *testing.T) {
-		setAccepted(false)
-		defer setAccepted(true)
-		err := update(func(m *ocm.ManagedCluster) { m.Spec.HubAcceptsClient = true })
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "managedclusters/accept") {
-			t.Errorf("the error is %v", err)
-		}
-	})
 }
 
 // OCM's registration webhook labels each ManagedCluster that has no cluster set, whoever writes it, then asks whether that user may. Our

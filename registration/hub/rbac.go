@@ -190,7 +190,7 @@ func bindings(cluster string) []client.Object {
 // bind creates the bindings of a cluster. One that differs is replaced: no update can change its role.
 func (h *Hub) bind(ctx context.Context, cluster string) error {
 	for _, want := range bindings(cluster) {
-		have, err := h.binding(ctx, want)
+		have, err := h.binding(ctx, h.options.Client, want)
 		labelled, same := have != nil && isOf(have, cluster), have != nil && sameBinding(have, want)
 		if have != nil && !labelled && !same {
 			return taken("binding", have, cluster)
@@ -215,7 +215,7 @@ func (h *Hub) bind(ctx context.Context, cluster string) error {
 // unbind deletes the bindings of a cluster. The namespace stays.
 func (h *Hub) unbind(ctx context.Context, cluster string) (errs error) {
 	for _, b := range bindings(cluster) {
-		have, err := h.binding(ctx, b)
+		have, err := h.binding(ctx, h.options.Client, b)
 		if have != nil && (isOf(have, cluster) || sameBinding(have, b)) {
 			err = h.drop(ctx, have, b)
 		}
@@ -230,15 +230,18 @@ func (h *Hub) unbind(ctx context.Context, cluster string) (errs error) {
 const workFinalizer = "cluster.open-cluster-management.io/manifest-work-cleanup"
 
 // drop deletes a binding. Finalizers keep one in force after that, so it loses its subjects first. One of another role is not the hub's: the
-// API server lets the hub delete it, but not change it.
+// API server lets the hub delete it, but not change it. The update is of the live binding, because the cache holds a part.
 func (h *Hub) drop(ctx context.Context, binding, want client.Object) error {
 	role, _ := partsOf(binding)
 	if ours, _ := partsOf(want); len(binding.GetFinalizers()) > 0 && *role == *ours {
-		binding, _ = binding.DeepCopyObject().(client.Object) // not the cache's
-		controllerutil.RemoveFinalizer(binding, workFinalizer)
-		_, subjects := partsOf(binding)
+		live, err := h.binding(ctx, h.reader(), binding)
+		if live == nil {
+			return err
+		}
+		controllerutil.RemoveFinalizer(live, workFinalizer)
+		_, subjects := partsOf(live)
 		*subjects = nil
-		if err := h.options.Client.Update(ctx, binding); err != nil {
+		if err := h.options.Client.Update(ctx, live); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 	}
@@ -246,12 +249,12 @@ func (h *Hub) drop(ctx context.Context, binding, want client.Object) error {
 }
 
 // binding reads the binding with the name of another one. It is nil where there is none.
-func (h *Hub) binding(ctx context.Context, like client.Object) (client.Object, error) {
+func (h *Hub) binding(ctx context.Context, from client.Reader, like client.Object) (client.Object, error) {
 	var have client.Object = &rbacv1.RoleBinding{}
 	if like.GetNamespace() == "" {
 		have = &rbacv1.ClusterRoleBinding{}
 	}
-	if err := h.options.Client.Get(ctx, client.ObjectKeyFromObject(like), have); err != nil {
+	if err := from.Get(ctx, client.ObjectKeyFromObject(like), have); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	return have, nil

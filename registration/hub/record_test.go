@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -166,68 +165,5 @@ func TestHubDenialKeepsTheAgent(t *testing.T) {
 		}
 		h.mustReconcile("cluster1")
 		h.wantRevoked("cluster1")
-	})
-}
-
-// testRecord runs the same with the rights of HubManifest.
-func (k *hubKube) testRecord(t *testing.T) {
-	driver := newHubDriver("one", driverAnnotation)
-	k.run(t, k.User(t, "hub-record", "", k.rules...), 2, driver)
-	accepted := func(name, claim string) {
-		t.Helper()
-		if err := k.setAccepted(t, k.admin, name, true); err != nil {
-			t.Fatal(err)
-		}
-		k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
-		driver.mu.Lock()
-		defer driver.mu.Unlock()
-		if got := driver.granted[name]; got != claim {
-			t.Errorf("the driver has granted %q, want %q", got, claim)
-		}
-	}
-	denied := func(name string) {
-		t.Helper()
-		if err := k.setAccepted(t, k.admin, name, false); err != nil {
-			t.Fatal(err)
-		}
-		k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
-	}
-	for _, name := range []string{"lost", "kept"} {
-		if err := k.admin.Create(t.Context(), managedCluster(name, annotated(driverAnnotation, "id-1"))); err != nil {
-			t.Fatal(err)
-		}
-		accepted(name, "id-1")
-	}
-	t.Run("a deleted ClusterRole", func(t *testing.T) {
-		if err := k.admin.Delete(t.Context(), roleFor("lost")); err != nil {
-			t.Fatal(err)
-		}
-		k.awaitCondition(t, "lost", ocm.ConditionHubAccepted, "RecordLost")
-		annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+driverAnnotation+`":"id-2"}}}`))
-		if err := k.admin.Patch(t.Context(), managedCluster("lost"), annotate); err != nil {
-			t.Fatal(err)
-		}
-		denied("lost")
-		driver.mu.Lock()
-		if got := driver.granted["lost"]; got != "id-1" {
-			t.Errorf("the driver has granted %q", got)
-		}
-		driver.mu.Unlock()
-		accepted("lost", "id-2")
-	})
-	t.Run("denial keeps the agent", func(t *testing.T) {
-		annotateRole(t, k.admin, "kept")
-		denied("kept")
-		role := &rbacv1.ClusterRole{}
-		hubEventually(t, "the role has only the agent", func() bool {
-			err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(roleFor("kept")), role)
-			return err == nil && len(role.Rules) == 0 && maps.Equal(role.Annotations, agentOnly)
-		})
-		accepted("kept", "id-1")
-		denied("kept")
-		if err := k.admin.Delete(t.Context(), managedCluster("kept")); err != nil {
-			t.Fatal(err)
-		}
-		k.awaitGone(t, "kept")
 	})
 }

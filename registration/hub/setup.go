@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/apiserver"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -36,6 +37,9 @@ const (
 // SetupWithManager adds the hub and the controllers of its drivers to a manager, whose scheme needs ocm.AddToScheme. The hub
 // reconciles up to workers clusters at a time, so that a slow call for one cluster does not delay the others.
 func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
+	if err := apiserver.CheckVerified(mgr.GetConfig()); err != nil {
+		return err
+	}
 	if workers < 1 {
 		return fmt.Errorf("%d workers: a hub needs at least one", workers)
 	}

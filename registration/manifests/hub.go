@@ -28,8 +28,13 @@ type HubOptions struct {
 	// OCMAgents lets agents of Open Cluster Management join. Agents and bootstrap users then see the requests of all others, and
 	// bootstrap users all clusters.
 	OCMAgents bool
+	// AutoApproveUsers are the bootstrap users whose clusters the hub accepts without a person.
+	AutoApproveUsers []string
 	// CleanupImage is the image whose entrypoint is wid, for a CronJob that runs wid hub cleanup every hour. Empty means no CronJob.
 	CleanupImage string
+	// Server is the https URL under which clusters reach the hub, for the lines that wid hub token prints. Empty means that of its kubeconfig.
+	// The Deployment has it as the annotation of that name, which no bootstrap user and no agent can write.
+	Server string
 	// Replicas is the number of replicas. Nil means 2.
 	Replicas *int32
 	// ImagePullSecrets are the names of Secrets for the registries of the images.
@@ -44,6 +49,9 @@ func (o HubOptions) Args() []string {
 	}
 	if len(o.AddOnAuthTypes) > 0 {
 		args = append(args, "--addon-registration-auth="+strings.Join(o.AddOnAuthTypes, ","))
+	}
+	for _, user := range o.AutoApproveUsers {
+		args = append(args, "--auto-approve-user="+user)
 	}
 	if o.OCMAgents {
 		args = append(args, "--ocm-agents")
@@ -68,12 +76,12 @@ func Hub(o HubOptions) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	manifests := []string{ocm.CRD, addon.CRD, controller, registration.BootstrapManifest}
+	manifests := []string{ocm.CRD(), addon.CRD(), controller, registration.BootstrapManifest()}
 	if slices.Contains(o.AddOnAuthTypes, registration.AuthTypeToken) {
-		manifests = append(manifests, registration.TokenManifest)
+		manifests = append(manifests, registration.TokenManifest())
 	}
 	if o.OCMAgents {
-		manifests = append(manifests, registration.OCMAgentsManifest)
+		manifests = append(manifests, registration.OCMAgentsManifest())
 	}
 	if o.CleanupImage != "" {
 		cleanup, err := o.cleanup()
@@ -83,9 +91,13 @@ func Hub(o HubOptions) (string, error) {
 		manifests = append(manifests, cleanup)
 	}
 	if o.registersWith(registration.AuthTypeAWS) && o.registersWith(registration.AuthTypeCSR) {
-		manifests = append(manifests, awsirsa.AWSAuthManifest)
+		manifests = append(manifests, awsirsa.AWSAuthManifest())
 	}
-	program, err := program{Namespace: regname.HubNamespace, Name: regname.HubDeployment, Account: regname.HubServiceAccount, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
+	var annotations map[string]string
+	if o.Server != "" {
+		annotations = map[string]string{regname.ServerAnnotation: o.Server}
+	}
+	program, err := program{Annotations: annotations, Namespace: regname.HubNamespace, Name: regname.HubDeployment, Account: regname.HubServiceAccount, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
 		pullSecrets: o.ImagePullSecrets, CPU: "50m", MemoryRequest: 128, MemoryLimit: 512, Egress: hubEgress}.manifest()
 	return join(append(manifests, program)), err
 }
@@ -114,14 +126,14 @@ func (o HubOptions) registersWith(authType string) bool {
 // certificates.
 func (o HubOptions) controller() (string, error) {
 	if !o.registersWith(registration.AuthTypeAWS) {
-		return registration.HubManifest, nil
+		return registration.HubManifest(), nil
 	}
 	hub, err := irsaname.ParseClusterARN(o.ARN)
 	if err != nil {
 		return "", err
 	}
 	role, err := irsaname.IdentityCreatorRoleARN(hub)
-	manifest := withRole(registration.HubManifest, regname.HubServiceAccount, regname.HubServiceAccount, role)
+	manifest := withRole(registration.HubManifest(), regname.HubServiceAccount, regname.HubServiceAccount, role)
 	if o.registersWith(registration.AuthTypeCSR) || slices.Contains(o.AddOnAuthTypes, registration.AuthTypeCSR) {
 		return manifest, err
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/regname"
 )
 
@@ -25,7 +25,8 @@ var programManifest string
 type program struct {
 	Namespace, Name, Account, Image, CPU, Egress string
 	Args                                         []string
-	MemoryRequest, MemoryLimit                   int // in MiB
+	Annotations                                  map[string]string // of the Deployment
+	MemoryRequest, MemoryLimit                   int               // in MiB
 	replicas                                     *int32
 	pullSecrets                                  []string
 }
@@ -69,7 +70,7 @@ func (p program) manifest() (string, error) {
 // withRole annotates the ServiceAccount of manifests with its role in IAM, and gives it the name that the role trusts.
 func withRole(manifests, account, trusted, roleARN string) string {
 	const head = "kind: ServiceAccount\nmetadata:\n"
-	annotations := "  annotations: {" + aws.RoleARNAnnotation + ": \"" + roleARN + "\"}\n"
+	annotations := "  annotations: {" + annotation.AWSRoleARN + ": \"" + roleARN + "\"}\n"
 	return strings.NewReplacer(
 		head+"  name: "+account+"\n", head+annotations+"  name: "+trusted+"\n",
 		"{kind: ServiceAccount, name: "+account+",", "{kind: ServiceAccount, name: "+trusted+",").Replace(manifests)

@@ -24,9 +24,9 @@ const (
 // outline names the documents that are printed as the library has them, and shows the others.
 func outline(printed string) string {
 	known := map[string]string{}
-	for name, manifest := range map[string]string{"ocm.CRD": ocm.CRD, "addon.CRD": addon.CRD, "HubManifest": registration.HubManifest,
-		"BootstrapManifest": registration.BootstrapManifest, "TokenManifest": registration.TokenManifest, "OCMAgentsManifest": registration.OCMAgentsManifest,
-		"AgentManifest": registration.AgentManifest, "AgentAddOnManifest": registration.AgentAddOnManifest, "AWSAuthManifest": awsirsa.AWSAuthManifest} {
+	for name, manifest := range map[string]string{"ocm.CRD": ocm.CRD(), "addon.CRD": addon.CRD(), "HubManifest": registration.HubManifest(),
+		"BootstrapManifest": registration.BootstrapManifest(), "TokenManifest": registration.TokenManifest(), "OCMAgentsManifest": registration.OCMAgentsManifest(),
+		"AgentManifest": registration.AgentManifest(), "AgentAddOnManifest": registration.AgentAddOnManifest(), "AWSAuthManifest": awsirsa.AWSAuthManifest()} {
 		for document := range strings.SplitSeq(manifest, "\n---\n") {
 			objects, err := manifests.Parse(document)
 			if err != nil {
@@ -53,7 +53,7 @@ func TestManifestsAreAsPrinted(t *testing.T) {
 	for name, build := range map[string]func() (string, error){
 		"hub": func() (string, error) { return hub(manifests.HubOptions{Image: image, AuthTypes: csr}) },
 		"hub-all": func() (string, error) {
-			return hub(manifests.HubOptions{Image: odd, AuthTypes: csr, AddOnAuthTypes: []string{"csr", "token"}, OCMAgents: true, CleanupImage: odd, Replicas: new(int32(3)), ImagePullSecrets: []string{"registry"}})
+			return hub(manifests.HubOptions{Image: odd, AuthTypes: csr, AddOnAuthTypes: []string{"csr", "token"}, OCMAgents: true, AutoApproveUsers: []string{odd}, CleanupImage: odd, Replicas: new(int32(3)), ImagePullSecrets: []string{"registry"}})
 		},
 		"hub-aws": func() (string, error) {
 			return hub(manifests.HubOptions{Image: image, AuthTypes: aws, ARN: hubARN})
