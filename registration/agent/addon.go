@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,17 +15,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
@@ -42,9 +39,6 @@ type AddOnOptions struct {
 	CustomSigner registration.Driver
 	// Namespace holds the Secrets of add-ons whose status names none. Default: DefaultAddOnNamespace.
 	Namespace string
-	// NewHubClient returns a client of the hub for both versions of add-ons. Drivers get it too. Default: a client with the kinds of
-	// Kubernetes, ocm and addon.
-	NewHubClient func(*rest.Config) (client.Client, error)
 }
 
 // AddOns registers all add-ons of one cluster on its hub, and keeps their credentials current. Reconcile requests carry the name of
@@ -102,12 +96,9 @@ func NewAddOns(opts AddOnOptions) (*AddOns, error) {
 			return nil, err
 		}
 	}
-	setDefault(&opts.Namespace, DefaultAddOnNamespace)
+	opts.Namespace = cmp.Or(opts.Namespace, DefaultAddOnNamespace)
 	if err := opts.Agent.checkAddOnNamespace(opts.Namespace); err != nil {
 		return nil, err
-	}
-	if opts.NewHubClient == nil {
-		opts.NewHubClient = newAddOnHubClient
 	}
 	credentials := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "registration_agent_addon_credentials_total",
 		ConstLabels: prometheus.Labels{"cluster": opts.Agent.opts.Cluster},
@@ -119,26 +110,6 @@ func NewAddOns(opts AddOnOptions) (*AddOns, error) {
 	}
 	return &AddOns{opts: opts, agent: opts.Agent, credentials: credentials,
 		namespaces: map[string]map[string]bool{}, used: map[string]bool{opts.Namespace: true}}, nil
-}
-
-// newAddOnHubClient returns a client as newHubClient does, with the kinds of add-ons.
-func newAddOnHubClient(config *rest.Config) (client.Client, error) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddToScheme(scheme)); err != nil {
-		return nil, err
-	}
-	config = rest.CopyConfig(config)
-	config.QPS = -1 // the workers bound the requests
-	plain, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, err
-	}
-	bounded := transport.Guard(plain)
-	mapper, err := apiutil.NewDynamicRESTMapper(config, bounded)
-	if err != nil {
-		return nil, err
-	}
-	return client.New(config, client.Options{Scheme: scheme, HTTPClient: bounded, Mapper: mapper})
 }
 
 // watchingHTTPClient bounds neither time nor size, because a watch lasts and begins with all objects.
@@ -226,7 +197,9 @@ func (a *AddOns) connect() (*addOnHub, error) {
 	default:
 		return hub, nil
 	}
-	c, err := a.opts.NewHubClient(session.config)
+	config := rest.CopyConfig(session.config)
+	config.QPS = -1 // the workers bound the requests
+	c, err := a.agent.opts.NewHubClient(config)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +208,7 @@ func (a *AddOns) connect() (*addOnHub, error) {
 	switch {
 	case meta.IsNoMatchError(err):
 		hub.look = now.Add(noAPIWait)
-		a.event(allAddOns, "NoAddOns", fmt.Errorf("the hub at %q serves no add-ons: the agent waits for their CustomResourceDefinition there", session.hub.cluster.Server))
+		a.event(allAddOns, "NoAddOns", fmt.Errorf("the hub at %q serves no add-ons: the agent waits for their CustomResourceDefinition there", session.hub.Cluster.Server))
 		a.hub.Store(hub)
 		return nil, nil //nolint:nilerr // the agent waits
 	case err != nil:

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/hubkubeconfig"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal"
@@ -167,8 +169,7 @@ func (p *addOnReconcile) secretOf(item ocm.Registration) (*credentialSecret, err
 	if p.secrets[name] != nil {
 		return nil, &refusal{reasonDuplicateItem, fmt.Sprintf("two items have the Secret %.300q: leave one kubeClient item, and one item for each signer", name)}
 	}
-	namespace := p.status.Namespace
-	setDefault(&namespace, p.opts.Namespace)
+	namespace := cmp.Or(p.status.Namespace, p.opts.Namespace)
 	p.secrets[name] = &addOnSecret{namespace: namespace}
 	p.tokenKept = p.tokenKept || item.Type == ocm.KubeClient // until its driver has settled
 	if driver == nil {
@@ -228,11 +229,11 @@ func (p *addOnReconcile) readSecret(ctx context.Context, secret *credentialSecre
 
 // isOCMs reports whether the agent of Open Cluster Management wrote a Secret for this cluster and this hub. It sets no labels.
 func (p *addOnReconcile) isOCMs(secret *credentialSecret) bool {
-	k, err := parseKubeconfig(secret.Data[registration.SecretKeyKubeconfig])
+	k, err := hubkubeconfig.Parse(secret.Data[registration.SecretKeyKubeconfig])
 	if err != nil || len(secret.Labels) > 0 || string(secret.Data[regname.SecretKeyClusterName]) != p.agent.opts.Cluster {
 		return false
 	}
-	said, hub := k.Clusters[0].Cluster, p.hub.session.hub.cluster
+	said, hub := k.Clusters[0].Cluster, p.hub.session.hub.Cluster
 	return said.Server == hub.Server || len(hub.CertificateAuthorityData) > 0 && bytes.Equal(said.CertificateAuthorityData, hub.CertificateAuthorityData)
 }
 

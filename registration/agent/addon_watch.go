@@ -207,7 +207,7 @@ func (a *AddOns) followHub(ctx, replaced context.Context, request func(addOn str
 	return hub.session.follow(ctx, replaced, options, kind, func(err error) bool {
 		vanished := a.hasVanished(hub, err)
 		if !vanished && !apierrors.IsResourceExpired(err) {
-			a.event(allAddOns, "AddOnsUnreachable", fmt.Errorf("cannot watch the add-ons on the hub at %q: %w", hub.session.hub.cluster.Server, err))
+			a.event(allAddOns, "AddOnsUnreachable", fmt.Errorf("cannot watch the add-ons on the hub at %q: %w", hub.session.hub.Cluster.Server, err))
 		}
 		return vanished
 	}, func(o *metav1.PartialObjectMetadata) { request(o.Name) })
@@ -251,14 +251,18 @@ func (s *hubSession) follow(ctx, replaced context.Context, options cache.Options
 	return follow(ctx, s.config, options, kind, changed)
 }
 
-// follow calls changed with each object of a kind that appears, changes or goes, until ctx ends. It keeps names and labels only.
-func follow(ctx context.Context, config *rest.Config, options cache.Options, kind schema.GroupVersionKind, changed func(*metav1.PartialObjectMetadata)) error {
-	options.DefaultTransform = func(o any) (any, error) {
-		if m, ok := o.(*metav1.PartialObjectMetadata); ok {
-			m.ManagedFields, m.Annotations, m.OwnerReferences = nil, nil, nil
-		}
-		return o, nil
+// stripMetadata keeps what the agent reads of objects that others write: names, the generation and the label of an add-on.
+func stripMetadata(o any) (any, error) {
+	if m, ok := o.(*metav1.PartialObjectMetadata); ok {
+		m.ObjectMeta = metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
+			Labels: map[string]string{addon.NameLabel: m.Labels[addon.NameLabel]}}
 	}
+	return o, nil
+}
+
+// follow calls changed with each object of a kind that appears, changes or goes, until ctx ends.
+func follow(ctx context.Context, config *rest.Config, options cache.Options, kind schema.GroupVersionKind, changed func(*metav1.PartialObjectMetadata)) error {
+	options.DefaultTransform = stripMetadata
 	objects, err := cache.New(config, options)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,17 +22,29 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/hubkubeconfig"
 	"github.com/workloadid/workloadid/internal/tracing"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 // Defaults of Options.
 const (
 	DefaultNamespace       = "open-cluster-management-agent"
 	DefaultBootstrapSecret = "bootstrap-hub-kubeconfig"
+)
+
+// Reasons of the Warning Events about a hub that the agent cannot use.
+const (
+	// ReasonHubUnreachable means that the hub does not answer, or does not prove to be the hub, at the address in the bootstrap Secret.
+	ReasonHubUnreachable = "HubUnreachable"
+	// ReasonCredentialRefused means that the hub refuses the bootstrap credential, or that there is none.
+	ReasonCredentialRefused = "BootstrapCredentialRefused"
+	// ReasonFailed means anything else, such as a webhook of the hub that refuses the ManagedCluster.
+	ReasonFailed = "RegistrationFailed"
 )
 
 // Options configures an Agent. Cluster, Driver and Local are required.
@@ -48,14 +61,11 @@ type Options struct {
 	// BootstrapSecret holds the hub's address, its CA and the bootstrap credential under the key "kubeconfig". The agent reads it on
 	// each reconcile, and always takes address and CA from it. A joined cluster needs no user in it. Default: DefaultBootstrapSecret.
 	BootstrapSecret string
-	// Secret names the Secret with the agent's own credential. Default: ocm.HubKubeconfigSecret.
-	Secret string
-	// ClientConfigs fill a ManagedCluster that has none.
-	ClientConfigs []ocm.ClientConfig
 	// Version returns the version of the managed cluster's API server. If it fails, the agent reports the cluster as unavailable.
 	// Nil reports no version, and the cluster as available while the agent runs.
 	Version func(context.Context) (string, error)
-	// NewHubClient returns a client of the hub, without making a request. Default: client.New with the kinds of Kubernetes and ocm.
+	// NewHubClient returns a client of the hub, without making a request. AddOns and drivers use it too. Default: client.New with the
+	// kinds of Kubernetes, ocm and addon.
 	NewHubClient func(*rest.Config) (client.Client, error)
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
@@ -92,11 +102,10 @@ func New(opts Options) (*Agent, error) {
 	if err := checkDriver(opts.Driver); err != nil {
 		return nil, err
 	}
-	setDefault(&opts.Namespace, DefaultNamespace)
-	setDefault(&opts.BootstrapSecret, DefaultBootstrapSecret)
-	setDefault(&opts.Secret, ocm.HubKubeconfigSecret)
-	if opts.Secret == opts.BootstrapSecret {
-		return nil, fmt.Errorf("the Secret %q cannot hold both the bootstrap credential and the agent's own: use two names", opts.Secret)
+	opts.Namespace = cmp.Or(opts.Namespace, DefaultNamespace)
+	opts.BootstrapSecret = cmp.Or(opts.BootstrapSecret, DefaultBootstrapSecret)
+	if opts.BootstrapSecret == ocm.HubKubeconfigSecret {
+		return nil, fmt.Errorf("the Secret %q cannot hold both the bootstrap credential and the agent's own: use two names", ocm.HubKubeconfigSecret)
 	}
 	if opts.NewHubClient == nil {
 		opts.NewHubClient = newHubClient
@@ -105,7 +114,7 @@ func New(opts Options) (*Agent, error) {
 		opts.Now = time.Now
 	}
 	metrics, err := newAgentMetrics(opts.Cluster, opts.Registerer)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: opts.Namespace, Name: opts.Secret}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: opts.Namespace, Name: ocm.HubKubeconfigSecret}}
 	return &Agent{opts: opts, metrics: metrics, events: &eventLog{recorder: opts.Recorder, secret: secret, last: map[eventKey]string{}}}, err
 }
 
@@ -120,16 +129,10 @@ func checkDriver(d registration.Driver) error {
 	return nil
 }
 
-func setDefault(s *string, value string) {
-	if *s == "" {
-		*s = value
-	}
-}
-
 // newHubClient returns a client that takes its credential nowhere but to the hub, and reads bounded answers.
 func newHubClient(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	httpClient, err := rest.HTTPClientFor(config)
@@ -140,6 +143,8 @@ func newHubClient(config *rest.Config) (client.Client, error) {
 }
 
 const (
+	// hubTimeout bounds each request to the hub, and each call of a driver.
+	hubTimeout       = hubkubeconfig.Timeout
 	minWait, maxWait = time.Second, 30 * time.Second
 	// maxSteps bounds the steps of one reconcile, for a driver that always stores something else.
 	maxSteps = 8
@@ -154,7 +159,7 @@ func (a *Agent) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	case errors.Is(err, errSecretChanged):
 		return reconcile.Result{RequeueAfter: minWait}, nil
 	case err != nil:
-		a.event(corev1.EventTypeWarning, "RegistrationFailed", err.Error())
+		a.event(corev1.EventTypeWarning, reasonOf(err), err.Error())
 		return reconcile.Result{}, err
 	}
 	now := a.opts.Now()
@@ -209,7 +214,7 @@ func (a *Agent) reconcile(ctx context.Context) (due time.Time, joined bool, err 
 }
 
 // step calls the driver, stores its Step, and only then reports its condition.
-func (a *Agent) step(ctx context.Context, hub *agentHub, secret *credentialSecret, conn *agentConn) (changed bool, at time.Time, err error) {
+func (a *Agent) step(ctx context.Context, hub *hubkubeconfig.Hub, secret *credentialSecret, conn *agentConn) (changed bool, at time.Time, err error) {
 	next, cancel := context.WithTimeout(ctx, hubTimeout) // the Lease must not wait for a driver that hangs
 	defer cancel()
 	step, err := a.next(next, a.opts.Driver, registration.Input{Now: a.opts.Now(), Cluster: a.opts.Cluster, Agent: secret.agent,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/spantest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -39,11 +37,10 @@ func TestAgentJoins(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	w.opts.Registerer = registry
 	w.opts.Version = func(context.Context) (string, error) { return "v1.36.3", nil }
-	w.opts.ClientConfigs = []ocm.ClientConfig{{URL: "https://managed.example.com"}}
 	w.restart()
 
 	w.mustReconcile()
-	if got := w.cluster().Spec; got.HubAcceptsClient || got.ManagedClusterClientConfigs[0].URL != "https://managed.example.com" {
+	if got := w.cluster().Spec; got.HubAcceptsClient {
 		t.Errorf("the agent created %+v", got)
 	}
 	if got := w.seen(); len(got) != 1 || !strings.Contains(got[0], "NotAccepted") {
@@ -149,103 +146,6 @@ func TestAgentRestartsAtEachWrite(t *testing.T) {
 				break // n is more than all writes
 			}
 		}
-	}
-}
-
-func TestAgentMendsItsSecret(t *testing.T) {
-	for name, change := range map[string]func(data map[string][]byte){
-		"address edited": func(d map[string][]byte) {
-			d["kubeconfig"] = []byte(strings.ReplaceAll(string(d["kubeconfig"]), "hub.example.com", "attacker.example.com"))
-		},
-		"kubeconfig cut":     func(d map[string][]byte) { d["kubeconfig"] = d["kubeconfig"][:20] },
-		"kubeconfig deleted": func(d map[string][]byte) { delete(d, "kubeconfig") },
-		"names a host's file": func(d map[string][]byte) {
-			d["kubeconfig"] = fmt.Appendf(nil, userKubeconfig, "tokenFile: /etc/passwd")
-		},
-		"runs a program": func(d map[string][]byte) {
-			d["kubeconfig"] = fmt.Appendf(nil, userKubeconfig, "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, interactiveMode: Never}")
-		},
-		"certificate edited": func(d map[string][]byte) {
-			d["kubeconfig"] = fmt.Appendf(nil, userKubeconfig, "client-certificate-data: YQ==, client-key-data: Yg==")
-		},
-		"state of other drivers": func(d map[string][]byte) { d["state.shared-token.a"], d["state.other.b"] = []byte("a"), []byte("b") },
-		"token edited":           func(d map[string][]byte) { d["shared"] = []byte("nonsense") },
-		"token deleted":          func(d map[string][]byte) { delete(d, "shared") },
-		"agent name broken":      func(d map[string][]byte) { d["agent-name"] = []byte("A:B") },
-		"everything gone":        func(d map[string][]byte) { clear(d) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newAgentWorld(t)
-			w.join()
-			want := w.secret().Data
-			w.edit(change)
-			w.restart()
-			w.mustReconcile()
-			for _, config := range w.built {
-				if config.Host != "https://hub.example.com:6443" || config.ExecProvider != nil || config.BearerTokenFile != "" {
-					t.Errorf("the agent used %+v", config)
-				}
-			}
-			got := w.secret().Data
-			if string(got["agent-name"]) != string(want["agent-name"]) { // the token is made of it
-				want = nil
-			}
-			if len(got["shared"]) == 0 || len(got["kubeconfig"]) == 0 || (want != nil && string(got["kubeconfig"]) != string(want["kubeconfig"])) {
-				t.Errorf("the Secret holds %q, want %q", got, want)
-			}
-			keys := []string{"agent-name", "auth-type", "cluster-name", "kubeconfig", "shared"}
-			if have := slices.Sorted(maps.Keys(got)); !slices.Equal(have, keys) || regname.CheckAgentName(string(got["agent-name"])) != nil {
-				t.Errorf("keys %q, agent name %q", have, got["agent-name"])
-			}
-			w.writes = nil
-			w.mustReconcile()
-			if len(w.writes) > 0 {
-				t.Errorf("it comes to no rest: %q", w.writes)
-			}
-		})
-	}
-}
-
-const userKubeconfig = `apiVersion: v1
-kind: Config
-clusters: [{name: hub, cluster: {server: "https://hub.example.com:6443"}}]
-users: [{name: agent, user: {%s}}]
-contexts: [{name: hub, context: {cluster: hub, user: agent}}]
-current-context: hub
-`
-
-func TestAgentKeepsTheAgentName(t *testing.T) {
-	w := newAgentWorld(t)
-	w.join()
-	name := string(w.secret().Data["agent-name"])
-	w.edit(func(d map[string][]byte) {
-		maps.DeleteFunc(d, func(key string, _ []byte) bool { return key != "agent-name" })
-	})
-	w.restart()
-	w.mustReconcile()
-	if got := string(w.secret().Data["agent-name"]); got != name || !w.driver.asked[name+"-0"] {
-		t.Errorf("the agent is now %q, was %q", got, name)
-	}
-}
-
-func TestAgentRejoinsWhenTheSecretIsDeleted(t *testing.T) {
-	w := newAgentWorld(t)
-	w.join()
-	if err := w.local.Delete(t.Context(), w.secret()); err != nil {
-		t.Fatal(err)
-	}
-	w.mustReconcile()
-	if s := w.secret(); s == nil || len(s.Data["shared"]) == 0 || len(w.driver.asked) != 2 {
-		t.Errorf("requests %v, Secret %v", w.driver.asked, s != nil)
-	}
-}
-
-func TestAgentRefusesTheSecretOfAnotherCluster(t *testing.T) {
-	w := newAgentWorld(t)
-	w.join()
-	w.edit(func(d map[string][]byte) { d["cluster-name"] = []byte("cluster10") })
-	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), `"cluster10"`) || !strings.Contains(err.Error(), "delete it") || len(w.writes) > 0 {
-		t.Errorf("got %v and writes %q", err, w.writes)
 	}
 }
 
@@ -386,6 +286,28 @@ func TestAgentRequeuesExactly(t *testing.T) {
 	}
 	if got := w.mustReconcile(); got != 10*time.Second || *w.lease().Spec.LeaseDurationSeconds != 10 {
 		t.Errorf("after the duration changed it comes back after %s", got)
+	}
+}
+
+// The hub creates the Lease, and may do so later than it gives the rights to it.
+func TestAgentWaitsForTheLeaseOfTheHub(t *testing.T) {
+	w := newAgentWorld(t)
+	if err := w.hub.Delete(t.Context(), hubLease()); err != nil {
+		t.Fatal(err)
+	}
+	w.mustReconcile()
+	w.accept(metav1.ConditionTrue)
+	if wait := w.mustReconcile(); w.joined() || wait > 2*time.Second {
+		t.Errorf("without a Lease: joined %t, back after %s", w.joined(), wait)
+	}
+	if slices.Contains(w.writes, "hub create *v1.Lease") {
+		t.Error("the agent creates a Lease")
+	}
+	if err := w.hub.Create(t.Context(), hubLease()); err != nil {
+		t.Fatal(err)
+	}
+	if w.mustReconcile(); !w.joined() || !w.lease().Spec.RenewTime.Time.Equal(w.now) {
+		t.Errorf("joined %t, Lease of %s", w.joined(), w.lease().Spec.RenewTime)
 	}
 }
 
@@ -550,110 +472,6 @@ func TestAgentUnjoinsWhereItMayOnlyUpdate(t *testing.T) {
 	}
 }
 
-// Nothing listens at the address.
-func TestAgentNamesAHubThatIsUnreachable(t *testing.T) {
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := "https://" + l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	w := newAgentWorld(t)
-	w.opts.NewHubClient = nil
-	w.writeBootstrap(bootstrapKubeconfig(address))
-	w.restart()
-	_, err = w.reconcile()
-	if err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), agentNamespace+"/bootstrap-hub-kubeconfig") ||
-		!strings.Contains(err.Error(), "check that the network") || strings.Contains(err.Error(), bootstrapToken) {
-		t.Errorf("got %v", err)
-	}
-	if len(w.writes) > 0 || w.secret() != nil {
-		t.Errorf("half-written: %q", w.writes)
-	}
-	if got := w.seen(); len(got) != 1 || !strings.Contains(got[0], address) {
-		t.Errorf("Events %q", got)
-	}
-}
-
-func TestAgentExplainsTheHubsRefusal(t *testing.T) {
-	for name, row := range map[string]struct {
-		err  error
-		want string
-	}{
-		"bootstrap credential expired":  {unauthorized(), "join again with a new one"},
-		"bootstrap user without rights": {forbidden(), `ClusterRole "open-cluster-management:bootstrap"`},
-		"hub without the CRD":           {&meta.NoKindMatchError{GroupKind: ocm.GroupVersion.WithKind("ManagedCluster").GroupKind()}, "prepare it as a hub"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newAgentWorld(t)
-			w.refused[bootstrapToken] = row.err
-			if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), row.want) || len(w.writes) > 0 {
-				t.Errorf("got %v, writes %q", err, w.writes)
-			}
-		})
-	}
-}
-
-func TestAgentRefusesABootstrapKubeconfig(t *testing.T) {
-	with := func(old, replacement string) string {
-		valid := bootstrapKubeconfig("https://hub.example.com")
-		if !strings.Contains(valid, old) {
-			t.Fatalf("the kubeconfig lacks %q", old)
-		}
-		return strings.Replace(valid, old, replacement, 1)
-	}
-	for name, row := range map[string]struct{ kubeconfig, want string }{
-		"empty":              {"", "not a kubeconfig"},
-		"no YAML":            {"{" + bootstrapToken, "not a kubeconfig"},
-		"another kind":       {with("kind: Config", "kind: Secret"), "not a kubeconfig"},
-		"unknown field":      {with("server:", "srever: x, server:"), "not a kubeconfig"},
-		"key twice":          {with("server:", "server: https://a, server:"), "not a kubeconfig"},
-		"no cluster":         {"{apiVersion: v1, kind: Config}", "0 clusters"},
-		"two clusters":       {with("clusters: [", "clusters: [{name: x, cluster: {server: 'https://a'}},"), "2 clusters"},
-		"two users":          {with("users: [", "users: [{name: x, user: {token: a}},"), "2 users"},
-		"context elsewhere":  {with("cluster: h, user", "cluster: x, user"), `"c"`},
-		"http":               {with("https:", "http:"), "https"},
-		"no address":         {with("https://hub.example.com", ""), "https"},
-		"password in URL":    {with("//", "//a:b@"), "without a user name"},
-		"no TLS check":       {with("server:", "insecure-skip-tls-verify: true, server:"), "insecure-skip-tls-verify"},
-		"CA path":            {with("server:", "certificate-authority: /etc/ca.crt, server:"), `"/etc/ca.crt"`},
-		"CA no PEM":          {with("server:", "certificate-authority-data: Zm9v, server:"), "no PEM certificate"},
-		"proxy":              {with("server:", "proxy-url: 'http://a:b@proxy', server:"), "HTTPS_PROXY"},
-		"token path":         {with("token: "+bootstrapToken, "tokenFile: /etc/token"), `"/etc/token"`},
-		"certificate path":   {with("token: "+bootstrapToken, "client-certificate: /a, client-key: /b"), `"/a"`},
-		"program":            {with("token: "+bootstrapToken, "exec: {command: /bin/sh, apiVersion: v1}"), `"/bin/sh"`},
-		"auth provider":      {with("token: "+bootstrapToken, "auth-provider: {name: oidc}"), `"oidc"`},
-		"password":           {with("token: "+bootstrapToken, "username: a, password: b"), "password"},
-		"impersonation":      {with("token:", "as: admin, token:"), "impersonates"},
-		"certificate alone":  {with("token: "+bootstrapToken, "client-certificate-data: Zm9v"), "with its key"},
-		"no credential":      {with("token: "+bootstrapToken, ""), "token"},
-		"token and key pair": {with("token:", "client-certificate-data: Zm9v, client-key-data: Zm9v, token:"), "either"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newAgentWorld(t)
-			w.writeBootstrap(row.kubeconfig)
-			_, err := w.reconcile()
-			if err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), agentNamespace+"/bootstrap-hub-kubeconfig") ||
-				strings.Contains(err.Error(), bootstrapToken) {
-				t.Errorf("got %v, want %q", err, row.want)
-			}
-			if len(w.writes) > 0 || len(w.built) > 0 {
-				t.Errorf("writes %q, %d clients", w.writes, len(w.built))
-			}
-		})
-	}
-	t.Run("Secret missing", func(t *testing.T) {
-		w := newAgentWorld(t)
-		w.opts.BootstrapSecret = "other"
-		w.restart()
-		if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), agentNamespace+"/other") || !strings.Contains(err.Error(), "join again") {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
 // fixedDriver returns one Step.
 type fixedDriver struct {
 	name string
@@ -674,52 +492,6 @@ func (d configuringDriver) RESTConfig(_ context.Context, stored map[string][]byt
 
 var execUser = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "aws",
 	InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}
-
-func TestAgentRefusesACredentialThatItCouldNotUse(t *testing.T) {
-	token := &clientcmdapi.AuthInfo{Token: "a"}
-	for name, row := range map[string]struct {
-		step registration.Step
-		want string
-	}{
-		"no user":           {registration.Step{Credential: &registration.Credential{}}, "no user"},
-		"program":           {registration.Step{Credential: &registration.Credential{User: execUser}}, `"aws"`},
-		"file elsewhere":    {registration.Step{Credential: &registration.Credential{User: &clientcmdapi.AuthInfo{TokenFile: "/etc/token"}}}, `"/etc/token"`},
-		"reserved file":     {registration.Step{Credential: &registration.Credential{User: token, Files: map[string][]byte{"agent-name": nil}}}, `"agent-name"`},
-		"file like state":   {registration.Step{Credential: &registration.Credential{User: token, Files: map[string][]byte{"state.x": nil}}}, `"state.x"`},
-		"file no key":       {registration.Step{Credential: &registration.Credential{User: token, Files: map[string][]byte{"a/b": nil}}}, `"a/b"`},
-		"state is no key":   {registration.Step{State: map[string][]byte{"a/b": nil}}, `"a/b"`},
-		"impersonated user": {registration.Step{Credential: &registration.Credential{User: &clientcmdapi.AuthInfo{Token: "a", Impersonate: "b"}}}, "impersonates"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newAgentWorld(t)
-			w.opts.Driver = fixedDriver{"fixed", row.step}
-			w.restart()
-			if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), `driver "fixed"`) {
-				t.Errorf("got %v", err)
-			}
-			if got := slices.Sorted(maps.Keys(w.secret().Data)); !slices.Equal(got, []string{"agent-name", "cluster-name"}) {
-				t.Errorf("half-written: %q", got)
-			}
-		})
-	}
-}
-
-func TestAgentOverwritesNoChangeOfTheSecret(t *testing.T) {
-	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, "a", nil)
-	w := newAgentWorld(t)
-	w.join()
-	w.edit(func(d map[string][]byte) { delete(d, "kubeconfig") })
-	w.fault = func(int) error { return conflict }
-	if after := w.mustReconcile(); after != time.Second || len(w.secret().Data["kubeconfig"]) > 0 {
-		t.Errorf("after a conflict it comes back after %s", after)
-	}
-	w.fault = nil
-	w.mustReconcile()
-	w.driver.err = conflict // not of the Secret
-	if _, err := w.reconcile(); !errors.Is(err, conflict) {
-		t.Errorf("the driver's conflict became %v", err)
-	}
-}
 
 // restlessDriver never stores the same twice.
 type restlessDriver struct{ calls int }
@@ -773,42 +545,5 @@ func TestAgentUsesTheDriversOwnConfiguration(t *testing.T) {
 	}
 	if !w.joined() || !strings.Contains(string(w.secret().Data["kubeconfig"]), "command: aws") {
 		t.Errorf("joined %t, kubeconfig %s", w.joined(), w.secret().Data["kubeconfig"])
-	}
-}
-
-func TestNewRefuses(t *testing.T) {
-	valid := newAgentWorld(t).opts
-	for name, row := range map[string]struct {
-		change func(*agent.Options)
-		want   string
-	}{
-		"a dot":              {func(o *agent.Options) { o.Cluster = "a.b" }, `"a.b"`},
-		"upper case":         {func(o *agent.Options) { o.Cluster = "Cluster" }, "DNS label"},
-		"no name":            {func(o *agent.Options) { o.Cluster = "" }, "DNS label"},
-		"64 letters":         {func(o *agent.Options) { o.Cluster = strings.Repeat("a", 64) }, "DNS label"},
-		"kube-system":        {func(o *agent.Options) { o.Cluster = "kube-system" }, "reserved"},
-		"managed-clusters":   {func(o *agent.Options) { o.Cluster = "managed-clusters" }, "reserved"},
-		"no driver":          {func(o *agent.Options) { o.Driver = nil }, "agent.Options.Driver"},
-		"no client":          {func(o *agent.Options) { o.Local = nil }, "agent.Options.Local"},
-		"driver's name":      {func(o *agent.Options) { o.Driver = fixedDriver{name: "A/b"} }, `"A/b"`},
-		"driver without one": {func(o *agent.Options) { o.Driver = fixedDriver{} }, "no name"},
-		"one Secret":         {func(o *agent.Options) { o.Secret = agent.DefaultBootstrapSecret }, "two names"},
-		"metrics twice":      {func(o *agent.Options) { registerTwice(t, o) }, "metrics"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			opts := valid
-			row.change(&opts)
-			if _, err := agent.New(opts); err == nil || !strings.Contains(err.Error(), row.want) {
-				t.Errorf("got %v, want %q", err, row.want)
-			}
-		})
-	}
-}
-
-func registerTwice(t *testing.T, o *agent.Options) {
-	t.Helper()
-	o.Registerer = prometheus.NewRegistry()
-	if _, err := agent.New(*o); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/hubkubeconfig"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
@@ -39,7 +41,7 @@ type agentClient struct {
 // hubSession is the agent's access to the hub with its own credential, which the hub has taken.
 type hubSession struct {
 	config *rest.Config
-	hub    *agentHub
+	hub    *hubkubeconfig.Hub
 	agent  string            // the agent's name
 	made   map[string][]byte // what the configuration is made of
 }
@@ -77,7 +79,7 @@ func (s *hubSessions) set(next *hubSession) {
 }
 
 // readBootstrap returns what the bootstrap Secret says.
-func (a *Agent) readBootstrap(ctx context.Context) (*agentHub, error) {
+func (a *Agent) readBootstrap(ctx context.Context) (*hubkubeconfig.Hub, error) {
 	secret, key := &corev1.Secret{}, client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
 	switch err := a.opts.Local.Get(ctx, key, secret); {
 	case apierrors.IsNotFound(err):
@@ -85,7 +87,7 @@ func (a *Agent) readBootstrap(ctx context.Context) (*agentHub, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read Secret %q on the managed cluster: %w", key, err)
 	}
-	hub, err := parseBootstrap(secret.Data[registration.SecretKeyKubeconfig])
+	hub, err := hubkubeconfig.ParseBootstrap(secret.Data[registration.SecretKeyKubeconfig])
 	if err != nil {
 		return nil, fmt.Errorf("the key %q of Secret %q on the managed cluster is refused: %w", registration.SecretKeyKubeconfig, key, err)
 	}
@@ -94,14 +96,14 @@ func (a *Agent) readBootstrap(ctx context.Context) (*agentHub, error) {
 
 // readSecret returns the agent's Secret.
 func (a *Agent) readSecret(ctx context.Context) (*credentialSecret, error) {
-	key := client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.Secret}
+	key := client.ObjectKey{Namespace: a.opts.Namespace, Name: ocm.HubKubeconfigSecret}
 	secret := &credentialSecret{Secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}},
 		local: a.opts.Local, driver: a.opts.Driver, cluster: a.opts.Cluster}
 	if err := secret.read(ctx); err != nil {
 		return nil, err
 	}
 	if name, ok := secret.Data[regname.SecretKeyClusterName]; ok && string(name) != a.opts.Cluster {
-		return nil, fmt.Errorf("the Secret %q is that of cluster %.100q, not of %q: delete it to join under the new name", key, name, a.opts.Cluster)
+		return nil, fmt.Errorf("the Secret %q belongs to cluster %.100q, not %q: delete it to join under the new name", key, name, a.opts.Cluster)
 	}
 	return secret, nil
 }
@@ -124,7 +126,7 @@ func (a *Agent) ensureNames(secret *credentialSecret) bool {
 
 // connect picks the stored credential if the hub takes it, else the bootstrap credential. It returns nil if the hub knows the credential
 // but does not let it in, as before acceptance and after denial: then it is kept.
-func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *credentialSecret) (*agentConn, error) {
+func (a *Agent) connect(ctx context.Context, hub *hubkubeconfig.Hub, secret *credentialSecret) (*agentConn, error) {
 	config, stored, err := secret.open(ctx, hub)
 	if err == nil {
 		conn, err := a.open(ctx, &a.own, config, stored)
@@ -134,13 +136,13 @@ func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *credentialSe
 			a.sessions.set(&hubSession{config: config, hub: hub, agent: string(secret.Data[regname.SecretKeyAgentName]), made: maps.Clone(stored)})
 			return conn, a.introduce(ctx, hub, conn)
 		case !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err):
-			return nil, a.hubError(hub, err) // the add-ons try for themselves
+			return nil, a.explain(hub, err) // the add-ons try for themselves
 		}
 		switch {
 		case apierrors.IsForbidden(err) && !secret.isForeign():
 			a.sessions.set(nil)
 			a.event(corev1.EventTypeNormal, "WaitingForAcceptance", fmt.Sprintf("the hub at %q does not let cluster %q in: accept it there with %s; "+
-				"if it was deleted there, delete Secret %q here to join again", hub.cluster.Server, a.opts.Cluster, advice.Accept(a.opts.Cluster), a.opts.Secret))
+				"if it was deleted there, run %s", hub.Cluster.Server, a.opts.Cluster, advice.Accept(a.opts.Cluster), advice.Join()))
 			return nil, nil //nolint:nilerr // the agent waits
 		case apierrors.IsUnauthorized(err):
 			// The driver gets another one.
@@ -150,17 +152,17 @@ func (a *Agent) connect(ctx context.Context, hub *agentHub, secret *credentialSe
 		}
 	}
 	a.sessions.set(nil)
-	if hub.user == nil {
-		return nil, fmt.Errorf("the agent has no credential that the hub at %q takes, and Secret %q holds no user: join again with a bootstrap credential",
-			hub.cluster.Server, a.opts.BootstrapSecret)
+	if hub.User == nil {
+		return nil, &hubError{ReasonCredentialRefused, fmt.Errorf("the agent has no credential that the hub at %q takes, and Secret %q holds no user: "+
+			"join again with a bootstrap credential", hub.Cluster.Server, a.opts.BootstrapSecret)}
 	}
-	kubeconfig, err := hub.compose(a.opts.Cluster, *hub.user)
+	kubeconfig, err := hub.Compose(*hub.User)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := a.open(ctx, &a.bootstrap, hub.config(*hub.user), map[string][]byte{registration.SecretKeyKubeconfig: kubeconfig})
+	conn, err := a.open(ctx, &a.bootstrap, hub.Config(*hub.User), map[string][]byte{registration.SecretKeyKubeconfig: kubeconfig})
 	if err != nil {
-		return nil, a.hubError(hub, err)
+		return nil, a.explain(hub, err)
 	}
 	conn.stored = stored
 	return conn, a.introduce(ctx, hub, conn)
@@ -179,8 +181,7 @@ func (a *Agent) open(ctx context.Context, c *agentClient, config *rest.Config, o
 	key := client.ObjectKey{Name: a.opts.Cluster}
 	err := c.Get(ctx, key, cluster)
 	if apierrors.IsNotFound(err) {
-		cluster = &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: key.Name, Annotations: a.annotations()},
-			Spec: ocm.ManagedClusterSpec{ManagedClusterClientConfigs: a.opts.ClientConfigs}}
+		cluster = &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: key.Name, Annotations: a.annotations()}}
 		err = c.Create(ctx, cluster)
 	}
 	return &agentConn{Client: c.Client, cluster: cluster, stored: of}, err
@@ -193,9 +194,8 @@ func (a *Agent) annotations() map[string]string {
 	return nil
 }
 
-// introduce sets the driver's annotations on a ManagedCluster that was created beforehand, and, with the agent's own credential, the
-// addresses of the cluster's API server.
-func (a *Agent) introduce(ctx context.Context, hub *agentHub, conn *agentConn) error {
+// introduce sets the driver's annotations on a ManagedCluster that was created beforehand.
+func (a *Agent) introduce(ctx context.Context, hub *hubkubeconfig.Hub, conn *agentConn) error {
 	base, changed := conn.cluster.DeepCopy(), false
 	for key, value := range a.annotations() {
 		if conn.cluster.Annotations[key] != value {
@@ -203,39 +203,60 @@ func (a *Agent) introduce(ctx context.Context, hub *agentHub, conn *agentConn) e
 			changed = true
 		}
 	}
-	if conn.own && len(conn.cluster.Spec.ManagedClusterClientConfigs) == 0 && len(a.opts.ClientConfigs) > 0 {
-		conn.cluster.Spec.ManagedClusterClientConfigs, changed = a.opts.ClientConfigs, true
-	}
 	if !changed {
 		return nil
 	}
 	err := conn.Patch(ctx, conn.cluster, client.MergeFrom(base))
 	if apierrors.IsForbidden(err) {
 		a.event(corev1.EventTypeWarning, "AnnotationsMissing", fmt.Sprintf("ManagedCluster %q lacks annotations %q, and the agent may not set them: set them on the hub at %q",
-			a.opts.Cluster, a.annotations(), hub.cluster.Server))
+			a.opts.Cluster, a.annotations(), hub.Cluster.Server))
 		conn.cluster = base
 		return nil
 	}
-	return a.hubError(hub, err)
+	return a.explain(hub, err)
 }
 
-// hubError says what to do about an error of the hub, if there is one.
-func (a *Agent) hubError(hub *agentHub, err error) error {
+// hubError is an error with the reason of its Event.
+type hubError struct {
+	reason string
+	error
+}
+
+func (e *hubError) Unwrap() error { return e.error }
+
+func reasonOf(err error) string {
+	var known *hubError
+	if errors.As(err, &known) {
+		return known.reason
+	}
+	return ReasonFailed
+}
+
+// isStatus reports whether an API server has answered. A webhook may refuse without a reason.
+func isStatus(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
+}
+
+// explain says what to do about an error of the hub, if there is one.
+func (a *Agent) explain(hub *hubkubeconfig.Hub, err error) error {
 	secret := client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
-	var remedy string
+	remedy, reason := "", ReasonFailed
 	switch {
 	case err == nil:
 		return nil
 	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
 		remedy = "it serves no ManagedClusters, prepare it as a hub"
 	case apierrors.IsUnauthorized(err):
+		reason = ReasonCredentialRefused
 		remedy = fmt.Sprintf("it refuses the bootstrap credential of Secret %q, join again with a new one", secret)
 	case apierrors.IsForbidden(err):
 		remedy = fmt.Sprintf("the bootstrap credential may not register cluster %q, bind its user to ClusterRole %q there", a.opts.Cluster, regname.BootstrapRole)
-	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown: // not the hub's answer
+	case !isStatus(err): // not the hub's answer
+		reason = ReasonHubUnreachable
 		remedy = fmt.Sprintf("check that the network lets the agent through, and server and certificate-authority-data in Secret %q", secret)
 	default:
 		remedy = "the agent tries again"
 	}
-	return fmt.Errorf("cannot use the hub at %q: %s: %w", hub.cluster.Server, remedy, err)
+	return &hubError{reason, fmt.Errorf("cannot use the hub at %q: %s: %w", hub.Cluster.Server, remedy, err)}
 }

@@ -14,6 +14,7 @@ import (
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/hubkubeconfig"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 )
@@ -81,7 +82,7 @@ func (s *credentialSecret) state() map[string][]byte {
 }
 
 // store changes the Secret to what the step says, and reports whether that differs.
-func (s *credentialSecret) store(hub *agentHub, step registration.Step) (bool, error) {
+func (s *credentialSecret) store(hub *hubkubeconfig.Hub, step registration.Step) (bool, error) {
 	data, err := registration.Pack(s.driver.Name(), s.Data, step)
 	if err != nil || s.bare {
 		return err == nil && s.replaceData(data), err
@@ -94,7 +95,7 @@ func (s *credentialSecret) store(hub *agentHub, step registration.Step) (bool, e
 	}
 	if err == nil { // else there is none, or it was edited: the driver brings another one
 		data[regname.SecretKeyClusterName], data[regname.SecretKeyAgentName] = []byte(s.cluster), []byte(s.agent)
-		if data[registration.SecretKeyKubeconfig], err = hub.compose(s.cluster, user); err != nil {
+		if data[registration.SecretKeyKubeconfig], err = hub.Compose(user); err != nil {
 			return false, err
 		}
 	}
@@ -113,13 +114,13 @@ func (s *credentialSecret) checkUser(c *registration.Credential) (clientcmdv1.Au
 	if _, ok := s.driver.(registration.RESTConfigurer); ok {
 		return user, nil
 	}
-	_, err := inline(user, c.Files)
+	_, err := hubkubeconfig.Inline(user, c.Files)
 	return user, err
 }
 
 // open returns the configuration of the stored credential, and what the driver may see of the Secret. Another driver's credential stays in
 // use until this one brings its own.
-func (s *credentialSecret) open(ctx context.Context, hub *agentHub) (*rest.Config, map[string][]byte, error) {
+func (s *credentialSecret) open(ctx context.Context, hub *hubkubeconfig.Hub) (*rest.Config, map[string][]byte, error) {
 	full, _ := registration.Unpack(string(s.Data[regname.SecretKeyAuthType]), s.Data)
 	stored, _ := registration.Unpack(s.driver.Name(), s.Data)
 	config, err := s.config(ctx, hub, full)
@@ -132,12 +133,12 @@ func (s *credentialSecret) open(ctx context.Context, hub *agentHub) (*rest.Confi
 	return config, stored, err
 }
 
-func (s *credentialSecret) config(ctx context.Context, hub *agentHub, stored map[string][]byte) (*rest.Config, error) {
+func (s *credentialSecret) config(ctx context.Context, hub *hubkubeconfig.Hub, stored map[string][]byte) (*rest.Config, error) {
 	user, err := storedUser(stored)
 	if err != nil {
 		return nil, err
 	}
-	if stored[registration.SecretKeyKubeconfig], err = hub.compose(s.cluster, user); err != nil {
+	if stored[registration.SecretKeyKubeconfig], err = hub.Compose(user); err != nil {
 		return nil, err
 	}
 	if driver, ok := s.driver.(registration.RESTConfigurer); ok && !s.isForeign() {
@@ -145,13 +146,13 @@ func (s *credentialSecret) config(ctx context.Context, hub *agentHub, stored map
 		if err != nil {
 			return nil, err
 		}
-		hub.setAddress(config)
+		hub.SetAddress(config)
 		return config, nil
 	}
-	if user, err = inline(user, stored); err != nil {
+	if user, err = hubkubeconfig.Inline(user, stored); err != nil {
 		return nil, err
 	}
-	config := hub.config(user)
+	config := hub.Config(user)
 	_, err = rest.TLSConfigFor(config) // refuses a key that is not that of the certificate
 	return config, err
 }
@@ -161,7 +162,7 @@ func storedUser(data map[string][]byte) (clientcmdv1.AuthInfo, error) {
 	if len(data[registration.SecretKeyKubeconfig]) == 0 {
 		return clientcmdv1.AuthInfo{}, fmt.Errorf("there is no key %q", registration.SecretKeyKubeconfig)
 	}
-	k, err := parseKubeconfig(data[registration.SecretKeyKubeconfig])
+	k, err := hubkubeconfig.Parse(data[registration.SecretKeyKubeconfig])
 	if err != nil {
 		return clientcmdv1.AuthInfo{}, err
 	}

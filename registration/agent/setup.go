@@ -16,13 +16,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/workloadid/workloadid/internal/apiserver"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // SetupWithManager adds the agent to a manager of the managed cluster. The agent reconciles at the start and whenever one of its two
 // Secrets changes. It watches only their metadata, each by its name, because its RBAC names them too, and its
 // ManagedCluster where the hub allows that.
 func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
-	request := reconcile.Request{NamespacedName: client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.Secret}}
+	if err := apiserver.CheckVerified(mgr.GetConfig()); err != nil {
+		return err
+	}
+	request := reconcile.Request{NamespacedName: client.ObjectKey{Namespace: a.opts.Namespace, Name: ocm.HubKubeconfigSecret}}
 	c, err := controller.New("registration-agent", mgr, controller.Options{Reconciler: a, SkipNameValidation: new(true),
 		// The priority queue of controller-runtime 0.24 can deadlock when a controller stops.
 		UsePriorityQueue: new(false),
@@ -38,9 +44,9 @@ func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 	if err := c.Watch(source.Channel(changes, enqueue)); err != nil {
 		return err
 	}
-	for _, name := range []string{a.opts.Secret, a.opts.BootstrapSecret} {
+	for _, name := range []string{ocm.HubKubeconfigSecret, a.opts.BootstrapSecret} {
 		secrets, err := cache.New(mgr.GetConfig(), cache.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-			DefaultNamespaces:    map[string]cache.Config{a.opts.Namespace: {}},
+			DefaultNamespaces: map[string]cache.Config{a.opts.Namespace: {}}, DefaultTransform: stripMetadata,
 			DefaultFieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name)})
 		if err != nil {
 			return err

@@ -32,7 +32,7 @@ const (
 )
 
 // heartbeat reports that the cluster has joined and is alive, and returns when the Lease is due again. The hub may not have made the
-// cluster's RBAC yet, or have taken it away: then the cluster has not joined.
+// cluster's RBAC or its Lease yet, or have taken them away: then the cluster has not joined.
 func (a *Agent) heartbeat(ctx context.Context, conn *agentConn) (due time.Time, joined bool, err error) {
 	// The Lease comes first: a condition without it would contradict the hub's.
 	if due, err = a.renewLease(ctx, conn); err == nil {
@@ -45,7 +45,7 @@ func (a *Agent) heartbeat(ctx context.Context, conn *agentConn) (due time.Time, 
 	return due, true, nil
 }
 
-// ignoreRefused drops the errors of a hub that has no namespace or RBAC for the cluster.
+// ignoreRefused drops the errors of a hub that has no namespace, Lease or RBAC for the cluster.
 func ignoreRefused(err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return nil
@@ -79,7 +79,7 @@ func (a *Agent) report(ctx context.Context, conn *agentConn) error {
 	})
 }
 
-// renewLease writes the Lease if its duration has passed. It returns when to look again.
+// renewLease writes the Lease, which the hub has created, if its duration has passed. It returns when to look again.
 func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, error) {
 	const defaultSeconds = 60
 	seconds := conn.cluster.Spec.LeaseDurationSeconds
@@ -88,13 +88,10 @@ func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, err
 	}
 	duration, now := time.Duration(seconds)*time.Second, a.opts.Now()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Cluster, Name: ocm.LeaseName}}
-	write := func() error { return conn.Update(ctx, lease) }
-	switch err := conn.Get(ctx, client.ObjectKeyFromObject(lease), lease); {
-	case apierrors.IsNotFound(err):
-		write = func() error { return conn.Create(ctx, lease) }
-	case err != nil:
+	if err := conn.Get(ctx, client.ObjectKeyFromObject(lease), lease); err != nil {
 		return time.Time{}, fmt.Errorf("read the cluster's Lease on the hub: %w", err)
-	case lease.Spec.RenewTime != nil && lease.Spec.LeaseDurationSeconds != nil && *lease.Spec.LeaseDurationSeconds == seconds:
+	}
+	if lease.Spec.RenewTime != nil && lease.Spec.LeaseDurationSeconds != nil && *lease.Spec.LeaseDurationSeconds == seconds {
 		// A renewal in the future was written with a clock that was wrong.
 		if due := lease.Spec.RenewTime.Add(duration); now.Before(due) && !lease.Spec.RenewTime.After(now) {
 			return look(due, now), nil
@@ -102,7 +99,7 @@ func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, err
 	}
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &a.opts.Cluster, &seconds
 	lease.Spec.RenewTime = new(metav1.NewMicroTime(now))
-	if err := write(); err != nil {
+	if err := conn.Update(ctx, lease); err != nil {
 		return time.Time{}, fmt.Errorf("renew the cluster's Lease on the hub: %w", err)
 	}
 	return look(now.Add(duration), now), nil

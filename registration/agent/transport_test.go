@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/agent"
 )
 
@@ -34,7 +35,7 @@ contexts: [{name: hub, context: {cluster: hub, user: bootstrap}}]
 current-context: hub
 `, server.URL, base64.StdEncoding.EncodeToString(ca))}
 	agent, err := agent.New(agent.Options{Cluster: "cluster1", Driver: &sharedToken{asked: map[string]bool{}},
-		Local: fake.NewClientBuilder().WithScheme(agentScheme(t)).WithObjects(secret).Build()})
+		Local: fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithObjects(secret).Build()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/events"
@@ -25,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -98,22 +97,18 @@ const (
 	bootstrapToken = "bootstrap-secret"
 )
 
-func agentScheme(t testing.TB) *runtime.Scheme {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	return scheme
+// hubLease returns the Lease that the hub creates: the agent may not.
+func hubLease() *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: ocm.LeaseName}}
 }
 
 func newAgentWorld(t *testing.T) *agentWorld {
 	w := &agentWorld{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), refused: map[string]error{}}
 	builder := func() *fake.ClientBuilder {
-		return fake.NewClientBuilder().WithScheme(agentScheme(t)).WithStatusSubresource(&ocm.ManagedCluster{})
+		return fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{})
 	}
 	w.local = w.observe("local", builder().Build(), "")
-	w.hub = builder().Build()
+	w.hub = builder().WithObjects(hubLease()).Build()
 	w.driver = &sharedToken{issue: func(nonce string) string { return "token-" + nonce }, asked: map[string]bool{}}
 	w.opts = agent.Options{Cluster: "cluster1", Driver: w.driver, Local: w.local, Now: func() time.Time { return w.now },
 		NewHubClient: w.newHubClient}

@@ -32,7 +32,7 @@ func TestAddOnCombinations(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			k := newKube(t, tc.binding)
 			defer k.finish()
-			k.ServeAddOns(addon.CRD)
+			k.ServeAddOns(addon.CRD())
 			defer k.RunControllers(regtest.Tokens(2), regtest.Approver(k.said))()
 			m := k.join(tc.cluster)
 			m.accept()

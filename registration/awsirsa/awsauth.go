@@ -21,10 +21,11 @@ import (
 	"github.com/workloadid/workloadid/registration"
 )
 
-// AWSAuthManifest holds the RBAC that AWSAuth needs in addition to registration.HubManifest, in YAML.
-//
 //go:embed manifests/aws-auth.yaml
-var AWSAuthManifest string
+var awsAuthManifest string
+
+// AWSAuthManifest holds the RBAC that AWSAuth needs in addition to registration.HubManifest, in YAML.
+func AWSAuthManifest() string { return awsAuthManifest }
 
 const mapRoles = "mapRoles"
 

@@ -3,41 +3,17 @@ package awsirsa_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 )
-
-// authMapRights returns the rules of the shipped Role, each with one verb.
-func authMapRights(t *testing.T) (rules []rbacv1.PolicyRule) {
-	t.Helper()
-	role := &rbacv1.Role{}
-	manifest, _, _ := strings.Cut(awsirsa.AWSAuthManifest, "\n---\n")
-	if err := yaml.UnmarshalStrict([]byte(manifest), role); err != nil {
-		t.Fatal(err)
-	}
-	if role.Namespace != "kube-system" {
-		t.Fatalf("the Role is in namespace %q", role.Namespace)
-	}
-	for _, rule := range role.Rules {
-		for _, verb := range rule.Verbs {
-			one := *rule.DeepCopy()
-			one.Verbs = []string{verb}
-			rules = append(rules, one)
-		}
-	}
-	return rules
-}
 
 // useAuthMap creates aws-auth, then changes it.
 func useAuthMap(t *testing.T, hub *kubetest.Cluster, c client.Client) error {
@@ -54,7 +30,7 @@ func useAuthMap(t *testing.T, hub *kubetest.Cluster, c client.Client) error {
 }
 
 func TestHubNeedsEachRightToAWSAuth(t *testing.T) {
-	hub, rights := kubetest.Start(t), authMapRights(t)
+	hub, rights := kubetest.Start(t), regtest.VerbsOf(regtest.RulesOf(t, awsirsa.AWSAuthManifest(), "open-cluster-management:hub:aws-auth"))
 	if err := useAuthMap(t, hub, regtest.NewClient(t, hub.User(t, "mapper", "kube-system", rights...))); err != nil {
 		t.Errorf("with all: %v", err)
 	}
@@ -70,7 +46,7 @@ func TestHubNeedsEachRightToAWSAuth(t *testing.T) {
 
 func TestHubReachesNoOtherConfigMap(t *testing.T) {
 	hub := kubetest.Start(t)
-	c := regtest.NewClient(t, hub.User(t, "reader", "kube-system", authMapRights(t)...))
+	c := regtest.NewClient(t, hub.User(t, "reader", "kube-system", regtest.RulesOf(t, awsirsa.AWSAuthManifest(), "open-cluster-management:hub:aws-auth")...))
 	other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"}}
 	for what, err := range map[string]error{
 		"get":    c.Get(t.Context(), client.ObjectKeyFromObject(other), other.DeepCopy()),

@@ -27,9 +27,6 @@ import (
 type Options struct {
 	// Hub and Managed are the ARNs of the two clusters. Required.
 	Hub, Managed string
-	// RunWID names wid as the program in the stored kubeconfig, instead of the AWS CLI. The agent itself runs neither of them. wid calls
-	// eks:DescribeCluster, so the hub has to be on EKS.
-	RunWID bool
 	// Connect connects to the hub. Required. The driver calls it with the first request of RESTConfig, and again after a failure. The
 	// configuration renews its tokens and outlives ctx. Package auth/aws has all of it:
 	//
@@ -128,15 +125,10 @@ func ready(status metav1.ConditionStatus, reason, message string) *metav1.Condit
 	return &metav1.Condition{Type: regname.ConditionIAMRoleReady, Status: status, Reason: reason, Message: message}
 }
 
-// exec is how other clients get a token.
+// exec is how other clients get a token. The agent itself runs no program.
 func (d *Driver) exec() *clientcmdapi.ExecConfig {
-	role := irsaname.HubRoleARN(d.hub, d.managed)
-	if d.options.RunWID {
-		return &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "wid", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-			Args: []string{"exec-credential", "--provider", "aws", "--cluster", d.hub.String(), "--assume-role", role}}
-	}
 	return &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1beta1", Command: "aws", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-		Args: []string{"eks", "get-token", "--region", d.hub.Region, "--cluster-name", d.hub.Name, "--output", "json", "--role-arn", role}}
+		Args: []string{"eks", "get-token", "--region", d.hub.Region, "--cluster-name", d.hub.Name, "--output", "json", "--role-arn", irsaname.HubRoleARN(d.hub, d.managed)}}
 }
 
 // RESTConfig implements registration.RESTConfigurer. It uses only the stored address and CA of the hub, which the agent has checked.

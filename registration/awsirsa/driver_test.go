@@ -81,18 +81,14 @@ func TestAgentWaitsForAcceptanceByItsStatus(t *testing.T) {
 
 func TestKubeconfigRunsThePlugin(t *testing.T) {
 	role := irsaname.HubRoleARN(pair(t))
-	for wid, want := range map[bool]string{
-		false: "client.authentication.k8s.io/v1beta1 aws eks get-token --region eu-central-1 --cluster-name hub --output json --role-arn " + role,
-		true:  "client.authentication.k8s.io/v1 wid exec-credential --provider aws --cluster " + hubARN + " --assume-role " + role,
-	} {
-		step := next(t, newDriver(t, func(o *awsirsa.Options) { o.RunWID = wid }), input(metav1.ConditionTrue))
-		e := step.Credential.User.Exec
-		if got := e.APIVersion + " " + e.Command + " " + strings.Join(e.Args, " "); got != want {
-			t.Errorf("got %q\nwant %q", got, want)
-		}
-		if len(step.Credential.Files) > 0 {
-			t.Errorf("stores %q: it needs no secret", slices.Collect(maps.Keys(step.Credential.Files)))
-		}
+	want := "client.authentication.k8s.io/v1beta1 aws eks get-token --region eu-central-1 --cluster-name hub --output json --role-arn " + role
+	step := next(t, newDriver(t), input(metav1.ConditionTrue))
+	e := step.Credential.User.Exec
+	if got := e.APIVersion + " " + e.Command + " " + strings.Join(e.Args, " "); got != want {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+	if len(step.Credential.Files) > 0 {
+		t.Errorf("stores %q: it needs no secret", slices.Collect(maps.Keys(step.Credential.Files)))
 	}
 }
 

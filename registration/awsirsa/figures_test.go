@@ -87,40 +87,6 @@ func TestResyncAndRestartOfAHub(t *testing.T) {
 	})
 }
 
-// The figures of a driver for 200 and 2,000 clusters.
-func TestGrantOfManyClusters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCloud()
-		c.delay = latency
-		grantAll := func(n int) time.Duration {
-			h, begin := newHub(t, c, func(o *awsirsa.HubDriverOptions) { o.MaxRoles = 5000 }), time.Now()
-			var all sync.WaitGroup
-			for w := range workers {
-				all.Go(func() {
-					for i := w; i < n; i += workers {
-						if _, err := h.Grant(t.Context(), nthCluster(i), nthARN(i)); err != nil {
-							t.Error(err)
-						}
-					}
-				})
-			}
-			all.Wait()
-			return time.Since(begin)
-		}
-		first := grantAll(200)
-		if first > 200/workers*5*latency {
-			t.Errorf("200 clusters take %s: workers wait for each other", first)
-		}
-		grantAll(2000)
-		c.reset()
-		again := grantAll(2000)
-		if len(c.calls) != 6000 || c.writes > 0 || again > 2000/workers*3*latency {
-			t.Errorf("a restart makes %d calls, %d of them writes, in %s", len(c.calls), c.writes, again)
-		}
-		t.Logf("200 grants take %s; a restart with 2,000 clusters makes %d calls in %s", first, len(c.calls), again)
-	})
-}
-
 // hanging is an IAM that never answers for one role.
 type hanging struct {
 	*cloud

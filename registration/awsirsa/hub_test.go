@@ -2,7 +2,6 @@ package awsirsa_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -166,34 +165,6 @@ func TestGrantRepairsDrift(t *testing.T) {
 	}
 }
 
-// Whatever step of a grant is the last one of a process, the next one completes the grant, and a revocation instead leaves nothing.
-func TestGrantSurvivesACrashAfterEachCall(t *testing.T) {
-	for n := 1; n <= 5; n++ {
-		for _, revoke := range []bool{false, true} {
-			t.Run(fmt.Sprintf("after call %d, then revoked %t", n, revoke), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					c := newCloud()
-					c.dieAfter = n
-					if _, err := newHub(t, c).Grant(t.Context(), "shop1", managedARN); !errors.Is(err, errDead) {
-						t.Fatalf("got %v", err)
-					}
-					c.reset()
-					if revoke {
-						mustRevoke(t, c, "shop1", managedARN)
-						checkNothingLeft(t, c)
-						return
-					}
-					mustGrant(t, c, "shop1", managedARN)
-					checkGranted(t, c)
-					if c.made != 1 {
-						t.Errorf("%d roles were made", c.made)
-					}
-				})
-			})
-		}
-	}
-}
-
 func TestRepairSurvivesACrashAfterEachCall(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		t.Run(fmt.Sprintf("after call %d", n), func(t *testing.T) {
@@ -209,28 +180,6 @@ func TestRepairSurvivesACrashAfterEachCall(t *testing.T) {
 			c.reset()
 			mustGrant(t, c, "shop1", managedARN)
 			checkGranted(t, c)
-		})
-	}
-}
-
-func TestRevokeSurvivesACrashAfterEachCall(t *testing.T) {
-	for n := 1; n <= 5; n++ {
-		t.Run(fmt.Sprintf("after call %d", n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCloud()
-				mustGrant(t, c, "shop1", managedARN)
-				c.reset()
-				c.dieAfter = n
-				if err := newHub(t, c).Revoke(t.Context(), "shop1", managedARN); !errors.Is(err, errDead) {
-					t.Fatalf("got %v", err)
-				}
-				if n >= 2 && c.groups(shopRole(t)) != nil {
-					t.Error("the role still has groups: the entry goes first")
-				}
-				c.reset()
-				mustRevoke(t, c, "shop1", managedARN)
-				checkNothingLeft(t, c)
-			})
 		})
 	}
 }

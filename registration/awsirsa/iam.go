@@ -142,7 +142,7 @@ var errForeign = errors.New("it is not of this hub and this cluster")
 
 func (g *grant) foreign(what string, tags map[string]string) error {
 	if hub, cluster := tags[tagOwnerHub], tags[tagOwnerCluster]; hub == g.hub.String() && cluster != "" && cluster != g.cluster {
-		return fmt.Errorf("%w: the %s %q is of cluster %q already, which has the ARN %q or one of the same name and account in another region. Names of roles do not hold the region: deny that cluster first, or join with the right ARN",
+		return fmt.Errorf("%w: the %s %q is of cluster %q already, which has the ARN %q or one of the same name and account in another region. Names of roles do not hold the region: join with the right ARN, or deny that cluster first",
 			errForeign, what, g.roleARN, cluster, g.managed.String())
 	} else if hub != "" && hub != g.hub.String() {
 		return fmt.Errorf("%w: the %s %q belongs to the hub %q, whose name and account are the same: use a hub with another name",

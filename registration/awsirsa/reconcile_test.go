@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,56 +216,5 @@ func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 				t.Errorf("roles %v", w.cloud.roles)
 			}
 		})
-	}
-}
-
-func TestSecondManagedClusterOfOneARNGetsACondition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newHubWorld(t)
-		w.create("shop1", managedARN, true)
-		w.create("shop2", managedARN, true)
-		if c := w.accepted("shop2"); c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, `"shop1"`) {
-			t.Errorf("condition %+v", c)
-		}
-		w.delete("shop2")
-		w.reconcile("shop2")
-		checkGranted(t, w.cloud)
-	})
-}
-
-func TestMalformedClaimIsACondition(t *testing.T) {
-	hub := mustParse(t, hubARN)
-	claims := map[string]map[string]string{
-		"other partition":   {awsirsa.ARNAnnotation: "arn:aws-cn:eks:cn-north-1:222222222222:cluster/shop"},
-		"suffix of another": {irsaname.OCMARNAnnotation: managedARN, irsaname.OCMSuffixAnnotation: irsaname.ID(hub, hub)},
-		"two ARNs":          {awsirsa.ARNAnnotation: managedARN, irsaname.OCMARNAnnotation: managedARN + "2"},
-	}
-	for name, arn := range malformed {
-		claims[name] = map[string]string{awsirsa.ARNAnnotation: arn}
-	}
-	for name, annotations := range claims {
-		t.Run(name, func(t *testing.T) {
-			w := newHubWorld(t, "arn:aws:eks:*:222222222222:cluster/*")
-			w.join("shop1", annotations, true)
-			if c := w.accepted("shop1"); c.Status != metav1.ConditionFalse || c.Reason != "InvalidClaim" {
-				t.Errorf("condition %+v", c)
-			}
-			if len(w.cloud.calls) > 0 {
-				t.Errorf("calls %q", w.cloud.calls)
-			}
-		})
-	}
-}
-
-func TestAutoApprovalAcceptsAndGrants(t *testing.T) {
-	w := newHubWorld(t, "arn:aws:eks:*:222222222222:cluster/*")
-	w.create("shop1", managedARN, false)
-	if !w.get("shop1").Spec.HubAcceptsClient {
-		t.Error("the cluster is not accepted")
-	}
-	checkGranted(t, w.cloud)
-	w.create("other", "arn:aws:eks:eu-west-1:333333333333:cluster/shop", false)
-	if w.get("other").Spec.HubAcceptsClient {
-		t.Error("a cluster of another account is accepted")
 	}
 }

@@ -1,8 +1,6 @@
 package awsirsa_test
 
 import (
-	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +13,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,7 +20,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -32,24 +28,52 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// A hub administrator prepares a hub on EKS: the IAM role of wid hub policies, the manifests, and this auth type alone.
-func TestStory1HubUsesAWSIAM(t *testing.T) {
+// A hub administrator prepares a hub on EKS: the IAM role of wid hub policies, the manifests, and this auth type
+// alone. The agent of a managed cluster announces its ARN, waits, and uses AWS IAM once it is accepted.
+func TestStories1And3And4ClusterJoins(t *testing.T) {
 	k := newKube(t, awsirsa.AccessEntries)
 	defer k.finish()
-	k.Step("its role and its rights suffice", func(t *testing.T) {
-		m := k.join("story1")
-		m.accept()
-		if role, entry := m.inAWS(); !role || !entry {
-			t.Errorf("in AWS: role %t, access entry %t", role, entry)
+	m := k.join("story4")
+	m.pending()
+	for range 5 {
+		m.Reconcile()
+	}
+	role, entry := m.inAWS()
+	if claim := k.Cluster("story4").Annotations[awsirsa.ARNAnnotation]; claim != m.arn.String() || role || entry {
+		t.Errorf("before it is accepted the cluster claims %q, in AWS: role %t, access entry %t", claim, role, entry)
+	}
+	data := m.Secret().Data
+	if data["kubeconfig"] != nil || string(data["cluster-name"]) != "story4" || len(data["agent-name"]) == 0 {
+		t.Errorf("before it is accepted the Secret is of cluster %q and agent %q", data["cluster-name"], data["agent-name"])
+	}
+	m.accept()
+	m.checkIdentity(t, registration.ClusterGroups("story4")[1])
+	config, err := clientcmd.Load(m.Secret().Data["kubeconfig"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range config.AuthInfos {
+		if user.Exec == nil || user.Exec.Command != "aws" || !slices.Contains(user.Exec.Args, m.hubRole) ||
+			len(user.Token)+len(user.ClientKeyData) > 0 {
+			t.Errorf("the kubeconfig has the user %v", user)
 		}
-	})
+	}
+	before := m.Secret().ResourceVersion
+	m.restart()
+	for range 5 {
+		m.until("the agent is content", func() bool { return m.Failed == nil })
+	}
+	if got := m.Secret().ResourceVersion; got != before {
+		t.Error("the Secret was written although nothing has changed")
+	}
 	k.Step("no other auth type is the default", func(t *testing.T) {
-		unannotated := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "story1-unannotated"}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
+		unannotated := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "story4-unannotated"},
+			Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
 		if err := k.Admin.Create(t.Context(), unannotated); err != nil {
 			t.Fatal(err)
 		}
 		regtest.Eventually(t, "the hub refuses a cluster without annotations", func() bool {
-			return k.Reason("story1-unannotated", ocm.ConditionHubAccepted) == "False/"+"UnknownDriver"
+			return k.Reason("story4-unannotated", ocm.ConditionHubAccepted) == "False/"+"UnknownDriver"
 		})
 	})
 }
@@ -138,62 +162,6 @@ func (m *member) outlastMalformedAuthMap(t *testing.T) {
 	m.expectDenied()
 }
 
-// The administrator of a managed cluster joins it. Its agent announces the ARN, and waits.
-func TestStory3ManagedClusterJoins(t *testing.T) {
-	k := newKube(t, awsirsa.AccessEntries)
-	defer k.finish()
-	m := k.join("story3")
-	m.pending()
-	if got := k.Cluster("story3").Annotations[awsirsa.ARNAnnotation]; got != m.arn.String() {
-		t.Errorf("the cluster claims %q", got)
-	}
-	for range 5 {
-		m.Reconcile()
-	}
-	if role, entry := m.inAWS(); role || entry {
-		t.Error("AWS knows the cluster before it is accepted")
-	}
-	if data := m.Secret().Data; data["kubeconfig"] != nil || string(data["cluster-name"]) != "story3" || len(data["agent-name"]) == 0 {
-		t.Errorf("the Secret has the keys %q before the cluster is accepted", keys(data))
-	}
-}
-
-func keys(data map[string][]byte) (all []string) {
-	for key := range data {
-		all = append(all, key)
-	}
-	return slices.Sorted(slices.Values(all))
-}
-
-// A hub administrator accepts a cluster. The annotation decides that it uses AWS IAM.
-func TestStory4HubAcceptsTheCluster(t *testing.T) {
-	k := newKube(t, awsirsa.AccessEntries)
-	defer k.finish()
-	m := k.join("story4")
-	m.pending()
-	since := time.Now()
-	m.accept()
-	t.Logf("joined %s after acceptance", time.Since(since).Round(time.Millisecond))
-	m.checkIdentity(t, registration.ClusterGroups("story4")[1])
-	config, err := clientcmd.Load(m.Secret().Data["kubeconfig"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, user := range config.AuthInfos {
-		if user.Exec == nil || user.Exec.Command != "aws" || !slices.Contains(user.Exec.Args, m.hubRole) || len(user.Token)+len(user.ClientKeyData) > 0 {
-			t.Errorf("the kubeconfig has the user %v", user)
-		}
-	}
-	before := m.Secret().ResourceVersion
-	m.restart()
-	for range 5 {
-		m.until("the agent is content", func() bool { return m.Failed == nil })
-	}
-	if got := m.Secret().ResourceVersion; got != before {
-		t.Error("the Secret was written although nothing has changed")
-	}
-}
-
 // checkIdentity uses the hub as the agent.
 func (m *member) checkIdentity(t *testing.T, group string) {
 	t.Helper()
@@ -216,33 +184,6 @@ func (m *member) checkIdentity(t *testing.T, group string) {
 	if err := own.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: ocm.LeaseName}, &coordinationv1.Lease{}); err != nil {
 		t.Error(err)
 	}
-}
-
-// The administrator of a managed cluster leaves the hub, which cleans up.
-func TestStory5ManagedClusterLeaves(t *testing.T) {
-	k := newKube(t, awsirsa.AccessEntries)
-	defer k.finish()
-	m := k.join("story5")
-	m.accept()
-	own := m.own()
-	if err := m.Agent.Unjoin(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	m.expectDenied()
-	k.Step("it cannot come back by itself", func(t *testing.T) {
-		err := regtest.Patch(t.Context(), own, "story5", `{"spec":{"hubAcceptsClient":true}}`)
-		if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
-			t.Errorf("error %v", err)
-		}
-		m.login()
-		m.restart()
-		for range 5 {
-			m.Reconcile()
-		}
-		if role, entry := m.inAWS(); role || entry || k.Cluster("story5").Spec.HubAcceptsClient {
-			t.Error("it has come back")
-		}
-	})
 }
 
 // Tokens renew themselves: the agent's clients sign new ones, and what is stored never expires.
@@ -334,8 +275,6 @@ func TestStory8ClustersAreIsolated(t *testing.T) {
 			}
 		})
 	}
-	k.Step("a second cluster with the ARN of one is refused, and leaves", func(t *testing.T) { b.refuseTwin(t) })
-	k.Step("one claims the other's ARN, and leaves", func(t *testing.T) { a.steal(t, b) })
 }
 
 // assume tries a role of the hub with the credentials of the agent.
@@ -345,52 +284,4 @@ func (m *member) assume(t *testing.T, role string) error {
 	options.Credentials = aws.NewCredentialsCache(stscreds.NewWebIdentityRoleProvider(sts.New(options), m.role, stscreds.IdentityTokenFile(m.tokenFile)))
 	_, err := sts.New(options).AssumeRole(t.Context(), &sts.AssumeRoleInput{RoleArn: &role, RoleSessionName: aws.String("agent")})
 	return err
-}
-
-// refuseTwin expects that no other ManagedCluster gets the cluster's ARN, and that its departure takes nothing.
-func (m *member) refuseTwin(t *testing.T) {
-	t.Helper()
-	name := m.Name + "-twin"
-	twin := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{awsirsa.ARNAnnotation: m.arn.String()}},
-		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
-	if err := m.Admin.Create(t.Context(), twin); err != nil {
-		t.Fatal(err)
-	}
-	regtest.Eventually(t, "the hub refuses it", func() bool {
-		c := meta.FindStatusCondition(m.Cluster(name).Status.Conditions, ocm.ConditionHubAccepted)
-		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, fmt.Sprintf("of cluster %q already", m.Name))
-	})
-	m.login()
-	m.ExpectIsolated(name)
-	if err := m.Admin.Delete(t.Context(), twin); err != nil {
-		t.Fatal(err)
-	}
-	regtest.Eventually(t, "it is gone", func() bool { return m.Cluster(name).Name == "" })
-	if role, entry := m.inAWS(); !role || !entry {
-		t.Errorf("its departure left the role: %t, the access entry: %t", role, entry)
-	}
-}
-
-// steal rewrites the cluster's claim with its own credential.
-func (m *member) steal(t *testing.T, victim *member) {
-	t.Helper()
-	entries := m.kube.aws.AWS().EKSAccessEntries
-	before := entries(hubARN)[victim.hubRole]
-	if err := regtest.Patch(t.Context(), m.own(), m.Name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, awsirsa.ARNAnnotation, victim.arn)); err != nil {
-		t.Fatal(err)
-	}
-	regtest.Eventually(t, "the hub notices", func() bool {
-		return strings.HasSuffix(m.Reason(m.Name, ocm.ConditionHubAccepted), "/"+regname.ReasonClaimChanged)
-	})
-	if err := m.Agent.Unjoin(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	m.expectDenied()
-	role, _ := victim.inAWS()
-	if after := entries(hubARN)[victim.hubRole]; !role || !reflect.DeepEqual(after, before) {
-		t.Errorf("the victim has a role: %t, and the access entry %+v instead of %+v", role, after, before)
-	}
-	if there := m.RBAC(victim.Name); len(there) != 4 {
-		t.Errorf("the victim has %q", there)
-	}
 }

@@ -10,3 +10,6 @@ func Accept(cluster string) string { return "wid hub accept --clusters " + clust
 func Approve(cluster, request string) string {
 	return Accept(cluster) + " --approve-request " + shell.Word(request, "REQUEST")
 }
+
+// Join returns the command that joins a cluster again.
+func Join() string { return "wid join with a new token" }

@@ -2,7 +2,8 @@ package addon
 
 import _ "embed"
 
-// CRD is the CustomResourceDefinition of ManagedClusterAddOns, in YAML, for hubs that have none. It serves one version.
-//
 //go:embed addon.open-cluster-management.io_managedclusteraddons.yaml
-var CRD string
+var crd string
+
+// CRD is the CustomResourceDefinition of ManagedClusterAddOns, in YAML, for hubs that have none. It serves one version.
+func CRD() string { return crd }

@@ -1,6 +1,8 @@
-package agent
+// Package hubkubeconfig reads and writes the kubeconfigs of a hub's agent, as strictly as the agent does.
+package hubkubeconfig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -12,28 +14,36 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 )
 
-// hubTimeout bounds each request to the hub, and each call of a driver.
-const hubTimeout = 30 * time.Second
+// Timeout bounds each request to the hub.
+const Timeout = 30 * time.Second
 
-// Names within the kubeconfigs that the agent writes.
+// Names within the kubeconfigs that the agent writes. They are those of Open Cluster Management's agent, which asks for a new
+// certificate where it finds others.
 const (
-	kubeconfigHub  = "hub"
-	kubeconfigUser = "agent"
+	kubeconfigContext   = "default-context"
+	kubeconfigUser      = "default-auth"
+	kubeconfigNamespace = "configuration"
 )
 
-// agentHub is what the bootstrap kubeconfig says of the hub.
-type agentHub struct {
-	cluster clientcmdv1.Cluster
-	user    *clientcmdv1.AuthInfo // the bootstrap credential, nil if there is none
+// Hub is what the bootstrap kubeconfig says of the hub.
+type Hub struct {
+	Name    string // of the cluster within the bootstrap kubeconfig
+	Cluster clientcmdv1.Cluster
+	User    *clientcmdv1.AuthInfo // the bootstrap credential, nil if there is none
 }
 
-// parseBootstrap parses the bootstrap kubeconfig. It refuses everything that reads a local file, runs a program or weakens TLS, since
+// ParseBootstrap parses the bootstrap kubeconfig. It refuses everything that reads a local file, runs a program or weakens TLS, since
 // the agent runs with more rights than the author of the Secret may have. Errors never repeat a credential.
-func parseBootstrap(content []byte) (*agentHub, error) {
-	k, err := parseKubeconfig(content)
+func ParseBootstrap(content []byte) (*Hub, error) {
+	k, err := Parse(content)
 	if err != nil {
 		return nil, err
 	}
+	return HubOf(k)
+}
+
+// HubOf is ParseBootstrap for what Parse returns.
+func HubOf(k *clientcmdv1.Config) (*Hub, error) {
 	c := k.Clusters[0].Cluster
 	switch {
 	case c.InsecureSkipTLSVerify:
@@ -48,19 +58,19 @@ func parseBootstrap(content []byte) (*agentHub, error) {
 	if _, err := info.Encode(); err != nil {
 		return nil, err
 	}
-	hub := &agentHub{cluster: clientcmdv1.Cluster{Server: c.Server, CertificateAuthorityData: c.CertificateAuthorityData, TLSServerName: c.TLSServerName}}
+	hub := &Hub{Name: cmp.Or(k.Clusters[0].Name, "hub"), Cluster: clientcmdv1.Cluster{Server: c.Server, CertificateAuthorityData: c.CertificateAuthorityData, TLSServerName: c.TLSServerName}}
 	if len(k.AuthInfos) > 0 {
-		user, err := inline(k.AuthInfos[0].AuthInfo, nil)
+		user, err := Inline(k.AuthInfos[0].AuthInfo, nil)
 		if err != nil {
 			return nil, err
 		}
-		hub.user = &user
+		hub.User = &user
 	}
 	return hub, nil
 }
 
-// parseKubeconfig accepts one cluster, at most one user, and a current context that names these two or none.
-func parseKubeconfig(content []byte) (*clientcmdv1.Config, error) {
+// Parse accepts one cluster, at most one user, and a current context that names these two or none.
+func Parse(content []byte) (*clientcmdv1.Config, error) {
 	var k clientcmdv1.Config
 	// The parser's error may quote a credential.
 	if yaml.UnmarshalStrict(content, &k) != nil || k.Kind != "Config" || k.APIVersion != "v1" {
@@ -82,9 +92,9 @@ func parseKubeconfig(content []byte) (*clientcmdv1.Config, error) {
 	return &k, nil
 }
 
-// inline returns a user whose credential lies in the value itself: a token, or a certificate with its key. The files that it names are
+// Inline returns a user whose credential lies in the value itself: a token, or a certificate with its key. The files that it names are
 // those given.
-func inline(user clientcmdv1.AuthInfo, files map[string][]byte) (clientcmdv1.AuthInfo, error) {
+func Inline(user clientcmdv1.AuthInfo, files map[string][]byte) (clientcmdv1.AuthInfo, error) {
 	var none clientcmdv1.AuthInfo
 	switch {
 	case user.Exec != nil:
@@ -120,27 +130,28 @@ func inline(user clientcmdv1.AuthInfo, files map[string][]byte) (clientcmdv1.Aut
 	return clientcmdv1.AuthInfo{Token: string(token), ClientCertificateData: user.ClientCertificateData, ClientKeyData: user.ClientKeyData}, nil
 }
 
-// compose returns the kubeconfig of the agent: the hub's address and CA with the driver's user entry.
-func (h *agentHub) compose(cluster string, user clientcmdv1.AuthInfo) ([]byte, error) {
+// Compose returns the kubeconfig of the agent: the hub's address and CA with the driver's user entry. It is byte by byte that of
+// Open Cluster Management's agent, unless the bootstrap kubeconfig sets tls-server-name, which that agent drops.
+func (h *Hub) Compose(user clientcmdv1.AuthInfo) ([]byte, error) {
 	return yaml.Marshal(clientcmdv1.Config{APIVersion: "v1", Kind: "Config",
-		Clusters:  []clientcmdv1.NamedCluster{{Name: kubeconfigHub, Cluster: h.cluster}},
+		Clusters:  []clientcmdv1.NamedCluster{{Name: h.Name, Cluster: h.Cluster}},
 		AuthInfos: []clientcmdv1.NamedAuthInfo{{Name: kubeconfigUser, AuthInfo: user}},
-		Contexts: []clientcmdv1.NamedContext{{Name: kubeconfigHub,
-			Context: clientcmdv1.Context{Cluster: kubeconfigHub, AuthInfo: kubeconfigUser, Namespace: cluster}}},
-		CurrentContext: kubeconfigHub})
+		Contexts: []clientcmdv1.NamedContext{{Name: kubeconfigContext,
+			Context: clientcmdv1.Context{Cluster: h.Name, AuthInfo: kubeconfigUser, Namespace: kubeconfigNamespace}}},
+		CurrentContext: kubeconfigContext})
 }
 
-// setAddress sets where the hub is and how its certificate is checked. Nothing else may decide that.
-func (h *agentHub) setAddress(config *rest.Config) {
-	config.Host, config.Timeout = h.cluster.Server, hubTimeout
+// SetAddress sets where the hub is and how its certificate is checked. Nothing else may decide that.
+func (h *Hub) SetAddress(config *rest.Config) {
+	config.Host, config.Timeout = h.Cluster.Server, Timeout
 	config.Insecure, config.CAFile = false, ""
-	config.CAData, config.ServerName = h.cluster.CertificateAuthorityData, h.cluster.TLSServerName
+	config.CAData, config.ServerName = h.Cluster.CertificateAuthorityData, h.Cluster.TLSServerName
 }
 
-// config returns the configuration of a user that inline has returned.
-func (h *agentHub) config(user clientcmdv1.AuthInfo) *rest.Config {
+// Config returns the configuration of a user that Inline has returned.
+func (h *Hub) Config(user clientcmdv1.AuthInfo) *rest.Config {
 	config := &rest.Config{BearerToken: user.Token}
 	config.CertData, config.KeyData = user.ClientCertificateData, user.ClientKeyData
-	h.setAddress(config)
+	h.SetAddress(config)
 	return config
 }

@@ -1,9 +1,11 @@
-package agent
+package hubkubeconfig_test
 
 import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/workloadid/workloadid/internal/hubkubeconfig"
 )
 
 // What is accepted needs no file and no program, and says the same after it was composed.
@@ -13,30 +15,30 @@ func FuzzParseBootstrap(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Config\nclusters:\n- cluster: {server: https://h, insecure-skip-tls-verify: true}\nusers:\n- user: {exec: {command: sh}}\n"))
 	f.Add([]byte("apiVersion: v1\nkind: Config\nclusters: [{name: h, cluster: {server: 'https://[::1]:1'}}]\nusers: [{name: u, user: {client-certificate-data: YQ==, client-key-data: Yg==}}]\ncontexts: [{name: c, context: {cluster: h, user: u}}]\ncurrent-context: c"))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		hub, err := parseBootstrap(content)
+		hub, err := hubkubeconfig.ParseBootstrap(content)
 		if err != nil {
 			return
 		}
-		c := hub.cluster
+		c := hub.Cluster
 		if !strings.HasPrefix(strings.ToLower(c.Server), "https://") || c.CertificateAuthority != "" || c.InsecureSkipTLSVerify {
 			t.Fatalf("accepted %+v", c)
 		}
-		if hub.user == nil {
+		if hub.User == nil {
 			return
 		}
-		config := hub.config(*hub.user)
+		config := hub.Config(*hub.User)
 		if config.Insecure || config.CAFile+config.CertFile+config.KeyFile+config.BearerTokenFile != "" || config.ExecProvider != nil {
 			t.Fatalf("configuration %+v", config)
 		}
-		composed, err := hub.compose("cluster1", *hub.user)
+		composed, err := hub.Compose(*hub.User)
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := parseBootstrap(composed)
+		again, err := hubkubeconfig.ParseBootstrap(composed)
 		if err != nil {
 			t.Fatalf("what was composed is refused: %v", err)
 		}
-		twice, err := again.compose("cluster1", *again.user)
+		twice, err := again.Compose(*again.User)
 		if err != nil || !bytes.Equal(composed, twice) {
 			t.Fatalf("composed %s, then %s, %v", composed, twice, err)
 		}
