@@ -5,12 +5,11 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/doctor"
-	"github.com/workloadid/workloadid/internal/authcause"
 )
 
 // A controller sets the condition with meta.SetStatusCondition.
 func ExampleConditionOf() {
-	err := &auth.Error{Provider: "aws", Reason: auth.ErrDenied, Cause: authcause.TokenExpired, Message: "the token has expired"}
+	err := &auth.Error{Provider: "aws", Reason: auth.ErrDenied, Cause: "TokenExpired", Message: "the token has expired"}
 	c := doctor.ConditionOf(err, "IdentityReady", 1)
 	fmt.Println(c.Status, c.Reason)
 	fmt.Println(doctor.ClassOf(err).Summary)

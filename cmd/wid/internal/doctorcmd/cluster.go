@@ -2,11 +2,13 @@ package doctorcmd
 
 import (
 	"context"
-	"net/http"
 	"strings"
-	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,20 +16,33 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/doctor"
-	podidentitydoctor "github.com/workloadid/workloadid/internal/doctor/podidentity"
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
+	podidentitydoctor "github.com/workloadid/workloadid/cmd/wid/internal/doctor/podidentity"
+	addonv1alpha1 "github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// newDoctorClient knows the kinds that the checks of an identity read and create, and asks the API server for no others.
+// newDoctorClient knows the kinds that the checks read and create, and asks the API server for no others: the lookup of kinds has no deadline.
 func newDoctorClient(config *rest.Config) (client.Client, error) {
 	mapper := meta.NewDefaultRESTMapper(nil)
-	for _, kind := range []string{"ServiceAccount", "Pod"} {
-		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+	for version, kinds := range map[schema.GroupVersion][]string{
+		corev1.SchemeGroupVersion: {"Event", "Pod", "Secret", "ServiceAccount"}, appsv1.SchemeGroupVersion: {"Deployment"},
+		coordinationv1.SchemeGroupVersion: {"Lease"}, v1alpha1.GroupVersion: {"IAMBinding"},
+		addon.GroupVersion: {"ManagedClusterAddOn"}, addonv1alpha1.GroupVersion: {"ManagedClusterAddOn"},
+	} {
+		for _, kind := range kinds {
+			mapper.Add(version.WithKind(kind), meta.RESTScopeNamespace)
+		}
 	}
-	for _, kind := range []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Namespace"),
-		authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), authenticationv1.SchemeGroupVersion.WithKind("TokenReview")} {
+	for _, kind := range []schema.GroupVersionKind{
+		corev1.SchemeGroupVersion.WithKind("Namespace"), certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"),
+		authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"),
+		authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"), ocm.GroupVersion.WithKind("ManagedCluster"),
+	} {
 		mapper.Add(kind, meta.RESTScopeRoot)
 	}
 	config = rest.CopyConfig(config)
@@ -35,64 +50,21 @@ func newDoctorClient(config *rest.Config) (client.Client, error) {
 	return client.New(config, client.Options{Scheme: clientgoscheme.Scheme, Mapper: mapper})
 }
 
-// kubeCluster is a cluster that a kubeconfig leads to.
-type kubeCluster struct {
-	client.Client
-
-	config *rest.Config
-	name   string // for the report
-}
-
-// reader returns no client.Reader for no cluster.
-func (c *kubeCluster) reader() client.Reader {
-	if c == nil {
-		return nil
-	}
-	return c.Client
-}
-
-// open connects to the cluster. Its client looks up kinds at the API server. nil: no kubeconfig and no context was named.
-func (x *examiner) open(k cli.KubeFile) (*kubeCluster, error) {
-	if k.Path == "" && k.Context == "" {
-		return nil, nil //nolint:nilnil // see above
-	}
-	return x.connect(k)
-}
-
-// connect is open with kubectl's defaults.
-func (x *examiner) connect(k cli.KubeFile) (*kubeCluster, error) {
-	unusable := func(err error) error {
-		return cli.Usagef("the kubeconfig cannot be used: %s", cli.KubeconfigMistake(err))
-	}
+// connect returns a client of the cluster that a kubeconfig leads to, and its name for the report.
+func (x *examiner) connect(k cli.KubeFile) (kube client.Client, name string, err error) {
 	config, err := k.Config()
+	if err == nil {
+		config.WarningHandlerWithContext = podidentitydoctor.Warnings{}
+		x.sent.Watch(config)
+		err = x.relay(config)
+	}
+	if err == nil {
+		kube, err = newDoctorClient(config)
+	}
 	if err != nil {
-		return nil, unusable(err)
+		return nil, "", cli.Usagef("the kubeconfig cannot be used: %s", cli.KubeconfigMistake(err))
 	}
-	config.UserAgent, config.WarningHandlerWithContext = "wid", podidentitydoctor.Warnings{}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return limited{next} })
-	x.sent.Watch(config)
-	if err := x.relay(config); err != nil {
-		return nil, unusable(err)
-	}
-	kube, err := client.New(config, client.Options{Scheme: clientgoscheme.Scheme})
-	if err != nil {
-		return nil, unusable(err)
-	}
-	return &kubeCluster{Client: kube, config: config, name: describe(k, config)}, nil
-}
-
-// limited bounds each read, because the lookup of kinds has no context. A creation has the deadline of its check, within which the API
-// server names a webhook that does not answer.
-type limited struct{ next http.RoundTripper }
-
-func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
-	if _, bounded := r.Context().Deadline(); bounded && r.Method != http.MethodGet {
-		return l.next.RoundTrip(r)
-	}
-	const each = 5 * time.Second
-	ctx, cancel := context.WithTimeout(r.Context(), each)
-	context.AfterFunc(ctx, cancel) // the body is read until then
-	return l.next.RoundTrip(r.WithContext(ctx))
+	return kube, describe(k, config), nil
 }
 
 // describe returns the text of a report's first line.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 )
 
 const (
@@ -49,7 +49,6 @@ func (x *examiner) addTo(cmd *cobra.Command) {
 	x.output = cli.OutputFlag(cmd, "text", "json", "yaml")
 	f := cmd.Flags()
 	f.BoolVar(&x.verbose, "verbose", false, "list every check")
-	f.BoolVar(&x.showPolicy, "show-policy", false, "also print the commands that make a cloud trust more")
 	f.StringSliceVar(&x.skip, "skip", nil, "names of checks to leave out")
 	_ = cmd.RegisterFlagCompletionFunc("skip", x.offerChecks) // the flag exists
 }
@@ -63,9 +62,19 @@ func (x *examiner) offerChecks(_ *cobra.Command, _ []string, typed string) (valu
 	return values, cobra.ShellCompDirectiveNoFileComp
 }
 
+// addPolicyTo is for commands whose remedies may change what a cloud trusts.
+func (x *examiner) addPolicyTo(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&x.showPolicy, "show-policy", false, "also print the commands that make a cloud trust more")
+}
+
 // addTimeoutTo is for commands without the flags of an identity.
 func (x *examiner) addTimeoutTo(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&x.timeout, "timeout", cli.DefaultTimeout, "time for all checks together, a minute at most")
+}
+
+// of returns what all examinations of a cluster have in common.
+func (x *examiner) of(cluster string) doctor.Examination {
+	return doctor.Examination{Cluster: cluster, Skip: x.skip, Timeout: x.timeout, Progress: x.waiting.begin, ShowPolicy: x.showPolicy}
 }
 
 // run prints the report, also if the checks were interrupted. examine returns an error only if it began no check.
@@ -79,7 +88,7 @@ func (x *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*d
 	x.stderr, x.waiting.out = cmd.ErrOrStderr(), cmd.ErrOrStderr()
 	ctx, cancel := context.WithTimeout(cmd.Context(), x.timeout)
 	defer cancel()
-	report, err := awaitReport(ctx, examine)
+	report, err := x.await(ctx, examine)
 	x.waiting.stop()
 	x.endRelays()
 	if err != nil {
@@ -118,28 +127,20 @@ func (x *examiner) checkFlags() error {
 	return nil
 }
 
-// awaitReport leaves behind what ignores its context, such as a read from a pipe. The engine abandons a check earlier.
-func awaitReport(ctx context.Context, examine func(ctx context.Context) (*doctor.Report, error)) (*doctor.Report, error) {
+// await leaves behind what ignores its context, such as a read from a pipe. The engine abandons a check earlier.
+func (x *examiner) await(ctx context.Context, examine func(ctx context.Context) (*doctor.Report, error)) (*doctor.Report, error) {
 	type outcome struct {
 		report *doctor.Report
 		err    error
 	}
-	done := make(chan outcome, 1)
-	go func() {
+	o, ok := doctor.Within(ctx, 2*cli.Grace, func(ctx context.Context) outcome {
 		report, err := examine(ctx)
-		done <- outcome{report, err}
-	}()
-	select {
-	case o := <-done:
-		return o.report, o.err
-	case <-ctx.Done():
-	}
-	select {
-	case o := <-done:
-		return o.report, o.err
-	case <-time.After(2 * cli.Grace):
+		return outcome{report, err}
+	})
+	if !ok {
 		return nil, ctx.Err()
 	}
+	return o.report, o.err
 }
 
 // asUsage makes every mistake before the first check one of usage, because 1 and 3 are verdicts.

@@ -8,35 +8,35 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
-	"github.com/workloadid/workloadid/internal/doctor"
-	podidentitydoctor "github.com/workloadid/workloadid/internal/doctor/podidentity"
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
+	podidentitydoctor "github.com/workloadid/workloadid/cmd/wid/internal/doctor/podidentity"
 )
 
 // podIdentityDoctor are the flags of wid doctor pod-identity.
 type podIdentityDoctor struct {
 	examiner
 
-	serviceAccount, pod, audience string
-	kube                          cli.KubeFile
+	serviceAccount, pod string
+	kube                cli.KubeFile
 }
 
 func newDoctorPodIdentity() *cobra.Command {
 	d := &podIdentityDoctor{examiner: examiner{checks: podidentitydoctor.Checks()}}
 	cmd := &cobra.Command{
 		Use:   "pod-identity",
-		Short: "Find out why a pod gets no AWS credentials through an IAMBinding",
-		Long: "Find out why a pod gets no AWS credentials through an IAMBinding: the binding, the role, the webhook, the pod's token and\n" +
-			"the sidecar. It stores nothing. It asks the webhook with a dry run, which needs the right to create pods: of a copy of --pod,\n" +
-			"or else of a pod with the ServiceAccount.",
+		Short: "Show what keeps a pod from its AWS credentials (IAMBinding)",
+		Long: "Show what keeps a pod from its AWS credentials: a line for each part, from the pod to its sidecar, with what the conditions\n" +
+			"of the IAMBinding, the Events, the webhook and the kubelet say. It stores nothing. It asks the webhook with a dry run, which\n" +
+			"needs the right to create pods: of a copy of --pod, or else of a pod with the ServiceAccount.",
 		Example: "  wid doctor pod-identity --pod team-a/reporting-0\n" +
 			"  wid doctor pod-identity --service-account team-a/reporting --context prod",
 	}
 	d.addTo(cmd)
+	d.addPolicyTo(cmd)
 	d.addTimeoutTo(cmd)
 	f := cmd.Flags()
-	f.StringVar(&d.serviceAccount, "service-account", "", "the ServiceAccount, namespace/name; else that of the pod")
+	f.StringVar(&d.serviceAccount, "service-account", "", "the ServiceAccount, namespace/name; that of the pod replaces it")
 	f.StringVar(&d.pod, "pod", "", "the pod that gets no credentials, namespace/name")
-	f.StringVar(&d.audience, "audience", "", "audience that the server expects; else that of the pod's token")
 	f.StringVar(&d.kube.Path, "kubeconfig", "", "kubeconfig of the cluster")
 	f.StringVar(&d.kube.Context, "context", "", "context of the kubeconfig")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return d.run(cmd, d.examine) }
@@ -60,11 +60,10 @@ func (d *podIdentityDoctor) examine(ctx context.Context) (*doctor.Report, error)
 	case d.pod != "" && pod.Namespace != account.Namespace:
 		return nil, cli.Usagef("--pod and --service-account are of two namespaces, %.100q and %.100q", pod.Namespace, account.Namespace)
 	}
-	cluster, err := d.connect(d.kube)
+	kube, name, err := d.connect(d.kube)
 	if err != nil {
 		return nil, err
 	}
 	return podidentitydoctor.Run(ctx, podidentitydoctor.Config{Namespace: account.Namespace, ServiceAccount: account.Name, Pod: pod.Name,
-		Audience: d.audience, Client: cluster, Flags: flagsOf(d.kube), Cluster: cluster.name, Skip: d.skip, Timeout: d.timeout,
-		Progress: d.waiting.begin, ShowPolicy: d.showPolicy}), nil
+		Client: kube, File: d.kube, Examination: d.of(name)}), nil
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
-	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 )
 
 // A pasted command asks and changes the cluster that was examined, not the current context of kubectl.

@@ -1,0 +1,221 @@
+package identity_test
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/identity"
+)
+
+// expect is what a report says of one check.
+type expect struct {
+	name, provider string
+	setUp          func(w *environment)
+	check          string
+	result         doctor.Result
+	says           string
+	exit           int
+}
+
+func TestFindings(t *testing.T) {
+	noEnv := func(_ *environment, pod *corev1.Pod) { pod.Spec.Containers[0].Env = nil }
+	for _, tt := range []expect{
+		{"pod as the webhook leaves it", "aws", withPod(func(*environment, *corev1.Pod) {}), "pod", doctor.Pass, "the identity", 0},
+		{"pod of Azure as the webhook leaves it", "azure", withPod(func(*environment, *corev1.Pod) {}), "pod", doctor.Pass, "the identity", 0},
+		{"pod alone names the ServiceAccount", "aws", withPod(func(w *environment, _ *corev1.Pod) { w.config.ServiceAccount = client.ObjectKey{} }), "exchange", doctor.Pass, "role tenant-a", 0},
+		{"sidecar without the identity", "aws", withPod(func(_ *environment, pod *corev1.Pod) {
+			pod.Spec.Containers = append([]corev1.Container{{Name: "proxy", Image: "i"}}, pod.Spec.Containers...)
+		}), "pod", doctor.Pass, "the identity", 0},
+		{"pod of Google", "gcp", withPod(func(*environment, *corev1.Pod) {}), "pod", doctor.Pass, "do not matter", 0},
+		{"EKS Pod Identity needs no annotation", "aws", withPod(all(noEnv, env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"),
+			func(w *environment, _ *corev1.Pod) { delete(w.account.Annotations, aws.RoleARNAnnotation) })), "exchange", doctor.Skip, "agent", 0},
+		{"static keys of an optional Secret", "aws", withPod(ref("AWS_ACCESS_KEY_ID", true)), "pod", doctor.Warn, "hides", 3},
+		{"the kubelet creates the tokens of a pod", "aws", withPod(func(w *environment, _ *corev1.Pod) { w.user.mayNot = []string{"serviceaccounts/token"} }), "token-request", doctor.Unknown, "may not create", 3},
+		{"inside of a healthy pod", "aws", inPod(func(*environment) {}), "exchange", doctor.Pass, "role tenant-a", 0},
+		{"inside of a healthy pod of Azure", "azure", inPod(func(*environment) {}), "exchange", doctor.Pass, azureClient, 0},
+		{"a given token needs no login", "aws", func(w *environment) {
+			w.config.Annotations = w.account.Annotations
+			w.write(w.sign(nil))
+			w.user.name = ""
+		}, "exchange", doctor.Pass, "role tenant-a", 0},
+		{"a given token without annotations", "aws", func(w *environment) { w.write(w.sign(nil)); w.withoutCluster = true }, "service-account", doctor.Unknown, "unknown", 3},
+		{"no cluster and no token, no cloud", "generic", func(w *environment) { w.withoutCluster = true }, "token-request", doctor.Unknown, "no access", 3},
+		{"no cluster and no token", "aws", func(w *environment) { w.withoutCluster = true }, "service-account", doctor.Unknown, "unknown", 3},
+		{"a proxy's text in an answer of STS", "aws", answer("sts", "AssumeRoleWithWebIdentity", 503, "", ""), "exchange", doctor.Unknown, "fails", 3},
+		{"a check that is not wanted", "aws", func(w *environment) { w.config.Skip = []string{"issuer"} }, "issuer", doctor.Skip, "not wanted", 0},
+		{"issuer that redirects", "aws", func(w *environment) {
+			w.serve = http.RedirectHandler("https://elsewhere.example", http.StatusFound)
+			w.config.Skip = []string{"exchange"}
+		}, "issuer", doctor.Unknown, "cannot be read", 3},
+		{"uploaded keys", "gcp", func(w *environment) { w.config.JWKS = w.jwks() }, "issuer", doctor.Pass, "verify the token", 0},
+		{"uploaded keys of another cluster", "gcp", func(w *environment) { w.config.JWKS = []byte(`{"keys":[]}`) }, "issuer", doctor.Warn, "lack the one", 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newEnvironment(t, tt.provider)
+			tt.setUp(w)
+			report := w.run()
+			readable(t, report)
+			if f := report.Of(tt.check); f.Result != tt.result || !strings.Contains(f.Message, tt.says) || report.ExitCode() != tt.exit {
+				t.Errorf("%s %q, exit code %d:\n%s", f.Result, f.Message, report.ExitCode(), report.Text(doctor.TextOptions{Verbose: true}))
+			}
+		})
+	}
+}
+
+func (w *environment) jwks() []byte {
+	body := httptest.NewRecorder()
+	w.issuer.ServeHTTP(body, httptest.NewRequestWithContext(w.t.Context(), http.MethodGet, w.issuer.URL()+"/openid/v1/jwks", nil))
+	return body.Body.Bytes()
+}
+
+// The issuer chooses jwks_uri, so that address must not make this machine read its own network.
+func TestKeysInTheOwnNetworkAreNotRead(t *testing.T) {
+	for _, address := range []string{"https://169.254.169.254/latest/meta-data", "https://127.0.0.1:6443/keys", "https://user:secret@keys.example/keys", "https://vault.internal/keys", "http://keys.example"} {
+		t.Run(address, func(t *testing.T) {
+			t.Parallel()
+			w := newEnvironment(t, "aws")
+			document(func(d map[string]any) { d["jwks_uri"] = address })(w)
+			w.config.Skip = []string{"exchange"}
+			asked := &recording{next: w.config.IssuerClient.Transport}
+			w.config.IssuerClient = &http.Client{Transport: asked}
+			report := w.run()
+			if f := report.Of("issuer"); f.Result == doctor.Pass || slices.ContainsFunc(asked.hosts, func(h string) bool { return h != "issuer.example" }) {
+				t.Errorf("asked %q:\n%s", asked.hosts, report)
+			}
+		})
+	}
+}
+
+// recording notes the hosts of requests.
+type recording struct {
+	next  http.RoundTripper
+	mu    sync.Mutex
+	hosts []string
+}
+
+func (r *recording) RoundTrip(req *http.Request) (*http.Response, error) {
+	r.mu.Lock()
+	r.hosts = append(r.hosts, req.URL.Host)
+	r.mu.Unlock()
+	return r.next.RoundTrip(req)
+}
+
+func TestSecretsOfTheClusterAreNotShown(t *testing.T) {
+	const secret = "kubeconfig-bearer-token-0123456789"
+	w := newEnvironment(t, "aws")
+	w.user.name = "user " + secret
+	w.config.RESTConfig = w.api()
+	w.config.RESTConfig.BearerToken = secret
+	report := w.run()
+	readable(t, report)
+	if text := report.Text(doctor.TextOptions{Verbose: true}); strings.Contains(text, secret) {
+		t.Errorf("the report holds the token:\n%s", text)
+	}
+}
+
+func TestInterruptKeepsTheHeadline(t *testing.T) {
+	w := newEnvironment(t, "aws")
+	annotate(aws.RoleARNAnnotation, "")(w)
+	w.run() // makes the client
+	ctx, cancel := context.WithCancel(t.Context())
+	w.config.Progress = func(c doctor.Check) {
+		if c.ID == "pod" {
+			cancel()
+		}
+	}
+	if report := identity.Run(ctx, w.config); report.Headline != "service-account" {
+		t.Errorf("got %s", report)
+	}
+}
+
+func TestChecksHaveNamesAndKnownNeeds(t *testing.T) {
+	var ids []string
+	for _, c := range identity.Checks() {
+		for _, needed := range c.Needs {
+			if !slices.Contains(ids, needed) {
+				t.Errorf("%s needs %q, which is no earlier check", c.ID, needed)
+			}
+		}
+		if slices.Contains(ids, c.ID) || c.Title == "" || strings.ContainsAny(c.ID, "0123456789 ") {
+			t.Errorf("%q", c.ID)
+		}
+		ids = append(ids, c.ID)
+	}
+}
+
+func TestPasswordsInAddressesAreNotShown(t *testing.T) {
+	for name, spoil := range map[string]func(w *environment){
+		"the API server": func(w *environment) {
+			w.config.RESTConfig = w.api()
+			w.config.RESTConfig.Host = strings.Replace(w.config.RESTConfig.Host, "://", "://admin:hunter2pw@", 1)
+		},
+		"the variable": inPod(func(w *environment) {
+			w.env["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = "http://u:hunter2pw@evil.example/x?token=hunter2pw"
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEnvironment(t, "aws")
+			spoil(w)
+			report := w.run()
+			encoded, err := json.Marshal(report)
+			if all := report.Text(doctor.TextOptions{Verbose: true}) + string(encoded); err != nil || strings.Contains(all, "hunter2pw") {
+				t.Errorf("%v\n%s", err, all)
+			}
+		})
+	}
+}
+
+// A remedy deletes no pod.
+func TestRemedyDeletesNoPod(t *testing.T) {
+	w := newEnvironment(t, "aws")
+	withPod(env("AWS_ROLE_ARN", roleARN+"-old"))(w)
+	if f := w.run().Of("pod"); !strings.Contains(f.Remedy.Text, "let the owner of the pod create it again") || len(f.Remedy.Commands) != 0 {
+		t.Errorf("%+v", f.Remedy)
+	}
+}
+
+// The named cluster gets the credential, and nobody else does: no redirect is followed, and no report repeats it.
+func TestCredentialStaysAtTheNamedCluster(t *testing.T) {
+	var asked atomic.Int64
+	other := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	t.Cleanup(other.Close)
+	for name, answer := range map[string]http.HandlerFunc{
+		"redirect": func(rw http.ResponseWriter, r *http.Request) {
+			http.Redirect(rw, r, other.URL, http.StatusTemporaryRedirect)
+		},
+		"echo": func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(rw, `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":%q}}}`, r.Header.Get("Authorization"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEnvironment(t, "aws")
+			server := httptest.NewTLSServer(answer)
+			t.Cleanup(server.Close)
+			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+			w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN, Endpoint: server.URL, CA: ca})
+			w.config.Cluster = clusterARN
+			report := w.run()
+			text := report.Text(doctor.TextOptions{Verbose: true})
+			if f := report.Of("cluster"); f.Result != doctor.Unknown || asked.Load() != 0 || strings.Contains(text, "k8s-aws-v1") {
+				t.Errorf("%+v\n%s", f, text)
+			}
+		})
+	}
+}

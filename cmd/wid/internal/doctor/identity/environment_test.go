@@ -1,0 +1,236 @@
+package identity_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/token"
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/identity"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(kubetest.Main(m)) }
+
+const (
+	account      = "123456789012"
+	roleARN      = "arn:aws:iam::" + account + ":role/tenant-a"
+	clusterARN   = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
+	ecrHost      = account + ".dkr.ecr.eu-central-1.amazonaws.com"
+	azureTenant  = "72f988bf-86f1-41af-91ab-2d7cd011db47"
+	azureClient  = "11111111-2222-4333-8444-555555555555"
+	acrHost      = "example.azurecr.io"
+	poolProvider = "projects/123456789012/locations/global/workloadIdentityPools/east/providers/east"
+	gcpEmail     = "app@my-project.iam.gserviceaccount.com"
+	garHost      = "europe-docker.pkg.dev"
+	subject      = "system:serviceaccount:tenant-a:app"
+	principal    = "principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/east/subject/" + subject
+)
+
+// environment is a cluster and a cloud in which everything fits, until a fault changes that.
+type environment struct {
+	t       *testing.T
+	issuer  *authtest.Issuer
+	cloud   *authtest.Cloud
+	account *corev1.ServiceAccount
+	pod     *corev1.Pod
+	user    user
+	// serve is the issuer as anonymous clients see it.
+	serve  http.Handler
+	config identity.Config
+	env    map[string]string
+	// withoutCluster leaves the client out.
+	withoutCluster bool
+	dir, tokenFile string
+	hangs          string // a host that gives no answer, see inMemory
+}
+
+func newCloud(t *testing.T) *authtest.Cloud {
+	t.Helper()
+	cloud := testworld.Cloud(t)
+	return cloud
+}
+
+func newEnvironment(t *testing.T, provider string) *environment {
+	t.Helper()
+	issuer := testworld.SharedIssuer(t)
+	cloud := newCloud(t)
+	w := &environment{t: t, cloud: cloud, dir: t.TempDir(), env: map[string]string{},
+		user: user{name: "system:serviceaccount:system:controller", groups: []string{"system:serviceaccounts"}}}
+	w.account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",
+		Annotations: map[string]string{}, UID: "0b7c4a4e-0000-4000-8000-000000000001"}}
+	w.config = identity.Config{ServiceAccount: client.ObjectKeyFromObject(w.account),
+		Options: []auth.Option{auth.WithHTTPClient(cloud.Client()), auth.WithSTSRegion("eu-central-1")}}
+	w.use(issuer)
+	switch provider {
+	case "aws":
+		w.config.Provider = &aws.Provider{}
+		w.account.Annotations[aws.RoleARNAnnotation] = roleARN
+	case "azure":
+		w.config.Provider = &azure.Provider{}
+		w.account.Annotations[azure.ClientIDAnnotation] = azureClient
+		w.account.Annotations[azure.TenantIDAnnotation] = azureTenant
+	case "gcp":
+		w.config.Provider = &gcp.Provider{}
+		w.account.Annotations[gcp.WorkloadIdentityProviderAnnotation] = poolProvider
+		w.account.Annotations[gcp.ServiceAccountAnnotation] = gcpEmail
+	case "generic":
+		w.config.Provider = &token.Provider{}
+		w.config.Options = []auth.Option{auth.WithAudiences("vault"), auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}})}
+	}
+	return w
+}
+
+// own gives the environment an issuer of its own, whose keys may be changed.
+func (w *environment) own() *authtest.Issuer {
+	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.use(issuer)
+	return issuer
+}
+
+// use has all clouds trust the issuer.
+func (w *environment) use(issuer *authtest.Issuer) {
+	w.issuer, w.serve = issuer, issuer
+	fetch := issuer.HTTPClient()
+	w.cloud.AWS().AddOIDCProvider(account, issuer.URL(), fetch, aws.DefaultAudience)
+	w.cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: issuer.URL(), Subjects: []string{subject}})
+	w.federate(authtest.FederatedCredential{Issuer: issuer.URL(), Subject: subject, Audience: azure.DefaultAudience, Fetch: fetch})
+	w.pool(func(*authtest.WorkloadIdentityProvider) {})
+	w.cloud.GCP().SetServiceAccount(gcpEmail, authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal}})
+}
+
+// federate replaces the federated credentials.
+func (w *environment) federate(c ...authtest.FederatedCredential) {
+	w.cloud.Azure().RemoveFederatedCredentials(azureTenant, azureClient)
+	for _, one := range c {
+		w.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, one)
+	}
+}
+
+// credential is the one that fits, changed.
+func (w *environment) credential(change func(*authtest.FederatedCredential)) {
+	c := authtest.FederatedCredential{Issuer: w.issuer.URL(), Subject: subject, Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()}
+	change(&c)
+	w.federate(c)
+}
+
+// pool replaces the workload identity provider by the one that fits, changed.
+func (w *environment) pool(change func(*authtest.WorkloadIdentityProvider)) {
+	p := authtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()}
+	change(&p)
+	w.cloud.GCP().SetWorkloadIdentityProvider(poolProvider, p)
+}
+
+func (w *environment) audience() string {
+	switch w.config.Provider.GetName() {
+	case "aws":
+		return aws.DefaultAudience
+	case "azure":
+		return azure.DefaultAudience
+	case "gcp":
+		return "//iam.googleapis.com/" + poolProvider
+	}
+	return "vault"
+}
+
+// sign makes a token like that of the API server, changed.
+func (w *environment) sign(change func(claims map[string]any)) string {
+	claims := w.issuer.Claims(w.account, []string{w.audience()}, time.Hour)
+	if change != nil {
+		change(claims)
+	}
+	signed, err := w.issuer.Sign(claims)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return signed
+}
+
+// write has the token come from a file with the given content.
+func (w *environment) write(content string) {
+	w.tokenFile = filepath.Join(w.dir, "token")
+	if err := os.WriteFile(w.tokenFile, []byte(content), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	w.config.Token = auth.NewFileTokenSource(w.tokenFile)
+}
+
+// anonymous reaches the issuer over TLS at its own name.
+func (w *environment) anonymous() *http.Client {
+	server := httptest.NewTLSServer(w.serve)
+	t, ok := server.Client().Transport.(*http.Transport)
+	if !ok {
+		w.t.Fatal("no transport")
+	}
+	t = t.Clone()
+	t.TLSClientConfig.ServerName = "example.com" // that of the server's certificate
+	t.DialContext = toward(server.Listener.Addr().String())
+	w.t.Cleanup(func() {
+		t.CloseIdleConnections()
+		server.Close()
+	})
+	return &http.Client{Transport: t}
+}
+
+// toward connects to one address, whatever the name.
+func toward(address string) func(ctx context.Context, network, _ string) (net.Conn, error) {
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+}
+
+// api is the cluster's API server as far as its documents go.
+func (w *environment) api() *rest.Config {
+	server := httptest.NewServer(w.issuer)
+	w.t.Cleanup(server.Close)
+	transport := &http.Transport{}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	return &rest.Config{Host: server.URL, Transport: transport}
+}
+
+func (w *environment) run() *doctor.Report {
+	w.t.Helper()
+	if w.config.IssuerClient == nil {
+		w.config.IssuerClient = w.anonymous()
+	}
+	if !w.withoutCluster && w.config.Client == nil {
+		objs := []runtime.Object{w.account, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.account.Namespace}}}
+		if w.pod != nil {
+			objs = append(objs, w.pod)
+		}
+		w.config.Client = asUser(w.issuer.Wrap(fake.NewFakeClient(objs...)), w.user)
+		if w.config.RESTConfig == nil {
+			w.config.RESTConfig = w.api()
+		}
+	}
+	w.config.Getenv = func(name string) string { return w.env[name] }
+	return identity.Run(w.t.Context(), w.config)
+}
+
+// allowAudience has the caller's policy allow what annotations say, as wid doctor does.
+func (w *environment) allowAudience() {
+	w.config.Options = append(w.config.Options, auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
+}

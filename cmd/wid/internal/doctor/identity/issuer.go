@@ -1,0 +1,89 @@
+package identity
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
+	reason "github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/shell"
+)
+
+// checkIssuer compares the token with the issuer's documents, or with the keys that a cloud was given. The token's own API server is not asked.
+func (e *examination) checkIssuer(ctx context.Context) doctor.Finding {
+	switch {
+	case e.token.claims == nil:
+		return doctor.Skipped("There is no token to examine.")
+	case !e.cloud.trustsIssuers():
+		return doctor.Skipped("No cloud reads the issuer's documents.")
+	}
+	checks, err := issuer.Verify(ctx, issuer.Verification{Token: e.token.raw, Issuer: e.Issuer, Keys: e.JWKS,
+		HTTPClient: e.pool.For(e.IssuerClient, e.resolved().ProxyURL)})
+	if err != nil {
+		return doctor.Failed(reason.TokenMalformed, e.freshToken(ctx), "The issuer cannot be verified: %v.", err)
+	}
+	f := doctor.Passed("The keys of %s verify the token.", e.token.claims.Issuer)
+	for i := range checks {
+		if class, judged := classOfCheck(checks[i].Name); judged && checks[i].Failed() {
+			if f = e.findingOfCheck(&checks[i], class); !checks[i].Warning {
+				return f
+			}
+		}
+	}
+	return f
+}
+
+func (e *examination) findingOfCheck(c *issuer.Check, class string) doctor.Finding {
+	f := doctor.Failed(class, doctor.Do(c.Remedy), "%s", c.Problem)
+	f.StatusCode = c.StatusCode
+	if c.Got != "" && c.Want != "" && c.StatusCode == 0 {
+		f = f.Compare("found", c.Got, "expected", c.Want)
+	}
+	switch c.Name {
+	case issuer.CheckDiscoveryReachable, issuer.CheckKeysReachable: // the cloud may reach it, and says so in the exchange
+		return doctor.Unclear(doctor.Do("Read it from outside of this network:", "curl -v "+shell.Word(c.Got, "ADDRESS")), "%s", c.Problem)
+	case issuer.CheckIssuerOfToken:
+		f.Remedy = doctor.Do(e.isMeant() + " If it is, correct --issuer and the issuer in " + e.cloud.name + ".")
+	case issuer.CheckDiscoveryAnonymous:
+		f.Remedy = doctor.Do("As an administrator: let anyone read the issuer's documents, or publish them elsewhere (docs/issuer.md):",
+			asAdministrator+"clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery --group=system:unauthenticated")
+	default:
+		if class != reason.IssuersDiffer {
+			f.Remedy = doctor.Do(comparing, e.publishing()...)
+		}
+	}
+	if c.Warning {
+		return f.As(doctor.Warn)
+	}
+	return f
+}
+
+const comparing = "Compare what clouds read with what the API server has, and publish that:"
+
+// publishing returns the commands of this program that compare and publish the issuer's documents, or the keys that Google was given.
+func (e *examination) publishing() []string {
+	q := e.query()
+	of, to := " --issuer "+shell.Word(q.Claims.Issuer, "ISSUER"), ""
+	if len(e.JWKS) > 0 && e.Provider.GetName() == "gcp" {
+		to = q.Fill(" --to gcp://PROVIDER_NAME")
+	}
+	return []string{"wid issuer check" + of + to, "wid issuer publish" + of + cmp.Or(to, " --to STORE")}
+}
+
+// classOfCheck reports false for what the exchange answers for the token at hand: content types, foreign keys and lifetimes.
+func classOfCheck(name issuer.CheckName) (class string, judged bool) {
+	switch name {
+	case issuer.CheckIssuerOfToken:
+		return reason.IssuerNotTrusted, true
+	case issuer.CheckIssuerURL, issuer.CheckIssuerPublic, issuer.CheckDiscoveryIssuer:
+		return reason.IssuersDiffer, true
+	case issuer.CheckKeySet, issuer.CheckSigningKey:
+		return reason.SigningKeyUnavailable, true
+	case issuer.CheckSignature:
+		return reason.SignatureNotVerified, true
+	case issuer.CheckContentType, issuer.CheckKeysIssuer, issuer.CheckForeignKeys, issuer.CheckAlgorithm, issuer.CheckTokenLifetime:
+		return "", false
+	}
+	return reason.IssuerNotPublic, true
+}

@@ -1,0 +1,152 @@
+package registration
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/agentrequest"
+	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/shell"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
+)
+
+type certificateRequest = certificatesv1.CertificateSigningRequest
+
+// maxShown bounds the requests that a report lists.
+const maxShown = 10
+
+// describe names a request, its user, its groups, and what it asks for: a reader compares them.
+func describe(r *certificateRequest) (name, text string) {
+	state := "pending"
+	for _, c := range r.Status.Conditions {
+		state = string(c.Type)
+	}
+	if len(r.Status.Certificate) > 0 {
+		state += ", signed"
+	}
+	return fmt.Sprintf("%.100s", r.Name), fmt.Sprintf("%.63s, %s old, by user %.200q in groups %.300q, for the subject %.300q", state,
+		doctor.Age(r.CreationTimestamp.Time), r.Spec.Username, r.Spec.Groups, subjectOf(r))
+}
+
+func subjectOf(r *certificateRequest) string {
+	if block, _ := pem.Decode(r.Spec.Request); block != nil {
+		if parsed, err := x509.ParseCertificateRequest(block.Bytes); err == nil {
+			return parsed.Subject.String()
+		}
+	}
+	return "none that can be read"
+}
+
+// key returns the SHA-256 of the public key that the agent waits for, as agentrequest has it, "" if it waits for none.
+func (e *examination) key() string {
+	_, state := registration.Unpack(registration.AuthTypeCSR, e.own.data)
+	for _, content := range state {
+		if block, _ := pem.Decode(content); block != nil {
+			if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil {
+				if public, err := x509.MarshalPKIXPublicKey(key.Public()); err == nil {
+					return fmt.Sprintf("%x", sha256.Sum256(public))
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// isAgents reports whether the agent has made a request: the request has the key in the agent's Secret.
+func (e *examination) isAgents(r *certificateRequest) bool {
+	request, err := agentrequest.Parse(r)
+	key := e.key()
+	return err == nil && key != "" && request.Key == key && r.Labels[addon.NameLabel] == ""
+}
+
+// showRequests shows the request of the agent. Those of others are evidence for --verbose, and never against the agent.
+func (e *examination) showRequests(ctx context.Context) doctor.Finding {
+	if e.requestErr != nil {
+		return unread("the requests: %s", kubeerror.Message(e.requestErr))
+	}
+	own := slices.IndexFunc(e.requests, func(r certificateRequest) bool { return e.isAgents(&r) })
+	f := doctor.Skipped("none that waits for this agent, and %d with its label; the hub forgets old ones", len(e.requests))
+	switch {
+	case own >= 0:
+		f = e.showRequest(ctx, &e.requests[own])
+	case e.Spoke == nil && len(e.requests) > 0:
+		f = unread("%d with its label; the kubeconfig of the cluster tells which is the agent's", len(e.requests))
+	default:
+		f = f.With(time.Time{}, e.credentialWorked(), e.agentEvents(ctx, "requests")...)
+	}
+	for i := range e.requests {
+		if i == maxShown {
+			f = f.Detail("more", fmt.Sprint(len(e.requests)-maxShown))
+			break
+		}
+		f = f.Detail(describe(&e.requests[i]))
+	}
+	return f
+}
+
+func (e *examination) showRequest(ctx context.Context, r *certificateRequest) doctor.Finding {
+	refusal := agentrequest.Decision(r, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed)
+	name, text := describe(r)
+	look := e.atHub("look at the request:", "kubectl describe csr "+shell.Word(r.Name, "REQUEST"))
+	events := e.events(ctx, metav1.NamespaceDefault, r.UID, look)
+	for i := range events {
+		events[i].Remedy = e.ofRequest(r, events[i].Reason, look)
+	}
+	ofAgent := e.agentEvents(ctx, "requests")
+	for i := range ofAgent {
+		if ofAgent[i].Reason == "ClientCertificateNotApproved" && len(events) > 0 { // the hub's newest Event says why
+			ofAgent[i].Remedy = events[0].Remedy
+		}
+	}
+	f := doctor.Unclear(look, "%s: %s", name, text)
+	since, worked := time.Time{}, time.Time{} // a credential that is still valid says nothing of a request for the next one
+	switch {
+	case refusal != nil:
+		f = doctor.Failed("ClientCertificate"+string(refusal.Type), look, "%s is %s: %.63s: %.300s", name, refusal.Type, refusal.Reason, refusal.Message)
+		since = refusal.LastTransitionTime.Time
+	case len(r.Status.Certificate) > 0:
+		f, worked = doctor.Passed("%s: %s", name, text), e.credentialWorked()
+	}
+	return f.With(since, worked, append(events, ofAgent...)...)
+}
+
+// rivals reports whether the hub could approve several undecided requests.
+func (e *examination) rivals() bool {
+	open := 0
+	for i := range e.requests {
+		if _, err := agentrequest.Parse(&e.requests[i]); err == nil && agentrequest.IsOpen(&e.requests[i]) {
+			open++
+		}
+	}
+	return open > 1
+}
+
+// ofRequest returns the action that the hub's Event names. The command approves only a request of the agent, which agentrequest has parsed.
+func (e *examination) ofRequest(r *certificateRequest, reason string, look doctor.Remedy) doctor.Remedy {
+	text := fmt.Sprintf("if this cluster's agent lost its credential or was replaced, approve its request by user %.200q:", r.Spec.Username)
+	if reason == "NotAccepted" && e.rivals() {
+		text = fmt.Sprintf("accept the cluster if it is wanted. Several requests wait (--verbose): approve the one with the key of this "+
+			"cluster's agent, by user %.200q:", r.Spec.Username)
+		reason = "AnotherKey"
+	}
+	request, err := agentrequest.Parse(r)
+	switch {
+	case err != nil || request.Cluster != e.ClusterName:
+		return look
+	case slices.Contains([]string{"AlreadyJoined", "AnotherAgent", "AnotherKey"}, reason):
+		return e.atHub(text, "wid hub accept --clusters "+e.name()+" --approve-request "+shell.Word(r.Name, "REQUEST"))
+	case reason == "UnknownRequester":
+		return e.accept()
+	}
+	return e.action(reason, look)
+}

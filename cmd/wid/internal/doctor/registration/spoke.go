@@ -1,0 +1,148 @@
+package registration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/internal/kube"
+	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// Names of the agent's Deployment: those of Open Cluster Management's operator, and that of wid join.
+const (
+	operatorAgent  = "klusterlet-registration-agent"
+	singletonAgent = "klusterlet-agent"
+	ownAgent       = regname.AgentName
+)
+
+// secret is a Secret of the agent. Data is nil if there is none.
+type secret struct {
+	data map[string][]byte
+	err  error // why it could not be read
+}
+
+func (e *examination) readSecret(ctx context.Context, name string) secret {
+	var s corev1.Secret
+	err := kube.Get(ctx, e.Spoke, corev1.SchemeGroupVersion.WithKind("Secret"), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: name}, &s)
+	if err == nil && s.Data == nil {
+		s.Data = map[string][]byte{}
+	}
+	return secret{s.Data, client.IgnoreNotFound(err)}
+}
+
+// showAgent shows the Deployment, its Pods, and the agent's own Events.
+func (e *examination) showAgent(ctx context.Context) doctor.Finding {
+	var d *appsv1.Deployment
+	var f doctor.Finding
+	for _, name := range []string{operatorAgent, singletonAgent, ownAgent} {
+		e.deployment = name
+		if d, f = e.showDeployment(ctx, e.Spoke, e.inCluster, client.ObjectKey{Namespace: agent.DefaultNamespace, Name: name}); f.Class != missing {
+			break
+		}
+	}
+	if f.Class == missing {
+		f.Class, f.Remedy = "AgentMissing", e.join()
+	}
+	if d != nil {
+		for _, c := range d.Spec.Template.Spec.Containers {
+			for _, arg := range c.Args {
+				if name, ok := strings.CutPrefix(arg, "--cluster-name="); ok && name != e.ClusterName {
+					return e.anotherName("The agent registers", name)
+				}
+			}
+		}
+	}
+	return f.With(f.Since, e.agentWorked(), e.agentEvents(ctx, "agent")...)
+}
+
+const missing = "Missing"
+
+// showDeployment goes by the conditions of a Deployment. A waiting container of its Pods says why.
+func (e *examination) showDeployment(ctx context.Context, c client.Reader, at func(string, ...string) doctor.Remedy,
+	key client.ObjectKey) (*appsv1.Deployment, doctor.Finding) {
+	d := &appsv1.Deployment{}
+	err := kube.Get(ctx, c, appsv1.SchemeGroupVersion.WithKind("Deployment"), key, d)
+	look := at("look at it and at its Pods:", "kubectl describe deployment,pods -n "+key.Namespace)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return nil, unread("Deployment %s: %s", key, kubeerror.Message(err))
+	case err != nil:
+		return nil, doctor.Failed(missing, doctor.Remedy{}, "There is no Deployment %s.", key)
+	}
+	var available appsv1.DeploymentCondition
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentAvailable {
+			available = c
+		}
+	}
+	text := fmt.Sprintf("Deployment %s: %d of %d replicas are available", key.Name, d.Status.AvailableReplicas, d.Status.Replicas)
+	switch {
+	case available.Status == corev1.ConditionTrue && d.Status.AvailableReplicas == 0: // Kubernetes calls that available
+		return d, doctor.Failed("AgentNotRunning", look, "%s: it is scaled to 0", text)
+	case available.Status == corev1.ConditionTrue:
+		return d, doctor.Passed("%s", text)
+	case available.Status == corev1.ConditionFalse:
+		return d, doctor.Failed("AgentNotRunning", look, "%s: %.300s%s", text, available.Message, waiting(ctx, c, d)).
+			With(available.LastTransitionTime.Time, time.Time{})
+	}
+	return d, doctor.Unclear(look, "%s%s", text, waiting(ctx, c, d))
+}
+
+// waiting quotes the first container that waits.
+func waiting(ctx context.Context, c client.Reader, d *appsv1.Deployment) string {
+	if d.Spec.Selector == nil || len(d.Spec.Selector.MatchLabels) == 0 {
+		return ""
+	}
+	pods, _ := kube.List[corev1.Pod](ctx, c, corev1.SchemeGroupVersion.WithKind("Pod"), //nolint:errcheck // they only explain
+		client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels))
+	for i := range pods {
+		for _, s := range pods[i].Status.ContainerStatuses {
+			if w := s.State.Waiting; w != nil {
+				return fmt.Sprintf("; Pod %.100s: %.63s: %.300s", pods[i].Name, w.Reason, w.Message)
+			}
+		}
+	}
+	return ""
+}
+
+// showSecret shows where the credential leads, and from when to when it is valid.
+func (e *examination) showSecret(context.Context) doctor.Finding {
+	const name = ocm.HubKubeconfigSecret
+	switch {
+	case e.own.err != nil:
+		return unread("Secret %s: %s", name, kubeerror.Message(e.own.err))
+	case e.own.data == nil:
+		return doctor.Failed("HubKubeConfigSecretMissing", e.readLog(), "There is no Secret %s in namespace %s.", name, agent.DefaultNamespace)
+	case len(e.own.data["kubeconfig"]) == 0:
+		return doctor.Failed("HubKubeConfigMissing", e.readLog(), "The Secret %s has no kubeconfig: the agent has not been issued a credential.", name)
+	}
+	if cluster, ok := e.own.data[regname.SecretKeyClusterName]; ok && string(cluster) != e.ClusterName {
+		return e.anotherName("The Secret "+name+" holds the credential of cluster", string(cluster))
+	}
+	c, err := openCredential(e.own.data, false)
+	if err != nil {
+		return doctor.Failed("HubKubeConfigUnusable", e.join(), "The Secret %s: %v", name, err).With(time.Now(), time.Time{})
+	}
+	now := time.Now()
+	switch {
+	case c.certificate == nil:
+	case now.Before(c.certificate.NotBefore):
+		synchronize := doctor.Do("Synchronize the clocks of the hub, of the cluster's nodes and of this machine, or wait until then:", "timedatectl status")
+		return doctor.Failed("CertificateNotValidYet", synchronize, "The certificate is not valid before %s, and it is %s.",
+			kube.Stamp(c.certificate.NotBefore), kube.Stamp(now)).With(now, time.Time{})
+	case now.After(c.certificate.NotAfter):
+		return doctor.Failed("CertificateExpired", e.join(), "The certificate expired at %s, and it is %s.",
+			kube.Stamp(c.certificate.NotAfter), kube.Stamp(now)).With(c.certificate.NotAfter, time.Time{})
+	}
+	return doctor.Passed("%s", c.describe())
+}

@@ -1,0 +1,235 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// TextOptions say how Report.Text writes.
+type TextOptions struct {
+	// Width is that of the terminal in columns. Zero means 80.
+	Width int
+	// Color marks results with ANSI colours. Set it only for a terminal.
+	Color bool
+	// Verbose lists every check.
+	Verbose bool
+	// PolicyHint is the command that shows the policies that the report leaves out: "wid doctor … --show-policy".
+	PolicyHint string
+}
+
+const (
+	defaultWidth    = 80
+	maxMessage      = 7
+	maxBeforeRemedy = 8
+)
+
+// Text returns the report for people. A chain has a line for each part. Unless the report is verbose, it shortens evidence, and never a
+// remedy. Values and words longer than the width stay whole.
+func (r *Report) Text(o TextOptions) string {
+	if o.Width <= 0 {
+		o.Width = defaultWidth
+	}
+	w := &writer{TextOptions: o}
+	w.lines = []string{w.sign(r.Result) + " " + strings.TrimSuffix(r.Subject+", "+r.Cluster, ", ")}
+	isList := r.chain || o.Verbose
+	if decisive := r.Of(r.decisive); r.Headline != "" {
+		w.headline(r)
+	} else if decisive != nil && !isList {
+		w.wrapped("  ", "  ", decisive.Message)
+	}
+	if isList {
+		w.parts(r)
+		return w.String()
+	}
+	label := "  "
+	if r.Headline != "" {
+		label = "  Also  "
+	}
+	if counts := r.counts(r.Headline); counts != "" {
+		w.lines = append(w.lines, label+counts+" (--verbose)")
+	}
+	return w.String()
+}
+
+// String is Text with its defaults.
+func (r *Report) String() string { return r.Text(TextOptions{}) }
+
+type writer struct {
+	TextOptions
+
+	lines []string
+}
+
+func (w *writer) String() string { return strings.Join(w.lines, "\n") + "\n" }
+
+// symbol returns the sign of a result, and its colour as an ANSI code.
+func symbol(r Result) (sign, color string) {
+	switch r {
+	case Fail:
+		return "✗", "31"
+	case Warn:
+		return "!", "33"
+	case Unknown:
+		return "?", "33"
+	case Skip:
+		return "-", "2"
+	case Pass:
+	}
+	return "✓", "32"
+}
+
+func (w *writer) sign(r Result) string {
+	sign, color := symbol(r)
+	if !w.Color {
+		return sign
+	}
+	return "\x1b[" + color + "m" + sign + "\x1b[0m"
+}
+
+// headline writes the finding to act on first, with its remedy.
+func (w *writer) headline(r *Report) {
+	f, prefix := r.Said(), "  "
+	if r.ByEvent { // whose writer could write what looks like a remedy
+		prefix = "  | "
+	}
+	w.message(&f, prefix)
+	w.body(&f)
+}
+
+// message ends with the check and the class, on a line of their own only where they do not fit.
+func (w *writer) message(f *Finding, prefix string) {
+	tag, start := f.Check, len(w.lines)
+	if f.Class != "" {
+		tag += ", " + f.Class
+	}
+	w.wrapped(prefix, prefix, f.Message+"   ["+strings.ReplaceAll(tag, " ", "\u00a0")+"]")
+	if lines := w.lines[start:]; len(lines) > maxMessage && !w.Verbose {
+		lines[maxMessage-1] = "  … [" + tag + "] (--verbose shows the whole)"
+		w.lines = w.lines[:start+maxMessage]
+	}
+}
+
+// body writes everything but the message: values, causes and remedy.
+func (w *writer) body(f *Finding) {
+	w.values(f)
+	label := "  Cause "
+	for _, cause := range f.Causes {
+		if w.Verbose || len(w.lines) < maxBeforeRemedy {
+			w.wrapped(label+"- ", "          ", cause)
+		}
+		label = "        "
+	}
+	if f.Remedy.Text == "" {
+		return
+	}
+	w.wrapped("  Fix   ", "        ", f.Remedy.Text)
+	w.commands(f.Remedy.Commands)
+	if or := f.Remedy.Or; or != nil {
+		text := or.When + ", see: " + strings.ReplaceAll(w.PolicyHint, " ", "\u00a0")
+		if len(or.Commands) > 0 {
+			text = or.When + ":"
+		}
+		w.wrapped("  Or    ", "        ", text)
+		w.commands(or.Commands)
+	}
+}
+
+func (w *writer) values(f *Finding) {
+	var values []Value
+	if f.Observed != nil && f.Expected != nil {
+		values = []Value{*f.Observed, *f.Expected}
+	}
+	if w.Verbose {
+		values = append(values, f.Details...)
+	}
+	width := 0
+	for _, v := range values {
+		width = max(width, utf8.RuneCountInString(v.Name))
+	}
+	for _, v := range values {
+		w.wrapped(fmt.Sprintf("    %-*s  ", width, v.Name), strings.Repeat(" ", width+6), v.Text)
+	}
+}
+
+// parts writes a line for each finding, and the newest Event that counts. Verbose writes everything.
+func (w *writer) parts(r *Report) {
+	width := 0
+	for i := range r.Findings {
+		width = max(width, len(r.Findings[i].Check))
+	}
+	rest, write := strings.Repeat(" ", width+6), w.shortened
+	if w.Verbose {
+		write = w.wrapped
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		text, events := f.Message, f.Events
+		if w.Verbose && f.Class != "" {
+			text += " [" + f.Class + "]"
+		} else if !w.Verbose && f.newest() == nil {
+			events = nil
+		} else if !w.Verbose {
+			events = events[:1]
+		}
+		write(fmt.Sprintf("  %s %-*s  ", w.sign(f.Result), width, f.Check), rest, text)
+		for _, e := range events {
+			write(rest+"! ", rest+"  ", fmt.Sprintf("Warning %s (%s ago) %s: %s", e.Reason, Age(e.Time), e.Object, e.Message))
+		}
+		switch {
+		case !w.Verbose || f.Check == r.Headline && !r.ByEvent:
+		case f.Result == Pass || f.Result == Skip:
+			w.values(f)
+		default:
+			w.body(f)
+		}
+	}
+}
+
+// Age writes the age of a time as kubectl does. A time of the future is that of a clock that is a little ahead.
+func Age(since time.Time) string { return duration.ShortHumanDuration(max(time.Since(since), 0)) }
+
+// shortened cuts a text to the width of the terminal. The prefix has as many columns as rest, and may hold a colour.
+func (w *writer) shortened(prefix, rest, text string) {
+	if room := max(w.Width-len(rest), 1); utf8.RuneCountInString(text) > room {
+		text = string([]rune(text)[:room-1]) + "…"
+	}
+	w.lines = append(w.lines, strings.TrimRight(prefix+text, " "))
+}
+
+// wrapped breaks a text at blanks.
+func (w *writer) wrapped(first, rest, text string) {
+	for _, line := range breakLines(first, rest, text, w.Width, "") {
+		w.lines = append(w.lines, strings.ReplaceAll(line, "\u00a0", " "))
+	}
+}
+
+// commands breaks shell commands before their flags and arguments, so that they can be pasted. Lines that begin with a blank are those of a
+// manifest and stay whole.
+func (w *writer) commands(all []string) {
+	const indent = "          "
+	for _, command := range all {
+		if strings.HasPrefix(command, " ") || strings.ContainsAny(command, `'"`) {
+			w.lines = append(w.lines, indent+command)
+			continue
+		}
+		w.lines = append(w.lines, breakLines(indent, indent+"  ", command, w.Width, ` \`)...)
+	}
+}
+
+// breakLines counts runes as columns.
+func breakLines(first, rest, text string, width int, joint string) (lines []string) {
+	words := strings.FieldsFunc(text, func(r rune) bool { return r == ' ' })
+	line := first + strings.Join(words[:min(1, len(words))], "")
+	for _, word := range words[min(1, len(words)):] {
+		if utf8.RuneCountInString(line+" "+word+joint) > width {
+			lines, line = append(lines, line+joint), rest+word
+			continue
+		}
+		line += " " + word
+	}
+	return append(lines, line)
+}

@@ -1,0 +1,185 @@
+package aws_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
+	"github.com/workloadid/workloadid/internal/annotation"
+)
+
+func TestHealthy(t *testing.T) {
+	for name, change := range map[string]func(w *environment){
+		"usual": func(*environment) {},
+		"pattern": func(w *environment) {
+			w.role(authtest.Trust{SubjectPatterns: []string{"system:serviceaccount:tenant-?:*"}})
+		},
+		"several": func(w *environment) {
+			w.role(authtest.Trust{Subjects: []string{"x", subject}, Principals: []string{platform}})
+		},
+		"audience": func(w *environment) {
+			w.role(authtest.Trust{Subjects: []string{subject}, Audiences: []string{audience}})
+		},
+		"own region":     func(w *environment) { w.Setenv("AWS_REGION", "us-west-2") },
+		"foreign region": func(w *environment) { w.Setenv("AWS_REGION", "cn-north-1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEnvironment(t)
+			change(w)
+			if report := w.run(); report.Result != doctor.Pass || report.Of("trust-rule").Details[0].Text != platform {
+				t.Errorf("%+v\n%s", report, report)
+			}
+			if n := w.Cloud.Calls("iam", "") + w.Cloud.Calls("sts", "GetCallerIdentity"); n != 3 {
+				t.Errorf("%d calls", n)
+			}
+		})
+	}
+}
+
+const (
+	allow      = `{"Effect":"Allow","Principal":{"Federated":"PROVIDER"},"Action":"sts:AssumeRoleWithWebIdentity","Condition":`
+	good       = allow + `{"StringEquals":{"ISS:sub":"SUB","ISS:aud":"sts.amazonaws.com"}}}`
+	anchor     = "trust-anchor"
+	rule       = "trust-rule"
+	everywhere = "system:serviceaccount:tenant-a:*"
+)
+
+func TestFaults(t *testing.T) {
+	role := func(trust authtest.Trust) func(w *environment) { return func(w *environment) { w.role(trust) } }
+	for _, row := range []struct {
+		name               string
+		spoil              func(w *environment)
+		check, class, says string
+	}{
+		{"no OIDC provider", func(w *environment) { w.Cloud.AWS().RemoveOIDCProvider(account, w.Issuer.URL()) }, anchor, "IssuerNotTrusted", "no provider"},
+		{"client ID missing", func(w *environment) { w.provider("sts.amazon.com") }, anchor, "AudienceNotTrusted", "provider sts.amazon.com"},
+		{"audience annotated", func(w *environment) {
+			w.Query.Annotations[annotation.AWSAudience], w.Query.Claims.Audiences = "vault", []string{"vault"}
+		}, anchor, "AudienceNotTrusted", "kubectl annotate sa -n tenant-a app --overwrite eks.amazonaws.com/audience-"},
+		{"role does not exist", func(w *environment) { w.Cloud.AWS().RemoveRole(roleARN) }, rule, "TrustPolicyRefusesSubject", "Role tenant-a does not exist in account " + account},
+		{"role has another path", func(w *environment) {
+			w.Cloud.AWS().RemoveRole(roleARN)
+			w.Cloud.AWS().SetRole("arn:aws:iam::"+account+":role/tenant-a", authtest.Trust{})
+		}, rule, "TrustPolicyRefusesSubject", "eks.amazonaws.com/role-arn=arn:aws:iam::" + account + ":role/tenant-a"},
+		{"another subject", role(authtest.Trust{Subjects: []string{"system:serviceaccount:tenant-b:app"}}), rule, "TrustPolicyRefusesSubject", "policy system:serviceaccount:tenant-b:app"},
+		{"no statement for tokens", role(authtest.Trust{Principals: []string{platform}}), rule, "TrustPolicyRefusesSubject", "does not mention AssumeRoleWithWebIdentity"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newEnvironment(t)
+			row.spoil(w)
+			f := expected{check: row.check, class: row.class, says: row.says, result: doctor.Fail}.expect(t, w.run())
+			if f.Details[0] != (doctor.Value{Name: "read as", Text: platform}) {
+				t.Errorf("%+v", f.Details)
+			}
+			if missing := strings.HasPrefix(row.name, "role"); missing != (f.Remedy.Or == nil) {
+				t.Errorf("the alternative is %+v", f.Remedy.Or)
+			}
+		})
+	}
+}
+
+func TestFaultsOfPolicies(t *testing.T) {
+	policy := func(condition string) string { return printed("[" + allow + condition + "}]") }
+	for _, row := range []struct{ name, content, says string }{
+		{"* under StringEquals", policy(`{"StringEquals":{"ISS:sub":"` + everywhere + `"}}`), "compares it literally"},
+		{"trust policy for another subject", policy(`{"StringEquals":{"ISS:sub":"system:serviceaccount:x:y"}}`), "does not admit this ServiceAccount"},
+		{"another pattern", policy(`{"StringLike":{"ISS:sub":"system:serviceaccount:x:*"}}`), "does not admit this ServiceAccount"},
+		{"case in the trust policy", policy(`{"StringEquals":{"ISS:sub":"system:serviceaccount:Tenant-A:app"}}`), "upper and lower case"},
+		{"trust policy for another audience", policy(`{"StringEquals":{"ISS:sub":"SUB","ISS:aud":"sts.amazon.com"}}`), "admit the token's audience"},
+		{"subject and audience differ", policy(`{"StringEquals":{"ISS:sub":"x","ISS:aud":"y"}}`), "admit this ServiceAccount"},
+		{"trust policy of another cluster", strings.ReplaceAll(policy(`{"StringEquals":{"ISS:sub":"SUB"}}`), ":oidc-provider/issuer.", ":oidc-provider/other."), "another OIDC provider"},
+		{"a condition that fails beside an unknown one", policy(`{"Bool":{"aws:x":"true"},"StringEquals":{"ISS:sub":"x"}}`), "admit this ServiceAccount"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f := expected{check: rule, class: "TrustPolicyRefusesSubject", says: row.says, result: doctor.Fail}.expect(t, parsed(t, row.content))
+			if f.Remedy.Or == nil || f.Observed == nil {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
+// What the person may not read, or what is no answer of AWS, is Unknown.
+func TestUnknown(t *testing.T) {
+	fault := func(action string, f authtest.Fault) func(w *environment) {
+		return func(w *environment) {
+			f.Service, f.Action = "iam", action
+			w.Cloud.AddFault(f)
+		}
+	}
+	deny := func(actions ...string) func(w *environment) {
+		return func(w *environment) { w.Cloud.AWS().Deny(platform, actions...) }
+	}
+	rewrite := func(from, to string) func(w *environment) {
+		return fault("GetRole", authtest.Fault{Rewrite: func(b []byte) []byte { return []byte(strings.ReplaceAll(string(b), from, to)) }})
+	}
+	for _, row := range []struct {
+		name               string
+		spoil              func(w *environment)
+		check, class, says string
+	}{
+		{"may not read the role", deny("iam:GetRole"), rule, "", "AWS refuses iam:GetRole to " + platform},
+		{"may not read the provider", deny("iam:GetOpenIDConnectProvider"), anchor, "", "iam:GetOpenIDConnectProvider"},
+		{"another account", func(w *environment) { w.login("210987654321", "platform") }, anchor, "", "in account 210987654321, not in account " + account},
+		{"unknown access key", func(w *environment) {
+			w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "x", "")
+		}, anchor, "", "does not accept your login"},
+		{"no login", func(w *environment) { w.reader.Credentials = credentials.NewStaticCredentialsProvider("", "", "") }, anchor, "", "no usable login"},
+		{"throttled", fault("GetRole", authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}), rule, "ServiceThrottles", "throttles"},
+		{"outage", fault("GetRole", authtest.Fault{Status: 503, Code: "ServiceUnavailable"}), rule, "ServiceFails", "ServiceUnavailable"},
+		{"web page", fault("GetRole", authtest.Fault{Body: "<html>sign in</html>"}), rule, "AnswerUnusable", "unusable"},
+		{"JSON", fault("GetRole", authtest.Fault{Body: "{}"}), rule, "AnswerUnusable", "unusable"},
+		{"large", fault("GetRole", authtest.Fault{Body: "<GetRoleResponse>" + strings.Repeat("x", 10<<20)}), rule, "AnswerUnusable", "unusable"},
+		{"empty answer", fault("GetOpenIDConnectProvider", authtest.Fault{Body: "<GetOpenIDConnectProviderResponse/>"}), anchor, "AnswerUnusable", "unusable"},
+		{"redirect", fault("GetRole", authtest.Fault{Redirect: "https://evil.example/"}), rule, "AnswerUnusable", "unusable"},
+		{"cut connection", fault("GetRole", authtest.Fault{Cut: true}), rule, "ServiceUnreachable", "no answer"},
+		{"broken encoding", rewrite("%22", "%2"), rule, "AnswerUnusable", "unusable"},
+		{"policy that is no JSON", rewrite("%7B", ""), rule, "", "cannot be read"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newEnvironment(t)
+			row.spoil(w)
+			report := w.run()
+			expected{check: row.check, class: row.class, says: row.says, result: doctor.Unknown}.expect(t, report)
+			if other := report.Of(rule); row.check == anchor && other.Result == doctor.Unknown && other.Remedy.Text != "" {
+				t.Errorf("a second remedy: %+v", other)
+			}
+		})
+	}
+}
+
+func TestHanging(t *testing.T) {
+	for _, fault := range []authtest.Fault{{Service: "iam", Hang: true}, {Service: "sts", Hang: true}, {Service: "iam", Slow: true}} {
+		w := newEnvironment(t)
+		w.Cloud.AddFault(fault)
+		w.Timeout = 300 * time.Millisecond
+		if f := w.run().Of(anchor); f.Result != doctor.Unknown {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestDefaultChain(t *testing.T) {
+	w := newEnvironment(t)
+	id, secret := w.Cloud.AWS().AddUser(account, "engineer")
+	t.Setenv("AWS_ACCESS_KEY_ID", id)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
+	w.reader.Credentials = nil
+	if f := w.run().Of(rule); f.Result != doctor.Pass || !strings.HasSuffix(f.Details[0].Text, ":user/engineer") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// A service, or what stands in its place, may repeat the login as an error code.
+func TestLoginIsNotRepeated(t *testing.T) {
+	const session = "FwoGZXIvYXdzEBYaDExampleSessionTokenOfSomeLength0123456789"
+	w := newEnvironment(t)
+	w.Hidden = append(w.Hidden, session)
+	w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", session)
+	w.Cloud.AddFault(authtest.Fault{Service: "sts", Action: "GetCallerIdentity", Status: 403, Code: session, Message: "you sent " + session})
+	expected{check: anchor, class: "AnswerUnusable", says: "unusable", result: doctor.Unknown}.expect(t, w.run())
+}
