@@ -16,7 +16,7 @@ func TestProxyPasswordOfKubeconfig(t *testing.T) {
 		for _, args := range [][]string{
 			{"token", "--provider=aws", "--service-account=a/b", "--kubeconfig=" + file},
 			{"doctor", "--provider=aws", "--service-account=a/b", "--kubeconfig=" + file},
-			{"doctor", "bootstrap", "--server=127.0.0.1:1", "--token=abcdef", "--kubeconfig=" + file},
+			{"bootstrap", "check", "--kubeconfig=" + file},
 			{"doctor", "registration", "--cluster-name=a", "--hub-kubeconfig=" + file},
 		} {
 			r := w.wid(t, "", append(args, "--timeout=10s")...)

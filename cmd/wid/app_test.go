@@ -77,7 +77,7 @@ func TestTheCacheKeepsThingsApart(t *testing.T) {
 		seen[r.stdout] = true
 	}
 	// Another token of the same ServiceAccount proves itself anew.
-	w.mustWid(t, w.jwt(t, aws.DefaultAudience)+" ", "credential-process", "--token-stdin", "--region=eu-central-1", annotation+role("tenant-a"))
+	w.mustWid(t, w.jwt(t, aws.DefaultAudience)+" ", "credential-process", "--token-file=/dev/stdin", "--region=eu-central-1", annotation+role("tenant-a"))
 	before := w.mints()
 	sa := strings.TrimPrefix(w.tokenFile(t, aws.DefaultAudience), "--token-file=") // a new one under the old name
 	w.mustWid(t, "", "credential-process", "--token-file="+sa, "--region=eu-central-1", annotation+role("tenant-a"))

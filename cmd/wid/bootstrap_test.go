@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/bootstrapcmd"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -50,6 +51,7 @@ func must(t *testing.T, args ...string) string {
 
 // The commands against a real cluster whose kube-controller-manager signs.
 func TestBootstrapCommands(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.StartNew(t)
 	cluster.ControllerManager(t, "bootstrapsigner", "tokencleaner")
 	kubeconfig := "--kubeconfig=" + cluster.Kubeconfig(t)
@@ -129,26 +131,33 @@ func checkOddTokens(t *testing.T, bootstrap func(args ...string) string) {
 func TestBootstrapMistakes(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nonexistent")
 	const token = "abcdef.0123456789abcdef"
-	for want, args := range map[string][]string{
-		"cannot read the kubeconfig": {"list"},
-		"--ttl is 0 or more":         {"create", "--ttl=-1h"},
-		"<id>.<secret>":              {"create", "abc"},
-		"one of --token":             {"discover", "127.0.0.1:1"},
-		"name the server":            {"discover", "--token", token},
-		"--ca-cert-hash":             {"discover", "127.0.0.1:1", "--token", token},
-		"64 hexadecimal digits":      {"discover", "127.0.0.1:1", "--token", token, "--ca-cert-hash", "sha256:12"},
-		"neither a server nor pins":  {"discover", "127.0.0.1:1", "--discovery-file", "x"},
-		"only https URLs":            {"discover", "--discovery-file", "http://127.0.0.1:1/x"},
-		"nor what goes with them":    {"discover", "--discovery-file", "x", "--unsafe-skip-ca-verification"},
-		"--timeout is more than 0":   {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "--timeout=0"},
-		"in a folder that exists":    {"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "-f", "/nonexistent/x.yaml"},
-		`not "signin"`:               {"create", "--usages=signin"},
-		"must not be empty":          {"create", "--usages="},
-		`unknown command "bogus"`:    {"bogus"},
+	for want, tc := range map[string]struct {
+		code int
+		args []string
+	}{
+		"pass --kubeconfig":         {cli.ExitMisconfigured, []string{"list"}},
+		"is a directory":            {cli.ExitMisconfigured, []string{"publish", "--kubeconfig=."}},
+		"--ttl is 0 or more":        {cli.ExitUsage, []string{"create", "--ttl=-1h"}},
+		"<id>.<secret>":             {cli.ExitUsage, []string{"create", "hunter2"}},
+		"bootstrap token is":        {cli.ExitUsage, []string{"discover", "x:1", "--token=x.hunter2", "--unsafe-skip-ca-verification"}},
+		"at least 1 arg":            {cli.ExitUsage, []string{"delete"}},
+		"one of --token":            {cli.ExitUsage, []string{"discover", "127.0.0.1:1"}},
+		"name the server":           {cli.ExitUsage, []string{"discover", "--token", token}},
+		"--ca-cert-hash":            {cli.ExitUsage, []string{"discover", "127.0.0.1:1", "--token", token}},
+		"64 hexadecimal digits":     {cli.ExitUsage, []string{"discover", "127.0.0.1:1", "--token", token, "--ca-cert-hash", "sha256:12"}},
+		"neither a server nor pins": {cli.ExitUsage, []string{"discover", "127.0.0.1:1", "--discovery-file", "x"}},
+		"only https URLs":           {cli.ExitOther, []string{"discover", "--discovery-file", "http://127.0.0.1:1/x"}},
+		"nor what goes with them":   {cli.ExitUsage, []string{"discover", "--discovery-file", "x", "--unsafe-skip-ca-verification"}},
+		"--timeout is more than 0":  {cli.ExitUsage, []string{"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "--timeout=0"}},
+		"in a folder that exists":   {cli.ExitUsage, []string{"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "-f", "/nonexistent/x.yaml"}},
+		`not "signin"`:              {cli.ExitUsage, []string{"create", "--usages=signin"}},
+		"must not be empty":         {cli.ExitUsage, []string{"create", "--usages="}},
+		`unknown command "bogus"`:   {cli.ExitUsage, []string{"bogus"}},
 	} {
-		out, err := wid(t, "", append([]string{"bootstrap"}, args...)...)
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(out+err.Error(), token) {
-			t.Errorf("%v: %v\n%s", args, err, out)
+		out, err := wid(t, "", append([]string{"bootstrap"}, tc.args...)...)
+		if err == nil || cli.ExitCode(t.Context(), err) != tc.code || !strings.Contains(err.Error(), want) || strings.Contains(out+err.Error(), token) ||
+			strings.Contains(out+err.Error(), "hunter2") {
+			t.Errorf("%v: %v\n%s", tc.args, err, out)
 		}
 	}
 }

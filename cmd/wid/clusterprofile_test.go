@@ -50,7 +50,7 @@ func newInventoryWorld(t *testing.T) *world {
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: prodARN, Endpoint: prodEndpoint, CA: w.cloud.CA()})
 	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), authtest.EKSAccessEntry{})
 	w.cloud.GCP().SetCluster(gkeProd, authtest.GKECluster{PublicEndpoint: "203.0.113.10", DNSEndpoint: "gke-prod.europe-west3.gke.goog", CA: w.cloud.CA(),
-		Viewers: []string{"principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/clusters/subject/" + subjectOfApp}})
+		Viewers: []string{"principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/east/subject/" + subjectOfApp}})
 	return w
 }
 

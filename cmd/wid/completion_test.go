@@ -43,6 +43,15 @@ func TestCompletionOfContexts(t *testing.T) {
 	}
 }
 
+// The shell itself completes names of files.
+func TestCompletionOfFiles(t *testing.T) {
+	for _, flag := range []string{"--kubeconfig", "--token-file"} {
+		if out := must(t, "__completeNoDesc", "token", flag, ""); !strings.HasPrefix(out, ":0") {
+			t.Errorf("%s: %s", flag, out)
+		}
+	}
+}
+
 func TestCompletionOfChecks(t *testing.T) {
 	for typed, want := range map[string]string{"": "lease", "sides,le": "sides,lease"} {
 		if got := complete(t.Context(), t, "doctor", "registration", "--skip", typed); !slices.Contains(got, want) {

@@ -16,9 +16,6 @@ import (
 	"testing"
 	"time"
 
-	sdk "github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -26,7 +23,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
@@ -74,30 +70,6 @@ func (w *world) linkDocker(t *testing.T) {
 	t.Helper()
 	if err := os.Symlink(filepath.Join(w.home, "bin", "wid"), filepath.Join(w.home, "bin", "docker-credential-wid")); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// The default keychain of go-containerregistry pulls from a registry that demands the credential.
-func TestDockerCredential(t *testing.T) {
-	w := newWorld(t)
-	want := w.registryWithImage(t, "team/app")
-	w.linkDocker(t)
-	w.setenv(t)
-	t.Setenv("DOCKER_CONFIG", filepath.Join(w.home, ".docker"))
-	w.write(t, filepath.Join(w.home, ".docker", "config.json"), `{"credHelpers": {"`+registryHost+`": "wid"}}`)
-	t.Setenv("WID_TOKEN_FILE", strings.TrimPrefix(w.tokenFile(t, aws.DefaultAudience), "--token-file="))
-	t.Setenv("WID_ANNOTATION", aws.RoleARNAnnotation+"="+role("tenant-a"))
-	for range 3 {
-		if got, err := w.pull(t, registryHost+"/team/app:v1"); err != nil || got != want {
-			t.Errorf("pulled %s, %v", got, err)
-		}
-	}
-	if w.mints() != 1 || w.cloud.Calls("ecr", "") != 1 {
-		t.Errorf("%d exchanges and %d passwords", w.mints(), w.cloud.Calls("ecr", ""))
-	}
-	t.Setenv("WID_ANNOTATION", aws.RoleARNAnnotation+"="+role("tenant-b"))
-	if _, err := w.pull(t, registryHost+"/team/app:v1"); err == nil || !strings.Contains(err.Error(), "trust policy") || strings.Contains(err.Error(), "eyJ") {
-		t.Errorf("with somebody else's role: %v", err)
 	}
 }
 
@@ -162,34 +134,10 @@ func (w *world) gitServer(t *testing.T, git, repository string) {
 		Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"}})
 }
 
-// git clones with the credential, if git is there; what git says to a helper is said in any case.
+// The answer to what git says to a helper. TestDocumentation clones with it.
 func TestGitCredential(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	helper := "!wid git-credential " + strings.Join(w.inHand(t), " ")
-	if git, err := exec.LookPath("git"); err == nil {
-		w.gitServer(t, git, "my-repo")
-		for _, setting := range [][2]string{{"helper", helper}, {"useHttpPath", "true"}} {
-			if r := w.exec(t, "", nil, git, "config", "--global", "credential.https://"+gitHost+"."+setting[0], setting[1]); r.code != 0 {
-				t.Fatal(r.stderr)
-			}
-		}
-		for _, copied := range []string{"one", "two"} {
-			if r := w.exec(t, "", nil, git, "clone", "-q", "https://"+gitHost+"/v1/repos/my-repo", copied); r.code != 0 {
-				t.Fatalf("clone: %+v", r)
-			}
-			if r := w.exec(t, "", nil, git, "-C", copied, "log", "--format=%s"); strings.TrimSpace(r.stdout) != "first" {
-				t.Errorf("cloned %+v", r)
-			}
-		}
-		if w.mints() != 1 {
-			t.Errorf("%d exchanges", w.mints())
-		}
-		w.cloud.AWS().Deny(role("tenant-a"), "codecommit:GitPull")
-		if r := w.exec(t, "", nil, git, "clone", "-q", "https://"+gitHost+"/v1/repos/my-repo", "three"); r.code == 0 || strings.Contains(r.stderr, "eyJ") {
-			t.Errorf("clone without the permission: %+v", r)
-		}
-	}
 	args := append([]string{"git-credential"}, w.inHand(t)...)
 	request := "capability[]=authtype\nprotocol=https\nhost=" + gitHost + "\npath=v1/repos/my-repo\nwwwauth[]=Basic realm=\"AWS\"\n\n"
 	lines := w.mustWid(t, request, append(args, "get")...)
@@ -210,33 +158,6 @@ func TestGitCredential(t *testing.T) {
 	}
 	if out := w.mustWid(t, "", append(args, "capability")...); out != "version 0\ncapability authtype\n" {
 		t.Errorf("capability: %q", out)
-	}
-}
-
-// The AWS SDK takes its credentials from a profile.
-func TestCredentialProcess(t *testing.T) {
-	w := newWorld(t)
-	w.setenv(t)
-	file := filepath.Join(w.home, ".aws", "config")
-	w.write(t, file, "[profile tenant-a]\nregion = eu-central-1\ncredential_process = wid credential-process "+strings.Join(w.inHand(t), " ")+"\n")
-	t.Setenv("AWS_REGION", "eu-central-1")
-	t.Setenv("AWS_CA_BUNDLE", "") // excludes a client of one's own
-	for range 2 {
-		cfg, err := config.LoadDefaultConfig(t.Context(), config.WithSharedConfigFiles([]string{file}), config.WithSharedConfigProfile("tenant-a"), config.WithHTTPClient(w.cloud.Client()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		who, err := sts.NewFromConfig(cfg).GetCallerIdentity(t.Context(), &sts.GetCallerIdentityInput{})
-		if err != nil || sdk.ToString(who.Arn) != "arn:aws:sts::"+account+":assumed-role/tenant-a/tenant-a.app" {
-			t.Fatalf("%+v, %v", who, err)
-		}
-		keys, err := cfg.Credentials.Retrieve(t.Context())
-		if err != nil || !keys.CanExpire || time.Until(keys.Expires) > time.Hour || keys.AccountID != account {
-			t.Errorf("they end %s, of account %q, %v", keys.Expires, keys.AccountID, err)
-		}
-	}
-	if w.mints() != 1 {
-		t.Errorf("%d exchanges", w.mints())
 	}
 }
 

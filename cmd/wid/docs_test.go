@@ -18,10 +18,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -30,6 +28,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
+	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -79,42 +78,19 @@ func (w *kubeWorld) eks(t *testing.T) {
 	w.write(t, file, kubeconfigOf(t, webhook.URL, nil, nil, nil, ""))
 	prod := kubetest.StartNew(t, kubetest.Flag{Name: "authentication-token-webhook-config-file", Value: file},
 		kubetest.Flag{Name: "authentication-token-webhook-version", Value: "v1"})
-	for _, obj := range []client.Object{
-		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "tenant-a"},
-			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: role("tenant-a")}}},
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "this-is-prod"}},
-	} {
-		if err := prod.Client().Create(t.Context(), obj); err != nil {
-			t.Fatal(err)
-		}
-	}
+	w.admin(t, prod, "kubectl create namespace this-is-prod; kubectl create clusterrolebinding tenant-a --clusterrole=cluster-admin --user="+role("tenant-a"))
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: prodARN, Endpoint: prod.Config().Host, CA: prod.Config().CAData})
 	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), authtest.EKSAccessEntry{})
-}
-
-// blocks returns the fenced blocks of the documentation by the heading that they are under.
-func blocks(t *testing.T) map[string]string {
-	t.Helper()
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "wid.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := map[string]string{}
-	for section := range strings.SplitSeq(string(content), "\n## ") {
-		heading, _, _ := strings.Cut(section, "\n")
-		for _, match := range regexp.MustCompile("(?s)```[a-z]+\n(.*?)```").FindAllStringSubmatch(section, -1) {
-			found[heading] += match[1]
-		}
-	}
-	return found
 }
 
 // All that docs/wid.md tells people to do, word for word.
 func TestDocumentation(t *testing.T) {
 	w := newDocsWorld(t)
 	w.eks(t)
-	docs := blocks(t)
+	docs := map[string]string{}
+	for _, b := range document.Read(t, "docs/wid.md").Blocks("sh", "ini", "yaml", "dockerfile") {
+		docs[b.Heading] += b.Text
+	}
 	run := func(heading string) result {
 		r := w.exec(t, "", nil, "bash", "-euc", docs[heading])
 		if r.code != 0 || docs[heading] == "" {
@@ -160,7 +136,7 @@ func TestDocumentation(t *testing.T) {
 	if r := run("Completion"); !strings.Contains(r.stdout, "wid ") {
 		t.Errorf("%+v", r)
 	}
-	delete(docs, hubHeading) // TestHubCommands runs it
+	delete(docs, hubHeading) // TestDocumentedHub runs it
 	if len(docs) != 0 {
 		t.Errorf("not tried: %q", docs)
 	}
@@ -171,28 +147,24 @@ func (w *kubeWorld) tryGrant(t *testing.T, manifest string) {
 	t.Helper()
 	file := filepath.Join(w.home, "grant.yaml")
 	w.write(t, file, manifest)
-	if r := w.exec(t, "", nil, "kubectl", "apply", "-f", file); r.code != 0 {
-		t.Fatalf("%+v", r)
+	w.admin(t, w.cluster, "kubectl apply -f "+file)
+	defer w.admin(t, w.cluster, "kubectl delete -f "+file)
+	tokenOf := func(audience string) authorizationv1.SubjectAccessReviewSpec {
+		return authorizationv1.SubjectAccessReviewSpec{User: "system:node:one", Groups: []string{"system:nodes", "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "request-serviceaccounts-token-audience", Resource: audience, Namespace: "tenant-a", Name: "app"}}
 	}
-	defer w.exec(t, "", nil, "kubectl", "delete", "-f", file)
-	kube, err := kubernetes.NewForConfig(w.cluster.Config())
-	if err != nil {
-		t.Fatal(err)
+	w.cluster.Await(t, tokenOf(aws.DefaultAudience))
+	vault := &authorizationv1.SubjectAccessReview{Spec: tokenOf("vault")}
+	if err := w.cluster.Client().Create(t.Context(), vault); err != nil || vault.Status.Allowed {
+		t.Errorf("kubelets may ask for vault: %t, %v", vault.Status.Allowed, err)
 	}
-	allowed := func(audience string) bool {
-		review, err := kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "system:node:one", Groups: []string{"system:nodes", "system:authenticated"},
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "request-serviceaccounts-token-audience", Resource: audience, Namespace: "tenant-a", Name: "app"},
-		}}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return review.Status.Allowed
-	}
-	for end := time.Now().Add(time.Minute); !allowed(aws.DefaultAudience) && time.Now().Before(end); {
-	}
-	if !allowed(aws.DefaultAudience) || allowed("vault") {
-		t.Errorf("kubelets may ask for %s: %t, for vault: %t", aws.DefaultAudience, allowed(aws.DefaultAudience), allowed("vault"))
+}
+
+// admin runs a script as the administrator of a cluster.
+func (w *kubeWorld) admin(t *testing.T, cluster *kubetest.Cluster, script string) {
+	t.Helper()
+	if r := w.exec(t, "", []string{"KUBECONFIG=" + cluster.Kubeconfig(t)}, "bash", "-euc", script); r.code != 0 {
+		t.Fatalf("%s: %+v", script, r)
 	}
 }
 
@@ -200,20 +172,11 @@ func (w *kubeWorld) tryGrant(t *testing.T, manifest string) {
 func (w *kubeWorld) tryDebug(t *testing.T, block string) {
 	t.Helper()
 	cluster := kubetest.StartNew(t, kubetest.Flag{Name: "disable-admission-plugins", Value: "NodeRestriction"})
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app-5f7c"},
-		Spec: corev1.PodSpec{ServiceAccountName: "app", Containers: []corev1.Container{{Name: "app", Image: "registry.example/app:v1"}}}}
-	for _, obj := range []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant-a"}},
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}, pod,
-	} {
-		if err := cluster.Client().Create(t.Context(), obj); err != nil {
-			t.Fatal(err)
-		}
-	}
 	_, command, _ := strings.Cut(block, "\nkubectl debug")
-	if r := w.exec(t, "", []string{"KUBECONFIG=" + cluster.Kubeconfig(t)}, "bash", "-euc", "kubectl debug"+command); r.code != 0 || command == "" {
-		t.Fatalf("%+v", r)
-	}
+	w.admin(t, cluster, `kubectl create namespace tenant-a; kubectl create serviceaccount -n tenant-a app
+kubectl run -n tenant-a app-5f7c --image=registry.example/app:v1 --overrides='{"spec":{"serviceAccountName":"app"}}'
+kubectl debug`+command)
+	pod := &corev1.Pod{}
 	if err := cluster.Client().Get(t.Context(), client.ObjectKey{Namespace: "tenant-a", Name: "app-wid"}, pod); err != nil {
 		t.Fatal(err)
 	}
@@ -271,28 +234,25 @@ func (w *kubeWorld) tryProfile(t *testing.T, block string) {
 
 // The exit codes that the documentation lists are those that the program has.
 func TestDocumentedExitCodes(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "wid.md"))
+	source, err := os.ReadFile(filepath.Join("internal", "cli", "run.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(content), "## Exit codes")
-	table, _, _ = strings.Cut(table, "\n## ")
-	source, err := os.ReadFile(filepath.Join("internal", "cli", "errors.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	numbers := func(text, pattern string) string {
-		var codes []string
+	numbers := func(text, pattern string) (codes []string) {
 		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
 			codes = append(codes, match[1])
 		}
-		return strings.Join(codes, " ")
+		return codes
 	}
-	want := "0 " + numbers(string(source), `(?m)^\tExit[A-Z]\w+ += (\d+)$`)
-	if got := numbers(table, `(?m)^\| (\d+) \|`); got != want || len(want) < len("0 1 2 10 11 12 13 130") {
+	want := append([]string{"0"}, numbers(string(source), `(?m)^\tExit[A-Z]\w+ += (\d+)$`)...)
+	var got []string
+	for _, row := range document.Read(t, "docs/wid.md").Section("Exit codes").Rows("code") {
+		got = append(got, row[0])
+	}
+	if !slices.Equal(got, want) || len(want) < 8 {
 		t.Errorf("documented are %s, not %s", got, want)
 	}
-	if got := numbers(must(t, "--help"), `(?m)^  (\d+) `); got != want {
+	if got := numbers(must(t, "--help"), `(?m)^  (\d+) `); !slices.Equal(got, want) {
 		t.Errorf("--help tells %s, not %s", got, want)
 	}
 }
@@ -300,11 +260,7 @@ func TestDocumentedExitCodes(t *testing.T) {
 func TestEveryCommandIsDocumented(t *testing.T) {
 	docs := ""
 	for _, name := range []string{"wid.md", "doctor.md", "bootstrap.md"} {
-		content, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		docs += string(content)
+		docs += document.Read(t, "docs/"+name).Text
 	}
 	for _, cmd := range newRoot().Commands() {
 		if cmd.Name() != "help" && !strings.Contains(docs, cmd.CommandPath()) && !strings.Contains(docs, "`"+cmd.Name()+"`") {
@@ -313,70 +269,58 @@ func TestEveryCommandIsDocumented(t *testing.T) {
 	}
 }
 
-// The table of flags in the documentation is that of the program.
+func wantRows(t *testing.T, rows [][]string, want []string) {
+	t.Helper()
+	var got []string
+	for _, row := range rows {
+		got = append(got, strings.Join(row, " | "))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("docs/wid.md has to have these rows:\n| %s |\ninstead of\n| %s |", strings.Join(want, " |\n| "), strings.Join(got, " |\n| "))
+	}
+}
+
+// The tables of flags in the documentation are those of the program. docs/doctor.md and docs/bootstrap.md have those of others.
 func TestDocumentedFlags(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "wid.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(content), "\n## All flags\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	var documented, want []string
-	for line := range strings.SplitSeq(section, "\n") {
-		if strings.HasPrefix(line, "| `--") {
-			documented = append(documented, line)
-		}
-	}
+	page := document.Read(t, "docs/wid.md").Section("All flags")
+	var want []string
+	common := map[string]bool{"help": true, "help-all": true}
 	for _, s := range parsed(t).Settings() {
 		provider := "all"
 		if s.OfOther("") {
 			provider = s.Group
 		}
-		want = append(want, "| `--"+s.Name+"` | "+provider+" | "+s.Usage+" |")
-	}
-	if got, want := strings.Join(documented, "\n"), strings.Join(want, "\n"); got != want {
-		t.Errorf("docs/wid.md has to have these rows:\n%s", want)
-	}
-}
-
-// So is that of flags that only some commands have. docs/doctor.md and docs/bootstrap.md have those of others.
-func TestDocumentedFlagsOfSingleCommands(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "wid.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	common := map[string]bool{"help": true, "help-all": true}
-	for _, s := range parsed(t).Settings() {
 		common[s.Name] = true
+		want = append(want, "`--"+s.Name+"` | "+provider+" | "+s.Usage)
 	}
-	var rows []string
+	wantRows(t, page.Rows("flag"), want)
 	commands := map[string][]string{}
 	for _, cmd := range newRoot().Commands() {
 		if cmd.Flags().Lookup("provider") == nil || cmd.Name() == "doctor" {
 			continue
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			name := "`--" + f.Name + "`"
+			name, usage := "`--"+f.Name+"`", f.Usage
 			if f.Shorthand != "" {
 				name += ", `-" + f.Shorthand + "`"
 			}
-			usage := f.Usage
 			if value := f.DefValue; value != "" && value != "false" {
 				usage += "; " + value + " if not given"
 			}
-			if row := name + " | " + usage + " |"; !common[f.Name] {
-				rows = append(rows, row)
+			if row := name + " | " + usage; !common[f.Name] {
 				commands[row] = append(commands[row], "`"+cmd.Name()+"`")
 			}
 		})
 	}
-	slices.Sort(rows)
-	for _, row := range slices.Compact(rows) {
-		if want := "\n| " + strings.Join(commands[row], ", ") + " | " + row + "\n"; !strings.Contains(string(content), want) {
-			t.Errorf("docs/wid.md has to have this row:%s", want)
-		}
+	want = nil
+	for row, of := range commands {
+		want = append(want, strings.Join(of, ", ")+" | "+row)
 	}
-	if !strings.Contains(string(content), "`--timeout` is a minute") || cli.DefaultTimeout != time.Minute {
+	rows := page.Rows("command")
+	slices.Sort(want)
+	slices.SortFunc(rows, slices.Compare[[]string])
+	wantRows(t, rows, want)
+	if !strings.Contains(page.Text, "`--timeout` is a minute") || cli.DefaultTimeout != time.Minute {
 		t.Error("docs/wid.md has to have the default of --timeout")
 	}
 }

@@ -81,9 +81,8 @@ func TestDoctorKeepsWhatIsEchoed(t *testing.T) {
 	w := newWorld(t)
 	for name, path := range w.echoing(t, func(sent string) string { return "you sent " + sent }) {
 		for doctor, args := range map[string][]string{
-			"provider":     {"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app", "--pod=tenant-a/p", "--skip=time"},
+			"provider":     {"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app", "--pod=tenant-a/p"},
 			"pod identity": {"doctor", "pod-identity", "--service-account=tenant-a/app"},
-			"bootstrap":    {"doctor", "bootstrap", "--server=127.0.0.1:1", "--token=abcdef.0123456789abcdef", "--unsafe-skip-ca-verification"},
 			"registration": {"doctor", "registration", "--cluster-name=cluster1", "--hub-kubeconfig=" + path},
 		} {
 			for _, output := range []string{"text", "json", "yaml"} {

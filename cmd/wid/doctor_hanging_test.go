@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/doctor"
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 )
 
 // silent accepts connections and never answers. It reports each connection.
@@ -47,13 +47,9 @@ func hangingDoctors(t *testing.T, w *world, address string) map[string][]string 
 		`"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"sleep","args":["60"],"interactiveMode":"Never"}`, 1))
 	identity := []string{"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app"}
 	return map[string][]string{
-		"exchange":             append([]string{"doctor", "--provider=aws", "--proxy-url=http://" + address, withoutCluster + ",discovery,keys,time"}, w.inHand(t)...),
-		"cluster":              append(identity[:len(identity):len(identity)], "--kubeconfig="+kubeconfig),
-		"login":                append(identity[:len(identity):len(identity)], "--kubeconfig="+login),
-		"cluster, no provider": {"doctor", "--service-account=tenant-a/app", "--kubeconfig=" + kubeconfig},
-		"login, no provider":   {"doctor", "--pod=tenant-a/app-0", "--kubeconfig=" + login},
-		"bootstrap": {"doctor", "bootstrap", "--server=" + address, "--token=abcdef.0123456789abcdef", "--unsafe-skip-ca-verification",
-			"--kubeconfig=" + kubeconfig},
+		"exchange":                     append([]string{"doctor", "--provider=aws", "--proxy-url=http://" + address, withoutCluster + ",issuer"}, w.inHand(t)...),
+		"cluster":                      append(identity[:len(identity):len(identity)], "--kubeconfig="+kubeconfig),
+		"login":                        append(identity[:len(identity):len(identity)], "--kubeconfig="+login),
 		"registration":                 {"doctor", "registration", "--cluster-name=cluster1", "--hub-kubeconfig=" + kubeconfig, "--kubeconfig=" + kubeconfig},
 		"registration, login at a hub": {"doctor", "registration", "--cluster-name=cluster1", "--hub-kubeconfig=" + login},
 		"pod identity":                 {"doctor", "pod-identity", "--service-account=tenant-a/app", "--kubeconfig=" + kubeconfig},
@@ -80,7 +76,7 @@ func TestDoctorInterrupted(t *testing.T) {
 			if len(said) == 0 || !strings.HasPrefix(said[0], "waiting for ") || !strings.HasSuffix(said[0], " …\n") {
 				t.Errorf("standard error: %q", said)
 			}
-			if !strings.HasPrefix(stdout, "? ") || strings.Count(stdout, "\n") > 14 {
+			if !strings.HasPrefix(stdout, "? ") || strings.Count(stdout, "\n") > 16 {
 				t.Errorf("%s", stdout)
 			}
 			if name == "exchange" && (said[0] != "waiting for the exchange at the cloud …\n" || len(said) > 1 || !strings.Contains(stdout, "Interrupted during the check of the exchange at the cloud. [exchange]")) {
@@ -113,7 +109,7 @@ func (w *world) interruptedDoctor(t *testing.T, args ...string) (stdout string, 
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // the code tells
-	if took := time.Since(start); took > 10*time.Second || cmd.ProcessState.ExitCode() != cli.ExitInterrupted {
+	if took := time.Since(start); took > 20*time.Second || cmd.ProcessState.ExitCode() != cli.ExitInterrupted {
 		t.Errorf("wid %q: after %s with %d: %s", args, took, cmd.ProcessState.ExitCode(), out.String())
 	}
 	for len(stderr) > 0 {
@@ -131,7 +127,7 @@ func TestDoctorOutOfTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w.outOfTime(t, args, func(r result) bool {
-				return r.code == doctor.ExitUncertain && strings.HasPrefix(r.stdout, "? ") && strings.Contains(r.stdout, "(--verbose)")
+				return r.code == doctor.ExitUncertain && strings.HasPrefix(r.stdout, "? ") && strings.Count(r.stdout, "\n") > 2
 			})
 		})
 	}

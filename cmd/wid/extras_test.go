@@ -9,11 +9,9 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
@@ -131,6 +129,37 @@ func TestClientOfAnExchange(t *testing.T) {
 	}
 }
 
+// A service that trusts the cluster's issuer, by flags alone, and with an annotation.
+func TestServiceOfAnExchange(t *testing.T) {
+	w := newWorld(t)
+	for name, tc := range map[string]struct {
+		fake       authtest.FederationService
+		args       []string
+		parameters map[string]string
+	}{
+		"vault": {authtest.FederationVault, []string{"--service=vault", "--service-address=https://vault.example", "--service-parameter=namespace=team",
+			"--service-parameter=role=app"}, map[string]string{"role": "app", "namespace": "team"}},
+		"anthropic": {authtest.FederationAnthropic, []string{"--provider=exchange", "--service=anthropic", "--service-parameter=organization_id=o",
+			"--service-parameter=federation_rule_id=r", "--annotation=" + exchange.AnthropicServiceAccountAnnotation + "=svac_1"},
+			map[string]string{"organization_id": "o", "federation_rule_id": "r", "service_account_id": "svac_1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := w.cloud.Federation(tc.fake)
+			fake.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient())
+			fake.AddRule(authtest.FederationRule{Issuer: w.issuer.URL(), Subject: subjectOfApp, Audience: "ours", Parameters: tc.parameters})
+			args := append(tc.args, w.tokenFile(t, "ours"), "--audience=ours")
+			values, _ := w.revealed(t, args...)
+			if id, ok := fake.Identity(values["WID_TOKEN"]); !ok || id.Subject != subjectOfApp {
+				t.Errorf("got %+v", id)
+			}
+			r := w.wid(t, "", append([]string{"token"}, append(args, "--service-parameter=role=other", "--service-parameter=service_account_id=other")...)...)
+			if r.code == 0 || !strings.Contains(r.stderr, name+": ServiceAccount") {
+				t.Errorf("with another parameter: %+v", r)
+			}
+		})
+	}
+}
+
 // What contradicts itself, or would have no effect, is refused before anything is asked.
 func TestMistakesInExtras(t *testing.T) {
 	t.Parallel()
@@ -153,8 +182,6 @@ func TestMistakesInExtras(t *testing.T) {
 		"policy":               {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-policy={"}, "", cli.ExitMisconfigured, "JSON"},
 		"duration":             {[]string{"--provider=aws", "--session-duration=0s"}, "", cli.ExitMisconfigured, "(--session-duration)"},
 		"prefix":               {[]string{"--provider=aws", "--session-name-prefix="}, "", cli.ExitMisconfigured, "(--session-name-prefix)"},
-		"bound":                {[]string{"--provider=aws", "--bound-object=Pod/app"}, "", cli.ExitUsage, "Pod/<name>/<UID>"},
-		"bound, token":         {[]string{"--provider=aws", "--bound-object=Pod/app/u"}, "", cli.ExitMisconfigured, "leave them out"},
 		"life, token":          {[]string{"--provider=aws", "--token-lifetime=20m"}, "", cli.ExitMisconfigured, "leave them out"},
 		"shell":                {[]string{"--provider=aws", "--allow-shell-out"}, "", cli.ExitUsage, "wid's own identity"},
 		"delegate":             {[]string{"--provider=gcp", "--delegate=jane@example.com"}, "", cli.ExitMisconfigured, "jane@example.com"},
@@ -163,6 +190,12 @@ func TestMistakesInExtras(t *testing.T) {
 		"universe":             {[]string{"--provider=gcp", "--universe-domain=x y"}, "", cli.ExitMisconfigured, "--universe-domain"},
 		"secret":               {[]string{"--provider=exchange", "--exchange-client-secret-file=x"}, "", cli.ExitUsage, "--exchange-client-id"},
 		"two servers":          {[]string{"--provider=exchange", "--exchange-endpoint=https://x", "--exchange-issuer=https://x"}, "", cli.ExitMisconfigured, "leave one out (--exchange-endpoint, --exchange-issuer)"},
+		"unknown service":      {[]string{"--service=okta"}, "", cli.ExitUsage, `--service "okta" is unknown: use one of: anthropic, `},
+		"service and endpoint": {[]string{"--service=vault", "--exchange-endpoint=https://x"}, "", cli.ExitUsage, "leave out --exchange-"},
+		"no service":           {[]string{"--provider=exchange", "--service-address=https://x"}, "", cli.ExitUsage, "go with --service"},
+		"service of a cloud": {[]string{"--provider=aws", "--service=vault", "--service-address=https://x"}, "", cli.ExitUsage,
+			"--service is for the provider exchange"},
+		"no address": {[]string{"--service=vault", "--service-parameter=role=x", "--audience=x"}, "", cli.ExitUsage, "--service-address"},
 		"no secret": {[]string{"--provider=exchange", "--exchange-endpoint=https://x/t", "--exchange-client-id=x", "--exchange-client-secret-file=/nonexistent", "--audience=sts.amazonaws.com"},
 			"", cli.ExitMisconfigured, "--exchange-client-secret-file cannot be read"},
 	} {
@@ -194,33 +227,12 @@ func TestAllowShellOut(t *testing.T) {
 	}
 }
 
-// A token that ends with an object, and earlier than others: the API server is asked for it.
-func TestBoundObject(t *testing.T) {
+// The API server is asked for a token that expires earlier than others.
+func TestTokenLifetime(t *testing.T) {
+	t.Parallel()
 	w := newKubeWorld(t)
-	args := append([]string{"token", "--provider=generic", "--audience=vault", "-o=json", "--reveal"}, w.app()[:2]...)
-	anchor := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "anchor"}}
-	if err := w.cluster.Client().Create(t.Context(), anchor); err != nil {
-		t.Fatal(err)
-	}
-	uid := string(anchor.UID)
-	var got struct {
-		Expires time.Time
-		Values  map[string]string
-	}
-	out := w.mustWid(t, "", append(args, "--bound-object=Secret/anchor/"+uid, "--token-lifetime=12m")...)
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatal(err)
-	}
-	var claims struct {
-		Kubernetes struct {
-			Secret struct{ Name, UID string }
-		} `json:"kubernetes.io"`
-	}
-	claimsOf(got.Values["WID_TOKEN"], &claims)
-	if life := time.Until(got.Expires); claims.Kubernetes.Secret.Name != "anchor" || claims.Kubernetes.Secret.UID != uid || life > 12*time.Minute {
-		t.Errorf("bound to %+v for %s", claims.Kubernetes.Secret, life)
-	}
-	if r := w.wid(t, "", append(args, "--bound-object=Secret/anchor/another")...); r.code == 0 || r.stdout != "" {
-		t.Errorf("bound to what does not exist: %+v", r)
+	_, life := w.revealed(t, append([]string{"--provider=generic", "--audience=vault", "--token-lifetime=12m"}, w.app()[:2]...)...)
+	if life > 12*time.Minute {
+		t.Errorf("it lasts %s", life)
 	}
 }

@@ -41,10 +41,8 @@ func TestHelpIsGrouped(t *testing.T) {
 func TestHelpOfTargetsIsTheirOwn(t *testing.T) {
 	flag := regexp.MustCompile(`(?m)^ +(?:-\w, +|)--([a-z-]+)`)
 	for target, want := range map[string][]string{
-		"bootstrap": {"ca-cert-hash", "context", "help", "help-all", "kubeconfig", "output", "server", "show-policy", "skip", "timeout", "tls-server-name", "token",
-			"token-file", "unsafe-skip-ca-verification", "verbose"},
-		"registration": {"cluster-name", "context", "help", "help-all", "hub-cluster-arn", "hub-context", "hub-kubeconfig", "klusterlet", "kubeconfig",
-			"output", "show-policy", "skip", "timeout", "verbose"},
+		"registration": {"cluster-name", "context", "help", "help-all", "hub-context", "hub-kubeconfig", "kubeconfig",
+			"output", "skip", "timeout", "verbose"},
 	} {
 		var got []string
 		for _, match := range flag.FindAllStringSubmatch(must(t, "doctor", target, "--help"), -1) {

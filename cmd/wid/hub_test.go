@@ -182,37 +182,48 @@ func TestHubInitPrints(t *testing.T) {
 	if containers := deployment.Spec.Template.Spec.Containers; last.GetName() != regname.HubDeployment || containers[0].Image != image || containers[0].Args[0] != "--registration-auth=csr" {
 		t.Errorf("the Deployment is %v", last.Object)
 	}
-	if kinds["CustomResourceDefinition"] != 2 || kinds["ValidatingAdmissionPolicy"] != 4 || kinds["Secret"] != 0 {
+	if kinds["CustomResourceDefinition"] != 2 || kinds["ValidatingAdmissionPolicy"] != 5 || kinds["Secret"] != 0 {
 		t.Errorf("printed %v", kinds)
 	}
-	want := strings.Count(ocm.CRD+addon.CRD+registration.HubManifest+registration.BootstrapManifest, "\nkind: ")
+	want := strings.Count(ocm.CRD()+addon.CRD()+registration.HubManifest()+registration.BootstrapManifest(), "\nkind: ")
 	if got := len(objects) - 3; got != want { // without NetworkPolicy, PodDisruptionBudget and Deployment
 		t.Errorf("%d objects, want %d", got, want)
 	}
 }
 
-// Agents of Open Cluster Management take rights that let agents and bootstrap users see each other. Nothing gets them unasked.
-func TestHubInitForAgentsOfOCM(t *testing.T) {
+// The hub program has the arguments and the rights that its flags need, and no others. Those for agents of Open Cluster Management let agents
+// and bootstrap users see each other.
+func TestHubInitGivesTheRightsThatItsFlagsNeed(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nonexistent")
-	for name, row := range map[string]struct {
-		flags []string
-		has   bool
-	}{
-		"unasked":         {nil, false},
-		"asked":           {[]string{"--ocm-agents"}, true},
-		"asked, with AWS": {[]string{"--ocm-agents", "--registration-auth=aws-irsa", "--eks-hub-cluster-arn=" + eksHub}, true},
+	const csr, ocmAgents, aws, arn = "--registration-auth=csr", "--ocm-agents", "--registration-auth=aws-irsa", "--eks-hub-cluster-arn=" + eksHub
+	optional := map[string][]string{
+		"certificates": {"ClusterRole hub:csr", "ClusterRoleBinding hub:csr", "ClusterRole hub:csr-addons", "ClusterRoleBinding hub:csr-addons"},
+		"OCM":          {"ClusterRole bootstrap:ocm-agents", "ClusterRoleBinding bootstrap:ocm-agents", "ClusterRole hub:ocm-agents", "ClusterRoleBinding hub:ocm-agents"},
+		"aws-auth":     {"Role hub:aws-auth"},
+	}
+	for name, row := range map[string]struct{ flags, rights []string }{
+		"certificates":                {[]string{csr}, []string{"certificates"}},
+		"certificates, agents of OCM": {[]string{csr, ocmAgents}, []string{"certificates", "OCM"}},
+		"AWS":                         {[]string{aws, arn}, nil},
+		"AWS, agents of OCM":          {[]string{aws, arn, ocmAgents}, []string{"OCM"}},
+		"both":                        {[]string{"--registration-auth=csr,aws-irsa", arn}, []string{"certificates", "aws-auth"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, args, _, names := regtest.Installed(t, must(t, append([]string{"hub", "init", "--image=x"}, row.flags...)...))
-			for _, part := range []string{"bootstrap", "hub"} {
-				for _, kind := range []string{"ClusterRole", "ClusterRoleBinding"} {
-					if want := kind + " open-cluster-management:" + part + ":ocm-agents"; slices.Contains(names, want) != row.has {
-						t.Errorf("%s is missing or unasked: %q", want, names)
+			accounts, args, account, names := regtest.Installed(t, must(t, append([]string{"hub", "init", "--image=x"}, row.flags...)...))
+			for right, objects := range optional {
+				for _, object := range objects {
+					if object = strings.Replace(object, " ", " open-cluster-management:", 1); slices.Contains(names, object) != slices.Contains(row.rights, right) {
+						t.Errorf("%s is missing or unasked: %q", object, names)
 					}
 				}
 			}
-			if slices.Contains(args, "--ocm-agents") != row.has {
-				t.Errorf("args %q", args)
+			for _, flag := range []string{csr, aws, arn, ocmAgents} {
+				if slices.Contains(row.flags, flag) != slices.Contains(args, flag) {
+					t.Errorf("args %q", args)
+				}
+			}
+			if want := map[bool]string{true: creatorRole}[slices.Contains(row.flags, arn)]; account != regname.HubServiceAccount || accounts[account] != want {
+				t.Errorf("ServiceAccounts %v, %q runs", accounts, account)
 			}
 		})
 	}

@@ -1,174 +1,368 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
-	"regexp"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
-	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// webhookOfOCM asks as the registration webhook of Open Cluster Management does, and refuses clusters whose namespace ends.
-const webhookOfOCM = `apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: webhook-of-ocm}
-spec:
-  matchConstraints:
-    objectSelector: {matchLabels: {webhook: ocm}}
-    resourceRules: [{apiGroups: [cluster.open-cluster-management.io], apiVersions: ["*"], resources: [managedclusters], operations: [UPDATE]}]
-  validations:
-  - expression: >-
-      object.spec.hubAcceptsClient == oldObject.spec.hubAcceptsClient || !object.spec.hubAcceptsClient ||
-      authorizer.group('register.open-cluster-management.io').resource('managedclusters').subresource('accept').name(object.metadata.name).check('update').allowed()
-    reason: Forbidden
-    message: the user cannot update the HubAcceptsClient field
-  - expression: "!has(object.metadata.labels.ending)"
-    reason: Forbidden
-    message: the cluster namespace is terminating
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: webhook-of-ocm}
-spec: {policyName: webhook-of-ocm, validationActions: [Deny]}`
+// acceptWorld is the hub that the tests share. Each case has a cluster of its own.
+type acceptWorld struct{ *regtest.World }
 
-// rightsWorld is a hub without its program, whose users lack rights.
-type rightsWorld struct{ *regtest.World }
+// ofTests labels what a test creates, and deletes at its end.
+var ofTests = client.MatchingLabels{"test": "accept"}
 
-// cluster creates a cluster that waits for acceptance.
-func (w rightsWorld) cluster(t *testing.T, name string, accepted bool, labels map[string]string) {
+func newAcceptWorld(t *testing.T) *acceptWorld {
 	t.Helper()
-	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted}}
-	if err := w.Admin.Create(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	w := &acceptWorld{regtest.New(t)}
+	t.Setenv("KUBECONFIG", w.Hub.Kubeconfig(t))
 	t.Cleanup(func() {
-		if err := w.Admin.Delete(context.WithoutCancel(t.Context()), cluster); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// installWebhook returns when it refuses.
-func (w rightsWorld) installWebhook(t *testing.T) {
-	t.Helper()
-	w.Apply(w.Admin, webhookOfOCM)
-	t.Cleanup(func() {
-		for _, kind := range []string{"ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"} {
-			o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": "webhook-of-ocm"}}}
-			if err := w.Admin.Delete(context.WithoutCancel(t.Context()), o); err != nil {
+		for _, o := range []client.Object{&ocm.ManagedCluster{}, &rbacv1.ClusterRole{}, &certificatesv1.CertificateSigningRequest{}} {
+			if err := w.Admin.DeleteAllOf(context.WithoutCancel(t.Context()), o, ofTests); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	w.cluster(t, "rights-probe", false, map[string]string{"webhook": "ocm", "ending": "yes"})
-	regtest.Eventually(t, "the webhook is in force", func() bool {
-		return apierrors.IsForbidden(regtest.Patch(t.Context(), w.Admin, "rights-probe", `{"metadata":{"annotations":{"a":"b"}}}`))
+	return w
+}
+
+// cluster returns the name of a new cluster that waits for acceptance. It claims an ARN unless that is "".
+func (w *acceptWorld) cluster(t *testing.T, arn string, change ...func(*ocm.ManagedCluster)) string {
+	t.Helper()
+	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{GenerateName: "accept-", Labels: maps.Clone(ofTests)}}
+	for _, f := range change {
+		f(cluster)
+	}
+	if arn != "" {
+		cluster.Annotations = map[string]string{awsirsa.ARNAnnotation: arn}
+	}
+	if err := w.Admin.Create(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	return cluster.Name
+}
+
+// runHub runs the hub program's parts that register by certificates, with its Events.
+func (w *acceptWorld) runHub() {
+	w.Hub.ControllerManager(w.T, "csrsigning")
+	w.RunHub(func(mgr ctrl.Manager) (hub.Options, error) {
+		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("wid-hub"),
+			BootstrapUsers: []string{regtest.BootstrapUser}, BootstrapGroups: []string{registration.BootstrapGroup}})
+		return hub.Options{Drivers: []registration.HubDriver{driver}, Default: registration.AuthTypeCSR}, err
 	})
 }
 
-// allow gives a user more rules.
-func (w rightsWorld) allow(t *testing.T, user string, rules ...rbacv1.PolicyRule) {
+// login has wid use the credentials of a user.
+func login(t *testing.T, config *rest.Config) {
 	t.Helper()
-	config := w.Hub.User(t, user, "", rules...)
 	t.Setenv("KUBECONFIG", writeFile(t, "kubeconfig", kubeconfigOf(t, config.Host, config.CAData, config.CertData, config.KeyData, "")))
 }
 
-var ruleText = regexp.MustCompile(`\{apiGroups: [^}]*\}`)
-
-// rulesIn returns the rules that a remedy names.
-func rulesIn(t *testing.T, err error) (rules []rbacv1.PolicyRule) {
+// statusOf returns the clusters that status lists.
+func statusOf(t *testing.T, args ...string) []hubcmd.Cluster {
 	t.Helper()
-	var known *auth.Error
-	if !errors.As(err, &known) || strings.Contains(known.Remedy, "\n") {
-		t.Fatalf("no remedy in one line: %v", err)
+	var list struct{ Items []hubcmd.Cluster }
+	if err := json.Unmarshal([]byte(must(t, append([]string{"hub", "status", "-o", "json"}, args...)...)), &list); err != nil {
+		t.Fatal(err)
 	}
-	for _, text := range ruleText.FindAllString(known.Remedy, -1) {
-		var rule rbacv1.PolicyRule
-		if err := yaml.UnmarshalStrict([]byte(text), &rule); err != nil {
-			t.Fatal(err)
-		}
-		rules = append(rules, rule)
-	}
-	return rules
+	return list.Items
 }
 
-// A person who lacks rights gets them one command after the other, as each remedy says, until the hub takes the decision.
-func TestHubAcceptNamesTheMissingRight(t *testing.T) {
-	w := rightsWorld{regtest.New(t)}
-	w.installWebhook(t)
+// pendingOf returns the pending requests of a cluster as status lists them.
+func pendingOf(t *testing.T, cluster string) []hubcmd.AgentRequest {
+	t.Helper()
+	all := statusOf(t, "--clusters="+cluster)
+	if len(all) != 1 {
+		t.Fatalf("status lists %d clusters", len(all))
+	}
+	return all[0].PendingRequests
+}
+
+func (w *acceptWorld) isApproved(t *testing.T, request string) bool {
+	t.Helper()
+	csr := &certificatesv1.CertificateSigningRequest{}
+	if err := w.Admin.Get(t.Context(), client.ObjectKey{Name: request}, csr); err != nil {
+		t.Fatal(err)
+	}
+	return len(csr.Status.Conditions) > 0
+}
+
+func TestHubAcceptApprovesRequestsOfBootstrapUsers(t *testing.T) {
+	w := newAcceptWorld(t)
+	type user func(cluster string) client.Client
+	as := func(name string, groups ...string) user {
+		return func(string) client.Client { return w.As(name, groups...) }
+	}
+	node := as("system:node:n1", "system:nodes", "system:masters") // may create requests
+	token := as("system:bootstrap:abcdef", registration.BootstrapGroup)
+	account := as(regtest.BootstrapUser, "system:serviceaccounts", "system:serviceaccounts:open-cluster-management")
+	agent := func(cluster string) client.Client {
+		return w.As(registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), "system:masters")
+	}
+	for name, c := range map[string]struct {
+		users    []user // of the requests
+		named    bool   // the first request, by the flag
+		code     int
+		want     string
+		approved bool // the first request
+	}{
+		"a bootstrap token":                 {[]user{token}, false, 0, "approved", true},
+		"the bootstrap ServiceAccount":      {[]user{account}, false, 0, "approved", true},
+		"a node":                            {[]user{node}, false, cli.ExitDenied, `of user "system:node:n1"`, false},
+		"the agent itself, which renews":    {[]user{agent}, false, 0, "accepted", false},
+		"a bootstrap token and a node":      {[]user{token, node}, false, cli.ExitDenied, "2 requests", false},
+		"a bootstrap token, named, another": {[]user{token, node}, true, 0, "approved", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := w.cluster(t, "")
+			var names []string
+			for _, user := range c.users {
+				names = append(names, regtest.Ask(t, w.Admin, user(cluster), cluster, "agent1"))
+			}
+			args := []string{"hub", "accept", "--clusters=" + cluster}
+			if c.named {
+				args = append(args, "--approve-request="+names[0])
+			}
+			out, err := wid(t, "", args...)
+			if err != nil {
+				out += err.Error()
+			}
+			if (err != nil) != (c.code != 0) || err != nil && cli.ExitCode(t.Context(), err) != c.code || !strings.Contains(out, c.want) {
+				t.Errorf("it says %s", out)
+			}
+			if err != nil && !strings.Contains(out, "--approve-request") {
+				t.Errorf("%s names no flag", out)
+			}
+			if got := w.Cluster(cluster).Spec.HubAcceptsClient; got != (c.code == 0) {
+				t.Errorf("accepted %t", got)
+			}
+			for i, request := range names {
+				if got := w.isApproved(t, request); got != (c.approved && i == 0) {
+					t.Errorf("request %d of %d is approved: %t", i+1, len(names), got)
+				}
+			}
+		})
+	}
+}
+
+func TestHubAcceptComparesTheClaim(t *testing.T) {
+	w := newAcceptWorld(t)
+	for name, c := range map[string]struct{ claims, flag, want string }{
+		"the same":                  {eksManaged, eksManaged, ""},
+		"another ARN":               {eksAttacker, eksManaged, `claims "` + eksAttacker + `" instead of "` + eksManaged},
+		"none, as certificates":     {"", "", ""},
+		"none instead of an ARN":    {"", eksManaged, `claims nothing instead of "arn:`},
+		"an ARN instead of none":    {eksAttacker, "", `claims "` + eksAttacker},
+		"an ARN that begins alike":  {eksManaged + "2", eksManaged, `claims "` + eksManaged + `2" instead of`},
+		"an ARN in other case only": {eksManaged, strings.ToUpper(eksManaged), "instead of"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := w.cluster(t, c.claims)
+			if args := []string{"hub", "accept", "--clusters=" + cluster, "--claim=" + c.flag}; c.want == "" {
+				must(t, args...)
+			} else {
+				fails(t, cli.ExitDenied, c.want, args...)
+			}
+			if got := w.Cluster(cluster).Spec.HubAcceptsClient; got != (c.want == "") {
+				t.Errorf("accepted %t", got)
+			}
+		})
+	}
+}
+
+// Whichever right is missing, the message names them.
+func TestHubAcceptNamesTheRights(t *testing.T) {
+	w := newAcceptWorld(t)
 	rule := func(verb, group, resource string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}}
 	}
-	const registerGroup = "register.open-cluster-management.io"
 	patch, accept := rule("patch", ocm.GroupVersion.Group, "managedclusters"), rule("update", ocm.GroupVersion.Group, "managedclusters/accept")
-	register := rule("update", registerGroup, "managedclusters/accept")
-	hook := map[string]string{"webhook": "ocm"}
-	n := 0
 	for name, row := range map[string]struct {
-		deny   bool
-		labels map[string]string
-		has    []rbacv1.PolicyRule
-		want   []string // the remedies, one for each run before the last
+		deny  bool
+		has   []rbacv1.PolicyRule
+		works bool
 	}{
-		"nothing":                          {false, nil, nil, []string{"patch managedclusters, update managedclusters/accept"}},
-		"no right to accept":               {false, nil, []rbacv1.PolicyRule{patch}, []string{"update managedclusters/accept"}},
-		"no right to write":                {false, nil, []rbacv1.PolicyRule{accept}, []string{"patch managedclusters"}},
-		"nothing, with OCM's webhook":      {false, hook, nil, []string{"patch managedclusters, update managedclusters/accept", "update managedclusters/accept of register"}},
-		"not that of OCM's webhook":        {false, hook, []rbacv1.PolicyRule{patch, accept}, []string{"update managedclusters/accept of register"}},
-		"all, with OCM's webhook":          {false, hook, []rbacv1.PolicyRule{patch, accept, register}, nil},
-		"all, without OCM's webhook":       {false, nil, []rbacv1.PolicyRule{patch, accept}, nil},
-		"no right to accept, for a denial": {true, nil, []rbacv1.PolicyRule{patch}, []string{"update managedclusters/accept"}},
-		"a denial takes no right of OCM's": {true, hook, []rbacv1.PolicyRule{patch, accept}, nil},
-		"all, but the namespace is ending": {false, map[string]string{"webhook": "ocm", "ending": "yes"}, []rbacv1.PolicyRule{patch, accept, register}, []string{""}},
-		"one, and the namespace is ending": {false, map[string]string{"webhook": "ocm", "ending": "yes"}, []rbacv1.PolicyRule{patch, accept}, []string{"update managedclusters/accept of register", ""}},
-		"nothing, for a denial":            {true, nil, nil, []string{"patch managedclusters, update managedclusters/accept"}},
+		"no right to accept":               {false, []rbacv1.PolicyRule{patch}, false},
+		"no right to write":                {false, []rbacv1.PolicyRule{accept}, false},
+		"all":                              {false, []rbacv1.PolicyRule{patch, accept}, true},
+		"no right to accept, for a denial": {true, []rbacv1.PolicyRule{patch}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n++
-			cluster := fmt.Sprintf("rights-%d", n)
-			w.cluster(t, cluster, row.deny, row.labels)
-			w.allow(t, cluster, append([]rbacv1.PolicyRule{rule("get", ocm.GroupVersion.Group, "managedclusters"), rule("patch", ocm.GroupVersion.Group, "managedclusters/status"),
-				rule("get", rbacv1.GroupName, "clusterroles"), rule("list", "certificates.k8s.io", "certificatesigningrequests")}, row.has...)...)
+			cluster := w.cluster(t, "", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = row.deny })
+			login(t, w.Hub.User(t, cluster, "", append([]rbacv1.PolicyRule{rule("get", ocm.GroupVersion.Group, "managedclusters"),
+				rule("patch", ocm.GroupVersion.Group, "managedclusters/status"), rule("get", rbacv1.GroupName, "clusterroles"),
+				rule("list", "certificates.k8s.io", "certificatesigningrequests")}, row.has...)...))
 			args := []string{"hub", "accept", "--clusters=" + cluster, "--claim="}
 			if row.deny {
 				args = []string{"hub", "deny", "--clusters=" + cluster}
 			}
-			for _, want := range row.want {
-				_, err := wid(t, "", args...)
-				if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied {
-					t.Fatalf("it says %v", err)
-				}
-				var got []string
-				rules := rulesIn(t, err)
-				for _, r := range rules {
-					got = append(got, strings.TrimSuffix(r.Verbs[0]+" "+r.Resources[0]+" of "+strings.Split(r.APIGroups[0], ".")[0], " of cluster"))
-				}
-				if strings.Join(got, ", ") != want {
-					t.Fatalf("the remedy names %q, want %q: %v", got, want, err)
-				}
-				if slices.Contains(row.want, "") && want == "" {
-					return // no right helps
-				}
-				w.allow(t, cluster, rules...)
+			_, err := wid(t, "", args...)
+			if (err == nil) != row.works || err != nil && (cli.ExitCode(t.Context(), err) != cli.ExitDenied ||
+				!strings.Contains(err.Error(), "needs the rights to patch managedclusters") ||
+				!strings.Contains(err.Error(), "managedclusters/accept in register.open-cluster-management.io")) {
+				t.Fatalf("it says %v", err)
 			}
-			must(t, args...)
-			if err := w.Admin.Get(t.Context(), client.ObjectKey{Name: cluster}, &ocm.ManagedCluster{}); err != nil || w.Cluster(cluster).Spec.HubAcceptsClient == row.deny {
-				t.Errorf("accepted %t, %v", w.Cluster(cluster).Spec.HubAcceptsClient, err)
+			if accepted := w.Cluster(cluster).Spec.HubAcceptsClient; accepted != (row.deny != row.works) {
+				t.Errorf("accepted %t", accepted)
 			}
 		})
 	}
+}
+
+func TestHubDenySaysWhetherTheHubHasActed(t *testing.T) {
+	w := newAcceptWorld(t)
+	name := w.cluster(t, "")
+	w.SetAccepted(name, true)
+	cluster := w.Cluster(name)
+	cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted, LastTransitionTime: metav1.Now()}}
+	if err := w.Admin.Status().Update(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	const open = "denied; the hub has not acted yet, the cluster still has access"
+	if out := must(t, "hub", "deny", "--clusters="+name); !strings.Contains(out, open) {
+		t.Errorf("without a hub program deny says %s", out)
+	}
+	fails(t, cli.ExitUnavailable, "gave up waiting for the hub program to take away the access", "hub", "deny", "--clusters="+name, "--wait", "--timeout=1s")
+	w.runHub()
+	if out := must(t, "hub", "deny", "--clusters="+name, "--wait"); !strings.Contains(out, "has taken away its access") || !strings.Contains(out, "until it expires") ||
+		w.Reason(name, ocm.ConditionHubAccepted) != "False/HubClusterAdminDenied" {
+		t.Errorf("deny --wait says %s", out)
+	}
+}
+
+// Events are data of other programs. The newest one about a request counts, whatever it says, and without the right to list them the
+// rest is shown.
+func TestHubStatusShowsTheNewestRefusal(t *testing.T) {
+	w := newAcceptWorld(t)
+	const user = "system:bootstrap:abcdef"
+	cluster := w.cluster(t, "")
+	name := regtest.Ask(t, w.Admin, w.As(user, registration.BootstrapGroup), cluster, "agent1")
+	uid, now := regtest.RequestsOf(t, w.Admin, cluster)[0].UID, time.Now()
+	event := func(reason, note string, at time.Duration, change func(*eventsv1.Event)) {
+		e := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{GenerateName: "refusal-", Namespace: "default"}, EventTime: metav1.NewMicroTime(now.Add(at)),
+			ReportingController: "wid-hub", ReportingInstance: "wid-hub-0", Action: regname.ActionApprove, Reason: reason, Note: note, Type: "Warning",
+			Regarding: corev1.ObjectReference{Kind: "CertificateSigningRequest", APIVersion: "certificates.k8s.io/v1", Name: name, UID: uid}}
+		change(e)
+		if err := w.Admin.Create(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	event("NotAccepted", "first", -time.Hour, func(*eventsv1.Event) {})
+	event("SeveralRequests", "two\nlines\x1b[31m", -3*time.Minute, func(e *eventsv1.Event) {
+		e.Series = &eventsv1.EventSeries{Count: 9, LastObservedTime: metav1.NewMicroTime(now.Add(-time.Minute))}
+	})
+	event("AnotherAgent", "before the last of the series", -2*time.Minute, func(*eventsv1.Event) {})
+	event("Approved", "of no refusal", 0, func(e *eventsv1.Event) { e.Type = "Normal" })
+	event("Other", "of another program", 0, func(e *eventsv1.Event) { e.Action = "Watch" })
+	event("Other", "of another object", 0, func(e *eventsv1.Event) { e.Regarding.Kind = "Node" })
+	event("Other", "of a deleted request of the name", 0, func(e *eventsv1.Event) { e.Regarding.UID = "deleted" })
+	if got, want := pendingOf(t, cluster), []hubcmd.AgentRequest{{Name: name, User: user, Reason: "SeveralRequests", Message: "two lines [31m"}}; !slices.Equal(got, want) {
+		t.Errorf("status shows %+v", got)
+	}
+	if out := must(t, "hub", "status", "--clusters="+cluster); !strings.Contains(out, " 1 (SeveralRequests) ") {
+		t.Errorf("status shows %s", out)
+	}
+	rule := func(group, resource string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"list"}}
+	}
+	login(t, w.Hub.User(t, "looker", "", rule(ocm.GroupVersion.Group, "managedclusters"), rule(rbacv1.GroupName, "clusterroles"), rule("certificates.k8s.io", "certificatesigningrequests")))
+	if got, want := pendingOf(t, cluster), []hubcmd.AgentRequest{{Name: name, User: user}}; !slices.Equal(got, want) {
+		t.Errorf("without the right to list Events, status shows %+v", got)
+	}
+}
+
+// requestOfSize returns the request of a cluster's agent. Text before the PEM block counts for nothing.
+func requestOfSize(t *testing.T, key *ecdsa.PrivateKey, cluster, name string, size int) *certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	subject := pkix.Name{CommonName: registration.AgentUser(cluster, "agent1"), Organization: []string{registration.ClusterGroup(cluster), regname.ManagedClustersGroup}}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	return &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ocm.ClusterNameLabel: cluster}},
+		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName,
+			Request: append(bytes.Repeat([]byte("x\n"), max(0, size-len(block))/2), block...),
+			Usages:  []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}},
+	}
+}
+
+// Objects of other users are many and large, and the command reads a bounded part of an answer.
+func TestHubCommandsOnAHubThatBootstrapUsersFilled(t *testing.T) {
+	w := newAcceptWorld(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const objects, size = 90, 15 << 10
+	for i := range objects {
+		name := fmt.Sprintf("filled-%d", i)
+		meta := metav1.ObjectMeta{Name: name, Labels: ofTests, Annotations: map[string]string{"x": strings.Repeat("x", size)}}
+		denied, role := &ocm.ManagedCluster{ObjectMeta: meta}, &rbacv1.ClusterRole{ObjectMeta: meta}
+		role.Name, role.Labels = registration.ClusterRoleName(name), map[string]string{"test": ofTests["test"], ocm.ClusterNameLabel: name}
+		request := requestOfSize(t, key, "filled-0", name, size*2/3) // base64 counts
+		request.Labels["test"] = ofTests["test"]
+		if err := errors.Join(w.Admin.Create(t.Context(), denied), w.Admin.Create(t.Context(), role), w.Admin.Create(t.Context(), request)); err != nil {
+			t.Fatal(err)
+		}
+		denied.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: ocm.ReasonHubDenied, LastTransitionTime: metav1.Now()}}
+		if err := w.Admin.Status().Update(t.Context(), denied); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clusters, requests := 0, 0
+	for _, c := range statusOf(t) {
+		if strings.HasPrefix(c.Name, "filled-") {
+			clusters++
+			requests += len(c.PendingRequests)
+		}
+	}
+	if clusters != objects || requests != objects {
+		t.Errorf("status shows %d clusters and %d requests instead of %d", clusters, requests, objects)
+	}
+	if out := must(t, "hub", "cleanup", "--older-than=0", "--dry-run"); strings.Count(out, `cluster "filled-`) != objects {
+		t.Errorf("cleanup says %s", out)
+	}
+	large := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "large", Labels: ofTests}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true,
+		ManagedClusterClientConfigs: slices.Repeat([]ocm.ClientConfig{{URL: "https://x", CABundle: bytes.Repeat([]byte("x"), 48<<10)}}, 16)}}
+	if err := w.Admin.Create(t.Context(), large); err != nil {
+		t.Fatal(err)
+	}
+	if out := must(t, "hub", "deny", "--clusters=large"); !strings.Contains(out, `"large" denied`) {
+		t.Errorf("deny says %s", out)
+	}
+	fails(t, cli.ExitDenied, "90 requests", "hub", "accept", "--clusters=filled-0")
 }

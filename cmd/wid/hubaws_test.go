@@ -2,15 +2,11 @@ package main
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/workloadid/workloadid/internal/regname"
-	"github.com/workloadid/workloadid/internal/testing/regtest"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -18,6 +14,7 @@ import (
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/testing/document"
 )
 
 const (
@@ -27,26 +24,6 @@ const (
 	eksIssuer   = "--oidc-issuer=https://oidc.example/id/A"
 	creatorRole = "arn:aws:iam::" + account + ":role/hub_managed-cluster-identity-creator"
 )
-
-// The program gets the ARN, its ServiceAccount the role, and rights to aws-auth only where the hub uses that.
-func TestHubInitForAWS(t *testing.T) {
-	t.Setenv("KUBECONFIG", "/nonexistent")
-	for authTypes, awsAuth := range map[string]bool{"aws-irsa": false, "csr,aws-irsa": true} {
-		accounts, args, account, names := regtest.Installed(t, must(t, "hub", "init", "--image=x", "--registration-auth="+authTypes, "--eks-hub-cluster-arn="+eksHub))
-		if accounts[account] != creatorRole || account != regname.HubServiceAccount || !slices.Contains(args, "--registration-auth="+authTypes) ||
-			!slices.Contains(args, "--eks-hub-cluster-arn="+eksHub) {
-			t.Errorf("%s: ServiceAccounts %v, %q runs %q", authTypes, accounts, account, args)
-		}
-		for _, name := range []string{"hub:csr", "hub:csr-addons"} { // such a hub has both auth types
-			if slices.Contains(names, "ClusterRole open-cluster-management:"+name) != awsAuth || slices.Contains(names, "ClusterRoleBinding open-cluster-management:"+name) != awsAuth {
-				t.Errorf("%s: %s in %q", authTypes, name, names)
-			}
-		}
-		if slices.Contains(names, "Role open-cluster-management:hub:aws-auth") != awsAuth {
-			t.Errorf("%s: %q", authTypes, names)
-		}
-	}
-}
 
 func TestHubPoliciesPrints(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -67,35 +44,71 @@ func TestHubPoliciesPrints(t *testing.T) {
 	}
 }
 
-// docs/registration.md shows what the commands in it print.
+// docs/registration.md has each right that the printed roles have, and each ServiceAccount that they trust.
 func TestDocumentedPolicies(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "registration.md"))
-	if err != nil {
-		t.Fatal(err)
+	page := document.Read(t, "docs/registration.md").Section("Least permissions")
+	var rights, trust [][]string
+	for _, command := range page.Commands() {
+		args := strings.Fields(command)[1:]
+		var role struct {
+			Name                      string
+			TrustPolicy, AccessPolicy struct{ Statement []statement }
+		}
+		if err := json.Unmarshal([]byte(must(t, args...)), &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range role.AccessPolicy.Statement {
+			rights = append(rights, []string{quote(role.Name), quote(s.actions()...), quote(s.Resource)})
+		}
+		var subjects []string
+		for _, s := range role.TrustPolicy.Statement {
+			issuer := strings.TrimPrefix(args[len(args)-1], "https://")
+			equals := s.Condition["StringEquals"]
+			subjects = append(subjects, equals[issuer+":sub"])
+			if s.Effect != "Allow" || !strings.HasSuffix(s.Principal.Federated, ":oidc-provider/"+issuer) || len(s.Condition) != 1 ||
+				len(equals) != 2 || equals[issuer+":aud"] != "sts.amazonaws.com" ||
+				!slices.Equal(s.actions(), []string{"sts:AssumeRoleWithWebIdentity"}) {
+				t.Errorf("%s has the trust policy %+v", role.Name, s)
+			}
+		}
+		trust = append(trust, []string{quote(role.Name), quote(subjects...)})
 	}
-	shown := regexp.MustCompile("(?s)```sh\nwid (hub policies [^`]+)\n```\n\n```json\n(.*?)\n```").FindAllStringSubmatch(string(content), -1)
-	if len(shown) != 2 {
-		t.Fatalf("the page shows %d roles", len(shown))
-	}
-	for _, block := range shown {
-		args := strings.Fields(strings.ReplaceAll(block[1], "\\\n", " "))
-		if printed := strings.TrimSpace(must(t, args...)); printed != block[2] {
-			t.Errorf("wid %s prints\n%s", strings.Join(args, " "), printed)
+	for heading, want := range map[string][][]string{"role": rights, "trusted role": trust} {
+		if got := page.Rows(heading); len(want) < 2 || !slices.EqualFunc(got, want, slices.Equal[[]string]) {
+			t.Errorf("the page has\n%q instead of\n%q", got, want)
 		}
 	}
 }
 
+// statement is a statement of an IAM policy. Action is one or a list.
+type statement struct {
+	Effect, Resource string
+	Action           any
+	Principal        struct{ Federated string }
+	Condition        map[string]map[string]string
+}
+
+func (s statement) actions() (actions []string) {
+	list, ok := s.Action.([]any)
+	if !ok {
+		list = []any{s.Action}
+	}
+	for _, action := range list {
+		actions = append(actions, fmt.Sprint(action))
+	}
+	return actions
+}
+
+func quote(names ...string) string { return "`" + strings.Join(names, "`, `") + "`" }
+
 // The lines in docs/wid.md that create a role read keys that wid hub policies prints.
 func TestDocumentedKeysOfARole(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "wid.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var printed map[string]any
-	if err := json.Unmarshal([]byte(must(t, "hub", "policies", "--eks-hub-cluster-arn="+eksHub, "--eks-managed-cluster-arn="+eksManaged, eksIssuer)), &printed); err != nil {
+	out := must(t, "hub", "policies", "--eks-hub-cluster-arn="+eksHub, "--eks-managed-cluster-arn="+eksManaged, eksIssuer)
+	if err := json.Unmarshal([]byte(out), &printed); err != nil {
 		t.Fatal(err)
 	}
-	keys := regexp.MustCompile(`jq -[rc] '?\[?\.(\w+)`).FindAllStringSubmatch(string(content), -1)
+	keys := regexp.MustCompile(`jq -[rc] '?\[?\.(\w+)`).FindAllStringSubmatch(document.Read(t, "docs/wid.md").Text, -1)
 	for _, key := range keys {
 		if printed[key[1]] == nil {
 			t.Errorf("%q is no key of %v", key[1], printed)

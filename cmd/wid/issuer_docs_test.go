@@ -5,37 +5,21 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
-// block is a fenced block of a page.
-type block struct{ heading, language, text string }
-
-// issuerBlocks returns those of docs/issuer.md in order. Blocks of lists lose their indent.
-func issuerBlocks(t *testing.T) (found []block) {
+func issuerBlocks(t *testing.T) []document.Block {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "issuer.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for section := range strings.SplitSeq(string(content), "\n## ") {
-		heading, _, _ := strings.Cut(section, "\n")
-		for _, m := range regexp.MustCompile("(?ms)^( *)```([a-z]*)\n(.*?)^ *```$").FindAllStringSubmatch(section, -1) {
-			found = append(found, block{heading, m[2], strings.ReplaceAll("\n"+m[3], "\n"+m[1], "\n")[1:]})
-		}
-	}
-	return found
+	return document.Read(t, "docs/issuer.md").Blocks()
 }
 
 // issuerWorld is an administrator with a cluster, a web server for oidc.example.com that serves a directory, and clouds. The programs aws,
@@ -71,11 +55,7 @@ func newIssuerWorld(t *testing.T, flags ...kubetest.Flag) *issuerWorld {
 	w.cloud.Azure().SetClientSecret(azureTenant, azureClient, "admin")
 	id, secret := w.cloud.AWS().AddUser(account, "admin")
 	w.env = append(w.env, "KUBECONFIG=", "AWS_ACCESS_KEY_ID="+id, "AWS_SECRET_ACCESS_KEY="+secret)
-	// kube-controller-manager creates it in a whole cluster.
-	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
-	if err := w.cluster.Client().Create(t.Context(), sa); err != nil {
-		t.Fatal(err)
-	}
+	w.sh("kubectl create serviceaccount default") // which kube-controller-manager creates in a whole cluster
 	return w
 }
 
@@ -213,10 +193,11 @@ func (w *issuerWorld) restart(flags map[string][]string) {
 
 // The page leads from nothing to a credential, through a rotation, and to another issuer. Everything is run word for word.
 func TestIssuerDocumentation(t *testing.T) {
+	t.Parallel()
 	kubetest.Assets(t)
 	blocks := issuerBlocks(t)
 	var flags []kubetest.Flag
-	for name, values := range kubeadmFlags(t, blocks[0].text) {
+	for name, values := range kubeadmFlags(t, blocks[0].Text) {
 		flags = append(flags, kubetest.Flag{Name: name, Value: values[0]})
 	}
 	w := newIssuerWorld(t, flags...)
@@ -231,22 +212,22 @@ func TestIssuerDocumentation(t *testing.T) {
 	manual := map[string]string{}
 	for _, b := range blocks[1:] {
 		switch {
-		case b.language == "sh" && b.heading == credential && token == "":
-			token = b.text
+		case b.Language == "sh" && b.Heading == credential && token == "":
+			token = b.Text
 			got("tenant-a")
 			w.sh("kubectl create token -n tenant-a app --audience sts.amazonaws.com > old-token")
-		case b.language == "sh":
-			w.sh(b.text, "AZURE_TENANT_ID="+azureTenant, "AZURE_CLIENT_ID="+azureClient, "AZURE_CLIENT_SECRET=admin")
-		case b.language == "yaml":
-			w.restart(w.flagsOf(b.text))
-		case b.language == "":
-			manual[b.heading] = b.text
+		case b.Language == "sh":
+			w.sh(b.Text, "AZURE_TENANT_ID="+azureTenant, "AZURE_CLIENT_ID="+azureClient, "AZURE_CLIENT_SECRET=admin")
+		case b.Language == "yaml":
+			w.restart(w.flagsOf(b.Text))
+		case b.Language == "":
+			manual[b.Heading] = b.Text
 		}
-		if b.heading == "Rotate the signing key" && strings.Contains(b.text, "check") {
+		if b.Heading == "Rotate the signing key" && strings.Contains(b.Text, "check") {
 			got("tenant-a")
 			w.sh("wid token --token-file old-token --annotation eks.amazonaws.com/role-arn=" + role("tenant-a") + " --region eu-central-1")
 		}
-		if b.heading == "Move an issuer" && strings.Contains(b.text, "check\n") {
+		if b.Heading == "Move an issuer" && strings.Contains(b.Text, "check\n") {
 			got("tenant-a-2")
 		}
 	}
@@ -264,18 +245,14 @@ func TestIssuerDocumentation(t *testing.T) {
 
 // A publisher with its own ServiceAccount is locked out by a signing key that is not published yet. A person lets it in again.
 func TestIssuerLockOut(t *testing.T) {
+	t.Parallel()
 	kubetest.Assets(t)
 	const issuer = "https://my-oidc.s3.eu-central-1.amazonaws.com/cluster-1"
 	w := newIssuerWorld(t, kubetest.Flag{Name: "service-account-issuer", Value: issuer}, kubetest.Flag{Name: "service-account-max-token-expiration", Value: "24h"})
 	w.cloud.AWS().SetBucket("my-oidc", authtest.S3Bucket{Account: account, Region: "eu-central-1", Public: true})
 	w.cloud.AWS().AddOIDCProvider(account, issuer, w.cloud.Client(), "sts.amazonaws.com")
 	w.cloud.AWS().SetRole(role("publisher"), authtest.Trust{Issuer: issuer, Subjects: []string{"system:serviceaccount:oidc:publisher"}})
-	repair := ""
-	for _, b := range issuerBlocks(t) {
-		if b.heading == "The publisher's credentials" {
-			repair = b.text
-		}
-	}
+	repair := document.Read(t, "docs/issuer.md").Section("The publisher's credentials").Block("", "wid issuer publish")
 	w.sh(repair)
 	w.sh("kubectl create namespace oidc; kubectl create serviceaccount -n oidc publisher; wid issuer check")
 	own := func() result {
@@ -310,7 +287,7 @@ func (w *issuerWorld) watch(command string) {
 		w.t.Fatal(err)
 	}
 	w.sh("timeout --signal=INT --kill-after=10 120 " + strings.TrimSpace(command) + " --issuer https://oidc.example.com/cluster-1 &\n" +
-		"until test -e " + keys + "; do sleep 0.1; done; kill -INT $!; wait $! || test $? = 124 || test $? = 130")
+		"until test -e " + keys + "; do sleep 0.1; done; kill -INT $!; code=0; wait $! || code=$?; test $code = 124 || test $code = 130")
 }
 
 // removeKey unpublishes one of two keys, also while the API server shows it.
@@ -324,7 +301,7 @@ func (w *issuerWorld) removeKey(command string) {
 		}
 		return set.Keys[0].Kid
 	}()
-	r := w.sh(strings.Replace(strings.TrimSpace(command), "KID", id, 1) + " --issuer https://oidc.example.com/cluster-1")
+	r := w.sh(document.Replace(w.t, strings.TrimSpace(command), "KID", id) + " --issuer https://oidc.example.com/cluster-1")
 	if !strings.Contains(r.stdout, "removed key \""+id) {
 		w.t.Errorf("%+v", r)
 	}

@@ -3,23 +3,34 @@ package main
 import (
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/issuercheck"
+	"github.com/workloadid/workloadid/internal/testing/storetest"
 )
 
-// Mistakes are named before anything is asked.
+// Mistakes are named before the cluster is asked, also for its issuer.
 func TestIssuerMistakes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
-	const gcp, arn = "projects/123456789012/locations/global/workloadIdentityPools/clusters/providers/east", "arn:aws:iam::123456789012:role/a"
+	const gcp, arn = "projects/123456789012/locations/global/workloadIdentityPools/east/providers/east", "arn:aws:iam::123456789012:role/a"
 	for name, tt := range map[string]struct {
 		args []string
 		says string
@@ -33,15 +44,24 @@ func TestIssuerMistakes(t *testing.T) {
 		"wrong container":          {[]string{"publish", "--to=azblob://account/A_B"}, "is not the name of a container"},
 		"watching a removal":       {[]string{"publish", "--to=file:///x", "--watch", "--remove-key=k"}, "exclude each other"},
 		"malformed resolve":        {[]string{"check", "--resolve=x:1"}, "HOST:PORT:ADDRESS"},
+		"address with a port":      {[]string{"check", "--resolve=i.example:443:10.0.0.1:8443"}, "HOST:PORT:ADDRESS"},
 		"missing CA":               {[]string{"check", "--ca-file=missing"}, "--ca-file"},
 		"keys of a public store":   {[]string{"check", "--to=s3://bucket/x"}, "leave --to out"},
 		"malformed ServiceAccount": {[]string{"check", "--service-account=x"}, "namespace/name"},
 		"no ServiceAccount":        {[]string{"trust", "aws", "--issuer=https://i.example", "--role=" + arn}, "namespace/name"},
-		"no role":                  {[]string{"trust", "aws", "--issuer=https://i.example", "--service-account=a/b"}, "--role"},
-		"no application":           {[]string{"trust", "azure", "--issuer=https://i.example", "--service-account=a/b"}, "--client-id"},
-		"no provider":              {[]string{"trust", "gcp", "--issuer=https://i.example", "--service-account=a/b"}, "--provider"},
-		"issuer without TLS":       {[]string{"trust", "gcp", "--issuer=http://i.example", "--service-account=a/b", "--provider=" + gcp}, "is not an https URL"},
-		"issuer with a command":    {[]string{"trust", "aws", "--issuer=https://i.example?$(x)", "--service-account=a/b", "--role=" + arn}, "is not an https URL"},
+		"no role":                  {[]string{"trust", "aws", "--service-account=a/b"}, "--role"},
+		"no application":           {[]string{"trust", "azure", "--service-account=a/b"}, "--client-id"},
+		"no provider":              {[]string{"trust", "gcp", "--service-account=a/b"}, "--provider"},
+		"no role of AWS": {[]string{"trust", "azure", "--client-id=" + azureClient, "--issuer=https://i.example",
+			"--aws-role=x"}, "--aws-role"},
+		"no issuer of AWS": {[]string{"trust", "azure", "--client-id=" + azureClient,
+			"--aws-role=" + arn}, "get-outbound-web-identity-federation-info"},
+		"keys of AWS": {[]string{"trust", "gcp", "--provider=" + gcp, "--issuer=https://i.example",
+			"--aws-role=" + arn, "--upload-keys"}, "--upload-keys"},
+		"issuer without TLS":     {[]string{"trust", "gcp", "--issuer=http://i.example", "--service-account=a/b", "--provider=" + gcp}, "does not begin with https://"},
+		"issuer that turns text": {[]string{"trust", "azure", "--issuer=https://i.example/\u202eb", "--service-account=a/b", "--client-id=" + azureClient}, "holds characters"},
+		"name that turns text":   {[]string{"trust", "azure", "--issuer=https://i.example", "--service-account=a/\u202eb", "--client-id=" + azureClient}, "namespace/name"},
+		"issuer with a command":  {[]string{"trust", "aws", "--issuer=https://i.example?$(x)", "--service-account=a/b", "--role=" + arn}, "has a query"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(w.home, "kubeconfig")
@@ -67,10 +87,10 @@ func TestIssuerTrust(t *testing.T) {
 		!slices.Equal(credential.Audiences, []string{"api://AzureADTokenExchange"}) {
 		t.Errorf("%s, %v", azure, err)
 	}
-	const provider = "projects/123456789012/locations/global/workloadIdentityPools/clusters/providers/east"
+	const provider = "projects/123456789012/locations/global/workloadIdentityPools/east/providers/east"
 	gcp := w.mustWid(t, "", append([]string{"issuer", "trust", "gcp", "--provider=" + provider, "--google-service-account=a@p.iam.gserviceaccount.com"}, common...)...)
 	for _, want := range []string{`--issuer-uri 'https://i.example/c'\''1'`, " --allowed-audiences //iam.googleapis.com/" + provider + " ",
-		"--member principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/clusters/subject/" + subjectOfApp,
+		"--member principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/east/subject/" + subjectOfApp,
 		"kubectl annotate serviceaccount -n tenant-a app --overwrite gcp.auth.fluxcd.io/workload-identity-provider=" + provider} {
 		if !strings.Contains(gcp, want) {
 			t.Errorf("%q is missing in\n%s", want, gcp)
@@ -78,12 +98,115 @@ func TestIssuerTrust(t *testing.T) {
 	}
 }
 
+// The member names the pool, so each cluster needs one of its own. In a shared pool, IAM takes one cluster for another.
+func TestIssuerTrustGCPKeepsClustersApart(t *testing.T) {
+	w := newWorld(t)
+	other, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://cluster-2.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const email = "app@project.iam.gserviceaccount.com"
+	example := regexp.MustCompile(`--provider (projects/\S+)`).FindStringSubmatch(strings.Join(strings.Fields(must(t, "issuer", "trust", "gcp", "--help")), " "))[1]
+	member := func(issuer, provider string) string {
+		t.Helper()
+		var printed struct{ Member string }
+		out := w.mustWid(t, "", "issuer", "trust", "gcp", "--service-account=tenant-a/app", "--issuer="+issuer, "--provider="+provider, "-o=json")
+		if err := json.Unmarshal([]byte(out), &printed); err != nil {
+			t.Fatal(err)
+		}
+		return printed.Member
+	}
+	google := w.cloud.GCP()
+	google.SetWorkloadIdentityProvider(example, authtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
+	google.SetServiceAccount(email, authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{member(w.issuer.URL(), example)}})
+	tokenOf := func(issuer *authtest.Issuer, provider string) error {
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",
+			Annotations: map[string]string{gcp.WorkloadIdentityProviderAnnotation: provider, gcp.ServiceAccountAnnotation: email}}}
+		_, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithServiceAccount(client.ObjectKeyFromObject(account), issuer.Client(account)),
+			auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}), auth.WithHTTPClient(w.cloud.Client()))
+		return err
+	}
+	if err := tokenOf(w.issuer, example); err != nil {
+		t.Fatal(err)
+	}
+	second := func(provider string) string {
+		google.SetWorkloadIdentityProvider(provider, authtest.WorkloadIdentityProvider{Issuer: other.URL(), Fetch: other.HTTPClient()})
+		return provider
+	}
+	if err := tokenOf(other, second(strings.ReplaceAll(example, "cluster-1", "cluster-2"))); !errors.Is(err, auth.ErrDenied) {
+		t.Errorf("the second cluster acts as the tenant of the first: %v", err)
+	}
+	shared := strings.TrimSuffix(example, "cluster-1") + "cluster-2"
+	if err := tokenOf(other, second(shared)); err != nil {
+		t.Errorf("a shared pool: %v", err)
+	}
+	script := w.mustWid(t, "", "issuer", "trust", "gcp", "--service-account=tenant-a/app", "--issuer="+other.URL(), "--provider="+shared)
+	if !strings.HasPrefix(script, "# Use a pool for each cluster") {
+		t.Errorf("the script warns of no shared pool:\n%s", script)
+	}
+}
+
+// Clouds would trust whatever answers for the API server.
+func TestIssuerRefusesUnverifiedClusters(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	asked := 0
+	answer := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { asked++; rw.WriteHeader(http.StatusNotFound) })
+	server := httptest.NewTLSServer(answer)
+	t.Cleanup(server.Close)
+	file := filepath.Join(w.home, "kubeconfig")
+	insecure := strings.Replace(kubeconfigOf(t, server.URL, nil, nil, nil, "x"), "server:", "insecure-skip-tls-verify: true\n    server:", 1)
+	const provider = "projects/123456789012/locations/global/workloadIdentityPools/cluster-1/providers/cluster-1"
+	for name, args := range map[string][]string{
+		"issuer publish":              {"issuer", "publish", "--to=file://" + w.home + "/published"},
+		"issuer publish with a name":  {"issuer", "publish", "--to=file://" + w.home + "/published", "--issuer=https://i.example"},
+		"issuer publish that watches": {"issuer", "publish", "--to=file://" + w.home + "/published", "--issuer=https://i.example", "--watch"},
+		"issuer check":                {"issuer", "check"},
+		"issuer trust":                {"issuer", "trust", "azure", "--service-account=a/b", "--client-id=" + azureClient},
+		"issuer trust that uploads":   {"issuer", "trust", "gcp", "--service-account=a/b", "--issuer=https://i.example", "--upload-keys", "--provider=" + provider},
+		"issuer trust with keys":      {"issuer", "trust", "openai", "--service-account=a/b", "--issuer=https://i.example", "--upload-keys", "--cluster=c", "--project=p", "--target=t"},
+		"doctor that shows policies":  {"doctor", "--provider=aws", "--service-account=a/b", "--show-policy"},
+		"bootstrap publish":           {"bootstrap", "publish"},
+		"bootstrap join-command":      {"bootstrap", "join-command", "abcdef.0123456789abcdef"},
+		"hub token":                   {"hub", "token", "--agent-image=x"},
+	} {
+		for form, content := range map[string]string{"insecure-skip-tls-verify": insecure, "http": kubeconfigOf(t, "http://10.0.0.1:8080", nil, nil, nil, "x")} {
+			t.Run(name+", "+form, func(t *testing.T) {
+				w.write(t, file, content)
+				asked = 0
+				r := w.wid(t, "", append(args, "--kubeconfig="+file)...)
+				if r.code == 0 || r.stdout != "" || asked != 0 || !strings.Contains(r.stderr, "another host could answer for it") {
+					t.Errorf("%d requests, %+v", asked, r)
+				}
+			})
+		}
+	}
+}
+
+// Google finds the provider by its issuer, not by its keys.
+func TestIssuerCheckComparesTheIssuerOfTheProvider(t *testing.T) {
+	t.Parallel()
+	w := newIssuerWorld(t)
+	keys, _ := storetest.Get(t, w.cluster.IssuerClient(t), w.cluster.IssuerURL()+"/openid/v1/jwks")
+	const provider = "projects/123456789012/locations/global/workloadIdentityPools/cluster-1/providers/cluster-1"
+	for issuer, differs := range map[string]bool{w.cluster.IssuerURL(): false, w.cluster.IssuerURL() + "/": true} {
+		t.Run(issuer, func(t *testing.T) {
+			w.cloud.GCP().SetWorkloadIdentityProvider(provider, authtest.WorkloadIdentityProvider{Issuer: issuer, JWKS: keys, Admins: []string{"user:admin@example.com"}})
+			r := w.wid(t, "", "issuer", "check", "--to=gcp://"+provider)
+			if !strings.Contains(r.stdout, "ok    Signature") || strings.Contains(r.stdout, "FAIL  KeysIssuer") != differs {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
 // A cluster whose API server is its issuer, and grants tokens of any lifetime.
 func TestIssuerCheck(t *testing.T) {
+	t.Parallel()
 	w := newKubeWorld(t)
 	ca := filepath.Join(w.home, "ca.crt")
 	w.write(t, ca, string(w.cluster.Config().CAData))
-	run := func(args ...string) (r result, failed []string) {
+	run := func(args ...string) (r result, failed []issuer.CheckName) {
 		t.Helper()
 		r = w.wid(t, "", append([]string{"issuer", "check", "-o=json", "--kubeconfig=" + w.kubeconfig, "--service-account=" + w.namespace + "/app"}, args...)...)
 		var checks []issuer.Check
@@ -96,18 +219,18 @@ func TestIssuerCheck(t *testing.T) {
 		return r, failed
 	}
 	r, failed := run("--ca-file=" + ca)
-	if r.code != cli.ExitMisconfigured || !slices.Equal(failed, []string{issuercheck.TokenLifetime}) || !strings.Contains(r.stdout, "Set --service-account-max-token-expiration of the API server") {
+	if r.code != cli.ExitMisconfigured || !slices.Equal(failed, []issuer.CheckName{issuer.CheckTokenLifetime}) || !strings.Contains(r.stdout, "Set --service-account-max-token-expiration of the API server") {
 		t.Errorf("%q, %+v", failed, r)
 	}
-	if r, failed := run(); r.code != cli.ExitUnavailable || !slices.Contains(failed, issuercheck.Reachable) {
+	if r, failed := run(); r.code != cli.ExitUnavailable || !slices.Contains(failed, issuer.CheckDiscoveryReachable) {
 		t.Errorf("with an unknown CA: %q, %+v", failed, r)
 	}
-	if r, failed := run("--ca-file="+ca, "--issuer="+w.cluster.IssuerURL()+"/"); r.code != cli.ExitMisconfigured || !slices.Contains(failed, issuercheck.IssuerOfToken) {
+	if r, failed := run("--ca-file="+ca, "--issuer="+w.cluster.IssuerURL()+"/"); r.code != cli.ExitMisconfigured || !slices.Contains(failed, issuer.CheckIssuerOfToken) {
 		t.Errorf("with a slash: %q, %+v", failed, r)
 	}
 	foreign := filepath.Join(w.home, "foreign")
 	w.write(t, foreign, w.jwt(t, "x"))
-	if r, failed := run("--ca-file="+ca, "--token-file="+foreign, "--issuer="+w.cluster.IssuerURL()); r.code != cli.ExitMisconfigured || !slices.Contains(failed, issuercheck.TokenReview) || !slices.Contains(failed, issuercheck.IssuerOfToken) || !slices.Contains(failed, issuercheck.SigningKey) {
+	if r, failed := run("--ca-file="+ca, "--token-file="+foreign, "--issuer="+w.cluster.IssuerURL()); r.code != cli.ExitMisconfigured || !slices.Contains(failed, issuer.CheckTokenReview) || !slices.Contains(failed, issuer.CheckIssuerOfToken) || !slices.Contains(failed, issuer.CheckSigningKey) {
 		t.Errorf("with a foreign token: %q, %+v", failed, r)
 	}
 	r = w.wid(t, "", "issuer", "check", "--kubeconfig="+w.kubeconfig, "--service-account="+w.namespace+"/missing", "--issuer="+w.cluster.IssuerURL(), "--ca-file="+ca)
@@ -118,6 +241,7 @@ func TestIssuerCheck(t *testing.T) {
 
 // --resolve and --ca-file reach a server before its name is public.
 func TestIssuerCheckResolves(t *testing.T) {
+	t.Parallel()
 	w := newKubeWorld(t)
 	asked := []string{}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

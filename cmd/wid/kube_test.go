@@ -104,6 +104,7 @@ func eventually(t *testing.T, try func() result) result {
 
 // kubectl lists the namespaces of a real API server with what wid kubeconfig has written.
 func TestKubectl(t *testing.T) {
+	t.Parallel()
 	w := newKubeWorld(t)
 	const audience = "https://remote.example"
 	remote := remoteCluster(t, w, audience, "system:serviceaccount:"+w.namespace+":app")
@@ -171,6 +172,7 @@ func (w *kubeWorld) tryOtherShells(t *testing.T, file string) {
 
 // A kubeconfig for EKS: address and certificate authority come from AWS, and the bearer is one that EKS accepts.
 func TestKubeconfigForEKS(t *testing.T) {
+	t.Parallel()
 	w := newKubeWorld(t)
 	const arn = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: arn, Endpoint: "https://ABCDEF.gr7.eu-central-1.eks.amazonaws.com", CA: w.cluster.Config().CAData})
@@ -206,6 +208,7 @@ func TestKubeconfigForEKS(t *testing.T) {
 
 // A kubeconfig works in a shell that has none of the variables of the one that it was written in.
 func TestKubeconfigWithoutItsEnvironment(t *testing.T) {
+	t.Parallel()
 	w := newKubeWorld(t)
 	ca := filepath.Join(w.home, "prod-ca.crt")
 	w.write(t, ca, string(w.cluster.Config().CAData))
@@ -235,6 +238,7 @@ func TestKubeconfigWithoutItsEnvironment(t *testing.T) {
 
 // However many processes ask at once, one of them mints. What happens to the ServiceAccount takes effect nevertheless.
 func TestManyCallsMintOnce(t *testing.T) {
+	t.Parallel()
 	w := newKubeWorld(t)
 	args := append([]string{"credential-process"}, w.app()...)
 	var group sync.WaitGroup
@@ -273,6 +277,7 @@ func TestManyCallsMintOnce(t *testing.T) {
 
 // Whoever may not ask the cluster is told what is missing, also if somebody else's credential is on disk.
 func TestRefusalsOfTheCluster(t *testing.T) {
+	t.Parallel()
 	w := newKubeWorld(t)
 	w.mustWid(t, "", append([]string{"credential-process"}, w.app()...)...)
 	for name, tc := range map[string]struct {

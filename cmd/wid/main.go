@@ -1,28 +1,17 @@
-// Command wid is the library at the command line. docs/wid.md shows how other programs use it as a plugin.
-//
-//	wid token                                          credentials of any provider
-//	wid doctor                                         why there are none
-//	wid doctor bootstrap|registration|pod-identity     why a machine, a cluster or a pod cannot join or has none
-//	wid exec-credential, kubeconfig                    for kubectl and client-go
-//	wid docker-credential, git-credential              for docker and git
-//	wid credential-process                             for the AWS SDKs
-//	wid kubelet-credential-provider                    for the kubelet
-//	wid bootstrap create|list|delete|join-command|discover|publish
-//	wid hub init|token|accept|deny|status|cleanup|policies
-//	wid join, unjoin                                   clusters of a hub
-//	wid pod-identity trust-policy                      IAM roles of pods
-//	wid issuer check|publish|trust                     keys of a cluster's tokens, for clouds
-//	wid version, completion
+// Command wid is the library at the command line: credentials, clusters of hubs, bootstrap tokens and issuers. wid --help lists its commands;
+// docs/wid.md shows how other programs use it as a plugin.
 package main
 
 import (
 	"context"
-
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -46,7 +35,7 @@ func main() {
 	root := newRoot()
 	root.SetErr(stderr)
 	root.SetArgs(argumentsOf(os.Args))
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	code := 0
 	if err != nil {
 		var status cli.ExitStatus
@@ -54,6 +43,9 @@ func main() {
 			_, _ = fmt.Fprintln(stderr, "wid:", err) // stderr is the last resort
 		}
 		code = cli.ExitCode(ctx, err)
+		if credentials.TellDocker(cmd, err) && ctx.Err() == nil {
+			code = cli.ExitOther // as docker's own helpers do
+		}
 	}
 	stop()
 	os.Exit(code)
@@ -73,7 +65,7 @@ func rootOf(a *credentials.App) *cobra.Command {
 	add("Credentials of a ServiceAccount", "wid token --service-account tenant-a/app --region eu-central-1",
 		a.NewToken(), a.NewKubeconfig(), doctorcmd.NewDoctor(a))
 	add("Plugins of other programs", "git config --global credential.https://dev.azure.com.helper '!wid git-credential --service-account tenant-a/app'",
-		a.NewExecCredential(), a.NewDockerCredential(), a.NewGitCredential(), a.NewCredentialProcess(), a.NewKubeletProvider())
+		a.NewPlugins()...)
 	add("Hubs and their clusters (Open Cluster Management)", "wid hub accept --clusters managed-0 --wait",
 		hubcmd.NewHub(), joincmd.NewJoin(), joincmd.NewUnjoin())
 	add("Pods and machines", "wid bootstrap create --ttl 1h",
@@ -110,4 +102,29 @@ func argumentsOf(argv []string) []string {
 		return append([]string{"docker-credential"}, argv[1:]...)
 	}
 	return argv[1:]
+}
+
+func newVersion() *cobra.Command {
+	cmd := &cobra.Command{Use: "version", Short: "Print the version and commit of this program", Example: "  wid version -o json", Args: cobra.NoArgs}
+	o := cli.OutputFlag(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		v := buildinfo.Read()
+		return o.Print(cmd, v, func(w io.Writer) { cli.Row(w, "wid "+v.String()) })
+	}
+	return cmd
+}
+
+func newCompletion(root *cobra.Command) *cobra.Command {
+	scripts := map[string]func(w io.Writer) error{
+		"bash": func(w io.Writer) error { return root.GenBashCompletionV2(w, true) }, "zsh": root.GenZshCompletion,
+		"fish": func(w io.Writer) error { return root.GenFishCompletion(w, true) }, "powershell": root.GenPowerShellCompletionWithDesc,
+	}
+	return &cobra.Command{
+		Use:       "completion bash|zsh|fish|powershell",
+		Short:     "Print a script that completes commands, flags, contexts of kubeconfigs and files; it asks no cluster",
+		Example:   "  wid completion bash >~/.wid-completion && source ~/.wid-completion",
+		ValidArgs: slices.Sorted(maps.Keys(scripts)),
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		RunE:      func(cmd *cobra.Command, args []string) error { return scripts[args[0]](cmd.OutOrStdout()) },
+	}
 }

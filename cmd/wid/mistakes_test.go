@@ -71,7 +71,6 @@ func TestMistakes(t *testing.T) {
 		"annotation twice":    {args: with("token --provider aws", inHand[0]), code: cli.ExitUsage, want: "each key once"},
 		"annotation alone":    {args: []string{"token", "--provider=aws", "--service-account=a/b", "--annotation=x=y"}, code: cli.ExitUsage, want: "ServiceAccount's own annotations count"},
 		"token and cluster":   {args: with("token --provider aws --context x"), code: cli.ExitUsage, want: "no cluster is asked"},
-		"two tokens":          {args: with("token --provider aws --token-stdin"), code: cli.ExitUsage, want: "exclude each other"},
 		"two clusters":        {args: []string{"token", "--provider=aws", "--in-cluster", "--context=x"}, code: cli.ExitUsage, want: "--in-cluster excludes"},
 		"cluster, no name":    {args: []string{"token", "--provider=aws", "--kubeconfig=x"}, code: cli.ExitUsage, want: "--service-account namespace/name"},
 		"name":                {args: []string{"token", "--provider=aws", "--service-account=app"}, code: cli.ExitUsage, want: "namespace/name"},
@@ -80,8 +79,8 @@ func TestMistakes(t *testing.T) {
 		"exchange nowhere":    {args: with("token --provider exchange"), code: cli.ExitMisconfigured, want: "--exchange-endpoint"},
 		"no token file":       {args: []string{"token", "--provider=aws", "--token-file=/nonexistent"}, code: cli.ExitMisconfigured, want: "/nonexistent"},
 		"no token":            {args: []string{"token", "--provider=aws", "--token-file=not-a-token"}, code: cli.ExitMisconfigured, want: "not-a-token"},
-		"empty stdin":         {args: []string{"token", "--provider=aws", "--token-stdin"}, code: cli.ExitMisconfigured, want: "empty"},
-		"endless stdin":       {args: []string{"token", "--provider=aws", "--token-stdin"}, stdin: strings.Repeat("x", 1<<20), code: cli.ExitMisconfigured, want: "more than"},
+		"empty stdin":         {args: []string{"token", "--provider=aws", "--token-file=/dev/stdin"}, code: cli.ExitMisconfigured, want: "empty"},
+		"endless stdin":       {args: []string{"token", "--provider=aws", "--token-file=/dev/stdin"}, stdin: strings.Repeat("x", 1<<20), code: cli.ExitMisconfigured, want: "larger than"},
 		"no cluster":          {args: []string{"token", "--provider=aws", "--service-account=a/b"}, code: cli.ExitMisconfigured, want: "pass --kubeconfig"},
 		"broken kubeconfig":   {args: []string{"token", "--provider=aws", "--service-account=a/b", "--kubeconfig=broken.yaml"}, code: cli.ExitMisconfigured, want: "pass --kubeconfig"},
 		"not in a pod":        {args: []string{"token", "--provider=aws", "--service-account=a/b", "--in-cluster"}, code: cli.ExitMisconfigured, want: "run in a pod"},
@@ -97,12 +96,13 @@ func TestMistakes(t *testing.T) {
 		"exec, kind":          {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"Pod","apiVersion":"v1"}`), code: cli.ExitMisconfigured, want: `"Pod"`},
 		"exec, version":       {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v9"}`), code: cli.ExitMisconfigured, want: "v1beta1"},
 		"exec, insecure":      {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"cluster":{"server":"https://x","insecure-skip-tls-verify":true}}}`), code: cli.ExitMisconfigured, want: "insecure-skip-tls-verify"},
+		"exec, server name":   {args: with("exec-credential --provider aws"), env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"cluster":{"server":"https://x","tls-server-name":"node-1"}}}`), code: cli.ExitMisconfigured, want: "tls-server-name"},
 		"exec, recursion":     {args: []string{"exec-credential", "--provider=generic", "--service-account=a/b"}, env: execInfo(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1"}`), code: cli.ExitUsage, want: "--in-cluster"},
 		"exec, address alone": {args: []string{"exec-credential", "--provider=gcp"}, env: execInfo(otherCluster), code: cli.ExitUsage, want: "pass --cluster or --cluster-address"},
 		"exec, own, flag":     {args: []string{"exec-credential", "--provider=gcp", "--cluster-address=https://y"}, env: execInfo(otherCluster), code: cli.ExitDenied, want: "--cluster-address"},
 		"exec, no cluster":    {args: with("exec-credential --provider aws"), code: cli.ExitMisconfigured, want: "cluster"},
 		"exec, no CA":         {args: with("exec-credential --provider aws --cluster-ca-file /nonexistent"), code: cli.ExitMisconfigured, want: "PEM"},
-		"kubeconfig, stdin":   {args: []string{"kubeconfig", "--provider=aws", "--token-stdin"}, code: cli.ExitUsage, want: "--token-file"},
+		"kubeconfig, stdin":   {args: []string{"kubeconfig", "--provider=aws", "--token-file=/dev/stdin"}, code: cli.ExitUsage, want: "when kubectl runs; name a file"},
 		"kubeconfig, proxy":   {args: with("kubeconfig --provider=aws --proxy-url=http://u:hunter2@proxy"), code: cli.ExitUsage, want: "HTTPS_PROXY"},
 		"kubeconfig, cannot":  {args: with("kubeconfig --provider exchange --exchange-endpoint https://x.example"), code: cli.ExitMisconfigured, want: "clusters"},
 		"git, nothing":        {args: with("git-credential get"), code: cli.ExitMisconfigured, want: "no repository"},
@@ -114,7 +114,6 @@ func TestMistakes(t *testing.T) {
 		"git, no path":        {args: with("git-credential get"), stdin: strings.Replace(gitGet, "path=v1/repos/my-repo\n", "", 1), code: cli.ExitMisconfigured, want: "useHttpPath true"},
 		"git, no such path":   {args: with("git-credential get"), stdin: strings.Replace(gitGet, "my-repo", "my-repo.git", 1), code: cli.ExitMisconfigured, want: "CodeCommit"},
 		"git, not theirs":     {args: with("git-credential get --provider gcp"), stdin: gitGet, code: cli.ExitMisconfigured, want: "Secure Source Manager"},
-		"git, token-stdin":    {args: []string{"git-credential", "get", "--token-stdin"}, stdin: gitGet, code: cli.ExitUsage, want: "--token-file"},
 		"kubelet, nothing":    {args: []string{"kubelet-credential-provider"}, code: cli.ExitMisconfigured, want: "no request"},
 		"kubelet, not JSON":   {args: []string{"kubelet-credential-provider"}, stdin: "{", code: cli.ExitMisconfigured, want: "in JSON"},
 		"kubelet, kind":       {args: []string{"kubelet-credential-provider"}, stdin: `{"kind":"Pod"}`, code: cli.ExitMisconfigured, want: `"Pod"`},
@@ -145,7 +144,7 @@ func TestMistakes(t *testing.T) {
 func TestSilentStandardInput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for _, args := range []string{"kubelet-credential-provider", "git-credential get", "token --provider=aws --token-stdin"} {
+	for _, args := range []string{"kubelet-credential-provider", "git-credential get"} {
 		silent, open, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
@@ -198,7 +197,6 @@ func TestDockerMistakes(t *testing.T) {
 		"other cloud":              {args: []string{"get"}, stdin: "teamregistry.azurecr.cn", want: "azurecr.cn"},
 		"user info":                {args: []string{"get"}, stdin: "https://u:hunter2@" + registryHost, want: "holds a user name"},
 		"action":                   {args: []string{"login"}, want: `invalid argument "login"`},
-		"token-stdin":              {args: []string{"get", "--token-stdin"}, stdin: registryHost, want: "--token-file"},
 		"no action":                {args: nil, want: "--help"},
 		"environment":              {args: append([]string{"get"}, inHand...), stdin: registryHost, env: []string{"WID_TIMEOUT=soon"}, want: "WID_TIMEOUT"},
 		"contradicts":              {args: append([]string{"get", "--in-cluster"}, inHand...), stdin: registryHost, want: "no cluster is asked"},

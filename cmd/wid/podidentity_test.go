@@ -41,6 +41,7 @@ func wantedTrustPolicy(t *testing.T) string {
 }
 
 func TestTrustPolicyOfBinding(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.StartNew(t)
 	w := &kubeWorld{world: newWorld(t), cluster: cluster}
 	args := []string{"pod-identity", "trust-policy", "--kubeconfig=" + cluster.Kubeconfig(t), "--cluster=prod", "--server-role=" + podServerRole}
@@ -48,7 +49,7 @@ func TestTrustPolicyOfBinding(t *testing.T) {
 		t.Errorf("without the CustomResourceDefinition: %+v", r)
 	}
 	crd, object := filepath.Join(w.home, "crd.yaml"), filepath.Join(w.home, "binding.yaml")
-	w.write(t, crd, v1alpha1.BindingCRD)
+	w.write(t, crd, v1alpha1.BindingCRD())
 	w.write(t, object, podBinding)
 	kubectl := []string{"--kubeconfig=" + cluster.Kubeconfig(t), "create", "-f"}
 	if r := w.exec(t, "", nil, "kubectl", append(kubectl, crd)...); r.code != 0 {

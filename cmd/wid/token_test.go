@@ -90,16 +90,6 @@ func TestTokenOfTheControllerItself(t *testing.T) {
 	}
 }
 
-// A token from standard input; the flags of the identity from the environment.
-func TestTokenFromStandardInput(t *testing.T) {
-	w := newWorld(t)
-	env := []string{"WID_PROVIDER=aws", "WID_REGION=eu-central-1", "WID_TOKEN_STDIN=true", "WID_ANNOTATION=" + aws.RoleARNAnnotation + "=" + role("tenant-a")}
-	r := w.exec(t, w.jwt(t, aws.DefaultAudience)+"\n", env, "wid", "token")
-	if r.code != 0 || !strings.Contains(r.stdout, "assumed-role/tenant-a/tenant-a.app") {
-		t.Errorf("%+v", r)
-	}
-}
-
 // The only cloud in the annotations is the provider, and --provider has any case.
 func TestProviderOfAnnotations(t *testing.T) {
 	t.Parallel()

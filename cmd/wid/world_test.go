@@ -38,7 +38,7 @@ const (
 	gitHost      = "git-codecommit.eu-central-1.amazonaws.com"
 	azureTenant  = "72f988bf-86f1-41af-91ab-2d7cd011db47"
 	azureClient  = "11111111-2222-4333-8444-555555555555"
-	gcpProvider  = "projects/123456789012/locations/global/workloadIdentityPools/clusters/providers/east"
+	gcpProvider  = "projects/123456789012/locations/global/workloadIdentityPools/east/providers/east"
 	subjectOfApp = "system:serviceaccount:tenant-a:app"
 )
 

@@ -12,8 +12,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	tokenutil "k8s.io/cluster-bootstrap/token/util"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/bootstrap/controllers"
@@ -26,48 +27,15 @@ import (
 // NewBootstrap returns wid bootstrap.
 func NewBootstrap() *cobra.Command {
 	s := &cli.Side{}
-	cmd := cli.Group("bootstrap", "Bootstrap tokens and the discovery of clusters", newCreate(s), newList(s), newDelete(s),
-		newJoinCommand(s), newDiscover(), newPublish(s))
+	cmd := cli.Group("bootstrap", "Bootstrap tokens and the discovery of clusters",
+		newCreate(s), newList(s), newDelete(s), newJoinCommand(s), newDiscover(s), newPublish(s), newCheck(s))
 	s.Bind(cmd.PersistentFlags(), "the cluster")
-	for _, child := range cmd.Commands() {
-		bound(s, child)
-	}
 	return cmd
 }
 
-// bound ends a command after --timeout, also if it reads a named pipe, which ignores contexts.
-func bound(s *cli.Side, cmd *cobra.Command) {
-	if cmd.Flags().Lookup("timeout") == nil {
-		cmd.Flags().Duration("timeout", cli.DefaultTimeout, "time for everything together")
-	}
-	run := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		timeout, err := cmd.Flags().GetDuration("timeout")
-		if err != nil || timeout <= 0 {
-			return cli.Usagef("--timeout is more than 0, not %s", timeout)
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-		defer cancel()
-		s.Notices = cmd.ErrOrStderr()
-		cmd.SetContext(ctx)
-		_, err = cli.Within(ctx, func(context.Context) ([]byte, error) { return nil, run(cmd, args) })
-		return err
-	}
-}
-
-// managing returns the RunE of a command that manages the tokens of the cluster.
-func managing(s *cli.Side, work func(cmd *cobra.Command, args []string, m tokens.Manager) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		config, _, err := s.Config()
-		if err != nil {
-			return err
-		}
-		kube, err := client.New(config, client.Options{})
-		if err != nil {
-			return err
-		}
-		return work(cmd, args, tokens.Manager{Client: kube})
-	}
+func tokensOf(s *cli.Side) (tokens.Manager, error) {
+	kube, _, err := s.Connect()
+	return tokens.Manager{Client: kube}, err
 }
 
 func newCreate(s *cli.Side) *cobra.Command {
@@ -79,13 +47,14 @@ func newCreate(s *cli.Side) *cobra.Command {
 		Example: "  wid bootstrap create --ttl 1h --description \"the new node\"",
 		Args:    cobra.MaximumNArgs(1),
 	}
+	o := cli.OutputFlag(cmd, "text", "json", "yaml")
 	flags, known := cmd.Flags(), []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}
 	flags.DurationVar(&ttl, "ttl", 24*time.Hour, "lifetime of the token from now, 0 for no expiry")
 	flags.StringSliceVar(&config.Usages, "usages", known, "usages of the token")
-	cli.Offer(flags, "usages", known...)
+	cli.Offer(cmd, "usages", known...)
 	flags.StringSliceVar(&config.Groups, "groups", []string{"system:bootstrappers:kubeadm:default-node-token"}, "extra groups of the token's user, with the usage authentication")
 	flags.StringVar(&config.Description, "description", "", "description of the token")
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+	return s.Limited(cmd, cli.DefaultTimeout, func(ctx context.Context, cmd *cobra.Command) (err error) {
 		if ttl < 0 {
 			return cli.Usagef("--ttl is 0 or more, not %s", ttl)
 		}
@@ -103,20 +72,24 @@ func newCreate(s *cli.Side) *cobra.Command {
 		if !flags.Changed("groups") && !config.Allows(bootstrap.UsageAuthentication) {
 			config.Groups = nil
 		}
-		if len(args) == 1 {
-			if config.Token, err = argument(args[0]); err != nil {
+		if token := flags.Arg(0); flags.NArg() == 1 {
+			if config.Token, err = argument(token); err != nil {
 				return err
 			}
 		}
-		return managing(s, func(cmd *cobra.Command, _ []string, m tokens.Manager) error {
-			created, err := m.Create(cmd.Context(), config)
-			if err != nil {
-				return err
-			}
+		m, err := tokensOf(s)
+		if err != nil {
+			return err
+		}
+		created, err := m.Create(ctx, config)
+		if err != nil {
+			return err
+		}
+		if o.Format == "text" {
 			return cli.Say(cmd, "%s", created.Token.Reveal())
-		})(cmd, args)
-	}
-	return cmd
+		}
+		return o.Print(cmd, listed(tokens.Listed{Name: bootstrapapi.BootstrapTokenSecretPrefix + created.Token.ID(), Config: created}, true), nil)
+	})
 }
 
 // argument parses a token of the command line.
@@ -129,51 +102,49 @@ func argument(text string) (bootstrap.Token, error) {
 }
 
 func newDelete(s *cli.Side) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:     "delete <id>|<token>...",
 		Short:   "Delete tokens",
 		Example: "  wid bootstrap delete abcdef",
 		Args:    cobra.MinimumNArgs(1),
-		RunE: managing(s, func(cmd *cobra.Command, args []string, m tokens.Manager) error {
-			for _, arg := range args {
-				id, _, _ := strings.Cut(arg, ".")
-				if _, err := bootstrap.ParseToken(arg); err != nil && !tokenutil.IsValidBootstrapTokenID(arg) {
-					return cli.Usagef("name the token by its ID, six lower-case letters and digits, or as <id>.<secret>")
-				}
-				if err := m.Delete(cmd.Context(), arg); err != nil {
-					return err
-				}
-				if err := cli.Say(cmd, "bootstrap token %q deleted", id); err != nil {
-					return err
-				}
+	}
+	return s.Limited(cmd, cli.DefaultTimeout, func(ctx context.Context, cmd *cobra.Command) error {
+		m, err := tokensOf(s)
+		if err != nil {
+			return err
+		}
+		for _, arg := range cmd.Flags().Args() {
+			id, _, _ := strings.Cut(arg, ".")
+			if _, err := bootstrap.ParseToken(arg); err != nil && !tokenutil.IsValidBootstrapTokenID(arg) {
+				return cli.Usagef("name the token by its ID, six lower-case letters and digits, or as <id>.<secret>")
 			}
-			return nil
-		}),
-	}
-}
-
-// infoOf describes the cluster of the kubeconfig. A server that is not empty replaces the address.
-func infoOf(s *cli.Side, server string) (*bootstrap.ClusterInfo, error) {
-	config, _, err := s.Config()
-	if err != nil {
-		return nil, err
-	}
-	return cli.Info(config, server, "server")
+			if err := m.Delete(ctx, arg); err != nil {
+				return err
+			}
+			if err := cli.Say(cmd, "bootstrap token %q deleted", id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 const serverUsage = "https URL under which machines reach the API server, if not that of the kubeconfig"
 
 func newJoinCommand(s *cli.Side) *cobra.Command {
-	var server string
 	cmd := &cobra.Command{Use: "join-command <token>", Short: "Print the kubeadm command that joins the cluster",
 		Example: "  wid bootstrap join-command \"$TOKEN\" --server https://10.0.0.1:6443", Args: cobra.ExactArgs(1)}
-	cmd.Flags().StringVar(&server, "server", "", serverUsage)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		token, err := argument(args[0])
+	server := cmd.Flags().String("server", "", serverUsage)
+	return s.Limited(cmd, cli.DefaultTimeout, func(_ context.Context, cmd *cobra.Command) error {
+		token, err := argument(cmd.Flags().Arg(0))
 		if err != nil {
 			return err
 		}
-		info, err := infoOf(s, server)
+		config, _, err := s.Config()
+		if err != nil {
+			return err
+		}
+		info, err := cli.Info(config, *server, "server")
 		if err != nil {
 			return err
 		}
@@ -183,34 +154,34 @@ func newJoinCommand(s *cli.Side) *cobra.Command {
 		}
 		defer cli.WarnOfLoopback(cmd, info.Server, "server")
 		return cli.Say(cmd, "%s", line)
-	}
-	return cmd
+	})
 }
 
 func newPublish(s *cli.Side) *cobra.Command {
-	var server string
 	cmd := &cobra.Command{
 		Use:     "publish",
 		Short:   "Publish cluster-info, readable for everyone, with the server and the CA of the kubeconfig",
 		Example: "  wid bootstrap publish --context prod",
-		Args:    cobra.NoArgs,
-		RunE: managing(s, func(cmd *cobra.Command, _ []string, m tokens.Manager) error {
-			info, err := infoOf(s, server)
-			if err != nil {
-				return err
-			}
-			if err := controllers.Publish(cmd.Context(), m.Client, info); err != nil {
-				return cli.AnswerOf(err, "publish cluster-info")
-			}
-			defer cli.WarnOfLoopback(cmd, info.Server, "server")
-			return cli.Say(cmd, "cluster-info names %s", info.Server)
-		}),
 	}
-	cmd.Flags().StringVar(&server, "server", "", serverUsage)
-	return cmd
+	server := cmd.Flags().String("server", "", serverUsage)
+	return s.Limited(cmd, cli.DefaultTimeout, func(ctx context.Context, cmd *cobra.Command) error {
+		kube, config, err := s.Connect()
+		if err != nil {
+			return err
+		}
+		info, err := cli.Info(config, *server, "server")
+		if err != nil {
+			return err
+		}
+		if err := controllers.Publish(ctx, kube, info); err != nil {
+			return cli.AnswerOf(err, "publish cluster-info")
+		}
+		defer cli.WarnOfLoopback(cmd, info.Server, "server")
+		return cli.Say(cmd, "cluster-info names %s", info.Server)
+	})
 }
 
-// Listed is a token in the output of list. Token is set with --reveal only.
+// Listed is a token in the output of list and create. In that of list, Token is set with --reveal only.
 type Listed struct {
 	ID          string   `json:"id,omitempty"`
 	Token       string   `json:"token,omitempty"`
@@ -225,19 +196,22 @@ type Listed struct {
 }
 
 func newList(s *cli.Side) *cobra.Command {
-	var reveal bool
 	cmd := &cobra.Command{Use: "list", Short: "List the tokens of the cluster, without their secrets",
-		Example: "  wid bootstrap list -o json", Args: cobra.NoArgs}
+		Example: "  wid bootstrap list -o json"}
 	o := cli.OutputFlag(cmd, "table", "json", "yaml")
-	cmd.Flags().BoolVar(&reveal, "reveal", false, "show whole tokens")
-	cmd.RunE = managing(s, func(cmd *cobra.Command, _ []string, m tokens.Manager) error {
-		all, err := m.List(cmd.Context())
+	reveal := cmd.Flags().Bool("reveal", false, "show whole tokens")
+	return s.Limited(cmd, cli.DefaultTimeout, func(ctx context.Context, cmd *cobra.Command) error {
+		m, err := tokensOf(s)
+		if err != nil {
+			return err
+		}
+		all, err := m.List(ctx)
 		if err != nil {
 			return err
 		}
 		rows, bad := make([]Listed, len(all)), 0
 		for i, l := range all {
-			rows[i] = listed(l, reveal)
+			rows[i] = listed(l, *reveal)
 			if l.Err != nil {
 				bad++
 			}
@@ -253,7 +227,6 @@ func newList(s *cli.Side) *cobra.Command {
 		}
 		return err
 	})
-	return cmd
 }
 
 // listed returns the row of a token. Cells keep text of other users to one line each, without control characters.
@@ -277,13 +250,13 @@ func listed(l tokens.Listed, reveal bool) Listed {
 }
 
 type discoverFlags struct {
-	token, file, output, serverName string
-	pins                            []string
-	unsafe                          bool
-	timeout                         time.Duration
+	token, file, serverName string
+	pins                    []string
+	unsafe                  bool
+	timeout                 time.Duration
 }
 
-func newDiscover() *cobra.Command {
+func newDiscover(s *cli.Side) *cobra.Command {
 	var f discoverFlags
 	cmd := &cobra.Command{
 		Use:   "discover [server...]",
@@ -291,49 +264,53 @@ func newDiscover() *cobra.Command {
 		Example: "  wid bootstrap discover 10.0.0.1:6443 --token $TOKEN --ca-cert-hash sha256:… -f cluster.yaml\n" +
 			"  curl https://example.com/cluster.yaml | wid bootstrap discover --discovery-file -",
 		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			info, err := f.run(cmd, args)
-			if err != nil {
-				return err
-			}
-			if f.output != "" {
-				return f.save(cmd, info)
-			}
-			content, err := info.Encode()
-			if err == nil {
-				_, err = cmd.OutOrStdout().Write(content)
-			}
-			return err
-		},
 	}
+	o := cli.OutputFlag(cmd, "yaml", "json")
 	flags := cmd.Flags()
 	flags.StringVar(&f.token, "token", "", "bootstrap token, <id>.<secret>")
 	flags.StringVar(&f.file, "discovery-file", "", "file, https URL, or - for standard input, with the cluster's information")
 	flags.StringSliceVar(&f.pins, "ca-cert-hash", nil, "pin of the cluster's CA, sha256:<hex>; may be repeated")
 	flags.BoolVar(&f.unsafe, "unsafe-skip-ca-verification", false, "trust every server that knows the token, without a pin")
 	flags.StringVar(&f.serverName, "tls-server-name", "", "name to check the server's certificate against, if it is not that of the address")
-	flags.StringVarP(&f.output, "file", "f", "", "kubeconfig to write, mode 0600; standard output otherwise")
-	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait for the cluster")
+	output := flags.StringP("file", "f", "", "kubeconfig to write as YAML, mode 0600; standard output otherwise")
 	cli.Rare(flags, "unsafe-skip-ca-verification", "tls-server-name")
-	return cmd
+	return s.Limited(cmd, 5*time.Minute, func(ctx context.Context, cmd *cobra.Command) error {
+		f.timeout = s.Timeout
+		if err := f.check(flags.Args(), *output); err != nil {
+			return err
+		}
+		info, err := f.find(ctx, cmd)
+		if err != nil {
+			return err
+		}
+		if *output != "" {
+			return save(cmd, info, *output)
+		}
+		content, err := info.Encode()
+		if err == nil && o.Format == "json" {
+			content, err = yaml.YAMLToJSON(content)
+			content = append(content, '\n')
+		}
+		if err == nil {
+			_, err = cmd.OutOrStdout().Write(content)
+		}
+		return err
+	})
 }
 
 // save writes the kubeconfig. The hint passes a token, since kubectl asks for a user name otherwise.
-func (f *discoverFlags) save(cmd *cobra.Command, info *bootstrap.ClusterInfo) error {
-	if err := info.Save(f.output); err != nil {
+func save(cmd *cobra.Command, info *bootstrap.ClusterInfo, file string) error {
+	if err := info.Save(file); err != nil {
 		return err
 	}
 	cmd.PrintErrf("wid: wrote %s, which names %s and holds no credentials; try it with a token of the cluster: kubectl --kubeconfig %s --token \"$TOKEN\" get --raw /version\n",
-		f.output, info.Server, shell.Word(f.output, "FILE"))
+		file, info.Server, shell.Word(file, "FILE"))
 	return nil
 }
 
-func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.ClusterInfo, error) {
-	if err := f.check(args); err != nil {
-		return nil, err
-	}
+func (f *discoverFlags) find(ctx context.Context, cmd *cobra.Command) (*bootstrap.ClusterInfo, error) {
 	if f.file != "" {
-		return bootstrap.Load(cmd.Context(), f.file, cmd.InOrStdin())
+		return bootstrap.Load(ctx, f.file, cmd.InOrStdin())
 	}
 	token, err := argument(f.token)
 	if err != nil {
@@ -347,11 +324,11 @@ func (f *discoverFlags) run(cmd *cobra.Command, args []string) (*bootstrap.Clust
 	if f.unsafe {
 		opts = append(opts, bootstrap.WithoutPins())
 	}
-	return cli.Discover(cmd.Context(), cmd, args, token, opts...)
+	return cli.Discover(ctx, cmd, cmd.Flags().Args(), token, 0, opts...)
 }
 
 // check finds mistakes before the wait for the cluster.
-func (f *discoverFlags) check(args []string) error {
+func (f *discoverFlags) check(args []string, output string) error {
 	switch {
 	case (f.token == "") == (f.file == ""):
 		return cli.Usagef("pass one of --token and --discovery-file")
@@ -361,10 +338,10 @@ func (f *discoverFlags) check(args []string) error {
 		return cli.Usagef("name the server, as host:port, or several addresses of it")
 	case f.file == "" && len(f.pins) == 0 && !f.unsafe:
 		return cli.Usagef("pass --ca-cert-hash, or --unsafe-skip-ca-verification to trust every server that knows the token")
-	case f.output == "":
+	case output == "":
 		return nil
 	}
-	folder := filepath.Dir(f.output)
+	folder := filepath.Dir(output)
 	if stat, err := os.Stat(folder); err != nil || !stat.IsDir() {
 		return cli.Usagef("--file is in a folder that exists, not in %q", folder)
 	}

@@ -3,26 +3,39 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"net/http"
 	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/address"
+	"github.com/workloadid/workloadid/internal/apiserver"
 	"github.com/workloadid/workloadid/internal/kubeerror"
-	"github.com/workloadid/workloadid/internal/pages"
+	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/internal/shell"
+	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -34,14 +47,18 @@ type Side struct {
 	Notices io.Writer
 }
 
-// Config is for clients of the cluster. It also returns the namespace of the context.
+// Config is for clients of the cluster, whose answers become trust elsewhere. It also returns the namespace of the
+// context.
 func (s *Side) Config() (*rest.Config, string, error) {
-	config, namespace, err := s.config(pages.MaxBytes)
+	config, namespace, err := s.config(maxPage)
 	if err != nil {
 		return nil, "", Problem(auth.ErrMisconfigured, "pass --kubeconfig, or set KUBECONFIG", "cannot read the kubeconfig: %s", KubeconfigMistake(err))
 	}
 	Announce(config, s.Notices)
-	return config, namespace, err
+	if err := apiserver.CheckVerified(config); err != nil {
+		return nil, "", Problem(auth.ErrMisconfigured, "", "%v", err)
+	}
+	return config, namespace, nil
 }
 
 // Connect makes no request.
@@ -66,18 +83,25 @@ func Info(config *rest.Config, server, flag string) (*bootstrap.ClusterInfo, err
 	return info, nil
 }
 
-// Command returns a command whose work ends in time.
+// Command returns a command for a cluster, whose work ends in time.
 func (s *Side) Command(cmd *cobra.Command, of string, work func(ctx context.Context, cmd *cobra.Command) error) *cobra.Command {
 	s.Bind(cmd.Flags(), of)
-	cmd.Flags().DurationVar(&s.Timeout, "timeout", 5*time.Minute, "time for everything together")
-	cmd.Args = cobra.NoArgs
+	return s.Limited(cmd, 5*time.Minute, work)
+}
+
+// Limited ends the work of a command after --timeout, also if it reads a named pipe, which ignores contexts.
+func (s *Side) Limited(cmd *cobra.Command, timeout time.Duration, work func(ctx context.Context, cmd *cobra.Command) error) *cobra.Command {
+	limit := cmd.Flags().Duration("timeout", timeout, "time for everything together")
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s.Timeout, s.Notices = *limit, cmd.ErrOrStderr()
 		if s.Timeout <= 0 {
 			return Usagef("--timeout is more than 0, not %s", s.Timeout)
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), s.Timeout)
 		defer cancel()
-		s.Notices = cmd.ErrOrStderr()
 		_, err := Within(ctx, func(ctx context.Context) ([]byte, error) { return nil, work(ctx, cmd) })
 		return err
 	}
@@ -91,9 +115,7 @@ func Problem(reason provider.Reason, remedy, format string, args ...any) *auth.E
 
 // AnswerOf classifies the error of an API server, and says what to do about it.
 func AnswerOf(err error, operation string) error {
-	var known *auth.Error
-	var usage *UsageError
-	if err == nil || errors.As(err, &known) || errors.As(err, &usage) {
+	if err == nil || errors.As(err, new(*auth.Error)) || errors.As(err, new(*UsageError)) {
 		return err
 	}
 	e := &auth.Error{Operation: operation, Err: err, Message: OneLine(kubeerror.Message(err))}
@@ -122,7 +144,7 @@ func WarnOfLoopback(cmd *cobra.Command, server, flag string) {
 	if err != nil {
 		return
 	}
-	if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip.IsLoopback() {
+	if address.IsLoopback(u.Hostname()) {
 		cmd.PrintErrf("wid: other machines cannot reach %s; name an address that they can with --%s\n", server, flag)
 	}
 }
@@ -145,4 +167,180 @@ func NewRegistrationClient(config *rest.Config) (client.Client, error) {
 	config.UserAgent, config.QPS = "wid", -1 // a few requests that a person waits for
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	return c, AnswerOf(err, "connect to "+config.Host)
+}
+
+// KubeFile names a kubeconfig and a context. Empty fields mean the defaults of kubectl.
+type KubeFile struct{ Path, Context string }
+
+// Bind adds --kubeconfig and --context.
+func (k *KubeFile) Bind(f *pflag.FlagSet, of string) {
+	f.StringVar(&k.Path, "kubeconfig", "", "kubeconfig of "+of+"; KUBECONFIG and ~/.kube/config otherwise")
+	f.StringVar(&k.Context, "context", "", "context of the kubeconfig")
+}
+
+// Rules returns the order in which kubectl reads files.
+func (k KubeFile) Rules() *clientcmd.ClientConfigLoadingRules {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = k.Path
+	return rules
+}
+
+// Config is for clients of the cluster.
+func (k KubeFile) Config() (*rest.Config, error) {
+	config, _, err := k.config(transport.MaxBody)
+	return config, err
+}
+
+// config bounds answers in bytes. It also returns the namespace of the context, "default" if it names none. It reads a pipe once.
+func (k KubeFile) config(answers int64) (*rest.Config, string, error) {
+	loader, err := k.Load()
+	if err != nil {
+		return nil, "", err
+	}
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, "", err
+	}
+	boundAnswersTo(config, answers)
+	namespace, _, err := loader.Namespace()
+	return config, namespace, err
+}
+
+// Load reads the files once, since a pipe such as <(…) of the shell has no second time.
+func (k KubeFile) Load() (clientcmd.ClientConfig, error) {
+	rules, overrides := k.Rules(), &clientcmd.ConfigOverrides{CurrentContext: k.Context}
+	config, err := rules.Load()
+	switch {
+	case err != nil:
+		return nil, err
+	case clientcmdapi.IsConfigEmpty(config): // the pod's own serves as well
+		return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil
+	}
+	return clientcmd.NewNonInteractiveClientConfig(*config, "", overrides, rules), nil
+}
+
+// BoundAnswers bounds size and waiting time of answers.
+func BoundAnswers(config *rest.Config) { boundAnswersTo(config, transport.MaxBody) }
+
+func boundAnswersTo(config *rest.Config, bytes int64) {
+	wrap(config, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		return patient(transport.BoundedTo(next, bytes), r)
+	})
+}
+
+// wrap changes how clients of a config send requests.
+func wrap(config *rest.Config, send func(next http.RoundTripper, r *http.Request) (*http.Response, error)) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) { return send(next, r) })
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// patient removes a Retry-After that exceeds the deadline: client-go then returns the error of the server.
+func patient(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+	resp, err := next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	// Without it no client follows a redirect with the user's credentials.
+	resp.Header.Del("Location")
+	deadline, limited := r.Context().Deadline()
+	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	// client-go knows seconds only.
+	if err == nil && limited && time.Until(deadline) < time.Duration(seconds)*time.Second+Grace {
+		resp.Header.Del("Retry-After")
+	}
+	return resp, nil
+}
+
+// Current returns the name of the context, "" if it cannot be told. A pipe is not read twice.
+func (k KubeFile) Current() string {
+	isPipe := func(file string) bool { info, err := os.Stat(file); return err == nil && !info.Mode().IsRegular() }
+	if k.Context != "" || slices.ContainsFunc(k.Rules().GetLoadingPrecedence(), isPipe) {
+		return k.Context
+	}
+	raw, err := k.Rules().Load()
+	if err != nil {
+		return ""
+	}
+	return raw.CurrentContext
+}
+
+// Kubectl adds the kubeconfig and the context to a command of kubectl, or to one of wid for a single cluster.
+func (k KubeFile) Kubectl(command string) string {
+	program, arguments, _ := strings.Cut(command, " ")
+	isWid := program == "wid" && (strings.HasPrefix(arguments, "bootstrap ") || strings.HasPrefix(arguments, "issuer ") || strings.HasPrefix(arguments, "pod-identity "))
+	if program != "kubectl" && !isWid || strings.HasPrefix(arguments, "--kubeconfig ") {
+		return command
+	}
+	flags := ""
+	if k.Path != "" {
+		flags += " --kubeconfig " + shell.Word(k.Path, "KUBECONFIG")
+	}
+	if k.Context != "" && !strings.HasPrefix(arguments, "config ") {
+		flags += " --context " + shell.Word(k.Context, "CONTEXT")
+	}
+	if isWid {
+		return command + flags
+	}
+	return program + flags + " " + arguments
+}
+
+// Wid returns a command of this program for the cluster of k.
+func (k KubeFile) Wid(command string) string {
+	return strings.TrimSpace(command + " " + strings.TrimPrefix(k.Kubectl("kubectl "), "kubectl "))
+}
+
+// KubeconfigMistake leaves out texts that repeat an address, because that of a proxy may hold a password.
+func KubeconfigMistake(err error) string {
+	text := err.Error()
+	var parsing *url.Error
+	switch {
+	case strings.Contains(text, "proxy-url"), strings.Contains(text, "could not parse"), strings.Contains(text, "unsupported scheme"):
+		return "a proxy-url of the kubeconfig is malformed: it has to begin with http://, https:// or socks5://"
+	case errors.As(err, &parsing):
+		return "an address of the kubeconfig is malformed"
+	}
+	return OneLine(text)
+}
+
+// Sent holds the credentials that clients sent to API servers, since the error of a server may repeat them.
+type Sent struct {
+	mu      sync.Mutex
+	secrets []string
+}
+
+// Watch records the credentials of the config's clients, including those of plugins.
+func (s *Sent) Watch(config *rest.Config) {
+	wrap(config, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		s.note(r.Header.Get("Authorization"))
+		return next.RoundTrip(r)
+	})
+}
+
+func (s *Sent) note(header string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, credential, found := strings.Cut(header, " ")
+	if !found {
+		credential = header
+	}
+	if credential == "" || slices.Contains(s.secrets, credential) {
+		return
+	}
+	s.secrets = append(s.secrets, credential)
+	if pair, err := base64.StdEncoding.DecodeString(credential); err == nil {
+		_, password, _ := strings.Cut(string(pair), ":")
+		s.secrets = append(s.secrets, password, string(pair))
+	}
+}
+
+// Clean returns the text without these credentials.
+func (s *Sent) Clean(text string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return redact.Clean(text, s.secrets...)
 }

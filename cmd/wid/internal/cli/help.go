@@ -1,24 +1,30 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
+	"text/tabwriter"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+	"sigs.k8s.io/yaml"
 )
 
 // Annotations of flags.
 const (
-	rareFlag   = "wid/rare"   // shown by --help-all only
-	flagGroup  = "wid/group"  // heading of the flag
-	flagValues = "wid/values" // what completion offers
+	rareFlag  = "wid/rare"  // shown by --help-all only
+	flagGroup = "wid/group" // heading of the flag
 )
 
 func annotate(f *pflag.FlagSet, name, key string, values ...string) {
@@ -63,7 +69,7 @@ func Finish(cmd *cobra.Command) {
 	if cmd.Args != nil {
 		cmd.Args = Exactly(cmd.Args)
 	}
-	completeFlags(cmd)
+	offerContexts(cmd)
 	cmd.InitDefaultHelpFlag()
 	cmd.Flags().Lookup("help").Usage = "help with the usual flags"
 	cmd.Flags().VarPF(helpAll{cmd.Flags()}, "help-all", "", "help with all flags").NoOptDefVal = "true"
@@ -99,11 +105,7 @@ func Help(cmd *cobra.Command) error {
 	h.paragraphs(cmp.Or(cmd.Long, cmd.Short+"."))
 	h.section("Examples", cmd.Example)
 	h.commands(cmd)
-	groups, hidden := flagsByGroup(cmd)
-	for _, group := range groups {
-		h.section(group.Name(), group.FlagUsagesWrapped(h.width))
-	}
-	if hidden > 0 {
+	if hidden := h.flagsOf(cmd); hidden > 0 {
 		h.line("", fmt.Sprintf("%d more flags: %s --help-all", hidden, cmd.CommandPath()))
 	}
 	if codes := cmd.Annotations[exitCodes]; codes != "" {
@@ -120,10 +122,7 @@ const exitCodes = "wid/exit-codes"
 
 // ExitCodes gives a command, but none of its subcommands, a list of exit codes in its help.
 func ExitCodes(cmd *cobra.Command, codes string) {
-	if cmd.Annotations == nil {
-		cmd.Annotations = map[string]string{}
-	}
-	cmd.Annotations[exitCodes] = codes
+	cmd.Annotations = map[string]string{exitCodes: codes}
 }
 
 func widthOf(cmd *cobra.Command) int {
@@ -176,6 +175,27 @@ func (h *help) wrapped(first, rest, text string) {
 	h.line(line)
 }
 
+// flags lists a group. pflag itself stops wrapping at a word that is wider than its column.
+func (h *help) flags(group *pflag.FlagSet) {
+	if group.HasFlags() {
+		h.line("", group.Name()+":")
+	}
+	for line := range strings.Lines(group.FlagUsages()) {
+		line = strings.TrimRight(line, "\n")
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		name, usage, _ := strings.Cut(line[indent:], "   ")
+		usage = strings.TrimLeft(usage, " ")
+		column := min(len(line)-len(usage), 32)
+		name = line[:indent] + name
+		first := fmt.Sprintf("%-*s", column, name)
+		if len(name) >= column {
+			h.line(name)
+			first = strings.Repeat(" ", column)
+		}
+		h.wrapped(first, strings.Repeat(" ", column), usage)
+	}
+}
+
 // commands lists those of each group with an example, which is the ID of the group. Without groups, each command has one.
 func (h *help) commands(cmd *cobra.Command) {
 	groups := cmd.Groups()
@@ -200,29 +220,121 @@ func (h *help) commands(cmd *cobra.Command) {
 	}
 }
 
-// flagsByGroup returns the flags by heading, those without one first. Without --help-all it counts the rare ones instead.
-func flagsByGroup(cmd *cobra.Command) (groups []*pflag.FlagSet, hidden int) {
-	find := func(title string) *pflag.FlagSet {
-		i := slices.IndexFunc(groups, func(g *pflag.FlagSet) bool { return g.Name() == title })
-		if i < 0 {
-			i, groups = len(groups), append(groups, pflag.NewFlagSet(title, pflag.ContinueOnError))
-			groups[i].SortFlags = false
-		}
-		return groups[i]
-	}
-	find("Flags")
+// flagsOf lists the flags by heading, those without one first. Without --help-all it counts the rare ones instead.
+func (h *help) flagsOf(cmd *cobra.Command) (hidden int) {
+	groups := []*pflag.FlagSet{pflag.NewFlagSet("Flags", pflag.ContinueOnError)}
 	add := func(f *pflag.Flag) {
-		title := "Flags"
-		if f.Annotations[flagGroup] != nil {
-			title = f.Annotations[flagGroup][0]
-		}
 		if f.Annotations[rareFlag] != nil && !cmd.Flags().Changed("help-all") {
 			hidden++
 			return
 		}
-		find(title).AddFlag(f)
+		title := append(f.Annotations[flagGroup], "Flags")[0]
+		i := slices.IndexFunc(groups, func(g *pflag.FlagSet) bool { return g.Name() == title })
+		if i < 0 {
+			i, groups = len(groups), append(groups, pflag.NewFlagSet(title, pflag.ContinueOnError))
+		}
+		groups[i].SortFlags = false
+		groups[i].AddFlag(f)
 	}
 	cmd.LocalFlags().VisitAll(add)
 	cmd.InheritedFlags().VisitAll(add)
-	return groups, hidden
+	for _, group := range groups {
+		h.flags(group)
+	}
+	return hidden
+}
+
+// Offer names the values that completion offers for a flag, instead of names of files.
+func Offer(cmd *cobra.Command, flag string, values ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // a mistake in the name of a flag
+	}
+}
+
+// offerContexts completes contexts by the flag that names their kubeconfig. Completion asks no cluster, since that may run a program and log in.
+func offerContexts(cmd *cobra.Command) {
+	for flag, kubeconfig := range map[string]string{"context": "kubeconfig", "hub-context": "hub-kubeconfig"} {
+		if cmd.Flag(flag) == nil {
+			continue
+		}
+		// A flag that a group hands down has it already.
+		_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			loader, err := KubeFile{Path: cmd.Flag(kubeconfig).Value.String()}.Load()
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			raw, _ := loader.RawConfig()                                                              // without an answer there is nothing to offer
+			return slices.DeleteFunc(slices.Sorted(maps.Keys(raw.Contexts)), func(name string) bool { // the terminal gets them as they are
+				return strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+			}), cobra.ShellCompDirectiveNoFileComp
+		})
+	}
+}
+
+// Output is the flag --output of a command. Its value is one of the command's formats.
+type Output struct {
+	Format string
+	All    []string
+}
+
+// OutputFlag adds the flag. The first format is the default.
+func OutputFlag(cmd *cobra.Command, formats ...string) *Output {
+	o := &Output{formats[0], formats}
+	cmd.Flags().VarP(o, "output", "o", o.formats())
+	Offer(cmd, "output", formats...)
+	return o
+}
+
+func (o *Output) formats() string {
+	last := len(o.All) - 1
+	return strings.Join(o.All[:last], ", ") + " or " + o.All[last]
+}
+
+// String implements pflag.Value.
+func (o *Output) String() string { return o.Format }
+
+// Type implements pflag.Value.
+func (o *Output) Type() string { return "format" }
+
+// Set implements pflag.Value.
+func (o *Output) Set(format string) error {
+	if !slices.Contains(o.All, format) {
+		return fmt.Errorf("pass %s", o.formats())
+	}
+	o.Format = format
+	return nil
+}
+
+// Encode returns value as JSON or YAML. For a table, it returns the columns that table writes.
+func (o *Output) Encode(value any, table func(w io.Writer)) ([]byte, error) {
+	if o.Format == "table" {
+		var b bytes.Buffer
+		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		table(w)
+		err := w.Flush()
+		return b.Bytes(), err
+	}
+	content, err := json.MarshalIndent(value, "", "  ")
+	if err == nil && o.Format == "yaml" {
+		content, err = yaml.JSONToYAML(content)
+	}
+	return append(bytes.TrimSpace(content), '\n'), err
+}
+
+// Print writes what encode returns to standard output.
+func (o *Output) Print(cmd *cobra.Command, value any, table func(w io.Writer)) error {
+	content, err := o.Encode(value, table)
+	if err == nil {
+		_, err = cmd.OutOrStdout().Write(content)
+	}
+	return err
+}
+
+// Row writes the cells of one row of a table. The error appears when the table is flushed.
+func Row(w io.Writer, cells ...string) { _, _ = fmt.Fprintln(w, strings.Join(cells, "\t")) }
+
+// Say writes a line to standard output. A cobra command's own Println writes to standard error.
+func Say(cmd *cobra.Command, format string, args ...any) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
+	return err
 }

@@ -4,17 +4,23 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/bootstrap"
 )
 
 // Grace lets work end after its context and return a better error.
@@ -24,7 +30,7 @@ const Grace = time.Second
 var ErrInterrupted = errors.New("interrupted")
 
 // Within returns soon after its context ends, and sooner after an interrupt, even if the work ignores contexts, as named pipes and
-// exec plugins do. An exec plugin may outlive this program; see relay.
+// exec plugins do. An exec plugin may outlive this program; see Relay.
 func Within(ctx context.Context, work func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	type outcome struct {
 		answer []byte
@@ -46,16 +52,59 @@ func Within(ctx context.Context, work func(ctx context.Context) ([]byte, error))
 	}
 	select {
 	case o := <-done:
-		if interrupted && !errors.Is(o.err, ErrInterrupted) {
-			return nil, ErrInterrupted
+		if !interrupted || errors.Is(o.err, ErrInterrupted) {
+			return o.answer, o.err
 		}
-		return o.answer, o.err
 	case <-time.After(patience):
-		if interrupted {
-			return nil, ErrInterrupted
+		if !interrupted {
+			return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting for a file, a program or the network",
+				Remedy: "check what does not answer, or raise --timeout"}
 		}
-		return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting for a file, a program or the network",
-			Remedy: "check what does not answer, or raise --timeout"}
+	}
+	return nil, ErrInterrupted
+}
+
+// Relay copies the standard error of exec plugins. A plugin that hangs outlives this program; with our own standard error it would
+// keep the reader of a pipe waiting.
+type Relay struct {
+	plugins *os.File
+	done    chan struct{}
+}
+
+// relayTime bounds the wait for the last output of a plugin.
+const relayTime = 500 * time.Millisecond
+
+// NewRelay is nil if there is nothing to pass on.
+func NewRelay(config *rest.Config, to io.Writer) (*Relay, error) {
+	if config.ExecProvider == nil || term.IsTerminal(int(os.Stderr.Fd())) { //nolint:gosec // a file descriptor fits
+		return nil, nil // a terminal never ends, and plugins may detect it
+	}
+	out, plugins, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	r := &Relay{plugins, make(chan struct{})}
+	stderr := os.Stderr
+	os.Stderr = plugins
+	_, err = config.TransportConfig()
+	os.Stderr = stderr
+	go func() {
+		defer close(r.done)
+		defer out.Close()                            //nolint:errcheck // nothing was written
+		_, _ = io.Copy(struct{ io.Writer }{to}, out) // stderr is the last resort
+	}()
+	return r, err
+}
+
+// End waits for the output of plugins that have ended.
+func (r *Relay) End() {
+	if r == nil {
+		return
+	}
+	_ = r.plugins.Close() // nothing is kept back
+	select {
+	case <-r.done:
+	case <-time.After(relayTime):
 	}
 }
 
@@ -82,3 +131,176 @@ func InputOf(cmd *cobra.Command) (io.Reader, error) {
 
 // DefaultTimeout bounds commands that do not wait for another program.
 const DefaultTimeout = time.Minute
+
+// ReplaceFile writes a file of that mode, whatever the umask is, whole or not at all. A symbolic link of that name is
+// replaced, not followed.
+func ReplaceFile(name string, content []byte, mode os.FileMode) error {
+	file, err := os.CreateTemp(filepath.Dir(name), ".wid-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name()) //nolint:errcheck // it is gone if all went well
+	_, err = file.Write(content)
+	if err := errors.Join(err, file.Chmod(mode), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), name)
+}
+
+// Exit codes. docs/wid.md explains them.
+const (
+	ExitOther         = 1
+	ExitUsage         = 2
+	ExitMisconfigured = 10
+	ExitDenied        = 11
+	ExitThrottled     = 12
+	ExitUnavailable   = 13
+	ExitInterrupted   = 130
+)
+
+// UsageError reports wrong usage.
+type UsageError struct{ message string }
+
+func (e *UsageError) Error() string { return e.message }
+
+// Usagef returns the error of wrong usage.
+func Usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
+
+// ExitCode returns the code for the kind of error.
+func ExitCode(ctx context.Context, err error) int {
+	var status ExitStatus
+	switch {
+	case ctx.Err() != nil:
+		return ExitInterrupted
+	case errors.As(err, &status):
+		return int(status)
+	case errors.As(err, new(*UsageError)):
+		return ExitUsage
+	case errors.Is(err, auth.ErrMisconfigured):
+		return ExitMisconfigured
+	case errors.Is(err, auth.ErrDenied):
+		return ExitDenied
+	case errors.Is(err, auth.ErrThrottled):
+		return ExitThrottled
+	case errors.Is(err, auth.ErrUnavailable):
+		return ExitUnavailable
+	}
+	return ExitOther
+}
+
+// ExitStatus ends the program with a code after its answer has been written.
+type ExitStatus int
+
+func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+const (
+	// PollInterval is the time between two looks.
+	PollInterval = 250 * time.Millisecond
+	// Quiet is the time before a command says what it waits for.
+	Quiet       = 2 * time.Second
+	noticeEvery = 10 * time.Second
+)
+
+// Await polls until done returns "" or an error, or until the context ends. done names what is missing. Await reports that after Quiet, at
+// once when it changes, and every noticeEvery.
+func Await(ctx context.Context, cmd *cobra.Command, done func() (waitingFor string, err error)) error {
+	tick := time.NewTicker(PollInterval)
+	defer tick.Stop()
+	missing, said, next := "", "", time.Now().Add(Quiet)
+	for {
+		waitingFor, err := done()
+		switch now := time.Now(); {
+		case err == nil && waitingFor == "":
+			return nil
+		case ctx.Err() != nil && missing != "":
+			return unfinished(ctx, missing)
+		case err != nil:
+			return err
+		case said != "" && said != waitingFor || !now.Before(next):
+			cmd.PrintErrf("wid: waiting%s %s\n", deadlineOf(ctx), waitingFor)
+			said, next = waitingFor, now.Add(noticeEvery)
+		}
+		missing = waitingFor
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// unfinished is the error of a wait that the deadline or the user ended.
+func unfinished(ctx context.Context, missing string) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return fmt.Errorf("%w while waiting %s", ErrInterrupted, missing)
+	}
+	return &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting " + missing, Remedy: "correct that, or raise --timeout"}
+}
+
+func deadlineOf(ctx context.Context) string {
+	if deadline, ok := ctx.Deadline(); ok {
+		return " until " + deadline.Format(time.TimeOnly)
+	}
+	return ""
+}
+
+// Discover finds a cluster by token, and says once for each cause what it waits for. It gives up after patience if the cluster signs for other
+// tokens only, and without patience waits on. Its error is that of bootstrap.Discover, which names the likely causes.
+func Discover(ctx context.Context, cmd *cobra.Command, servers []string, token bootstrap.Token, patience time.Duration, opts ...bootstrap.DiscoverOption,
+) (*bootstrap.ClusterInfo, error) {
+	missing, said, limit := "its first answer", map[string]bool{}, ""
+	opts = append(slices.Clip(opts), bootstrap.WithProgress(func(waitingFor string) {
+		if ctx.Err() != nil { // an interrupt is no state of the cluster
+			return
+		}
+		if missing = waitingFor; !said[waitingFor] {
+			said[waitingFor] = true
+			cmd.PrintErrf("wid: waiting%s%s for cluster-info: %s\n", deadlineOf(ctx), limit, waitingFor)
+		}
+	}))
+	if patience > 0 {
+		limit = fmt.Sprintf(", or %s for a signature with this token,", patience)
+		opts = append(opts, bootstrap.WithTokenPatience(patience))
+	}
+	info, err := bootstrap.Discover(ctx, servers, token, opts...)
+	switch {
+	case err == nil:
+		return info, nil
+	case errors.Is(ctx.Err(), context.Canceled):
+		return nil, unfinished(ctx, "for cluster-info: "+missing)
+	}
+	e := Problem(auth.ErrMisconfigured, "an administrator of that cluster finds what is missing there with: wid bootstrap check --context CLUSTER", "%s", OneLine(err.Error()))
+	e.Operation, e.Err = "find the cluster's CA", err
+	address := &bootstrap.AddressError{}
+	errors.As(err, &address)
+	switch {
+	case address.Cause == bootstrap.CauseCertificateForAnotherName && cmd.Flags().Lookup("tls-server-name") != nil:
+		e.Reason, e.Remedy = auth.ErrDenied, "pass the name with --tls-server-name"
+	case address.Cause == bootstrap.CauseAnonymousForbidden:
+		e.Remedy = "an administrator of that cluster publishes cluster-info with: wid bootstrap publish --context CLUSTER"
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Reason = auth.ErrUnavailable
+	case errors.Is(err, bootstrap.ErrPins) || errors.Is(err, bootstrap.ErrSignature) || address.Cause == bootstrap.CauseNotSignedForToken:
+		e.Reason = auth.ErrDenied
+	}
+	return nil, e
+}
+
+// Announce says what requests of the config's clients wait for, after Quiet. The lookup of kinds has no context, so its lines name no deadline.
+func Announce(config *rest.Config, out io.Writer) {
+	if out == nil {
+		return
+	}
+	wrap(config, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		said := make(chan struct{})
+		notice := time.AfterFunc(Quiet, func() {
+			defer close(said)
+			_, _ = fmt.Fprintf(out, "wid: waiting%s for %s://%s to answer\n", deadlineOf(r.Context()), r.URL.Scheme, r.URL.Host) // nothing depends on it
+		})
+		defer func() {
+			if !notice.Stop() {
+				<-said // writers are not shared with what the caller says next
+			}
+		}()
+		return next.RoundTrip(r)
+	})
+}

@@ -48,7 +48,7 @@ func TestSaveKubeconfig(t *testing.T) {
 		return ownMark + string(content)
 	}
 	foreign := map[string]string{"foreign": "precious", "empty": "", "merged": config("wid", true),
-		"like": strings.TrimPrefix(config("doctl", false), ownMark), "large": strings.Repeat("x", cli.MaxFile+1)}
+		"like": strings.TrimPrefix(config("doctl", false), ownMark), "large": strings.Repeat("x", 1<<20+1)}
 	for name, content := range foreign {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 			t.Fatal(err)

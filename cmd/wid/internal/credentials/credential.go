@@ -1,23 +1,31 @@
 package credentials
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/plugin"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cache/disk"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
@@ -32,9 +40,6 @@ type credential struct {
 	plugin.GitCredential
 	Keys    plugin.ProcessCredentials
 	IDToken string `json:",omitempty"`
-
-	// Refused is set instead of all the rest if the provider has refused the exchange.
-	Refused *auth.Error `json:",omitempty"`
 }
 
 // Format keeps secrets out of accidental output.
@@ -54,15 +59,13 @@ func (id *Identity) get(ctx context.Context, s *source, r request) (*credential,
 	entry, err := store.GetOrMint(ctx, id.key(s, r), func(ctx context.Context) (disk.Entry, error) {
 		var c *credential
 		if c, mintErr = r.mint(ctx, s.opts); mintErr != nil {
-			if c = refusedBy(mintErr); c == nil {
-				return disk.Entry{}, mintErr
-			}
+			return disk.Entry{}, mintErr
 		}
 		data, err := json.Marshal(c) //nolint:gosec // the cache is where secrets are kept
 		return disk.Entry{Data: data, Expires: c.Expires}, err
 	})
 	switch {
-	case mintErr != nil && (err != nil || refusedBy(mintErr) != nil):
+	case mintErr != nil && err != nil: // without it, an earlier credential is still good
 		return nil, mintErr
 	case errors.Is(err, disk.ErrNotKept):
 		id.warn("%v", err)
@@ -72,10 +75,6 @@ func (id *Identity) get(ctx context.Context, s *source, r request) (*credential,
 	c := &credential{}
 	if err := json.Unmarshal(entry.Data, c); err != nil {
 		return nil, brokenCache(err)
-	}
-	if c.Refused != nil {
-		c.Refused.Operation = strings.TrimPrefix(c.Refused.Operation+", a few seconds ago", ", ")
-		return nil, c.Refused
 	}
 	return c, nil
 }
@@ -107,38 +106,27 @@ func (id *Identity) store(s *source) (*disk.Cache, error) {
 	if id.noCache || s.key == "" || !s.expires.IsZero() && !s.expires.After(time.Now()) {
 		return nil, nil
 	}
-	dir, err := id.directory()
-	if err != nil {
-		id.warnOfNoCache(err)
-		return nil, nil
+	dir, err := id.cacheDir, error(nil)
+	if dir == "" {
+		if dir, err = os.UserCacheDir(); err == nil && !filepath.IsAbs(dir) {
+			err = fmt.Errorf("the user's cache directory %.300q is not absolute", dir)
+		}
+		dir = filepath.Join(dir, "workloadid")
 	}
-	store, err := disk.Open(dir)
-	if id.cacheDir == "" && errors.Is(err, disk.ErrUnsupported) {
-		id.warnOfNoCache(err)
-		return nil, nil
+	homeless, store := err != nil, (*disk.Cache)(nil)
+	if !homeless {
+		store, err = disk.Open(dir)
 	}
-	if err != nil {
+	switch {
+	case homeless || id.cacheDir == "" && errors.Is(err, disk.ErrUnsupported):
+		id.warn("nothing is kept on disk, so every call makes an exchange: %v; name a directory with --cache-dir, "+
+			"or pass --no-cache if that is meant", err)
+		return nil, nil //nolint:nilerr // a cache is a convenience
+	case err != nil:
 		return nil, brokenCache(err)
 	}
 	store.Permanent = providers.Permanent
 	return store, nil
-}
-
-func (id *Identity) warnOfNoCache(err error) {
-	id.warn("nothing is kept on disk, so every call makes an exchange: %v; name a directory with --cache-dir, "+
-		"or pass --no-cache if that is meant", err)
-}
-
-// directory returns the directory of the cache. Without --cache-dir and a home directory it returns an error.
-func (id *Identity) directory() (string, error) {
-	if id.cacheDir != "" {
-		return id.cacheDir, nil
-	}
-	base, err := os.UserCacheDir()
-	if err == nil && !filepath.IsAbs(base) {
-		err = fmt.Errorf("the user's cache directory %.300q is not absolute", base)
-	}
-	return filepath.Join(base, "workloadid"), err
 }
 
 // shaping are the variables that providers read for ServiceAccounts too.
@@ -165,7 +153,7 @@ func (id *Identity) key(s *source, r request) cache.Key {
 	for _, v := range shaping {
 		value, content := os.Getenv(v.name), []byte(nil)
 		if v.isPath && value != "" {
-			content, _ = cli.ReadBounded(value) // the provider reports the error
+			content, _ = providers.ReadFile(value) // the provider reports the error
 		}
 		parts = append(parts, v.name, value, content)
 	}
@@ -180,14 +168,97 @@ func valueOf(f *pflag.Flag) any {
 	return f.Value.String()
 }
 
-// refusalLife is the lifetime of a kept refusal. It limits programs that call their plugin in a loop.
-const refusalLife = 5 * time.Second
-
-// refusedBy returns the refusal to keep in place of a credential. It returns nil for errors that a retry may cure or that cost no request.
-func refusedBy(err error) *credential {
-	var e *auth.Error
-	if !errors.As(err, &e) || !providers.Permanent(e) || e.StatusCode == 0 {
-		return nil
+// NewToken returns wid token.
+func (a *App) NewToken() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Get an access token or credentials of a provider",
+		Long: "Get an access token or credentials of a provider for a ServiceAccount. Without one it uses wid's own identity.\n" +
+			"Secrets are shown with --reveal only.",
+		Example: "  wid token --service-account tenant-a/app --region eu-central-1\n" +
+			"  keys=$(wid token --service-account tenant-a/app --region eu-central-1 -o env --reveal) && eval \"$keys\"\n" +
+			"  wid token --provider generic --service-account tenant-a/app --audience vault -o json --reveal",
 	}
-	return &credential{GitCredential: plugin.GitCredential{Expires: time.Now().Add(refusalLife)}, Refused: e}
+	o := cli.OutputFlag(cmd, "table", "json", "yaml", "env")
+	reveal := cmd.Flags().Bool("reveal", false, "show secrets")
+	return a.command(cmd, func(ctx context.Context, id *Identity, _ []string) ([]byte, error) {
+		if o.Format == "env" && !*reveal {
+			return nil, cli.Usagef("--output env is made of secrets: add --reveal")
+		}
+		s, p, err := id.resolveNamed(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c, err := id.get(ctx, s, forAccess(p))
+		if err != nil {
+			return nil, err
+		}
+		if c.Identity == "" && s.account != nil {
+			c.Identity, _ = p.GetIdentity(s.account, &provider.Options{}) // the token shows that it is valid
+		}
+		return c.print(p.GetName(), s.account, o, *reveal)
+	})
+}
+
+// value is a part of a credential. Its name is the environment variable that tools read.
+type value struct {
+	name, text string
+	secret     bool
+}
+
+func (c *credential) values(provider string) []value {
+	variable := map[string]string{azure.ProviderName: "AZURE_ACCESS_TOKEN", gcp.ProviderName: "CLOUDSDK_AUTH_ACCESS_TOKEN"}[provider]
+	return slices.DeleteFunc([]value{
+		{"AWS_ACCESS_KEY_ID", c.Keys.AccessKeyID, false},
+		{"AWS_SECRET_ACCESS_KEY", c.Keys.SecretAccessKey, true},
+		{"AWS_SESSION_TOKEN", c.Keys.SessionToken, true},
+		{cmp.Or(variable, "WID_TOKEN"), c.BearerToken, true},
+		{"WID_ID_TOKEN", c.IDToken, true},
+	}, func(v value) bool { return v.text == "" })
+}
+
+// shown is the output of wid token.
+type shown struct {
+	Provider       string            `json:"provider"`
+	ServiceAccount string            `json:"serviceAccount,omitempty"`
+	Identity       string            `json:"identity,omitempty"`
+	AccountID      string            `json:"accountID,omitempty"`
+	Expires        *time.Time        `json:"expires,omitempty"`
+	Values         map[string]string `json:"values"`
+	// Redacted are the names of values that --reveal would show.
+	Redacted []string `json:"redacted,omitempty"`
+}
+
+func (c *credential) print(provider string, sa *corev1.ServiceAccount, o *cli.Output, reveal bool) ([]byte, error) {
+	out := &shown{Provider: provider, Identity: c.Identity, AccountID: c.Keys.AccountID, Values: map[string]string{}}
+	expires := "never"
+	if sa != nil {
+		out.ServiceAccount = client.ObjectKeyFromObject(sa).String()
+	}
+	if !c.Expires.IsZero() {
+		end := c.Expires.UTC().Truncate(time.Second)
+		out.Expires, expires = &end, fmt.Sprintf("%s (in %s)", end.Format(time.RFC3339), time.Until(end).Round(time.Second))
+	}
+	rows := [][]string{{"provider", out.Provider}, {"ServiceAccount", out.ServiceAccount}, {"identity", out.Identity}, {"account", out.AccountID}, {"expires", expires}}
+	var env bytes.Buffer
+	for _, v := range c.values(provider) {
+		if v.secret && !reveal {
+			out.Redacted = append(out.Redacted, v.name)
+			rows = append(rows, []string{v.name, "[redacted, see --reveal]"})
+			continue
+		}
+		out.Values[v.name] = v.text
+		rows = append(rows, []string{v.name, v.text})
+		_, _ = fmt.Fprintf(&env, "export %s='%s'\n", v.name, strings.ReplaceAll(v.text, "'", `'\''`)) // a bytes.Buffer never fails
+	}
+	if o.Format == "env" {
+		return env.Bytes(), nil
+	}
+	return o.Encode(out, func(w io.Writer) {
+		for _, row := range rows {
+			if row[1] != "" {
+				cli.Row(w, row...)
+			}
+		}
+	})
 }

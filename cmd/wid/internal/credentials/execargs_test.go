@@ -94,72 +94,50 @@ func FuzzListsInKubeconfigs(f *testing.F) {
 	})
 }
 
-// What the environment says here goes along.
+// What the environment says here goes along. For a ServiceAccount, what is not set here is empty there. Wid's own identity is that of where
+// kubectl runs.
 func TestKubeconfigCarriesTheEnvironment(t *testing.T) {
 	here, err := filepath.Abs("cloud.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range shaping {
-		t.Setenv(v.name, "")
-	}
+	const tenant = "AZURE_TENANT_ID=" + azureTenant
+	held := "--token-file=token"
 	for name, tc := range map[string]struct {
-		provider, variable, value string
-		given                     []string
-		cluster                   string
-		want                      string
+		provider, variable string
+		given              string
+		cluster            string
+		want               string // variables
 	}{
-		"region":            {"aws", "AWS_REGION", "eu-west-1", nil, "", "AWS_REGION=eu-west-1"},
-		"region, flag":      {"aws", "AWS_REGION", "eu-west-1", []string{"--region=us-east-1"}, "", "--region=us-east-1 AWS_REGION=eu-west-1"},
-		"region, ARN":       {"aws", "AWS_REGION", "eu-west-1", nil, prodARN, "--cluster=" + prodARN + " AWS_REGION=eu-west-1"},
-		"region, elsewhere": {"gcp", "AWS_REGION", "eu-west-1", nil, "", ""},
-		"authority":         {"azure", "AZURE_AUTHORITY_HOST", "https://login.microsoftonline.us", nil, "", "AZURE_AUTHORITY_HOST=https://login.microsoftonline.us"},
-		"tenant":            {"azure", "AZURE_TENANT_ID", azureTenant, nil, "", "AZURE_TENANT_ID=" + azureTenant},
-		"cloud":             {"azure", "AZURE_ENVIRONMENT_FILEPATH", "cloud.json", nil, "", "AZURE_ENVIRONMENT_FILEPATH=" + here},
-		"metadata":          {"gcp", "GCE_METADATA_HOST", "127.0.0.1:1", nil, "", "GCE_METADATA_HOST=127.0.0.1:1"},
+		"region":                     {"aws", "AWS_REGION=eu-west-1", "", "", "AWS_REGION=eu-west-1"},
+		"region, flag":               {"aws", "AWS_REGION=eu-west-1", "--region=us-east-1", "", "AWS_REGION=eu-west-1"},
+		"region, ARN":                {"aws", "AWS_REGION=eu-west-1", "", prodARN, "AWS_REGION=eu-west-1"},
+		"region, elsewhere":          {"gcp", "AWS_REGION=eu-west-1", "", "", ""},
+		"authority":                  {"azure", "AZURE_AUTHORITY_HOST=https://login.microsoftonline.us", "", "", "AZURE_AUTHORITY_HOST=https://login.microsoftonline.us"},
+		"cloud":                      {"azure", "AZURE_ENVIRONMENT_FILEPATH=cloud.json", "", "", "AZURE_ENVIRONMENT_FILEPATH=" + here},
+		"metadata":                   {"gcp", "GCE_METADATA_HOST=127.0.0.1:1", "", "", "GCE_METADATA_HOST=127.0.0.1:1"},
+		"tenant":                     {"azure", tenant, "", "", tenant},
+		"ServiceAccount":             {"azure", tenant, held, "", tenant + " AZURE_AUTHORITY_HOST= AZURE_ENVIRONMENT_FILEPATH="},
+		"ServiceAccount, AWS":        {"aws", tenant, held, "", "AWS_REGION="},
+		"ServiceAccount, AWS by ARN": {"aws", tenant, held, prodARN, "AWS_REGION="},
+		"ServiceAccount, Google":     {"gcp", tenant, held, "", "GCE_METADATA_HOST="},
+		"ServiceAccount, generic":    {"generic", tenant, held, "", ""},
+		"own, Google":                {"gcp", tenant, "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv(tc.variable, tc.value)
-			args, env, err := parsed(t, tc.given...).execArgs(tc.provider, target{resource: tc.cluster})
-			got := args[len(bare):]
+			for _, v := range shaping {
+				t.Setenv(v.name, "")
+			}
+			variable, value, _ := strings.Cut(tc.variable, "=")
+			t.Setenv(variable, value)
+			args, env, err := parsed(t, strings.Fields(tc.given)...).execArgs(tc.provider, target{resource: tc.cluster})
+			var got []string
 			for _, v := range env {
 				got = append(got, v.Name+"="+v.Value)
 			}
-			if err != nil || strings.Join(got, " ") != tc.want {
-				t.Errorf("%q, %v", got, err)
+			if err != nil || strings.Join(got, " ") != tc.want || tc.cluster != "" && !slices.Contains(args, "--cluster="+tc.cluster) {
+				t.Errorf("%q with %q, %v", args, got, err)
 			}
 		})
-	}
-}
-
-// For a ServiceAccount, what is not set here is empty there. Wid's own identity is that of where kubectl runs.
-func TestKubeconfigKeepsTheEnvironmentOut(t *testing.T) {
-	for _, v := range shaping {
-		t.Setenv(v.name, "")
-	}
-	t.Setenv("AZURE_TENANT_ID", azureTenant)
-	for name, tc := range map[string]struct {
-		provider string
-		given    []string
-		cluster  string
-		want     string
-	}{
-		"azure":      {"azure", []string{"--token-file=token"}, "", "AZURE_TENANT_ID=" + azureTenant + " AZURE_AUTHORITY_HOST= AZURE_ENVIRONMENT_FILEPATH="},
-		"authority":  {"azure", []string{"--token-file=token", "--authority-host=x"}, "", "AZURE_TENANT_ID=" + azureTenant + " AZURE_AUTHORITY_HOST= AZURE_ENVIRONMENT_FILEPATH="},
-		"aws":        {"aws", []string{"--token-file=token"}, "", "AWS_REGION="},
-		"aws, ARN":   {"aws", []string{"--token-file=token"}, prodARN, "AWS_REGION="},
-		"gcp":        {"gcp", []string{"--token-file=token"}, "", "GCE_METADATA_HOST="},
-		"generic":    {"generic", []string{"--token-file=token"}, "", ""},
-		"own, azure": {"azure", nil, "", "AZURE_TENANT_ID=" + azureTenant},
-		"own, gcp":   {"gcp", nil, "", ""},
-	} {
-		_, env, err := parsed(t, tc.given...).execArgs(tc.provider, target{resource: tc.cluster})
-		var got []string
-		for _, v := range env {
-			got = append(got, v.Name+"="+v.Value)
-		}
-		if err != nil || strings.Join(got, " ") != tc.want {
-			t.Errorf("%s: %q, %v", name, got, err)
-		}
 	}
 }

@@ -1,6 +1,8 @@
 package credentials
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -16,7 +18,9 @@ import (
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // Setting is a flag that all commands for credentials have.
@@ -67,17 +71,15 @@ func (id *Identity) Settings() []Setting {
 		{GroupIdentity, "kubeconfig", &id.Kubeconfig, "auth.WithClient", "kubeconfig of its cluster; else KUBECONFIG, ~/.kube/config, the pod's own", aboutSource | isPath | common},
 		{GroupIdentity, "context", &id.kubeContext, "", "context of the kubeconfig", aboutSource | common},
 		{GroupIdentity, "in-cluster", &id.InCluster, "", "use the cluster and the login of the pod that wid runs in, and no kubeconfig", aboutSource},
-		{GroupIdentity, "token-file", &id.TokenFile, "auth.WithSubjectToken exchange.Provider.TokenFile", "file with a token of the ServiceAccount, instead of a cluster", aboutSource | isPath | common},
-		{GroupIdentity, "token-stdin", &id.TokenStdin, "", "read that token from standard input, if nothing else is read there", aboutSource},
+		{GroupIdentity, "token-file", &id.TokenFile, "auth.WithSubjectToken exchange.Provider.TokenFile", "file with a token of the ServiceAccount, instead of a cluster; /dev/stdin is standard input", aboutSource | isPath | common},
 		{GroupIdentity, "annotation", &id.Annotations, "auth.WithAnnotations", "annotation of the ServiceAccount, key=value, with a token; may be repeated", aboutSource | common},
 		{GroupIdentity, "allow-shell-out", &id.allowShellOut, "auth.WithAllowShellOut", "without a ServiceAccount: run az, a credential_process and similar programs", 0},
 
 		{groupRequest, "provider", &id.Provider, "", "aws, azure, gcp, generic or exchange; else found by the host or the ServiceAccount's annotations", aboutSource | common},
-		{groupRequest, "audience", &id.audiences, "auth.WithAudiences auth.Policy.Audiences", "audience of the ServiceAccount's token instead of the provider's own", common},
+		{groupRequest, "audience", &id.audiences, "auth.WithAudiences auth.Policy.Audiences exchange.Provider.KubernetesAudience", "audience of the ServiceAccount's token instead of the provider's own", common},
 		{groupRequest, "api-server-audience", &id.apiServerAudiences, "auth.Policy.APIServerAudiences", "an audience of the cluster's own API server, as in its --api-audiences: no token with it is sent out", 0},
 		{groupRequest, "scope", &id.scopes, "auth.WithScopes", "scope of the access token", common},
 		{groupRequest, "token-lifetime", &id.tokenLifetime, "auth.WithTokenLifetime", "lifetime of the ServiceAccount's token, 10m at least", 0},
-		{groupRequest, "bound-object", &id.boundObject, "auth.WithBoundObject", "object that the token is bound to: Pod, Secret or Node/name/UID", 0},
 		{groupRequest, "region", &id.region, "auth.WithSTSRegion", "region of AWS STS; else AWS_REGION, or that of registry, cluster, repository", common},
 		{groupRequest, "sts-endpoint", &id.stsEndpoint, "auth.WithSTSEndpoint", "address of the provider's token service", 0},
 		{groupRequest, "proxy-url", &id.proxyURL, "auth.WithProxyURL", "proxy for the provider's services; else HTTPS_PROXY", 0},
@@ -101,6 +103,10 @@ func (id *Identity) Settings() []Setting {
 		{gcp.ProviderName, "id-token-audience", &id.idTokenAudience, "gcp.WithIDTokenAudience", "get an ID token for this audience instead of an access token", 0},
 		{gcp.ProviderName, "universe-domain", &id.gcp.UniverseDomain, "gcp.Provider.UniverseDomain", "domain of the cloud's services, if not googleapis.com", 0},
 
+		{exchange.ProviderName, "service", &id.service.service, "", "service that trusts the cluster's issuer: " + serviceNames(), common},
+		{exchange.ProviderName, "service-address", &id.service.address, "", "address of that service, where it has one of its own", 0},
+		{exchange.ProviderName, "service-parameter", &id.service.parameters, "exchange.Provider.Parameters exchange.Provider.AnnotatedParameters",
+			"parameter of that service, name=value, instead of an annotation; may be repeated", 0},
 		{exchange.ProviderName, "exchange-endpoint", &id.exchange.Endpoint, "exchange.Provider.Endpoint", "token endpoint of the server", 0},
 		{exchange.ProviderName, "exchange-issuer", &id.exchange.IssuerURL, "exchange.Provider.IssuerURL", "issuer whose metadata name the token endpoint, instead of it", 0},
 		{exchange.ProviderName, "exchange-allowed-host", &id.exchange.AllowedEndpointHosts, "exchange.Provider.AllowedEndpointHosts", "host that the issuer's token endpoint may have besides the issuer's own", 0},
@@ -151,12 +157,12 @@ func (a *App) NewIdentity(cmd *cobra.Command) *Identity {
 			cli.Rare(id.Flags, s.Name)
 		}
 	}
-	cli.Offer(id.Flags, "provider", providerNames()...)
 	cmd.Flags().AddFlagSet(id.Flags)
+	cli.Offer(cmd, "provider", providerNames()...)
 	cmd.Flags().BoolVar(&id.noEnvironment, "no-environment", false, "ignore WID_ variables, except those for the cache and the timeout")
 	cli.Rare(cmd.Flags(), "no-environment")
 	id.clientSecret = sync.OnceValues(func() ([]byte, error) {
-		return readNamed("exchange-client-secret-file", id.clientSecretFile, "name a file with nothing but the secret")
+		return ReadNamed("exchange-client-secret-file", id.clientSecretFile, "name a file with nothing but the secret")
 	})
 	return id
 }
@@ -186,15 +192,71 @@ func (s *Setting) OfOther(provider string) bool {
 	return !slices.Contains([]string{GroupIdentity, groupRequest, GroupProgram, provider}, s.Group)
 }
 
-// readNamed reads the file of a flag, if there is one.
-func readNamed(flag, path, remedy string) ([]byte, error) {
+// ReadNamed reads the file of a flag, if there is one.
+func ReadNamed(flag, path, remedy string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
-	content, err := cli.ReadBounded(path)
+	content, err := providers.ReadFile(path)
 	if err != nil {
 		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: remedy,
 			Message: "--" + flag + " cannot be read: " + cli.OneLine(err.Error())}
 	}
 	return content, nil
+}
+
+// FlagsOf returns the flags of the Go options in an auth.Error. It leaves out options without a flag.
+func (id *Identity) FlagsOf(options string) string {
+	var flags []string
+	for option := range strings.SplitSeq(options, ", ") {
+		flag := otherFlags[option]
+		for _, s := range id.Settings() {
+			if flag == "" && slices.Contains(strings.Fields(s.option), option) {
+				flag = "--" + s.Name
+			}
+		}
+		if flag != "" && !slices.Contains(flags, flag) {
+			flags = append(flags, flag)
+		}
+	}
+	return strings.Join(flags, ", ")
+}
+
+// InTermsOfFlags puts flags in place of Go options into the text of an error.
+func (id *Identity) InTermsOfFlags(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	var known *auth.Error
+	if errors.As(err, &known) {
+		own := *known
+		own.Remedy, own.Option = remedyFor(err, known), id.FlagsOf(known.Option)
+		text = strings.Replace(text, known.Error(), own.Error(), 1) // err may wrap it
+	}
+	return &reworded{err, id.Sent.Clean(text)}
+}
+
+type reworded struct {
+	error
+	text string
+}
+
+func (r *reworded) Error() string { return r.text }
+func (r *reworded) Unwrap() error { return r.error }
+
+// remedyFor returns the error's own remedy, or one that only the command knows.
+func remedyFor(err error, e *auth.Error) string {
+	var cluster *unreached
+	switch {
+	case e.Cause == provider.CauseAudienceNotAllowed:
+		return "pass it"
+	case e.Remedy == "" && errors.Is(err, context.DeadlineExceeded):
+		return "raise --timeout, or check what does not answer"
+	case e.Remedy == "" && errors.As(err, &cluster):
+		return "check the cluster's address in the kubeconfig, and that its user can log in: try kubectl get serviceaccounts"
+	case e.Remedy == "" && strings.HasPrefix(e.Code, "AADSTS"):
+		return "look the code up at https://login.microsoftonline.com/error"
+	}
+	return e.Remedy
 }

@@ -46,9 +46,6 @@ func sample(s Setting) []string {
 	case *repeated:
 		return []string{`k=a,"b"`, `l=c`}
 	}
-	if s.Name == "bound-object" {
-		return []string{"Pod/app/0b7c4a4e"}
-	}
 	return []string{`some "value", and more`}
 }
 
@@ -65,7 +62,7 @@ func TestEveryFlagIsInTheKey(t *testing.T) {
 		id := parsed(t, args...)
 		return id.key(&source{}, wanted("", nil)).String()
 	}
-	plain := []string{"service-account", "kubeconfig", "context", "in-cluster", "token-file", "token-stdin", "annotation", "provider",
+	plain := []string{"service-account", "kubeconfig", "context", "in-cluster", "token-file", "annotation", "provider",
 		"cache-dir", "no-cache", "timeout"}
 	seen := map[string]string{key(): "none"}
 	for _, s := range parsed(t).Settings() {
@@ -127,11 +124,20 @@ func wanted(kind string, mint func(context.Context, []auth.Option) (*credential,
 // anOption matches the name of an option as auth.Error.About takes it.
 var anOption = regexp.MustCompile(`^"([a-z]+\.[A-Z][A-Za-z.]+)"$`)
 
+// noSource is why there are no flags for sources of subject tokens.
+const noSource = "wid uses the tokens of a cluster or a file"
+
 // The Go option of each error of the library has a flag, or something else that a person can do.
 func TestEveryOptionOfAnErrorHasAFlag(t *testing.T) {
 	without := map[string]string{"auth.Policy.AllowConfigMap": "wid reads no ConfigMaps", "auth.Policy.AllowCluster": "wid has no objects", "exchange.Provider.ActorTokenType": "wid sends no actor token",
+		"exchange.Provider.ActorToken": "wid sends no actor token", "exchange.Provider.Grant": "--service sets it", "exchange.Provider.Headers": "--service sets them",
+		"exchange.Provider.JSONBody": "--service sets it", "exchange.Provider.AssumeBearer": "--service sets it",
+		"azure.Provider.IdentityBindings":  "wid runs in no pod with AKS's annotation",
+		"exchange.Provider.ClientAudience": "wid sends no client assertion", "exchange.Provider.DefaultScopes": "--service sets them",
+		"auth.WithSubjectSource": noSource, "aws.WebIdentity.RoleARN": noSource, "aws.WebIdentity.SigningAlgorithm": noSource,
+		"aws.WebIdentity.Lifetime": noSource, "aws.WebIdentity.Tags": noSource,
 		"auth.Policy.AllowCrossNamespace": "wid has no objects", "auth.Policy.AllowProxy": "wid allows all proxies", "auth.WithOwner": "wid has no objects",
-		"auth.WithCache": "wid has no objects", "auth.WithHTTPClient": "only tests have one", "auth.WithGitURL": "git gives it", "token.Provider.Registries": "wid allows the one"}
+		"auth.WithCache": "wid has no objects", "auth.WithBoundObject": "wid has no objects", "auth.WithHTTPClient": "only tests have one", "auth.WithGitURL": "git gives it", "token.Provider.Registries": "wid allows the one"}
 	id, found := parsed(t), 0
 	for _, dir := range []string{".", "aws", "azure", "gcp", "exchange", "token", "plugin"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", "..", "..", "auth", dir, "*.go"))
@@ -196,9 +202,10 @@ func TestEveryOptionHasAFlag(t *testing.T) {
 	id := parsed(t)
 	without := map[string]string{
 		"WithSettings": "there are no tenants", "WithUsage": "it picks among defaults of the settings", "WithPolicy": "whoever runs wid decides",
+		"WithSubjectSource": noSource, "WithControllerAnnotations": noSource,
 		"WithTracerProvider":  "wid runs for a second, under programs that trace themselves",
 		"WithMinimumLifetime": "the programs that run wid renew by the expiry that it prints",
-		"WithOwner":           "wid has no objects", "WithCache": "wid keeps a cache on disk", "WithHTTPClient": "only tests have one", "WithGitURL": "git gives it", "WithClusterID": "the key of what is kept on disk has the cluster", "WithProviderOption": "it is for packages", "WithInvalidBefore": "erase of docker and git does that",
+		"WithOwner":           "wid has no objects", "WithBoundObject": "wid has no objects", "WithCache": "wid keeps a cache on disk", "WithHTTPClient": "only tests have one", "WithGitURL": "git gives it", "WithClusterID": "the key of what is kept on disk has the cluster", "WithProviderOption": "it is for packages", "WithInvalidBefore": "erase of docker and git does that",
 	}
 	declaration := regexp.MustCompile(`(?m)^func (With[A-Z]\w*)\(`)
 	var count int

@@ -19,10 +19,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/stdin"
 )
 
 // App holds what the commands for credentials share.
@@ -49,7 +52,6 @@ type Identity struct {
 	Kubeconfig, kubeContext string
 	InCluster               bool
 	TokenFile               string
-	TokenStdin              bool
 	Annotations             repeated
 	audiences, scopes       []string
 	apiServerAudiences      []string
@@ -58,7 +60,29 @@ type Identity struct {
 	cacheDir                string
 	noCache                 bool
 	Timeout                 time.Duration
-	extras
+
+	// The flags of a provider's fields lead to the provider.
+	aws      aws.Provider
+	azure    azure.Provider
+	gcp      gcp.Provider
+	exchange exchange.Provider
+	service  serviceFlags
+
+	allowShellOut bool
+	tokenLifetime time.Duration
+
+	assumeRoles       []string
+	role              aws.AssumeRole // shapes the last of them
+	sessionTags       []string
+	sessionDuration   time.Duration
+	sessionNamePrefix string
+
+	delegates           []string
+	accessTokenLifetime time.Duration
+	idTokenAudience     string
+
+	clientID, clientSecretFile string
+
 	// noEnvironment ignores the variables of other plugins.
 	noEnvironment bool
 
@@ -84,6 +108,9 @@ func (id *Identity) Complete() error {
 		return err
 	}
 	id.Provider = strings.ToLower(id.Provider)
+	if id.service.service != "" && id.Provider == "" {
+		id.Provider = exchange.ProviderName
+	}
 	if id.Provider != "" {
 		if _, err := id.Named(); err != nil {
 			return err
@@ -94,12 +121,14 @@ func (id *Identity) Complete() error {
 		made bool
 		text string
 	}{
-		{id.TokenFile != "" && id.TokenStdin, "--token-file and --token-stdin exclude each other"},
 		{id.InCluster && (id.Kubeconfig != "" || id.kubeContext != ""), "--in-cluster excludes --kubeconfig and --context"},
 		{token && cluster && !id.Examines, "with a token no cluster is asked: leave --kubeconfig, --context and --in-cluster out"},
 		{len(id.Annotations) > 0 && (!token || cluster), "the ServiceAccount's own annotations count in its cluster: leave --annotation out, or pass a token without a cluster"},
 		{cluster && id.ServiceAccount == "" && id.Pod == "" && !token, "name the ServiceAccount with --service-account namespace/name"},
 		{id.clientSecretFile != "" && id.clientID == "", "--exchange-client-secret-file goes with --exchange-client-id"},
+		{id.service.service != "" && id.givesExchange(), "--service sets what the service needs: leave out --exchange-… flags"},
+		{id.service.service != "" && services()[id.service.service] != nil && id.service.addressProblem() != "", id.service.addressProblem()},
+		{id.service.service == "" && (id.service.address != "" || len(id.service.parameters) > 0), "--service-address and --service-parameter go with --service"},
 		{id.allowShellOut && !id.isOwn(), "--allow-shell-out applies to wid's own identity; leave it out, or --service-account and the token"},
 		{id.Timeout <= 0, "--timeout has to be more than 0"},
 	} {
@@ -130,7 +159,7 @@ func (id *Identity) NamesCluster() bool {
 
 // HasToken reports whether the caller holds a token of the ServiceAccount.
 func (id *Identity) HasToken() bool {
-	return id.TokenFile != "" || id.TokenStdin || id.puller != nil && id.puller.ServiceAccountToken != ""
+	return id.TokenFile != "" || id.puller != nil && id.puller.ServiceAccountToken != ""
 }
 
 // isOwn reports whether the identity is the program's own.
@@ -139,7 +168,8 @@ func (id *Identity) isOwn() bool { return id.ServiceAccount == "" && !id.HasToke
 // ParseServiceAccount parses --service-account.
 func ParseServiceAccount(s string) (client.ObjectKey, error) {
 	namespace, name, ok := strings.Cut(s, "/")
-	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") ||
+		strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return client.ObjectKey{}, cli.Usagef("--service-account is namespace/name, not %.300q", s)
 	}
 	return client.ObjectKey{Namespace: namespace, Name: name}, nil
@@ -207,7 +237,7 @@ func (id *Identity) fromToken(ctx context.Context) (*source, error) {
 	if id.puller != nil {
 		return sourceOfToken(ctx, id.puller.ServiceAccountToken, id.puller.ServiceAccountAnnotations)
 	}
-	token, err := id.ReadToken(ctx)
+	token, _, err := auth.NewFileTokenSource(id.TokenFile).Token(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -221,24 +251,6 @@ func (id *Identity) fromToken(ctx context.Context) (*source, error) {
 			Message: fmt.Sprintf("the token is of the ServiceAccount %.300q, not of %q", got.String(), want.String())}
 	}
 	return s, err
-}
-
-// ReadToken returns the token that the caller holds.
-func (id *Identity) ReadToken(ctx context.Context) (string, error) {
-	if id.TokenFile != "" {
-		token, _, err := auth.NewFileTokenSource(id.TokenFile).Token(ctx, nil)
-		return token, err
-	}
-	in, err := cli.InputOf(id.cmd)
-	if err != nil {
-		return "", err
-	}
-	content, err := stdin.Read(ctx, in)
-	if err != nil {
-		return "", err
-	}
-	token, _, err := auth.NewStaticTokenSource(string(content)).Token(ctx, nil)
-	return token, err
 }
 
 func sourceOfToken(ctx context.Context, token string, annotations map[string]string) (*source, error) {

@@ -10,9 +10,7 @@ import (
 	"strings"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -20,34 +18,11 @@ import (
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
-
-// extras are the rare flags. Those of a provider's fields lead to the provider.
-type extras struct {
-	aws      aws.Provider
-	azure    azure.Provider
-	gcp      gcp.Provider
-	exchange exchange.Provider
-
-	allowShellOut bool
-	tokenLifetime time.Duration
-	boundObject   string
-
-	assumeRoles       []string
-	role              aws.AssumeRole // shapes the last of them
-	sessionTags       []string
-	sessionDuration   time.Duration
-	sessionNamePrefix string
-
-	delegates           []string
-	accessTokenLifetime time.Duration
-	idTokenAudience     string
-
-	clientID, clientSecretFile string
-}
 
 // providers are all that the library has.
 func (id *Identity) providers() []auth.Provider {
@@ -57,7 +32,11 @@ func (id *Identity) providers() []auth.Provider {
 	if len(id.audiences) == 1 {
 		id.exchange.KubernetesAudience = id.audiences[0]
 	}
-	return []auth.Provider{&id.aws, &id.azure, &id.gcp, &token.Provider{}, &id.exchange}
+	last := &id.exchange
+	if services()[id.service.service] != nil {
+		last = id.service.provider(id.exchange.KubernetesAudience)
+	}
+	return []auth.Provider{&id.aws, &id.azure, &id.gcp, &token.Provider{}, last}
 }
 
 func (id *Identity) exchangeClient() exchange.ClientAuthentication {
@@ -82,9 +61,15 @@ func (id *Identity) Named() (auth.Provider, error) {
 	if id.Provider == "" {
 		return nil, cli.Usagef("name the provider with --provider, one of: %s", strings.Join(providerNames(), ", "))
 	}
+	if name := id.service.service; name != "" && services()[name] == nil {
+		return nil, cli.Usagef("--service %.100q is unknown: use one of: %s", name, serviceNames())
+	}
 	set, err := auth.NewProviderSet(id.providers()...)
 	if err != nil {
 		return nil, err
+	}
+	if id.Provider == exchange.ProviderName && id.service.service != "" {
+		return set.Get(id.service.service)
 	}
 	return set.Get(id.Provider)
 }
@@ -111,8 +96,11 @@ func (id *Identity) Detect(sa *corev1.ServiceAccount) error {
 	found, name := CloudsOf(sa), client.ObjectKeyFromObject(sa).String()
 	switch len(found) {
 	case 0:
-		return cli.Usagef("ServiceAccount %q has no annotation of a cloud, but %.500q: annotate it, or name the provider with --provider, one of: %s",
-			name, slices.Sorted(maps.Keys(sa.Annotations)), strings.Join(providerNames(), ", "))
+		has := "no annotations"
+		if len(sa.Annotations) > 0 {
+			has = fmt.Sprintf("no annotation of a cloud, but %.500q", slices.Sorted(maps.Keys(sa.Annotations)))
+		}
+		return cli.Usagef("ServiceAccount %q has %s: annotate it, or name the provider with --provider, one of: %s", name, has, strings.Join(providerNames(), ", "))
 	case 1:
 		if err := id.Flags.Set("provider", found[0]); err != nil {
 			return err
@@ -202,10 +190,6 @@ func (id *Identity) Options() ([]auth.Option, error) {
 	if err != nil {
 		return nil, cli.Usagef("--proxy-url is not a URL")
 	}
-	bound, err := parseBoundObject(id.boundObject)
-	if err != nil {
-		return nil, err
-	}
 	policy := auth.Policy{Audiences: slices.Concat(id.audiences, []string{id.idTokenAudience}), APIServerAudiences: id.apiServerAudiences}
 	opts = append(opts, auth.WithPolicy(policy), auth.WithAudiences(id.audiences...), auth.WithScopes(id.scopes...),
 		auth.WithSTSRegion(id.region), auth.WithSTSEndpoint(id.stsEndpoint), auth.WithHTTPClient(id.HTTPClient), gcp.WithDelegates(id.delegates...))
@@ -215,7 +199,6 @@ func (id *Identity) Options() ([]auth.Option, error) {
 	}{
 		{id.proxyURL != "", auth.WithProxyURL(*proxy)},
 		{id.allowShellOut, auth.WithAllowShellOut()},
-		{id.boundObject != "", auth.WithBoundObject(bound)},
 		{id.changed("token-lifetime"), auth.WithTokenLifetime(id.tokenLifetime)},
 		{id.changed("session-duration"), aws.WithSessionDuration(id.sessionDuration)},
 		{id.changed("session-name-prefix"), aws.WithSessionNamePrefix(id.sessionNamePrefix)},
@@ -227,19 +210,6 @@ func (id *Identity) Options() ([]auth.Option, error) {
 		}
 	}
 	return opts, nil
-}
-
-// parseBoundObject wants the UID: a token that is kept must not outlive the object for another one of that name.
-func parseBoundObject(s string) (ref authenticationv1.BoundObjectReference, err error) {
-	parts := strings.Split(s, "/")
-	switch {
-	case s == "":
-	case len(parts) != 3 || !slices.Contains([]string{"Pod", "Secret", "Node"}, parts[0]), slices.Contains(parts, ""):
-		err = cli.Usagef("--bound-object is Pod/<name>/<UID>, or the same of a Secret or a Node, not %.300q", s)
-	default:
-		ref = authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: parts[0], Name: parts[1], UID: types.UID(parts[2])}
-	}
-	return ref, err
 }
 
 // assumedRoles is the chain of roles, the last one with all that shapes it.
@@ -257,4 +227,91 @@ func (id *Identity) assumedRoles() (opts []auth.Option, err error) {
 		opts = append(opts, aws.WithAssumeRole(role))
 	}
 	return opts, nil
+}
+
+// request describes the wanted credential.
+type request struct {
+	kind     string
+	provider auth.Provider
+	// target is the registry, the repository or the cluster.
+	target []string
+	// mint gets the credential from the library.
+	mint func(ctx context.Context, opts []auth.Option) (*credential, error)
+}
+
+func forAccess(p auth.Provider) request {
+	return request{"access-token", p, nil, func(ctx context.Context, opts []auth.Option) (*credential, error) {
+		t, err := auth.GetAccessToken(ctx, p, opts...)
+		if err != nil {
+			return nil, err
+		}
+		return fromAccessToken(p, t)
+	}}
+}
+
+func forRegistry(p auth.Provider, host string) request {
+	return request{"registry", p, []string{host}, func(ctx context.Context, opts []auth.Option) (*credential, error) {
+		r, err := auth.GetArtifactRegistryCredentials(ctx, p, host, opts...)
+		if err != nil {
+			return nil, err
+		}
+		login, err := r.Authorization()
+		if err != nil {
+			return nil, err
+		}
+		return &credential{GitCredential: plugin.GitCredential{Username: login.Username, Password: login.Password, Expires: r.ExpiresAt()}}, nil
+	}}
+}
+
+func forRepository(p auth.Provider, u *url.URL) request {
+	return request{"git", p, []string{u.String()}, func(ctx context.Context, opts []auth.Option) (*credential, error) {
+		g, err := auth.GetGitCredentials(ctx, p, append(slices.Clip(opts), auth.WithGitURL(*u))...)
+		if err != nil {
+			return nil, err
+		}
+		return &credential{GitCredential: plugin.GitCredential{Username: g.Username(), Password: g.Password(), BearerToken: g.BearerToken(), Expires: g.ExpiresAt()}}, nil
+	}}
+}
+
+func forCluster(p auth.Provider, t target, ca []byte) request {
+	return request{"cluster", p, []string{t.resource, t.address, string(ca), t.name, string(t.presented)}, func(ctx context.Context, opts []auth.Option) (*credential, error) {
+		config, err := auth.GetRESTConfig(ctx, p, slices.Concat(opts, t.options(ca))...)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.checkPresented(config.CAData()); err != nil {
+			return nil, err
+		}
+		return bearer(config.BearerToken(), config.ExpiresAt()), nil
+	}}
+}
+
+func bearer(token string, expires time.Time) *credential {
+	return &credential{GitCredential: plugin.GitCredential{BearerToken: token, Expires: expires}}
+}
+
+// fromAccessToken reads the token types of all providers.
+func fromAccessToken(p auth.Provider, t auth.Token) (*credential, error) {
+	switch t := t.(type) {
+	case *aws.Token:
+		k := t.Credentials()
+		c := bearer("", t.ExpiresAt())
+		c.Identity = t.AssumedRoleARN()
+		c.Keys = plugin.ProcessCredentials{AccessKeyID: k.AccessKeyID, SecretAccessKey: k.SecretAccessKey, SessionToken: k.SessionToken,
+			AccountID: t.AccountID(), Expires: t.ExpiresAt()}
+		return c, nil
+	case *azure.Token:
+		return bearer(t.AccessToken().Token, t.ExpiresAt()), nil
+	case *gcp.Token:
+		return bearer(t.AccessToken(), t.ExpiresAt()), nil
+	case *gcp.IDToken:
+		c := bearer("", t.ExpiresAt())
+		c.IDToken = t.Value()
+		return c, nil
+	case *token.Token:
+		return bearer(t.Reveal(), t.ExpiresAt()), nil
+	case *exchange.Token:
+		return bearer(t.Reveal(), t.ExpiresAt()), nil
+	}
+	return nil, fmt.Errorf("the provider %q has tokens of type %T, which wid does not know", p.GetName(), t)
 }

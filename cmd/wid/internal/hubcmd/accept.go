@@ -1,23 +1,24 @@
 package hubcmd
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/agentrequest"
-	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
@@ -65,12 +66,13 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 }
 
 // show prints what is accepted.
-func (a *acceptance) show(ctx context.Context) (err error) {
-	name, role := a.cluster.Name, &rbacv1.ClusterRole{}
-	if err := a.hub.Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName(name)}, role); client.IgnoreNotFound(err) != nil {
+func (a *acceptance) show(ctx context.Context) error {
+	name := a.cluster.Name
+	role, err := agentrequest.GetRole(ctx, a.hub, name)
+	if err != nil {
 		return cli.AnswerOf(err, fmt.Sprintf("read the ClusterRole of cluster %q", name))
 	}
-	if a.authType, a.claim, err = hubadmin.Claim(a.cluster, role); err != nil {
+	if a.authType, a.claim, err = claimOf(a.cluster, role); err != nil {
 		return cli.Problem(auth.ErrMisconfigured, "correct the annotations of its ManagedCluster", "cluster %q: %v", name, err)
 	}
 	recorded, ok := role.Annotations[regname.AuthTypeAnnotation]
@@ -127,28 +129,6 @@ func (a *acceptance) renewed(ctx context.Context) (bool, error) {
 	return lease.ResourceVersion != a.lease, nil
 }
 
-// readRequest finds the request to approve, and says what to do about one that it may not pick itself.
-func (a *acceptance) readRequest(ctx context.Context) (err error) {
-	a.request, err = hubadmin.Request(ctx, a.hub, a.cluster, a.authType, a.approves)
-	var refused *hubadmin.RequestError
-	if !errors.As(err, &refused) {
-		return cli.AnswerOf(err, fmt.Sprintf("read the requests of cluster %q", a.cluster.Name))
-	}
-	reason, remedy := auth.ErrDenied, "run "+a.Wid("wid hub accept --clusters "+a.cluster.Name+" --approve-request "+shell.Word(refused.Name, "REQUEST"))
-	switch refused.Cause {
-	case hubadmin.RequestNotFound:
-		reason, remedy = auth.ErrMisconfigured, "pass one that wid hub status -o yaml lists"
-	case hubadmin.SeveralRequests:
-		remedy += " with the name of its agent's"
-	case hubadmin.NotBootstrapUser:
-		remedy += " if that is the agent's user"
-	case hubadmin.AnotherAgent:
-		remedy = "if the cluster joined again after wid unjoin, or its agent was replaced or lost its certificate, " + remedy +
-			"; else it may be that of an intruder: run " + a.Kubectl("kubectl certificate deny "+shell.Word(refused.Name, "REQUEST"))
-	}
-	return cli.Problem(reason, remedy, "%v", refused)
-}
-
 // ask lets a person at a terminal decide, unless the flag has decided.
 func (a *acceptance) ask(context.Context) error {
 	if a.cmd.Flags().Changed("claim") || !hasTerminal(a.cmd) {
@@ -201,7 +181,7 @@ func (a *acceptance) joined(ctx context.Context) (waitingFor string, err error) 
 	if err := a.hub.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 		return "", cli.AnswerOf(err, fmt.Sprintf("read ManagedCluster %q", cluster.Name))
 	}
-	accepted := hubadmin.Condition(cluster, ocm.ConditionHubAccepted)
+	accepted := conditionOf(cluster, ocm.ConditionHubAccepted)
 	refused := accepted.Status == metav1.ConditionFalse && accepted.ObservedGeneration == cluster.Generation && accepted.Reason != ocm.ReasonHubDenied
 	switch {
 	case !cluster.Spec.HubAcceptsClient:
@@ -218,7 +198,103 @@ func (a *acceptance) joined(ctx context.Context) (waitingFor string, err error) 
 		return fmt.Sprintf("for the agent of cluster %q to join", cluster.Name), nil
 	}
 	if renewed, err := a.renewed(ctx); err != nil || !renewed {
-		return fmt.Sprintf("for the agent of cluster %q to renew its Lease: the cluster joined before, and only the Lease shows that an agent runs now", cluster.Name), err
+		every := time.Duration(cmp.Or(cluster.Spec.LeaseDurationSeconds, 60)) * time.Second // the CRD has that default too
+		return fmt.Sprintf("for the agent of cluster %q to renew its Lease, which it does every %s: the cluster joined before, and only the Lease shows that an agent runs now", cluster.Name, every), err
 	}
 	return "", cli.Say(a.cmd, "cluster %q has joined", cluster.Name)
+}
+
+// readRequest finds the request that is approved together with the cluster, if there is one.
+func (a *acceptance) readRequest(ctx context.Context) (err error) {
+	a.request, err = a.pickRequest(ctx)
+	return cli.AnswerOf(err, fmt.Sprintf("read the requests of cluster %q", a.cluster.Name))
+}
+
+// pickRequest returns nil if there is no request to approve. Only the auth type csr has requests. It picks the one pending request of a
+// bootstrap user, unless the cluster has an agent that works or that the hub has recorded. Any other request has to be named. The hub
+// itself approves renewals.
+func (a *acceptance) pickRequest(ctx context.Context) (*certificatesv1.CertificateSigningRequest, error) {
+	var pending []certificatesv1.CertificateSigningRequest
+	if a.authType == registration.AuthTypeCSR {
+		var err error
+		if pending, err = agentrequest.Pending(ctx, a.hub, a.cluster.Name); err != nil {
+			return nil, err
+		}
+	}
+	if a.approves != "" {
+		i := slices.IndexFunc(pending, func(r certificatesv1.CertificateSigningRequest) bool { return r.Name == a.approves })
+		if i < 0 {
+			return nil, cli.Problem(auth.ErrMisconfigured, "pass one that wid hub status -o yaml lists", "no request %q of cluster %q waits for approval", a.approves, a.cluster.Name)
+		}
+		return &pending[i], nil
+	}
+	switch {
+	case len(pending) == 0 || len(pending) == 1 && isRenewal(&pending[0]):
+		return nil, nil //nolint:nilnil // see above
+	case len(pending) > 1:
+		return nil, cli.Problem(auth.ErrDenied, "take that of the agent that runs, whose name the key agent-name of Secret "+ocm.HubKubeconfigSecret+
+			" has on the cluster: "+a.approving(""), "cluster %q has %d requests, usually since its agent restarted before it was accepted; "+
+			"one may be that of an intruder:%s", a.cluster.Name, len(pending), requesters(pending))
+	case !isBootstrapUser(&pending[0].Spec):
+		return nil, cli.Problem(auth.ErrDenied, a.approving(pending[0].Name)+" if that is the agent's user", "the request of cluster %q is not that of a bootstrap user:%s",
+			a.cluster.Name, requesters(pending))
+	}
+	if err := a.checkAgent(ctx, &pending[0]); err != nil {
+		return nil, err
+	}
+	return &pending[0], nil
+}
+
+// approving returns the command that approves a request by its name, which is free text.
+func (a *acceptance) approving(request string) string {
+	return "run " + a.Wid("wid hub accept --clusters "+a.cluster.Name+" --approve-request "+shell.Word(request, "REQUEST"))
+}
+
+// checkAgent refuses a request if the cluster's agent works, or if the hub goes on with another agent.
+func (a *acceptance) checkAgent(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
+	agent, err := agentrequest.Replaces(ctx, a.hub, r)
+	if err != nil {
+		return err
+	}
+	conditions := a.cluster.Status.Conditions
+	works := meta.IsStatusConditionTrue(conditions, ocm.ConditionJoined) && meta.IsStatusConditionTrue(conditions, ocm.ConditionAvailable)
+	if !works && agent == "" {
+		return nil
+	}
+	return cli.Problem(auth.ErrDenied, "if the cluster joined again after wid unjoin, or its agent was replaced or lost its certificate, "+a.approving(r.Name)+
+		"; else it may be that of an intruder",
+		"cluster %q has an agent already, recorded as %.100q, and request %q of user %.100q comes from another agent or has a new key",
+		a.cluster.Name, agent, r.Name, r.Spec.Username)
+}
+
+// isRenewal reports whether the agent of a request has made it itself.
+func isRenewal(r *certificatesv1.CertificateSigningRequest) bool {
+	request, err := agentrequest.Parse(r)
+	return err == nil && r.Spec.Username == request.User()
+}
+
+// isBootstrapUser reports whether registration.BootstrapManifest lets a user ask for the first certificate of a cluster.
+func isBootstrapUser(spec *certificatesv1.CertificateSigningRequestSpec) bool {
+	return spec.Username == regname.BootstrapUser || slices.Contains(spec.Groups, registration.BootstrapGroup)
+}
+
+// requesters has a line for each request, the newest first: an agent that restarts asks again.
+func requesters(pending []certificatesv1.CertificateSigningRequest) (lines string) {
+	const most = 5
+	slices.SortFunc(pending, func(a, b certificatesv1.CertificateSigningRequest) int {
+		return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
+	})
+	for i := range pending[:min(len(pending), most)] {
+		r := &pending[i]
+		asks := "for no agent"
+		if request, err := agentrequest.Parse(r); err == nil {
+			asks = fmt.Sprintf("agent %q with key %.8s", request.Agent, request.Key)
+		}
+		lines += fmt.Sprintf("\n  request %q: %s, %s old, of user %.100q", r.Name, asks,
+			duration.ShortHumanDuration(time.Since(r.CreationTimestamp.Time)), r.Spec.Username)
+	}
+	if more := len(pending) - most; more > 0 {
+		lines += fmt.Sprintf("\n  and %d more", more)
+	}
+	return lines
 }

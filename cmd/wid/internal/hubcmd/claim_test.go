@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -68,7 +67,7 @@ func newClaimHub(t *testing.T) *claimHub {
 		t.Fatal(err)
 	}
 	h := &claimHub{t: t, fake: fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&ocm.ManagedCluster{}).Build()}
-	certificates, err := csr.NewHubDriver(csr.HubDriverOptions{Client: h.fake})
+	certificates, err := csr.NewHubDriver(csr.HubDriverOptions{Client: h.fake, Reader: h.fake})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +207,7 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 	h.approves = true
 	h.create("foo", true)
 	h.reconcile()
-	if c := hubadmin.Condition(h.cluster(), ocm.ConditionHubAccepted); c.Status != "False" || c.Reason != "InvalidClaim" {
+	if c := conditionOf(h.cluster(), ocm.ConditionHubAccepted); c.Status != "False" || c.Reason != "InvalidClaim" {
 		t.Fatalf("the condition is %+v", c)
 	}
 	h.backdate(2 * time.Hour)
@@ -309,9 +308,9 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 		"accepted again after refusal": {true, "False", ocm.ReasonHubDenied, "true (the hub has not acted yet)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := hubadmin.Cluster{Name: "shop", AuthType: "csr", Claim: eksManaged, Accepted: tc.accepted, Condition: tc.condition, Reason: tc.reason, Joined: "True", Available: "Unknown"}
+			c := Cluster{Name: "shop", AuthType: "csr", Claim: eksManaged, Accepted: tc.accepted, Condition: tc.condition, Reason: tc.reason, Joined: "True", Available: "Unknown"}
 			var out strings.Builder
-			statusTable(&out, []hubadmin.Cluster{c})
+			statusTable(&out, []Cluster{c})
 			want := tc.want + " - -"
 			if tc.accepted {
 				want = tc.want + " True Unknown"
@@ -332,15 +331,28 @@ func TestHubStatusShowsMessageAndCurrentClaim(t *testing.T) {
 	h.reconcile()
 	for accepted, claim := range map[bool]string{true: eksManaged, false: eksAttacker} {
 		h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = accepted })
-		all, err := hubadmin.Clusters(t.Context(), h.fake)
+		all, err := clustersOf(t.Context(), h.fake)
 		if err != nil || len(all) != 1 || all[0].Claim != claim || !strings.Contains(all[0].Message, "keeps that; its annotations now say") {
 			t.Errorf("accepted %t: %+v, %v", accepted, all, err)
 		}
 	}
 }
 
+// An agent whose request was denied asks no more, and waits.
+func TestHubStatusShowsDeniedRequests(t *testing.T) {
+	for want, c := range map[string]Cluster{
+		"0":                             {},
+		"0, 1 denied":                   {DeniedRequests: make([]AgentRequest, 1)},
+		"1 (SeveralRequests), 2 denied": {PendingRequests: []AgentRequest{{Reason: "SeveralRequests"}}, DeniedRequests: make([]AgentRequest, 2)},
+	} {
+		if got := requests(&c); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 func TestHubStatusOfADeletedCluster(t *testing.T) {
-	if got := accepted(&hubadmin.Cluster{Accepted: true, Deleting: true, Condition: "True", Reason: ocm.ReasonHubAccepted}); got != "true (deleting)" {
+	if got := accepted(&Cluster{Accepted: true, Deleting: true, Condition: "True", Reason: ocm.ReasonHubAccepted}); got != "true (deleting)" {
 		t.Errorf("status is %q", got)
 	}
 }

@@ -8,15 +8,18 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/hubadmin"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -93,6 +96,10 @@ func (d *deciding) read(ctx context.Context, name string) (*ocm.ManagedCluster, 
 	})
 }
 
+const acceptRights = "a user who accepts or denies needs the rights to patch managedclusters and to update managedclusters/accept, in the group " +
+	"cluster.open-cluster-management.io; where the webhook of Open Cluster Management runs, also to update managedclusters/accept in " +
+	"register.open-cluster-management.io"
+
 // set fails if the cluster has changed since it was read, so that it accepts exactly the shown claim.
 func (d *deciding) set(ctx context.Context, cluster *ocm.ManagedCluster, accepted bool) error {
 	if cluster.Spec.HubAcceptsClient == accepted {
@@ -103,14 +110,7 @@ func (d *deciding) set(ctx context.Context, cluster *ocm.ManagedCluster, accepte
 	err := d.hub.Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 	operation := fmt.Sprintf("set hubAcceptsClient of ManagedCluster %q to %t", cluster.Name, accepted)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // the policy for bootstrap users answers Invalid
-		var rules []string
-		for _, r := range hubadmin.MissingRules(ctx, d.hub, cluster.Name) {
-			rules = append(rules, fmt.Sprintf("{apiGroups: %s, resources: %s, verbs: %s}", r.APIGroups, r.Resources, r.Verbs))
-		}
-		if len(rules) > 0 {
-			return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: cli.OneLine(kubeerror.Message(err)),
-				Remedy: "the user lacks a right: an administrator of the hub has to add these rules to a ClusterRole of the user: " + strings.Join(rules, ", ")}
-		}
+		return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: cli.OneLine(kubeerror.Message(err)), Remedy: acceptRights}
 	}
 	return cli.AnswerOf(err, operation)
 }
@@ -132,4 +132,178 @@ func confirm(cmd *cobra.Command, answers *bufio.Reader, question string, no *aut
 	}
 	no.Err = err
 	return no
+}
+
+func newHubDeny() *cobra.Command {
+	d := &deciding{}
+	return d.command(d.deny, &cobra.Command{
+		Use:     "deny",
+		Short:   "Take away the access of clusters to the hub, or keep them from it",
+		Example: "  wid hub deny --clusters managed-0",
+	}, "wait until the hub has taken away the access")
+}
+
+func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error {
+	accepted := cluster.Spec.HubAcceptsClient
+	if !accepted && isDenied(cluster) {
+		return cli.Say(d.cmd, "cluster %q is denied already: nothing to do", cluster.Name)
+	}
+	if err := d.set(ctx, cluster, false); err != nil {
+		return err
+	}
+	if meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionHubAccepted) {
+		d.denied = append(d.denied, cluster.Name)
+		return nil
+	}
+	// The hub may take a cluster that it never let in for a new one.
+	err := recordDenial(ctx, d.hub, cluster.Name)
+	switch {
+	case err != nil:
+		return cli.AnswerOf(err, fmt.Sprintf("set the condition %s of ManagedCluster %q", ocm.ConditionHubAccepted, cluster.Name))
+	case !accepted:
+		return cli.Say(d.cmd, "cluster %q denied: it was not accepted, and the hub no longer accepts it automatically", cluster.Name)
+	}
+	return cli.Say(d.cmd, "cluster %q denied: the hub had not let it in", cluster.Name)
+}
+
+// isDenied reports whether the hub has denied a cluster. The hub reports that after it has removed the RBAC.
+func isDenied(cluster *ocm.ManagedCluster) bool {
+	c := conditionOf(cluster, ocm.ConditionHubAccepted)
+	return c.Status == metav1.ConditionFalse && c.Reason == ocm.ReasonHubDenied
+}
+
+// recordDenial keeps the hub from approving a cluster that is not accepted and never was. It fails if the hub was faster.
+// Other writers of the status only cause another attempt.
+func recordDenial(ctx context.Context, c client.Client, name string) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		cluster := &ocm.ManagedCluster{}
+		if err := c.Get(ctx, client.ObjectKey{Name: name}, cluster); err != nil {
+			return err
+		}
+		if cluster.Spec.HubAcceptsClient {
+			return acceptedMeanwhile(name)
+		}
+		base := cluster.DeepCopy()
+		if !isDenied(cluster) { // the time of the denial counts, not that of an earlier refusal
+			meta.RemoveStatusCondition(&cluster.Status.Conditions, ocm.ConditionHubAccepted)
+		}
+		meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+			Reason: ocm.ReasonHubDenied, Message: "denied by an administrator of the hub", ObservedGeneration: cluster.Generation})
+		return c.Status().Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	})
+}
+
+// acceptedMeanwhile is the error of a denial that another person has reversed.
+func acceptedMeanwhile(name string) error {
+	return cli.Problem(auth.ErrUnavailable, "run the command again", "cluster %q was accepted meanwhile", name)
+}
+
+// revoked says whether the hub has taken away the access of the denied clusters. Without --wait it gives the hub a moment for all of them.
+func (d *deciding) revoked(ctx context.Context) error {
+	look := ctx
+	if !d.wait {
+		moment, cancel := context.WithTimeout(ctx, cli.Quiet-cli.PollInterval) // ends before a notice
+		defer cancel()
+		look = moment
+	}
+	for _, name := range d.denied {
+		err := cli.Await(look, d.cmd, func() (string, error) { return d.revoking(ctx, name) })
+		switch {
+		case err == nil:
+			err = cli.Say(d.cmd, "cluster %q denied: the hub has taken away its access. %s", name, afterDenial)
+		case look.Err() != nil && ctx.Err() == nil:
+			err = cli.Say(d.cmd, "cluster %q denied; the hub has not acted yet, the cluster still has access: check that Deployment %q runs, with %s. %s",
+				name, hubProgram, d.Wid("wid hub deny --wait --clusters "+name), afterDenial)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const afterDenial = "A client certificate stays valid until it expires, and works again if the cluster is accepted again"
+
+// revoking says what is missing until a denied cluster has no access. The hub reports a denial after it has removed the RBAC.
+func (d *deciding) revoking(ctx context.Context, name string) (waitingFor string, err error) {
+	cluster := &ocm.ManagedCluster{}
+	err = d.hub.Get(ctx, client.ObjectKey{Name: name}, cluster)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", cli.AnswerOf(err, fmt.Sprintf("read ManagedCluster %q", name))
+	case cluster.Spec.HubAcceptsClient:
+		return "", acceptedMeanwhile(name)
+	case isDenied(cluster):
+		return "", nil
+	}
+	return fmt.Sprintf("for the hub program to take away the access of cluster %q: see whether Deployment %q runs", name, hubProgram), nil
+}
+
+// NewHubCleanup returns wid hub cleanup.
+func NewHubCleanup() *cobra.Command {
+	s := &cli.Side{}
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Delete the ManagedClusters that denied clusters leave behind",
+		Long: "Delete the ManagedClusters that the hub denied more than --older-than ago, if they are unchanged since the listing.\n" +
+			"The denial is deleted too: an agent with a bootstrap credential can ask to join again.",
+		Example: "  wid hub cleanup --context hub --dry-run",
+	}
+	olderThan := cmd.Flags().Duration("older-than", time.Hour, "delete clusters that have been denied for longer than this")
+	dryRun := cmd.Flags().Bool("dry-run", false, "list the clusters, and delete nothing")
+	return s.Command(cmd, "the hub", func(ctx context.Context, cmd *cobra.Command) error {
+		if *olderThan < 0 {
+			return cli.Usagef("--older-than is 0 or more, not %s", *olderThan)
+		}
+		hub, _, err := s.Connect()
+		if err != nil {
+			return err
+		}
+		return CleanUp(ctx, cmd, hub, *olderThan, *dryRun)
+	})
+}
+
+// CleanUp deletes the clusters that have been denied for longer than the given time. After a failure it goes on with the others.
+func CleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, olderThan time.Duration, dryRun bool) error {
+	before, outcomes := time.Now().Add(-olderThan), []error(nil)
+	err := cli.EachPage(func(opts ...client.ListOption) (string, error) {
+		var clusters ocm.ManagedClusterList
+		err := hub.List(ctx, &clusters, opts...)
+		for i := range clusters.Items {
+			cluster := &clusters.Items[i]
+			since := conditionOf(cluster, ocm.ConditionHubAccepted).LastTransitionTime.Time
+			// While only one of the administrator and the hub denies a cluster, it stays.
+			if isDenied(cluster) && !cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp.IsZero() && since.Before(before) {
+				outcomes = append(outcomes, cleanUpOne(ctx, cmd, hub, cluster, since, dryRun))
+			}
+		}
+		return clusters.Continue, err
+	})
+	if err == nil && len(outcomes) == 0 {
+		return cli.Say(cmd, "none denied for %s", shortDuration(olderThan))
+	}
+	return errors.Join(append(outcomes, cli.AnswerOf(err, "list the clusters"))...)
+}
+
+// cleanUpOne spares a cluster that was accepted or created again since it was listed.
+func cleanUpOne(ctx context.Context, cmd *cobra.Command, hub client.Client, cluster *ocm.ManagedCluster, since time.Time, dryRun bool) error {
+	outcome := "would be deleted"
+	if !dryRun {
+		outcome = "deleted"
+		err := hub.Delete(ctx, cluster, client.Preconditions{UID: &cluster.UID, ResourceVersion: &cluster.ResourceVersion})
+		switch {
+		case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+			outcome = "left alone, since it has changed meanwhile"
+		case err != nil:
+			return cli.AnswerOf(err, fmt.Sprintf("delete ManagedCluster %q", cluster.Name))
+		}
+	}
+	return cli.Say(cmd, "cluster %q %s: denied since %s", cluster.Name, outcome, cli.End(since))
+}
+
+// shortDuration leaves out zeros at the end.
+func shortDuration(d time.Duration) string {
+	return strings.Replace(strings.Replace(d.String(), "m0s", "m", 1), "h0m", "h", 1)
 }

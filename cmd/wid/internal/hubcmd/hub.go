@@ -57,6 +57,7 @@ func newHubPolicies() *cobra.Command {
 		Long: "Print an IAM role as JSON: name, trust policy, access policy and tags. Without --" + install.ManagedARNFlag + " it is the hub's\n" +
 			"role, with it the role of that cluster's agent. --verify calls iam:GetRole and iam:GetRolePolicy with your own login at AWS.",
 		Example: "  wid hub policies --eks-hub-cluster-arn \"$HUB_ARN\" --oidc-issuer \"$HUB_ISSUER\"",
+		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd.Context(), cmd) },
 	}
 	f := cmd.Flags()
@@ -66,9 +67,8 @@ func newHubPolicies() *cobra.Command {
 	f.StringVar(&p.issuer, "oidc-issuer", "", "https URL of the OIDC issuer of the cluster whose role it is")
 	f.StringVar(&p.klusterlet, "klusterlet-name", irsaname.DefaultKlusterlet, "name of the Klusterlet of the managed cluster, for the ServiceAccounts of its agent")
 	f.StringSliceVar(&p.authTypes, "registration-auth", []string{registration.AuthTypeAWS}, "auth types of the hub; with csr its role has no rights of EKS, since such a hub uses aws-auth")
-	cli.Offer(f, "registration-auth", registration.AuthTypeCSR, registration.AuthTypeAWS)
+	cli.Offer(cmd, "registration-auth", registration.AuthTypeCSR, registration.AuthTypeAWS)
 	f.BoolVar(&p.verify, "verify", false, "compare the role in IAM, instead of printing it")
-	cmd.Args = cobra.NoArgs
 	return cmd
 }
 

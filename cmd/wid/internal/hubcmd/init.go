@@ -7,8 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -16,9 +20,11 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/buildinfo"
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/manifests"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 type hubInit struct {
@@ -29,7 +35,6 @@ type hubInit struct {
 	arns    install.ClusterARNs
 	cleanup bool
 	yes     bool
-	present bool // the Deployment, before this command
 }
 
 // NewHubInit returns wid hub init.
@@ -48,21 +53,21 @@ func NewHubInit() *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&h.options.AuthTypes, "registration-auth", []string{registration.AuthTypeCSR}, "auth types that clusters may register with, of csr and "+registration.AuthTypeAWS)
 	f.StringSliceVar(&h.options.AddOnAuthTypes, "addon-registration-auth", nil, "auth types of add-ons, of csr and token; without it the hub program decides, and prepares no tokens")
-	cli.Offer(f, "registration-auth", registration.AuthTypeCSR, registration.AuthTypeAWS)
-	cli.Offer(f, "addon-registration-auth", registration.AuthTypeCSR, registration.AuthTypeToken)
+	cli.Offer(cmd, "registration-auth", registration.AuthTypeCSR, registration.AuthTypeAWS)
+	cli.Offer(cmd, "addon-registration-auth", registration.AuthTypeCSR, registration.AuthTypeToken)
 	h.arns.BindHub(f)
 	h.inviting.bind(f)
 	f.BoolVar(&h.cleanup, "cleanup", false, "install a CronJob that runs wid hub cleanup every hour")
 	f.StringVar(&h.options.CleanupImage, "cleanup-image", "", "image whose entrypoint is wid, for --cleanup; a release of wid has a default")
+	f.StringArrayVar(&h.options.AutoApproveUsers, "auto-approve-user", nil, "bootstrap user whose clusters are accepted without a person; may be repeated")
 	f.BoolVar(&h.options.OCMAgents, "ocm-agents", false, "let agents of Open Cluster Management join; agents and bootstrap users then see the requests of all others, and bootstrap users all clusters")
 	f.BoolVar(&h.yes, "yes", false, "with --apply: change or drop flags of the hub program that runs, without a question")
-	cli.Rare(f, "force-conflicts", "addon-registration-auth", "cleanup", "cleanup-image", "replicas", "image-pull-secret", "ocm-agents")
+	cli.Rare(f, "force-conflicts", "addon-registration-auth", "cleanup", "cleanup-image", "replicas", "image-pull-secret", "ocm-agents", "auto-approve-user")
 	return h.Command(cmd, "the hub", h.run)
 }
 
 func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
-	h.options.Replicas, h.options.ImagePullSecrets = h.Replicas(cmd, nil)
-	printed, err := h.manifests()
+	printed, err := h.manifests(cmd, nil)
 	if err != nil {
 		return err
 	}
@@ -78,11 +83,18 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 	if err == nil {
 		err = install.CheckHub(cmd, h.options.AuthTypes, info.Server)
 	}
+	if err != nil {
+		return err
+	}
+	running, program, err := install.Running(ctx, c, regname.HubNamespace, regname.HubDeployment)
 	if err == nil {
 		err = h.checkOCM(ctx, cmd, c)
 	}
 	if err == nil {
-		printed, err = h.keep(ctx, cmd, c)
+		err = h.checkFlags(cmd, flagsIn(program.Args))
+	}
+	if err == nil {
+		printed, err = h.manifests(cmd, running)
 	}
 	if err != nil {
 		return err
@@ -90,34 +102,16 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 	if slices.Contains(h.options.AuthTypes, registration.AuthTypeCSR) {
 		h.probe(ctx, cmd, c)
 	}
-	if err := h.ApplyAll(ctx, cmd, c, printed); err != nil {
+	if err := h.Install(ctx, cmd, h.KubeFile, c, printed, regname.HubNamespace, regname.HubDeployment); err != nil {
 		return err
 	}
-	if h.Wait {
-		if err := install.AwaitDeployment(ctx, cmd, c, regname.HubNamespace, regname.HubDeployment); err != nil {
-			return err
-		}
-	}
-	if h.present { // a token that is not needed would stay valid in the log of a pipeline
+	if running != nil { // a token that is not needed would stay valid in the log of a pipeline
 		return cli.Say(cmd, "\nThe hub has the image %.300q. This command prints the line that joins a cluster: %s", h.Image, h.Wid("wid hub token"))
 	}
-	return h.invite(ctx, cmd, h.KubeFile, c, info)
+	return h.invite(ctx, cmd, &h.Side, c, config)
 }
 
-// keep returns the manifests with what the hub program that runs keeps. It asks before it takes flags from that.
-func (h *hubInit) keep(ctx context.Context, cmd *cobra.Command, c client.Client) (string, error) {
-	running, program, err := install.Running(ctx, c, regname.HubNamespace, regname.HubDeployment)
-	if err == nil {
-		err = h.checkFlags(cmd, flagsIn(program.Args))
-	}
-	if err != nil {
-		return "", err
-	}
-	h.present = running != nil
-	h.options.Replicas, h.options.ImagePullSecrets = h.Replicas(cmd, running)
-	return manifests.Hub(h.options)
-}
-
+// checkFlags asks before it takes flags from the hub program that runs.
 func (h *hubInit) checkFlags(cmd *cobra.Command, running map[string]string) error {
 	changes := changedFlags(running, flagsIn(h.options.Args()))
 	if len(changes) == 0 {
@@ -134,7 +128,8 @@ func (h *hubInit) checkFlags(cmd *cobra.Command, running map[string]string) erro
 		"pass its flags to wid hub init too, or --yes to change them", "the hub program keeps its flags, and nothing is applied"))
 }
 
-func (h *hubInit) manifests() (string, error) {
+// manifests keep what a Deployment that runs has of its own.
+func (h *hubInit) manifests(cmd *cobra.Command, running *appsv1.Deployment) (string, error) {
 	o := &h.options
 	if len(o.AuthTypes) == 0 {
 		return "", cli.Usagef("--registration-auth must not be empty: pass %s, %s or both", registration.AuthTypeCSR, registration.AuthTypeAWS)
@@ -144,7 +139,8 @@ func (h *hubInit) manifests() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	o.Image, o.ARN = h.Image, h.arns.Hub
+	o.Image, o.ARN, o.Server = h.Image, h.arns.Hub, h.remembered(running)
+	o.Replicas, o.ImagePullSecrets = h.Replicas(cmd, running)
 	if h.cleanup && o.CleanupImage == "" {
 		if o.CleanupImage = install.ReleaseImage(buildinfo.Read().Version, "wid"); o.CleanupImage == "" {
 			return "", cli.Usagef("--cleanup: name an image whose entrypoint is wid with --cleanup-image: only a release of wid has a default")
@@ -159,7 +155,8 @@ func (h *hubInit) manifests() (string, error) {
 
 // probe warns of a hub that signs no client certificates. It may sign them later.
 func (h *hubInit) probe(ctx context.Context, cmd *cobra.Command, c client.Client) {
-	err := cli.During(ctx, cmd, func() string { return "for the hub to sign a client certificate as a test" }, func() error { return csr.Probe(ctx, c) })
+	cmd.PrintErrln("wid: testing whether the hub signs for clients")
+	err := csr.Probe(ctx, c)
 	switch {
 	case err == nil:
 	case errors.Is(err, csr.ErrUnsupported):
@@ -167,4 +164,91 @@ func (h *hubInit) probe(ctx context.Context, cmd *cobra.Command, c client.Client
 	default:
 		cmd.PrintErrln("wid: warning: it is not known whether the hub signs client certificates:", cli.OneLine(err.Error()))
 	}
+}
+
+// checkOCM refuses a hub on which the hub program of Open Cluster Management runs, and says what stays of one that has stopped.
+func (h *hubInit) checkOCM(ctx context.Context, cmd *cobra.Command, c client.Client) error {
+	programs := []install.OCMProgram{
+		{Namespace: "open-cluster-management", App: "cluster-manager"}, // sets the other ones' replicas and RBAC
+		{Namespace: regname.HubNamespace, App: "clustermanager-registration-controller"},
+	}
+	if slices.Contains(h.options.AddOnAuthTypes, registration.AuthTypeToken) { // it serves the tokens of add-ons
+		programs = append(programs, install.OCMProgram{Namespace: regname.HubNamespace, App: "clustermanager-addon-manager-controller"})
+	}
+	if err := install.CheckOCM(ctx, cmd, c, h.Kubectl, programs...); err != nil {
+		return err
+	}
+	binding, err := ocmBinding(ctx, c)
+	if err != nil || binding == "" {
+		return cli.AnswerOf(err, "list ClusterRoleBindings")
+	}
+	if !h.options.OCMAgents {
+		h.warnOfAgents(ctx, cmd, c)
+	}
+	cmd.PrintErrf("wid: the other programs of Open Cluster Management stay, such as its webhooks. Its ClusterRoleBinding gives the hub program rights "+
+		"that it does not need. If you do not go back, delete it:\n  %s\n", h.Kubectl("kubectl delete clusterrolebinding "+shell.Word(binding, "NAME")))
+	return nil
+}
+
+// warnOfAgents names the clusters whose agents need --ocm-agents.
+func (h *hubInit) warnOfAgents(ctx context.Context, cmd *cobra.Command, c client.Reader) {
+	const stop = "its agents stop to work without --ocm-agents"
+	names, err := foreignAgents(ctx, c)
+	switch {
+	case err != nil:
+		cmd.PrintErrln("wid: warning: this hub was one of Open Cluster Management:", stop)
+	case len(names) > 0:
+		const most = 10
+		listed := strings.Join(names[:min(len(names), most)], ", ")
+		if len(names) > most {
+			listed += fmt.Sprintf(" and %d more", len(names)-most)
+		}
+		cmd.PrintErrf("wid: warning: this hub was one of Open Cluster Management: %s. Our agent has not renewed the Lease of %s\n", stop, listed)
+	}
+}
+
+// foreignAgents returns the accepted clusters whose Lease our agent has not renewed. It writes the cluster's name as holder;
+// Open Cluster Management's agent leaves the hub's. An agent of theirs that came back after ours is not noticed.
+func foreignAgents(ctx context.Context, c client.Reader) (names []string, err error) {
+	ours := map[string]bool{}
+	err = cli.EachPage(func(opts ...client.ListOption) (string, error) {
+		var list coordinationv1.LeaseList
+		err := c.List(ctx, &list, append(opts, client.MatchingFields{"metadata.name": ocm.LeaseName})...)
+		for _, lease := range list.Items {
+			if holder := lease.Spec.HolderIdentity; holder != nil && *holder == lease.Namespace {
+				ours[lease.Namespace] = true
+			}
+		}
+		return list.Continue, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = cli.EachPage(func(opts ...client.ListOption) (string, error) {
+		var list ocm.ManagedClusterList
+		err := c.List(ctx, &list, opts...)
+		for _, cluster := range list.Items {
+			if cluster.Spec.HubAcceptsClient && !ours[cluster.Name] {
+				names = append(names, cluster.Name)
+			}
+		}
+		return list.Continue, err
+	})
+	return names, err
+}
+
+// ocmBinding returns the name of the ClusterRoleBinding of the hub program of Open Cluster Management, "" if there is none. Its
+// ServiceAccount has the same name as ours, which does not need the rights.
+func ocmBinding(ctx context.Context, c client.Reader) (name string, err error) {
+	err = cli.EachPage(func(opts ...client.ListOption) (string, error) {
+		var list rbacv1.ClusterRoleBindingList
+		err := c.List(ctx, &list, opts...)
+		for _, b := range list.Items {
+			if strings.HasPrefix(b.Name, "open-cluster-management:") && strings.HasSuffix(b.Name, "-registration:controller") {
+				name = b.Name
+			}
+		}
+		return list.Continue, err
+	})
+	return name, err
 }

@@ -1,6 +1,8 @@
 package hubcmd
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -62,5 +64,33 @@ func TestHubAcceptTakesOnlyARenewalForTheAgent(t *testing.T) {
 				t.Errorf("renews is %t", got)
 			}
 		})
+	}
+}
+
+// An agent renews its Lease once a lease duration, so that a shorter --timeout cannot do.
+func TestHubAcceptSaysHowLongARenewalTakes(t *testing.T) {
+	h := newClaimHub(t)
+	joined := []metav1.Condition{{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue}, {Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue}}
+	for want, seconds := range map[string]int32{"which it does every 1m0s": 0, "which it does every 5m0s": 300} {
+		cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("shop-", seconds)}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true, LeaseDurationSeconds: seconds}}
+		if err := h.fake.Create(t.Context(), cluster); err != nil {
+			t.Fatal(err)
+		}
+		cluster.Status.Conditions = joined
+		if err := h.fake.Status().Update(t.Context(), cluster); err != nil {
+			t.Fatal(err)
+		}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Name, Name: ocm.LeaseName}}
+		if err := h.fake.Create(t.Context(), lease); err != nil {
+			t.Fatal(err)
+		}
+		a := &acceptance{deciding: &deciding{cmd: newHubAccept(), hub: h.fake, wait: true}, cluster: cluster}
+		if err := a.readLease(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		waitingFor, err := a.joined(t.Context())
+		if err != nil || !strings.Contains(waitingFor, want) {
+			t.Errorf("it waits %q, %v", waitingFor, err)
+		}
 	}
 }

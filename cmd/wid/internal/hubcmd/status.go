@@ -11,12 +11,23 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/hubadmin"
+	"github.com/workloadid/workloadid/internal/agentrequest"
+	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -40,18 +51,18 @@ func newHubStatus() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		all, err := hubadmin.Clusters(ctx, hub)
+		all, err := clustersOf(ctx, hub)
 		if err != nil {
 			return cli.AnswerOf(err, "list the clusters")
 		}
 		if len(clusters) > 0 {
-			all = slices.DeleteFunc(all, func(c hubadmin.Cluster) bool { return !slices.Contains(clusters, c.Name) })
+			all = slices.DeleteFunc(all, func(c Cluster) bool { return !slices.Contains(clusters, c.Name) })
 		}
 		return o.Print(cmd, map[string]any{"items": all}, func(w io.Writer) { statusTable(w, all) })
 	})
 }
 
-func statusTable(w io.Writer, all []hubadmin.Cluster) {
+func statusTable(w io.Writer, all []Cluster) {
 	if len(all) == 0 {
 		cli.Row(w, "no clusters")
 		return
@@ -62,26 +73,30 @@ func statusTable(w io.Writer, all []hubadmin.Cluster) {
 			c.Joined, c.Available = "", ""
 		}
 		cli.Row(w, c.Name, c.AuthType, accepted(&c), string(cmp.Or(c.Joined, "-")), string(cmp.Or(c.Available, "-")),
-			duration.HumanDuration(time.Since(c.Created.Time)), pending(&c), cmp.Or(cli.OneLine(c.Claim), "-"))
+			duration.HumanDuration(time.Since(c.Created.Time)), requests(&c), cmp.Or(cli.OneLine(c.Claim), "-"))
 	}
 }
 
-// pending returns the number of pending requests, with the reasons of their refusals.
-func pending(c *hubadmin.Cluster) string {
+// requests returns the number of pending requests, with the reasons of their refusals, and that of denied ones.
+func requests(c *Cluster) string {
 	var reasons []string
 	for _, r := range c.PendingRequests {
 		if r.Reason != "" && !slices.Contains(reasons, r.Reason) {
 			reasons = append(reasons, r.Reason)
 		}
 	}
-	if len(reasons) == 0 {
-		return strconv.Itoa(len(c.PendingRequests))
+	text := strconv.Itoa(len(c.PendingRequests))
+	if len(reasons) > 0 {
+		text += fmt.Sprintf(" (%.100s)", strings.Join(reasons, ", "))
 	}
-	return fmt.Sprintf("%d (%.100s)", len(c.PendingRequests), strings.Join(reasons, ", "))
+	if len(c.DeniedRequests) > 0 {
+		text += fmt.Sprintf(", %d denied", len(c.DeniedRequests))
+	}
+	return text
 }
 
 // accepted says what the administrator wants, and the reason if the cluster is not simply accepted.
-func accepted(c *hubadmin.Cluster) string {
+func accepted(c *Cluster) string {
 	granted, denied := c.Condition == metav1.ConditionTrue, c.Condition == metav1.ConditionFalse && c.Reason == ocm.ReasonHubDenied
 	refused := c.Condition == metav1.ConditionFalse && !denied
 	detail := c.Reason
@@ -98,4 +113,179 @@ func accepted(c *hubadmin.Cluster) string {
 		detail = "the hub has not acted yet"
 	}
 	return fmt.Sprintf("%t (%s)", c.Accepted, detail)
+}
+
+// Cluster is the state of a cluster on the hub. Its conditions are empty if there is none. Reasons and messages are one line of
+// printable text.
+type Cluster struct {
+	Name     string `json:"name"`
+	AuthType string `json:"authType"`
+	Claim    string `json:"claim,omitempty"`
+	// Accepted is the administrator's decision. Condition reports what the hub has done.
+	Accepted bool `json:"accepted"`
+	// Deleting says that the cluster is being deleted and has no access. Message then says what keeps it.
+	Deleting        bool                   `json:"deleting,omitempty"`
+	Condition       metav1.ConditionStatus `json:"condition,omitempty"`
+	Reason          string                 `json:"reason,omitempty"`
+	Message         string                 `json:"message,omitempty"`
+	Joined          metav1.ConditionStatus `json:"joined,omitempty"`
+	Available       metav1.ConditionStatus `json:"available,omitempty"`
+	Created         metav1.Time            `json:"created"`
+	PendingRequests []AgentRequest         `json:"pendingRequests,omitempty"`
+	// DeniedRequests stay about an hour. Kubernetes then deletes them.
+	DeniedRequests []AgentRequest `json:"deniedRequests,omitempty"`
+}
+
+// AgentRequest is a request for a certificate that waits for approval or was denied. Reason and Message are those of the denial, or of the
+// hub's newest refusal, empty if there is no Event or the caller may not list Events.
+type AgentRequest struct {
+	Name    string `json:"name"`
+	User    string `json:"user"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// clustersOf returns the clusters of a hub, sorted by name. The caller may list ManagedClusters, ClusterRoles and
+// CertificateSigningRequests. The reader is no cache, since it reads page by page.
+func clustersOf(ctx context.Context, c client.Reader) ([]Cluster, error) {
+	roles, err := rolesOf(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	pending, denied, err := requestsOf(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	all := []Cluster{} // not null in JSON
+	err = cli.EachPage(func(opts ...client.ListOption) (string, error) {
+		var clusters ocm.ManagedClusterList
+		err := c.List(ctx, &clusters, opts...)
+		for i := range clusters.Items {
+			cluster := &clusters.Items[i]
+			all = append(all, stateOf(cluster, roles[registration.ClusterRoleName(cluster.Name)], pending[cluster.Name], denied[cluster.Name]))
+		}
+		return clusters.Continue, err
+	})
+	slices.SortFunc(all, func(a, b Cluster) int { return strings.Compare(a.Name, b.Name) })
+	return all, err
+}
+
+// claimOf returns the auth type and the claim that the hub grants or would grant: the recorded one of an accepted cluster, otherwise that
+// of its annotations. role is the ClusterRole of the cluster, empty if there is none. Certificates have no claim.
+func claimOf(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (authType, claim string, err error) {
+	if authType, ok := role.Annotations[regname.AuthTypeAnnotation]; ok && cluster.Spec.HubAcceptsClient {
+		return authType, role.Annotations[regname.ClaimAnnotation], nil
+	}
+	claim, ok, err := irsaname.Claim(cluster)
+	if err != nil || !ok {
+		return registration.AuthTypeCSR, "", err
+	}
+	return registration.AuthTypeAWS, claim, nil
+}
+
+// conditionOf returns a condition of a cluster, empty if there is none. Its reason and message are one line of printable text.
+func conditionOf(cluster *ocm.ManagedCluster, kind string) (c metav1.Condition) {
+	if found := meta.FindStatusCondition(cluster.Status.Conditions, kind); found != nil {
+		c = *found
+		c.Reason, c.Message = redact.Line(c.Reason), redact.Line(c.Message)
+	}
+	return c
+}
+
+func stateOf(c *ocm.ManagedCluster, role *rbacv1.ClusterRole, pending, denied []AgentRequest) Cluster {
+	if role == nil {
+		role = &rbacv1.ClusterRole{}
+	}
+	s := Cluster{Name: c.Name, Accepted: c.Spec.HubAcceptsClient, Created: c.CreationTimestamp, PendingRequests: pending, DeniedRequests: denied}
+	var err error
+	if s.AuthType, s.Claim, err = claimOf(c, role); err != nil {
+		s.AuthType = "invalid"
+	}
+	accepted := conditionOf(c, ocm.ConditionHubAccepted)
+	s.Condition, s.Reason, s.Message = accepted.Status, accepted.Reason, accepted.Message
+	if s.Deleting = !c.DeletionTimestamp.IsZero(); s.Deleting {
+		s.Message = cmp.Or(conditionOf(c, regname.ConditionDeleting).Message, s.Message)
+	}
+	s.Joined, s.Available = conditionOf(c, ocm.ConditionJoined).Status, conditionOf(c, ocm.ConditionAvailable).Status
+	return s
+}
+
+// requestsOf returns the pending and the denied requests by cluster.
+func requestsOf(ctx context.Context, c client.Reader) (pending, denied map[string][]AgentRequest, err error) {
+	all, err := agentrequest.List(ctx, c, "", func(r *certificatesv1.CertificateSigningRequest) bool {
+		return agentrequest.IsOpen(r) || denialOf(r) != nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	refusals, err := refusalsOf(ctx, c, all)
+	pending, denied = map[string][]AgentRequest{}, map[string][]AgentRequest{}
+	for i := range all {
+		r, cluster := &all[i], all[i].Labels[ocm.ClusterNameLabel]
+		if d := denialOf(r); d != nil {
+			denied[cluster] = append(denied[cluster], AgentRequest{r.Name, r.Spec.Username, redact.Text(d.Reason), redact.Line(d.Message)})
+			continue
+		}
+		refusal := refusals[r.UID]
+		pending[cluster] = append(pending[cluster], AgentRequest{r.Name, r.Spec.Username, redact.Text(refusal.Reason), redact.Line(refusal.Note)})
+	}
+	return pending, denied, err
+}
+
+// denialOf returns the denial of an agent's request, nil if there is none.
+func denialOf(r *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestCondition {
+	if !agentrequest.IsAgents(r) {
+		return nil
+	}
+	return agentrequest.Decision(r, certificatesv1.CertificateDenied)
+}
+
+// refusalsOf returns the Event of the newest refusal of each pending request by the UID of the request. It has no reason if there is no
+// Event, or the caller may not list Events.
+func refusalsOf(ctx context.Context, c client.Reader, requests []certificatesv1.CertificateSigningRequest) (map[types.UID]eventsv1.Event, error) {
+	newest := map[types.UID]eventsv1.Event{}
+	for i := range requests {
+		if denialOf(&requests[i]) == nil {
+			newest[requests[i].UID] = eventsv1.Event{}
+		}
+	}
+	if len(newest) == 0 {
+		return newest, nil
+	}
+	of := client.MatchingFields{"regarding.kind": "CertificateSigningRequest", "type": corev1.EventTypeWarning}
+	err := cli.EachPage(func(opts ...client.ListOption) (string, error) {
+		var list eventsv1.EventList
+		err := c.List(ctx, &list, append(opts, client.InNamespace(metav1.NamespaceDefault), of)...)
+		for _, e := range list.Items {
+			if known, ok := newest[e.Regarding.UID]; ok && e.Action == regname.ActionApprove && lastSeen(&known).Before(lastSeen(&e)) {
+				newest[e.Regarding.UID] = e
+			}
+		}
+		return list.Continue, err
+	})
+	if apierrors.IsForbidden(err) {
+		err = nil
+	}
+	return newest, err
+}
+
+// lastSeen returns when the hub recorded an Event last. The recorder counts repetitions in a series.
+func lastSeen(e *eventsv1.Event) *metav1.MicroTime {
+	if e.Series != nil {
+		return &e.Series.LastObservedTime
+	}
+	return &e.EventTime
+}
+
+// rolesOf returns the ClusterRoles of clusters by name.
+func rolesOf(ctx context.Context, c client.Reader) (map[string]*rbacv1.ClusterRole, error) {
+	roles := map[string]*rbacv1.ClusterRole{}
+	return roles, cli.EachPage(func(opts ...client.ListOption) (string, error) {
+		var list rbacv1.ClusterRoleList
+		err := c.List(ctx, &list, append(opts, client.HasLabels{ocm.ClusterNameLabel})...)
+		for i := range list.Items {
+			roles[list.Items[i].Name] = &list.Items[i]
+		}
+		return list.Continue, err
+	})
 }

@@ -11,9 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,10 +34,11 @@ type inviting struct {
 	server              string
 	ttl                 time.Duration
 	cluster, agentImage string
+	output              *cli.Output // nil: text
 }
 
 func (i *inviting) bind(f *pflag.FlagSet) {
-	f.StringVar(&i.server, "hub-apiserver", "", "https URL under which clusters reach the hub's API server, if not that of the kubeconfig")
+	f.StringVar(&i.server, "hub-apiserver", "", "https URL under which clusters reach the hub's API server, if not that of the kubeconfig; wid hub token remembers that of wid hub init")
 	f.DurationVar(&i.ttl, "token-ttl", 24*time.Hour, "lifetime of the bootstrap token")
 }
 
@@ -56,6 +59,7 @@ func newHubToken() *cobra.Command {
 		Example: "  wid hub token --context hub --cluster-name managed-1 --agent-image registry.example/wid-agent:v1",
 	}
 	i.bind(cmd.Flags())
+	i.output = cli.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.Flags().StringVar(&i.cluster, "cluster-name", "CLUSTER_NAME", "name of the cluster in the command")
 	cmd.Flags().StringVar(&i.agentImage, "agent-image", agentImage(buildinfo.Read().Version), "image of the agent in the command")
 	return s.Command(cmd, "the hub", func(ctx context.Context, cmd *cobra.Command) error {
@@ -63,24 +67,44 @@ func newHubToken() *cobra.Command {
 			return err
 		}
 		c, config, err := s.Connect()
+		if err == nil {
+			_, err = cli.Info(config, i.server, "hub-apiserver") // before any request
+		}
 		if err != nil {
 			return err
 		}
-		info, err := cli.Info(config, i.server, "hub-apiserver")
-		if err != nil {
-			return err
-		}
-		return i.invite(ctx, cmd, s.KubeFile, c, info)
+		return i.invite(ctx, cmd, s, c, config)
 	})
 }
 
+// remembered returns the flag --hub-apiserver, or else that of the last wid hub init.
+func (i *inviting) remembered(running *appsv1.Deployment) string {
+	if i.server == "" && running != nil {
+		return running.Annotations[regname.ServerAnnotation]
+	}
+	return i.server
+}
+
+// Invitation is the output of wid hub token. Command holds the token, and words in capitals to fill in.
+type Invitation struct {
+	Command string   `json:"command"`
+	Token   string   `json:"token"`
+	Expires string   `json:"expires"`
+	Server  string   `json:"server"`
+	Pins    []string `json:"pins,omitempty"`
+}
+
 // invite creates a token, and prints the command that uses it. The auth types are those of the hub program that runs.
-func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub cli.KubeFile, c client.Client, info *bootstrap.ClusterInfo) error {
-	pins, err := info.Pins()
+func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub *cli.Side, c client.Client, config *rest.Config) error {
+	running, program, err := install.Running(ctx, c, regname.HubNamespace, regname.HubDeployment)
 	if err != nil {
 		return err
 	}
-	running, program, err := install.Running(ctx, c, regname.HubNamespace, regname.HubDeployment)
+	info, err := cli.Info(config, i.remembered(running), "hub-apiserver")
+	if err != nil {
+		return err
+	}
+	pins, err := info.Pins()
 	if err != nil {
 		return err
 	}
@@ -98,15 +122,21 @@ func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub cli.KubeF
 	if apierrors.IsNotFound(err) {
 		cmd.PrintErrln("wid: warning: clusters cannot find the hub's CA, since it publishes no cluster-info: run", hub.Wid("wid bootstrap publish"))
 	}
-	line := "wid join --hub-token " + token.Token.Reveal() + " --hub-apiserver " + shell.Word(info.Server, "SERVER")
+	invitation := Invitation{Token: token.Token.Reveal(), Expires: cli.End(token.Expires), Server: info.Server}
+	line := "wid join --hub-token " + invitation.Token + " --hub-apiserver " + shell.Word(info.Server, "SERVER")
 	for _, pin := range pins {
+		invitation.Pins = append(invitation.Pins, pin.String())
 		line += " --ca-cert-hash " + pin.String()
 	}
 	if len(pins) == 0 {
 		line += " --ca-file CA_FILE"
 	}
-	return cli.Say(cmd, "\nUntil %s, join a cluster with\n\n%s%s --cluster-name %s --image %s --context CLUSTER_CONTEXT --apply", cli.End(token.Expires), line, joinFlags(flagsIn(program.Args)),
+	invitation.Command = fmt.Sprintf("%s%s --cluster-name %s --image %s --context CLUSTER_CONTEXT --apply", line, joinFlags(flagsIn(program.Args)),
 		shell.Word(i.cluster, "CLUSTER_NAME"), shell.Word(i.agentImage, "AGENT_IMAGE"))
+	if i.output != nil && i.output.Format != "text" {
+		return i.output.Print(cmd, invitation, nil)
+	}
+	return cli.Say(cmd, "\nUntil %s, join a cluster with\n\n%s", invitation.Expires, invitation.Command)
 }
 
 // joinFlags returns the flags of wid join that fit the flags of the hub program.

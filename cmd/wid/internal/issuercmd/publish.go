@@ -3,10 +3,12 @@ package issuercmd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +16,12 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
+	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/auth/issuer/azblob"
+	"github.com/workloadid/workloadid/auth/issuer/directory"
+	"github.com/workloadid/workloadid/auth/issuer/gcppool"
+	"github.com/workloadid/workloadid/auth/issuer/s3"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
@@ -39,13 +46,14 @@ func newPublish() *cobra.Command {
 			"  wid issuer publish --to 'azblob://account/$web/cluster-1' --remove-key KID",
 	}
 	p.output = cli.OutputFlag(cmd, "text", "json", "yaml")
-	p.source.addTo(cmd)
-	p.store.addTo(cmd, "where the issuer is served from: file:///DIR, s3://BUCKET/PREFIX, azblob://ACCOUNT/CONTAINER/PREFIX, or gcp:// with the name of a pool provider; required")
-	p.store.addOptionsTo(cmd)
-	cmd.Flags().BoolVar(&p.watch, "watch", false, "publish every minute until the program is interrupted")
+	cmd.Flags().StringVar(&p.store.url, "to", "", "where the issuer is served from: file:///DIR, s3://BUCKET/PREFIX, azblob://ACCOUNT/CONTAINER/PREFIX, or gcp:// with the name of a pool provider; required")
+	cmd.Flags().StringVar(&p.store.owner, "bucket-owner", "", "with s3://: account that owns the bucket; S3 refuses another owner's")
+	cmd.Flags().StringVar(&p.store.region, "region", "", "with s3://: region of the bucket; that of the environment otherwise")
+	cmd.Flags().StringVar(&p.store.endpoint, "endpoint", "", "with s3://: https URL of a compatible service")
+	cli.Rare(cmd.Flags(), "endpoint")
+	cmd.Flags().BoolVar(&p.watch, "watch", false, "publish every minute until the program is interrupted; it logs changes and failures, and a line each hour")
 	cmd.Flags().StringVar(&p.removeKey, "remove-key", "", "ID of a leaked key to unpublish at once, and for ever; with gcp:// until the next publication")
-	p.addLifetimeTo(cmd)
-	p.addProbeTo(cmd)
+	p.addTokensTo(cmd)
 	cmd = p.Command(cmd, ofCluster, p.once)
 	limited := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -120,8 +128,27 @@ func (p *publish) forever(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	publisher.Logger = logr.FromSlogHandler(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	return answerOf(publisher.Start(cmd.Context()), "publish the issuer")
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	publisher.Logger = logr.FromSlogHandler(log.Handler())
+	go heartbeat(cmd.Context(), log, publisher.Issuer)
+	if err := publisher.Start(cmd.Context()); err != nil {
+		return answerOf(err, "publish the issuer")
+	}
+	return cli.ErrInterrupted
+}
+
+// heartbeat shows at the start and each hour that the program looks, since the publisher logs changes and failures alone.
+func heartbeat(ctx context.Context, log *slog.Logger, of string) {
+	tick := time.NewTicker(time.Hour)
+	defer tick.Stop()
+	for {
+		log.Info("watching the keys of the cluster", "issuer", of)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // published is the output of a publication.
@@ -153,4 +180,39 @@ func (p *published) say(w io.Writer) error {
 	add("warning: %s", p.Warnings)
 	_, err := fmt.Fprintf(w, "%s\nissuer %s\n", strings.Join(lines, "\n"), p.Issuer)
 	return err
+}
+
+// store is the value of --to.
+type store struct{ url, region, owner, endpoint string }
+
+// stores are the forms of --to.
+const stores = "pass file:///DIR, s3://BUCKET/PREFIX, azblob://ACCOUNT/CONTAINER/PREFIX or gcp://PROVIDER"
+
+// open reads credentials from the environment.
+func (s *store) open(ctx context.Context) (opened issuer.Store, err error) {
+	if s.url == "" {
+		return nil, cli.Usagef("--to is missing: %s", stores)
+	}
+	u, err := url.Parse(s.url)
+	if err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
+		return nil, cli.Usagef("--to %.300q is malformed", s.url)
+	}
+	path := strings.Trim(u.Path, "/")
+	switch {
+	case u.Scheme == "file" && u.Host == "" && path != "":
+		opened, err = directory.Open(u.Path)
+	case u.Scheme == "s3" && u.Host != "":
+		opened, err = s3.Open(ctx, u.Host, s3.Options{Prefix: path, Region: s.region, Owner: s.owner, Endpoint: s.endpoint})
+	case u.Scheme == "azblob" && u.Host != "":
+		container, prefix, _ := strings.Cut(path, "/")
+		opened, err = azblob.Open(u.Host, container, azblob.Options{Prefix: prefix})
+	case u.Scheme == "gcp":
+		opened, err = gcppool.Open(u.Host+"/"+path, gcppool.Options{})
+	default:
+		err = errors.New(stores)
+	}
+	if err != nil && !errors.As(err, new(*auth.Error)) {
+		err = cli.Usagef("--to %.300q: %v", s.url, err)
+	}
+	return opened, err
 }

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -23,6 +26,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/stdin"
 	"github.com/workloadid/workloadid/registration"
@@ -39,7 +43,7 @@ type join struct {
 	server, token, caFile string
 	pins                  []string
 	reveal                bool
-	accepted              bool // on the hub
+	accepted, absent      bool // on the hub
 }
 
 // NewJoin returns wid join.
@@ -58,11 +62,11 @@ func NewJoin() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&j.options.Cluster, "cluster-name", "", "name of the cluster on the hub, a DNS label")
 	f.StringVar(&j.options.AuthType, "registration-auth", registration.AuthTypeCSR, "auth type to register with, csr or "+registration.AuthTypeAWS)
-	cli.Offer(f, "registration-auth", registration.AuthTypeCSR, registration.AuthTypeAWS)
+	cli.Offer(cmd, "registration-auth", registration.AuthTypeCSR, registration.AuthTypeAWS)
 	j.arns.BindHub(f)
 	j.arns.BindManaged(f)
 	f.StringVar(&j.options.AddOnAuthType, install.AddOnAuthFlag, "", "auth type by which add-ons reach the hub's API server, csr or token; without it the agent gets no rights to store their credentials")
-	cli.Offer(f, install.AddOnAuthFlag, registration.AuthTypeCSR, registration.AuthTypeToken)
+	cli.Offer(cmd, install.AddOnAuthFlag, registration.AuthTypeCSR, registration.AuthTypeToken)
 	f.Int64Var(&j.options.AddOnTokenSeconds, install.AddOnSecondsFlag, 0, "lifetime of add-on tokens that the auth type token asks for, in seconds; 0 for one year")
 	f.StringVar(&j.server, "hub-apiserver", "", "https URL of the hub's API server")
 	f.StringVar(&j.token, "hub-token", "", "credential for the first contact, - for standard input")
@@ -83,13 +87,11 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := j.reachHub(ctx, cmd); err != nil {
 		return err
 	}
-	j.options.Replicas, j.options.ImagePullSecrets = j.Replicas(cmd, nil)
-	printed, err := j.manifests()
-	if err != nil {
-		return err
-	}
 	if !j.Apply {
-		_, err := fmt.Fprint(cmd.OutOrStdout(), printed)
+		printed, err := j.manifests(cmd, nil)
+		if err == nil {
+			_, err = fmt.Fprint(cmd.OutOrStdout(), printed)
+		}
 		return err
 	}
 	local, config, err := j.Connect()
@@ -97,47 +99,54 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	install.CheckManaged(cmd, j.options.AuthType, config.Host)
-	joined, err := j.joined(ctx, local)
-	if err != nil {
+	if err := install.CheckOCM(ctx, cmd, local, j.Kubectl, ocmPrograms...); err != nil {
 		return err
 	}
 	running, _, err := install.Running(ctx, local, agent.DefaultNamespace, regname.AgentName)
 	if err != nil {
 		return err
 	}
-	j.options.Replicas, j.options.ImagePullSecrets = j.Replicas(cmd, running)
-	if printed, err = j.manifests(); err != nil {
+	printed, err := j.manifests(cmd, running)
+	if err != nil {
+		return err
+	}
+	joined, err := j.joined(ctx, local)
+	if err == nil && joined != nil && j.absent {
+		joined, err = nil, j.forget(ctx, cmd, local, joined)
+	}
+	if err != nil {
 		return err
 	}
 	if err := j.ApplyAll(ctx, cmd, local, printed); err != nil {
 		return err
 	}
 	switch {
-	case !j.Wait && j.accepted && joined:
+	case !j.Wait && j.accepted && joined != nil:
 		return cli.Say(cmd, "\nThe cluster is already accepted")
 	case !j.Wait && j.accepted:
 		return cli.Say(cmd, "\nThe cluster is already accepted. If its new agent gets no certificate, run: wid hub accept --clusters %s --context HUB", j.options.Cluster)
 	case !j.Wait:
-		return cli.Say(cmd, "\nNow let the cluster in: wid hub accept --clusters %s --context HUB", j.options.Cluster)
+		return cli.Say(cmd, "\nNow accept the cluster: wid hub accept --clusters %s --context HUB", j.options.Cluster)
 	}
 	return cli.Await(ctx, cmd, func() (string, error) {
 		joined, err := j.joined(ctx, local)
-		if err != nil || joined {
+		if err != nil || joined != nil {
 			return "", err
 		}
 		return fmt.Sprintf("for the hub to let cluster %q in: wid hub accept --clusters %s --context HUB lets it in, and %s shows why not", j.options.Cluster, j.options.Cluster, j.Kubectl("kubectl -n "+agent.DefaultNamespace+" get events")), nil
 	})
 }
 
+// ocmPrograms write the Secret that the agent writes. In Singleton mode one program is both agents of Open Cluster Management.
+var ocmPrograms = []install.OCMProgram{
+	{Namespace: "open-cluster-management", App: "klusterlet"},
+	{Namespace: agent.DefaultNamespace, App: "klusterlet-registration-agent"},
+	{Namespace: agent.DefaultNamespace, App: "klusterlet-agent"},
+}
+
 // checkFlags finds mistakes before any request.
 func (j *join) checkFlags(cmd *cobra.Command) error {
-	if err := j.checkAgent(); err != nil {
-		return err
-	}
-	if err := j.checkHub(cmd); err != nil {
-		return err
-	}
-	if err := j.Check(); err != nil {
+	if err := cmp.Or(j.checkAgent(), j.checkHub(cmd), j.Check()); err != nil {
 		return err
 	}
 	out, ok := cmd.OutOrStdout().(*os.File)
@@ -148,22 +157,28 @@ func (j *join) checkFlags(cmd *cobra.Command) error {
 }
 
 func (j *join) checkAgent() error {
-	if j.options.Cluster == "" {
+	o := &j.options
+	err := cmp.Or(checkName(o.Cluster), install.CheckAuthTypes(o.AuthType), j.arns.Check(o.AuthType))
+	if err == nil && o.AuthType == registration.AuthTypeAWS {
+		_, err = j.arns.Driver()
+	}
+	switch {
+	case err != nil:
+		return err
+	case o.AddOnTokenSeconds != 0 && o.AddOnAuthType != registration.AuthTypeToken:
+		return cli.Usagef("--%s needs --%s=%s", install.AddOnSecondsFlag, install.AddOnAuthFlag, registration.AuthTypeToken)
+	case o.AddOnAuthType != "":
+		return install.CheckAddOns(install.AddOnAuthFlag, o.AddOnTokenSeconds, o.AddOnAuthType)
+	}
+	return nil
+}
+
+func checkName(cluster string) error {
+	if cluster == "" {
 		return cli.Usagef("name the cluster with --cluster-name")
 	}
-	if err := registration.CheckClusterName(j.options.Cluster); err != nil {
+	if err := registration.CheckClusterName(cluster); err != nil {
 		return cli.Usagef("--cluster-name: %v", err)
-	}
-	if err := j.checkAuthType(); err != nil {
-		return err
-	}
-	if j.options.AddOnTokenSeconds != 0 && j.options.AddOnAuthType != registration.AuthTypeToken {
-		return cli.Usagef("--%s needs --%s=%s", install.AddOnSecondsFlag, install.AddOnAuthFlag, registration.AuthTypeToken)
-	}
-	if j.options.AddOnAuthType != "" {
-		if err := install.CheckAddOns(install.AddOnAuthFlag, j.options.AddOnTokenSeconds, j.options.AddOnAuthType); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -188,16 +203,9 @@ func (j *join) checkHub(cmd *cobra.Command) error {
 	return nil
 }
 
-func (j *join) checkAuthType() error {
-	if err := cmp.Or(install.CheckAuthTypes(j.options.AuthType), j.arns.Check(j.options.AuthType)); err != nil || j.options.AuthType != registration.AuthTypeAWS {
-		return err
-	}
-	_, err := j.arns.Driver()
-	return err
-}
-
-// manifests hold the credential.
-func (j *join) manifests() (string, error) {
+// manifests hold the credential. They keep what a Deployment that runs has of its own.
+func (j *join) manifests(cmd *cobra.Command, running *appsv1.Deployment) (string, error) {
+	j.options.Replicas, j.options.ImagePullSecrets = j.Replicas(cmd, running)
 	j.options.Image, j.options.HubARN, j.options.ManagedARN = j.Image, j.arns.Hub, j.arns.Managed
 	return manifests.Agent(j.options)
 }
@@ -244,7 +252,7 @@ func (j *join) readToken(ctx context.Context, cmd *cobra.Command) (string, error
 }
 
 func (j *join) readCA(info *bootstrap.ClusterInfo) ([]byte, error) {
-	content, err := cli.ReadBounded(j.caFile)
+	content, err := providers.ReadFile(j.caFile)
 	if err != nil {
 		return nil, cli.Usagef("--ca-file: %v", err)
 	}
@@ -259,13 +267,17 @@ func (j *join) readCA(info *bootstrap.ClusterInfo) ([]byte, error) {
 	return content, nil
 }
 
+// tokenPatience is the time for the hub to sign cluster-info for a new token.
+const tokenPatience = 10 * time.Second
+
 // discover returns the CA that the hub proves by token and pins.
 func (j *join) discover(ctx context.Context, cmd *cobra.Command, token bootstrap.Token) ([]byte, error) {
 	pins, err := bootstrap.ParsePins(j.pins...)
 	if err != nil {
 		return nil, cli.Usagef("--ca-cert-hash: %v", err)
 	}
-	info, err := cli.Discover(ctx, cmd, []string{j.server}, token, bootstrap.WithPins(pins), bootstrap.WithTimeout(j.Timeout))
+	info, err := cli.Discover(ctx, cmd, []string{j.server}, token, tokenPatience, bootstrap.WithPins(pins), bootstrap.WithTimeout(j.Timeout),
+		bootstrap.WithFinalCauses(bootstrap.CauseAnonymousForbidden))
 	if err != nil {
 		return nil, err
 	}
@@ -286,6 +298,7 @@ func (j *join) try(ctx context.Context, info *bootstrap.ClusterInfo, token strin
 	operation := "try --hub-token at the hub " + info.Server
 	switch {
 	case apierrors.IsNotFound(err):
+		j.absent = true
 		return nil
 	case apierrors.IsForbidden(err):
 		return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: cli.OneLine(kubeerror.Message(err, token)),
@@ -294,20 +307,103 @@ func (j *join) try(ctx context.Context, info *bootstrap.ClusterInfo, token strin
 	return cli.AnswerOf(err, operation)
 }
 
-// joined reports whether the agent has a credential of its own for this hub.
-func (j *join) joined(ctx context.Context, local client.Client) (bool, error) {
+// joined returns the Secret with the agent's own credential for this hub, nil if there is none.
+func (j *join) joined(ctx context.Context, local client.Client) (*corev1.Secret, error) {
 	secret, err := agentSecret(ctx, local, j.options.Cluster)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	kubeconfig, err := clientcmd.Load(secret.Data[registration.SecretKeyKubeconfig])
 	if err != nil {
-		return false, nil //nolint:nilerr // the agent replaces what cannot be used
+		return nil, nil //nolint:nilerr,nilnil // the agent replaces what cannot be used
 	}
 	for _, cluster := range kubeconfig.Clusters {
 		if cluster.Server == j.options.Hub.Server {
-			return true, nil
+			return secret, nil
 		}
 	}
-	return false, nil
+	return nil, nil //nolint:nilnil // see above
+}
+
+// forget deletes the agent's credential for a ManagedCluster that the hub no longer has. The agent would wait with it for ever, since the hub
+// refuses it like that of a cluster that is not accepted.
+func (j *join) forget(ctx context.Context, cmd *cobra.Command, local client.Client, secret *corev1.Secret) error {
+	if err := local.Delete(ctx, secret, client.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}); err != nil {
+		return cli.AnswerOf(err, "delete the credential of a deleted ManagedCluster")
+	}
+	return cli.Say(cmd, "The hub has no ManagedCluster %q: its agent's credential in Secret %q is deleted, so that the agent registers again", j.options.Cluster, secret.Name)
+}
+
+// upgrade applies the manifests again to a cluster that has an agent. The agent keeps its flags, apart from those of the command, its
+// credential and its bootstrap Secret. So neither a token nor the address of the hub is needed.
+func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
+	if err := j.Check(); err != nil {
+		return err
+	}
+	local, _, err := j.Connect()
+	if err != nil {
+		return err
+	}
+	running, program, err := install.Running(ctx, local, agent.DefaultNamespace, regname.AgentName)
+	if err != nil {
+		return err
+	}
+	if running == nil {
+		return cli.Usagef("there is no agent to upgrade on this cluster: to join it, pass --cluster-name, --hub-apiserver, --hub-token, and --ca-cert-hash or --ca-file")
+	}
+	for _, arg := range program.Args {
+		if strings.Contains(arg, "$(") {
+			return cli.Problem(auth.ErrMisconfigured, "change ?ref= in the overlay, and apply it again",
+				"an overlay of config/agent has installed this agent, since its argument %.100q refers to a variable: wid join cannot upgrade it", arg)
+		}
+	}
+	if j.options.ExtraArgs, err = j.take(cmd, program.Args); err != nil {
+		return err
+	}
+	if err := j.checkAgent(); err != nil {
+		return err
+	}
+	if _, err := agentSecret(ctx, local, j.options.Cluster); err != nil {
+		return err
+	}
+	printed, err := j.manifests(cmd, running)
+	if err != nil {
+		return err
+	}
+	if err := j.Install(ctx, cmd, j.KubeFile, local, printed, agent.DefaultNamespace, regname.AgentName); err != nil {
+		return err
+	}
+	return cli.Say(cmd, "\nThe agent of cluster %q has the image %.300q, before %.300q. Its flags: %.1000s. Its credential and its bootstrap Secret stay", j.options.Cluster,
+		j.Image, program.Image, cli.OneLine(strings.Join(j.options.Args(), " ")))
+}
+
+// take sets the flags of the command that the user left out to those of the agent that runs, and returns the other ones of the agent.
+func (j *join) take(cmd *cobra.Command, args []string) (others []string, err error) {
+	names := []string{"cluster-name", "registration-auth", install.HubARNFlag, install.ManagedARNFlag, install.AddOnAuthFlag, install.AddOnSecondsFlag}
+	for _, arg := range joinValues(args) {
+		name, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		switch {
+		case arg == "--leader-elect": // the manifests have it
+		case !slices.Contains(names, name):
+			others = append(others, arg)
+		case !cmd.Flags().Changed(name):
+			if err := cmd.Flags().Set(name, value); err != nil {
+				return nil, cli.Usagef("the agent that runs has --%s=%.100q: %v", name, value, err)
+			}
+		}
+	}
+	j.options.HubARN, j.options.ManagedARN = j.arns.Hub, j.arns.Managed
+	return others, nil
+}
+
+// joinValues turns --name value into --name=value.
+func joinValues(args []string) (joined []string) {
+	for _, arg := range args {
+		if last := len(joined) - 1; last >= 0 && !strings.HasPrefix(arg, "-") && !strings.Contains(joined[last], "=") {
+			joined[last] += "=" + arg
+			continue
+		}
+		joined = append(joined, arg)
+	}
+	return joined
 }

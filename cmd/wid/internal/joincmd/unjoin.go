@@ -45,11 +45,8 @@ func NewUnjoin() *cobra.Command {
 	arns.BindHub(f)
 	arns.BindManaged(f)
 	return s.Command(cmd, "the cluster that leaves", func(ctx context.Context, cmd *cobra.Command) error {
-		if name == "" {
-			return cli.Usagef("name the cluster with --cluster-name")
-		}
-		if err := registration.CheckClusterName(name); err != nil {
-			return cli.Usagef("--cluster-name: %v", err)
+		if err := checkName(name); err != nil {
+			return err
 		}
 		local, _, err := s.Connect()
 		if err != nil {
@@ -74,16 +71,20 @@ func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name
 	if err == nil {
 		return cli.Say(cmd, "cluster %q withdrawn: the hub takes away its access", name)
 	}
-	var usage *cli.UsageError
 	switch {
 	case errors.Is(err, errNoCredential) || errors.Is(err, agent.ErrNotJoined) || apierrors.IsForbidden(err) || force:
 		cmd.PrintErrf("wid: warning: the hub was not informed; run there: wid hub deny --clusters %s (%s)\n", name, cli.OneLine(err.Error()))
 		return nil
-	case errors.As(err, &usage):
+	case errors.As(err, new(*cli.UsageError)):
 		return err
 	}
-	return &auth.Error{Reason: auth.ErrUnavailable, Err: err, Operation: fmt.Sprintf("withdraw cluster %q", name), Message: cli.OneLine(kubeerror.Message(err)),
+	e := &auth.Error{Reason: auth.ErrUnavailable, Err: err, Operation: fmt.Sprintf("withdraw cluster %q", name), Message: cli.OneLine(kubeerror.Message(err)),
 		Remedy: "correct that, or pass --force to remove the agent without informing the hub"}
+	if apierrors.IsUnauthorized(err) {
+		e.Message = "the hub does not know the agent's credential: it has expired, or the hub has another CA now"
+		e.Remedy = fmt.Sprintf("run on the hub: wid hub deny --clusters %s; and then pass --force here, which removes the agent without informing the hub", name)
+	}
+	return e
 }
 
 // tell withdraws the cluster at the hub with the credential in the Secret, by the driver that made it. The driver for certificates also

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -38,15 +39,14 @@ func newTrustPolicy() *cobra.Command {
 		Short:   "Print the trust policy that the IAM role of an IAMBinding needs",
 		Long:    "Print the trust policy as JSON. It trusts the server for the pods of the ServiceAccount.",
 		Example: "  wid pod-identity trust-policy -n team-a reporting --cluster prod --server-role \"$SERVER_ROLE\"",
+		Args:    cobra.ExactArgs(1),
 	}
 	f := cmd.Flags()
 	p.output = cli.OutputFlag(cmd, "json", "yaml")
 	f.StringVar(&p.serverRole, "server-role", "", "ARN of the server's own role; required")
 	f.StringVar(&p.cluster, "cluster", "", "value of --cluster of the server; required")
 	f.StringVarP(&p.namespace, "namespace", "n", "", "namespace of the IAMBinding; that of the kubeconfig's context otherwise")
-	cmd = p.Command(cmd, "the cluster with the IAMBinding", p.run)
-	cmd.Args = cobra.ExactArgs(1)
-	return cmd
+	return p.Command(cmd, "the cluster with the IAMBinding", p.run)
 }
 
 func (p *trustPolicy) run(ctx context.Context, cmd *cobra.Command) error {
@@ -72,21 +72,17 @@ func (p *trustPolicy) run(ctx context.Context, cmd *cobra.Command) error {
 
 func (p *trustPolicy) read(ctx context.Context, name string) (*v1alpha1.IAMBinding, error) {
 	config, namespace, err := p.Config()
-	if err != nil {
-		return nil, err
-	}
-	namespace = cmp.Or(p.namespace, namespace)
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(err, v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	b := &v1alpha1.IAMBinding{}
+	b, key := &v1alpha1.IAMBinding{}, client.ObjectKey{Namespace: cmp.Or(p.namespace, namespace), Name: name}
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	if err == nil {
-		err = c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, b)
+		err = c.Get(ctx, key, b)
 	}
 	if meta.IsNoMatchError(err) {
 		return nil, cli.Problem(auth.ErrMisconfigured, "install the IAM credentials provider there, or pick another cluster with --context", "the cluster has no IAMBindings")
 	}
-	return b, cli.AnswerOf(err, fmt.Sprintf("read IAMBinding %q", namespace+"/"+name))
+	return b, cli.AnswerOf(err, fmt.Sprintf("read IAMBinding %q", key))
 }

@@ -1,0 +1,282 @@
+package hubcmd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+func newHub(t *testing.T, clusters ...*ocm.ManagedCluster) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(ocm.AddToScheme(scheme), rbacv1.AddToScheme(scheme), certificatesv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&ocm.ManagedCluster{})
+	for _, c := range clusters {
+		b = b.WithObjects(c)
+	}
+	return b.Build()
+}
+
+func cluster(name string, accepted bool, conditions ...metav1.Condition) *ocm.ManagedCluster {
+	return &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted},
+		Status: ocm.ManagedClusterStatus{Conditions: conditions}}
+}
+
+func denied(ago time.Duration) metav1.Condition {
+	return metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: ocm.ReasonHubDenied,
+		LastTransitionTime: metav1.NewTime(time.Now().Add(-ago).Truncate(time.Second))}
+}
+
+// An accepted cluster has the claim that the hub recorded, whatever its annotations say now.
+func TestClaim(t *testing.T) {
+	recorded := map[string]string{regname.AuthTypeAnnotation: "mine", regname.ClaimAnnotation: "a claim"}
+	for name, row := range map[string]struct {
+		annotation, value string
+		record            map[string]string
+		accepted, fails   bool
+		authType, claim   string
+	}{
+		"AWS":                   {annotation: awsirsa.ARNAnnotation, value: eksManaged, authType: "aws-irsa", claim: eksManaged},
+		"AWS, as OCM writes it": {annotation: irsaname.OCMARNAnnotation, value: eksManaged, authType: "aws-irsa", claim: eksManaged},
+		"no ARN":                {annotation: awsirsa.ARNAnnotation, value: "foo", authType: "csr", fails: true},
+		"certificate":           {authType: "csr"},
+		"recorded":              {annotation: awsirsa.ARNAnnotation, value: eksManaged, record: recorded, accepted: true, authType: "mine", claim: "a claim"},
+		"recorded, denied":      {annotation: awsirsa.ARNAnnotation, value: eksManaged, record: recorded, authType: "aws-irsa", claim: eksManaged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cluster("shop", row.accepted)
+			if row.annotation != "" {
+				c.Annotations = map[string]string{row.annotation: row.value}
+			}
+			authType, claim, err := claimOf(c, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Annotations: row.record}})
+			if authType != row.authType || claim != row.claim || (err != nil) != row.fails {
+				t.Errorf("got %q, %q, %v", authType, claim, err)
+			}
+		})
+	}
+}
+
+func TestClustersSaysWhatKeepsADeletedOne(t *testing.T) {
+	now := metav1.Now()
+	c := cluster("shop", true, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted},
+		metav1.Condition{Type: regname.ConditionDeleting, Status: metav1.ConditionFalse, Message: "an add-on\nis left"})
+	c.DeletionTimestamp, c.Finalizers = &now, []string{ocm.Finalizer}
+	all, err := clustersOf(t.Context(), newHub(t, c))
+	if err != nil || len(all) != 1 || !all[0].Deleting || all[0].Message != "an add-on is left" || all[0].Condition != "True" {
+		t.Errorf("got %+v, %v", all, err)
+	}
+}
+
+// Requests of a cluster that an administrator or the hub denied stay visible, with the reason.
+func TestClustersHasDeniedRequests(t *testing.T) {
+	c := newHub(t, cluster("shop", false))
+	for agent, condition := range map[string]certificatesv1.RequestConditionType{"a": certificatesv1.CertificateDenied, "b": certificatesv1.CertificateFailed} {
+		r := &certificatesv1.CertificateSigningRequest{}
+		name := regtest.Ask(t, c, askedBy(t, c, "alice"), "shop", agent)
+		if err := c.Get(t.Context(), client.ObjectKey{Name: name}, r); err != nil {
+			t.Fatal(err)
+		}
+		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: condition, Status: "True", Reason: "KubectlDeny", Message: "not\nours"}}
+		if err := c.Status().Update(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := clustersOf(t.Context(), c)
+	if err != nil || len(all) != 1 || len(all[0].PendingRequests) != 0 || len(all[0].DeniedRequests) != 1 {
+		t.Fatalf("got %+v, %v", all, err)
+	}
+	got := all[0].DeniedRequests[0]
+	if want := (AgentRequest{Name: got.Name, User: "alice", Reason: "KubectlDeny", Message: "not ours"}); got != want {
+		t.Errorf("got %+v", all)
+	}
+}
+
+// The denial of a refused cluster begins now. The one that the hub has recorded keeps its time.
+func TestRecordDenial(t *testing.T) {
+	refused := denied(time.Hour)
+	refused.Reason = "InvalidClaim"
+	for name, row := range map[string]struct {
+		cluster *ocm.ManagedCluster
+		fresh   bool
+	}{
+		"refused": {cluster("shop", false, refused), true},
+		"denied":  {cluster("shop", false, denied(time.Hour)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newHub(t, row.cluster)
+			if err := recordDenial(t.Context(), c, "shop"); err != nil {
+				t.Fatal(err)
+			}
+			got := &ocm.ManagedCluster{}
+			if err := c.Get(t.Context(), client.ObjectKey{Name: "shop"}, got); err != nil {
+				t.Fatal(err)
+			}
+			since := conditionOf(got, ocm.ConditionHubAccepted).LastTransitionTime
+			if !isDenied(got) || (time.Since(since.Time) < time.Minute) != row.fresh {
+				t.Errorf("the conditions are %+v", got.Status.Conditions)
+			}
+		})
+	}
+}
+
+// askedBy fills in the requester, as an API server does.
+func askedBy(t *testing.T, c client.Client, user string, groups ...string) client.Client {
+	t.Helper()
+	watching, ok := c.(client.WithWatch)
+	if !ok {
+		t.Fatal("the client cannot watch")
+	}
+	return interceptor.NewClient(watching, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if r, ok := o.(*certificatesv1.CertificateSigningRequest); ok {
+			r.Spec.Username, r.Spec.Groups = user, groups
+		}
+		return c.Create(ctx, o, opts...)
+	}})
+}
+
+// Only the request that is beyond doubt is picked without its name.
+func TestRequest(t *testing.T) {
+	const csr, aws = registration.AuthTypeCSR, registration.AuthTypeAWS
+	bootstrap := func(c client.Client) string {
+		return regtest.Ask(t, c, askedBy(t, c, "system:bootstrap:abcdef", registration.BootstrapGroup), "shop", "agent1")
+	}
+	stranger := func(c client.Client) string { return regtest.Ask(t, c, askedBy(t, c, "alice"), "shop", "agent2") }
+	works := cluster("shop", true, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue}, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue})
+	for name, row := range map[string]struct {
+		cluster  *ocm.ManagedCluster
+		recorded string // name of the agent
+		authType string
+		ask      []func(client.Client) string
+		named    bool // the last request is
+		refusal  string
+		picks    bool
+	}{
+		"none":                         {authType: csr},
+		"one of a bootstrap user":      {authType: csr, ask: []func(client.Client) string{bootstrap}, picks: true},
+		"one of another user":          {authType: csr, ask: []func(client.Client) string{stranger}, refusal: `the request of cluster "shop" is not that of a bootstrap user`},
+		"one of another user, named":   {authType: csr, ask: []func(client.Client) string{stranger}, named: true, picks: true},
+		"two":                          {authType: csr, ask: []func(client.Client) string{stranger, bootstrap}, refusal: `cluster "shop" has 2 requests, usually since its agent restarted before it was accepted`},
+		"two, with their lines":        {authType: csr, ask: []func(client.Client) string{stranger, bootstrap}, refusal: "old, of user \"system:bootstrap:abcdef\""},
+		"two, one is named":            {authType: csr, ask: []func(client.Client) string{stranger, bootstrap}, named: true, picks: true},
+		"the agent works":              {cluster: works, authType: csr, ask: []func(client.Client) string{bootstrap}, refusal: `cluster "shop" has an agent already`},
+		"the agent works, named":       {cluster: works, authType: csr, ask: []func(client.Client) string{bootstrap}, named: true, picks: true},
+		"another agent is recorded":    {recorded: "agent9", authType: csr, ask: []func(client.Client) string{bootstrap}, refusal: `cluster "shop" has an agent already`},
+		"a cluster with an ARN":        {authType: aws, ask: []func(client.Client) string{bootstrap}},
+		"a cluster with an ARN, named": {authType: aws, ask: []func(client.Client) string{bootstrap}, named: true, refusal: `of cluster "shop" waits for approval`},
+		"none with that name":          {authType: csr, ask: []func(client.Client) string{func(client.Client) string { return "x" }}, named: true, refusal: `of cluster "shop" waits for approval`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if row.cluster == nil {
+				row.cluster = cluster("shop", false)
+			}
+			c := newHub(t)
+			if row.recorded != "" {
+				role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{regname.AgentAnnotation: row.recorded}}}
+				if err := c.Create(t.Context(), role); err != nil {
+					t.Fatal(err)
+				}
+			}
+			last, named := "", ""
+			for _, ask := range row.ask {
+				last = ask(c)
+			}
+			if row.named {
+				named = last
+			}
+			a := &acceptance{deciding: &deciding{hub: c, approves: named}, cluster: row.cluster, authType: row.authType}
+			err := a.readRequest(t.Context())
+			if (err != nil) != (row.refusal != "") || err != nil && (!strings.Contains(err.Error(), row.refusal) ||
+				!slices.Contains([]int{cli.ExitDenied, cli.ExitMisconfigured}, cli.ExitCode(t.Context(), err))) {
+				t.Fatalf("got %v, want %q", err, row.refusal)
+			}
+			if (a.request != nil) != row.picks || a.request != nil && a.request.Name != last {
+				t.Errorf("picked %+v", a.request)
+			}
+		})
+	}
+}
+
+func TestChangedFlags(t *testing.T) {
+	for name, tc := range map[string]struct{ running, next, want []string }{
+		"the same":      {[]string{"--a=1", "--b"}, []string{"--b", "--a=1"}, nil},
+		"one more":      {[]string{"--a=1"}, []string{"--a=1", "--b"}, nil},
+		"another value": {[]string{"--a=1"}, []string{"--a=2"}, []string{"--a=1 becomes --a=2"}},
+		"no value":      {[]string{"--a"}, []string{"--a=false"}, []string{"--a becomes --a=false"}},
+		"dropped":       {[]string{"--a=1", "--b"}, nil, []string{"--a=1 is dropped", "--b is dropped"}},
+		"repeated":      {[]string{"--a=1", "--a=2"}, []string{"--a=1,2"}, nil},
+		"two words":     {[]string{"--a", "1"}, []string{"--a=1"}, nil},
+		"value with =":  {[]string{"--a=b=c"}, []string{"--a=b"}, []string{"--a=b=c becomes --a=b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := changedFlags(flagsIn(tc.running), flagsIn(tc.next)); !slices.Equal(got, tc.want) {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+const (
+	eksManaged  = "arn:aws:eks:eu-west-1:222222222222:cluster/shop"
+	eksAttacker = "arn:aws:eks:eu-west-1:666666666666:cluster/evil"
+)
+
+// A hub that signs no client certificates, such as Amazon EKS, is told apart from one that cannot be asked.
+func TestHubInitProbes(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := certificatesv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for want, answer := range map[string]func(*certificatesv1.CertificateSigningRequest) error{
+		`warning: clusters cannot register with auth type csr: the hub does not sign client certificates: the request is Failed, reason "SignerValidationFailure"`: func(csr *certificatesv1.CertificateSigningRequest) error {
+			csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+				Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure"})
+			return nil
+		},
+		"warning: it is not known whether the hub signs client certificates: approve CertificateSigningRequest": func(*certificatesv1.CertificateSigningRequest) error {
+			return apierrors.NewForbidden(certificatesv1.Resource("certificatesigningrequests"), "x", nil)
+		},
+	} {
+		c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).WithInterceptorFuncs(interceptor.Funcs{
+			SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object, _ ...client.SubResourceUpdateOption) error {
+				csr, ok := o.(*certificatesv1.CertificateSigningRequest)
+				if !ok {
+					return errors.New("not a request")
+				}
+				if err := answer(csr); err != nil {
+					return err
+				}
+				return c.Status().Update(ctx, csr)
+			}}).Build()
+		var out bytes.Buffer
+		cmd := NewHubInit()
+		cmd.SetErr(&out)
+		(&hubInit{}).probe(t.Context(), cmd, c)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got %s, want %s", out.String(), want)
+		}
+	}
+}

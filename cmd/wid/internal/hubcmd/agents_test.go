@@ -1,0 +1,36 @@
+package hubcmd
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// Only clusters that OCM's agent may still serve are named: those that the hub accepts, and whose Lease is not ours.
+func TestForeignAgents(t *testing.T) {
+	lease := func(cluster, name string, holder *string) *coordinationv1.Lease {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: holder}}
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(ocm.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).
+		WithIndex(&coordinationv1.Lease{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+		WithObjects(cluster("ours", true), lease("ours", ocm.LeaseName, new("ours")),
+			cluster("theirs", true), lease("theirs", ocm.LeaseName, new(ocm.LeaseName)),
+			cluster("another-lease", true), lease("another-lease", "other", new("another-lease")),
+			cluster("nobody", true), lease("nobody", ocm.LeaseName, nil), cluster("without", true), cluster("refused", false)).Build()
+	names, err := foreignAgents(t.Context(), c)
+	if want := []string{"another-lease", "nobody", "theirs", "without"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("got %q, %v, want %q", names, err, want)
+	}
+}
