@@ -74,10 +74,10 @@ func freePort(t *testing.T) string {
 // eventually polls a real process.
 func eventually(t *testing.T, what string, holds func() error) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for err := holds(); err != nil; err = holds() {
 		if time.Now().After(deadline) {
-			t.Fatalf("after 30 s still not: %s: %v", what, err)
+			t.Fatalf("after a minute still not: %s: %v", what, err)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -22,30 +22,36 @@ const (
 	caLifetime      = 10 * 365 * 24 * time.Hour
 	servingLifetime = 90 * 24 * time.Hour
 	clockSkew       = time.Hour
+	// mountDelay is the time after which all pods present a new certificate of a Secret. The kubelet takes two minutes at most.
+	mountDelay = 5 * time.Minute
 )
 
 // authority holds the CAs, the oldest first.
 type authority []tls.Certificate
 
-// maintain drops expired CAs from the data of a Secret, and adds a new one in time. Each value holds a certificate and its key.
+// maintain drops expired CAs from the data of a Secret, and adds a new one in time. Each value holds a certificate and its key. An
+// expired CA stays until its successor is older than all serving certificates, so a clock that jumps ahead costs no key.
 func maintain(data map[string][]byte, now time.Time, domain string) (authority, error) {
-	var cas authority
+	cas, succeeded := map[string]tls.Certificate{}, false
 	for _, file := range slices.Sorted(maps.Keys(data)) {
 		ca, err := tls.X509KeyPair(data[file], data[file])
 		if err != nil || !ca.Leaf.IsCA {
 			return nil, fmt.Errorf("%q holds no CA with its key: restore the Secret from a backup, or delete it to make a new CA and restart all pods with a sidecar", file)
 		}
-		if now.After(ca.Leaf.NotAfter) {
+		cas[file] = ca
+		succeeded = succeeded || now.Before(ca.Leaf.NotAfter) && now.Sub(ca.Leaf.NotBefore) > servingLifetime
+	}
+	for file, ca := range cas {
+		if succeeded && now.After(ca.Leaf.NotAfter) {
 			delete(data, file)
-			continue
+			delete(cas, file)
 		}
-		cas = append(cas, ca)
 	}
-	slices.SortFunc(cas, func(a, b tls.Certificate) int { return a.Leaf.NotAfter.Compare(b.Leaf.NotAfter) })
-	if len(cas) > 0 && cas[len(cas)-1].Leaf.NotAfter.Sub(now) > caLifetime/2 {
-		return cas, nil
+	all := authority(slices.SortedFunc(maps.Values(cas), func(a, b tls.Certificate) int { return a.Leaf.NotAfter.Compare(b.Leaf.NotAfter) }))
+	if len(all) > 0 && all[len(all)-1].Leaf.NotAfter.Sub(now) > caLifetime/2 {
+		return all, nil
 	}
-	return cas.extend(data, now, domain)
+	return all.extend(data, now, domain)
 }
 
 // extend adds a CA that signs only for a domain.

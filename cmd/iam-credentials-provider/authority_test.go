@@ -114,6 +114,26 @@ func TestMaintain(t *testing.T) {
 	}
 }
 
+// A clock that is wrong for a while costs no key, and its CA signs nothing once the clock is right.
+func TestWrongClockKeepsAllKeys(t *testing.T) {
+	now := time.Now()
+	for name, wrong := range map[string]time.Duration{
+		"eleven years ahead": 11 * 365 * day, "eleven years behind": -11 * 365 * day, "a day behind": -day,
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := map[string][]byte{}
+			first := mustMaintain(t, data, now)[0].Leaf
+			for range 3 {
+				mustMaintain(t, data, now.Add(wrong))
+			}
+			cas := mustMaintain(t, data, now)
+			if !cas.signer(now).Leaf.Equal(first) {
+				t.Errorf("of %d CAs, one of %s signs", len(cas), cas.signer(now).Leaf.NotBefore)
+			}
+		})
+	}
+}
+
 // A damaged Secret stops the rotation: a new CA would cut off all sidecars.
 func TestDamagedAuthority(t *testing.T) {
 	now := time.Now()

@@ -34,24 +34,35 @@ import (
 type rotation struct {
 	*environment
 	replicas  []*rotator
-	clock     time.Time
+	skews     [2]time.Duration // of the clocks of the replicas
+	clock     time.Time        // of the API server
 	revisions int
 }
 
 func newRotation(t *testing.T, w *environment) *rotation {
 	t.Helper()
 	r := &rotation{environment: w}
-	for range 2 {
+	for i := range r.skews {
 		kube, err := w.ConfigOf(t.Context(), podscenario.CertificatesAccount)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := client.New(kube, client.Options{Scheme: w.Admin.Scheme()})
-		if err != nil {
+		kube.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(request *http.Request) (*http.Response, error) {
+				answer, err := next.RoundTrip(request)
+				if err == nil {
+					answer.Header.Set("Date", r.clock.UTC().Format(http.TimeFormat))
+				}
+				return answer, err
+			})
+		})
+		replica := &rotator{options: certificateOptions{
+			namespace: namespace, ips: []net.IP{net.IPv4(127, 0, 0, 1)}, now: func() time.Time { return r.clock.Add(r.skews[i]) }}}
+		kube.Wrap(replica.compareClocks)
+		if replica.client, err = client.New(kube, client.Options{Scheme: w.Admin.Scheme()}); err != nil {
 			t.Fatal(err)
 		}
-		r.replicas = append(r.replicas, &rotator{client: c, options: certificateOptions{
-			namespace: namespace, ips: []net.IP{net.IPv4(127, 0, 0, 1)}, now: func() time.Time { return r.clock }}})
+		r.replicas = append(r.replicas, replica)
 	}
 	w.server.certs, w.webhook.certs = filepath.Join(w.Dir, name), filepath.Join(w.Dir, webhookName)
 	w.webhook.serverCA = filepath.Join(w.webhook.certs, "ca.crt")
@@ -202,6 +213,70 @@ func (l *load) more(t *testing.T) {
 func (l *load) stop() {
 	l.over.Store(true)
 	l.running.Wait()
+}
+
+// A replica whose clock differs from that of the API server writes nothing, and says why it is not ready.
+func TestReplicaWithAnotherClock(t *testing.T) {
+	w, _ := install(t)
+	r := newRotation(t, w)
+	now := time.Now()
+	r.at(t, now)
+	before := r.state(t)
+	for name, test := range map[string]struct {
+		skew time.Duration
+		want string
+	}{
+		"eleven years ahead":  {11 * 365 * day, "96360h"},
+		"six minutes behind":  {-6 * time.Minute, "6m"},
+		"four minutes ahead":  {4 * time.Minute, ""},
+		"four minutes behind": {-4 * time.Minute, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.skews[0] = test.skew
+			err := r.replicas[0].try(t.Context())
+			if ready := r.replicas[0].ready(nil); !errors.Is(ready, err) {
+				t.Errorf("ready: %v, want %v", ready, err)
+			}
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), "clock") || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+			if after := r.state(t); after != before {
+				t.Errorf("it wrote: %s, before %s", after, before)
+			}
+		})
+	}
+}
+
+// state returns the versions of all that the program writes.
+func (r *rotation) state(t *testing.T) (versions string) {
+	t.Helper()
+	for _, secret := range []string{caSecret, name, webhookName} {
+		versions += r.secret(t, secret).ResourceVersion + " "
+	}
+	return versions
+}
+
+// After the Secret of the CAs is gone, clients trust the former CA while the kubelet still has to mount the new certificates.
+func TestCAOutlivesItsSecret(t *testing.T) {
+	w, _ := install(t)
+	r := newRotation(t, w)
+	now := time.Now()
+	r.at(t, now.Add(-time.Hour))
+	former := r.secret(t, name).Data["ca.crt"]
+	if err := w.Admin.Delete(t.Context(), r.secret(t, caSecret)); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, true}, {10 * time.Second, true}, {4 * time.Minute, true}, {6 * time.Minute, false}} {
+		r.at(t, now.Add(test.after))
+		for _, secret := range []string{name, webhookName} {
+			if got := r.secret(t, secret).Data["ca.crt"]; bytes.Contains(got, former) != test.want || bytes.Equal(got, former) {
+				t.Errorf("after %s the former CA is in ca.crt of %s: %t", test.after, secret, !test.want)
+			}
+		}
+	}
 }
 
 // Serving certificates rotate, and then the CA, between two replicas. No request of a sidecar and no admission of a pod fails.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,79 +19,52 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
 	"github.com/workloadid/workloadid/internal/testing/scenario"
 )
 
-// page returns docs/podidentity.md.
-func page(t *testing.T) string {
-	t.Helper()
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "podidentity.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(content)
-}
+func page(t *testing.T) document.Page { t.Helper(); return document.Read(t, "docs/podidentity.md") }
 
-// documented returns the YAML of the page that is of one of the kinds.
+// documented returns the YAML of the page that is of one of the kinds, of which each occurs.
 func documented(t *testing.T, kinds ...string) (found []string) {
 	t.Helper()
-	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page(t), -1) {
-		if slices.Contains(kinds, parse(t, block[1])[0].GetKind()) {
-			found = append(found, block[1])
+	seen := map[string]bool{}
+	for _, block := range page(t).Blocks("yaml") {
+		if kind := parse(t, block.Text)[0].GetKind(); slices.Contains(kinds, kind) {
+			found, seen[kind] = append(found, block.Text), true
 		}
+	}
+	if len(seen) != len(kinds) {
+		t.Fatalf("the page has %v of %q", seen, kinds)
 	}
 	return found
 }
 
-func overlays(t *testing.T) []string { t.Helper(); return documented(t, "Kustomization") }
-
-// The API server accepts each object of docs/podidentity.md, and kustomize builds each overlay.
-func TestDocumentedYAML(t *testing.T) {
-	w, _ := install(t)
-	if _, err := scenario.Apply(t.Context(), w.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}"); err != nil {
-		t.Fatal(err)
-	}
-	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(page(t), -1) {
-		if !json.Valid([]byte(block[1])) {
-			t.Errorf("not JSON: %s", block[1])
+// kustomize builds each overlay of the page.
+func TestDocumentedOverlays(t *testing.T) {
+	for _, block := range page(t).Blocks("json") {
+		if !json.Valid([]byte(block.Text)) {
+			t.Errorf("not JSON: %s", block.Text)
 		}
 	}
-	var err error
-	kinds := map[string]int{}
-	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page(t), -1) {
-		object := parse(t, block[1])[0]
-		kinds[object.GetKind()]++
-		switch object.GetKind() {
-		case "Kustomization":
-		case "Namespace":
-			err = w.Admin.Update(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict))
-		case "IAMBinding": // after the list has reached the policy
-			err = scenario.Wait(t.Context(), "the IAMBinding is not admitted", func(ctx context.Context) (bool, error) {
-				return true, w.Admin.Create(ctx, object, client.FieldValidation(metav1.FieldValidationStrict))
-			})
-		default:
-			err = w.Admin.Create(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict))
-		}
-		if err != nil {
-			t.Errorf("%s %q: %v", object.GetKind(), object.GetName(), err)
-		}
-	}
-	if want := map[string]int{"Kustomization": 3, "IAMRoleAllowList": 1, "IAMBinding": 1, "Namespace": 1, "ClusterRole": 1, "NetworkPolicy": 3, "ResourceQuota": 1}; !maps.Equal(kinds, want) {
-		t.Fatalf("the page has %v", kinds)
-	}
-	overlays := overlays(t)
+	overlays := documented(t, "Kustomization")
 	checkOverlay(t, buildOverlay(t, overlays[0]), "ghcr.io/workloadid/")
 	private := buildOverlay(t, overlays[0], overlays[1])
 	checkOverlay(t, private, "registry.example/")
 	checkPrivate(t, private)
-	checkCertManager(t, buildOverlay(t, overlays[0], overlays[2]))
+	for _, line := range document.Names(page(t).Section("Certificates").Text) {
+		if strings.HasPrefix(line, "components:") {
+			checkCertManager(t, buildOverlay(t, overlays[0]+line+"\n"))
+			return
+		}
+	}
+	t.Error("the page has no line for cert-manager")
 }
 
 // writeOverlays writes overlays to folders, the first one to prod, with the manifests of this tree instead of those on GitHub. It returns
@@ -163,20 +135,6 @@ func checkOverlay(t *testing.T, objects []*unstructured.Unstructured, registry s
 	}
 }
 
-// section returns the shell commands below a heading of docs/podidentity.md, line by line.
-func section(t *testing.T, heading string) (lines []string) {
-	t.Helper()
-	_, text, _ := strings.Cut(page(t), "\n"+heading+"\n")
-	text, _, _ = strings.Cut(text, "\n##")
-	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
-		lines = append(lines, strings.Split(strings.TrimSpace(block[1]), "\n")...)
-	}
-	if len(lines) == 0 {
-		t.Fatalf("no commands below %q", heading)
-	}
-	return lines
-}
-
 // administrator runs the commands of the page in the folder of the overlay.
 type administrator struct {
 	*environment
@@ -216,6 +174,27 @@ func (a *administrator) run(t *testing.T, commands ...string) (output string) {
 	return output
 }
 
+func (a *administrator) write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(a.dir, name), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refuses binds a role without a rule, and gets the message that the page shows.
+func (a *administrator) refuses(t *testing.T) {
+	t.Helper()
+	want := page(t).Block("text", "Error from server")
+	a.write(t, "binding.yaml", documented(t, "IAMBinding")[0])
+	got := ""
+	if err := scenario.Wait(t.Context(), "the refusal is another one", func(context.Context) (bool, error) {
+		got = a.run(t, "kubectl apply --dry-run=server -f binding.yaml 2>&1 || true")
+		return got == want, nil
+	}); err != nil {
+		t.Errorf("%v: %s", err, got)
+	}
+}
+
 func (a *administrator) finishRollout(t *testing.T) {
 	t.Helper()
 	deployments := &appsv1.DeploymentList{}
@@ -235,11 +214,11 @@ func (a *administrator) finishRollout(t *testing.T) {
 	}
 }
 
-// rotate does the work of the program certificates, and returns the CAs that the API server trusts.
-func (a *administrator) rotate(t *testing.T) []byte {
+// rotate does the work of the program certificates at a time from now, and returns the CAs that the API server trusts.
+func (a *administrator) rotate(t *testing.T, later time.Duration) []byte {
 	t.Helper()
 	r := newRotation(t, a.environment)
-	r.at(t, time.Now())
+	r.at(t, time.Now().Add(later))
 	if ca := r.registered(t).Webhooks[0].ClientConfig.CABundle; len(ca) > 0 {
 		return ca
 	}
@@ -276,7 +255,7 @@ spec:
   containers: [{name: app, image: registry.example/reporting:v1}]
 `
 
-// The commands of the page install, upgrade, back up, remove and restore, word for word.
+// The commands of the page install, upgrade, back up, remove and restore, word for word. The API server accepts each object.
 func TestDocumentedCommands(t *testing.T) {
 	a := &administrator{environment: newEnvironment(t)}
 	_, kubeconfig, err := a.Cluster.User("admin", "system:masters")
@@ -289,35 +268,39 @@ func TestDocumentedCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	a.dir = writeOverlays(t, overlays(t)[0])
+	a.dir = writeOverlays(t, documented(t, "Kustomization")[0])
 
-	a.run(t, section(t, "## Install")...)
-	before := a.rotate(t)
+	a.write(t, "allowlist.yaml", documented(t, "IAMRoleAllowList")[0])
+	a.run(t, page(t).Section("Install").Commands()...)
+	before := a.rotate(t, 0)
 	if _, err := scenario.Apply(t.Context(), a.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}",
 		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {namespace: team-a, name: reporting}", tenantsDeployment, tenantsPods); err != nil {
 		t.Fatal(err)
 	}
-	a.run(t, "kubectl label namespace team-a iam.aws.k8s.io/injection=enabled")
-	for _, file := range documented(t, "IAMRoleAllowList", "IAMBinding") {
-		a.run(t, "kubectl apply -f - <<'EOF'\n"+file+"EOF")
+	a.refuses(t)
+	for _, file := range documented(t, "IAMRoleAllowList", "Namespace", "IAMBinding", "ClusterRole", "NetworkPolicy") {
+		a.run(t, "kubectl apply -f - --validate=strict <<'EOF'\n"+file+"EOF")
 	}
-	a.run(t, section(t, "### A private registry")...)
-	a.run(t, section(t, "## Upgrade")...)
-	if after := a.rotate(t); !bytes.Equal(before, after) {
+	a.run(t, page(t).Section("A private registry").Commands()...)
+	a.run(t, page(t).Section("Upgrade").Commands()...)
+	if after := a.rotate(t, 0); !bytes.Equal(before, after) {
 		t.Error("an upgrade changes the CA or caBundle")
 	}
-	a.run(t, section(t, "## Back up")[:3]...)
+	a.run(t, page(t).Section("Back up").Commands()[:3]...)
 	a.remove(t)
 
-	a.run(t, section(t, "## Back up")[3:]...)
-	if after := a.rotate(t); !bytes.Equal(before, after) {
+	a.run(t, page(t).Section("Back up").Commands()[3:]...)
+	if after := a.rotate(t, 0); !bytes.Equal(before, after) {
 		t.Error("the restored CA is another one")
 	}
 	if err := a.Admin.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "reporting"}, &v1alpha1.IAMBinding{}); err != nil {
 		t.Error(err)
 	}
-	a.run(t, section(t, "### Certificates")...)
-	if after := a.rotate(t); bytes.Contains(after, before) {
+	a.run(t, page(t).Section("Certificates").Commands()...)
+	if after := a.rotate(t, 0); !bytes.Contains(after, before) || bytes.Equal(after, before) {
+		t.Error("the kubelet still mounts certificates of the stolen CA, but the API server does not trust them")
+	}
+	if after := a.rotate(t, mountDelay+time.Minute); bytes.Contains(after, before) {
 		t.Error("the stolen CA is still trusted")
 	}
 }
@@ -326,7 +309,7 @@ func TestDocumentedCommands(t *testing.T) {
 func (a *administrator) remove(t *testing.T) {
 	t.Helper()
 	installed := build(t, a.dir)
-	if out := a.run(t, section(t, "## Remove")...); !strings.Contains(out, "team-a/reporting-0 iam-credentials-proxy\n") || strings.Contains(out, "team-a/plain") {
+	if out := a.run(t, page(t).Section("Remove").Commands()...); !strings.Contains(out, "team-a/reporting-0 iam-credentials-proxy\n") || strings.Contains(out, "team-a/plain") {
 		t.Errorf("pods with a sidecar: %s", out)
 	}
 	for _, o := range installed {

@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/workloadid/workloadid"
+	"github.com/workloadid/workloadid/auth/podidentity/server"
 	"github.com/workloadid/workloadid/auth/podidentity/webhook"
 )
 
@@ -77,6 +78,7 @@ func newServerCommand(log io.Writer) *cobra.Command {
 	f.StringVar(&o.cluster, "cluster", "", "name of this cluster, a DNS label, with which the names of sessions begin; required")
 	f.StringVar(&o.region, "sts-region", "", "region of STS; that of AWS_REGION if empty")
 	f.IntVar(&o.pods, "max-pods", 20_000, "pods whose credentials are kept in memory")
+	f.IntVar(&o.connections, "max-connections", server.DefaultMaxConnections, "open connections; beyond it, the address with the most loses its oldest one")
 	f.BoolVar(&o.leaderElect, "leader-elect", false, "elect the replica that writes the status of IAMBindings")
 	f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "", "namespace of the Lease; that of the pod if empty")
 	cmd.PreRunE = func(*cobra.Command, []string) error {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/internal/testing/document"
 )
 
 // asProgram makes the test binary run the program instead of the tests.
@@ -58,14 +62,34 @@ func TestFlagsThatCannotWork(t *testing.T) {
 	}
 }
 
-func TestDocumentedFlags(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
+// What the API server answers decides on credentials, so no other host may answer for it.
+func TestProviderNeedsAVerifiedAPIServer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(`apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", insecure-skip-tls-verify: true}}]
+users: [{name: u, user: {token: x}}]
+`), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", file)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ctx, []string{"server", "--audience=x", "--cluster=x"}, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "insecure-skip-tls-verify") {
+		t.Error(err)
+	}
+}
+
+func TestDocumentedFlags(t *testing.T) {
+	var documented []string
+	for _, row := range document.Read(t, "cmd/iam-credentials-provider/README.md").Rows("flag") {
+		documented = append(documented, document.Names(row[0])...)
 	}
 	for _, cmd := range newRoot(io.Discard).Commands() {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if !strings.Contains(string(readme), "| `--"+f.Name+"` |") {
+			if !slices.Contains(documented, "--"+f.Name) {
 				t.Errorf("README.md lacks --%s of %s", f.Name, cmd.Name())
 			}
 		})
@@ -106,5 +130,18 @@ func TestCachedObjectsAreStripped(t *testing.T) {
 				t.Errorf("got %+v", got)
 			}
 		})
+	}
+}
+
+// The webhook reads which ServiceAccount and which containers a binding names. Tenants write the rest, and the server its status.
+func TestWebhookCachesNoRole(t *testing.T) {
+	kept := v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "b"},
+		Spec: v1alpha1.IAMBindingSpec{ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "app"}, Containers: []string{"app"}}}
+	full := kept
+	full.Labels = map[string]string{"a": "b"}
+	full.Spec.AWS = v1alpha1.AWSRole{RoleARN: "r", SessionTags: map[string]v1alpha1.TagValue{"a": "b"}, SessionPolicy: "{}"}
+	full.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAccepted}}
+	if got, err := stripForWebhook(&full); err != nil || !reflect.DeepEqual(got, &kept) {
+		t.Errorf("got %+v, %v", got, err)
 	}
 }

@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -417,58 +415,6 @@ func checkRights(t *testing.T, cluster kubetest.Cluster, objects []*unstructured
 	if len(unused) > 0 {
 		t.Errorf("rights that are not used: %v", unused)
 	}
-}
-
-// A replica that ends, after the Service has stopped to send it requests, finishes those that it has.
-func TestReplicaThatEndsLosesNoRequest(t *testing.T) {
-	w, _ := install(t)
-	play(t.Context(), t, w.Start, w.Allow, w.Bind, w.Inject, w.serves)
-	kube, err := w.ConfigOf(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := w.server
-	second.registerer = prometheus.NewRegistry()
-	if second.listen, err = podscenario.FreeAddress(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- runServer(ctx, kube, second) }()
-	both, one := []string{w.ServerURL(), "https://" + second.listen}, []string{w.ServerURL()}
-	await(t, "the second replica answers", func() bool {
-		status, _, err := w.Ask(t.Context(), both[1])
-		return err == nil && status == http.StatusOK
-	})
-	var routed atomic.Pointer[[]string]
-	routed.Store(&both)
-	var answers atomic.Int64
-	var over atomic.Bool
-	var load sync.WaitGroup
-	for range 4 {
-		load.Go(func() {
-			for n := 0; !over.Load(); n++ {
-				to := *routed.Load()
-				if status, answer, err := w.Ask(t.Context(), to[n%len(to)]); err != nil || status != http.StatusOK {
-					t.Errorf("%s, %v", answer, err)
-				}
-				answers.Add(1)
-			}
-		})
-	}
-	const enough = 50
-	await(t, "there is load", func() bool { return answers.Load() > enough })
-	routed.Store(&one)
-	at := answers.Load()
-	await(t, "requests are routed away", func() bool { return answers.Load() > at+4 })
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	at = answers.Load()
-	await(t, "the other replica has the load", func() bool { return answers.Load() > at+enough })
-	over.Store(true)
-	load.Wait()
 }
 
 // The programs say that they live and are ready.

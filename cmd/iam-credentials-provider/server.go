@@ -39,7 +39,7 @@ type common struct {
 type serverOptions struct {
 	common
 	cluster, region, leaderElectNamespace string
-	pods                                  int
+	pods, connections                     int
 	leaderElect                           bool
 	auth                                  []auth.Option // in tests, the login
 }
@@ -64,7 +64,8 @@ func runServer(ctx context.Context, kube *rest.Config, o serverOptions) error {
 		o.auth = append(o.auth, auth.WithSTSRegion(o.region))
 	}
 	s, err := server.New(server.Options{Client: mgr.GetClient(), Audience: o.audience, Cluster: o.cluster, Cache: tokens, AuthOptions: o.auth,
-		Events: mgr.GetEventRecorder(name), Logger: ctrl.Log.WithName("server"), Registerer: o.registerer, Series: series})
+		Events: mgr.GetEventRecorder(name), Logger: ctrl.Log.WithName("server"), Registerer: o.registerer, Series: series,
+		MaxConnections: o.connections})
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,9 @@ func newManager(kube *rest.Config, o common, options ctrl.Options) (ctrl.Manager
 	if options.Scheme, err = newScheme(); err != nil {
 		return nil, err
 	}
-	options.Cache.DefaultTransform = strip
+	if options.Cache.DefaultTransform == nil {
+		options.Cache.DefaultTransform = strip
+	}
 	options.Metrics = metricsserver.Options{BindAddress: o.metricsAddress}
 	options.HealthProbeBindAddress = o.probeAddress
 	mgr, err := ctrl.NewManager(kube, options)

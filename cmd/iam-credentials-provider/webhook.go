@@ -90,7 +90,7 @@ func runWebhook(ctx context.Context, kube *rest.Config, o webhookOptions) error 
 		return err
 	}
 	https := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: o.certs, TLSOpts: []func(*tls.Config){oneRequestAConnection}})
-	mgr, err := newManager(kube, o.common, ctrl.Options{WebhookServer: https})
+	mgr, err := newManager(kube, o.common, ctrl.Options{WebhookServer: https, Cache: cache.Options{DefaultTransform: stripForWebhook}})
 	if err != nil {
 		return err
 	}
@@ -108,6 +108,14 @@ func runWebhook(ctx context.Context, kube *rest.Config, o webhookOptions) error 
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// stripForWebhook leaves of a binding the ServiceAccount and the containers.
+func stripForWebhook(cached any) (any, error) {
+	if b, ok := cached.(*v1alpha1.IAMBinding); ok {
+		b.Spec.AWS, b.Status = v1alpha1.AWSRole{}, v1alpha1.IAMBindingStatus{}
+	}
+	return strip(cached)
 }
 
 // oneRequestAConnection turns HTTP/2 off. The webhook bounds the memory of each connection.

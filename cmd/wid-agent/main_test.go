@@ -6,15 +6,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
@@ -80,19 +78,31 @@ func TestFlagsThatCannotWork(t *testing.T) {
 	}
 }
 
-// The program runs with the RBAC of registration.AgentManifest, says in an Event what it lacks, and gives up its Lease at the end.
+// What the API server answers decides on credentials, so no other host may answer for it.
+func TestAgentNeedsAVerifiedAPIServer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(`apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", insecure-skip-tls-verify: true}}]
+users: [{name: u, user: {token: x}}]
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", file)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ctx, []string{"--cluster-name", "c1"}, io.Discard); err == nil || !strings.Contains(err.Error(), "insecure-skip-tls-verify") {
+		t.Error(err)
+	}
+}
+
+// The program runs with the RBAC of registration.AgentManifest(), says in an Event what it lacks, and gives up its Lease at the end.
 func TestAgentOnARealAPIServer(t *testing.T) {
 	cluster := kubetest.Start(t)
 	c := cluster.Client()
-	for document := range strings.SplitSeq(registration.AgentManifest, "\n---\n") {
-		object := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-	}
+	kubetest.Apply(t, c, registration.AgentManifest())
 	t.Setenv("KUBECONFIG", cluster.AccountKubeconfig(t, agent.DefaultNamespace, "registration-agent"))
 	metrics, probes := freeAddress(t), freeAddress(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -107,12 +117,12 @@ func TestAgentOnARealAPIServer(t *testing.T) {
 		}
 		return *lease.Spec.HolderIdentity
 	}
-	eventually(t, "an Event about the missing bootstrap Secret", func() bool { return hasEvent(t, c, "RegistrationFailed") })
-	eventually(t, "an Event of the leader", func() bool { return hasEvent(t, c, "LeaderElection") })
+	kubetest.Eventually(t, "an Event about the missing bootstrap Secret", func() bool { return hasEvent(t, c, "RegistrationFailed") })
+	kubetest.Eventually(t, "an Event of the leader", func() bool { return hasEvent(t, c, "LeaderElection") })
 	if holder() == "" {
 		t.Error("the Lease has no holder")
 	}
-	eventually(t, "reconciler of add-ons", func() bool {
+	kubetest.Eventually(t, "reconciler of add-ons", func() bool {
 		return strings.Contains(get(t, "http://"+metrics+"/metrics"), `controller_runtime_max_concurrent_reconciles{controller="registration-addons"} 8`)
 	})
 	for url, want := range map[string]string{probes + "/healthz": "ok", probes + "/readyz": "ok", metrics + "/metrics": "registration_agent_"} {
@@ -169,16 +179,4 @@ func get(t *testing.T, url string) string {
 		t.Fatal(err)
 	}
 	return string(body)
-}
-
-// eventually polls a real API server.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); !done(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("after a minute there is no %s", what)
-		}
-	}
 }

@@ -47,6 +47,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%w: run the hub in a cluster, or set KUBECONFIG", err)
 	}
+	if config.Insecure { // the package refuses it too, after a manager has asked for the kinds that it caches
+		return fmt.Errorf("insecure-skip-tls-verify is set for the API server %q: set certificate-authority-data instead", config.Host)
+	}
 	return runHub(ctx, config, o)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -116,11 +117,31 @@ func TestFlagsThatCannotWork(t *testing.T) {
 	}
 }
 
+// What the API server answers decides on credentials, so no other host may answer for it.
+func TestHubNeedsAVerifiedAPIServer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(`apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", insecure-skip-tls-verify: true}}]
+users: [{name: u, user: {token: x}}]
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", file)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ctx, nil, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "insecure-skip-tls-verify") {
+		t.Error(err)
+	}
+}
+
 // The program runs with the RBAC of the manifests. A hub that serves no add-ons runs all the same, says so, and still revokes tokens.
 // Once it serves them, the program runs what they need.
 func TestHubOnARealAPIServer(t *testing.T) {
 	cluster := kubetest.StartNew(t)
-	if _, err := scenario.Apply(t.Context(), cluster.Client(), registration.HubManifest, registration.TokenManifest, registration.OCMAgentsManifest); err != nil {
+	if _, err := scenario.Apply(t.Context(), cluster.Client(), registration.HubManifest(), registration.TokenManifest(), registration.OCMAgentsManifest()); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig := cluster.AccountKubeconfig(t, namespace, "registration-controller-sa")
@@ -130,9 +151,9 @@ func TestHubOnARealAPIServer(t *testing.T) {
 		others          []string
 		says            bool
 	}{
-		{"no add-ons", "--addon-registration-auth=csr,token", ocm.CRD, []string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, true},
+		{"no add-ons", "--addon-registration-auth=csr,token", ocm.CRD(), []string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, true},
 		{"no add-ons wanted", "--addon-registration-auth=", "", []string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, false},
-		{"add-ons", "--addon-registration-auth=csr,token", addon.CRD, []string{"registration-hub", "csr-approver", "csr-addon-approver", "addon-token-infrastructure"}, nil, false},
+		{"add-ons", "--addon-registration-auth=csr,token", addon.CRD(), []string{"registration-hub", "csr-approver", "csr-addon-approver", "addon-token-infrastructure"}, nil, false},
 		{"tokens are still revoked", "--addon-registration-auth=csr", "", []string{"csr-addon-approver", "addon-token-infrastructure"}, nil, false},
 		{"AWS IAM", "--registration-auth=aws-irsa --eks-hub-cluster-arn=" + hubARN, "", []string{"registration-hub", "addon-token-infrastructure"}, []string{"csr-approver", "csr-addon-approver"}, false},
 	} {

@@ -3,17 +3,20 @@ package manifests
 
 import _ "embed"
 
+var (
+	//go:embed namespace.yaml
+	namespace string
+	//go:embed rbac.yaml
+	rbac string
+	//go:embed webhookconfiguration.yaml
+	webhookConfiguration string
+)
+
 // Namespace is the namespace of server and webhook, in YAML.
-//
-//go:embed namespace.yaml
-var Namespace string
+func Namespace() string { return namespace }
 
 // RBAC holds the ServiceAccounts of server and webhook with their least rights, in YAML.
-//
-//go:embed rbac.yaml
-var RBAC string
+func RBAC() string { return rbac }
 
 // WebhookConfiguration registers the webhook under the address of its Service, in YAML.
-//
-//go:embed webhookconfiguration.yaml
-var WebhookConfiguration string
+func WebhookConfiguration() string { return webhookConfiguration }
