@@ -64,6 +64,12 @@ func parse(address string, allowed Part) (u *url.URL, problem string) {
 	return u, ""
 }
 
+// IsLoopback reports whether a host is this machine: localhost, or an address of the loopback interface.
+func IsLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
 // Canonical returns <host>:<port> in the form for comparisons: in lower case, with the port 443 if there is none.
 func Canonical(u *url.URL) (string, bool) {
 	host, ok := canonicalName(u.Hostname())

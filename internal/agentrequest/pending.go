@@ -21,24 +21,29 @@ import (
 // clusters. Parse accepts each request. Pending omits requests by agents of other clusters, because an agent may create
 // requests with any subject. Any user may have made the others, so show csr.Spec.Username. The reader must not be a cache.
 func Pending(ctx context.Context, c client.Reader, cluster string) ([]certificatesv1.CertificateSigningRequest, error) {
+	return List(ctx, c, cluster, IsOpen)
+}
+
+// List returns other requests than the open ones, with the rules and the order of Pending.
+func List(ctx context.Context, c client.Reader, cluster string, keep func(*certificatesv1.CertificateSigningRequest) bool) ([]certificatesv1.CertificateSigningRequest, error) {
 	labels := client.ListOption(client.HasLabels{ocm.ClusterNameLabel})
 	if cluster != "" {
 		labels = client.MatchingLabels{ocm.ClusterNameLabel: cluster}
 	}
-	var pending []certificatesv1.CertificateSigningRequest
+	var found []certificatesv1.CertificateSigningRequest
 	for csr, err := range All(ctx, c, labels) {
 		if err != nil {
 			return nil, err
 		}
 		request, err := Parse(csr)
-		if err == nil && IsOpen(csr) && !isOtherAgent(&csr.Spec, request.Cluster) {
-			pending = append(pending, *csr)
+		if err == nil && keep(csr) && !isOtherAgent(&csr.Spec, request.Cluster) {
+			found = append(found, *csr)
 		}
 	}
-	slices.SortFunc(pending, func(a, b certificatesv1.CertificateSigningRequest) int {
+	slices.SortFunc(found, func(a, b certificatesv1.CertificateSigningRequest) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
-	return pending, nil
+	return found, nil
 }
 
 // isOtherAgent reports whether the requester is the agent of another cluster, whichever driver it authenticates by.

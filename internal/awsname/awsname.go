@@ -1,23 +1,67 @@
 // Package awsname knows the names of Amazon Web Services: partitions, regions, accounts, hosts.
 package awsname
 
-import "strings"
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
 
-// Suffixes returns the DNS suffixes of AWS's partitions, and those of their dual-stack endpoints.
-func Suffixes() (plain, dualStack []string) {
-	return []string{"amazonaws.com", "amazonaws.com.cn", "amazonaws.eu",
-			"c2s.ic.gov", "sc2s.sgov.gov", "cloud.adc-e.uk", "csp.hci.ic.gov"},
-		[]string{"api.aws", "api.amazonwebservices.com.cn", "api.amazonwebservices.eu",
-			"api.aws.ic.gov", "api.aws.scloud", "api.cloud-aws.adc-e.uk", "api.aws.hci.ic.gov"}
+// Partition is a part of AWS with accounts, regions and DNS names of its own.
+type Partition struct {
+	// Name is the partition in ARNs.
+	Name string
+	// Suffix ends the names of services, DualStack the names of endpoints with IPv6 addresses.
+	Suffix, DualStack string
+	// Registries ends the dual-stack names of ECR's registries. Empty: there are none.
+	Registries string
+
+	// Names of regions begin with prefix and have so many words, the number at their end included.
+	prefix string
+	words  int
 }
 
+// partitions never changes. It is no function, because hits of the cache would allocate its result.
+var partitions = [...]Partition{
+	{"aws", "amazonaws.com", "api.aws", "on.aws", "", 3},
+	{"aws-cn", "amazonaws.com.cn", "api.amazonwebservices.com.cn", "on.amazonwebservices.com.cn", "cn-", 3},
+	{"aws-us-gov", "amazonaws.com", "api.aws", "on.aws", "us-gov-", 4},
+	{"aws-eusc", "amazonaws.eu", "api.amazonwebservices.eu", "", "eusc-", 4},
+	{"aws-iso", "c2s.ic.gov", "api.aws.ic.gov", "", "us-iso-", 4},
+	{"aws-iso-b", "sc2s.sgov.gov", "api.aws.scloud", "", "us-isob-", 4},
+	{"aws-iso-e", "cloud.adc-e.uk", "api.cloud-aws.adc-e.uk", "", "eu-isoe-", 4},
+	{"aws-iso-f", "csp.hci.ic.gov", "api.aws.hci.ic.gov", "", "us-isof-", 4},
+}
+
+// Partitions returns AWS's partitions.
+func Partitions() []Partition { return slices.Clone(partitions[:]) }
+
 // KnownPartition reports whether AWS has a partition of that name.
-func KnownPartition(p string) bool {
-	switch p {
-	case "aws", "aws-cn", "aws-us-gov", "aws-iso", "aws-iso-b", "aws-iso-e", "aws-iso-f", "aws-eusc":
-		return true
+func KnownPartition(name string) bool {
+	return slices.ContainsFunc(partitions[:], func(p Partition) bool { return p.Name == name })
+}
+
+// PartitionOf returns the partition of a region.
+func PartitionOf(region string) (Partition, bool) {
+	words := wordsOfRegion(region)
+	for i := range partitions {
+		p := &partitions[i]
+		if words == p.words && strings.HasPrefix(region, p.prefix) && (p.prefix != "" || !hasOwnPrefix(region)) {
+			return *p, true
+		}
 	}
-	return false
+	return Partition{}, false
+}
+
+// IsCommercialRegion reports whether the partition is aws. It is quicker than PartitionOf.
+func IsCommercialRegion(region string) bool {
+	return wordsOfRegion(region) == 3 && !hasOwnPrefix(region)
+}
+
+// hasOwnPrefix recognizes regions of other partitions that could have as many words as those of aws.
+func hasOwnPrefix(region string) bool {
+	return strings.HasPrefix(region, "cn-") || strings.HasPrefix(region, "eusc-")
 }
 
 // IsSTSHost accepts
@@ -26,9 +70,11 @@ func KnownPartition(p string) bool {
 //	sts[-fips].<region>.<dual-stack suffix>
 //	<VPC endpoint>.sts.<region>.vpce.<suffix>
 func IsSTSHost(host string) bool {
-	plain, dualStack := Suffixes()
-	for _, suffix := range plain {
-		labels, ok := strings.CutSuffix(host, "."+suffix)
+	for _, p := range partitions {
+		if labels, ok := strings.CutSuffix(host, "."+p.DualStack); ok && isRegionalSTS(labels) {
+			return true
+		}
+		labels, ok := strings.CutSuffix(host, "."+p.Suffix)
 		if !ok {
 			continue
 		}
@@ -38,11 +84,6 @@ func IsSTSHost(host string) bool {
 		if endpoint, ok := strings.CutSuffix(labels, ".vpce"); ok {
 			vpce, rest, _ := strings.Cut(endpoint, ".")
 			return isVPCEndpoint(vpce) && isRegionalSTS(rest)
-		}
-	}
-	for _, suffix := range dualStack {
-		if labels, ok := strings.CutSuffix(host, "."+suffix); ok {
-			return isRegionalSTS(labels)
 		}
 	}
 	return false
@@ -138,4 +179,149 @@ func all(s string, ok func(byte) bool) bool {
 		}
 	}
 	return true
+}
+
+// cut is a quicker strings.Cut. It runs on every hit of the cache.
+func cut(s string, at byte) (before, after string) {
+	if i := strings.IndexByte(s, at); i >= 0 {
+		return s[:i], s[i+1:]
+	}
+	return s, ""
+}
+
+// Endpoint is the host of a service in a region.
+type Endpoint struct {
+	Service, Region string
+	DualStack       bool
+}
+
+// ParseEndpoint parses <service>.<region>.<suffix>. It accepts the given services, and the suffixes of the region's own partition.
+func ParseEndpoint(host string, services ...string) (Endpoint, bool) {
+	for _, service := range services {
+		if len(host) <= len(service) || host[:len(service)] != service || host[len(service)] != '.' {
+			continue
+		}
+		region, suffix := cut(host[len(service)+1:], '.')
+		p, ok := PartitionOf(region)
+		if ok && (suffix == p.Suffix || suffix == p.DualStack) {
+			return Endpoint{service, region, suffix == p.DualStack}, true
+		}
+	}
+	return Endpoint{}, false
+}
+
+// ParseGitHost parses the host of CodeCommit, git-codecommit[-fips].<region>.<suffix>.
+func ParseGitHost(host string) (region string, ok bool) {
+	e, ok := ParseEndpoint(host, "git-codecommit", "git-codecommit-fips")
+	return e.Region, ok && !e.DualStack
+}
+
+// Registry is a parsed host of ECR.
+type Registry struct {
+	// Account is empty for the public registry.
+	Account string
+	Region  string
+	// Public is the one public registry.
+	Public bool
+	// FIPS and DualStack select the endpoint.
+	FIPS, DualStack bool
+}
+
+const (
+	publicRegion  = "us-east-1"
+	accountLength = 12
+)
+
+// ParseRegistry parses the hosts of ECR:
+//
+//	<account>.dkr.ecr[-fips].<region>.<suffix>
+//	<account>.dkr-ecr.<region>.<dual-stack suffix of registries>
+//	public.ecr.aws, ecr-public.aws.com
+//
+// where the suffix is that of the region's own partition.
+func ParseRegistry(host string) (Registry, bool) {
+	if host == "public.ecr.aws" || host == "ecr-public.aws.com" {
+		return Registry{Region: publicRegion, Public: true}, true
+	}
+	if len(host) <= accountLength || host[accountLength] != '.' || !ValidAccount(host[:accountLength]) {
+		return Registry{}, false
+	}
+	r, ok := parseRegional(host[accountLength+1:])
+	r.Account = host[:accountLength]
+	return r, ok
+}
+
+// RegionOfPlainRegistry recognizes the usual form of a repository, <account>.dkr.ecr.<region>.amazonaws.com[/<repository>] in the
+// commercial partition. It runs on every hit of the cache. ParseRegistry accepts all forms.
+func RegionOfPlainRegistry(repository string) (region string, ok bool) {
+	const infix, suffix = ".dkr.ecr.", ".amazonaws.com"
+	host, _ := cut(repository, '/')
+	start, end := accountLength+len(infix), len(host)-len(suffix)
+	if start > end || host[accountLength:start] != infix || host[end:] != suffix || !ValidAccount(host[:accountLength]) {
+		return "", false
+	}
+	return host[start:end], IsCommercialRegion(host[start:end])
+}
+
+func parseRegional(s string) (Registry, bool) {
+	var r Registry
+	switch {
+	case strings.HasPrefix(s, "dkr.ecr."):
+		s = s[len("dkr.ecr."):]
+	case strings.HasPrefix(s, "dkr.ecr-fips."):
+		s, r.FIPS = s[len("dkr.ecr-fips."):], true
+	case strings.HasPrefix(s, "dkr-ecr."):
+		s, r.DualStack = s[len("dkr-ecr."):], true
+	default:
+		return Registry{}, false
+	}
+	region, suffix := cut(s, '.')
+	p, ok := PartitionOf(region)
+	want := p.Suffix
+	if r.DualStack {
+		want = p.Registries
+	}
+	r.Region = region
+	return r, ok && want != "" && suffix == want
+}
+
+// ErrNoARN refuses a string that is no ARN at all.
+var ErrNoARN = errors.New(`it does not begin with "arn:"`)
+
+// SplitARN returns the fields after "arn". Missing ones are empty.
+func SplitARN(s string) (partition, service, region, account, resource string) {
+	const fields = 6
+	f := append(strings.SplitN(s, ":", fields), make([]string, fields)...)
+	return f[1], f[2], f[3], f[4], f[5]
+}
+
+// ClusterARN holds the parts of arn:<partition>:eks:<region>:<account>:cluster/<name>.
+type ClusterARN struct{ Partition, Region, Account, Name string }
+
+// String returns the ARN.
+func (a ClusterARN) String() string {
+	return "arn:" + a.Partition + ":eks:" + a.Region + ":" + a.Account + ":cluster/" + a.Name
+}
+
+// ParseClusterARN parses the ARN of an EKS cluster. The error does not repeat the ARN.
+func ParseClusterARN(s string) (ClusterARN, error) {
+	partition, service, region, account, resource := SplitARN(s)
+	name, ok := strings.CutPrefix(resource, "cluster/")
+	a := ClusterARN{Partition: partition, Region: region, Account: account, Name: name}
+	of, known := PartitionOf(region)
+	switch {
+	case !strings.HasPrefix(s, "arn:"):
+		return a, ErrNoARN
+	case !KnownPartition(partition):
+		return a, fmt.Errorf("AWS has no partition %.100q", partition)
+	case service != "eks":
+		return a, fmt.Errorf("the service has to be eks, not %.100q", service)
+	case !known || of.Name != partition:
+		return a, fmt.Errorf("%.100q is not a region of the partition %q", region, partition)
+	case !ValidAccount(account):
+		return a, fmt.Errorf("the account has to be 12 digits, not %.100q", account)
+	case !ok || !ValidClusterName(name):
+		return a, fmt.Errorf("the resource has to be cluster/<name>, not %.200q", resource)
+	}
+	return a, nil
 }

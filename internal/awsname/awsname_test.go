@@ -1,6 +1,7 @@
 package awsname_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,185 @@ func FuzzClusterARN(f *testing.F) {
 		partition, ok := awsname.PartitionOf(a.Region)
 		if a.String() != s || !ok || partition.Name != a.Partition || !awsname.ValidAccount(a.Account) || !awsname.ValidClusterName(a.Name) {
 			t.Errorf("%q was accepted as %+v", s, a)
+		}
+	})
+}
+
+func TestPartitions(t *testing.T) {
+	for region, want := range map[string]string{
+		"eu-central-1": "aws", "us-east-1": "aws", "ap-southeast-10": "aws", "cn-north-1": "aws-cn", "us-gov-west-1": "aws-us-gov",
+		"us-iso-east-1": "aws-iso", "us-isob-east-1": "aws-iso-b", "eu-isoe-west-1": "aws-iso-e", "us-isof-south-1": "aws-iso-f",
+		"eusc-de-east-1": "aws-eusc",
+		"us-isox-east-1": "", "eu-gov-west-1": "", "cn-gov-north-1": "", "eusc-east-1": "", "a-b-c-d-1": "", "us-east": "", "": "",
+	} {
+		p, ok := awsname.PartitionOf(region)
+		if ok != (want != "") || ok && (p.Name != want || !awsname.KnownPartition(p.Name)) {
+			t.Errorf("%q: %+v, %t", region, p, ok)
+		}
+	}
+}
+
+func TestRegistries(t *testing.T) {
+	const a = "123456789012"
+	for host, want := range map[string]awsname.Registry{
+		a + ".dkr.ecr.eu-central-1.amazonaws.com":                 {Account: a, Region: "eu-central-1"},
+		a + ".dkr.ecr-fips.us-gov-west-1.amazonaws.com":           {Account: a, Region: "us-gov-west-1", FIPS: true},
+		a + ".dkr.ecr.cn-north-1.amazonaws.com.cn":                {Account: a, Region: "cn-north-1"},
+		a + ".dkr.ecr.eusc-de-east-1.amazonaws.eu":                {Account: a, Region: "eusc-de-east-1"},
+		a + ".dkr.ecr.us-isob-east-1.sc2s.sgov.gov":               {Account: a, Region: "us-isob-east-1"},
+		a + ".dkr.ecr.us-iso-east-1.c2s.ic.gov":                   {Account: a, Region: "us-iso-east-1"},
+		a + ".dkr.ecr.eu-isoe-west-1.cloud.adc-e.uk":              {Account: a, Region: "eu-isoe-west-1"},
+		a + ".dkr.ecr.us-isof-south-1.csp.hci.ic.gov":             {Account: a, Region: "us-isof-south-1"},
+		a + ".dkr-ecr.eu-central-1.on.aws":                        {Account: a, Region: "eu-central-1", DualStack: true},
+		a + ".dkr-ecr.cn-northwest-1.on.amazonwebservices.com.cn": {Account: a, Region: "cn-northwest-1", DualStack: true},
+		"public.ecr.aws":     {Region: "us-east-1", Public: true},
+		"ecr-public.aws.com": {Region: "us-east-1", Public: true},
+	} {
+		if got, ok := awsname.ParseRegistry(host); !ok || got != want {
+			t.Errorf("%q: %+v, %t", host, got, ok)
+		}
+	}
+}
+
+// lookAlikes returns hosts similar to a good one. Their owners must not receive a password.
+func lookAlikes(good string) []string {
+	list := []string{
+		good + ".evil.example", good + ".", "." + good, "evil." + good, "evil" + good, good + "x", good + ":443", good + ":5000", good + "@evil.example",
+		"evil.example/" + good, good + "%00.evil.example", good + "\n", " " + good, strings.ToUpper(good), strings.Replace(good, ".", "-", 1),
+		strings.Replace(good, ".", "..", 1), strings.Replace(good, "a", "а", 1), "evil.example?" + good, "evil.example#" + good, "[" + good + "]", "",
+	}
+	return slices.DeleteFunc(list, func(s string) bool { return s == good })
+}
+
+func TestRegistryLookAlikes(t *testing.T) {
+	const good = "123456789012.dkr.ecr.eu-central-1.amazonaws.com"
+	hosts := slices.Concat(lookAlikes(good), lookAlikes("123456789012.dkr-ecr.eu-central-1.on.aws"), lookAlikes("public.ecr.aws"), []string{
+		"12345678901.dkr.ecr.eu-central-1.amazonaws.com", "1234567890123.dkr.ecr.eu-central-1.amazonaws.com",
+		"12345678901x.dkr.ecr.eu-central-1.amazonaws.com", "dkr.ecr.eu-central-1.amazonaws.com",
+		"123456789012.dkr.ecr.amazonaws.com", "123456789012.dkr.ecr.s3.amazonaws.com", "123456789012.dkr.ecr..amazonaws.com",
+		"123456789012.ecr.eu-central-1.amazonaws.com", "123456789012.dkr.ecr-evil.eu-central-1.amazonaws.com",
+		"123456789012.dkr.ecr.eu-central-1.evil.amazonaws.com", "123456789012.dkr.ecr.eu-central-1.evil-amazonaws.com",
+		"123456789012.dkr.ecr.eu-central-1.amazonaws.com.cn", "123456789012.dkr.ecr.cn-north-1.amazonaws.com",
+		"123456789012.dkr.ecr.us-iso-east-1.amazonaws.com", "123456789012.dkr.ecr.us-iso-east-1.sc2s.sgov.gov",
+		"123456789012.dkr.ecr.eu-central-1.amazonaws.eu", "123456789012.dkr.ecr.eu-central-1.on.aws", "123456789012.dkr.ecr.eu-central-1.api.aws",
+		"123456789012.dkr-ecr.eu-central-1.amazonaws.com", "123456789012.dkr-ecr.cn-north-1.on.aws", "123456789012.dkr-ecr.us-iso-east-1.",
+		"123456789012.dkr-ecr.eu-central-1.on.amazonwebservices.com.cn", "xpublic.ecr.aws", "public.ecr.aws.com", "ecr-public.aws", "ecr.aws",
+		"evil.public.ecr.aws", "ecr-public.us-east-1.api.aws", "amazonaws.com", "eu-central-1.amazonaws.com",
+	})
+	for _, host := range hosts {
+		if got, ok := awsname.ParseRegistry(host); ok {
+			t.Errorf("%q was accepted: %+v", host, got)
+		}
+	}
+}
+
+func TestGitHosts(t *testing.T) {
+	for host, want := range map[string]string{
+		"git-codecommit.eu-central-1.amazonaws.com": "eu-central-1", "git-codecommit-fips.us-gov-west-1.amazonaws.com": "us-gov-west-1",
+		"git-codecommit.cn-north-1.amazonaws.com.cn": "cn-north-1",
+	} {
+		if got, ok := awsname.ParseGitHost(host); !ok || got != want {
+			t.Errorf("%q: %q, %t", host, got, ok)
+		}
+	}
+	for _, host := range append(lookAlikes("git-codecommit.eu-central-1.amazonaws.com"), "git-codecommit.eu-central-1.api.aws",
+		"git-codecommit.eu-central-1.amazonaws.com.cn", "git-codecommit.amazonaws.com", "git-codecommit-evil.eu-central-1.amazonaws.com",
+		"codecommit.eu-central-1.amazonaws.com", "github.com") {
+		if got, ok := awsname.ParseGitHost(host); ok {
+			t.Errorf("%q was accepted: %q", host, got)
+		}
+	}
+}
+
+func TestEndpoints(t *testing.T) {
+	for host, want := range map[string]awsname.Endpoint{
+		"api.ecr.eu-central-1.amazonaws.com": {Service: "api.ecr", Region: "eu-central-1"},
+		"ecr.eu-central-1.api.aws":           {Service: "ecr", Region: "eu-central-1", DualStack: true},
+	} {
+		if got, ok := awsname.ParseEndpoint(host, "api.ecr", "ecr"); !ok || got != want {
+			t.Errorf("%q: %+v, %t", host, got, ok)
+		}
+	}
+	for _, host := range lookAlikes("ecr.eu-central-1.api.aws") {
+		if got, ok := awsname.ParseEndpoint(host, "api.ecr", "ecr"); ok {
+			t.Errorf("%q was accepted: %+v", host, got)
+		}
+	}
+}
+
+func TestSTSRegions(t *testing.T) {
+	for host, want := range map[string]string{
+		"sts.amazonaws.com": "us-east-1", "sts.eu-central-1.amazonaws.com": "eu-central-1", "sts-fips.us-gov-west-1.amazonaws.com": "us-gov-west-1",
+		"sts.eu-central-1.api.aws": "eu-central-1", "sts.amazonaws.com.cn": "",
+		"vpce-0abc123def4567890-ab12cd34-eu-central-1a.sts.eu-central-1.vpce.amazonaws.com": "eu-central-1",
+	} {
+		if got := awsname.STSRegion(host); got != want || !awsname.IsSTSHost(host) {
+			t.Errorf("%q: %q", host, got)
+		}
+	}
+}
+
+func known(host string) bool {
+	return slices.ContainsFunc(awsname.Partitions(), func(p awsname.Partition) bool {
+		return strings.HasSuffix(host, "."+p.Suffix) || p.Registries != "" && strings.HasSuffix(host, "."+p.Registries)
+	})
+}
+
+func FuzzRegistry(f *testing.F) {
+	f.Add("123456789012.dkr.ecr.eu-central-1.amazonaws.com")
+	f.Add("123456789012.dkr-ecr.cn-north-1.on.amazonwebservices.com.cn")
+	f.Add("public.ecr.aws")
+	f.Fuzz(func(t *testing.T, host string) {
+		r, ok := awsname.ParseRegistry(host)
+		if !ok || host == "public.ecr.aws" || host == "ecr-public.aws.com" {
+			return
+		}
+		if !known(host) || strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-") != "" || !strings.HasPrefix(host, r.Account+".dkr") ||
+			!awsname.ValidAccount(r.Account) || !strings.Contains(host, "."+r.Region+".") || r.Public {
+			t.Errorf("%q was accepted as %+v", host, r)
+		}
+	})
+}
+
+func FuzzGitHost(f *testing.F) {
+	f.Add("git-codecommit.eu-central-1.amazonaws.com")
+	f.Add("git-codecommit-fips.us-gov-west-1.amazonaws.com")
+	f.Fuzz(func(t *testing.T, host string) {
+		region, ok := awsname.ParseGitHost(host)
+		if ok && (!known(host) || !strings.HasPrefix(host, "git-codecommit") || !strings.Contains(host, "."+region+".") ||
+			strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-") != "") {
+			t.Errorf("%q was accepted", host)
+		}
+	})
+}
+
+// The short cut knows the repositories that ParseRegistry would find in the commercial partition, and no others.
+func FuzzRegionOfPlainRegistry(f *testing.F) {
+	for _, repository := range []string{"123456789012.dkr.ecr.eu-central-1.amazonaws.com/a/b", "123456789012.dkr.ecr.eu-central-1.amazonaws.com",
+		"123456789012.dkr.ecr.us-gov-west-1.amazonaws.com/a", "123456789012.dkr.ecr.cn-north-1.amazonaws.com/a", "123456789012.dkr.ecr.amazonaws.com",
+		"123456789012.dkr.ecr.eu-central-1.amazonaws.com:443/a", "12345678901x.dkr.ecr.eu-central-1.amazonaws.com", "public.ecr.aws/a", "", "/"} {
+		f.Add(repository)
+	}
+	f.Fuzz(func(t *testing.T, repository string) {
+		host, _, _ := strings.Cut(repository, "/")
+		r, ok := awsname.ParseRegistry(host)
+		p, _ := awsname.PartitionOf(r.Region)
+		want := ok && p.Name == "aws" && !r.Public && !r.FIPS && !r.DualStack
+		region, got := awsname.RegionOfPlainRegistry(repository)
+		if got != want || got && region != r.Region {
+			t.Errorf("%q: %q, %t; ParseRegistry finds %+v, %t", repository, region, got, r, ok)
+		}
+	})
+}
+
+func FuzzCommercialRegion(f *testing.F) {
+	for _, region := range []string{"eu-central-1", "us-gov-west-1", "cn-north-1", "eusc-de-east-1", "eusc-de-1", "us-iso-1", "us-isof-south-1", "cn-north-a-1", ""} {
+		f.Add(region)
+	}
+	f.Fuzz(func(t *testing.T, region string) {
+		p, ok := awsname.PartitionOf(region)
+		if got := awsname.IsCommercialRegion(region); got != (ok && p.Name == "aws") {
+			t.Errorf("%q: %t, but it lies in %q", region, got, p.Name)
 		}
 	})
 }

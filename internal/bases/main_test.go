@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -29,15 +30,6 @@ func TestBasesAreGenerated(t *testing.T) {
 // overlay sets the name of the cluster, as docs/registration.md shows.
 func overlay(t *testing.T) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "registration.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(content), "```yaml\n# kustomization.yaml of a cluster\n")
-	section, _, found := strings.Cut(section, "```")
-	if !found {
-		t.Fatal("docs/registration.md has no overlay")
-	}
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
@@ -47,8 +39,10 @@ func overlay(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	remote, _, _ := strings.Cut(section[strings.Index(section, "https://"):], "\n")
-	for name, text := range map[string]string{"kustomization.yaml": strings.Replace(section, remote, base, 1), "kubeconfig": "apiVersion: v1\n"} {
+	const remote = "https://github.com/workloadid/workloadid//config/agent?ref=v0.1.0"
+	documented := document.Read(t, "docs/registration.md").Section("With kustomize").Block("yaml", "kind: Kustomization")
+	files := map[string]string{"kustomization.yaml": document.Replace(t, documented, remote, base), "kubeconfig": "apiVersion: v1\n"}
+	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

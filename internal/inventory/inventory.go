@@ -1,9 +1,11 @@
-// Package inventory reads clusters of SIG Multicluster's inventory (KEP-5339). Their author chooses address, CA and name, and is trusted
+// Package inventory reads clusters of SIG Multicluster's inventory (KEP-4322). Their author chooses address, CA and name, and is trusted
 // with no credential.
 package inventory
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/url"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
@@ -29,6 +31,24 @@ func ClusterName(config []byte) (string, error) {
 			"the extension %q of the cluster is not an object with a text clusterName", ExtensionName)
 	}
 	return c.ClusterName, nil
+}
+
+// CheckTLS refuses settings of a cluster that weaken the check of its server's certificate. With a name of the
+// author's choice, any certificate of the cluster's CA does, a kubelet's for instance. where names the object to correct.
+func CheckTLS(server, serverName string, insecure bool, where string) error {
+	if !insecure && serverName == "" {
+		return nil
+	}
+	host := "" // the rest of an address may hold a password
+	if u, err := url.Parse(server); err == nil {
+		host = u.Host
+	}
+	setting := fmt.Sprintf("tls-server-name is %.100q", serverName)
+	if insecure {
+		setting = "insecure-skip-tls-verify is true"
+	}
+	return self.Misconfigured("remove it from the "+where+", and set certificate-authority-data",
+		"%s, so no certificate proves the cluster at %.300q", setting, host)
 }
 
 // IsBound reports whether only the API server at the address in opts accepts the provider's credential, because the address is the

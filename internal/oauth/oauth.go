@@ -73,12 +73,17 @@ type Answer struct {
 // ParseAnswer reads the body of an answer. Its errors never hold a part of it.
 func ParseAnswer(body []byte) (Answer, error) {
 	o, err := ParseObject(body)
+	return ReadAnswer(o), err
+}
+
+// ReadAnswer reads the members of an answer.
+func ReadAnswer(o Object) Answer {
 	a := Answer{AccessToken: o.Text("access_token"), TokenType: o.Text("token_type"), IssuedTokenType: o.Text("issued_token_type"),
 		Failed: o.has("error"), Code: o.Text("error"), Description: o.Text("error_description"), ExpiresIn: o.Seconds("expires_in")}
 	if scope := (*string)(nil); json.Unmarshal(o["scope"], &scope) == nil {
 		a.Scope = scope
 	}
-	return a, err
+	return a
 }
 
 // CheckToken refuses a value that an Authorization header cannot carry. The characters are those of RFC 6749, appendix A.12, without the

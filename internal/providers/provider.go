@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/authcause"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -84,7 +83,7 @@ func (n Name) TokenLifetime(annotation string, sa *corev1.ServiceAccount) (time.
 // has read the RBAC objects, so a missing right is not permanent.
 func Permanent(err error) bool {
 	var e *provider.Error
-	return errors.As(err, &e) && e.Cause != authcause.TokenRequestForbidden &&
+	return errors.As(err, &e) && e.Cause != provider.CauseTokenRequestForbidden &&
 		(e.Reason == provider.ErrDenied || e.Reason == provider.ErrMisconfigured)
 }
 

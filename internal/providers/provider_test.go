@@ -61,3 +61,22 @@ func TestCheckExpiry(t *testing.T) {
 		})
 	}
 }
+
+type token struct{}
+
+func (*token) GetDuration() time.Duration { return time.Hour }
+
+type otherToken struct{ token }
+
+func TestAs(t *testing.T) {
+	own := &token{}
+	if got, err := providers.As[token](providers.Name("cloud"), own); err != nil || got != own {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for name, wrong := range map[string]auth.Token{"nothing": nil, "a nil": (*token)(nil), "another provider's": &otherToken{}} {
+		got, err := providers.As[token](providers.Name("cloud"), wrong)
+		if !errors.Is(err, auth.ErrMisconfigured) || got != nil || !strings.Contains(err.Error(), "auth.GetAccessToken") {
+			t.Errorf("%s: got %v, %v", name, got, err)
+		}
+	}
+}

@@ -140,7 +140,7 @@ func TestBlanksThatCompleteASecretAreNoWayAround(t *testing.T) {
 
 // A quadratic search takes minutes for 1 MiB. The limit is far above what a slow machine needs.
 func TestHostileTextTakesLinearTime(t *testing.T) {
-	const size, limit = 1 << 20, 20 * time.Second
+	const size, limit = 1 << 20, time.Minute
 	same := strings.Repeat("a", 4<<10)
 	for name, unit := range map[string]string{
 		"almost the secret": same[:len(same)-1] + "b",

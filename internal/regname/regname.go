@@ -17,6 +17,9 @@ const (
 	AgentKeyAnnotation = "registration.open-cluster-management.io/agent-key"
 )
 
+// ServerAnnotation is on the Deployment of the hub program. Its value is the https URL under which clusters reach the hub.
+const ServerAnnotation = "registration.open-cluster-management.io/hub-apiserver"
+
 // ManagedClustersGroup is the common group of agents that authenticate with a certificate. Some agents of Open Cluster Management have
 // only the group of their cluster.
 const ManagedClustersGroup = "system:open-cluster-management:managed-clusters"
@@ -39,6 +42,15 @@ const (
 
 // AddOnClusterLabel is on Secrets of add-ons. Its value is the cluster's name.
 const AddOnClusterLabel = "registration.open-cluster-management.io/cluster"
+
+// Labels of the ServiceAccount, Role and RoleBinding that a hub of Open Cluster Management makes for an add-on.
+const (
+	OCMAddOnLabel = "addon.open-cluster-management.io/name"
+	OCMTokenLabel = "addon.open-cluster-management.io/token-infrastructure" //nolint:gosec // a name
+)
+
+// TokenRoleSuffix ends the name of the Role and the RoleBinding of an add-on's tokens.
+const TokenRoleSuffix = "-token-role"
 
 // Names of the programs' objects in the manifests. HubNamespace holds HubDeployment and HubServiceAccount.
 const (

@@ -92,7 +92,8 @@ func Outside(client *http.Client, address string) *http.Client {
 		t.Proxy = nil
 		d := newDialer()
 		d.ControlContext = refuseInside
-		t.DialContext = d.DialContext
+		t.DialContext, t.DialTLSContext = d.DialContext, nil
+		t.DialTLS = nil //nolint:staticcheck // it would be used still
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -29,13 +30,17 @@ type Cluster struct {
 	issuer string
 	dir    string
 	assets string
+	users  sync.Mutex // held while one is added, which envtest does for one at a time
 }
 
 // patience is how long anything may take on a machine that is busy.
 const patience = 2 * time.Minute
 
-// Flag is a flag of the API server, without the dashes.
-type Flag struct{ Name, Value string }
+// Flag is a flag of the API server, or of etcd, without the dashes.
+type Flag struct {
+	Name, Value string
+	Etcd        bool
+}
 
 // auditPolicy logs who asked for what, once it is answered, and never what was sent or answered: that holds tokens.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
@@ -71,8 +76,13 @@ func tryStart(assets string, flags []Flag) (*Cluster, error) {
 	if err := c.configure(port); err != nil {
 		return nil, err
 	}
+	c.env.ControlPlane.Etcd = &envtest.Etcd{}
 	for _, f := range flags {
-		c.env.ControlPlane.GetAPIServer().Configure().Set(f.Name, f.Value)
+		if f.Etcd {
+			c.env.ControlPlane.Etcd.Configure().Set(f.Name, f.Value)
+		} else {
+			c.env.ControlPlane.GetAPIServer().Configure().Set(f.Name, f.Value)
+		}
 	}
 	if c.config, err = c.env.Start(); err != nil {
 		_ = c.Stop() // the first error counts
@@ -168,11 +178,16 @@ func (c *Cluster) IssuerURL() string { return c.issuer }
 // AuditLog returns the path of a file with one audit Event a line.
 func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, "audit.log") }
 
+// EtcdURL returns the address of etcd.
+func (c *Cluster) EtcdURL() string { return c.env.ControlPlane.Etcd.URL.String() }
+
 // APIServer returns the process of the API server.
 func (c *Cluster) APIServer() *envtest.APIServer { return c.env.ControlPlane.GetAPIServer() }
 
 // User returns the configuration and the kubeconfig of a user, who authenticates with a client certificate.
 func (c *Cluster) User(name string, groups ...string) (*rest.Config, []byte, error) {
+	c.users.Lock()
+	defer c.users.Unlock()
 	user, err := c.env.AddUser(envtest.User{Name: name, Groups: groups}, nil)
 	if err != nil {
 		return nil, nil, err

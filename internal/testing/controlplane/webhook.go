@@ -40,7 +40,8 @@ func TokenWebhook(verify func(token string) (authenticationv1.UserInfo, error)) 
 	if err != nil {
 		return nil, nil, errors.Join(err, stop())
 	}
-	return []Flag{{"authentication-token-webhook-config-file", file}, {"authentication-token-webhook-version", "v1"}}, stop, nil
+	return []Flag{{Name: "authentication-token-webhook-config-file", Value: file},
+		{Name: "authentication-token-webhook-version", Value: "v1"}}, stop, nil
 }
 
 func reviewer(verify func(token string) (authenticationv1.UserInfo, error)) http.HandlerFunc {

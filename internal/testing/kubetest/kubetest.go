@@ -105,7 +105,7 @@ func StartSecond(t testing.TB) *Cluster {
 	return second.get(t)
 }
 
-// StartNew returns a cluster of the test's own, with additional flags of its API server.
+// StartNew returns a cluster of the test's own, with additional flags.
 func StartNew(t testing.TB, flags ...Flag) *Cluster {
 	t.Helper()
 	c, err := start(Assets(t), flags...)

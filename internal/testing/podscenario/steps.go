@@ -71,7 +71,7 @@ spec:
 
 // Install applies the manifests that server and webhook need.
 func (s *Scenario) Install(ctx context.Context) error {
-	if _, err := scenario.Apply(ctx, s.Admin, v1alpha1.BindingCRD, v1alpha1.AllowListCRD, v1alpha1.Policy, manifests.Namespace, manifests.RBAC); err != nil {
+	if _, err := scenario.Apply(ctx, s.Admin, v1alpha1.BindingCRD(), v1alpha1.AllowListCRD(), v1alpha1.Policy(), manifests.Namespace(), manifests.RBAC()); err != nil {
 		return err
 	}
 	s.Step("The manifests are applied: the kinds IAMBinding and IAMRoleAllowList, an admission policy, and the RBAC of server and webhook.")
@@ -112,7 +112,7 @@ func (s *Scenario) ServerURL() string { return "https://" + s.Server }
 // registerWebhook applies its manifest, with an address of this machine instead of a Service.
 func (s *Scenario) registerWebhook(ctx context.Context) error {
 	registration := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	if err := yaml.UnmarshalStrict([]byte(manifests.WebhookConfiguration), registration); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(manifests.WebhookConfiguration()), registration); err != nil {
 		return err
 	}
 	url := "https://" + s.Webhook + *registration.Webhooks[0].ClientConfig.Service.Path

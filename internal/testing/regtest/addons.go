@@ -38,7 +38,7 @@ const HubUser = "system:serviceaccount:" + HubNamespace + ":" + HubAccount
 func (w *World) ServeAddOns(crd string) {
 	w.T.Helper()
 	w.Apply(w.Admin, crd)
-	w.Apply(w.Admin, registration.TokenManifest)
+	w.Apply(w.Admin, registration.TokenManifest())
 	Eventually(w.T, "the hub serves add-ons", func() bool {
 		w.Admin = NewClient(w.T, w.Hub.Config()) // a client may remember that there are none
 		api, err := addonapi.Discover(w.Admin.RESTMapper())
@@ -81,7 +81,7 @@ func Approver(said events.EventRecorder) func(ctrl.Manager) error {
 // whole test ends or stop is called.
 func (m *Member) RunAddOns(options agent.AddOnOptions, workers int) (stop func()) {
 	m.T.Helper()
-	m.Apply(m.Local, m.adapt(registration.AgentAddOnManifest))
+	m.Apply(m.Local, m.adapt(registration.AgentAddOnManifest()))
 	m.Managed.Await(m.T, authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + m.Namespace + ":" + m.Account,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "delete", Resource: "secrets", Namespace: m.AddOnNamespace()}})
 	mgr, err := ctrl.NewManager(m.Config(), ctrl.Options{Metrics: metricsserver.Options{BindAddress: "0"}, Controller: queue()})

@@ -25,7 +25,6 @@ func (m *Member) ExpectIsolated(neighbour string) {
 	for _, r := range []struct{ verb, group, resource, subresource, name string }{
 		{"get", "coordination.k8s.io", "leases", "", ocm.LeaseName},
 		{"update", "coordination.k8s.io", "leases", "", ocm.LeaseName},
-		{"create", "coordination.k8s.io", "leases", "", ""},
 		{"list", "addon.open-cluster-management.io", "managedclusteraddons", "", ""},
 		{"patch", "addon.open-cluster-management.io", "managedclusteraddons", "status", ""},
 		{"list", "work.open-cluster-management.io", "manifestworks", "", ""},

@@ -34,7 +34,7 @@ func (w *World) NewMember(name, account string) *Member {
 	w.T.Helper()
 	m := &Member{World: w, Name: name, Namespace: "agent-" + name, Account: account,
 		Bootstrap: w.Token(w.Admin, "open-cluster-management", "agent-registration-bootstrap")}
-	w.Apply(w.Local, m.adapt(registration.AgentManifest))
+	w.Apply(w.Local, m.adapt(registration.AgentManifest()))
 	m.WriteBootstrap(w.Hub.Config().Host, w.Hub.Config().CAData)
 	return m
 }

@@ -1,23 +1,18 @@
-// Package regtest is a hub and a managed cluster on real API servers, for tests of registration drivers. The binary's TestMain has to
-// use kubetest.Main.
+// Package regtest is a hub and a managed cluster on real API servers, for tests of registration and for examples/registration. The binary's
+// TestMain has to use kubetest.Main.
 package regtest
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -26,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
@@ -51,23 +45,23 @@ type World struct {
 // New returns the world for one test.
 func New(t *testing.T) *World {
 	t.Helper()
-	return NewWith(t, kubetest.Start(t))
+	return NewWith(t, kubetest.Start(t), kubetest.StartSecond(t))
 }
 
-// NewWith returns one with another hub.
-func NewWith(t *testing.T, hub *kubetest.Cluster) *World {
+// NewWith returns one with other clusters.
+func NewWith(t *testing.T, hub, managed *kubetest.Cluster) *World {
 	t.Helper()
-	w := &World{T: t, whole: t, Hub: hub, Managed: kubetest.StartSecond(t)}
+	w := &World{T: t, whole: t, Hub: hub, Managed: managed}
 	w.Local, w.Admin = NewClient(t, w.Managed.Config()), NewClient(t, w.Hub.Config())
-	w.Apply(w.Admin, ocm.CRD)
+	w.Apply(w.Admin, ocm.CRD())
 	Eventually(t, "the hub serves ManagedClusters", func() bool {
 		w.Admin = NewClient(t, w.Hub.Config()) // a client may remember that there are none
 		return w.Admin.List(t.Context(), &ocm.ManagedClusterList{}) == nil
 	})
-	w.Apply(w.Admin, registration.HubManifest)
+	w.Apply(w.Admin, registration.HubManifest())
 	w.Apply(w.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: open-cluster-management}\n")
 	w.Apply(w.Admin, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: agent-registration-bootstrap, namespace: open-cluster-management}\n")
-	w.Apply(w.Admin, registration.BootstrapManifest)
+	w.Apply(w.Admin, registration.BootstrapManifest())
 	return w
 }
 
@@ -81,9 +75,11 @@ func Scheme(t testing.TB) *runtime.Scheme {
 	return s
 }
 
-// NewClient returns a client with that scheme.
+// NewClient returns a client with that scheme, which is not throttled.
 func NewClient(t testing.TB, config *rest.Config) client.WithWatch {
 	t.Helper()
+	config = rest.CopyConfig(config)
+	config.QPS = -1
 	c, err := client.NewWithWatch(config, client.Options{Scheme: Scheme(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -94,13 +90,7 @@ func NewClient(t testing.TB, config *rest.Config) client.WithWatch {
 // Eventually polls a real API server.
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); !condition(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("within a minute it never happened that %s", what)
-		}
-	}
+	kubetest.Eventually(t, what, condition)
 }
 
 // WithToken returns the configuration of another user of a cluster.
@@ -108,6 +98,20 @@ func WithToken(config *rest.Config, token string) *rest.Config {
 	config = rest.AnonymousClientConfig(config)
 	config.BearerToken, config.QPS = token, -1
 	return config
+}
+
+// As returns a client of a user with groups.
+func As(t testing.TB, cluster *kubetest.Cluster, user string, groups ...string) client.WithWatch {
+	t.Helper()
+	config := cluster.Config()
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
+	return NewClient(t, config)
+}
+
+// As returns a client of the hub.
+func (w *World) As(user string, groups ...string) client.WithWatch {
+	w.T.Helper()
+	return As(w.T, w.Hub, user, groups...)
 }
 
 // Step is a sub-test. The helpers fail it rather than its parent.
@@ -124,15 +128,13 @@ func (w *World) Step(name string, run func(t *testing.T)) {
 // Apply creates what does not exist.
 func (w *World) Apply(c client.Client, manifest string) {
 	w.T.Helper()
-	for document := range strings.SplitSeq(strings.TrimPrefix(manifest, "---\n"), "\n---\n") {
-		object := &unstructured.Unstructured{}
-		if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
-			w.T.Fatal(err)
-		}
-		if err := c.Create(w.T.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
-			w.T.Fatal(err)
-		}
-	}
+	Apply(w.T, c, manifest)
+}
+
+// Apply creates what does not exist.
+func Apply(t testing.TB, c client.Client, manifest string) {
+	t.Helper()
+	kubetest.Apply(t, c, manifest)
 }
 
 // Token returns a token of a ServiceAccount. Without audiences it is one for the cluster's own API server.
@@ -190,19 +192,7 @@ func (w *World) RunControllers(setup ...func(ctrl.Manager) error) (stop func()) 
 func queue() config.Controller { return config.Controller{UsePriorityQueue: new(false)} }
 
 // RunManager runs until the test ends or stop is called.
-func RunManager(t *testing.T, mgr ctrl.Manager) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(stop)
-	return stop
-}
+func RunManager(t *testing.T, mgr ctrl.Manager) (stop func()) { return kubetest.RunManager(t, mgr) }
 
 // Cluster returns a ManagedCluster, an empty one if there is none.
 func (w *World) Cluster(name string) *ocm.ManagedCluster {

@@ -74,10 +74,10 @@ func CancelAt(t testing.TB, cloud *authtest.Cloud, service, action string) (ctx 
 	}
 }
 
-// Cache returns a cache that is closed with the test.
-func Cache(t testing.TB) *cache.TokenCache {
+// Cache returns a cache that is closed with the test. Its callers wait for a minute, because exchanges are slow on a busy machine.
+func Cache(t testing.TB, opts ...cache.Option) *cache.TokenCache {
 	t.Helper()
-	tokens, err := cache.NewTokenCache(10_000)
+	tokens, err := cache.NewTokenCache(10_000, append([]cache.Option{cache.WithPatience(time.Minute)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
