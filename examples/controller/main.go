@@ -135,7 +135,7 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true, // the program exits when Start returns
-		Cache:                         ctrlcache.Options{ByObject: map[client.Object]ctrlcache.ByObject{&corev1.ConfigMap{}: {Label: labelled}, &corev1.ServiceAccount{}: serviceAccounts()}},
+		Cache:                         ctrlcache.Options{ByObject: map[client.Object]ctrlcache.ByObject{&corev1.ConfigMap{}: {Label: labelled, Transform: stripConfigMap}, &corev1.ServiceAccount{}: serviceAccounts()}},
 		// A service that hangs holds one of several workers, and only for a while.
 		Controller: ctrlconfig.Controller{MaxConcurrentReconciles: 10, ReconciliationTimeout: 30 * time.Second},
 	})

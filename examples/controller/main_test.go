@@ -21,6 +21,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -130,26 +131,9 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// The documents show the code as it is compiled here.
-func TestDocumentsShowThisCode(t *testing.T) {
-	source, err := os.ReadFile("reconciler.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	code := string(source)
-	for path, from := range map[string]string{"../../README.md": "// TenantClient returns", "../../docs/workload-identity.md": "// Reconciler writes"} {
-		page, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, part, _ := strings.Cut(code, from)
-		end := "\n}\n"
-		if strings.HasSuffix(path, "identity.md") {
-			end = "// store patches"
-		}
-		part, _, _ = strings.Cut(part, end)
-		if !strings.Contains(string(page), from+strings.TrimRight(part, "\n")) {
-			t.Errorf("%s differs from reconciler.go", path)
-		}
-	}
+func TestPagesShowCompiledCode(t *testing.T) {
+	document.Read(t, "README.md").Shows("reconciler.go", "// TenantClient returns")
+	page := document.Read(t, "docs/workload-identity.md")
+	page.Shows("reconciler.go", "// Reconciler writes")
+	page.Shows("serviceaccounts.go", "// serviceAccounts lets")
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -36,16 +37,19 @@ type Reconciler struct {
 
 // TenantClient returns an AWS client that acts as the ServiceAccount that the object names.
 func (r *Reconciler) TenantClient(ctx context.Context, obj *corev1.ConfigMap) (*sts.Client, error) {
+	account := client.ObjectKey{Namespace: obj.Namespace, Name: obj.Data["serviceAccountName"]}
+	owner := cache.InvolvedObject{Kind: "ConfigMap", Namespace: obj.Namespace, Name: obj.Name, Operation: cache.OperationReconcile}
+	region := obj.Data["region"]
 	opts := append([]auth.Option{
-		auth.WithServiceAccount(client.ObjectKey{Namespace: obj.Namespace, Name: obj.Data["serviceAccountName"]}, r.Client),
-		auth.WithCache(r.Tokens, cache.InvolvedObject{Kind: "ConfigMap", Namespace: obj.Namespace, Name: obj.Name, Operation: cache.OperationReconcile}),
-		auth.WithSTSRegion(obj.Data["region"]),
+		auth.WithServiceAccount(account, r.Client),
+		auth.WithCache(r.Tokens, owner),
+		auth.WithSTSRegion(region),
 	}, r.Options...)
-	// This call leaves an STS that hangs after 5 s. The SDK below would wait for credentials for as long as ctx allows.
 	if _, err := auth.GetAccessToken(ctx, r.AWS, opts...); err != nil {
 		return nil, err
 	}
-	return sts.New(sts.Options{Region: obj.Data["region"], Credentials: r.AWS.NewCredentialsProvider(opts...), HTTPClient: r.HTTPClient}), nil
+	credentials := r.AWS.NewCredentialsProvider(opts...)
+	return sts.New(sts.Options{Region: region, Credentials: credentials, HTTPClient: r.HTTPClient}), nil
 }
 
 // Reconcile asks AWS for the identity and stores it.
@@ -91,6 +95,22 @@ func (r *Reconciler) store(ctx context.Context, obj *corev1.ConfigMap, identity 
 	patch := client.MergeFrom(obj.DeepCopy())
 	obj.Data["identity"] = identity
 	return r.Patch(ctx, obj, patch)
+}
+
+// stripConfigMap lets the manager keep what Reconcile reads. Never update a ConfigMap from it: store patches one key.
+func stripConfigMap(obj any) (any, error) {
+	c, ok := obj.(*corev1.ConfigMap)
+	if !ok {
+		return obj, nil
+	}
+	kept := &corev1.ConfigMap{Data: map[string]string{}, ObjectMeta: metav1.ObjectMeta{Name: c.Name, Namespace: c.Namespace, UID: c.UID,
+		ResourceVersion: c.ResourceVersion, Labels: map[string]string{label: c.Labels[label]}}}
+	for _, key := range []string{"serviceAccountName", "region", "identity"} {
+		if value, ok := c.Data[key]; ok {
+			kept.Data[key] = short(value)
+		}
+	}
+	return kept, nil
 }
 
 // SetupWithManager registers the reconciler for the ConfigMaps with the label.

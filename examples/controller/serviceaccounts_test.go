@@ -1,11 +1,8 @@
 package main
 
 import (
-	"errors"
 	"maps"
-	"os"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,18 +12,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth/aws"
 )
-
-func TestDocumentShowsServiceAccounts(t *testing.T) {
-	source, err := os.ReadFile("serviceaccounts.go")
-	page, pageErr := os.ReadFile("../../docs/workload-identity.md")
-	if err := errors.Join(err, pageErr); err != nil {
-		t.Fatal(err)
-	}
-	_, code, _ := strings.Cut(string(source), "// serviceAccounts lets")
-	if !strings.Contains(string(page), "```go\n// serviceAccounts lets"+code+"```\n") {
-		t.Error("docs/workload-identity.md differs from serviceaccounts.go")
-	}
-}
 
 func TestServiceAccountsAreStripped(t *testing.T) {
 	annotations := map[string]string{aws.RoleARNAnnotation: role, aws.AudienceAnnotation: "sts.amazonaws.com", aws.TokenExpirationAnnotation: "3600"}

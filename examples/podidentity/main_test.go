@@ -12,6 +12,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
@@ -95,6 +96,9 @@ func TestDemo(t *testing.T) {
 		t.Errorf("%v: %s", err, &errOut)
 	}
 	checkEmpty(t, dir)
+	if !strings.Contains(string(out), document.Read(t, "docs/podidentity.md").Section("Try it").Block("text", "answer")) {
+		t.Error("docs/podidentity.md shows another sixth step")
+	}
 	checkText(t, string(out),
 		`^\nA pod gets AWS credentials through an IAMBinding\. Everything is embedded[^.]*AWS\s+is\s+simulated`,
 		`Starting a control plane`,

@@ -39,7 +39,7 @@ const (
 	kmsKey       = "arn:aws:kms:eu-central-1:" + account + ":key/3f1b0a52-0000-4000-8000-000000000001"
 	azureTenant  = "72f988bf-86f1-41af-91ab-2d7cd011db47"
 	blobAccount  = "account"
-	gcpPool      = "projects/123456789012/locations/global/workloadIdentityPools/clusters"
+	gcpPool      = "projects/123456789012/locations/global/workloadIdentityPools/east"
 	gcpProvider  = gcpPool + "/providers/east"
 	secretOfBlob = "what the blob holds"
 )

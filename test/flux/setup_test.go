@@ -3,9 +3,7 @@ package flux_test
 import (
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/test/flux/after"
 	"github.com/workloadid/workloadid/test/flux/before"
 )
@@ -98,12 +97,9 @@ func TestSizeOfThePort(t *testing.T) {
 			count[line[:1]]++
 		}
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "migrating-from-fluxcd.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := document.Read(t, "docs/migrating-from-fluxcd.md").Text
 	want := fmt.Sprintf("%d lines go and %d come, beside %d lines of imports", count["-"], count["+"], count["imports"])
-	if !strings.Contains(strings.Join(strings.Fields(string(page)), " "), want) {
+	if !strings.Contains(strings.Join(strings.Fields(page), " "), want) {
 		t.Errorf("docs/migrating-from-fluxcd.md does not say: %s", want)
 	}
 }

@@ -36,7 +36,6 @@ type load struct {
 	// exchange is what one takes and gives. Nil: all is well.
 	exchange func(ctx context.Context, tenant int, at time.Duration) error
 	capacity int  // 10,000 if it is not set
-	objects  bool // says that the metrics count the events of each tenant's object
 	patient  bool // says that callers wait as clients of SDKs do
 	options  []cache.Option
 }
@@ -123,9 +122,6 @@ func (l load) live(ctx context.Context, tokens *cache.TokenCache, tenant int, st
 			}
 			return &credential{time.Now().Add(time.Hour)}, nil
 		}}
-	if l.objects {
-		req.Object = cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant", Name: strconv.Itoa(tenant), Operation: "reconcile"}
-	}
 	for {
 		_, _, _ = tokens.GetOrSet(ctx, req) // the metrics know
 		if !sleep(ctx, every) {

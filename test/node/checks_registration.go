@@ -28,7 +28,7 @@ type registrationState struct {
 	joinLine string
 }
 
-// registrationChecks runs the commands of docs/registration.md. Hub and managed cluster are the same cluster.
+// registrationChecks runs the commands of docs/registration.md and docs/registration-operate.md. Hub and managed cluster are the same cluster.
 func registrationChecks() []check {
 	s := &registrationState{}
 	return []check{

@@ -3,13 +3,20 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // node is a node that runs.
@@ -131,8 +138,33 @@ func (n *node) programs() [][]string {
 	}
 }
 
+// containerdAnswers waits for the runtime service. containerd listens before that service is ready, and the kubelet ends
+// if it finds it so. systemd would start the kubelet again.
 func (n *node) containerdAnswers(ctx context.Context) error {
-	return n.until(ctx, 20*time.Second, "containerd answers", func(ctx context.Context) error { return n.ctr(ctx, "version") })
+	transport := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, _, _ string, _ *tls.Config) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	defer transport.CloseIdleConnections()
+	return n.until(ctx, 20*time.Second, "containerd answers", func(ctx context.Context) error {
+		const version = "http://containerd/runtime.v1.RuntimeService/Version"
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, version, bytes.NewReader(make([]byte, 5))) // an empty message
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Content-Type", "application/grpc")
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close() //nolint:errcheck // read only
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			return err
+		}
+		if response.Trailer.Get("Grpc-Status") != "0" { // an error without a message comes with the headers
+			return fmt.Errorf("headers %v, trailers %v", response.Header, response.Trailer)
+		}
+		return nil
+	})
 }
 
 func (n *node) ctr(ctx context.Context, args ...string) error {

@@ -178,6 +178,7 @@ func (w *environment) answer(ctx, limited context.Context, q *question) {
 	w.checkWait(q)
 	switch {
 	case err == nil:
+		w.early.got(q)
 		w.checkToken(ctx, q, token)
 	case limited.Err() != nil:
 		stats.failures.add("gave up")

@@ -168,6 +168,7 @@ func (w *environment) checkGoodFailure(q *question, err *auth.Error) {
 	}
 	q.mu.Unlock()
 	var limit *cache.LimitError
+	slow := w.faulty(q.side, "", q.end.Add(-longestBackoff), q.end) || w.faulty(nil, kubernetes, q.end.Add(-longestBackoff), q.end)
 	switch {
 	case !r.succeeded.IsZero() && q.start.After(r.succeeded.Add(settled)) && q.end.Before(r.hard()):
 		w.violations.add("failure although a valid credential is cached", "%s %s, valid for %s, made %s ago, %s: %v",
@@ -177,9 +178,10 @@ func (w *environment) checkGoodFailure(q *question, err *auth.Error) {
 		// An API server that starts refuses everyone.
 	case errors.Is(err, context.DeadlineExceeded) && w.faulty(q.side, "", q.end.Add(-longestBackoff), q.end):
 		// A call that waits for another exchange of its cloud makes none of its own.
-	case errors.As(err, &limit) && (w.faulty(q.side, "", q.end.Add(-longestBackoff), q.end) ||
-		w.faulty(nil, kubernetes, q.end.Add(-longestBackoff), q.end)):
+	case errors.As(err, &limit) && slow:
 		// Exchanges that fail slowly use the slots of their namespace.
+	case isPending(err) && slow:
+		w.early.left(q)
 	case denied:
 		w.violations.add("good tenant is refused", "%s: %v", q.key, err)
 	case !recent && !w.faulty(nil, kubernetes, q.start.Add(-longestBackoff), q.end):

@@ -12,6 +12,8 @@
 //   - No expired credential is served, and none for longer than the cache may keep it.
 //   - No good tenant fails while the cache has a valid credential for it, whatever is down, and none fails without a fault.
 //     While one cloud hangs, the tenants of the others neither fail nor wait for longer than six seconds.
+//   - A call leaves an exchange that takes longer than the patience of the cache only while a fault makes exchanges slow. A later call gets
+//     what the caller left.
 //   - No key is exchanged twice at once, or before it is due, or before its back-off is over; the sum of exchanges and of
 //     the requests that they cost stays within what these rules allow. Without a fault, an exchange takes one TokenRequest
 //     and as many requests to the cloud as it must.

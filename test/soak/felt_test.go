@@ -2,6 +2,7 @@ package soak
 
 import (
 	"testing"
+	"time"
 )
 
 // evidence is something that a fault has to cause, and how often it has.
@@ -49,8 +50,16 @@ func feltCuts(w *environment, p *phase) []evidence {
 // feltHang counts requests without an answer: they end with their connection, at the end.
 func feltHang(w *environment, p *phase) []evidence {
 	s := w.hanging()
-	return []evidence{{"requests to " + s.name + " had no answer", p.of(s).brokenRequests.Load()}}
+	all := []evidence{{"requests to " + s.name + " had no answer", p.of(s).brokenRequests.Load()}}
+	if p.length > sureToLeave {
+		all = append(all, evidence{"calls for " + s.name + " left early", p.of(s).failures.of(leftEarly)})
+	}
+	return all
 }
+
+// sureToLeave is how long a cloud has to hang so that callers leave: the credentials that are due in that time expire, and exchanges take
+// longer than the patience of the cache.
+const sureToLeave = 8 * time.Second
 
 func feltRestart(w *environment, p *phase) []evidence {
 	var reads int64

@@ -69,6 +69,7 @@ func (w *environment) run(t *testing.T) {
 	}
 	end()
 	w.loadTook = time.Since(w.loadBegan)
+	w.serveEarly(t)
 	w.settle(t)
 	fmt.Println(w.report())
 	w.checkBudget(t)

@@ -219,7 +219,10 @@ func (w *environment) lifeInCache(life time.Duration) time.Duration {
 // reasonOf is the label of a failure in the table.
 func reasonOf(err error) string {
 	var known *auth.Error
-	if errors.As(err, &known) {
+	switch {
+	case isPending(err):
+		return leftEarly
+	case errors.As(err, &known):
 		return string(cmp.Or(known.Reason, auth.ErrUnavailable))
 	}
 	return "other"

@@ -89,6 +89,8 @@ func (w *environment) report() string {
 		w.observer.String(), w.changes.total(), w.presented.Load(), time.Duration(w.leftLate.Load()).Round(time.Microsecond),
 		time.Duration(w.longest.Load()).Round(time.Microsecond),
 		w.heldBack.Load(), maxWaiting, w.stalls.max().Round(time.Millisecond))
+	fmt.Fprintf(&b, "%d calls left an exchange that took too long; of the credentials that good tenants left, %d were served later, "+
+		"%d were no longer wanted, %d never came\n", w.leftEarly(), w.early.served, w.early.unwanted, len(w.early.all()))
 	for _, s := range w.allSides {
 		fmt.Fprintf(&b, "%s: %d exchanges of a budget of %d, %d requests of a budget of %d\n", s.name,
 			w.exchanges(s), w.budget(s), w.requests(s), w.exchanges(s)*tries*int64(s.requests)+w.presented.Load())
