@@ -2,12 +2,12 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
-MODULES := . tools test/kube test/images test/clouds test/flux test/monitoring test/soak auth/clusterprofile/interop auth/exchange/interop auth/podidentity/proxy/interop bench test/node
+MODULES := . tools test/kube test/images test/clouds test/services test/flux test/monitoring test/soak auth/clusterprofile/interop auth/exchange/interop auth/podidentity/proxy/interop bench test/node
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 FLEET ?= 10000
 # Those whose tests run with the main module's.
-TESTED := . test/images test/clouds test/flux test/monitoring auth/clusterprofile/interop auth/exchange/interop auth/podidentity/proxy/interop bench
+TESTED := . test/images test/clouds test/services test/flux test/monitoring auth/clusterprofile/interop auth/exchange/interop auth/podidentity/proxy/interop bench
 # Built from source with the versions that tools/go.mod pins.
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 
@@ -141,7 +141,7 @@ vulncheck: ## known vulnerabilities in the code that the programs call; needs th
 	@go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
 .PHONY: generate
-generate: ## deep copies, CustomResourceDefinitions, config/hub and config/agent, dashboards and the table of metrics, from the code
+generate: ## deep copies, CustomResourceDefinitions, config/hub and config/agent, and the table of metrics, from the code
 	@gen="go tool -modfile=tools/go.mod controller-gen"
 	for dir in registration/ocm registration/ocm/addon auth/podidentity/api/v1alpha1; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
 	$$gen object paths=./internal/addonapi/v1alpha1

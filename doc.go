@@ -3,10 +3,13 @@
 //
 //	auth                          a credential for a ServiceAccount, or for the controller itself
 //	auth/aws, azure, gcp          the clouds: access tokens, registries, clusters, Git, adapters for their SDKs
-//	auth/exchange                 any OAuth 2.0 server with token exchange (RFC 8693)
+//	auth/exchange                 any OAuth 2.0 server (RFC 8693, RFC 7523), and services that trust the issuer
 //	auth/token                    the ServiceAccount's own token
 //	auth/clientgo                 a client for controllers without controller-runtime
 //	auth/plugin                   the wire formats of kubectl, kubelet, docker, git and AWS process plugins
+//	auth/provider                 what writers of providers see
+//	auth/issuer                   publishes and verifies a cluster's issuer; its folders are stores
+//	auth/clusterprofile           clusters of an inventory
 //	auth/authtest                 an issuer, clouds and a conformance suite for tests
 //	auth/podidentity              AWS credentials for pods (KEP-14): start here
 //	auth/podidentity/api/v1alpha1 IAMBinding and IAMRoleAllowList
@@ -16,13 +19,15 @@
 //	cache                         keeps credentials until shortly before they expire
 //	cache/metrics, cache/disk     Prometheus metrics of the cache; a cache on disk for command lines
 //	registration                  managed clusters and their add-ons join a hub
+//	registration/agent, hub       the reconcilers of each side
+//	registration/manifests        what is installed on each side
 //	registration/csr, awsirsa     register by client certificate, or by AWS IAM
 //	registration/token            add-ons register by ServiceAccount token
 //	registration/relay            a proxy in front of the hub
 //	registration/ocm, ocm/addon   the wire types of Open Cluster Management
 //	bootstrap                     tokens, signatures, pins and discovery of a cluster
 //	bootstrap/controllers         signs, publishes and cleans up
-//	bootstrap/tokens              creates, lists and extends bootstrap tokens
+//	bootstrap/tokens              creates and lists bootstrap tokens
 //	bootstrap/authenticator       authenticates them as a webhook
 //	doctor                        names the causes of errors, for conditions
 //

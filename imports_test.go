@@ -66,25 +66,26 @@ func TestImportGraph(t *testing.T) {
 	refuse(t, module+"/auth/issuer/azblob", store, append([]string{module + "/auth/azure"}, slices.Concat(sdks["aws"], sdks["gcp"])...)...)
 	refuse(t, module+"/auth/issuer/gcppool", store, slices.Concat(sdks["aws"], sdks["azure"])...)
 	refuse(t, module+"/auth/exchange", own, all...)
+	refuse(t, module+"/auth/github", own, all...)
 	refuse(t, module+"/auth/clientgo", own, all...)
 	refuse(t, module+"/auth/clusterprofile", own, all...)
 	refuse(t, module+"/auth/clusterprofile", "take client-go's Cluster; the inventory's types and library stay in auth/clusterprofile/interop", "sigs.k8s.io/cluster-inventory-api")
 	refuseInDoctor(t, all)
-	for _, core := range []string{"/auth", "/cache", "/bootstrap", "/auth/aws", "/auth/azure", "/auth/gcp", "/auth/token", "/auth/exchange", "/auth/authtest", "/bootstrap/controllers"} {
-		refuse(t, module+core, "the doctor imports what it examines, never the other way round", module+"/internal/doctor")
+	for _, core := range []string{"/auth", "/cache", "/bootstrap", "/auth/aws", "/auth/azure", "/auth/gcp", "/auth/token", "/auth/exchange", "/auth/github", "/auth/authtest", "/bootstrap/controllers"} {
+		refuse(t, module+core, "the doctor imports what it examines, never the other way round", module+"/doctor", module+"/cmd")
 	}
 	for _, pkg := range []string{"/registration", "/registration/agent", "/registration/hub", "/registration/csr", "/registration/relay", "/registration/token"} {
 		refuse(t, module+pkg, "what calls AWS lives in registration/awsirsa, and hubs import that where they need it", all...)
 	}
 	refuse(t, module+"/registration/awsirsa", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)
-	for _, pkg := range []string{"", "/agent", "/hub", "/csr", "/awsirsa", "/token", "/relay", "/ocm", "/ocm/addon"} {
+	for _, pkg := range []string{"", "/agent", "/hub", "/csr", "/awsirsa", "/token", "/relay", "/ocm", "/ocm/addon", "/manifests"} {
 		refuse(t, module+"/registration"+pkg, "registration knows no registries and no exchange: take a function that returns a *rest.Config, which the program builds from auth/aws",
 			module+"/auth", "github.com/google/go-containerregistry", "github.com/docker/", "github.com/aws/aws-sdk-go-v2/service/ecr")
 	}
 	refuse(t, module+"/auth/podidentity/api/v1alpha1", "the types need apimachinery only; clients and providers belong into the server, the proxy or the webhook",
 		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth/aws"}, all...)...)
 	refuse(t, module+"/auth/podidentity/server", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)
-	refuse(t, module+"/auth/podidentity/server", "the doctor imports what it examines, never the other way round", module+"/internal/doctor", module+"/registration")
+	refuse(t, module+"/auth/podidentity/server", "the doctor imports what it examines, never the other way round", module+"/doctor", module+"/cmd", module+"/registration")
 	for _, core := range []string{"/auth", "/cache", "/auth/aws", "/auth/authtest"} {
 		refuse(t, module+core, "podidentity is a consumer of auth and its providers; what it lacks there is an option for all consumers", module+"/auth/podidentity")
 	}
@@ -119,19 +120,19 @@ func refuseInDoctor(t *testing.T, all []string) {
 	t.Helper()
 	const value = "a value of the Config does what only an SDK can do: a Provider, a Trust, Identify"
 	refuse(t, module+"/doctor", value, all...)
-	for _, pkg := range []string{"", "/identity", "/bootstrap", "/podidentity"} {
-		refuse(t, module+"/internal/doctor"+pkg, value, all...)
+	for _, pkg := range []string{"", "/podidentity"} { // identity names what an SDK's token is; wid links all of them
+		refuse(t, module+"/cmd/wid/internal/doctor"+pkg, value, all...)
 	}
-	refuse(t, module+"/internal/doctor/registration", "it uses the SDK of AWS only, through registration/awsirsa", append(sdks["azure"], sdks["gcp"]...)...)
-	packages := []string{"identity", "trust", "bootstrap", "registration", "podidentity"}
+	refuse(t, module+"/cmd/wid/internal/doctor/registration", "it uses the SDK of AWS only, through registration/awsirsa", append(sdks["azure"], sdks["gcp"]...)...)
+	packages := []string{"identity", "trust", "registration", "podidentity"}
 	for _, pkg := range append(packages, "trust/aws") {
 		if pkg == "trust" {
 			continue // it has no files
 		}
-		refuse(t, module+"/internal/doctor/"+pkg, "tests use the fakes, programs do not", module+"/auth/authtest")
+		refuse(t, module+"/cmd/wid/internal/doctor/"+pkg, "tests use the fakes, programs do not", module+"/auth/authtest")
 		for _, other := range packages {
 			if other != pkg && !strings.HasPrefix(pkg, other+"/") {
-				refuse(t, module+"/internal/doctor/"+pkg, "what two packages of checks need belongs into internal/doctor or internal/doctor/internal", module+"/internal/doctor/"+other)
+				refuse(t, module+"/cmd/wid/internal/doctor/"+pkg, "what two packages of checks need belongs into the package doctor of wid, or its internal", module+"/cmd/wid/internal/doctor/"+other)
 			}
 		}
 	}

@@ -5,8 +5,10 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,7 +33,7 @@ var mayName = map[string]string{
 // Texts of the library suit every reader: auth.Error.Option holds the name of the Go option, which exists.
 func TestMessagesNameNoOptionsAndCommands(t *testing.T) {
 	names := map[string]bool{}
-	for _, dir := range []string{"auth", "auth/aws", "auth/azure", "auth/gcp", "auth/token", "auth/exchange", "cache"} {
+	for _, dir := range []string{"auth", "auth/aws", "auth/azure", "auth/gcp", "auth/token", "auth/exchange", "auth/github", "cache"} {
 		addNames(t, names, filepath.Base(dir), filepath.FromSlash(dir))
 	}
 	options := 0
@@ -50,6 +52,26 @@ func TestMessagesNameNoOptionsAndCommands(t *testing.T) {
 		t.Errorf("only %d options were found", options)
 	}
 }
+
+// kubectl approves any subject, a cluster administrator's too. wid hub accept --approve-request parses the subject first, so nothing
+// that ships advises the former.
+func TestNothingAdvisesToApproveUnread(t *testing.T) {
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{".go", ".md", ".yaml", ".json"}, filepath.Ext(path)) {
+			return err
+		}
+		text, err := os.ReadFile(path) //nolint:gosec // a file of this repository
+		if err == nil && approvesUnread.Match(text) {
+			t.Errorf("%s advises %q", path, approvesUnread.Find(text))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var approvesUnread = regexp.MustCompile(`certificate\s+approve\b|adm\s+certificate|, or approve the request`)
 
 // anOption matches the name of an option as auth.Error.About takes it.
 var anOption = regexp.MustCompile(`^[a-z]+\.[A-Z][A-Za-z.]+$`)
