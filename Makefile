@@ -3,6 +3,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
 MODULES := . tools test/kube test/images test/clouds test/services test/flux test/monitoring test/soak auth/clusterprofile/interop auth/exchange/interop auth/podidentity/proxy/interop bench test/node
+# The minor version of Kubernetes that tests run against: empty for the one in test/kube/go.mod, or 1.36.
+export KUBE ?=
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 FLEET ?= 10000
@@ -16,7 +18,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 18
 
 .PHONY: test
-test: ## all tests with the race detector, those with a real control plane included; none may be skipped; lint does the vetting
+test: ## all tests with the race detector, on a real control plane too; none may be skipped. KUBE=1.36 for an older one
 	@start=$$SECONDS; assets=$$(go -C test/kube run .); echo "control plane: $$((SECONDS - start)) s"
 	export KUBEBUILDER_ASSETS="$$assets"; failed= race=-race
 	[ "$$(go env CGO_ENABLED)" = 1 ] || { race=; echo "no C compiler: without the race detector"; [ -z "$${CI:-}" ]; }
@@ -41,6 +43,7 @@ test-newest: ## the tests with the newest Kubernetes libraries and cloud SDKs
 lint: ## formatting, vet, linters, tidy modules, workflows
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted"; exit 1; }
 	for m in $(MODULES); do go -C $$m mod tidy -diff; go -C $$m vet $$([ $$m = tools ] && echo ./testsum || echo ./...); done
+	go -C test/kube mod tidy -modfile=kube-1.36.mod -diff
 	! git grep -nE '(^|[^a-zA-Z.])/(root|home|Users)/[a-z]' -- ':!Makefile' || { echo "a path of somebody's machine"; exit 1; }
 	go tool -modfile=tools/go.mod actionlint
 	$(GOLANGCI_LINT) run ./...

@@ -6,17 +6,18 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 )
 
-// cacheDir returns where the programs of the module in dir are kept.
-func cacheDir(dir string) (string, error) {
+// cacheDir returns where the programs are kept whose versions modFile and its sums pin.
+func cacheDir(modFile string) (string, error) {
 	root, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
 	}
 	h := sha256.New()
-	for _, file := range []string{"go.mod", "go.sum"} {
-		content, err := os.ReadFile(filepath.Join(dir, file)) //nolint:gosec // files of this module
+	for _, file := range []string{modFile, strings.TrimSuffix(modFile, ".mod") + ".sum"} {
+		content, err := os.ReadFile(file) //nolint:gosec // files of this module
 		if err != nil {
 			return "", err
 		}

@@ -3,8 +3,10 @@
 //
 //	go -C test/kube run .
 //	go -C test/kube run . -node
+//	KUBE=1.36 go -C test/kube run .
 //
 // With -node it builds the programs of a node instead, kubelet, kube-scheduler and kube-proxy, into a folder of their own.
+// Without KUBE the versions are those of go.mod, with KUBE=1.36 those of kube-1.36.mod.
 //
 // The folder lies in the user's cache and is named after everything that shapes the programs. If KUBEBUILDER_ASSETS is
 // set, that is printed instead of the control plane's folder.
@@ -18,14 +20,14 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 type program struct{ name, pkg string }
 
-// controlPlane is built in this order, so that shared packages are compiled with the first program.
+// controlPlane lists the programs of a control plane, and of the command lines beside it.
 func controlPlane() []program {
 	return []program{
 		{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
@@ -62,7 +64,11 @@ func assets(ctx context.Context, ofNode bool) (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" && !ofNode {
 		return dir, nil
 	}
-	dir, err := cacheDir(".")
+	modFile, err := modFile(".", os.Getenv("KUBE"))
+	if err != nil {
+		return "", err
+	}
+	dir, err := cacheDir(modFile)
 	if err != nil {
 		return "", err
 	}
@@ -73,7 +79,28 @@ func assets(ctx context.Context, ofNode bool) (string, error) {
 	if complete(dir, programs) {
 		return dir, nil
 	}
-	return dir, buildInto(ctx, dir, programs)
+	return dir, buildInto(ctx, modFile, dir, programs)
+}
+
+// modFile returns the file that pins the versions of a minor version of Kubernetes; "" is the module's own. A minor
+// version without a file of its own has to be that of go.mod.
+func modFile(dir, minor string) (string, error) {
+	own := filepath.Join(dir, "go.mod")
+	if minor == "" {
+		return own, nil
+	}
+	file := filepath.Join(dir, "kube-"+minor+".mod")
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	content, err := os.ReadFile(own) //nolint:gosec // a file of this module
+	if err != nil {
+		return "", err
+	}
+	if !bytes.Contains(content, []byte("k8s.io/kubernetes v"+minor+".")) {
+		return "", fmt.Errorf("KUBE=%q: neither go.mod nor %s pins that version", minor, file)
+	}
+	return own, nil
 }
 
 func complete(dir string, programs []program) bool {
@@ -85,8 +112,9 @@ func complete(dir string, programs []program) bool {
 	return true
 }
 
-// buildInto builds beside dir and renames at the end: two builds at once do no harm, the first one to end wins.
-func buildInto(ctx context.Context, dir string, programs []program) error {
+// buildInto builds beside dir and renames at the end: two builds at once do no harm, the first one to end wins. One go
+// build compiles what the programs share once, and links one program while it compiles the next.
+func buildInto(ctx context.Context, modFile, dir string, programs []program) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
 	}
@@ -95,24 +123,38 @@ func buildInto(ctx context.Context, dir string, programs []program) error {
 		return err
 	}
 	defer os.RemoveAll(tmp) //nolint:errcheck // it is gone already if all went well
-	version, err := output(ctx, "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+	version, err := output(ctx, "go", "list", "-modfile="+modFile, "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
 	if err != nil {
 		return err
 	}
-	start := time.Now()
+	args := []string{"build", "-modfile=" + modFile, "-trimpath", "-ldflags", stamp(version), "-o", tmp + string(filepath.Separator)}
 	for _, p := range programs {
-		fmt.Fprintf(os.Stderr, "kube: building %s (%s so far; all %d take minutes, once)\n", p.name, time.Since(start).Round(time.Second), len(programs))
-		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", stamp(version), "-o", filepath.Join(tmp, p.name), p.pkg)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		build.Stdout, build.Stderr = os.Stderr, os.Stderr
-		if err := build.Run(); err != nil {
-			return fmt.Errorf("build %s: %w", p.name, err)
+		args = append(args, p.pkg)
+	}
+	fmt.Fprintf(os.Stderr, "kube: building %d programs of Kubernetes %s (takes minutes, once)\n", len(programs), version)
+	build := exec.CommandContext(ctx, "go", args...)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("build Kubernetes %s: %w", version, err)
+	}
+	for _, p := range programs {
+		if err := os.Rename(filepath.Join(tmp, p.built()), filepath.Join(tmp, p.name)); err != nil {
+			return err
 		}
 	}
 	if err := os.Rename(tmp, dir); err != nil && !complete(dir, programs) {
 		return err
 	}
 	return nil
+}
+
+// built is the name that go build gives the program: the package's last element that is no major version.
+func (p program) built() string {
+	if base := path.Base(p.pkg); base != "v3" {
+		return base
+	}
+	return path.Base(path.Dir(p.pkg))
 }
 
 // stamp tells the programs their version, which Kubernetes' own build does too.
