@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-jose/go-jose/v4"
 )
@@ -52,6 +53,8 @@ func (k *publicKey) UnmarshalJSON(content []byte) error {
 	case err != nil:
 	case id == "":
 		err = errors.New("it has no ID")
+	case strings.ContainsFunc(id, func(r rune) bool { return r < '!' || r > '~' }): // it is printed, and copied into a cloud's console
+		err = errors.New("its ID holds characters other than the visible ones of ASCII")
 	case len(id) > maxKeyID:
 		err = fmt.Errorf("its ID has %d bytes, the most are %d", len(id), maxKeyID)
 	case parsed.Use != "" && parsed.Use != "sig":

@@ -453,6 +453,8 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 		"oversized":                  {http.StatusOK, bytes.Repeat([]byte(" "), issuer.MaxFile+1), "1048576", provider.ErrUnavailable},
 		"too many keys":              {http.StatusOK, marshalKeys(many...), "101", provider.ErrMisconfigured},
 		"the same ID twice":          {http.StatusOK, marshalKeys(key, key), `"key"`, provider.ErrMisconfigured},
+		"an ID with a line break":    {http.StatusOK, marshalKeys(renamed(key, "a\nb")), `"a\nb"`, provider.ErrMisconfigured},
+		"an ID read backwards":       {http.StatusOK, marshalKeys(renamed(key, "a\u202eb")), "visible ones of ASCII", provider.ErrMisconfigured},
 		"no ID":                      {http.StatusOK, marshalKeys(renamed(key, "")), "no ID", provider.ErrMisconfigured},
 		"a long ID":                  {http.StatusOK, marshalKeys(renamed(key, strings.Repeat("k", 1025))), "1024", provider.ErrMisconfigured},
 		"an RSA key of 1024 bits":    {http.StatusOK, marshalKeys(rs256(t, "short", 1024)), `"short"`, provider.ErrMisconfigured},

@@ -124,6 +124,10 @@ func (p *Publisher) Publish(ctx context.Context) (Result, error) {
 			if shown, err = p.cluster.keys(ctx); err != nil {
 				return r, err
 			}
+			if own := p.MaxTokenLifetime; own != 0 && r.Lifetime != 0 && own != r.lifetime() {
+				p.Logger.Info("the record has another token lifetime; give all publishers of this issuer the longest one",
+					"record", r.lifetime(), "own", own)
+			}
 			reused = r.reused(shown)
 			return r.look(shown, time.Now(), p.MaxTokenLifetime), nil
 		})

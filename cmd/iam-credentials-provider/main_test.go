@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
@@ -116,8 +117,9 @@ func TestOutsideOfAClusterOneLineIsPrinted(t *testing.T) {
 func TestCachedObjectsAreStripped(t *testing.T) {
 	now := metav1.Now()
 	kept := metav1.ObjectMeta{Namespace: "team-a", Name: "b", UID: "u", ResourceVersion: "1", Generation: 2, DeletionTimestamp: &now}
-	full := kept
-	full.Annotations, full.Labels, full.Finalizers = map[string]string{corev1.LastAppliedConfigAnnotation: "x"}, map[string]string{"a": "b"}, []string{"example.com/x"}
+	full, much := kept, strings.Repeat("x", 200<<10) // together, what etcd takes
+	full.GenerateName = much
+	full.Annotations, full.Labels, full.Finalizers = map[string]string{corev1.LastAppliedConfigAnnotation: much}, map[string]string{much: "b"}, []string{much}
 	full.ManagedFields, full.OwnerReferences = []metav1.ManagedFieldsEntry{{Manager: "x"}}, []metav1.OwnerReference{{Name: "x"}}
 	for name, object := range map[string]client.Object{
 		"IAMBinding": &v1alpha1.IAMBinding{ObjectMeta: full}, "IAMRoleAllowList": &v1alpha1.IAMRoleAllowList{ObjectMeta: full},
@@ -143,5 +145,26 @@ func TestWebhookCachesNoRole(t *testing.T) {
 	full.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAccepted}}
 	if got, err := stripForWebhook(&full); err != nil || !reflect.DeepEqual(got, &kept) {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// Another host could answer for the API server, and give the program keys, CAs and bindings of its own.
+func TestUnverifiedAPIServerIsRefused(t *testing.T) {
+	for name, kube := range map[string]*rest.Config{
+		"insecure TLS": {Host: "https://kube.example.com", TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
+		"http":         {Host: "http://kube.example.com"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for program, run := range map[string]func() error{
+				"certificates": func() error { return runCertificates(t.Context(), kube, certificateOptions{}) },
+				"webhook": func() error {
+					return runWebhook(t.Context(), kube, webhookOptions{common: common{listen: "127.0.0.1:0"}, cpuLimit: "1"})
+				},
+			} {
+				if err := run(); err == nil || !strings.Contains(err.Error(), "could answer for it") {
+					t.Errorf("%s: %v", program, err)
+				}
+			}
+		})
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/server"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cache/metrics"
+	"github.com/workloadid/workloadid/internal/apiserver"
 )
 
 const (
@@ -99,6 +100,9 @@ func (c *common) certFile() string { return filepath.Join(c.certs, "tls.crt") }
 func (c *common) keyFile() string  { return filepath.Join(c.certs, "tls.key") }
 
 func newManager(kube *rest.Config, o common, options ctrl.Options) (ctrl.Manager, error) {
+	if err := apiserver.CheckVerified(kube); err != nil {
+		return nil, err
+	}
 	kube = rest.CopyConfig(kube)
 	kube.QPS = -1 // one TokenReview for each request: the API server limits itself
 	var err error
@@ -120,6 +124,7 @@ func newManager(kube *rest.Config, o common, options ctrl.Options) (ctrl.Manager
 // strip drops the metadata that the program does not read from objects in the cache. Tenants write up to 1.5 MB of it in each IAMBinding.
 func strip(cached any) (any, error) {
 	if o, err := meta.Accessor(cached); err == nil {
+		o.SetGenerateName("")
 		o.SetAnnotations(nil)
 		o.SetLabels(nil)
 		o.SetManagedFields(nil)

@@ -87,8 +87,8 @@ func isOf(o client.Object, cluster string) bool {
 
 // taken refuses to change what something else has made.
 func taken(kind string, o client.Object, cluster string) error {
-	return &refusal{reasonRBACTaken, fmt.Sprintf("the %s %q exists and is not of this cluster: delete it, or give it the label %s=%s",
-		kind, o.GetName(), ocm.ClusterNameLabel, cluster)}
+	return &refusal{reasonRBACTaken, fmt.Sprintf("the %s %q exists and is not of cluster %q: delete it, or deny this cluster and choose another name",
+		kind, o.GetName(), cluster)}
 }
 
 // clusterRules let an agent ask for certificates, and use its own ManagedCluster. OCM's agents list and watch through informers, write whole
@@ -148,8 +148,7 @@ func (h *Hub) ensureNamespace(ctx context.Context, cluster string) error {
 		return fmt.Errorf("namespace of cluster %q: %w", cluster, err)
 	}
 	if namespace.Labels[ocm.ClusterNameLabel] != cluster {
-		return &refusal{reasonNamespaceTaken, fmt.Sprintf("the namespace %q exists and is not of this cluster: choose another cluster name, or give the namespace the label %s=%s",
-			cluster, ocm.ClusterNameLabel, cluster)}
+		return &refusal{reasonNamespaceTaken, fmt.Sprintf("the namespace %q exists and is not of this cluster: choose another cluster name, since the agent would get rights in that namespace", cluster)}
 	}
 	return nil
 }

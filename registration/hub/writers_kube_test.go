@@ -49,6 +49,35 @@ func TestSizesGoByWhoWrites(t *testing.T) {
 	t.Run("Leases", func(t *testing.T) { k.testLeaseSizes(t, agent) })
 	t.Run("Events", func(t *testing.T) { k.testEventSizes(t, agent, eks) })
 	t.Run("ManifestWorks", func(t *testing.T) { k.testWorkSizes(t, agent) })
+	t.Run("add-ons with tokens", k.testAddOnSizes)
+}
+
+// An agent asks for tokens of the ServiceAccounts that the hub makes for its add-ons.
+func (k *hubKube) testAddOnSizes(t *testing.T) {
+	for user, refused := range map[string]bool{
+		"system:serviceaccount:writer:metrics-agent":  true,
+		"system:serviceaccount:writer:default":        false, // not made for an add-on
+		"system:serviceaccount:default:metrics-agent": false, // in its namespace, which is no cluster's
+	} {
+		t.Run(user, func(t *testing.T) {
+			namespace, name, _ := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
+			k.allow(t, namespace+"-"+name, rbacv1.Subject{Kind: rbacv1.UserKind, Name: user}, rbacv1.PolicyRule{
+				APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create"}})
+			writer := k.user(t, user)
+			for size, refused := range map[int]bool{0: false, megabyte / 2: refused} {
+				err := writer.Create(t.Context(), &corev1.Event{
+					ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: "a"},
+					InvolvedObject: corev1.ObjectReference{Namespace: namespace, Kind: "Pod", Name: "a"},
+					Message:        strings.Repeat("x", size), Reason: "A", Type: corev1.EventTypeWarning,
+				}, client.DryRunAll)
+				if refused {
+					wantTooLarge(t, err, "8192 bytes")
+				} else if err != nil {
+					t.Errorf("%d bytes: %.300v", size, err)
+				}
+			}
+		})
+	}
 }
 
 func (k *hubKube) testUnlabelled(t *testing.T, agent, eks client.Client) {
