@@ -1,0 +1,183 @@
+package spiffe
+
+import (
+	"context"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/exp/proto/spiffe/broker"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
+)
+
+// IDFunc states the SPIFFE ID of a ServiceAccount. It runs on each call, also on cache hits, so it has to be quick and
+// deterministic, and safe for concurrent use. An error counts as ErrDenied, unless it is an *auth.Error. So does the
+// zero ID. Tenants write labels and annotations, so derive no ID from them.
+type IDFunc func(serviceAccount *corev1.ServiceAccount) (spiffeid.ID, error)
+
+// IDs states spiffe://<trust domain>/ns/<namespace>/sa/<name>, the form that SPIRE's documentation uses for Kubernetes.
+func IDs(trustDomain spiffeid.TrustDomain) IDFunc {
+	return func(sa *corev1.ServiceAccount) (spiffeid.ID, error) {
+		return spiffeid.FromSegments(trustDomain, "ns", sa.Namespace, "sa", sa.Name)
+	}
+}
+
+// BrokerSource issues the JWT-SVIDs of ServiceAccounts with the SPIFFE Broker API. It refuses calls without a
+// ServiceAccount. It is safe for concurrent use, and keeps no token.
+//
+// An agent that does not know the ServiceAccount makes the source read the ServiceAccount once more. If the
+// ServiceAccount still exists, the source asks again, and a second refusal is ErrDenied.
+type BrokerSource struct {
+	api    broker.APIClient
+	id     IDFunc
+	config Config
+}
+
+var _ auth.SubjectSource = (*BrokerSource)(nil)
+
+// NewBrokerSource returns a source that uses conn, as NewBrokerConn makes it. The caller closes conn. A conflict in
+// the arguments is ErrMisconfigured.
+func NewBrokerSource(conn grpc.ClientConnInterface, id IDFunc, config Config) (*BrokerSource, error) {
+	if conn == nil || id == nil {
+		return nil, fail(auth.ErrMisconfigured, "pass both to spiffe.NewBrokerSource",
+			"a connection to the Broker API and a function that states SPIFFE IDs are required")
+	}
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	return &BrokerSource{broker.NewAPIClient(conn), id, config}, nil
+}
+
+// Key implements auth.SubjectSource.
+func (*BrokerSource) Key() string { return "spiffe broker" }
+
+// Subject implements auth.SubjectSource. It returns Config.Issuer and the SPIFFE ID of the ServiceAccount.
+func (s *BrokerSource) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (issuer, subject string, err error) {
+	id, err := s.idOf(sa)
+	if err != nil {
+		return "", "", err
+	}
+	return s.config.Issuer, id.String(), nil
+}
+
+func (s *BrokerSource) idOf(sa *corev1.ServiceAccount) (spiffeid.ID, error) {
+	if sa == nil {
+		e := fail(auth.ErrMisconfigured, "use a spiffe.WorkloadSource, or name a ServiceAccount",
+			"the Broker API issues tokens of ServiceAccounts alone")
+		e.Cause = provider.CauseNoOwnIdentity
+		return spiffeid.ID{}, e.About("auth.WithSubjectSource", "auth.WithServiceAccount")
+	}
+	id, err := s.id(sa)
+	if err != nil {
+		return spiffeid.ID{}, refused(err)
+	}
+	return id, checkID(id)
+}
+
+// Token implements auth.SubjectSource. It returns the JWT-SVID and its expiry.
+func (s *BrokerSource) Token(ctx context.Context, sa *corev1.ServiceAccount, audiences []string, opts *auth.Options,
+) (jwt string, expiry time.Time, err error) {
+	id, err := s.idOf(sa)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	request, err := newRequest(sa, id, audiences)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	answer, err := s.fetch(ctx, request)
+	if status.Code(err) == codes.NotFound {
+		if err := checkExists(ctx, sa, opts); err != nil {
+			return "", time.Time{}, err
+		}
+		answer, err = s.fetch(ctx, request) // an agent's cache of ServiceAccounts may lag behind
+	}
+	if err != nil {
+		return "", time.Time{}, explained(err, "create a registration entry for the ServiceAccount, and list the controller "+
+			"among the brokers of the agent")
+	}
+	return s.accept(answer, id, audiences)
+}
+
+// accept wants exactly one SVID. SPIRE ignores the ID of the request, so more of them are more registration entries.
+func (s *BrokerSource) accept(answer *broker.FetchJWTSVIDResponse, id spiffeid.ID, audiences []string,
+) (string, time.Time, error) {
+	if n := len(answer.GetSvids()); n != 1 {
+		return "", time.Time{}, fail(auth.ErrDenied, "keep one registration entry for the ServiceAccount",
+			"the SPIFFE agent issues %d JWT-SVIDs for the ServiceAccount, not one for %.300q", n, id)
+	}
+	issued := answer.GetSvids()[0]
+	if issued.GetSpiffeId() != id.String() {
+		return "", time.Time{}, anotherID(issued.GetSpiffeId(), id)
+	}
+	svid, err := read(issued.GetSvid())
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	return s.config.accept(svid, id, audiences)
+}
+
+// newRequest refers to the ServiceAccount by namespace, name and UID, all of which the agent compares.
+func newRequest(sa *corev1.ServiceAccount, id spiffeid.ID, audiences []string) (*broker.FetchJWTSVIDRequest, error) {
+	switch {
+	case len(audiences) == 0:
+		return nil, noAudience()
+	case sa.Namespace == "" || sa.Name == "" || sa.UID == "":
+		return nil, fail(auth.ErrMisconfigured, "use a client that returns the whole object",
+			"the ServiceAccount has no namespace, name or UID").About("auth.WithServiceAccount")
+	}
+	reference, err := anypb.New(&broker.KubernetesObjectReference{
+		Type: &broker.KubernetesObjectType{Plural: "serviceaccounts", Group: "core"},
+		Key:  &broker.KubernetesObjectKey{Namespace: sa.Namespace, Name: sa.Name},
+		Uid:  string(sa.UID),
+	})
+	if err != nil {
+		return nil, unusable("%v", err)
+	}
+	return &broker.FetchJWTSVIDRequest{Reference: &broker.WorkloadReference{Reference: reference}, Audience: audiences,
+		SpiffeId: id.String()}, nil
+}
+
+// maxAnswer is the size of an answer in bytes.
+const maxAnswer = 256 << 10
+
+// fetch sends the header that proves a client of the Broker API (SPIFFE Broker Endpoint, section 3).
+func (s *BrokerSource) fetch(ctx context.Context, request *broker.FetchJWTSVIDRequest,
+) (answer *broker.FetchJWTSVIDResponse, err error) {
+	ctx = metadata.NewOutgoingContext(ctx, metadata.Pairs("broker.spiffe.io", "true"))
+	err = retry(ctx, func(ctx context.Context) (err error) {
+		answer, err = s.api.FetchJWTSVID(ctx, request, grpc.MaxCallRecvMsgSize(maxAnswer))
+		return err
+	})
+	return answer, err
+}
+
+// checkExists reads the ServiceAccount again, because the agent does not know it.
+func checkExists(ctx context.Context, sa *corev1.ServiceAccount, opts *auth.Options) error {
+	if opts == nil || opts.Client == nil {
+		return nil
+	}
+	var now corev1.ServiceAccount
+	switch err := opts.Client.Get(ctx, client.ObjectKeyFromObject(sa), &now); {
+	case apierrors.IsNotFound(err):
+		e := fail(auth.ErrDenied, "", "the ServiceAccount no longer exists")
+		e.Cause, e.Err = provider.CauseServiceAccountNotFound, err
+		return e
+	case err != nil:
+		e := fail(auth.ErrUnavailable, "", "the SPIFFE agent does not know the ServiceAccount, which cannot be read again")
+		e.Err = err
+		return e
+	case now.UID != sa.UID:
+		return fail(auth.ErrUnavailable, "", "the ServiceAccount was re-created; the next call reads it")
+	}
+	return nil
+}

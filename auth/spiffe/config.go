@@ -1,0 +1,30 @@
+package spiffe
+
+import (
+	"github.com/workloadid/workloadid/auth"
+)
+
+// Config configures a source. The zero value is ready for use. All of it is the controller's.
+type Config struct {
+	// Issuer is the claim iss of the JWT-SVIDs, jwt_issuer in the configuration of a SPIRE server. A token of another
+	// issuer is refused. Empty accepts any issuer, and the receiver of the token decides.
+	Issuer string
+	// AllowNoIssuer accepts JWT-SVIDs without the claim iss, as SPIRE issues them by default. AWS, Microsoft Entra ID
+	// and Google Cloud find the keys by this claim. Services that know the keys of the trust domain otherwise need no
+	// claim. It excludes Issuer.
+	AllowNoIssuer bool
+}
+
+// check reports a conflict when a source is made.
+func (c *Config) check() error {
+	if c.Issuer != "" && c.AllowNoIssuer {
+		return fail(auth.ErrMisconfigured, "leave one out", "an issuer and tokens without one exclude each other").
+			About(optionIssuer, optionNoIssuer)
+	}
+	return nil
+}
+
+const (
+	optionIssuer   = "spiffe.Config.Issuer"
+	optionNoIssuer = "spiffe.Config.AllowNoIssuer"
+)

@@ -1,0 +1,79 @@
+package spiffe
+
+import (
+	"context"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/jwtsvid"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/auth"
+)
+
+// WorkloadSource issues the controller's own JWT-SVID, for calls without a ServiceAccount. It refuses calls with one,
+// because each tenant would act as the controller. It is safe for concurrent use.
+type WorkloadSource struct {
+	svids  jwtsvid.Source
+	id     spiffeid.ID
+	config Config
+}
+
+var _ auth.SubjectSource = (*WorkloadSource)(nil)
+
+// NewWorkloadSource returns a source of JWT-SVIDs for id, the controller's SPIFFE ID. svids is the Workload API, a
+// *workloadapi.Client or a *workloadapi.JWTSource. The caller closes it. A conflict in the arguments is
+// ErrMisconfigured.
+func NewWorkloadSource(svids jwtsvid.Source, id spiffeid.ID, config Config) (*WorkloadSource, error) {
+	if svids == nil || id.IsZero() {
+		return nil, fail(auth.ErrMisconfigured, "pass both to spiffe.NewWorkloadSource",
+			"a Workload API and the controller's SPIFFE ID are required")
+	}
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	return &WorkloadSource{svids, id, config}, nil
+}
+
+// Key implements auth.SubjectSource.
+func (*WorkloadSource) Key() string { return "spiffe workload" }
+
+// Subject implements auth.SubjectSource. It returns Config.Issuer and the controller's SPIFFE ID.
+func (s *WorkloadSource) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (issuer, subject string, err error) {
+	if sa != nil {
+		return "", "", fail(auth.ErrMisconfigured, "use a spiffe.BrokerSource, or name no ServiceAccount",
+			"the Workload API gives all tenants the identity of the controller").
+			About("auth.WithSubjectSource", "auth.WithServiceAccount")
+	}
+	return s.config.Issuer, s.id.String(), nil
+}
+
+// Token implements auth.SubjectSource. It returns the JWT-SVID and its expiry.
+func (s *WorkloadSource) Token(ctx context.Context, sa *corev1.ServiceAccount, audiences []string, opts *auth.Options,
+) (jwt string, expiry time.Time, err error) {
+	if _, _, err := s.Subject(sa, opts); err != nil {
+		return "", time.Time{}, err
+	}
+	if len(audiences) == 0 {
+		return "", time.Time{}, noAudience()
+	}
+	params := jwtsvid.Params{Subject: s.id, Audience: audiences[0], ExtraAudiences: audiences[1:]}
+	var svid *jwtsvid.SVID
+	err = retry(ctx, func(ctx context.Context) (err error) {
+		svid, err = s.svids.FetchJWTSVID(ctx, params)
+		return err
+	})
+	switch {
+	case err != nil:
+		return "", time.Time{}, explained(err, "create a registration entry of this SPIFFE ID for the controller")
+	case svid == nil:
+		return "", time.Time{}, unusable("it holds no JWT-SVID")
+	}
+	if svid, err = read(svid.Marshal()); err != nil { // svids may be of any kind
+		return "", time.Time{}, err
+	}
+	return s.config.accept(svid, s.id, audiences)
+}
