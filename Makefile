@@ -2,14 +2,14 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
-MODULES := . tools test/kube test/images test/clouds test/services test/flux test/monitoring test/soak auth/clusterprofile/interop auth/exchange/interop auth/podidentity/proxy/interop bench test/node
+MODULES := . tools test/kube test/images test/clouds test/services test/flux test/monitoring test/soak auth/clusterprofile/interop auth/exchange/interop auth/podidentity/proxy/interop auth/spiffe bench test/node
 # The minor version of Kubernetes that tests run against: empty for the one in test/kube/go.mod, or 1.36.
 export KUBE ?=
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 FLEET ?= 10000
 # Those whose tests run with the main module's.
-TESTED := . test/images test/clouds test/services test/flux test/monitoring auth/clusterprofile/interop auth/exchange/interop auth/podidentity/proxy/interop bench
+TESTED := . test/images test/clouds test/services test/flux test/monitoring auth/clusterprofile/interop auth/exchange/interop auth/podidentity/proxy/interop auth/spiffe bench
 # Built from source with the versions that tools/go.mod pins.
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 

@@ -1,0 +1,184 @@
+package spiffe_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/spiffe/go-spiffe/v2/exp/proto/spiffe/broker"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/spiffe"
+	"github.com/workloadid/workloadid/auth/spiffe/spiffetest"
+	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const account = "123456789012"
+
+var trustDomain = spiffeid.RequireTrustDomainFromString("example.org")
+
+func role(tenant string) string { return "arn:aws:iam::" + account + ":role/" + tenant }
+
+func idOf(tenant, name string) spiffeid.ID {
+	return spiffeid.RequireFromSegments(trustDomain, "ns", tenant, "sa", name)
+}
+
+func key(tenant, name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: tenant, Name: name}
+}
+
+var controllerID = idOf("system", "controller")
+
+// trustIssuer signs the JWT-SVIDs of all tests. A key takes long to make.
+var trustIssuer = sync.OnceValues(func() (*authtest.Issuer, error) {
+	return authtest.NewIssuer(authtest.IssuerConfig{URL: "https://oidc.example.org"})
+})
+
+// world is a cluster with two tenants and an agent, and a cloud that trusts the trust domain alone.
+type world struct {
+	cloud  *authtest.Cloud
+	issuer *authtest.Issuer
+	client *authtest.Client
+	agent  *spiffetest.Agent
+	conn   *grpc.ClientConn
+	source *spiffe.BrokerSource
+}
+
+// newWorld registers the ServiceAccounts "app" of both tenants, and the controller.
+func newWorld(t testing.TB, more ...client.Object) *world {
+	t.Helper()
+	issuer, err := trustIssuer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{cloud: testworld.Cloud(t), issuer: issuer}
+	w.cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
+	for _, tenant := range []string{"tenant-a", "tenant-b"} {
+		more = append(more, testworld.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role(tenant)))
+		w.cloud.AWS().SetRole(role(tenant), authtest.Trust{Issuer: issuer.URL(),
+			Subjects: []string{idOf(tenant, "app").String()}})
+	}
+	w.client = testworld.SharedIssuer(t).Client(more...)
+	w.agent = spiffetest.NewAgent(issuer, w.client)
+	t.Cleanup(w.agent.Close)
+	w.agent.Register(client.ObjectKey{}, controllerID)
+	for _, tenant := range []string{"tenant-a", "tenant-b"} {
+		w.agent.Register(key(tenant, "app"), idOf(tenant, "app"))
+	}
+	if w.conn, err = w.agent.Conn(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.conn.Close() })
+	w.source = newSource(t, w.conn, spiffe.Config{Issuer: issuer.URL()})
+	return w
+}
+
+func newSource(t testing.TB, conn grpc.ClientConnInterface, config spiffe.Config) *spiffe.BrokerSource {
+	t.Helper()
+	source, err := spiffe.NewBrokerSource(conn, spiffe.IDs(trustDomain), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source
+}
+
+func object(namespace string) cache.InvolvedObject {
+	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
+}
+
+// options are those of a call for a ServiceAccount.
+func (w *world) options(tenant, name string, more ...auth.Option) []auth.Option {
+	return append([]auth.Option{auth.WithSubjectSource(w.source), auth.WithServiceAccount(key(tenant, name), w.client),
+		auth.WithOwner(object(tenant)), auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())}, more...)
+}
+
+func (w *world) get(ctx context.Context, tenant, name string, more ...auth.Option) (*aws.Token, error) {
+	token, err := auth.GetAccessToken(ctx, &aws.Provider{}, w.options(tenant, name, more...)...)
+	if err != nil {
+		return nil, err
+	}
+	return aws.FromToken(token)
+}
+
+// subjectOf returns the subject for which AWS made a session.
+func (w *world) subjectOf(token *aws.Token) string {
+	id, _ := w.cloud.AWS().Identity(token.AccessKeyID())
+	return id.Subject
+}
+
+// serviceAccount returns a ServiceAccount as the core passes it to a source.
+func serviceAccount(tenant, uid string) *corev1.ServiceAccount {
+	sa := testworld.ServiceAccount(tenant, "app")
+	sa.UID = types.UID(uid)
+	return sa
+}
+
+// answers is a connection whose Broker API gives any answer. It records the requests.
+type answers struct {
+	answer func(n int) (*broker.FetchJWTSVIDResponse, error)
+
+	mu       sync.Mutex
+	requests []*broker.FetchJWTSVIDRequest
+}
+
+func (a *answers) Invoke(_ context.Context, _ string, request, reply any, _ ...grpc.CallOption) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.requests = append(a.requests, proto.CloneOf(request.(*broker.FetchJWTSVIDRequest))) //nolint:forcetypeassert // the only method
+	answer, err := a.answer(len(a.requests))
+	if err == nil {
+		proto.Merge(reply.(proto.Message), answer) //nolint:forcetypeassert // of gRPC
+	}
+	return err
+}
+
+func (*answers) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	panic("the source uses no stream")
+}
+
+// one is the answer with one SVID.
+func one(id, token string) *broker.FetchJWTSVIDResponse {
+	return &broker.FetchJWTSVIDResponse{Svids: []*broker.JWTSVID{{SpiffeId: id, Svid: token}}}
+}
+
+// sign returns the JWT-SVID of tenant-a for AWS with changed claims.
+func sign(t testing.TB, change func(claims map[string]any)) string {
+	t.Helper()
+	issuer, err := trustIssuer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := issuer.Claims(serviceAccount("tenant-a", ""), []string{aws.DefaultAudience}, spiffetest.Lifetime)
+	claims["sub"] = idOf("tenant-a", "app").String()
+	delete(claims, "kubernetes.io")
+	if change != nil {
+		change(claims)
+	}
+	token, err := issuer.Sign(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func set(name string, value any) func(map[string]any) {
+	return func(claims map[string]any) {
+		if claims[name] = value; value == nil {
+			delete(claims, name)
+		}
+	}
+}
+
+var audience = []string{aws.DefaultAudience}
