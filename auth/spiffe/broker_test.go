@@ -70,9 +70,9 @@ func TestRequestNamesTheServiceAccount(t *testing.T) {
 	if err := request.GetReference().GetReference().UnmarshalTo(&reference); err != nil {
 		t.Fatal(err)
 	}
-	got := fmt.Sprint(reference.GetType().GetPlural(), reference.GetType().GetGroup(), reference.GetKey().GetNamespace(),
+	got := fmt.Sprintln(reference.GetType().GetPlural(), reference.GetType().GetGroup(), reference.GetKey().GetNamespace(),
 		reference.GetKey().GetName(), reference.GetUid(), request.GetSpiffeId(), request.GetAudience())
-	want := fmt.Sprint("serviceaccounts", "core", "tenant-a", "app", "uid-1", idOf("tenant-a", "app"), audience)
+	want := fmt.Sprintln("serviceaccounts", "core", "tenant-a", "app", "uid-1", idOf("tenant-a", "app"), audience)
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -88,40 +88,51 @@ func TestAnswerIsChecked(t *testing.T) {
 		reason provider.Reason // none: accepted
 		want   []string
 	}{
-		"same":           {spiffe.Config{Issuer: issuer}, one(id, sign(t, nil)), "", nil},
-		"any issuer":     {spiffe.Config{}, one(id, sign(t, nil)), "", nil},
-		"no answer":      {spiffe.Config{}, &broker.FetchJWTSVIDResponse{}, auth.ErrDenied, []string{"0 JWT-SVIDs", id}},
-		"another issuer": {spiffe.Config{Issuer: "https://else.example"}, one(id, sign(t, nil)), auth.ErrDenied, []string{`"https://else.example"`, issuer, "jwt_issuer", "spiffe.Config.Issuer"}},
-		"no issuer":      {spiffe.Config{}, one(id, sign(t, set("iss", nil))), auth.ErrMisconfigured, []string{"no issuer", "jwt_issuer", "SPIRE", "spiffe.Config.AllowNoIssuer"}},
-		"no issuer, but one is expected": {spiffe.Config{Issuer: issuer}, one(id, sign(t, set("iss", nil))), auth.ErrMisconfigured,
+		"same":       {spiffe.Config{Issuer: issuer}, one(id, sign(t, nil)), "", nil},
+		"any issuer": {spiffe.Config{}, one(id, sign(t, nil)), "", nil},
+		"no answer":  {spiffe.Config{}, &broker.FetchJWTSVIDResponse{}, auth.ErrDenied, []string{"0 JWT-SVIDs", id}},
+		"another issuer": {spiffe.Config{Issuer: "https://else.example"}, one(id, sign(t, nil)), auth.ErrDenied,
+			[]string{`"https://else.example"`, issuer, "jwt_issuer", "spiffe.Config.Issuer"}},
+		"no issuer": {spiffe.Config{}, one(id, sign(t, set("iss", nil))), auth.ErrMisconfigured, []string{"no issuer",
+			"jwt_issuer", "SPIRE", "spiffe.Config.AllowNoIssuer"}},
+		"no issuer, but one is expected": {spiffe.Config{Issuer: issuer}, one(id, sign(t, set("iss", nil))),
+			auth.ErrMisconfigured,
 			[]string{"no issuer", "jwt_issuer"}},
 		"no issuer, allowed":     {spiffe.Config{AllowNoIssuer: true}, one(id, sign(t, set("iss", nil))), "", nil},
 		"an issuer, none needed": {spiffe.Config{AllowNoIssuer: true}, one(id, sign(t, nil)), "", nil},
 		"issuer is no text":      {spiffe.Config{}, one(id, sign(t, set("iss", 1))), auth.ErrUnavailable, nil},
-		"two SVIDs": {spiffe.Config{}, &broker.FetchJWTSVIDResponse{Svids: append(one(id, sign(t, nil)).Svids, one(id, sign(t, nil)).Svids...)},
+		"two SVIDs": {spiffe.Config{}, &broker.FetchJWTSVIDResponse{Svids: append(one(id, sign(t, nil)).Svids, one(id,
+			sign(t, nil)).Svids...)},
 			auth.ErrDenied, []string{"2 JWT-SVIDs", "one registration entry"}},
 		"another spiffe_id": {spiffe.Config{}, one(idOf("tenant-b", "app").String(), sign(t, nil)), auth.ErrDenied,
 			[]string{`for "spiffe://example.org/ns/tenant-b/sa/app", not for "` + id}},
 		"no spiffe_id": {spiffe.Config{}, one("", sign(t, nil)), auth.ErrDenied, []string{`for "", not for`}},
 		"another sub": {spiffe.Config{}, one(id, sign(t, set("sub", idOf("tenant-b", "app").String()))), auth.ErrDenied,
 			[]string{`for "spiffe://example.org/ns/tenant-b/sa/app", not for "` + id}},
-		"another trust domain": {spiffe.Config{}, one(id, sign(t, set("sub", "spiffe://evil.example/ns/tenant-a/sa/app"))), auth.ErrDenied,
+		"another trust domain": {spiffe.Config{}, one(id, sign(t, set("sub", "spiffe://evil.example/ns/tenant-a/sa/app"))),
+			auth.ErrDenied,
 			[]string{`"spiffe://evil.example/ns/tenant-a/sa/app"`}},
-		"sub in capitals": {spiffe.Config{}, one(id, sign(t, set("sub", "spiffe://EXAMPLE.org/ns/tenant-a/sa/app"))), auth.ErrUnavailable, []string{"subject"}},
-		"sub is no SPIFFE ID": {spiffe.Config{}, one(id, sign(t, set("sub", "system:serviceaccount:tenant-a:app"))), auth.ErrUnavailable,
+		"sub in capitals": {spiffe.Config{}, one(id, sign(t, set("sub", "spiffe://EXAMPLE.org/ns/tenant-a/sa/app"))),
+			auth.ErrUnavailable, []string{"subject"}},
+		"sub is no SPIFFE ID": {spiffe.Config{}, one(id, sign(t, set("sub", "system:serviceaccount:tenant-a:app"))),
+			auth.ErrUnavailable,
 			[]string{"subject"}},
-		"another audience":   {spiffe.Config{}, one(id, sign(t, set("aud", "vault"))), auth.ErrDenied, []string{`["vault"]`, aws.DefaultAudience}},
-		"a further audience": {spiffe.Config{}, one(id, sign(t, set("aud", []string{aws.DefaultAudience, "vault"}))), auth.ErrDenied, []string{"vault"}},
-		"no audience":        {spiffe.Config{}, one(id, sign(t, set("aud", nil))), auth.ErrDenied, []string{"[]"}},
-		"expired":            {spiffe.Config{}, one(id, sign(t, set("exp", time.Now().Add(-time.Hour).Unix()))), auth.ErrUnavailable, []string{"expired"}},
-		"no expiry":          {spiffe.Config{}, one(id, sign(t, set("exp", nil))), auth.ErrUnavailable, []string{"exp"}},
-		"no JWT":             {spiffe.Config{}, one(id, "secret"), auth.ErrUnavailable, []string{"cannot be used"}},
-		"no signature":       {spiffe.Config{}, one(id, strings.TrimRight(sign(t, nil), "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")), auth.ErrUnavailable, nil},
-		"too large":          {spiffe.Config{}, one(id, sign(t, set("x", strings.Repeat("x", 16<<10)))), auth.ErrUnavailable, []string{"larger than"}},
+		"another audience": {spiffe.Config{}, one(id, sign(t, set("aud", "vault"))), auth.ErrDenied, []string{`["vault"]`,
+			aws.DefaultAudience}},
+		"a further audience": {spiffe.Config{}, one(id, sign(t, set("aud", []string{aws.DefaultAudience, "vault"}))),
+			auth.ErrDenied, []string{"vault"}},
+		"no audience": {spiffe.Config{}, one(id, sign(t, set("aud", nil))), auth.ErrDenied, []string{"[]"}},
+		"expired": {spiffe.Config{}, one(id, sign(t, set("exp", time.Now().Add(-time.Hour).Unix()))),
+			auth.ErrUnavailable, []string{"expired"}},
+		"no expiry": {spiffe.Config{}, one(id, sign(t, set("exp", nil))), auth.ErrUnavailable, []string{"exp"}},
+		"no JWT":    {spiffe.Config{}, one(id, "secret"), auth.ErrUnavailable, []string{"cannot be used"}},
+		"too large": {spiffe.Config{}, one(id, sign(t, set("x", strings.Repeat("x", 16<<10)))),
+			auth.ErrUnavailable, []string{"larger than"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := &answers{answer: func(int) (*broker.FetchJWTSVIDResponse, error) { return tc.answer, nil }}
-			token, expiry, err := newSource(t, conn, tc.config).Token(t.Context(), serviceAccount("tenant-a", "uid-1"), audience, &auth.Options{})
+			token, expiry, err := newSource(t, conn, tc.config).Token(t.Context(), serviceAccount("tenant-a", "uid-1"),
+				audience, &auth.Options{})
 			if tc.reason == "" {
 				if err != nil || token != tc.answer.GetSvids()[0].GetSvid() || !expiry.After(time.Now()) {
 					t.Errorf("expires %s, %v", expiry, err)
@@ -181,7 +192,8 @@ func TestStatusOfTheAgent(t *testing.T) {
 					return nil, status.Error(code, "no: "+sign(t, nil)+"\n"+strings.Repeat("x", 1000))
 				}}
 				start, opts := time.Now(), &auth.Options{}
-				_, _, err := newSource(t, conn, spiffe.Config{}).Token(t.Context(), serviceAccount("tenant-a", "uid-1"), audience, opts)
+				_, _, err := newSource(t, conn, spiffe.Config{}).Token(t.Context(), serviceAccount("tenant-a", "uid-1"), audience,
+					opts)
 				testworld.CheckError(t, err, tc.reason, "the SPIFFE agent: no:", "("+code.String()+")", tc.want)
 				if status.Code(errors.Unwrap(err)) != code || len(conn.requests) != tc.requests || len(err.Error()) > 700 {
 					t.Errorf("%d requests, %v", len(conn.requests), err)
@@ -263,7 +275,8 @@ func TestAgentDoesNotKnowTheServiceAccount(t *testing.T) {
 		"its cache lags behind": {reader{sa: serviceAccount("tenant-a", "uid-1")}, 2, 2, "", "", ""},
 		"it never learns":       {reader{sa: serviceAccount("tenant-a", "uid-1")}, 9, 2, auth.ErrDenied, "", "NotFound"},
 		"deleted":               {reader{}, 2, 1, auth.ErrDenied, provider.CauseServiceAccountNotFound, "no longer exists"},
-		"re-created":            {reader{sa: serviceAccount("tenant-a", "uid-2")}, 2, 1, auth.ErrUnavailable, "", "re-created"},
+		"re-created": {reader{sa: serviceAccount("tenant-a", "uid-2")}, 2, 1, auth.ErrUnavailable, "",
+			"re-created"},
 		"cannot be read": {reader{err: errors.New("refused by secret")}, 2, 1, auth.ErrUnavailable, "",
 			"cannot be read again"},
 	} {
@@ -318,7 +331,8 @@ type deletedMeanwhile struct {
 	auth.KubernetesClient
 }
 
-func (d deletedMeanwhile) Get(ctx context.Context, key client.ObjectKey, into client.Object, o ...client.GetOption) error {
+func (d deletedMeanwhile) Get(ctx context.Context, key client.ObjectKey, into client.Object,
+	o ...client.GetOption) error {
 	err := d.client.Get(ctx, key, into, o...)
 	if err == nil {
 		err = d.client.Delete(ctx, testworld.ServiceAccount(key.Namespace, key.Name))
@@ -340,13 +354,10 @@ func TestServiceAccountIsDeletedDuringTheCall(t *testing.T) {
 // Credentials leave the cache when their JWT-SVID expires. A removed registration entry then ends access.
 func TestCredentialExpiresWithItsSVID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newTrust(t)
 		defer w.close()
 		cached := auth.WithCache(testworld.Cache(t), object("tenant-a"))
-		get := func() error {
-			_, err := w.get(t.Context(), "tenant-a", "app", cached)
-			return err
-		}
+		get := func() error { return w.call(t.Context(), "tenant-a", cached) }
 		if err := get(); err != nil {
 			t.Fatal(err)
 		}
@@ -369,7 +380,7 @@ func (w *world) close() {
 // An agent that hangs for one tenant delays no other tenant, and the tenant's own calls end after the patience.
 func TestAgentHangsForOneTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newTrust(t)
 		defer w.close()
 		w.agent.SetBefore(func(ctx context.Context, sa client.ObjectKey) error {
 			if sa.Namespace == "tenant-a" {
@@ -383,7 +394,7 @@ func TestAgentHangsForOneTenant(t *testing.T) {
 		var hanging sync.WaitGroup
 		for range 20 {
 			hanging.Go(func() {
-				_, err := w.get(t.Context(), "tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))
+				err := w.call(t.Context(), "tenant-a", auth.WithCache(tokens, object("tenant-a")))
 				if testworld.CheckError(t, err, auth.ErrUnavailable); time.Since(start) > 6*time.Second {
 					t.Errorf("tenant-a waited for %s", time.Since(start))
 				}
@@ -391,7 +402,7 @@ func TestAgentHangsForOneTenant(t *testing.T) {
 		}
 		synctest.Wait()
 		for range 20 {
-			if _, err := w.get(t.Context(), "tenant-b", "app", auth.WithCache(tokens, object("tenant-b"))); err != nil {
+			if err := w.call(t.Context(), "tenant-b", auth.WithCache(tokens, object("tenant-b"))); err != nil {
 				t.Error(err)
 			}
 		}
@@ -405,18 +416,19 @@ func TestAgentHangsForOneTenant(t *testing.T) {
 // A request that the agent never answers ends by itself, and with its context.
 func TestHangingRequestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newTrust(t)
 		defer w.close()
 		w.agent.SetBefore(func(ctx context.Context, _ client.ObjectKey) error { <-ctx.Done(); return ctx.Err() })
 		start := time.Now()
-		_, err := w.get(t.Context(), "tenant-a", "app")
+		err := w.call(t.Context(), "tenant-a")
 		testworld.CheckError(t, err, auth.ErrUnavailable, "DeadlineExceeded")
 		if d := time.Since(start); d != 30*time.Second {
 			t.Errorf("took %s", d)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err = w.get(ctx, "tenant-a", "app"); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 31*time.Second {
+		if err = w.call(ctx, "tenant-a"); !errors.Is(err,
+			context.DeadlineExceeded) || time.Since(start) != 31*time.Second {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
 	})
@@ -434,7 +446,8 @@ func TestControllerStatesTheID(t *testing.T) {
 		"with a reason": {func(*corev1.ServiceAccount) (spiffeid.ID, error) {
 			return spiffeid.ID{}, &auth.Error{Reason: auth.ErrMisconfigured, Message: "not labeled"}
 		}, auth.ErrMisconfigured, "not labeled"},
-		"states none": {func(*corev1.ServiceAccount) (spiffeid.ID, error) { return spiffeid.ID{}, nil }, auth.ErrDenied, "states no SPIFFE ID"},
+		"states none": {func(*corev1.ServiceAccount) (spiffeid.ID, error) { return spiffeid.ID{}, nil }, auth.ErrDenied,
+			"states no SPIFFE ID"},
 		"a trust domain": {func(*corev1.ServiceAccount) (spiffeid.ID, error) { return trustDomain.ID(), nil },
 			auth.ErrMisconfigured, "is a trust domain"},
 	} {
@@ -490,7 +503,8 @@ func TestBrokerRefusesIncompleteCalls(t *testing.T) {
 		t.Error("the agent was asked")
 	}
 	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSubjectSource(w.source),
-		auth.WithControllerAnnotations(map[string]string{aws.RoleARNAnnotation: role("tenant-a")}), auth.WithSTSRegion("eu-central-1"))
+		auth.WithControllerAnnotations(map[string]string{aws.RoleARNAnnotation: role("tenant-a")}),
+		auth.WithSTSRegion("eu-central-1"))
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "spiffe.WorkloadSource")
 }
 
@@ -498,11 +512,23 @@ func TestSourcesAreChecked(t *testing.T) {
 	w := newWorld(t)
 	conflict := spiffe.Config{Issuer: "https://oidc.example.org", AllowNoIssuer: true}
 	for name, make := range map[string]func() error{
-		"broker without a connection": func() error { return second(spiffe.NewBrokerSource(nil, spiffe.IDs(trustDomain), spiffe.Config{})) },
-		"broker without a function":   func() error { return second(spiffe.NewBrokerSource(w.conn, nil, spiffe.Config{})) },
-		"broker with a conflict":      func() error { return second(spiffe.NewBrokerSource(w.conn, spiffe.IDs(trustDomain), conflict)) },
-		"workload without a client":   func() error { return second(spiffe.NewWorkloadSource(nil, controllerID, spiffe.Config{})) },
-		"workload without an ID":      func() error { return second(spiffe.NewWorkloadSource(fixed{}, spiffeid.ID{}, spiffe.Config{})) },
+		"broker without a connection": func() error {
+			return second(spiffe.NewBrokerSource(nil, spiffe.IDs(trustDomain),
+				spiffe.Config{}))
+		},
+		"broker without a function": func() error { return second(spiffe.NewBrokerSource(w.conn, nil, spiffe.Config{})) },
+		"broker with a conflict": func() error {
+			return second(spiffe.NewBrokerSource(w.conn, spiffe.IDs(trustDomain),
+				conflict))
+		},
+		"workload without a client": func() error {
+			return second(spiffe.NewWorkloadSource(nil, controllerID,
+				spiffe.Config{}))
+		},
+		"workload without an ID": func() error {
+			return second(spiffe.NewWorkloadSource(fixed{}, spiffeid.ID{},
+				spiffe.Config{}))
+		},
 		"workload with a trust domain": func() error {
 			return second(spiffe.NewWorkloadSource(fixed{}, trustDomain.ID(), spiffe.Config{}))
 		},

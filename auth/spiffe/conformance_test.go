@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -81,7 +82,8 @@ func receivers() map[string]receiver {
 func (w *world) trust() {
 	issuer, fetch := w.issuer.URL(), w.issuer.HTTPClient()
 	w.cloud.Azure().AddTenant("login.microsoftonline.com", azureTenant, azureDomain)
-	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: azureTenant, Pull: []string{azureClient}})
+	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: azureTenant,
+		Pull: []string{azureClient}})
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
 		for _, id := range []string{azureClient, azureOther} {
 			w.cloud.Azure().AddFederatedCredential(azureTenant, id, authtest.FederatedCredential{Issuer: issuer,
@@ -108,7 +110,11 @@ func TestConformance(t *testing.T) {
 			w.trust()
 			w.agent.Register(key("tenant-a", "bad"), idOf("tenant-a", "bad"))
 			for _, tenant := range []string{"tenant-a", "tenant-b"} {
-				sa := testworld.ServiceAccount(tenant, "app", r.annotations...)
+				sa := &corev1.ServiceAccount{}
+				if err := w.client.Get(t.Context(), key(tenant, "app"), sa); err != nil {
+					t.Fatal(err)
+				}
+				sa.Annotations = testworld.ServiceAccount(tenant, "app", r.annotations...).Annotations
 				if err := w.client.Update(t.Context(), sa); err != nil {
 					t.Fatal(err)
 				}

@@ -1,7 +1,9 @@
 package spiffe
 
 import (
+	"errors"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
@@ -43,6 +45,9 @@ func NewBrokerConn(address string, own X509Source, agent tlsconfig.Authorizer, o
 			"an address, the controller's X.509-SVID and the agent's SPIFFE ID are required")
 	}
 	target, err := workloadapi.TargetFromAddress(address)
+	if err == nil && strings.HasPrefix(target, "unix:") && !strings.HasPrefix(target, "unix:///") {
+		err = errors.New("a socket has an absolute path and no host") // gRPC reports it at the first request
+	}
 	if err != nil {
 		return nil, refusedAddress(address, err)
 	}

@@ -40,8 +40,10 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{key: newKey(t)}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, URIs: []*url.URL{trustDomain.ID().URL()}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Minute),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		URIs: []*url.URL{trustDomain.ID().URL()}}
 	a.cert = create(t, template, template, a.key, a.key)
 	return a
 }
@@ -83,7 +85,8 @@ var agentID = spiffeid.RequireFromPath(trustDomain, "/spire/agent/node-1")
 // serve serves the agent's Broker API with mutual TLS, to the controller alone.
 func (w *world) serve(t *testing.T, listener net.Listener, own x509Source) {
 	t.Helper()
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(tlsconfig.MTLSServerConfig(own, own, tlsconfig.AuthorizeID(controllerID)))))
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(tlsconfig.MTLSServerConfig(own, own,
+		tlsconfig.AuthorizeID(controllerID)))))
 	w.agent.RegisterAt(server)
 	done := make(chan error)
 	go func() { done <- server.Serve(listener) }()
@@ -114,11 +117,13 @@ func TestMutualTLS(t *testing.T) {
 		network string
 		reason  provider.Reason // none: accepted
 	}{
-		"socket":             {ca.issue(t, controllerID), tlsconfig.AuthorizeID(agentID), "unix", ""},
-		"port":               {ca.issue(t, controllerID), tlsconfig.AuthorizeIDPrefix(prefix), "tcp", ""},
-		"another agent":      {ca.issue(t, controllerID), tlsconfig.AuthorizeID(controllerID), "unix", auth.ErrUnavailable},
-		"another controller": {ca.issue(t, idOf("tenant-a", "app")), tlsconfig.AuthorizeID(agentID), "unix", auth.ErrUnavailable},
-		"another authority":  {newAuthority(t).issue(t, controllerID), tlsconfig.AuthorizeID(agentID), "unix", auth.ErrUnavailable},
+		"socket":        {ca.issue(t, controllerID), tlsconfig.AuthorizeID(agentID), "unix", ""},
+		"port":          {ca.issue(t, controllerID), tlsconfig.AuthorizeIDPrefix(prefix), "tcp", ""},
+		"another agent": {ca.issue(t, controllerID), tlsconfig.AuthorizeID(controllerID), "unix", auth.ErrUnavailable},
+		"another controller": {ca.issue(t, idOf("tenant-a", "app")), tlsconfig.AuthorizeID(agentID), "unix",
+			auth.ErrUnavailable},
+		"another authority": {newAuthority(t).issue(t, controllerID), tlsconfig.AuthorizeID(agentID), "unix",
+			auth.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

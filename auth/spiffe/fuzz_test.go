@@ -18,7 +18,8 @@ import (
 // Whatever the agent answers, a token that the source returns says what was asked for.
 func FuzzAnswer(f *testing.F) {
 	id := idOf("tenant-a", "app").String()
-	for _, answer := range []*broker.FetchJWTSVIDResponse{one(id, sign(f, nil)), one(id, sign(f, set("sub", "spiffe://x/y"))),
+	for _, answer := range []*broker.FetchJWTSVIDResponse{one(id, sign(f, nil)), one(id, sign(f, set("sub",
+		"spiffe://x/y"))),
 		one("spiffe://x/y", "a.b.c"), {}} {
 		encoded, err := proto.Marshal(answer)
 		if err != nil {
@@ -32,7 +33,8 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		conn := &answers{answer: func(int) (*broker.FetchJWTSVIDResponse, error) { return answer, nil }}
-		token, expiry, err := newSource(t, conn, spiffe.Config{}).Token(t.Context(), serviceAccount("tenant-a", "uid-1"), audience,
+		token, expiry, err := newSource(t, conn, spiffe.Config{}).Token(t.Context(), serviceAccount("tenant-a", "uid-1"),
+			audience,
 			&auth.Options{})
 		var known *auth.Error
 		switch {

@@ -29,7 +29,8 @@ func (w *world) workload(t *testing.T, id spiffeid.ID, config spiffe.Config) *sp
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = api.Close() })
-	w.cloud.AWS().SetRole(role("controller"), authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{controllerID.String()}})
+	w.cloud.AWS().SetRole(role("controller"), authtest.Trust{Issuer: w.issuer.URL(),
+		Subjects: []string{controllerID.String()}})
 	source, err := spiffe.NewWorkloadSource(api, id, config)
 	if err != nil {
 		t.Fatal(err)
@@ -85,11 +86,13 @@ func TestControllersSVIDIsChecked(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"subject":      {spiffe.Config{}, set("sub", idOf("tenant-a", "app").String()), auth.ErrDenied, `not for "spiffe://example.org/ns/system`},
-		"trust domain": {spiffe.Config{}, set("sub", "spiffe://evil.example/ns/system/sa/controller"), auth.ErrDenied, "evil.example"},
-		"issuer":       {spiffe.Config{Issuer: "https://else.example"}, nil, auth.ErrDenied, "jwt_issuer"},
-		"no issuer":    {spiffe.Config{}, set("iss", nil), auth.ErrMisconfigured, "jwt_issuer"},
-		"audience":     {spiffe.Config{}, set("aud", "vault"), auth.ErrUnavailable, "audience"}, // refused by go-spiffe
+		"subject": {spiffe.Config{}, set("sub", idOf("tenant-a", "app").String()), auth.ErrDenied,
+			`not for "spiffe://example.org/ns/system`},
+		"trust domain": {spiffe.Config{}, set("sub", "spiffe://evil.example/ns/system/sa/controller"), auth.ErrDenied,
+			"evil.example"},
+		"issuer":    {spiffe.Config{Issuer: "https://else.example"}, nil, auth.ErrDenied, "jwt_issuer"},
+		"no issuer": {spiffe.Config{}, set("iss", nil), auth.ErrMisconfigured, "jwt_issuer"},
+		"audience":  {spiffe.Config{}, set("aud", "vault"), auth.ErrUnavailable, "audience"}, // refused by go-spiffe
 		"more audiences": {spiffe.Config{}, set("aud", []string{aws.DefaultAudience, "vault"}), auth.ErrDenied,
 			"vault"},
 	} {
@@ -155,7 +158,7 @@ func TestWorkloadAPIOfAnotherKind(t *testing.T) {
 // An agent that starts is asked again.
 func TestWorkloadAPIIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newTrust(t)
 		defer w.close()
 		api, err := w.agent.Workload()
 		if err != nil {

@@ -2,8 +2,10 @@ package spiffe_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/exp/proto/spiffe/broker"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -17,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/auth/spiffe"
 	"github.com/workloadid/workloadid/auth/spiffe/spiffetest"
 	"github.com/workloadid/workloadid/cache"
@@ -56,21 +59,30 @@ type world struct {
 	source *spiffe.BrokerSource
 }
 
-// newWorld registers the ServiceAccounts "app" of both tenants, and the controller.
+// newWorld is newTrust with a cloud, whose sockets work in no bubble of synctest.
 func newWorld(t testing.TB, more ...client.Object) *world {
+	t.Helper()
+	w := newTrust(t, more...)
+	w.cloud = testworld.Cloud(t)
+	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), aws.DefaultAudience)
+	for _, tenant := range []string{"tenant-a", "tenant-b"} {
+		w.cloud.AWS().SetRole(role(tenant), authtest.Trust{Issuer: w.issuer.URL(),
+			Subjects: []string{idOf(tenant, "app").String()}})
+	}
+	return w
+}
+
+// newTrust registers the ServiceAccounts "app" of both tenants, and the controller.
+func newTrust(t testing.TB, more ...client.Object) *world {
 	t.Helper()
 	issuer, err := trustIssuer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{cloud: testworld.Cloud(t), issuer: issuer}
-	w.cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
 		more = append(more, testworld.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role(tenant)))
-		w.cloud.AWS().SetRole(role(tenant), authtest.Trust{Issuer: issuer.URL(),
-			Subjects: []string{idOf(tenant, "app").String()}})
 	}
-	w.client = testworld.SharedIssuer(t).Client(more...)
+	w := &world{issuer: issuer, client: testworld.SharedIssuer(t).Client(more...)}
 	w.agent = spiffetest.NewAgent(issuer, w.client)
 	t.Cleanup(w.agent.Close)
 	w.agent.Register(client.ObjectKey{}, controllerID)
@@ -83,6 +95,38 @@ func newWorld(t testing.TB, more ...client.Object) *world {
 	t.Cleanup(func() { _ = w.conn.Close() })
 	w.source = newSource(t, w.conn, spiffe.Config{Issuer: issuer.URL()})
 	return w
+}
+
+// service is a provider without a network. Its credentials are valid for an hour.
+type service struct{}
+
+type credential struct{ until time.Time }
+
+func (c credential) GetDuration() time.Duration { return time.Until(c.until) }
+
+func (service) GetName() string { return "service" }
+
+func (service) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Options) ([]string, error) {
+	return audience, nil
+}
+
+func (service) GetIdentity(*corev1.ServiceAccount, *provider.Options) (string, error) { return "", nil }
+
+func (service) NewControllerToken(context.Context, *provider.Options) (auth.Token, error) {
+	return nil, errors.New("not used")
+}
+
+func (service) NewTokenForServiceAccount(context.Context, string, *corev1.ServiceAccount, *provider.Options,
+) (auth.Token, error) {
+	return credential{time.Now().Add(time.Hour)}, nil
+}
+
+// call gets a credential of the service.
+func (w *world) call(ctx context.Context, tenant string, more ...auth.Option) error {
+	opts := []auth.Option{auth.WithSubjectSource(w.source), auth.WithServiceAccount(key(tenant, "app"), w.client),
+		auth.WithOwner(object(tenant))}
+	_, err := auth.GetAccessToken(ctx, service{}, append(opts, more...)...)
+	return err
 }
 
 func newSource(t testing.TB, conn grpc.ClientConnInterface, config spiffe.Config) *spiffe.BrokerSource {
@@ -136,7 +180,8 @@ type answers struct {
 func (a *answers) Invoke(_ context.Context, _ string, request, reply any, _ ...grpc.CallOption) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.requests = append(a.requests, proto.CloneOf(request.(*broker.FetchJWTSVIDRequest))) //nolint:forcetypeassert // the only method
+	a.requests = append(a.requests,
+		proto.CloneOf(request.(*broker.FetchJWTSVIDRequest))) //nolint:forcetypeassert // the only method
 	answer, err := a.answer(len(a.requests))
 	if err == nil {
 		proto.Merge(reply.(proto.Message), answer) //nolint:forcetypeassert // of gRPC

@@ -73,7 +73,8 @@ func (a *Agent) RegisterAt(server grpc.ServiceRegistrar) {
 
 // Conn returns a connection to the agent, for spiffe.NewBrokerSource. The caller closes it.
 func (a *Agent) Conn() (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///agent", append(a.dial(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	return grpc.NewClient("passthrough:///agent", append(a.dial(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 }
 
 // Workload returns a client of the Workload API, for spiffe.NewWorkloadSource. The caller closes it.
@@ -125,7 +126,8 @@ func (a *Agent) Fetches() int {
 }
 
 // begin checks what both APIs check, and returns the SPIFFE IDs.
-func (a *Agent) begin(ctx context.Context, header string, of client.ObjectKey, audiences []string) ([]spiffeid.ID, error) {
+func (a *Agent) begin(ctx context.Context, header string, of client.ObjectKey, audiences []string) ([]spiffeid.ID,
+	error) {
 	a.mu.Lock()
 	before, ids := a.before, slices.Clone(a.entries[of])
 	a.fetches++
@@ -166,7 +168,8 @@ type brokerAPI struct {
 }
 
 // FetchJWTSVID implements broker.APIServer.
-func (a brokerAPI) FetchJWTSVID(ctx context.Context, r *broker.FetchJWTSVIDRequest) (*broker.FetchJWTSVIDResponse, error) {
+func (a brokerAPI) FetchJWTSVID(ctx context.Context, r *broker.FetchJWTSVIDRequest) (*broker.FetchJWTSVIDResponse,
+	error) {
 	var reference broker.KubernetesObjectReference
 	if err := r.GetReference().GetReference().UnmarshalTo(&reference); err != nil {
 		return nil, status.Error(codes.InvalidArgument, "unsupported reference type")
