@@ -153,22 +153,22 @@ func TestMutualTLS(t *testing.T) {
 
 func TestAddressIsChecked(t *testing.T) {
 	own := newAuthority(t).issue(t, controllerID)
-	any := tlsconfig.AuthorizeAny()
+	anyAgent := tlsconfig.AuthorizeAny()
 	for name, tc := range map[string]struct {
 		address string
 		own     spiffe.X509Source
 		agent   tlsconfig.Authorizer
 		want    string
 	}{
-		"no address":        {"", own, any, spiffe.BrokerSocketEnv},
-		"no SVID":           {"unix:///s", nil, any, "X.509-SVID"},
+		"no address":        {"", own, anyAgent, spiffe.BrokerSocketEnv},
+		"no SVID":           {"unix:///s", nil, anyAgent, "X.509-SVID"},
 		"no authorizer":     {"unix:///s", own, nil, "SPIFFE ID"},
-		"no scheme":         {"/run/broker.sock", own, any, `"/run/broker.sock"`},
-		"another scheme":    {"https://agent.example", own, any, "unix:///<path>"},
-		"a host name":       {"tcp://agent.example:1", own, any, "IP address"},
-		"no port":           {"tcp://127.0.0.1", own, any, "port"},
-		"a path at a port":  {"tcp://127.0.0.1:1/x", own, any, "refused"},
-		"a host and a path": {"unix://host/s", own, any, "refused"},
+		"no scheme":         {"/run/broker.sock", own, anyAgent, `"/run/broker.sock"`},
+		"another scheme":    {"https://agent.example", own, anyAgent, "unix:///<path>"},
+		"a host name":       {"tcp://agent.example:1", own, anyAgent, "IP address"},
+		"no port":           {"tcp://127.0.0.1", own, anyAgent, "port"},
+		"a path at a port":  {"tcp://127.0.0.1:1/x", own, anyAgent, "refused"},
+		"a host and a path": {"unix://host/s", own, anyAgent, "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(spiffe.BrokerSocketEnv, "")

@@ -180,11 +180,15 @@ type answers struct {
 func (a *answers) Invoke(_ context.Context, _ string, request, reply any, _ ...grpc.CallOption) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.requests = append(a.requests,
-		proto.CloneOf(request.(*broker.FetchJWTSVIDRequest))) //nolint:forcetypeassert // the only method
+	sent, ok := request.(*broker.FetchJWTSVIDRequest)
+	into, known := reply.(proto.Message)
+	if !ok || !known {
+		return errors.New("unexpected method")
+	}
+	a.requests = append(a.requests, proto.CloneOf(sent))
 	answer, err := a.answer(len(a.requests))
 	if err == nil {
-		proto.Merge(reply.(proto.Message), answer) //nolint:forcetypeassert // of gRPC
+		proto.Merge(into, answer)
 	}
 	return err
 }
