@@ -20,7 +20,7 @@ import (
 
 // documented are the directories of the packages that docs/migrating-from-fluxcd.md names, by their qualifier.
 var documented = map[string]string{"auth": "auth", "provider": "auth/provider", "aws": "auth/aws", "azure": "auth/azure",
-	"gcp": "auth/gcp", "github": "auth/github", "token": "auth/token", "cache": "cache", "metrics": "cache/metrics"}
+	"gcp": "auth/gcp", "github": "auth/github", "spiffe": "auth/spiffe", "token": "auth/token", "cache": "cache", "metrics": "cache/metrics"}
 
 // Names in the column "here" exist, down to fields and methods.
 func TestMigrationNamesExist(t *testing.T) {

@@ -33,7 +33,7 @@ var mayName = map[string]string{
 // Texts of the library suit every reader: auth.Error.Option holds the name of the Go option, which exists.
 func TestMessagesNameNoOptionsAndCommands(t *testing.T) {
 	names := map[string]bool{}
-	for _, dir := range []string{"auth", "auth/aws", "auth/azure", "auth/gcp", "auth/token", "auth/exchange", "auth/github", "cache"} {
+	for _, dir := range []string{"auth", "auth/aws", "auth/azure", "auth/gcp", "auth/token", "auth/exchange", "auth/github", "auth/spiffe", "cache"} {
 		addNames(t, names, filepath.Base(dir), filepath.FromSlash(dir))
 	}
 	options := 0

@@ -48,8 +48,8 @@ var _ auth.SubjectSource = (*BrokerSource)(nil)
 // the arguments is ErrMisconfigured.
 func NewBrokerSource(conn grpc.ClientConnInterface, id IDFunc, config Config) (*BrokerSource, error) {
 	if conn == nil || id == nil {
-		return nil, fail(auth.ErrMisconfigured, "pass both to spiffe.NewBrokerSource",
-			"a connection to the Broker API and a function that states SPIFFE IDs are required")
+		return nil, fail(auth.ErrMisconfigured, "pass both", "a connection to the Broker API and a function that states "+
+			"SPIFFE IDs are required").About(optionBroker)
 	}
 	if err := config.check(); err != nil {
 		return nil, err
@@ -71,10 +71,10 @@ func (s *BrokerSource) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (issu
 
 func (s *BrokerSource) idOf(sa *corev1.ServiceAccount) (spiffeid.ID, error) {
 	if sa == nil {
-		e := fail(auth.ErrMisconfigured, "use a spiffe.WorkloadSource, or name a ServiceAccount",
+		e := fail(auth.ErrMisconfigured, "use a source of the Workload API, or name a ServiceAccount",
 			"the Broker API issues tokens of ServiceAccounts alone")
 		e.Cause = provider.CauseNoOwnIdentity
-		return spiffeid.ID{}, e.About("auth.WithSubjectSource", "auth.WithServiceAccount")
+		return spiffeid.ID{}, e.About(optionWorkload, "auth.WithServiceAccount")
 	}
 	id, err := s.id(sa)
 	if err != nil {

@@ -505,7 +505,7 @@ func TestBrokerRefusesIncompleteCalls(t *testing.T) {
 	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSubjectSource(w.source),
 		auth.WithControllerAnnotations(map[string]string{aws.RoleARNAnnotation: role("tenant-a")}),
 		auth.WithSTSRegion("eu-central-1"))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "spiffe.WorkloadSource")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "spiffe.NewWorkloadSource")
 }
 
 func TestSourcesAreChecked(t *testing.T) {

@@ -27,4 +27,7 @@ func (c *Config) check() error {
 const (
 	optionIssuer   = "spiffe.Config.Issuer"
 	optionNoIssuer = "spiffe.Config.AllowNoIssuer"
+	optionBroker   = "spiffe.NewBrokerSource"
+	optionWorkload = "spiffe.NewWorkloadSource"
+	optionConn     = "spiffe.NewBrokerConn"
 )

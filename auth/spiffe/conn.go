@@ -41,8 +41,8 @@ func NewBrokerConn(address string, own X509Source, agent tlsconfig.Authorizer, o
 		address = os.Getenv(BrokerSocketEnv)
 	}
 	if own == nil || agent == nil || address == "" {
-		return nil, fail(auth.ErrMisconfigured, "pass all to spiffe.NewBrokerConn, or the address in "+BrokerSocketEnv,
-			"an address, the controller's X.509-SVID and the agent's SPIFFE ID are required")
+		return nil, fail(auth.ErrMisconfigured, "pass all of them, or the address in "+BrokerSocketEnv,
+			"an address, the controller's X.509-SVID and the agent's SPIFFE ID are required").About(optionConn)
 	}
 	target, err := workloadapi.TargetFromAddress(address)
 	if err == nil && strings.HasPrefix(target, "unix:") && !strings.HasPrefix(target, "unix:///") {
@@ -69,5 +69,5 @@ func refusedAddress(address string, err error) error {
 	e := fail(auth.ErrMisconfigured, "use unix:///<path> or tcp://<IP address>:<port>",
 		"the address %.300q of the Broker API is refused", address)
 	e.Err = err
-	return e.About(BrokerSocketEnv)
+	return e.About(optionConn)
 }

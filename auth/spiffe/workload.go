@@ -26,8 +26,8 @@ var _ auth.SubjectSource = (*WorkloadSource)(nil)
 // ErrMisconfigured.
 func NewWorkloadSource(svids jwtsvid.Source, id spiffeid.ID, config Config) (*WorkloadSource, error) {
 	if svids == nil || id.IsZero() {
-		return nil, fail(auth.ErrMisconfigured, "pass both to spiffe.NewWorkloadSource",
-			"a Workload API and the controller's SPIFFE ID are required")
+		return nil, fail(auth.ErrMisconfigured, "pass both", "a Workload API and the controller's SPIFFE ID are required").
+			About(optionWorkload)
 	}
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -44,9 +44,9 @@ func (*WorkloadSource) Key() string { return "spiffe workload" }
 // Subject implements auth.SubjectSource. It returns Config.Issuer and the controller's SPIFFE ID.
 func (s *WorkloadSource) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (issuer, subject string, err error) {
 	if sa != nil {
-		return "", "", fail(auth.ErrMisconfigured, "use a spiffe.BrokerSource, or name no ServiceAccount",
+		return "", "", fail(auth.ErrMisconfigured, "use a source of the Broker API, or name no ServiceAccount",
 			"the Workload API gives all tenants the identity of the controller").
-			About("auth.WithSubjectSource", "auth.WithServiceAccount")
+			About(optionBroker, "auth.WithServiceAccount")
 	}
 	return s.config.Issuer, s.id.String(), nil
 }

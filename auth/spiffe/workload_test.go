@@ -70,7 +70,7 @@ func TestTenantGetsNoSVIDOfTheController(t *testing.T) {
 	w := newWorld(t)
 	source := w.workload(t, controllerID, spiffe.Config{})
 	_, err := w.get(t.Context(), "tenant-a", "app", auth.WithSubjectSource(source))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "the identity of the controller", "spiffe.BrokerSource")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "the identity of the controller", "spiffe.NewBrokerSource")
 	_, _, err = source.Token(t.Context(), serviceAccount("tenant-a", "uid-1"), audience, &auth.Options{})
 	testworld.CheckError(t, err, auth.ErrMisconfigured)
 	if w.agent.Fetches() != 0 {
