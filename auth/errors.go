@@ -25,9 +25,15 @@ import (
 // after repeated failures, the rest of that. It is never zero for ErrThrottled. Otherwise zero means unknown: use a back-off of your own.
 func RetryAfter(err error) time.Duration {
 	var longest time.Duration
-	for ; err != nil; err = errors.Unwrap(err) {
-		if hint, ok := err.(interface{ RetryAfter() time.Duration }); ok { //nolint:errorlint // looks at each link
-			longest = max(longest, hint.RetryAfter())
+	if hint, ok := err.(interface{ RetryAfter() time.Duration }); ok { //nolint:errorlint // looks at each node of the tree
+		longest = hint.RetryAfter()
+	}
+	switch e := err.(type) { //nolint:errorlint // as errors.As
+	case interface{ Unwrap() error }:
+		longest = max(longest, RetryAfter(e.Unwrap()))
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			longest = max(longest, RetryAfter(one))
 		}
 	}
 	return longest

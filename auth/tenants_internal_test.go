@@ -159,6 +159,11 @@ func TestRetryAfterOfWrappedErrors(t *testing.T) {
 	if got := RetryAfter(&Error{Wait: time.Second, Err: outer}); got != 7*time.Second {
 		t.Errorf("got %s", got)
 	}
+	for name, err := range map[string]error{"joined": errors.Join(errors.New("x"), outer), "wrapped with another": fmt.Errorf("%w, %w", errors.New("x"), outer)} {
+		if got := RetryAfter(err); got != 7*time.Second {
+			t.Errorf("%s: got %s", name, got)
+		}
+	}
 	if RetryAfter(errors.New("x")) != 0 || RetryAfter(nil) != 0 {
 		t.Error("hints out of nothing")
 	}

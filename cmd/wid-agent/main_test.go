@@ -117,7 +117,7 @@ func TestAgentOnARealAPIServer(t *testing.T) {
 		}
 		return *lease.Spec.HolderIdentity
 	}
-	kubetest.Eventually(t, "an Event about the missing bootstrap Secret", func() bool { return hasEvent(t, c, "RegistrationFailed") })
+	kubetest.Eventually(t, "an Event about the missing bootstrap Secret", func() bool { return hasEvent(t, c, "BootstrapCredentialRefused") })
 	kubetest.Eventually(t, "an Event of the leader", func() bool { return hasEvent(t, c, "LeaderElection") })
 	if holder() == "" {
 		t.Error("the Lease has no holder")

@@ -43,6 +43,9 @@ const (
 	ReasonHubUnreachable = "HubUnreachable"
 	// ReasonCredentialRefused means that the hub refuses the bootstrap credential, or that there is none.
 	ReasonCredentialRefused = "BootstrapCredentialRefused"
+	// ReasonOwnCredentialRefused means that the hub refuses the agent's own credential, such as a certificate that is not valid at the
+	// hub's time. The agent asks for another one.
+	ReasonOwnCredentialRefused = "CredentialRefused"
 	// ReasonFailed means anything else, such as a webhook of the hub that refuses the ManagedCluster.
 	ReasonFailed = "RegistrationFailed"
 )
@@ -115,7 +118,7 @@ func New(opts Options) (*Agent, error) {
 	}
 	metrics, err := newAgentMetrics(opts.Cluster, opts.Registerer)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: opts.Namespace, Name: ocm.HubKubeconfigSecret}}
-	return &Agent{opts: opts, metrics: metrics, events: &eventLog{recorder: opts.Recorder, secret: secret, last: map[eventKey]string{}}}, err
+	return &Agent{opts: opts, metrics: metrics, events: &eventLog{recorder: opts.Recorder, secret: secret, now: opts.Now, last: map[eventKey]lastEvent{}}}, err
 }
 
 // checkDriver refuses a name that cannot be part of a key of a Secret.

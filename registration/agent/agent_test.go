@@ -182,7 +182,11 @@ func TestAgentReplacesAnExpiredCredential(t *testing.T) {
 	w := newAgentWorld(t)
 	w.join()
 	w.refused[string(w.secret().Data["shared"])] = unauthorized()
+	w.seen()
 	w.mustReconcile()
+	if got := w.seen(); len(got) == 0 || !strings.HasPrefix(got[0], "Warning "+agent.ReasonOwnCredentialRefused) {
+		t.Errorf("Events %q", got)
+	}
 	if got := string(w.secret().Data["shared"]); w.answer(got) != nil || len(w.driver.asked) != 2 || !w.joined() {
 		t.Errorf("the agent still uses %q, requests %v", got, w.driver.asked)
 	}
@@ -198,6 +202,27 @@ func TestAgentWithoutBootstrapCredential(t *testing.T) {
 	w.refused[string(w.secret().Data["shared"])] = unauthorized()
 	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), "holds no user") || !strings.Contains(err.Error(), "join again") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A failure that lasts is recorded again before API servers forget it, and not at each reconcile.
+func TestAgentRepeatsAFailureThatLasts(t *testing.T) {
+	w := newAgentWorld(t)
+	w.refused[bootstrapToken] = unauthorized()
+	count := 0
+	for range 90 {
+		if _, err := w.reconcile(); err == nil {
+			t.Fatal("the hub takes the credential")
+		}
+		w.now = w.now.Add(time.Minute)
+		for _, e := range w.seen() {
+			if count++; !strings.HasPrefix(e, "Warning "+agent.ReasonCredentialRefused) {
+				t.Errorf("Event %q", e)
+			}
+		}
+	}
+	if count != 3 {
+		t.Errorf("%d Events in 90 minutes", count)
 	}
 }
 

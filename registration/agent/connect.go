@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -83,7 +86,7 @@ func (a *Agent) readBootstrap(ctx context.Context) (*hubkubeconfig.Hub, error) {
 	secret, key := &corev1.Secret{}, client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
 	switch err := a.opts.Local.Get(ctx, key, secret); {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no Secret %q on the managed cluster: join again, which creates it", key)
+		return nil, &hubError{ReasonCredentialRefused, fmt.Errorf("there is no Secret %q on the managed cluster: join again, which creates it", key)}
 	case err != nil:
 		return nil, fmt.Errorf("read Secret %q on the managed cluster: %w", key, err)
 	}
@@ -145,6 +148,8 @@ func (a *Agent) connect(ctx context.Context, hub *hubkubeconfig.Hub, secret *cre
 				"if it was deleted there, run %s", hub.Cluster.Server, a.opts.Cluster, advice.Accept(a.opts.Cluster), advice.Join()))
 			return nil, nil //nolint:nilerr // the agent waits
 		case apierrors.IsUnauthorized(err):
+			a.event(corev1.EventTypeWarning, ReasonOwnCredentialRefused, fmt.Sprintf("the hub at %q refuses the agent's own credential%s: the agent asks for "+
+				"another with its bootstrap credential", hub.Cluster.Server, validity(config.CertData)))
 			// The driver gets another one.
 			maps.DeleteFunc(stored, func(key string, _ []byte) bool {
 				return key != regname.SecretKeyClusterName && key != regname.SecretKeyAgentName
@@ -185,6 +190,19 @@ func (a *Agent) open(ctx context.Context, c *agentClient, config *rest.Config, o
 		err = c.Create(ctx, cluster)
 	}
 	return &agentConn{Client: c.Client, cluster: cluster, stored: of}, err
+}
+
+// validity names the time of a certificate, because a clock that is wrong is the usual cause of a refusal.
+func validity(certificate []byte) string {
+	block, _ := pem.Decode(certificate)
+	if block == nil {
+		return ""
+	}
+	parsed, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(", a certificate that is valid from %s to %s", parsed.NotBefore.Format(time.RFC3339), parsed.NotAfter.Format(time.RFC3339))
 }
 
 func (a *Agent) annotations() map[string]string {

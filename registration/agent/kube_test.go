@@ -186,7 +186,7 @@ func TestAgentOnTwoAPIServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := k.run()
-	regtest.Eventually(k.T, "there is an Event about the missing bootstrap Secret", func() bool { return k.event("RegistrationFailed") })
+	regtest.Eventually(k.T, "there is an Event about the missing bootstrap Secret", func() bool { return k.event(agent.ReasonCredentialRefused) })
 	k.WriteBootstrap(k.Hub.Config().Host, k.Hub.Config().CAData)
 	regtest.Eventually(k.T, "the agent creates a ManagedCluster", func() bool { return k.Cluster(k.Name).Name != "" })
 	regtest.Eventually(k.T, "there is an Event about the driver's condition", func() bool { return k.event("NotAccepted") })

@@ -117,6 +117,9 @@ func TestAgentRefusesABootstrapKubeconfig(t *testing.T) {
 		if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), agentNamespace+"/other") || !strings.Contains(err.Error(), "join again") {
 			t.Errorf("got %v", err)
 		}
+		if got := w.seen(); len(got) != 1 || !strings.HasPrefix(got[0], "Warning "+agent.ReasonCredentialRefused) {
+			t.Errorf("Events %q", got)
+		}
 	})
 }
 

@@ -116,28 +116,40 @@ func look(due, now time.Time) time.Time {
 // eventKey is what an Event is about. The add-on is "" for the cluster's own registration.
 type eventKey struct{ addOn, reason string }
 
-// eventLog records Events of the agent's Secret, and none twice in a row. It is safe for concurrent use.
+// repeatWarning is when a failure that lasts is recorded again. API servers forget an Event after an hour.
+const repeatWarning = 30 * time.Minute
+
+// lastEvent is the newest Event of a key.
+type lastEvent struct {
+	message string
+	at      time.Time
+}
+
+// eventLog records Events of the agent's Secret, and none twice in a row, but for failures that last. It is safe for concurrent use.
 type eventLog struct {
 	recorder events.EventRecorder // nil: none
 	secret   *corev1.Secret
+	now      func() time.Time
 	mu       sync.Mutex
-	last     map[eventKey]string
+	last     map[eventKey]lastEvent
 }
 
 func (l *eventLog) add(key eventKey, kind, message string) {
-	if message = redact.Line(message); l.recorder == nil || !l.isNew(key, message) {
+	if message = redact.Line(message); l.recorder == nil || !l.isNew(key, kind, message) {
 		return
 	}
 	l.recorder.Eventf(l.secret, nil, kind, key.reason, "Register", "%s", message)
 }
 
-func (l *eventLog) isNew(key eventKey, message string) bool {
+func (l *eventLog) isNew(key eventKey, kind, message string) bool {
+	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.last[key] == message {
+	last := l.last[key]
+	if last.message == message && (kind != corev1.EventTypeWarning || now.Sub(last.at) < repeatWarning) {
 		return false
 	}
-	l.last[key] = message
+	l.last[key] = lastEvent{message, now}
 	return true
 }
 
@@ -145,7 +157,7 @@ func (l *eventLog) isNew(key eventKey, message string) bool {
 func (l *eventLog) forget(addOn string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.last, func(key eventKey, _ string) bool { return key.addOn == addOn })
+	maps.DeleteFunc(l.last, func(key eventKey, _ lastEvent) bool { return key.addOn == addOn })
 }
 
 // agentMetrics counts reconciles.

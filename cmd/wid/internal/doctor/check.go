@@ -74,6 +74,7 @@ type Finding struct {
 	// Because is the ID of the failed check that explains this finding. Run sets it.
 	Because string `json:"because,omitempty"`
 
+	whole    bool // the line of a chain is not shortened
 	cutShort bool // the check did not run: the examination ended before, or the caller skips it
 }
 
@@ -156,6 +157,12 @@ func Failed(class string, remedy Remedy, format string, args ...any) Finding {
 // As returns the finding with another result.
 func (f Finding) As(r Result) Finding {
 	f.Result = r
+	return f
+}
+
+// Whole returns the finding for a chain that breaks its line instead of shortening it: a reader decides by all of it.
+func (f Finding) Whole() Finding {
+	f.whole = true
 	return f
 }
 

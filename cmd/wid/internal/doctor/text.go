@@ -161,12 +161,13 @@ func (w *writer) parts(r *Report) {
 	for i := range r.Findings {
 		width = max(width, len(r.Findings[i].Check))
 	}
-	rest, write := strings.Repeat(" ", width+6), w.shortened
-	if w.Verbose {
-		write = w.wrapped
-	}
+	rest := strings.Repeat(" ", width+6)
 	for i := range r.Findings {
 		f := &r.Findings[i]
+		write := w.shortened
+		if w.Verbose || f.whole {
+			write = w.wrapped
+		}
 		text, events := f.Message, f.Events
 		if w.Verbose && f.Class != "" {
 			text += " [" + f.Class + "]"

@@ -164,8 +164,8 @@ func (e *examination) showSidecar(ctx context.Context) doctor.Finding {
 		f = doctor.Passed("%s; its startup probe saw credentials", text).With(time.Time{}, last)
 	}
 	about := func(v *corev1.Event) doctor.Remedy { return e.ofReason(v.Reason, log) }
-	events := kube.Warnings(ctx, e.Client, e.Namespace, kube.UID(e.pod.UID), about, func(v *corev1.Event) bool { // those of other containers are the application's
+	events, err := kube.Warnings(ctx, e.Client, e.Namespace, kube.UID(e.pod.UID), about, func(v *corev1.Event) bool { // those of other containers are the application's
 		return v.InvolvedObject.FieldPath == "" || !works && strings.HasPrefix(v.InvolvedObject.FieldPath, "spec.initContainers{")
 	})
-	return f.With(f.Since, f.Worked, events...)
+	return kube.Sees(f.With(f.Since, f.Worked, events...), err)
 }

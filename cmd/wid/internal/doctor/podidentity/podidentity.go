@@ -139,7 +139,8 @@ func (e *examination) showRole(ctx context.Context) doctor.Finding {
 	f := e.condition(v1alpha1.ConditionRoleAssumable)
 	e.assumable = f.Worked
 	about := func(v *corev1.Event) doctor.Remedy { return e.ofReason(v.Reason, e.compare()) }
-	return f.With(f.Since, f.Worked, kube.Warnings(ctx, e.Client, e.Namespace, kube.UID(e.binding.UID), about, nil)...)
+	events, err := kube.Warnings(ctx, e.Client, e.Namespace, kube.UID(e.binding.UID), about, nil)
+	return kube.Sees(f.With(f.Since, f.Worked, events...), err)
 }
 
 // condition quotes a condition of the binding. Its reason is the class.

@@ -74,7 +74,7 @@ func openCredential(data map[string][]byte, bootstrap bool) (*credential, error)
 	return c, nil
 }
 
-// describe names the hub's address and CA, and the validity of the certificate.
+// describe names the hub's address and CA before the validity of the certificate, because a wrong one of them explains more.
 func (c *credential) describe() string {
 	ca := "the system's CAs"
 	if block, _ := pem.Decode(c.hub.Cluster.CertificateAuthorityData); block != nil {
@@ -83,7 +83,8 @@ func (c *credential) describe() string {
 	}
 	text := fmt.Sprintf("%.200s, %s", c.hub.Cluster.Server, ca)
 	if c.certificate != nil {
-		text = fmt.Sprintf("valid from %s to %s; %s, %.200s", kube.Stamp(c.certificate.NotBefore), kube.Stamp(c.certificate.NotAfter), text, c.certificate.Subject.CommonName)
+		text += fmt.Sprintf(", valid from %s to %s for %.200q", kube.Stamp(c.certificate.NotBefore), kube.Stamp(c.certificate.NotAfter),
+			c.certificate.Subject.CommonName)
 	}
 	return text
 }
@@ -214,7 +215,10 @@ func (e *examination) showBootstrap(ctx context.Context) doctor.Finding {
 		return unread("Secret %s: %s", agent.DefaultBootstrapSecret, kubeerror.Message(e.boot.err))
 	}
 	f := doctor.Skipped("not needed, since the agent has a credential of its own").With(time.Time{}, time.Now())
-	if !e.hasOwn(ctx) {
+	switch u := e.useOwn(ctx); {
+	case u.isEarly():
+		f = unread("the agent falls back to it as long as its own certificate is not valid yet")
+	case !u.isKept():
 		f = e.tryBootstrap(ctx)
 	}
 	return f.With(f.Since, f.Worked, e.agentEvents(ctx, "bootstrap")...)
@@ -239,15 +243,12 @@ func (e *examination) tryBootstrap(ctx context.Context) doctor.Finding {
 	return e.judge(c, said, "BootstrapSecretUnauthorized", e.join())
 }
 
-// hasOwn reports whether the agent goes on with its own credential: the hub lets it in, or knows it and has not accepted the cluster. So it
-// does with that of a program, and with a certificate of the future.
-func (e *examination) hasOwn(ctx context.Context) bool {
-	u := e.useOwn(ctx)
-	switch {
-	case u.unusable != nil:
-		return false
-	case u.config == nil, u.certificate != nil && time.Now().Before(u.certificate.NotBefore):
-		return true
-	}
-	return u.err == nil || apierrors.IsForbidden(u.err)
+// isEarly reports whether the certificate is not valid yet. The hub answers 401 until then.
+func (u *use) isEarly() bool {
+	return u.unusable == nil && u.certificate != nil && time.Now().Before(u.certificate.NotBefore)
+}
+
+// isKept reports whether the agent goes on with its own credential: that of a program, or one that the hub lets in, or knows and has not accepted.
+func (u *use) isKept() bool {
+	return u.unusable == nil && (u.config == nil || u.err == nil || apierrors.IsForbidden(u.err))
 }

@@ -138,9 +138,8 @@ const leaseGrace = 5
 
 func (e *examination) showLease(context.Context) doctor.Finding {
 	if e.lease != nil && e.lease.Spec.RenewTime.After(time.Now().Add(kube.MaxSkew)) {
-		return doctor.Failed("ClockSkew", doctor.Do("Synchronize the clocks of the cluster's nodes and of this machine:", "timedatectl status"),
-			"the agent renewed it at %s, which is in the future: a clock is wrong", kube.Stamp(e.lease.Spec.RenewTime.Time)).
-			With(time.Now(), time.Time{})
+		return doctor.Failed("ClockSkew", synchronize(), "the agent renewed it at %s, which is in the future",
+			kube.Stamp(e.lease.Spec.RenewTime.Time)).With(time.Now(), time.Time{})
 	}
 	at := e.renewed()
 	if at.IsZero() {
@@ -225,7 +224,7 @@ func (e *examination) showRole(context.Context) doctor.Finding {
 		return doctor.Skipped("The cluster does not register with an AWS role.")
 	case c.Status == metav1.ConditionFalse && c.Reason != regname.ReasonWaiting:
 		verify := "wid hub policies --verify --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn " + shell.Word(claim, "CLUSTER_ARN") + " --oidc-issuer ISSUER"
-		return doctor.Failed(c.Reason, doctor.Do("Compare the agent's role with what it has to be:", verify), "%s", quote(c)).
+		return doctor.Failed(c.Reason, doctor.Do("With your login at the cluster's AWS account, compare the agent's role with what it has to be:", verify), "%s", quote(c)).
 			With(c.LastTransitionTime.Time, time.Time{})
 	case c.Status != metav1.ConditionTrue:
 		return unread("%.200s: the agent has not reported whether its role works", claim)

@@ -9,6 +9,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -20,7 +21,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,7 +28,6 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/internal/kube"
-	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -58,7 +57,8 @@ type examination struct {
 	requests   []certificateRequest // the newest first
 	requestErr error
 	own, boot  secret
-	used       *use // of the agent's own credential; nil: not yet
+	used       *use  // of the agent's own credential; nil: not yet
+	blind      error // why Events of the part that runs could not be read
 }
 
 // Checks returns the parts of Run in their order.
@@ -104,26 +104,28 @@ func unread(format string, args ...any) doctor.Finding {
 	return doctor.Unclear(doctor.Remedy{}, format, args...)
 }
 
-// when runs a part if it can look.
-func when(canLook func() bool, otherwise string, f show) show {
+// when runs a part if it can look. A part whose Events cannot be read proves nothing.
+func (e *examination) when(canLook func() bool, otherwise string, f show) show {
 	return func(ctx context.Context) doctor.Finding {
 		if !canLook() {
 			return unread("%s", otherwise)
 		}
-		return f(ctx)
+		got := f(ctx)
+		got, e.blind = kube.Sees(got, e.blind), nil
+		return got
 	}
 }
 
 func (e *examination) ofSpoke(f show) show {
-	return when(func() bool { return e.Spoke != nil }, "not examined: pass the kubeconfig of the cluster", f)
+	return e.when(func() bool { return e.Spoke != nil }, "not examined: pass the kubeconfig of the cluster", f)
 }
 
 func (e *examination) ofHub(f show) show {
-	return when(func() bool { return e.Hub != nil }, "not examined: pass the kubeconfig of the hub", f)
+	return e.when(func() bool { return e.Hub != nil }, "not examined: pass the kubeconfig of the hub", f)
 }
 
 func (e *examination) ofCluster(f show) show {
-	return e.ofHub(when(func() bool { return e.cluster != nil }, "the hub shows no ManagedCluster", f))
+	return e.ofHub(e.when(func() bool { return e.cluster != nil }, "the hub shows no ManagedCluster", f))
 }
 
 // showSides reads what several parts show, and finds kubeconfigs that were mixed up.
@@ -142,26 +144,13 @@ func (e *examination) showSides(ctx context.Context) doctor.Finding {
 		return doctor.Failed("WrongKubeconfig", mistake, "The kubeconfig of the hub leads to an API server without "+
 			"ManagedClusters: it is no hub, or swapped with the cluster's.").With(time.Now(), time.Time{})
 	}
-	return e.sees(ctx)
-}
-
-// sees reports whether the Events may be read. A chain without them proves nothing.
-func (e *examination) sees(ctx context.Context) doctor.Finding {
 	var sides []string
-	for _, side := range []struct {
-		name, namespace string
-		client          client.Client
-	}{{"the hub", metav1.NamespaceDefault, e.Hub}, {"the cluster", agent.DefaultNamespace, e.Spoke}} {
-		if side.client == nil {
-			continue
+	for name, side := range map[string]client.Client{"the cluster": e.Spoke, "the hub": e.Hub} {
+		if side != nil {
+			sides = append(sides, name)
 		}
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("EventList"))
-		if err := side.client.List(ctx, list, client.InNamespace(side.namespace), client.Limit(1)); err != nil {
-			return unread("the Events of %s cannot be read: %s", side.name, kubeerror.Message(err))
-		}
-		sides = append(sides, side.name)
 	}
+	slices.Sort(sides)
 	return doctor.Passed("%s", strings.Join(sides, " and "))
 }
 
@@ -247,8 +236,9 @@ func (e *examination) accept() doctor.Remedy {
 }
 
 func (e *examination) join() doctor.Remedy {
-	if e.deployment != ownAgent {
-		return e.atHub("print the command that joins a cluster, and run it in the cluster with its name:", "clusteradm get token")
+	if e.deployment != ownAgent { // the tools of its hub join it
+		return e.inCluster("give the agent of Open Cluster Management a new bootstrap kubeconfig, by the tools of its hub. What its operator says:",
+			"kubectl get klusterlets -o yaml")
 	}
 	return e.atHub("create a token. Run the command that it prints in the cluster:", "wid hub token --cluster-name "+e.name())
 }
@@ -281,7 +271,15 @@ func (e *examination) action(reason string, look doctor.Remedy) doctor.Remedy {
 // events returns the newest Warning Events of an object of the hub, with the remedy of each reason.
 func (e *examination) events(ctx context.Context, namespace string, uid types.UID, look doctor.Remedy) []doctor.Event {
 	remedy := func(v *corev1.Event) doctor.Remedy { return e.action(v.Reason, look) }
-	return kube.Warnings(ctx, e.Hub, namespace, kube.UID(uid), remedy, nil)
+	return e.warnings(ctx, e.Hub, namespace, kube.UID(uid), remedy, nil)
+}
+
+// warnings is kube.Warnings, and keeps its error for the part that runs.
+func (e *examination) warnings(ctx context.Context, c client.Reader, namespace string, about client.MatchingFields,
+	remedy func(*corev1.Event) doctor.Remedy, wanted func(*corev1.Event) bool) []doctor.Event {
+	all, err := kube.Warnings(ctx, c, namespace, about, remedy, wanted)
+	e.blind = cmp.Or(e.blind, err)
+	return all
 }
 
 // agentEvents returns the agent's own Events that name a part, "requests", "bootstrap" or "agent". All are about its Secret, which may be gone.
@@ -290,8 +288,8 @@ func (e *examination) agentEvents(ctx context.Context, part string) []doctor.Eve
 		return nil
 	}
 	remedy := func(v *corev1.Event) doctor.Remedy { return e.action(v.Reason, e.readLog()) }
-	return kube.Warnings(ctx, e.Spoke, agent.DefaultNamespace, client.MatchingFields{"involvedObject.name": ocm.HubKubeconfigSecret},
-		remedy, func(v *corev1.Event) bool { return named(v.Reason) == part })
+	return e.warnings(ctx, e.Spoke, agent.DefaultNamespace, client.MatchingFields{"involvedObject.name": ocm.HubKubeconfigSecret}, remedy,
+		func(v *corev1.Event) bool { return named(v.Reason) == part })
 }
 
 // named returns the part that a reason of the agent names.

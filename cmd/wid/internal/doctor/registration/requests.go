@@ -25,7 +25,7 @@ type certificateRequest = certificatesv1.CertificateSigningRequest
 // maxShown bounds the requests that a report lists.
 const maxShown = 10
 
-// describe names a request, its user, its groups, and what it asks for: a reader compares them.
+// describe says what a reader decides by: the state of a request, its user, the subject that it asks for, and the user's groups.
 func describe(r *certificateRequest) (name, text string) {
 	state := "pending"
 	for _, c := range r.Status.Conditions {
@@ -34,8 +34,8 @@ func describe(r *certificateRequest) (name, text string) {
 	if len(r.Status.Certificate) > 0 {
 		state += ", signed"
 	}
-	return fmt.Sprintf("%.100s", r.Name), fmt.Sprintf("%.63s, %s old, by user %.200q in groups %.300q, for the subject %.300q", state,
-		doctor.Age(r.CreationTimestamp.Time), r.Spec.Username, r.Spec.Groups, subjectOf(r))
+	return fmt.Sprintf("%.100s", r.Name), fmt.Sprintf("%.63s, %s old, by user %.200q for the subject %.300q, in groups %.300q", state,
+		doctor.Age(r.CreationTimestamp.Time), r.Spec.Username, subjectOf(r), r.Spec.Groups)
 }
 
 func subjectOf(r *certificateRequest) string {
@@ -108,14 +108,14 @@ func (e *examination) showRequest(ctx context.Context, r *certificateRequest) do
 			ofAgent[i].Remedy = events[0].Remedy
 		}
 	}
-	f := doctor.Unclear(look, "%s: %s", name, text)
+	f := doctor.Unclear(look, "%s; %s", text, name).Whole()
 	since, worked := time.Time{}, time.Time{} // a credential that is still valid says nothing of a request for the next one
 	switch {
 	case refusal != nil:
 		f = doctor.Failed("ClientCertificate"+string(refusal.Type), look, "%s is %s: %.63s: %.300s", name, refusal.Type, refusal.Reason, refusal.Message)
 		since = refusal.LastTransitionTime.Time
 	case len(r.Status.Certificate) > 0:
-		f, worked = doctor.Passed("%s: %s", name, text), e.credentialWorked()
+		f, worked = doctor.Passed("%s; %s", text, name), e.credentialWorked()
 	}
 	return f.With(since, worked, append(events, ofAgent...)...)
 }
@@ -137,13 +137,13 @@ func (e *examination) ofRequest(r *certificateRequest, reason string, look docto
 	if reason == "NotAccepted" && e.rivals() {
 		text = fmt.Sprintf("accept the cluster if it is wanted. Several requests wait (--verbose): approve the one with the key of this "+
 			"cluster's agent, by user %.200q:", r.Spec.Username)
-		reason = "AnotherKey"
+		reason = "SeveralRequests"
 	}
 	request, err := agentrequest.Parse(r)
 	switch {
 	case err != nil || request.Cluster != e.ClusterName:
 		return look
-	case slices.Contains([]string{"AlreadyJoined", "AnotherAgent", "AnotherKey"}, reason):
+	case slices.Contains([]string{"AlreadyJoined", "AnotherAgent", "AnotherKey", "SeveralRequests"}, reason):
 		return e.atHub(text, "wid hub accept --clusters "+e.name()+" --approve-request "+shell.Word(r.Name, "REQUEST"))
 	case reason == "UnknownRequester":
 		return e.accept()

@@ -62,12 +62,12 @@ func (e *examination) showAgent(ctx context.Context) doctor.Finding {
 			}
 		}
 	}
-	return f.With(f.Since, e.agentWorked(), e.agentEvents(ctx, "agent")...)
+	return f.With(f.Since, e.agentWorked(), append(f.Events, e.agentEvents(ctx, "agent")...)...)
 }
 
 const missing = "Missing"
 
-// showDeployment goes by the conditions of a Deployment. A waiting container of its Pods says why.
+// showDeployment goes by the conditions of a Deployment. If it is not available, its Pods and the Events say why.
 func (e *examination) showDeployment(ctx context.Context, c client.Reader, at func(string, ...string) doctor.Remedy,
 	key client.ObjectKey) (*appsv1.Deployment, doctor.Finding) {
 	d := &appsv1.Deployment{}
@@ -92,13 +92,21 @@ func (e *examination) showDeployment(ctx context.Context, c client.Reader, at fu
 	case available.Status == corev1.ConditionTrue:
 		return d, doctor.Passed("%s", text)
 	case available.Status == corev1.ConditionFalse:
-		return d, doctor.Failed("AgentNotRunning", look, "%s: %.300s%s", text, available.Message, waiting(ctx, c, d)).
-			With(available.LastTransitionTime.Time, time.Time{})
+		f := doctor.Failed("AgentNotRunning", look, "%s: %.300s%s", text, available.Message, waiting(ctx, c, d))
+		return d, f.With(available.LastTransitionTime.Time, time.Time{}, e.eventsOf(ctx, c, d, look)...)
 	}
-	return d, doctor.Unclear(look, "%s%s", text, waiting(ctx, c, d))
+	return d, doctor.Unclear(look, "%s%s", text, waiting(ctx, c, d)).With(time.Time{}, time.Time{}, e.eventsOf(ctx, c, d, look)...)
 }
 
-// waiting quotes the first container that waits.
+// eventsOf returns the Events of a Deployment, of its ReplicaSets and of its Pods, which have its name as their prefix.
+func (e *examination) eventsOf(ctx context.Context, c client.Reader, d *appsv1.Deployment, look doctor.Remedy) []doctor.Event {
+	return e.warnings(ctx, c, d.Namespace, client.MatchingFields{}, func(*corev1.Event) doctor.Remedy { return look }, func(v *corev1.Event) bool {
+		o := v.InvolvedObject
+		return o.UID == d.UID || (o.Kind == "ReplicaSet" || o.Kind == "Pod") && strings.HasPrefix(o.Name, d.Name+"-")
+	})
+}
+
+// waiting quotes the first Pod that no node takes, or container that waits.
 func waiting(ctx context.Context, c client.Reader, d *appsv1.Deployment) string {
 	if d.Spec.Selector == nil || len(d.Spec.Selector.MatchLabels) == 0 {
 		return ""
@@ -106,6 +114,11 @@ func waiting(ctx context.Context, c client.Reader, d *appsv1.Deployment) string 
 	pods, _ := kube.List[corev1.Pod](ctx, c, corev1.SchemeGroupVersion.WithKind("Pod"), //nolint:errcheck // they only explain
 		client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels))
 	for i := range pods {
+		for _, p := range pods[i].Status.Conditions {
+			if p.Type == corev1.PodScheduled && p.Status == corev1.ConditionFalse {
+				return fmt.Sprintf("; Pod %.100s: %s=%s, %.63s: %.300s", pods[i].Name, p.Type, p.Status, p.Reason, p.Message)
+			}
+		}
 		for _, s := range pods[i].Status.ContainerStatuses {
 			if w := s.State.Waiting; w != nil {
 				return fmt.Sprintf("; Pod %.100s: %.63s: %.300s", pods[i].Name, w.Reason, w.Message)
@@ -137,12 +150,16 @@ func (e *examination) showSecret(context.Context) doctor.Finding {
 	switch {
 	case c.certificate == nil:
 	case now.Before(c.certificate.NotBefore):
-		synchronize := doctor.Do("Synchronize the clocks of the hub, of the cluster's nodes and of this machine, or wait until then:", "timedatectl status")
-		return doctor.Failed("CertificateNotValidYet", synchronize, "The certificate is not valid before %s, and it is %s.",
+		return doctor.Failed("CertificateNotValidYet", synchronize(), "The certificate is not valid before %s, and it is %s.",
 			kube.Stamp(c.certificate.NotBefore), kube.Stamp(now)).With(now, time.Time{})
 	case now.After(c.certificate.NotAfter):
 		return doctor.Failed("CertificateExpired", e.join(), "The certificate expired at %s, and it is %s.",
 			kube.Stamp(c.certificate.NotAfter), kube.Stamp(now)).With(c.certificate.NotAfter, time.Time{})
 	}
-	return doctor.Passed("%s", c.describe())
+	return doctor.Passed("%s", c.describe()).Whole()
+}
+
+// synchronize is the remedy of a time that only a wrong clock explains.
+func synchronize() doctor.Remedy {
+	return doctor.Do("A clock is wrong. Look at those of the hub's nodes, of the cluster's nodes and of this machine, on each of them:", "timedatectl status")
 }

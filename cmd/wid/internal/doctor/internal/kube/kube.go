@@ -99,13 +99,12 @@ func DryRun(ctx context.Context, c client.Client, pod *corev1.Pod) (*corev1.Pod,
 // maxEvents bounds the Events of a part.
 const maxEvents = 5
 
-// Warnings returns the newest wanted Warning Events about an object, each with its remedy; nil wants all. A part without Events, or whose Events may not be read,
-// shows the rest.
+// Warnings returns the newest wanted Warning Events about an object, each with its remedy; nil wants all.
 func Warnings(ctx context.Context, c client.Reader, namespace string, about client.MatchingFields, remedy func(*corev1.Event) doctor.Remedy,
-	wanted func(*corev1.Event) bool) (all []doctor.Event) {
+	wanted func(*corev1.Event) bool) (all []doctor.Event, err error) {
 	fields := maps.Clone(about)
 	fields["type"] = corev1.EventTypeWarning
-	found, _ := List[corev1.Event](ctx, c, corev1.SchemeGroupVersion.WithKind("Event"), client.InNamespace(namespace), fields) //nolint:errcheck // see above
+	found, err := List[corev1.Event](ctx, c, corev1.SchemeGroupVersion.WithKind("Event"), client.InNamespace(namespace), fields)
 	for i := range found {
 		if v := &found[i]; wanted == nil || wanted(v) {
 			all = append(all, doctor.Event{Time: Past(seen(v), time.Now()), Reason: reasonOf(v), Message: strings.TrimSuffix(v.Message, "."),
@@ -113,7 +112,15 @@ func Warnings(ctx context.Context, c client.Reader, namespace string, about clie
 		}
 	}
 	slices.SortStableFunc(all, func(a, b doctor.Event) int { return b.Time.Compare(a.Time) })
-	return all[:min(len(all), maxEvents)]
+	return all[:min(len(all), maxEvents)], err
+}
+
+// Sees returns the finding, or makes it Unknown if its Events could not be read: a part without them proves nothing.
+func Sees(f doctor.Finding, err error) doctor.Finding { //nolint:gocritic // a copy
+	if err != nil && f.Result != doctor.Fail {
+		f.Result, f.Message = doctor.Unknown, "its Events cannot be read: "+kubeerror.Message(err)+"; "+f.Message
+	}
+	return f
 }
 
 // UID selects the Events of one object, not those of its namesakes before it.
