@@ -77,9 +77,6 @@ func awsCatalog() catalog {
 		known(ClusterNotFound, eks, "the cluster is not found", correct, "another region or account", "a typo in its name"),
 		known(ClusterDenied, eks, "the cluster may not be described", correct, "the role lacks eks:DescribeCluster").
 			grant(`aws iam put-role-policy --role-name ROLE_NAME --policy-name describe-cluster --policy-document '{"Version":"2012-10-17","Statement":[{` + action + `"eks:DescribeCluster","Resource":"CLUSTER_ARN"}]}'`),
-		known(ClusterRefusesIdentity, eks, "the cluster does not know the role", "correct the name of the cluster, if another one was meant",
-			"the role has no access entry and no line in aws-auth", "the token was signed for another cluster's name").
-			grant("aws eks create-access-entry --cluster-name CLUSTER_NAME --region CLUSTER_REGION --principal-arn ROLE_ARN"),
 		known(RequestSignatureRefused, sts, "the signature is refused", "synchronize the clock", "the clock is wrong", "a signed header is missing"),
 	}}
 }

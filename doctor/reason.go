@@ -42,7 +42,6 @@ const (
 	RegistryDenied               = "RegistryDenied"
 	ClusterNotFound              = "ClusterNotFound"
 	ClusterDenied                = "ClusterDenied"
-	ClusterRefusesIdentity       = "ClusterRefusesIdentity"
 	ServiceAccountNotFound       = "ServiceAccountNotFound"
 	LoginRefused                 = "LoginRefused"
 	ServiceUnreachable           = "ServiceUnreachable"

@@ -52,14 +52,6 @@ func TestCompletionOfFiles(t *testing.T) {
 	}
 }
 
-func TestCompletionOfChecks(t *testing.T) {
-	for typed, want := range map[string]string{"": "lease", "sides,le": "sides,lease"} {
-		if got := complete(t.Context(), t, "doctor", "registration", "--skip", typed); !slices.Contains(got, want) {
-			t.Errorf("%q: offered %q", typed, got)
-		}
-	}
-}
-
 func kubeconfigThrough(server, proxy string) string {
 	return `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],` +
 		`"users":[{"name":"u","user":{"token":"secret"}}],"clusters":[{"name":"c","cluster":{"server":"` + server + `","proxy-url":"` + proxy + `"}}]}`

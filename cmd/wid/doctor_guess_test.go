@@ -16,7 +16,7 @@ func TestDoctorWithoutProvider(t *testing.T) {
 	w := newKubeWorld(t)
 	w.create(t, "bare", nil)
 	w.create(t, "named", map[string]string{"eks.amazonaws.com/role-arn": role("tenant-a")})
-	r := w.wid(t, "", "doctor", "--kubeconfig="+w.kubeconfig, "--service-account="+w.namespace+"/named", "--skip=exchange")
+	r := w.wid(t, "", "doctor", "--kubeconfig="+w.kubeconfig, "--service-account="+w.namespace+"/named")
 	if !strings.Contains(r.stdout, w.namespace+"/named → aws") {
 		t.Errorf("%+v", r)
 	}

@@ -47,7 +47,7 @@ func hangingDoctors(t *testing.T, w *world, address string) map[string][]string 
 		`"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"sleep","args":["60"],"interactiveMode":"Never"}`, 1))
 	identity := []string{"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app"}
 	return map[string][]string{
-		"exchange":                     append([]string{"doctor", "--provider=aws", "--proxy-url=http://" + address, withoutCluster + ",issuer"}, w.inHand(t)...),
+		"exchange":                     append([]string{"doctor", "--provider=aws", "--proxy-url=http://" + address}, w.inHand(t)...),
 		"cluster":                      append(identity[:len(identity):len(identity)], "--kubeconfig="+kubeconfig),
 		"login":                        append(identity[:len(identity):len(identity)], "--kubeconfig="+login),
 		"registration":                 {"doctor", "registration", "--cluster-name=cluster1", "--hub-kubeconfig=" + kubeconfig, "--kubeconfig=" + kubeconfig},

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
@@ -22,9 +23,9 @@ import (
 func TestDoctorRemedyOfKeys(t *testing.T) {
 	t.Parallel()
 	w := newKubeWorld(t)
-	jwks := filepath.Join(w.home, "jwks.json")
-	w.write(t, jwks, `{"keys":[]}`)
-	f := parseReport(t, w.wid(t, "", append([]string{"doctor", "--provider=aws", "--jwks-file=" + jwks, "-o=json"}, w.app()...)...).stdout).Of("issuer")
+	w.cloud.AddFault(authtest.Fault{Service: "sts", Action: "AssumeRoleWithWebIdentity", Status: http.StatusBadRequest, Code: "InvalidIdentityToken",
+		Message: "Couldn't retrieve verification key from your identity provider"})
+	f := parseReport(t, w.wid(t, "", append([]string{"doctor", "--provider=aws", "-o=json"}, w.app()...)...).stdout).Of("exchange")
 	of := " --issuer " + w.cluster.IssuerURL()
 	if f.Class != "SigningKeyUnavailable" || len(f.Remedy.Commands) != 2 {
 		t.Fatalf("%+v", f)

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"encoding/pem"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,8 +9,6 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 )
-
-const liveCluster = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
 
 // logins is the environment of an engineer who may read everything in AWS.
 func (w *world) logins(t *testing.T) []string {
@@ -29,9 +24,9 @@ func TestDoctorTrustLive(t *testing.T) {
 	w := newWorld(t)
 	logins := w.logins(t)
 	args := append(annotationFlags(), "doctor", w.tokenFile(t, aws.DefaultAudience), "--region=eu-central-1", "--provider=aws",
-		"--skip=issuer", "--verbose")
+		"--verbose")
 	r := w.exec(t, "", logins, "wid", append(args[:len(args):len(args)], "--trust-live")...)
-	if !strings.Contains(r.stdout, "✓ trust-anchor") || strings.Contains(r.stdout, "✗") || strings.Contains(r.stdout, "eyJ") {
+	if !strings.Contains(r.stdout, "✓ trust-rule") || strings.Contains(r.stdout, "✗ trust") || strings.Contains(r.stdout, "eyJ") {
 		t.Errorf("%+v", r)
 	}
 	before := len(w.cloud.Log())
@@ -41,37 +36,8 @@ func TestDoctorTrustLive(t *testing.T) {
 			t.Errorf("asked without being told to: %+v", call)
 		}
 	}
-	if !strings.Contains(r.stdout, "- trust-anchor") || strings.Contains(r.stdout, "read as") {
+	if !strings.Contains(r.stdout, "- trust-rule") || strings.Contains(r.stdout, "read as") {
 		t.Errorf("%+v", r)
-	}
-}
-
-// The cluster answers 401. EKS tells that there is no access entry. The command that creates one is printed on request.
-func TestDoctorAccessEntry(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	logins := w.logins(t)
-	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusUnauthorized) }))
-	defer server.Close()
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: liveCluster, Endpoint: server.URL, CA: ca})
-	env := append(logins, "NO_PROXY="+strings.TrimPrefix(server.URL, "https://"))
-	args := append([]string{"doctor", "--provider=aws", "--trust-live", "--cluster=" + liveCluster, "--skip=issuer"}, w.inHand(t)...)
-	const create = "aws eks create-access-entry --cluster-name prod --region eu-central-1 --principal-arn "
-	report := func(more ...string) (*doctor.Report, string) {
-		r := w.exec(t, "", env, "wid", append(args[:len(args):len(args)], append(more, "-o=json")...)...)
-		return parseReport(t, r.stdout), r.stdout
-	}
-	r, text := report()
-	if f := r.Of("cluster"); f.Result != doctor.Fail || f.Class != "ClusterRefusesIdentity" || !strings.Contains(f.Message, "access entry") || strings.Contains(text, create) {
-		t.Errorf("%+v", f)
-	}
-	if _, text = report("--show-policy"); !strings.Contains(text, create+role("tenant-a")) {
-		t.Errorf("%s", text)
-	}
-	w.cloud.AWS().SetEKSAccessEntry(liveCluster, role("tenant-a"), authtest.EKSAccessEntry{Groups: []string{"viewers"}})
-	if _, text = report(); !strings.Contains(text, "viewers") {
-		t.Errorf("%s", text)
 	}
 }
 
@@ -90,7 +56,7 @@ func TestDoctorWithoutLogin(t *testing.T) {
 	} {
 		args := append([]string{"doctor", "--provider=aws", "--trust-live", "--region=eu-central-1", "-o=json", w.tokenFile(t, aws.DefaultAudience)}, annotationFlags()...)
 		r := w.exec(t, "", tc.env, "wid", args...)
-		if f := parseReport(t, r.stdout).Of("trust-anchor"); f.Result != doctor.Unknown || !strings.Contains(r.stdout, tc.text) || strings.Contains(r.stdout, "eyJ") {
+		if f := parseReport(t, r.stdout).Of("trust-rule"); f.Result != doctor.Unknown || !strings.Contains(r.stdout, tc.text) || strings.Contains(r.stdout, "eyJ") {
 			t.Errorf("%s: %+v", tc.text, r)
 		}
 	}
@@ -102,7 +68,7 @@ func TestDoctorTrustRule(t *testing.T) {
 	w := newWorld(t)
 	logins := w.logins(t)
 	w.cloud.AWS().SetRole(role("tenant-a"), authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
-	args := append([]string{"doctor", "--provider=aws", "--trust-live", "--skip=issuer"}, w.inHand(t)...)
+	args := append([]string{"doctor", "--provider=aws", "--trust-live"}, w.inHand(t)...)
 	r := w.exec(t, "", logins, "wid", args...)
 	if r.code != doctor.ExitFail || !strings.Contains(r.stdout, "[trust-rule, TrustPolicyRefusesSubject]") || !strings.Contains(r.stdout, "policy  system:serviceaccount:tenant-b:app\n") ||
 		!strings.Contains(r.stdout, "see: wid doctor … --show-policy\n") || strings.Contains(r.stdout, "aws iam update-assume-role-policy") || strings.Count(r.stdout, "\n") > 14 {

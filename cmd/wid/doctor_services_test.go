@@ -27,18 +27,18 @@ func TestDoctorOfServices(t *testing.T) {
 			fake := w.cloud.Federation(tc.fake)
 			fake.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient())
 			flags := append(tc.flags, "--audience=ours", w.tokenFile(t, "ours"))
-			stdout, code := w.doctorOf(t, append(flags, withoutCluster)...)
+			stdout, code := w.doctorOf(t, flags...)
 			if code != doctor.ExitFail || !strings.Contains(stdout, "tenant-a/app → "+name+"\n") || !strings.Contains(stdout, "  "+name+" refuses: no rule matches the subject") ||
 				strings.Contains(stdout, "exchange.") {
 				t.Errorf("ends with %d:\n%s", code, stdout)
 			}
 			end := w.cloud.AddFault(authtest.Fault{Service: string(tc.fake), Status: 503, Message: "sealed"})
-			if stdout, code = w.doctorOf(t, append(flags, withoutCluster)...); code != doctor.ExitUncertain || !strings.Contains(stdout, name+" fails (HTTP 503") {
+			if stdout, code = w.doctorOf(t, flags...); code != doctor.ExitUncertain || !strings.Contains(stdout, name+" fails (HTTP 503") {
 				t.Errorf("ends with %d:\n%s", code, stdout)
 			}
 			end()
 			fake.AddRule(authtest.FederationRule{Issuer: w.issuer.URL(), Subject: subjectOfApp, Audience: "ours", Parameters: tc.parameters})
-			if stdout, code = w.doctorOf(t, append(flags, withoutCluster)...); code != doctor.ExitPass || !strings.HasPrefix(stdout, "✓ tenant-a/app → "+name) {
+			if stdout, code = w.doctorOf(t, flags...); code != doctor.ExitPass || !strings.HasPrefix(stdout, "✓ tenant-a/app → "+name) {
 				t.Errorf("ends with %d:\n%s", code, stdout)
 			}
 		})

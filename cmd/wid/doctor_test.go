@@ -59,9 +59,6 @@ func claimsOf(jwt string, into any) {
 	}
 }
 
-// withoutCluster are the checks that a token in hand leaves open.
-const withoutCluster = "--skip=service-account,trust-anchor,trust-rule"
-
 func TestDoctorExitCodes(t *testing.T) {
 	w := newWorld(t)
 	w.env = nil
@@ -73,8 +70,8 @@ func TestDoctorExitCodes(t *testing.T) {
 			if f := parseReport(t, stdout).Of("exchange"); code != doctor.ExitPass || f.Result != doctor.Pass || strings.Contains(stdout, "eyJ") {
 				t.Errorf("without a cluster it ends with %d:\n%s", code, stdout)
 			}
-			stdout, code = w.doctorOf(t, append(flags, withoutCluster)...)
-			if lines := strings.Count(stdout, "\n"); code != doctor.ExitPass || provider == "aws" && lines != 3 || !strings.HasPrefix(stdout, "✓ tenant-a/app → "+provider) {
+			stdout, code = w.doctorOf(t, flags...)
+			if lines := strings.Count(stdout, "\n"); code != doctor.ExitPass || provider == "aws" && lines != 2 || !strings.HasPrefix(stdout, "✓ tenant-a/app → "+provider) {
 				t.Errorf("healthy: ends with %d, %d lines:\n%s", code, lines, stdout)
 			}
 		})
@@ -89,7 +86,7 @@ func TestDoctorExitCodes(t *testing.T) {
 func TestDoctorOutputs(t *testing.T) {
 	w := newWorld(t)
 	w.env = nil
-	flags := append(w.inHand(t), "--provider=aws", withoutCluster)
+	flags := append(w.inHand(t), "--provider=aws")
 	stdout, _ := w.doctorOf(t, append(flags, "-o=json")...)
 	want := parseReport(t, stdout)
 	stdout, code := w.doctorOf(t, append(flags, "-o=yaml")...)
@@ -165,23 +162,19 @@ func TestDoctorMistakes(t *testing.T) {
 		"unknown provider":         {"--provider=other"},
 		"unknown output":           {"--provider=aws", "-o=table"},
 		"unknown flag":             {"--provider=aws", "--nonsense"},
-		"unknown check":            {"--provider=aws", "--skip=nonsense"},
 		"pod without namespace":    {"--provider=aws", "--pod=app"},
 		"unreadable kubeconfig":    {"--provider=aws", "--kubeconfig=" + bad, "--service-account=a/b"},
 		"no cluster":               {"--provider=aws", "--service-account=a/b"},
 		"no ServiceAccount":        {"--provider=aws", "--kubeconfig=" + bad},
 		"annotation and cluster":   {"--provider=aws", "--kubeconfig=" + bad, "--token-file=" + bad, "--annotation=a=b"},
 		"pod without a cluster":    {"--provider=aws", "--pod=a/b"},
-		"no key file":              {"--provider=aws", "--jwks-file=" + bad + "x"},
 		"unknown output of it":     {"pod-identity", "--pod=a/b", "-o=table"},
-		"check of another target":  {"pod-identity", "--pod=a/b", "--skip=hub"},
 		"no time":                  {"pod-identity", "--pod=a/b", "--timeout=0s"},
 		"an argument":              {"pod-identity", "10.0.0.1:6443"},
 		"no cluster name":          {"registration", "--hub-kubeconfig=" + bad},
 		"neither hub nor cluster":  {"registration", "--cluster-name=a"},
 		"unreadable hub":           {"registration", "--cluster-name=a", "--hub-kubeconfig=" + bad},
 		"unknown context":          {"registration", "--cluster-name=a", "--hub-context=none"},
-		"check of identities":      {"registration", "--cluster-name=a", "--skip=exchange"},
 		"neither pod nor account":  {"pod-identity"},
 		"pod without a namespace":  {"pod-identity", "--pod=a"},
 		"two namespaces":           {"pod-identity", "--pod=a/b", "--service-account=c/d"},
@@ -194,13 +187,10 @@ func TestDoctorMistakes(t *testing.T) {
 			}
 		})
 	}
-	if r := w.wid(t, "", "doctor", "--provider=aws", "--skip=nonsense"); !strings.Contains(r.stderr, "trust-rule") {
-		t.Errorf("the names of the checks are missing: %s", r.stderr)
-	}
 }
 
 // Against a real API server, a person without the right to create tokens is told which right is missing. Granting it corrects the
-// set-up. A healthy report has three lines, with the cluster.
+// set-up. A healthy report has two lines, with the cluster.
 func TestDoctorRemedyOfRBAC(t *testing.T) {
 	t.Parallel()
 	w := newKubeWorld(t)
@@ -241,7 +231,7 @@ func TestDoctorRemedyOfRBAC(t *testing.T) {
 			t.Errorf("%+v instead of %s", f, want)
 		}
 	}
-	if r = w.wid(t, "", append([]string{"doctor", "--provider=generic", "--audience=vault"}, w.app()[:2]...)...); r.code != 0 || strings.Count(r.stdout, "\n") != 3 || !strings.Contains(r.stdout, "/app → generic, cluster envtest (https://") {
+	if r = w.wid(t, "", append([]string{"doctor", "--provider=generic", "--audience=vault"}, w.app()[:2]...)...); r.code != 0 || strings.Count(r.stdout, "\n") != 2 || !strings.Contains(r.stdout, "/app → generic, cluster envtest (https://") {
 		t.Errorf("ends with %d:\n%s", r.code, r.stdout)
 	}
 }

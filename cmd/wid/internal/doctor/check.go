@@ -9,20 +9,16 @@ import (
 
 // Check examines one thing.
 type Check struct {
-	// ID is the stable name, such as "trust-rule".
-	ID string
-	// Title says in a few words what the check examines.
-	Title string
-	// Needs are the IDs of earlier checks. If one of them failed, or was skipped after a failure, this check is skipped.
-	Needs []string
+	ID    string   // the stable name, such as "trust-rule"
+	Title string   // what the check examines, in a few words
+	Needs []string // IDs of earlier checks; if one of them failed, or was skipped after a failure, this one is skipped
 	// OverriddenBy is the ID of a later check that proves more, such as the real exchange. If that check passes, a failure of this
 	// one becomes a warning. If both fail, this one explains the failure, and the later one repeats neither causes nor remedy.
 	OverriddenBy string
-	// Explains are the classes of the overriding check's failure that a failure of this check explains. A failure of another class is
-	// a specific answer: it outranks this one, which becomes a warning. Nil explains every failure.
+	// Explains are the classes of the overriding check's failure that a failure of this check explains. A failure of another class
+	// outranks this one. Nil explains every failure.
 	Explains []string
-	// Timeout bounds Run. Zero means DefaultTimeout.
-	Timeout time.Duration
+	Timeout  time.Duration // bounds Run; zero means DefaultTimeout
 	// Run examines. It honours ctx. A panic becomes an Unknown finding.
 	Run func(ctx context.Context) Finding
 }
@@ -34,71 +30,51 @@ const DefaultTimeout = 10 * time.Second
 type Result string
 
 const (
-	// Pass means that the check examined its object and found nothing wrong.
-	Pass Result = "PASS"
-	// Warn means that something may be wrong, or will be soon.
-	Warn Result = "WARN"
-	// Fail means that the credential cannot be obtained, or is not the intended one.
-	Fail Result = "FAIL"
-	// Skip means that there was nothing to examine, or that a needed check failed.
-	Skip Result = "SKIP"
-	// Unknown means that the check could not look. It never counts as Pass.
-	Unknown Result = "UNKNOWN"
+	Pass    Result = "PASS"    // the check examined its object and found nothing wrong
+	Warn    Result = "WARN"    // something may be wrong, or will be soon
+	Fail    Result = "FAIL"    // the credential cannot be obtained, or is not the intended one
+	Skip    Result = "SKIP"    // there was nothing to examine, or a needed check failed
+	Unknown Result = "UNKNOWN" // the check could not look, which never counts as Pass
 )
 
 // Finding is the outcome of one check. A check sets Result and Message, and what it knows of the rest.
 type Finding struct {
-	// Check is the ID of the check. Run sets it.
-	Check string `json:"check"`
-	// Title is that of the check. Run sets it.
-	Title  string `json:"title"`
-	Result Result `json:"result"`
-	// Class is the reason of the finding, such as "IssuerNotTrusted". docs/doctor.md lists the reasons.
-	Class string `json:"class,omitempty"`
-	// Message says in one sentence what was found.
-	Message string `json:"message"`
+	Check   string `json:"check"` // the ID; Run sets it, and Title
+	Title   string `json:"title"`
+	Result  Result `json:"result"`
+	Class   string `json:"class,omitempty"` // the reason, such as "IssuerNotTrusted"; docs/doctor.md lists them
+	Message string `json:"message"`         // one sentence
 	// Observed is what was found where Expected should be. Both or neither are set in a comparison.
-	Observed *Value `json:"observed,omitempty"`
-	Expected *Value `json:"expected,omitempty"`
-	// Details are further values, for --verbose and JSON.
-	Details []Value `json:"details,omitempty"`
-	// Causes are the possible causes, the most frequent one first. Empty if Message is the cause.
-	Causes []string `json:"causes,omitempty"`
-	// Remedy says what to do.
-	Remedy Remedy `json:"remedy,omitzero"`
-	// StatusCode, Code and RequestID are those of a service's answer.
-	StatusCode int    `json:"statusCode,omitempty"`
-	Code       string `json:"code,omitempty"`
-	RequestID  string `json:"requestID,omitempty"`
+	Observed   *Value   `json:"observed,omitempty"`
+	Expected   *Value   `json:"expected,omitempty"`
+	Details    []Value  `json:"details,omitempty"` // for --verbose and JSON
+	Causes     []string `json:"causes,omitempty"`  // the most frequent one first; none if Message is the cause
+	Remedy     Remedy   `json:"remedy,omitzero"`
+	StatusCode int      `json:"statusCode,omitempty"` // of a service's answer, as the next two
+	Code       string   `json:"code,omitempty"`
+	RequestID  string   `json:"requestID,omitempty"`
 	Fact
-	// Because is the ID of the failed check that explains this finding. Run sets it.
-	Because string `json:"because,omitempty"`
 
 	whole    bool // the line of a chain is not shortened
-	cutShort bool // the check did not run: the examination ended before, or the caller skips it
+	cutShort bool // the check did not run: the examination ended before
 }
 
 // Event is a Warning Event of the object of a part.
 type Event struct {
-	// Time is when the Event was seen last.
-	Time    time.Time `json:"time"`
+	Time    time.Time `json:"time"` // when it was seen last
 	Reason  string    `json:"reason"`
 	Message string    `json:"message"`
-	// Object is the kind and the name of the object.
-	Object string `json:"object"`
-	// Remedy is the action that the Event names, or a command that looks.
-	Remedy Remedy `json:"remedy,omitzero"`
+	Object  string    `json:"object"`          // kind and name
+	Remedy  Remedy    `json:"remedy,omitzero"` // the action that the Event names, or a command that looks
 }
 
 // Fact is what a part of a chain says of itself, beside its Finding.
 type Fact struct {
 	// Since is when the condition or the time that the Finding quotes began. The zero value of a failure is an object that is missing: an Event
 	// may say why. Now is an answer that the doctor itself got.
-	Since time.Time `json:"since,omitzero"`
-	// Worked is the last time at which the part is known to have worked. An Event before it says nothing any more.
-	Worked time.Time `json:"worked,omitzero"`
-	// Events are the Warning Events of the part's object, the newest first.
-	Events []Event `json:"events,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	Worked time.Time `json:"worked,omitzero"`  // when the part last worked; an Event before it says nothing any more
+	Events []Event   `json:"events,omitempty"` // Warning Events of the part's object, the newest first
 }
 
 // newest returns the newest Event after the last success, nil if there is none.
@@ -117,20 +93,17 @@ type Value struct {
 
 // Remedy is one way to correct what is wrong, and the alternative to it. The zero value means that none is known.
 type Remedy struct {
-	// Text is a sentence. With Commands it introduces them: "If the role is wrong:".
-	Text string `json:"text,omitempty"`
+	Text string `json:"text,omitempty"` // a sentence; it introduces Commands: "If the role is wrong:"
 	// Option is the auth.Error.Option of the error that Text is from. A program adds its own setting to Text.
 	Option string `json:"-"`
 	// Commands are shell commands or lines of a manifest. Words in capitals are for the reader to fill in.
 	Commands []string `json:"commands,omitempty"`
-	// Or is the alternative, which makes a cloud trust more.
-	Or *Policy `json:"or,omitempty"`
+	Or       *Policy  `json:"or,omitempty"` // the alternative, which makes a cloud trust more
 }
 
 // Policy is a change to what a cloud trusts. A report shows its Commands only with Examination.ShowPolicy.
 type Policy struct {
-	// When says when the change is right: "If tenant-a is meant to have it".
-	When     string   `json:"when"`
+	When     string   `json:"when"` // "If tenant-a is meant to have it"
 	Commands []string `json:"commands,omitempty"`
 }
 

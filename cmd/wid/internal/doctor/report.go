@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,14 +10,11 @@ import (
 type Report struct {
 	Subject string `json:"subject"`
 	Cluster string `json:"cluster,omitempty"`
-	// Result is Pass, Warn, Unknown or Fail.
-	Result Result `json:"result"`
+	Result  Result `json:"result"` // Pass, Warn, Unknown or Fail
 	// Headline is the ID of the check to act on first. Empty if nothing is wrong.
-	Headline string `json:"headline,omitempty"`
-	// ByEvent reports that the first Event of the headline's finding is the newest fact. Chains alone have Events.
-	ByEvent bool `json:"byEvent,omitempty"`
-	// Findings has one entry for each check.
-	Findings []Finding `json:"findings"`
+	Headline string    `json:"headline,omitempty"`
+	ByEvent  bool      `json:"byEvent,omitempty"` // the first Event of the headline's finding is the newest fact; chains alone have Events
+	Findings []Finding `json:"findings"`          // one for each check
 
 	decisive string
 	chain    bool
@@ -69,7 +65,8 @@ func (r *Report) Said() Finding {
 	}
 }
 
-// verdict takes the first finding of the lowest rank, or a Warning Event up to there that is newer than it and than the last success of its part.
+// verdict takes the first finding of the lowest rank, or a Warning Event up to there that is newer than it and than the last success of its
+// part. Events of later parts are what the first ✗ leads to, since parts are in the order of their causes.
 func (r *Report) verdict() {
 	var event *Event
 	about, since, lowest := "", time.Time{}, r.rank(&Finding{Result: Pass})
@@ -95,26 +92,13 @@ func (r *Report) rank(f *Finding) int {
 		f.Result == Unknown && !f.cutShort, f.Result == Unknown, true}, true)
 }
 
-// counts says how many findings there are, without that of one check: "2 warnings; 14 passed, 6 skipped".
-func (r *Report) counts(without string) string {
-	n := map[Result]int{}
+// also lists the other checks that did not pass: "✗ exchange, ! issuer".
+func (r *Report) also() string {
+	var all []string
 	for i := range r.Findings {
-		if r.Findings[i].Check != without {
-			n[r.Findings[i].Result]++
+		if f := &r.Findings[i]; f.Check != r.Headline && f.Result != Pass && f.Result != Skip {
+			all = append(all, sign(f.Result)+" "+f.Check)
 		}
 	}
-	count := func(result Result, one, many string) string {
-		switch n[result] {
-		case 0:
-			return ""
-		case 1:
-			return "1 " + one
-		}
-		return fmt.Sprintf("%d %s", n[result], many)
-	}
-	join := func(joint string, parts ...string) string {
-		return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), joint)
-	}
-	return join("; ", join(", ", count(Fail, "failure", "failures"), count(Warn, "warning", "warnings"), count(Unknown, "unknown", "unknown")),
-		join(", ", count(Pass, "passed", "passed"), count(Skip, "skipped", "skipped")))
+	return strings.Join(all, ", ")
 }

@@ -18,32 +18,21 @@ import (
 )
 
 const (
-	// maxTimeout bounds an examination that sets no Timeout.
-	maxTimeout = time.Minute
-	// grace is the time between the end of a check's context and the moment at which Run abandons the check.
-	grace = time.Second
-	// maxValue bounds an observed or expected value and a detail, in characters.
-	maxValue = 300
+	maxTimeout = time.Minute // of an examination that sets no Timeout
+	grace      = time.Second // between the end of a check's context and the moment at which Run abandons the check
+	maxValue   = 300         // characters of an observed or expected value and of a detail
 )
 
 // Examination is what Run performs.
 type Examination struct {
-	// Subject names what is examined: "tenant-a/app → aws".
-	Subject string
-	// Cluster names the cluster: "cluster prod (https://10.0.0.1:6443)". Empty: none was asked.
-	Cluster string
-	// Checks run in this order. A check that others need, or that overrides others, is among them or counts as passed.
-	Checks []Check
-	// Decisive is the ID of the check that proves that everything works. Its message is the headline of a healthy report.
-	Decisive string
-	// Chain makes the report a chain: a line for each part, in this order, with what the part says of itself. No check of a chain needs another.
-	Chain bool
-	// Skip are the IDs of checks that the caller does not want. Without the decisive one, no report is Pass.
-	Skip []string
-	// Timeout bounds all checks together. Zero means a minute.
-	Timeout time.Duration
-	// ShowPolicy keeps the commands that make a cloud trust more.
-	ShowPolicy bool
+	Subject  string  // what is examined: "tenant-a/app → aws"
+	Cluster  string  // "cluster prod (https://10.0.0.1:6443)"; empty: none was asked
+	Checks   []Check // in their order; one that others need, or that overrides others, is among them or counts as passed
+	Decisive string  // the ID of the check that proves that everything works, whose message is the headline of a healthy report
+	// Chain makes the report a chain: a line for each part, with what the part says of itself. No check of a chain needs another.
+	Chain      bool
+	Timeout    time.Duration // bounds all checks together; zero means a minute
+	ShowPolicy bool          // keeps the commands that make a cloud trust more
 	// Secrets returns the secrets that the checks have learned. Run removes them from every text.
 	Secrets func() []string
 	// Progress is called before each check, on the goroutine of Run.
@@ -75,22 +64,13 @@ func Run(ctx context.Context, e Examination) *Report {
 
 func (e *Examination) perform(ctx context.Context, check Check, blocked map[string]string) (f Finding) {
 	for _, needed := range check.Needs {
-		if by := blocked[needed]; by != "" && !slices.Contains(e.Skip, check.ID) {
+		if by := blocked[needed]; by != "" {
 			blocked[check.ID] = by
-			f = Skipped("needs %s", by)
-			f.Because = by
-			return f
+			return Skipped("needs %s", by)
 		}
 	}
-	switch {
-	case slices.Contains(e.Skip, check.ID) && check.ID != e.Decisive:
-		return Skipped("not wanted")
-	case slices.Contains(e.Skip, check.ID):
-		f = Unclear(Do("Do not skip "+check.ID+"."), "Not wanted, so nothing proves that everything works.")
-		f.cutShort = true
-		return f
-	case e.stopped(ctx) != "":
-		f = Unclear(Remedy{}, "Not examined: %s.", e.stopped(ctx))
+	if why := e.stopped(ctx); why != "" {
+		f = Unclear(Remedy{}, "Not examined: %s.", why)
 		f.cutShort = true
 		return f
 	}
@@ -168,7 +148,6 @@ func (e *Examination) override(report *Report) {
 				f.Result = Warn
 				continue
 			}
-			by.Because = cmp.Or(by.Because, f.Check)
 			by.Causes, by.Remedy = nil, Remedy{}
 		case Warn, Skip, Unknown:
 		}

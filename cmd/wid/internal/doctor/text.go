@@ -11,14 +11,9 @@ import (
 
 // TextOptions say how Report.Text writes.
 type TextOptions struct {
-	// Width is that of the terminal in columns. Zero means 80.
-	Width int
-	// Color marks results with ANSI colours. Set it only for a terminal.
-	Color bool
-	// Verbose lists every check.
-	Verbose bool
-	// PolicyHint is the command that shows the policies that the report leaves out: "wid doctor … --show-policy".
-	PolicyHint string
+	Width      int    // of the terminal in columns; zero means 80
+	Verbose    bool   // lists every check
+	PolicyHint string // the command that shows the policies that the report leaves out: "wid doctor … --show-policy"
 }
 
 const (
@@ -34,7 +29,7 @@ func (r *Report) Text(o TextOptions) string {
 		o.Width = defaultWidth
 	}
 	w := &writer{TextOptions: o}
-	w.lines = []string{w.sign(r.Result) + " " + strings.TrimSuffix(r.Subject+", "+r.Cluster, ", ")}
+	w.lines = []string{sign(r.Result) + " " + strings.TrimSuffix(r.Subject+", "+r.Cluster, ", ")}
 	isList := r.chain || o.Verbose
 	if decisive := r.Of(r.decisive); r.Headline != "" {
 		w.headline(r)
@@ -45,12 +40,8 @@ func (r *Report) Text(o TextOptions) string {
 		w.parts(r)
 		return w.String()
 	}
-	label := "  "
-	if r.Headline != "" {
-		label = "  Also  "
-	}
-	if counts := r.counts(r.Headline); counts != "" {
-		w.lines = append(w.lines, label+counts+" (--verbose)")
+	if also := r.also(); also != "" {
+		w.wrapped("  Also  ", "        ", also+" (--verbose)")
 	}
 	return w.String()
 }
@@ -66,28 +57,8 @@ type writer struct {
 
 func (w *writer) String() string { return strings.Join(w.lines, "\n") + "\n" }
 
-// symbol returns the sign of a result, and its colour as an ANSI code.
-func symbol(r Result) (sign, color string) {
-	switch r {
-	case Fail:
-		return "✗", "31"
-	case Warn:
-		return "!", "33"
-	case Unknown:
-		return "?", "33"
-	case Skip:
-		return "-", "2"
-	case Pass:
-	}
-	return "✓", "32"
-}
-
-func (w *writer) sign(r Result) string {
-	sign, color := symbol(r)
-	if !w.Color {
-		return sign
-	}
-	return "\x1b[" + color + "m" + sign + "\x1b[0m"
+func sign(r Result) string {
+	return map[Result]string{Fail: "✗", Warn: "!", Unknown: "?", Skip: "-", Pass: "✓"}[r]
 }
 
 // headline writes the finding to act on first, with its remedy.
@@ -176,7 +147,7 @@ func (w *writer) parts(r *Report) {
 		} else if !w.Verbose {
 			events = events[:1]
 		}
-		write(fmt.Sprintf("  %s %-*s  ", w.sign(f.Result), width, f.Check), rest, text)
+		write(fmt.Sprintf("  %s %-*s  ", sign(f.Result), width, f.Check), rest, text)
 		for _, e := range events {
 			write(rest+"! ", rest+"  ", fmt.Sprintf("Warning %s (%s ago) %s: %s", e.Reason, Age(e.Time), e.Object, e.Message))
 		}
@@ -193,7 +164,7 @@ func (w *writer) parts(r *Report) {
 // Age writes the age of a time as kubectl does. A time of the future is that of a clock that is a little ahead.
 func Age(since time.Time) string { return duration.ShortHumanDuration(max(time.Since(since), 0)) }
 
-// shortened cuts a text to the width of the terminal. The prefix has as many columns as rest, and may hold a colour.
+// shortened cuts a text to the width of the terminal. The prefix has as many columns as rest.
 func (w *writer) shortened(prefix, rest, text string) {
 	if room := max(w.Width-len(rest), 1); utf8.RuneCountInString(text) > room {
 		text = string([]rune(text)[:room-1]) + "…"

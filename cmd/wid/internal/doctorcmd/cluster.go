@@ -18,7 +18,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	podidentitydoctor "github.com/workloadid/workloadid/cmd/wid/internal/doctor/podidentity"
 	addonv1alpha1 "github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/redact"
@@ -64,20 +63,17 @@ func (x *examiner) connect(k cli.KubeFile) (kube client.Client, name string, err
 	if err != nil {
 		return nil, "", cli.Usagef("the kubeconfig cannot be used: %s", cli.KubeconfigMistake(err))
 	}
-	return kube, describe(k, config), nil
+	return kube, describe(k.Current(), config), nil
 }
 
 // describe returns the text of a report's first line.
-func describe(k cli.KubeFile, config *rest.Config) string {
+func describe(name string, config *rest.Config) string {
 	host := redact.URL(strings.TrimSuffix(config.Host, "/"))
-	if name := k.Current(); name != "" {
+	if name != "" {
 		return "cluster " + name + " (" + host + ")"
 	}
 	return "cluster " + host
 }
-
-// inCluster makes the commands of a remedy ask the examined cluster.
-func inCluster(k cli.KubeFile, f *doctor.Finding) { f.Rewrite(same, k.Kubectl) }
 
 func same(s string) string { return s }
 

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,9 +28,7 @@ const (
 type examiner struct {
 	output              *cli.Output
 	verbose, showPolicy bool
-	skip                []string
 	timeout             time.Duration
-	checks              []doctor.Check
 	// reword changes a finding for people at a command line. Optional.
 	reword func(f *doctor.Finding)
 
@@ -47,19 +43,7 @@ func (x *examiner) addTo(cmd *cobra.Command) {
 	cmd.Args = cobra.NoArgs
 	cli.ExitCodes(cmd, doctorCodes)
 	x.output = cli.OutputFlag(cmd, "text", "json", "yaml")
-	f := cmd.Flags()
-	f.BoolVar(&x.verbose, "verbose", false, "list every check")
-	f.StringSliceVar(&x.skip, "skip", nil, "names of checks to leave out")
-	_ = cmd.RegisterFlagCompletionFunc("skip", x.offerChecks) // the flag exists
-}
-
-// offerChecks completes the last name of a list.
-func (x *examiner) offerChecks(_ *cobra.Command, _ []string, typed string) (values []string, _ cobra.ShellCompDirective) {
-	before := typed[:strings.LastIndexByte(typed, ',')+1]
-	for _, c := range x.checks {
-		values = append(values, before+c.ID)
-	}
-	return values, cobra.ShellCompDirectiveNoFileComp
+	cmd.Flags().BoolVar(&x.verbose, "verbose", false, "list every check")
 }
 
 // addPolicyTo is for commands whose remedies may change what a cloud trusts.
@@ -74,13 +58,13 @@ func (x *examiner) addTimeoutTo(cmd *cobra.Command) {
 
 // of returns what all examinations of a cluster have in common.
 func (x *examiner) of(cluster string) doctor.Examination {
-	return doctor.Examination{Cluster: cluster, Skip: x.skip, Timeout: x.timeout, Progress: x.waiting.begin, ShowPolicy: x.showPolicy}
+	return doctor.Examination{Cluster: cluster, Timeout: x.timeout, Progress: x.waiting.begin, ShowPolicy: x.showPolicy}
 }
 
 // run prints the report, also if the checks were interrupted. examine returns an error only if it began no check.
 func (x *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*doctor.Report, error)) error {
-	if err := x.checkFlags(); err != nil {
-		return err
+	if x.timeout <= 0 {
+		return cli.Usagef("--timeout has to be more than 0, not %s", x.timeout)
 	}
 	if x.sent == nil {
 		x.sent = &cli.Sent{}
@@ -109,22 +93,6 @@ func (x *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*d
 		return err
 	}
 	return cli.ExitStatus(code)
-}
-
-func (x *examiner) checkFlags() error {
-	if x.timeout <= 0 {
-		return cli.Usagef("--timeout has to be more than 0, not %s", x.timeout)
-	}
-	var known []string
-	for _, c := range x.checks {
-		known = append(known, c.ID)
-	}
-	for _, id := range x.skip {
-		if !slices.Contains(known, id) {
-			return cli.Usagef("--skip %.100q names no check; the checks are %s", id, strings.Join(known, ", "))
-		}
-	}
-	return nil
 }
 
 // await leaves behind what ignores its context, such as a read from a pipe. The engine abandons a check earlier.
@@ -172,7 +140,6 @@ func (x *examiner) encode(cmd *cobra.Command, report *doctor.Report) ([]byte, er
 	}
 	o := doctor.TextOptions{Verbose: x.verbose, PolicyHint: cmd.CommandPath() + " … --show-policy"}
 	if file, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor fits
-		o.Color = os.Getenv("NO_COLOR") == ""
 		o.Width, _, _ = term.GetSize(int(file.Fd())) //nolint:gosec // a file descriptor fits; zero is the default
 	}
 	return []byte(report.Text(o)), nil

@@ -29,10 +29,9 @@ type DoctorFlags struct {
 
 	identitydoctor.Config
 
-	id               *credentials.Identity
-	caFile, jwksFile string
-	trustLive        bool
-	outside          issuercmd.Outside
+	id        *credentials.Identity
+	trustLive bool
+	outside   issuercmd.Outside
 }
 
 // NewDoctor returns wid doctor.
@@ -47,12 +46,11 @@ func DoctorCommand(a *credentials.App, d *DoctorFlags) *cobra.Command {
 			"exchange itself and explains its failure. Tokens are never shown. From a workstation it uses the kubeconfig. In a pod,\n" +
 			"without --service-account, it examines the pod's own environment.",
 		Example: "  wid doctor --service-account tenant-a/app --region eu-central-1\n" +
-			"  wid doctor --pod tenant-a/app-5f7c --registry example.azurecr.io/app\n" +
+			"  wid doctor --pod tenant-a/app-5f7c\n" +
 			"  wid doctor --service-account tenant-a/app --trust-live -o json\n" +
 			"  kubectl exec app-5f7c -- wid doctor --provider aws\n" +
 			"  wid doctor --token-file token --annotation eks.amazonaws.com/role-arn=$ROLE --region eu-central-1",
 	}
-	d.checks = identitydoctor.Checks()
 	d.id = a.NewIdentity(cmd)
 	d.id.Examines, d.sent, d.reword = true, &d.id.Sent, d.inTermsOfFlags
 	d.addTo(cmd)
@@ -75,32 +73,21 @@ func DoctorCommand(a *credentials.App, d *DoctorFlags) *cobra.Command {
 func (d *DoctorFlags) addTargetsTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.id.Pod, "pod", "", "the pod that gets no credentials, namespace/name; its ServiceAccount if none is named")
-	f.BoolVar(&d.InPod, "in-pod", false, "examine the environment of this pod; the default in a pod without --service-account")
-	f.StringVar(&d.Repository, "registry", "", "artifact repository to pull from, host/name")
-	f.StringVar(&d.Cluster, "cluster", "", "cluster to reach, its full name in the provider's API")
-	f.StringVar(&d.ClusterAddress, "cluster-address", "", "address of the cluster to reach")
-	f.StringVar(&d.caFile, "cluster-ca-file", "", "file with the CA of the cluster to reach")
-	f.StringVar(&d.Issuer, "issuer", "", "the issuer that the cloud trusts")
-	f.StringVar(&d.jwksFile, "jwks-file", "", "file with the keys that were uploaded to the cloud")
 	f.BoolVar(&d.trustLive, "trust-live", false, "ask AWS what it trusts, with your own login")
-	cli.Rare(f, "in-pod", "cluster-address", "cluster-ca-file", "issuer", "jwks-file")
 }
 
-// inTermsOfFlags names the flags of a remedy, and makes commands ask the examined cluster. The check "cluster" is about another one.
+// inTermsOfFlags names the flags of a remedy, and makes commands ask the examined cluster.
 func (d *DoctorFlags) inTermsOfFlags(f *doctor.Finding) {
 	text, ok := strings.CutSuffix(f.Remedy.Text, ".")
 	if flags := d.id.FlagsOf(f.Remedy.Option); ok && flags != "" {
 		f.Remedy.Text = text + " (" + flags + ")."
 	}
-	if f.Check == "cluster" {
-		return
-	}
-	inCluster(d.id.KubeFile(), f)
+	f.Rewrite(same, d.id.KubeFile().Kubectl)
 }
 
 func (d *DoctorFlags) examine(ctx context.Context) (*doctor.Report, error) {
-	d.ShowPolicy, d.Skip, d.Timeout, d.Progress = d.showPolicy, d.skip, d.timeout, d.waiting.begin
-	for _, step := range []func(context.Context) error{d.names, d.connect, d.provider, d.files} {
+	d.Examination = d.of("")
+	for _, step := range []func(context.Context) error{d.names, d.connect, d.provider, d.sources} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -121,8 +108,7 @@ func (d *DoctorFlags) names(context.Context) (err error) {
 	if len(d.id.Annotations) > 0 {
 		d.Annotations, err = credentials.Pairs("annotation", d.id.Annotations)
 	}
-	inAnyPod := os.Getenv("KUBERNETES_SERVICE_HOST") != ""
-	d.InPod = d.InPod || inAnyPod && d.ServiceAccount.Name == "" && !d.id.HasToken() && !d.id.NamesCluster()
+	d.InPod = os.Getenv("KUBERNETES_SERVICE_HOST") != "" && d.ServiceAccount.Name == "" && !d.id.HasToken() && !d.id.NamesCluster()
 	return err
 }
 
@@ -161,6 +147,7 @@ func (d *DoctorFlags) connect(context.Context) (err error) {
 			d.ClusterName = d.id.KubeFile().Current()
 		}
 	}
+	d.Examination.Cluster = describe(d.ClusterName, d.RESTConfig)
 	d.Client, err = newDoctorClient(d.RESTConfig)
 	return err
 }
@@ -197,23 +184,16 @@ func (d *DoctorFlags) detect(ctx context.Context) error {
 	return d.id.Detect(sa)
 }
 
-// files reads what flags name. AWS is asked only on request, because the login of the person at the command line is not the one under
+// sources finds what the checks read. AWS is asked only on request, because the login of the person at the command line is not the one under
 // examination and has more rights.
-func (d *DoctorFlags) files(context.Context) (err error) {
+func (d *DoctorFlags) sources(context.Context) (err error) {
 	if d.trustLive {
 		if d.Provider.GetName() != aws.ProviderName {
 			return cli.Usagef("--trust-live is for aws; the answer of %s names what does not fit", d.Provider.GetName())
 		}
-		reader := &trustaws.Reader{HTTPClient: d.id.HTTPClient}
-		d.Trust, d.Access = reader, reader
+		d.Trust = &trustaws.Reader{HTTPClient: d.id.HTTPClient}
 	}
-	const readable = "name a file that you may read"
-	ca, err := credentials.ReadNamed("cluster-ca-file", d.caFile, readable)
-	if err == nil {
-		d.ClusterCA = string(ca)
-		d.JWKS, err = credentials.ReadNamed("jwks-file", d.jwksFile, readable)
-	}
-	if err == nil && d.outside.IsSet() {
+	if d.outside.IsSet() {
 		d.IssuerClient, err = d.outside.Client()
 	}
 	if d.id.TokenFile != "" {

@@ -21,7 +21,7 @@ type podIdentityDoctor struct {
 }
 
 func newDoctorPodIdentity() *cobra.Command {
-	d := &podIdentityDoctor{examiner: examiner{checks: podidentitydoctor.Checks()}}
+	d := &podIdentityDoctor{}
 	cmd := &cobra.Command{
 		Use:   "pod-identity",
 		Short: "Show what keeps a pod from its AWS credentials (IAMBinding)",

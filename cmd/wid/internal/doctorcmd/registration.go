@@ -20,7 +20,7 @@ type registrationDoctor struct {
 }
 
 func newDoctorRegistration() *cobra.Command {
-	d := &registrationDoctor{examiner: examiner{checks: registrationdoctor.Checks()}}
+	d := &registrationDoctor{}
 	cmd := &cobra.Command{
 		Use:   "registration",
 		Short: "Show how far a cluster has come on its way into a hub (Open Cluster Management)",

@@ -82,10 +82,6 @@ func (e *examination) refusedToken(ctx context.Context, err error) doctor.Findin
 		return f
 	}
 	if e.Pod.Name != "" || e.caller(ctx) == subjectPrefix+key.Namespace+":"+key.Name {
-		if !e.cloud.trustsIssuers() { // more flags than --provider shape it
-			return doctor.Unclear(doctor.Do("The pod gets its token from the kubelet. Run wid doctor in the pod, with the flags of this call but those of the pod."),
-				"You may not create tokens of %s.", key)
-		}
 		where := fmt.Sprintf("kubectl exec -n %s %s -- wid doctor --provider %s", shell.Word(e.Pod.Namespace, "NAMESPACE"), shell.Word(e.Pod.Name, "POD_NAME"), e.Provider.GetName())
 		return doctor.Unclear(doctor.Do("The pod gets its token from the kubelet. Examine it in the pod:", where), "You may not create tokens of %s.", key)
 	}

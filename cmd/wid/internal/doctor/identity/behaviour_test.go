@@ -3,20 +3,16 @@ package identity_test
 import (
 	"context"
 	"encoding/json"
-	"encoding/pem"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/identity"
@@ -57,13 +53,9 @@ func TestFindings(t *testing.T) {
 		{"no cluster and no token, no cloud", "generic", func(w *environment) { w.withoutCluster = true }, "token-request", doctor.Unknown, "no access", 3},
 		{"no cluster and no token", "aws", func(w *environment) { w.withoutCluster = true }, "service-account", doctor.Unknown, "unknown", 3},
 		{"a proxy's text in an answer of STS", "aws", answer("sts", "AssumeRoleWithWebIdentity", 503, "", ""), "exchange", doctor.Unknown, "fails", 3},
-		{"a check that is not wanted", "aws", func(w *environment) { w.config.Skip = []string{"issuer"} }, "issuer", doctor.Skip, "not wanted", 0},
 		{"issuer that redirects", "aws", func(w *environment) {
 			w.serve = http.RedirectHandler("https://elsewhere.example", http.StatusFound)
-			w.config.Skip = []string{"exchange"}
 		}, "issuer", doctor.Unknown, "cannot be read", 3},
-		{"uploaded keys", "gcp", func(w *environment) { w.config.JWKS = w.jwks() }, "issuer", doctor.Pass, "verify the token", 0},
-		{"uploaded keys of another cluster", "gcp", func(w *environment) { w.config.JWKS = []byte(`{"keys":[]}`) }, "issuer", doctor.Warn, "lack the one", 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +83,6 @@ func TestKeysInTheOwnNetworkAreNotRead(t *testing.T) {
 			t.Parallel()
 			w := newEnvironment(t, "aws")
 			document(func(d map[string]any) { d["jwks_uri"] = address })(w)
-			w.config.Skip = []string{"exchange"}
 			asked := &recording{next: w.config.IssuerClient.Transport}
 			w.config.IssuerClient = &http.Client{Transport: asked}
 			report := w.run()
@@ -134,7 +125,7 @@ func TestInterruptKeepsTheHeadline(t *testing.T) {
 	annotate(aws.RoleARNAnnotation, "")(w)
 	w.run() // makes the client
 	ctx, cancel := context.WithCancel(t.Context())
-	w.config.Progress = func(c doctor.Check) {
+	w.config.Examination.Progress = func(c doctor.Check) {
 		if c.ID == "pod" {
 			cancel()
 		}
@@ -187,35 +178,5 @@ func TestRemedyDeletesNoPod(t *testing.T) {
 	withPod(env("AWS_ROLE_ARN", roleARN+"-old"))(w)
 	if f := w.run().Of("pod"); !strings.Contains(f.Remedy.Text, "let the owner of the pod create it again") || len(f.Remedy.Commands) != 0 {
 		t.Errorf("%+v", f.Remedy)
-	}
-}
-
-// The named cluster gets the credential, and nobody else does: no redirect is followed, and no report repeats it.
-func TestCredentialStaysAtTheNamedCluster(t *testing.T) {
-	var asked atomic.Int64
-	other := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
-	t.Cleanup(other.Close)
-	for name, answer := range map[string]http.HandlerFunc{
-		"redirect": func(rw http.ResponseWriter, r *http.Request) {
-			http.Redirect(rw, r, other.URL, http.StatusTemporaryRedirect)
-		},
-		"echo": func(rw http.ResponseWriter, r *http.Request) {
-			rw.Header().Set("Content-Type", "application/json")
-			_, _ = fmt.Fprintf(rw, `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":%q}}}`, r.Header.Get("Authorization"))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newEnvironment(t, "aws")
-			server := httptest.NewTLSServer(answer)
-			t.Cleanup(server.Close)
-			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-			w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN, Endpoint: server.URL, CA: ca})
-			w.config.Cluster = clusterARN
-			report := w.run()
-			text := report.Text(doctor.TextOptions{Verbose: true})
-			if f := report.Of("cluster"); f.Result != doctor.Unknown || asked.Load() != 0 || strings.Contains(text, "k8s-aws-v1") {
-				t.Errorf("%+v\n%s", f, text)
-			}
-		})
 	}
 }

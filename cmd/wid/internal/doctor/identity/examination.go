@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +16,6 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	reason "github.com/workloadid/workloadid/doctor"
-	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -33,7 +31,6 @@ type examination struct {
 	injected map[string]string // identity and tenant of this pod's environment, as annotations
 	pod      *object[corev1.Pod]
 	account  *object[corev1.ServiceAccount]
-	gained   auth.Token
 }
 
 // object is an object of the cluster, or the error of reading it.
@@ -92,17 +89,6 @@ func (e *examination) subject() string {
 		return "token"
 	}
 	return "own identity"
-}
-
-func (e *examination) clusterName() string {
-	if e.RESTConfig == nil {
-		return ""
-	}
-	host := redact.URL(strings.TrimSuffix(e.RESTConfig.Host, "/"))
-	if e.ClusterName == "" {
-		return "cluster " + host
-	}
-	return "cluster " + e.ClusterName + " (" + host + ")"
 }
 
 // isMeant asks whether the right cluster is examined.

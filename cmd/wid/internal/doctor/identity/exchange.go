@@ -16,20 +16,18 @@ import (
 	"github.com/workloadid/workloadid/internal/annotation"
 )
 
-// onTrust examines what the cloud trusts, if somebody reads it.
-func (e *examination) onTrust(check func(doctor.Trust, context.Context, doctor.TrustQuery) doctor.Finding) func(context.Context) doctor.Finding {
-	return func(ctx context.Context) doctor.Finding {
-		q := e.query()
-		switch {
-		case e.Trust == nil && e.Provider.GetName() == "aws":
-			return doctor.Skipped("AWS trust not checked; use --trust-live.")
-		case e.Trust == nil:
-			return doctor.Skipped("The answer of %s names what it does not trust.", e.cloud.name)
-		case e.token.claims == nil || q.Identity == "":
-			return doctor.Skipped("The token or the identity is unknown.")
-		}
-		return check(e.Trust, ctx, *q)
+// checkTrust reads the trust policy, on which the answer of AWS is silent.
+func (e *examination) checkTrust(ctx context.Context) doctor.Finding {
+	q := e.query()
+	switch {
+	case e.Trust == nil && e.Provider.GetName() == "aws":
+		return doctor.Skipped("AWS trust not checked; use --trust-live.")
+	case e.Trust == nil:
+		return doctor.Skipped("The answer of %s names what it does not trust.", e.cloud.name)
+	case e.token.claims == nil || q.Identity == "":
+		return doctor.Skipped("The token or the identity is unknown.")
 	}
+	return e.Trust.Rule(ctx, *q)
 }
 
 // checkExchange performs what a controller would perform, without a cache.
@@ -44,7 +42,6 @@ func (e *examination) checkExchange(ctx context.Context) doctor.Finding {
 	if err != nil {
 		return e.refusal(e.tokenService(), err)
 	}
-	e.gained = gained
 	end := time.Now().Add(gained.GetDuration())
 	return doctor.Passed("Got credentials of %s until %s UTC.", e.whose(gained), end.UTC().Format("15:04")).Detail("expires", kube.Stamp(end))
 }
@@ -76,7 +73,7 @@ func (e *examination) whose(gained auth.Token) string {
 
 // query is what the cloud has to trust.
 func (e *examination) query() *doctor.TrustQuery {
-	sa, q := e.serviceAccount(), &doctor.TrustQuery{Cluster: e.Cluster}
+	sa, q := e.serviceAccount(), &doctor.TrustQuery{}
 	if e.token.claims != nil {
 		q.Claims = *e.token.claims
 	}

@@ -1,7 +1,6 @@
 package identity_test
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -49,26 +48,6 @@ func awsFaults() []fault {
 		{"ARN of a session", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:sts::"+account+":assumed-role/tenant-a/x"), "service-account", "IdentityMalformed", "session"},
 		{"placeholder for the account", "aws", annotate(aws.RoleARNAnnotation, "arn:aws:iam::${ACCOUNT}:role/tenant-a"), "service-account", "IdentityMalformed", "12 digits"},
 		{"annotation missing", "aws", annotate(aws.RoleARNAnnotation, ""), "service-account", "IdentityNotConfigured", "lacks the annotation"},
-		{"login to ECR denied", "aws", func(w *environment) {
-			w.config.Repository = ecrHost + "/app"
-			w.cloud.AWS().Deny(roleARN, "ecr:GetAuthorizationToken")
-		}, "registry", "RegistryDenied", "log in"},
-		{"pull from ECR denied", "aws", func(w *environment) {
-			w.config.Repository = ecrHost + "/app"
-			w.cloud.AWS().SetRegistry(denyingRegistry(http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"User is not authorized to perform: ecr:BatchGetImage"}]}`))
-		}, "registry", "RegistryDenied", "denies the pull"},
-		{"password of ECR expired", "aws", func(w *environment) {
-			w.config.Repository = ecrHost + "/app"
-			w.cloud.AWS().SetRegistry(denyingRegistry(http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"Your authorization token has expired. Reauthenticate and try again."}]}`))
-		}, "registry", "RegistryDenied", "denies the pull"},
-		{"look-alike of ECR", "aws", func(w *environment) { w.config.Repository = ecrHost + ".evil.example/app" }, "registry", "TargetMalformed", ""},
-		{"no such cluster", "aws", func(w *environment) { w.config.Cluster = clusterARN }, "cluster", "ClusterNotFound", "not found"},
-		{"cluster may not be described", "aws", func(w *environment) {
-			w.eks(http.StatusCreated)
-			w.cloud.AWS().Deny(roleARN, "eks:DescribeCluster")
-		}, "cluster", "ClusterDenied", "may not be described"},
-		{"malformed cluster ARN", "aws", func(w *environment) { w.config.Cluster = "cluster/prod" }, "cluster", "TargetMalformed", ""},
-		{"EKS does not know the role", "aws", func(w *environment) { w.eks(http.StatusUnauthorized) }, "cluster", "ClusterRefusesIdentity", "401"},
 	}
 	return list
 }
@@ -84,13 +63,6 @@ func azureFaults() []fault {
 	entra := func(status int, code, message string) func(*environment) {
 		return answer("entra", "token", status, code, message)
 	}
-	acr := func(pull ...string) func(w *environment) {
-		return func(w *environment) {
-			w.cloud.Azure().SetRegistry(acrHost, authtest.AzureRegistry{Tenant: azureTenant, Pull: pull, Handler: emptyRegistry()})
-			w.config.Repository = acrHost + "/app"
-		}
-	}
-	const cluster = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/prod"
 	return []fault{
 		{"slash at the end of the issuer", "azure", changed(slash), "exchange", "IssuerNotTrusted", "issuer"},
 		{"another subject", "azure", changed(other), "exchange", "SubjectNotTrusted", "subject"},
@@ -112,17 +84,6 @@ func azureFaults() []fault {
 		{"variable not replaced", "azure", annotate(azure.TenantIDAnnotation, "${TENANT}"), "service-account", "TargetMalformed", "neither a GUID"},
 		{"annotation missing", "azure", annotate(azure.ClientIDAnnotation, ""), "service-account", "IdentityNotConfigured", "lacks the annotation"},
 		{"tenant missing", "azure", annotate(azure.TenantIDAnnotation, ""), "service-account", "IdentityNotConfigured", "lacks the annotation"},
-		{"AcrPull missing", "azure", acr(), "registry", "RegistryDenied", ""},
-		{"registry of another tenant", "azure", func(w *environment) {
-			w.cloud.Azure().AddTenant("login.microsoftonline.com", "99999999-86f1-41af-91ab-2d7cd011db47")
-			w.cloud.Azure().SetRegistry(acrHost, authtest.AzureRegistry{Tenant: "99999999-86f1-41af-91ab-2d7cd011db47"})
-			w.config.Repository = acrHost + "/app"
-		}, "registry", "RegistryDenied", ""},
-		{"AKS may not be read", "azure", func(w *environment) {
-			w.cloud.Azure().SetCluster(cluster, authtest.AzureCluster{Tenant: azureTenant, Addresses: []string{"https://prod.hcp.eastus.azmk8s.io:443"}})
-			w.config.Cluster = cluster
-		}, "cluster", "ClusterDenied", "may not"},
-		{"AKS does not accept the token", "azure", func(w *environment) { w.aks(http.StatusUnauthorized) }, "cluster", "ClusterRefusesIdentity", "401"},
 	}
 }
 
@@ -138,7 +99,6 @@ func gcpFaults() []fault {
 	}
 	byID := strings.Replace(principal, "projects/123456789012", "projects/my-project", 1)
 	long := strings.Repeat("n", 60)
-	const cluster = "projects/my-project/locations/europe-west1/clusters/prod"
 	return []fault{
 
 		{"provider disabled", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.Disabled = true }), "exchange", "ProviderNotFound", "disabled"},
@@ -163,12 +123,5 @@ func gcpFaults() []fault {
 		{"a pool instead of a provider", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "projects/123456789012/locations/global/workloadIdentityPools/east"), "service-account", "TargetMalformed", "names a pool"},
 		{"the pool of GKE", "gcp", annotate(gcp.WorkloadIdentityProviderAnnotation, "my-project.svc.id.goog"), "service-account", "TargetMalformed", "GKE"},
 		{"a member instead of an e-mail address", "gcp", annotate(gcp.ServiceAccountAnnotation, "serviceAccount:"+gcpEmail), "service-account", "IdentityMalformed", "e-mail"},
-		{"no reader of the repository", "gcp", func(w *environment) {
-			w.cloud.GCP().SetRepository(garHost + "/my-project/repo")
-			w.config.Repository = garHost + "/my-project/repo/app"
-		}, "registry", "RegistryDenied", "denies"},
-		{"no such cluster", "gcp", func(w *environment) { w.config.Cluster = cluster }, "cluster", "ClusterNotFound", "not found"},
-		{"GKE does not accept the token", "gcp", func(w *environment) { w.at(http.StatusUnauthorized) }, "cluster", "ClusterRefusesIdentity", "401"},
-		{"malformed cluster name", "gcp", func(w *environment) { w.config.Cluster = "prod" }, "cluster", "TargetMalformed", fmt.Sprintf("%q", "prod")},
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,16 +44,4 @@ func annotate(pairs ...string) func(w *environment) {
 			}
 		}
 	}
-}
-
-// denyingRegistry knows the credentials, but not the right to pull.
-func denyingRegistry(status int, body string) http.Handler {
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/v2/") {
-			return
-		}
-		rw.Header().Set("Content-Type", "application/json")
-		rw.WriteHeader(status)
-		_, _ = rw.Write([]byte(body))
-	})
 }

@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/workloadid/workloadid/auth/issuer"
@@ -10,7 +9,7 @@ import (
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
-// checkIssuer compares the token with the issuer's documents, or with the keys that a cloud was given. The token's own API server is not asked.
+// checkIssuer compares the token with the issuer's documents. The token's own API server is not asked.
 func (e *examination) checkIssuer(ctx context.Context) doctor.Finding {
 	switch {
 	case e.token.claims == nil:
@@ -18,8 +17,7 @@ func (e *examination) checkIssuer(ctx context.Context) doctor.Finding {
 	case !e.cloud.trustsIssuers():
 		return doctor.Skipped("No cloud reads the issuer's documents.")
 	}
-	checks, err := issuer.Verify(ctx, issuer.Verification{Token: e.token.raw, Issuer: e.Issuer, Keys: e.JWKS,
-		HTTPClient: e.pool.For(e.IssuerClient, e.resolved().ProxyURL)})
+	checks, err := issuer.Verify(ctx, issuer.Verification{Token: e.token.raw, HTTPClient: e.pool.For(e.IssuerClient, e.resolved().ProxyURL)})
 	if err != nil {
 		return doctor.Failed(reason.TokenMalformed, e.freshToken(ctx), "The issuer cannot be verified: %v.", err)
 	}
@@ -43,11 +41,7 @@ func (e *examination) findingOfCheck(c *issuer.Check, class string) doctor.Findi
 	switch c.Name {
 	case issuer.CheckDiscoveryReachable, issuer.CheckKeysReachable: // the cloud may reach it, and says so in the exchange
 		return doctor.Unclear(doctor.Do("Read it from outside of this network:", "curl -v "+shell.Word(c.Got, "ADDRESS")), "%s", c.Problem)
-	case issuer.CheckIssuerOfToken:
-		f.Remedy = doctor.Do(e.isMeant() + " If it is, correct --issuer and the issuer in " + e.cloud.name + ".")
-	case issuer.CheckDiscoveryAnonymous:
-		f.Remedy = doctor.Do("As an administrator: let anyone read the issuer's documents, or publish them elsewhere (docs/issuer.md):",
-			asAdministrator+"clusterrolebinding oidc-reviewer --clusterrole=system:service-account-issuer-discovery --group=system:unauthenticated")
+	case issuer.CheckDiscoveryAnonymous: // its own remedy says it
 	default:
 		if class != reason.IssuersDiffer {
 			f.Remedy = doctor.Do(comparing, e.publishing()...)
@@ -61,28 +55,22 @@ func (e *examination) findingOfCheck(c *issuer.Check, class string) doctor.Findi
 
 const comparing = "Compare what clouds read with what the API server has, and publish that:"
 
-// publishing returns the commands of this program that compare and publish the issuer's documents, or the keys that Google was given.
+// publishing returns the commands of this program that compare and publish the issuer's documents.
 func (e *examination) publishing() []string {
-	q := e.query()
-	of, to := " --issuer "+shell.Word(q.Claims.Issuer, "ISSUER"), ""
-	if len(e.JWKS) > 0 && e.Provider.GetName() == "gcp" {
-		to = q.Fill(" --to gcp://PROVIDER_NAME")
-	}
-	return []string{"wid issuer check" + of + to, "wid issuer publish" + of + cmp.Or(to, " --to STORE")}
+	of := " --issuer " + shell.Word(e.query().Claims.Issuer, "ISSUER")
+	return []string{"wid issuer check" + of, "wid issuer publish" + of + " --to STORE"}
 }
 
 // classOfCheck reports false for what the exchange answers for the token at hand: content types, foreign keys and lifetimes.
 func classOfCheck(name issuer.CheckName) (class string, judged bool) {
 	switch name {
-	case issuer.CheckIssuerOfToken:
-		return reason.IssuerNotTrusted, true
 	case issuer.CheckIssuerURL, issuer.CheckIssuerPublic, issuer.CheckDiscoveryIssuer:
 		return reason.IssuersDiffer, true
 	case issuer.CheckKeySet, issuer.CheckSigningKey:
 		return reason.SigningKeyUnavailable, true
 	case issuer.CheckSignature:
 		return reason.SignatureNotVerified, true
-	case issuer.CheckContentType, issuer.CheckKeysIssuer, issuer.CheckForeignKeys, issuer.CheckAlgorithm, issuer.CheckTokenLifetime:
+	case issuer.CheckContentType, issuer.CheckKeysIssuer, issuer.CheckForeignKeys, issuer.CheckAlgorithm, issuer.CheckTokenLifetime, issuer.CheckIssuerOfToken:
 		return "", false
 	}
 	return reason.IssuerNotPublic, true

@@ -27,7 +27,6 @@ func TestSpecificAnswerOutranksSuspicion(t *testing.T) {
 	for name, suspect := range map[string]func(w *environment){
 		"an issuer of an unknown CA": untrustedIssuer,
 		"an unreachable issuer":      func(w *environment) { w.config.IssuerClient = &http.Client{Transport: broken{}} },
-		"another --issuer":           func(w *environment) { w.config.Issuer = "https://old.example" },
 	} {
 		for provider, refuse := range map[string]func(w *environment){
 			"aws": func(w *environment) {

@@ -25,18 +25,13 @@ import (
 
 // Config says which pod or ServiceAccount to examine.
 type Config struct {
-	// Namespace is that of pod, ServiceAccount and IAMBinding. Required.
-	Namespace string
-	// ServiceAccount is its name. That of a Pod which can be read replaces it.
-	ServiceAccount string
-	// Pod is the name of a pod. Empty: the dry run tries a pod of the ServiceAccount, which is then required.
-	Pod string
-	// Client reads the cluster and tries a pod in a dry run. Its rest.Config has Warnings as WarningHandlerWithContext. Required.
-	Client client.Client
-	// File leads the commands of remedies to the cluster. Empty: the current context.
-	File cli.KubeFile
-	// Examination has Cluster, Skip, Timeout, Progress and ShowPolicy. Run sets the rest.
-	Examination doctor.Examination
+	Namespace      string // of pod, ServiceAccount and IAMBinding
+	ServiceAccount string // that of a Pod which can be read replaces it
+	Pod            string // empty: the dry run tries a pod of the ServiceAccount, which is then required
+	// Client reads the cluster and tries a pod in a dry run. Its rest.Config has Warnings as WarningHandlerWithContext.
+	Client      client.Client
+	File        cli.KubeFile       // leads the commands of remedies to the cluster; empty: the current context
+	Examination doctor.Examination // with Cluster, Timeout, Progress and ShowPolicy
 }
 
 // examination is one run. Parts leave here what later ones need.

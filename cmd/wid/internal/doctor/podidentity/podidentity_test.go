@@ -140,7 +140,7 @@ func TestHealthy(t *testing.T) {
 	for name, change := range map[string]func(w *environment){
 		"with a pod":                        func(*environment) {},
 		"without a pod":                     func(w *environment) { w.config.Pod, w.config.ServiceAccount = "", account },
-		"without the webhook's rights":      func(w *environment) { w.forbidden["Namespace"], w.forbidden["Event"] = true, true },
+		"without the webhook's rights":      func(w *environment) { w.forbidden["Namespace"] = true },
 		"binding of another ServiceAccount": func(w *environment) { w.other = bindingOf("other", "other") },
 		"one container without variables": func(w *environment) {
 			w.pod.Spec.Containers = append(w.pod.Spec.Containers, corev1.Container{Name: "other"})
@@ -178,6 +178,7 @@ func TestUncertain(t *testing.T) {
 		"refused by a policy": {func(w *environment) {
 			w.admit = failing(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("exceeded quota "+strings.Repeat("x", 5000))))
 		}, "webhook", ""},
+		"no right to Events":  {func(w *environment) { w.forbidden["Event"] = true }, "role", ""},
 		"no right to the pod": {func(w *environment) { w.forbidden["Pod"] = true; w.config.ServiceAccount = account }, "pod", "kubectl --context prod get pods -n team-a"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,9 +1,6 @@
 // Package registration shows how far a managed cluster has come on its way into a hub, and what each part of that way says of itself: agent,
 // requests, hub, Secret, conditions, Lease. It shows hubs and agents of this module and those of Open Cluster Management alike.
 //
-//	report := registration.Run(ctx, registration.Config{ClusterName: "cluster1", Hub: hub, Spoke: spoke})
-//	fmt.Print(report)
-//
 // A part is right or wrong only by a condition, an answer or a time, which its line quotes. The doctor uses the agent's credential as the
 // agent does, and changes nothing.
 package registration
@@ -35,15 +32,13 @@ import (
 
 // Config says which registration to examine.
 type Config struct {
-	// ClusterName is the name of the ManagedCluster. Required.
-	ClusterName string
+	ClusterName string // of the ManagedCluster
 	// Hub and Spoke lead to the hub and to the managed cluster. Their schemes need no kinds. Nil: that side is not
 	// examined. Only reviews of access are created, at the hub.
 	Hub, Spoke client.Client
 	// HubFile and SpokeFile lead the commands of remedies to that side. Empty: a context for the reader to fill in.
 	HubFile, SpokeFile cli.KubeFile
-	// Examination has Cluster, Skip, Timeout and Progress. Run sets the rest.
-	Examination doctor.Examination
+	Examination        doctor.Examination // with Cluster, Timeout and Progress
 }
 
 // examination is one run. The part "sides" reads what several parts show.
@@ -145,12 +140,12 @@ func (e *examination) showSides(ctx context.Context) doctor.Finding {
 			"ManagedClusters: it is no hub, or swapped with the cluster's.").With(time.Now(), time.Time{})
 	}
 	var sides []string
-	for name, side := range map[string]client.Client{"the cluster": e.Spoke, "the hub": e.Hub} {
-		if side != nil {
-			sides = append(sides, name)
-		}
+	if e.Hub != nil {
+		sides = append(sides, "the hub")
 	}
-	slices.Sort(sides)
+	if e.Spoke != nil {
+		sides = append(sides, "the cluster")
+	}
 	return doctor.Passed("%s", strings.Join(sides, " and "))
 }
 

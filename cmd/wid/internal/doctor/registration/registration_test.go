@@ -15,6 +15,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,7 +28,7 @@ import (
 
 const secretValue = "secretvaluesecretvalue"
 
-func newClient(t *testing.T, objects ...client.Object) client.Client {
+func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
@@ -36,7 +37,15 @@ func newClient(t *testing.T, objects ...client.Object) client.Client {
 	if err := ocm.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...)
+	for _, field := range []string{"type", "involvedObject.uid", "involvedObject.name"} {
+		b = b.WithIndex(&corev1.Event{}, field, func(o client.Object) []string { // as the API server, for Events that are read as unstructured ones
+			content, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(o) // it always is one
+			value, _, _ := unstructured.NestedString(content, strings.Split(field, ".")...)
+			return []string{value}
+		})
+	}
+	return b.Build()
 }
 
 // joined is a hub with a cluster that it has accepted.
@@ -121,7 +130,7 @@ func TestSides(t *testing.T) {
 		"another cluster's Secret":         {registration.Config{ClusterName: "cluster2", Spoke: newClient(t, member(unreachable)...)}, "AnotherClusterName"},
 		"the agent of an operator": {registration.Config{ClusterName: "cluster1", Spoke: newClient(t, deployed("{}", func(d *appsv1.Deployment) {
 			d.Name = "klusterlet-registration-agent"
-		})...)}, "clusteradm get token"},
+		})...)}, "What its operator says:"},
 		"another cluster's agent": {registration.Config{ClusterName: "cluster1", Spoke: newClient(t, deployed(unreachable, func(d *appsv1.Deployment) {
 			d.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"--cluster-name=cluster2"}}}
 		})...)}, `The agent registers "cluster2", not "cluster1". [agent, AnotherClusterName]`},

@@ -17,12 +17,11 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	account    = "123456789012"
-	platform   = "arn:aws:iam::" + account + ":user/platform"
-	roleARN    = "arn:aws:iam::" + account + ":role/team/tenant-a"
-	clusterARN = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
-	subject    = "system:serviceaccount:tenant-a:app"
-	audience   = "sts.amazonaws.com"
+	account  = "123456789012"
+	platform = "arn:aws:iam::" + account + ":user/platform"
+	roleARN  = "arn:aws:iam::" + account + ":role/team/tenant-a"
+	subject  = "system:serviceaccount:tenant-a:app"
+	audience = "sts.amazonaws.com"
 )
 
 // environment is an account in which everything fits, until a test changes that.
@@ -71,10 +70,6 @@ func printed(statements string) string {
 // written is an account whose role has a trust policy that a test has written.
 type written string
 
-func (w written) Anchor(_ context.Context, q doctor.TrustQuery) doctor.Finding {
-	return aws.CheckAudience(&q, []string{audience})
-}
-
 func (w written) Rule(_ context.Context, q doctor.TrustQuery) doctor.Finding {
 	return aws.CheckPolicy(&q, string(w))
 }
@@ -86,7 +81,7 @@ func parsed(t *testing.T, policy string, change ...func(*doctor.TrustQuery)) *do
 	for _, apply := range change {
 		apply(&q)
 	}
-	report := runBoth(t.Context(), q, written(policy), 0)
+	report := runRule(t.Context(), q, written(policy), 0)
 	verify(t, report)
 	return report
 }

@@ -165,7 +165,6 @@ func (t *target) checkCondition(operator, key string, raw json.RawMessage) docto
 	}
 	says := map[string]string{"sub": "does not admit this ServiceAccount.", "aud": "does not admit the token's audience."}[claim]
 	for _, v := range values {
-		slip := slip(v, got[0])
 		switch {
 		case v == got[0] || pattern && like(v, got[0]):
 			return doctor.Finding{}
@@ -173,23 +172,11 @@ func (t *target) checkCondition(operator, key string, raw json.RawMessage) docto
 			return t.unclear(`{"` + operator + `":{"` + key + `":` + string(raw) + `}}`)
 		case !pattern && strings.ContainsAny(v, "*?") && like(v, got[0]): // StringLike would admit every ServiceAccount of the pattern
 			says = "has a * under StringEquals, which compares it literally."
-		case slip != "":
-			says = "differs from the token " + slip + "."
+		case strings.EqualFold(v, got[0]):
+			says = "differs from the token only in upper and lower case."
 		}
 	}
 	return t.refused(says).Compare("token", got[0], "policy", list(values))
-}
-
-// slip says how two different texts differ if one is the other, miswritten. Other small differences are no slips: the subject of another
-// tenant and the issuer of another cluster may differ by one letter.
-func slip(a, b string) string {
-	switch {
-	case strings.TrimSuffix(a, "/") == strings.TrimSuffix(b, "/"):
-		return "only by the / at the end"
-	case strings.EqualFold(a, b):
-		return "only in upper and lower case"
-	}
-	return ""
 }
 
 // list joins values for a comparison, bounded.

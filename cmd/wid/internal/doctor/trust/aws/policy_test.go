@@ -101,8 +101,8 @@ func TestUncheckedIsQuoted(t *testing.T) {
 
 func TestTokensWithSeveralAudiences(t *testing.T) {
 	report := parsed(t, printed(good), func(q *doctor.TrustQuery) { q.Claims.Audiences = []string{audience, "x"} })
-	if a, r := report.Of(anchor), report.Of(rule); a.Result != doctor.Unknown || r.Result != doctor.Unknown {
-		t.Errorf("%+v\n%+v", a, r)
+	if f := report.Of(rule); f.Result != doctor.Unknown {
+		t.Errorf("%+v", f)
 	}
 }
 
@@ -199,7 +199,7 @@ func FuzzDocument(f *testing.F) {
 	f.Fuzz(func(t *testing.T, document, sub, aud string) {
 		q := doctor.TrustQuery{Identity: roleARN, Claims: claimsOf("https://issuer.example", aud)}
 		q.Claims.Subject = sub
-		sound(t, runBoth(t.Context(), q, written(document), 0))
+		sound(t, runRule(t.Context(), q, written(document), 0))
 	})
 }
 

@@ -21,50 +21,24 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-var (
-	_ doctor.Trust  = (*Reader)(nil)
-	_ doctor.Access = (*Reader)(nil)
-)
-
-// Reader asks STS, IAM and EKS, in up to three calls for the trust and two for a cluster. The zero value uses the SDK's default
-// chain: environment, shared files with AWS_PROFILE, IAM Identity Center, and so on. A Reader serves one examination.
+// Reader asks STS and IAM, once each. The zero value uses the SDK's default chain: environment, shared files with AWS_PROFILE, IAM
+// Identity Center, and so on. A Reader serves one examination.
 type Reader struct {
 	// Credentials are those of the person. Nil: the SDK's default chain.
 	Credentials aws.CredentialsProvider
-	// HTTPClient asks STS, IAM and EKS. Nil: the SDK's own, which trusts AWS_CA_BUNDLE. In both cases redirects are not followed and
+	// HTTPClient asks STS and IAM. Nil: the SDK's own, which trusts AWS_CA_BUNDLE. In both cases redirects are not followed and
 	// answers are bounded. The default chain has clients of its own.
 	HTTPClient *http.Client
 
-	config       aws.Config
-	arn, account string
-	secrets      []string
-	failed       bool
+	config  aws.Config
+	arn     string // of the login
+	secrets []string
 }
 
 const whoAmI, logIn = "aws sts get-caller-identity", "aws sso login"
 
-// ask logs in once, and compares the account: a login cannot read what another account trusts. It adds the login to what was read.
-func (r *Reader) ask(ctx context.Context, partition, account string, check func() doctor.Finding) (f doctor.Finding) {
-	switch {
-	case r.failed:
-		f = doctor.Unclear(doctor.Remedy{}, "The doctor could not ask AWS, as the check before says.")
-	case r.account == "":
-		f = r.logIn(ctx, partition)
-	}
-	if f.Result == "" && r.account != account {
-		f = doctor.Unclear(doctor.Do("Log in to account "+account+", for example with a profile:", "AWS_PROFILE=PROFILE "+whoAmI),
-			"Your login is in account %s, not in account %s, so nothing was read.", r.account, account)
-	}
-	if r.failed = f.Result != ""; !r.failed {
-		f = check()
-	}
-	if r.arn != "" {
-		f = f.Detail("read as", r.arn)
-	}
-	return f
-}
-
-func (r *Reader) logIn(ctx context.Context, partition string) doctor.Finding {
+// logIn returns the zero Finding for a login in the account: a login cannot read what another account trusts.
+func (r *Reader) logIn(ctx context.Context, partition, account string) doctor.Finding {
 	load := []func(*config.LoadOptions) error{config.WithDefaultRegion(regionOf(partition)), config.WithRetryer(newRetryer)}
 	if r.Credentials != nil {
 		load = append(load, config.WithCredentialsProvider(r.Credentials))
@@ -89,8 +63,12 @@ func (r *Reader) logIn(ctx context.Context, partition string) doctor.Finding {
 	case aws.ToString(out.Account) == "":
 		return r.unusable(nil, 0, "")
 	}
-	r.account, r.arn = redact.Text(*out.Account, r.secrets...), redact.Text(aws.ToString(out.Arn), r.secrets...)
-	return doctor.Finding{}
+	r.arn = redact.Text(aws.ToString(out.Arn), r.secrets...)
+	if *out.Account == account {
+		return doctor.Finding{}
+	}
+	return doctor.Unclear(doctor.Do("Log in to account "+account+", for example with a profile:", "AWS_PROFILE=PROFILE "+whoAmI),
+		"Your login is in account %s, not in account %s, so nothing was read.", redact.Text(*out.Account, r.secrets...), account)
 }
 
 // newRetryer tries little, because a person waits.

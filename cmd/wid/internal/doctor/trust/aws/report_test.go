@@ -17,6 +17,11 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
+// ruler is a Reader, or a trust policy that a test has written.
+type ruler interface {
+	Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding
+}
+
 // base is a ServiceAccount, its issuer, and clouds that do not know them yet.
 type base struct {
 	*testing.T
@@ -43,18 +48,17 @@ func claimsOf(issuer, audience string) doctor.Claims {
 	return doctor.Claims{Issuer: issuer, Subject: subject, Audiences: []string{audience}, Namespace: "tenant-a", ServiceAccount: "app"}
 }
 
-// examine performs both checks, and verifies what holds for every report.
-func (w *base) examine(trust doctor.Trust) *doctor.Report {
+// examine performs the check, and verifies what holds for every report.
+func (w *base) examine(trust ruler) *doctor.Report {
 	w.Helper()
-	report := runBoth(w.Context(), w.Query, trust, w.Timeout)
+	report := runRule(w.Context(), w.Query, trust, w.Timeout)
 	verify(w.T, report, w.Hidden...)
 	return report
 }
 
-// runBoth performs both checks.
-func runBoth(ctx context.Context, query doctor.TrustQuery, trust doctor.Trust, timeout time.Duration) *doctor.Report {
+// runRule performs the check.
+func runRule(ctx context.Context, query doctor.TrustQuery, trust ruler, timeout time.Duration) *doctor.Report {
 	return doctor.Run(ctx, doctor.Examination{Subject: "tenant-a/app → cloud", Cluster: "cluster prod (https://10.0.0.1:6443)", ShowPolicy: true, Timeout: timeout, Checks: []doctor.Check{
-		{ID: "trust-anchor", Title: "what the cloud trusts", Run: func(ctx context.Context) doctor.Finding { return trust.Anchor(ctx, query) }},
 		{ID: "trust-rule", Title: "the rule", Run: func(ctx context.Context) doctor.Finding { return trust.Rule(ctx, query) }},
 	}})
 }

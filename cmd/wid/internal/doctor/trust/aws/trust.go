@@ -13,36 +13,19 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// Anchor reads the OIDC provider of the role's account for the token's issuer.
-func (r *Reader) Anchor(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	return r.examine(ctx, &q, r.anchor)
-}
-
-// Rule reads the trust policy of the role.
+// Rule reads the trust policy of the role, and checks whether it admits the token.
 func (r *Reader) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
-	return r.examine(ctx, &q, r.rule)
-}
-
-func (r *Reader) examine(ctx context.Context, q *doctor.TrustQuery, check func(context.Context, *target) doctor.Finding) doctor.Finding {
-	t, f := newTarget(q)
+	t, f := newTarget(&q)
 	if t == nil {
 		return f
 	}
-	return r.ask(ctx, t.role.Partition, t.role.Account, func() doctor.Finding { return check(ctx, t) })
-}
-
-func (r *Reader) anchor(ctx context.Context, t *target) doctor.Finding {
-	arn := t.providerARN()
-	out, err := iam.NewFromConfig(r.config).GetOpenIDConnectProvider(ctx, &iam.GetOpenIDConnectProviderInput{OpenIDConnectProviderArn: &arn})
-	switch {
-	case errors.As(err, new(*types.NoSuchEntityException)):
-		return t.noProvider()
-	case err != nil:
-		return r.explain(err, "iam:GetOpenIDConnectProvider", t.showProvider())
-	case out.Url == nil:
-		return r.unusable(nil, 0, "")
+	if f = r.logIn(ctx, t.role.Partition, t.role.Account); f.Result == "" {
+		f = r.rule(ctx, t)
 	}
-	return t.checkAudience(out.ClientIDList)
+	if r.arn != "" {
+		f = f.Detail("read as", r.arn)
+	}
+	return f
 }
 
 func (r *Reader) rule(ctx context.Context, t *target) doctor.Finding {
