@@ -56,9 +56,13 @@ var takeovers = []string{"AlreadyJoined", "AnotherAgent", "AnotherKey"}
 // broken is a hub and a cluster, whose faults the printed commands mend.
 type broken struct{ *hubWorld }
 
+func (b *broken) arguments(flags ...string) []string {
+	return append([]string{"doctor", "registration", "--cluster-name=managed-0", "--hub-context=hub", "--context=managed-0"}, flags...)
+}
+
 func (b *broken) report(flags ...string) string {
 	b.t.Helper()
-	out, _ := wid(b.t, "", append([]string{"doctor", "registration", "--cluster-name=managed-0", "--hub-context=hub", "--context=managed-0"}, flags...)...) // exits with its verdict
+	out, _ := wid(b.t, "", b.arguments(flags...)...) // exits with its verdict
 	return out
 }
 
@@ -95,17 +99,61 @@ func (b *broken) shows(text string, reasons ...string) (commands []string) {
 		b.t.Errorf("the report lacks %q:\n%s", text, out)
 	}
 	b.t.Logf("%s\n%s", strings.Join(reasons, " "), out)
-	for _, harm := range []string{"certificate approve", "certificate deny", "kubectl delete", "hub deny"} {
-		if strings.Contains(out+b.report("--verbose")+b.report("-o=json"), harm) {
-			b.t.Errorf("the report prints %q:\n%s", harm, out)
-		}
-	}
+	b.harmless(b.examine())
 	for line := range strings.Lines(out) {
 		if !strings.Contains(line, "wid ") && !strings.Contains(line, "kubectl ") && len([]rune(strings.TrimRight(line, "\n"))) > 80 && !strings.HasPrefix(line, "✗ ") {
 			b.t.Errorf("a line has more than 80 columns: %s", line)
 		}
 	}
 	return commands
+}
+
+// harmful is the verb of a command that changes what a person has to decide, "" if there is none. Flags and their values come anywhere.
+func harmful(command string) string {
+	words := strings.Fields(command)
+	for _, word := range words {
+		if slices.Contains([]string{"approve", "deny", "delete", "bind", "rolebinding", "clusterrolebinding", "edit", "patch", "apply", "annotate", "label"}, word) {
+			return word
+		}
+	}
+	if len(words) > 1 && words[0] == "kubectl" && slices.Contains(words, "create") {
+		return "create"
+	}
+	return ""
+}
+
+// harmless looks at all commands of a report, those of each Event too.
+func (b *broken) harmless(report *doctor.Report) {
+	b.t.Helper()
+	var commands []string
+	for i := range report.Findings {
+		f := &report.Findings[i]
+		commands = append(commands, f.Remedy.Commands...)
+		for _, e := range f.Events {
+			commands = append(commands, e.Remedy.Commands...)
+		}
+	}
+	for _, command := range commands {
+		if verb := harmful(command); verb != "" {
+			b.t.Errorf("the report prints %q: %s", verb, command)
+		}
+	}
+}
+
+func TestHarmfulCommandsAreSeen(t *testing.T) {
+	for command, want := range map[string]string{
+		"kubectl --context hub delete managedcluster a":            "delete",
+		"kubectl --context hub certificate approve a":              "approve",
+		"kubectl certificate --context hub deny a":                 "deny",
+		"kubectl --context hub create clusterrolebinding a":        "clusterrolebinding",
+		"wid hub deny --clusters a --context hub":                  "deny",
+		"kubectl --context hub get clusterrole,clusterrolebinding": "",
+		"wid hub accept --clusters a --approve-request b":          "",
+	} {
+		if got := harmful(command); got != want {
+			t.Errorf("%s: %q", command, got)
+		}
+	}
 }
 
 // cured runs the printed commands as they are, with the images filled in, and waits until the headline is another.
@@ -128,9 +176,20 @@ func (b *broken) looked(text string, reasons ...string) {
 	}
 }
 
-func (b *broken) healthy() {
+// healthy waits for a report in which nothing is wrong or unknown, and returns it for 80 columns.
+func (b *broken) healthy() string {
 	b.t.Helper()
-	b.shows("✓ credential", "")
+	out, code := "", -1
+	b.until("the whole is healthy", func() bool {
+		var err error
+		out, err = wid(b.t, "", b.arguments()...)
+		code = cli.ExitCode(b.t.Context(), err)
+		return err == nil
+	})
+	if report := b.examine(); code != doctor.ExitPass || report.Result != doctor.Pass || !strings.Contains(out, "✓ credential") {
+		b.t.Errorf("%s, exit code %d:\n%s", report.Result, code, out)
+	}
+	return out
 }
 
 func (b *broken) shell(command string) {
@@ -434,16 +493,46 @@ func (b *broken) request(name, user string, groups []string, labels map[string]s
 			Request: pem.EncodeToMemory(&pem.Block{Type: agentrequest.Block, Bytes: der})}}))
 }
 
+// approved returns the requests that the remedies of a report approve. Events of the hub name such commands too, in their texts.
+func approved(report *doctor.Report) (names []string) {
+	for i := range report.Findings {
+		f := &report.Findings[i]
+		commands := slices.Clone(f.Remedy.Commands)
+		for _, e := range f.Events {
+			commands = append(commands, e.Remedy.Commands...)
+		}
+		for _, command := range commands {
+			words := strings.Fields(command)
+			if i := slices.Index(words, "--approve-request"); i >= 0 {
+				names = append(names, words[i+1])
+			}
+		}
+	}
+	return names
+}
+
 // rivalOfTheAgent is a bootstrap user that asks for the certificate of the cluster that waits. Without the agent's Secret no report can tell
 // whose request is whose.
 func (b *broken) rivalOfTheAgent() {
 	subject := agentrequest.Subject("managed-0", "rival")
 	b.request("managed-0-zzz", "system:bootstrap:other0", []string{registration.BootstrapGroup}, map[string]string{ocm.ClusterNameLabel: "managed-0"}, subject)
-	approves := func(out string) bool { return strings.Contains(out, "--approve-request managed-0-") }
-	b.until("the report names the agent's request", func() bool { return approves(b.report("-o=json")) })
-	alone, _ := wid(b.t, "", "doctor", "registration", "--cluster-name=managed-0", "--hub-context=hub", "-o=json") // exits with its verdict
-	if both := b.report("-o=json"); strings.Contains(both, "--approve-request managed-0-zzz") || approves(alone) {
-		b.t.Errorf("a rival:\n%s%s", both, alone)
+	b.until("the remedy names the agent's request", func() bool { return len(approved(b.examine())) > 0 })
+	alone := &doctor.Report{}
+	out, _ := wid(b.t, "", "doctor", "registration", "--cluster-name=managed-0", "--hub-context=hub", "-o=json") // exits with its verdict
+	b.must(json.Unmarshal([]byte(out), alone))
+	if names := approved(b.examine()); slices.Contains(names, "managed-0-zzz") || len(approved(alone)) > 0 {
+		b.t.Errorf("a rival: %q, and without the cluster %q", names, approved(alone))
+	}
+}
+
+// attacked expects a report that stays green, shows the request to a person who asks for it, and has no command that approves it.
+func (b *broken) attacked(attack, shows string) {
+	b.t.Helper()
+	b.t.Logf("%s\n%s", attack, b.healthy())
+	report, out := b.examine(), b.report("--verbose")
+	b.harmless(report)
+	if names := approved(report); !strings.Contains(out, shows) || len(names) > 0 {
+		b.t.Errorf("%s: %q\n%s", attack, names, out)
 	}
 }
 
@@ -452,10 +541,7 @@ func (b *broken) wantedAdministrator() {
 	user := registration.AgentUser("managed-0", string(b.secret(ocm.HubKubeconfigSecret).Data["agent-name"]))
 	b.request("managed-0-evil", user, registration.ClusterGroups("managed-0"), map[string]string{ocm.ClusterNameLabel: "managed-0"},
 		pkix.Name{CommonName: user, Organization: []string{"kubeadm:cluster-admins"}})
-	b.healthy()
-	if out := b.report("--verbose"); !strings.Contains(out, "kubeadm:cluster-admins") || strings.Contains(out, "--approve-request") {
-		b.t.Errorf("an agent that wants to be administrator:\n%s", out)
-	}
+	b.attacked("an agent that wants to be administrator", "kubeadm:cluster-admins")
 }
 
 // addOnOfAStranger is a request of a bootstrap user with the labels of an add-on that waits.
@@ -466,8 +552,5 @@ func (b *broken) addOnOfAStranger() {
 	subject := registration.AddOnSubject("managed-0", "search", "agent")
 	b.request("addon-managed-0-search-evil", "system:bootstrap:other0", []string{registration.BootstrapGroup},
 		map[string]string{ocm.ClusterNameLabel: "managed-0", addon.NameLabel: "search"}, pkix.Name{CommonName: subject.User, Organization: subject.Groups})
-	b.healthy()
-	if out := b.report("--verbose"); !strings.Contains(out, "system:bootstrap:other0") || strings.Contains(out, "--approve-request") {
-		b.t.Errorf("a stranger's request for an add-on:\n%s", out)
-	}
+	b.attacked("a stranger's request for an add-on", "system:bootstrap:other0")
 }

@@ -29,6 +29,7 @@ const DefaultTimeout = 10 * time.Second
 // Result is the outcome of a check.
 type Result string
 
+// Results of checks.
 const (
 	Pass    Result = "PASS"    // the check examined its object and found nothing wrong
 	Warn    Result = "WARN"    // something may be wrong, or will be soon
