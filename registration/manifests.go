@@ -36,8 +36,8 @@ func TokenManifest() string { return tokenManifest }
 // default names of agent.Options.
 func AgentManifest() string { return agentManifest }
 
-// AgentAddOnManifest holds DefaultAddOnNamespace and the rights to store the credentials of add-ons there, in YAML, for the
-// ServiceAccount of AgentManifest. Other namespaces that add-ons name need the same Role and RoleBinding.
+// AgentAddOnManifest holds DefaultAddOnNamespace and the rights to store the credentials of add-ons and to read their Leases there, in
+// YAML, for the ServiceAccount of AgentManifest. Other namespaces that add-ons name need the same Role and RoleBinding.
 func AgentAddOnManifest() string { return agentAddOnManifest }
 
 // BootstrapManifest holds the RBAC of bootstrap users on the hub, in YAML. It binds BootstrapGroup and the ServiceAccount

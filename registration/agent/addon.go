@@ -56,6 +56,9 @@ type AddOnOptions struct {
 // AddOnOptions.Namespace and in the namespaces of other add-ons. It ignores add-ons in hosted mode (hostingClusterAnnotation),
 // because the agent of the hosting cluster registers them.
 //
+// The condition Available follows the Lease that the add-on renews on the managed cluster, unless status.healthCheck.mode is
+// Customized. The Lease has the name of the add-on, and lies in the same namespace as its Secrets.
+//
 // Set up the Agent and the AddOns with one manager of the managed cluster:
 //
 //	addOns, err := agent.NewAddOns(agent.AddOnOptions{Agent: joined, KubeClient: driver})
@@ -71,6 +74,7 @@ type AddOns struct {
 	hub        atomic.Pointer[addOnHub]
 	mu         sync.Mutex                 // is held over no I/O
 	namespaces map[string]map[string]bool // by add-on that was requested, the namespaces where it may have Secrets
+	health     map[string]addOnHealth     // by add-on, unless another program reports it
 	used       map[string]bool            // the namespaces with Secrets, which are watched
 	follow     func(namespace string)     // watches another namespace; nil while nothing is watched
 }
@@ -109,7 +113,7 @@ func NewAddOns(opts AddOnOptions) (*AddOns, error) {
 		}
 	}
 	return &AddOns{opts: opts, agent: opts.Agent, credentials: credentials,
-		namespaces: map[string]map[string]bool{}, used: map[string]bool{opts.Namespace: true}}, nil
+		namespaces: map[string]map[string]bool{}, health: map[string]addOnHealth{}, used: map[string]bool{opts.Namespace: true}}, nil
 }
 
 // watchingHTTPClient bounds neither time nor size, because a watch lasts and begins with all objects.
@@ -169,6 +173,7 @@ func (a *AddOns) reconcile(ctx context.Context, name string) (time.Time, error) 
 	case err != nil:
 		return time.Time{}, fmt.Errorf("read it on the hub: %w", err)
 	case addOn.GetAnnotations()[hostingClusterAnnotation] != "":
+		a.forgetHealth(name)
 		return time.Time{}, nil
 	}
 	p := &addOnReconcile{AddOns: a, hub: hub, addOn: addOn, status: addon.StatusOf(addOn), secrets: map[string]*addOnSecret{}}

@@ -1,6 +1,16 @@
 package agent
 
-import "testing"
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
 
 // Add-ons use the hub again as soon as the agent has another credential.
 func TestHubSessionsTellOfChanges(t *testing.T) {
@@ -29,4 +39,32 @@ func TestHubSessionsTellOfChanges(t *testing.T) {
 	if current, _ := s.get(); current != nil || replaced.Err() == nil {
 		t.Error("no word of the lost access")
 	}
+}
+
+// An add-on is requested within a minute of a change of its health, and not before. The hub is not asked: there is none.
+func TestHealthIsWatchedOnTheManagedClusterAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		renewed := metav1.NewMicroTime(time.Now())
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "addons", Name: "a"}, Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}
+		local := fake.NewClientBuilder().WithObjects(lease).Build()
+		a := &AddOns{agent: &Agent{opts: Options{Local: local, Now: time.Now}}, health: map[string]addOnHealth{
+			"a": {"addons", reasonLeaseUpdated}, "without": {"addons", reasonLeaseNotFound}}}
+		ctx, cancel := context.WithCancel(t.Context())
+		var requested []string
+		go a.watchHealth(ctx, func(addOn string) { requested = append(requested, addOn) })
+		time.Sleep(leaseGrace - time.Second)
+		if synctest.Wait(); len(requested) > 0 {
+			t.Errorf("%q are requested", requested)
+		}
+		time.Sleep(healthInterval)
+		if synctest.Wait(); !slices.Equal(requested, []string{"a"}) {
+			t.Errorf("%q are requested", requested)
+		}
+		a.forgetHealth("a")
+		time.Sleep(healthInterval)
+		if synctest.Wait(); len(requested) != 1 {
+			t.Errorf("an add-on that is forgotten is requested: %q", requested)
+		}
+		cancel()
+	})
 }

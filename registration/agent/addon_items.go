@@ -92,7 +92,7 @@ func (p *addOnReconcile) run(ctx context.Context) (due time.Time, err error) {
 		err = errors.Join(err, itemErr)
 		due = sooner(due, at)
 	}
-	return due, errors.Join(err, p.report(ctx), p.removeUnused(ctx, p.addOn.GetName(), p.secrets))
+	return due, errors.Join(err, p.checkHealth(ctx), p.report(ctx), p.removeUnused(ctx, p.addOn.GetName(), p.secrets))
 }
 
 // sooner returns the earlier time. The zero time is none.

@@ -76,6 +76,7 @@ func (a *AddOns) watch(ctx context.Context, local manager.Manager, request func(
 		follow(namespace)
 	}
 	a.mu.Unlock()
+	group.Go(func() { a.watchHealth(ctx, request) })
 	a.watchHub(ctx, request)
 	a.mu.Lock()
 	a.follow = nil
@@ -106,6 +107,7 @@ func (a *AddOns) forget(ctx context.Context, addOn string) error {
 	}
 	a.mu.Lock()
 	delete(a.namespaces, addOn)
+	delete(a.health, addOn)
 	a.mu.Unlock()
 	a.agent.events.forget(addOn)
 	for _, d := range []registration.Driver{a.opts.KubeClient, a.opts.CustomSigner} {

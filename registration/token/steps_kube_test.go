@@ -163,6 +163,7 @@ func (m *addOnMember) expectAllRightsUsed(t *testing.T) {
 		want                []string
 	}{
 		{m.Managed.Audit(t, "system:serviceaccount:"+m.Namespace+":"+m.Account), "secrets", m.AddOnNamespace(), []string{"create", "delete", "get", "list", "update", "watch"}},
+		{m.Managed.Audit(t, "system:serviceaccount:"+m.Namespace+":"+m.Account), "leases", m.AddOnNamespace(), []string{"get"}},
 		// A watch begins with all add-ons. A hub before Kubernetes 1.32 needs list, too.
 		{m.Hub.Audit(t, m.User()), "managedclusteraddons", m.Name, []string{"get", "patch", "watch"}},
 	} {

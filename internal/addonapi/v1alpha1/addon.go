@@ -35,7 +35,13 @@ type ManagedClusterAddOnStatus struct {
 	Namespace     string               `json:"namespace,omitempty"`
 	Registrations []RegistrationConfig `json:"registrations,omitempty"`
 	// KubeClientDriver is the driver of all kubeClient items, and "" until the agent has declared it.
-	KubeClientDriver string `json:"kubeClientDriver,omitempty"`
+	KubeClientDriver string      `json:"kubeClientDriver,omitempty"`
+	HealthCheck      HealthCheck `json:"healthCheck,omitzero"`
+}
+
+// HealthCheck has the mode Lease, the default, or Customized.
+type HealthCheck struct {
+	Mode string `json:"mode,omitempty"`
 }
 
 // RegistrationConfig is a registration item. The signer KubeClientSigner means the hub's API server.

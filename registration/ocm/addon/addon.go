@@ -49,6 +49,16 @@ type ManagedClusterAddOnStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Registrations []RegistrationConfig `json:"registrations,omitempty"`
+	// +optional
+	HealthCheck HealthCheck `json:"healthCheck,omitzero"`
+}
+
+// HealthCheck says who reports the condition Available of an add-on.
+type HealthCheck struct {
+	// Mode is Lease, the default, if the agent reports by the add-on's Lease, and Customized if another program reports.
+	// +optional
+	// +kubebuilder:validation:Enum=Lease;Customized
+	Mode string `json:"mode,omitempty"`
 }
 
 // RegistrationConfig is a registration item in v1beta1.

@@ -37,20 +37,22 @@ type Status struct {
 	Namespace  string
 	Items      []ocm.Registration
 	Conditions []metav1.Condition
+	// HealthCheckMode is Lease or Customized, and "" means Lease. PatchStatus leaves it to the add-on's own controller.
+	HealthCheckMode string
 }
 
 // StatusOf returns a deep copy of the status of an add-on of either version.
 func StatusOf(addOn client.Object) Status {
 	switch a := addOn.DeepCopyObject().(type) {
 	case *v1alpha1.ManagedClusterAddOn:
-		return Status{a.Status.Namespace, a.Status.Items(), a.Status.Conditions}
+		return Status{a.Status.Namespace, a.Status.Items(), a.Status.Conditions, a.Status.HealthCheck.Mode}
 	case *ManagedClusterAddOn:
-		return Status{a.Status.Namespace, a.Status.Items(), a.Status.Conditions}
+		return Status{a.Status.Namespace, a.Status.Items(), a.Status.Conditions, a.Status.HealthCheck.Mode}
 	}
 	return Status{}
 }
 
-// setStatus keeps the namespace, which the add-on's own controller writes, and items that have not changed.
+// setStatus keeps the namespace and the mode, which the add-on's own controller writes, and items that have not changed.
 func setStatus(addOn client.Object, s Status) {
 	keep := reflect.DeepEqual(StatusOf(addOn).Items, s.Items)
 	switch a := addOn.(type) {
