@@ -49,7 +49,7 @@ func TestAgentExplainsTheHubsRefusal(t *testing.T) {
 		want string
 	}{
 		"bootstrap credential expired":  {unauthorized(), "join again with a new one"},
-		"bootstrap user without rights": {forbidden(), `ClusterRole "open-cluster-management:bootstrap"`},
+		"bootstrap user without rights": {forbidden(), `ClusterRole "open-cluster-management:hub:bootstrap"`},
 		"hub without the CRD":           {&meta.NoKindMatchError{GroupKind: ocm.GroupVersion.WithKind("ManagedCluster").GroupKind()}, "prepare it as a hub"},
 	} {
 		t.Run(name, func(t *testing.T) {

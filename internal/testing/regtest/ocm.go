@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -97,7 +96,7 @@ func OCMHub() []client.Object {
 			rule("addon.open-cluster-management.io", "managedclusteraddons/status", nil, "patch", "update"), rule("events.k8s.io", "events", nil, "create")),
 		shared(registration.ClusterRoleName("work"), rule("work.open-cluster-management.io", "manifestworks", nil, "get", "list", "watch", "update", "patch"),
 			rule("work.open-cluster-management.io", "manifestworks/status", nil, "patch", "update")),
-		shared(regname.BootstrapRole, rule("certificates.k8s.io", "certificatesigningrequests", nil, "create", "get", "list", "watch"),
+		shared("open-cluster-management:bootstrap", rule("certificates.k8s.io", "certificatesigningrequests", nil, "create", "get", "list", "watch"),
 			rule(ocm.GroupVersion.Group, "managedclusters", nil, "get", "create"), rule(ocm.GroupVersion.Group, "managedclustersets/join", nil, "create")),
 	}
 }
