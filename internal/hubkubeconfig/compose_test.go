@@ -9,16 +9,21 @@ import (
 	"github.com/workloadid/workloadid/internal/hubkubeconfig"
 )
 
-// testdata/ocm.yaml is what the agent of Open Cluster Management (00f84c3) wrote for a bootstrap kubeconfig. It compares bytes.
+// testdata/ocm.yaml is what the agent of Open Cluster Management (00f84c3) writes for testdata/bootstrap.yaml. It compares bytes.
 func TestComposeWritesWhatOCMsAgentWrites(t *testing.T) {
-	want, err := os.ReadFile("testdata/ocm.yaml")
+	read := func(name string) []byte {
+		content, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content
+	}
+	hub, err := hubkubeconfig.ParseBootstrap(read("bootstrap.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub := &hubkubeconfig.Hub{Name: "hub-of-example",
-		Cluster: clientcmdv1.Cluster{Server: "https://hub.example.com:6443", CertificateAuthorityData: []byte("CA")}}
 	got, err := hub.Compose(clientcmdv1.AuthInfo{ClientCertificate: "tls.crt", ClientKey: "tls.key"})
-	if err != nil || string(got) != string(want) {
+	if err != nil || string(got) != string(read("ocm.yaml")) {
 		t.Errorf("%v, got\n%s", err, got)
 	}
 }
