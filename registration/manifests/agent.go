@@ -132,8 +132,8 @@ func (o AgentOptions) secret() (string, error) {
 }
 
 // AgentObjects returns the objects that an agent leaves on its managed cluster, apart from the Secrets of add-ons. Only kind and name of
-// the last five count. Delete from the end: the Deployment would recreate others. With rbac they include the rights of the agent and its
-// namespace. The namespace of add-ons stays, because their programs may run there.
+// the last five count. Delete from the end: the Deployment would recreate others. With rbac they include the rights of the agent, its
+// namespace and its Lease there. The namespace of add-ons stays, because their programs may run there.
 func AgentObjects(rbac bool) (objects []*unstructured.Unstructured, err error) {
 	if rbac {
 		if objects, err = Parse(registration.AgentManifest(), registration.AgentAddOnManifest()); err != nil {
@@ -142,17 +142,23 @@ func AgentObjects(rbac bool) (objects []*unstructured.Unstructured, err error) {
 		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
 			return o.GetKind() == "Namespace" && o.GetName() == agent.DefaultAddOnNamespace
 		})
+		objects = append(objects, objectOf("coordination.k8s.io/v1", "Lease", regname.AgentName))
 	}
 	for _, o := range []struct{ version, kind, name string }{
 		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", agent.DefaultBootstrapSecret},
 		{"networking.k8s.io/v1", "NetworkPolicy", regname.AgentName}, {"policy/v1", "PodDisruptionBudget", regname.AgentName}, {"apps/v1", "Deployment", regname.AgentName},
 	} {
-		object := &unstructured.Unstructured{}
-		object.SetAPIVersion(o.version)
-		object.SetKind(o.kind)
-		object.SetNamespace(agent.DefaultNamespace)
-		object.SetName(o.name)
-		objects = append(objects, object)
+		objects = append(objects, objectOf(o.version, o.kind, o.name))
 	}
 	return objects, nil
+}
+
+// objectOf names an object in the agent's namespace.
+func objectOf(version, kind, name string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetAPIVersion(version)
+	object.SetKind(kind)
+	object.SetNamespace(agent.DefaultNamespace)
+	object.SetName(name)
+	return object
 }

@@ -150,7 +150,7 @@ func TestAgentObjects(t *testing.T) {
 	for rbac, want := range map[bool]string{
 		false: "Secret hub-kubeconfig-secret, Secret bootstrap-hub-kubeconfig, NetworkPolicy registration-agent, PodDisruptionBudget registration-agent, Deployment registration-agent",
 		true: "Namespace open-cluster-management-agent, ServiceAccount registration-agent, Role registration-agent, RoleBinding registration-agent, " +
-			"Role registration-agent-addon, RoleBinding registration-agent-addon, " +
+			"Role registration-agent-addon, RoleBinding registration-agent-addon, Lease registration-agent, " +
 			"Secret hub-kubeconfig-secret, Secret bootstrap-hub-kubeconfig, NetworkPolicy registration-agent, PodDisruptionBudget registration-agent, Deployment registration-agent",
 	} {
 		objects, err := manifests.AgentObjects(rbac)

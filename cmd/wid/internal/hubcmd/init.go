@@ -35,6 +35,7 @@ type hubInit struct {
 	arns    install.ClusterARNs
 	cleanup bool
 	yes     bool
+	removes bool
 }
 
 // NewHubInit returns wid hub init.
@@ -62,11 +63,15 @@ func NewHubInit() *cobra.Command {
 	f.StringArrayVar(&h.options.AutoApproveUsers, "auto-approve-user", nil, "bootstrap user whose clusters are accepted without a person; may be repeated")
 	f.BoolVar(&h.options.OCMAgents, "ocm-agents", false, "let agents of Open Cluster Management join; agents and bootstrap users then see the requests of all others, and bootstrap users all clusters")
 	f.BoolVar(&h.yes, "yes", false, "with --apply: change or drop flags of the hub program that runs, without a question")
-	cli.Rare(f, "force-conflicts", "addon-registration-auth", "cleanup", "cleanup-image", "replicas", "image-pull-secret", "ocm-agents", "auto-approve-user")
+	f.BoolVar(&h.removes, "uninstall", false, "remove what this command applies with any flags, apart from CustomResourceDefinitions, namespaces and what Open Cluster Management uses too")
+	cli.Rare(f, "uninstall", "force-conflicts", "addon-registration-auth", "cleanup", "cleanup-image", "replicas", "image-pull-secret", "ocm-agents", "auto-approve-user")
 	return h.Command(cmd, "the hub", h.run)
 }
 
 func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
+	if h.removes {
+		return h.uninstall(ctx, cmd)
+	}
 	printed, err := h.manifests(cmd, nil)
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ func NewJoin() *cobra.Command {
 	cli.Offer(cmd, "registration-auth", registration.AuthTypeCSR, registration.AuthTypeAWS)
 	j.arns.BindHub(f)
 	j.arns.BindManaged(f)
-	f.StringVar(&j.options.AddOnAuthType, install.AddOnAuthFlag, "", "auth type by which add-ons reach the hub's API server, csr or token; without it the agent gets no rights to store their credentials")
+	f.StringVar(&j.options.AddOnAuthType, install.AddOnAuthFlag, "", "auth type by which add-ons reach the hub's API server, csr or token; without it that of the add-ons that an agent has registered, or else no rights to store their credentials")
 	cli.Offer(cmd, install.AddOnAuthFlag, registration.AuthTypeCSR, registration.AuthTypeToken)
 	f.Int64Var(&j.options.AddOnTokenSeconds, install.AddOnSecondsFlag, 0, "lifetime of add-on tokens that the auth type token asks for, in seconds; 0 for one year")
 	f.StringVar(&j.server, "hub-apiserver", "", "https URL of the hub's API server")
@@ -100,6 +100,9 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 	}
 	install.CheckManaged(cmd, j.options.AuthType, config.Host)
 	if err := install.CheckOCM(ctx, cmd, local, j.Kubectl, ocmPrograms...); err != nil {
+		return err
+	}
+	if err := j.addOnAuth(ctx, cmd, local); err != nil {
 		return err
 	}
 	running, _, err := install.Running(ctx, local, agent.DefaultNamespace, regname.AgentName)
@@ -364,6 +367,9 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	if _, err := agentSecret(ctx, local, j.options.Cluster); err != nil {
+		return err
+	}
+	if err := install.CheckOCM(ctx, cmd, local, j.Kubectl, ocmPrograms...); err != nil {
 		return err
 	}
 	printed, err := j.manifests(cmd, running)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -29,19 +30,21 @@ import (
 func NewUnjoin() *cobra.Command {
 	s := &cli.Side{}
 	var name string
-	var purge, force bool
+	var purge, force, keep bool
 	var arns install.ClusterARNs
 	cmd := &cobra.Command{
 		Use:   "unjoin",
 		Short: "Take a cluster out of its hub, and remove its agent",
 		Long: "Take a cluster out of its hub. It withdraws the acceptance with the agent's own credential, then removes the agent and\n" +
-			"its Secrets. If the hub does not answer, it removes nothing without --force.",
+			"its Secrets. If the hub does not answer, it removes nothing without --force. With --keep-cluster it removes the agent and its\n" +
+			"RBAC alone, so that an agent of Open Cluster Management goes on with the same Secrets.",
 		Example: "  wid unjoin --cluster-name managed-0 --context managed-0",
 	}
 	f := cmd.Flags()
 	f.StringVar(&name, "cluster-name", "", "name of the cluster on the hub")
 	f.BoolVar(&purge, "purge", false, "remove the agent's RBAC too, and its namespace with all that is in it")
 	f.BoolVar(&force, "force", false, "remove the agent even if the hub cannot be told")
+	f.BoolVar(&keep, "keep-cluster", false, "leave the cluster in its hub, and keep all Secrets for another agent")
 	arns.BindHub(f)
 	arns.BindManaged(f)
 	return s.Command(cmd, "the cluster that leaves", func(ctx context.Context, cmd *cobra.Command) error {
@@ -52,11 +55,31 @@ func NewUnjoin() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if keep {
+			return leave(ctx, cmd, local, name, purge || force)
+		}
 		if err := withdraw(ctx, cmd, local, name, &arns, force); err != nil {
 			return err
 		}
 		return removeAgent(ctx, cmd, local, name, purge)
 	})
+}
+
+// leave removes the agent without a word to the hub. The namespace and the Secrets stay for another agent.
+func leave(ctx context.Context, cmd *cobra.Command, local client.Client, name string, more bool) error {
+	if more {
+		return cli.Usagef("--keep-cluster excludes --purge and --force: it removes less")
+	}
+	if _, err := agentSecret(ctx, local, name); err != nil {
+		return err
+	}
+	objects, err := manifests.AgentObjects(true)
+	if err != nil {
+		return err
+	}
+	return install.RemoveAll(ctx, cmd, local, slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Secret" || o.GetKind() == "Namespace"
+	}))
 }
 
 var errNoCredential = errors.New("the agent has no credential of its own yet")
