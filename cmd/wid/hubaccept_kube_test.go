@@ -29,6 +29,7 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
+	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -174,6 +175,30 @@ func TestHubAcceptApprovesRequestsOfBootstrapUsers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The command that a refusal prints approves the request that the reader picks from its lines.
+func TestHubAcceptRunsTheCommandThatItPrints(t *testing.T) {
+	w := newAcceptWorld(t)
+	user := w.As("system:bootstrap:abcdef", registration.BootstrapGroup)
+	cluster := w.cluster(t, "")
+	old, current := regtest.Ask(t, w.Admin, user, cluster, "stable"), regtest.Ask(t, w.Admin, user, cluster, "stable")
+	_, err := wid(t, "", "hub", "accept", "--clusters="+cluster)
+	if err == nil {
+		t.Fatal("accept picks one of two requests")
+	}
+	for _, r := range regtest.RequestsOf(t, w.Admin, cluster) {
+		request, parseErr := agentrequest.Parse(&r)
+		if parseErr != nil || !strings.Contains(err.Error(), fmt.Sprintf("request %q: agent \"stable\" with key %.8s", r.Name, request.Key)) {
+			t.Errorf("%v, %v", err, parseErr)
+		}
+	}
+	_, command, _ := strings.Cut(err.Error(), "run wid ")
+	command, _, _ = strings.Cut(command, "REQUEST")
+	must(t, append(strings.Fields(command), current)...)
+	if !w.isApproved(t, current) || w.isApproved(t, old) || !w.Cluster(cluster).Spec.HubAcceptsClient {
+		t.Errorf("%q approves the wrong request", command)
 	}
 }
 

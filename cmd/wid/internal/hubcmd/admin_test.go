@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -217,6 +219,59 @@ func TestRequest(t *testing.T) {
 				t.Errorf("picked %+v", a.request)
 			}
 		})
+	}
+}
+
+// The lines of several requests, the newest first, tell agents of one name apart by their keys.
+func TestRequesters(t *testing.T) {
+	c := newHub(t)
+	const user = "system:bootstrap:abcdef"
+	for _, agent := range []string{"stable", "stable", "a2", "a3", "a4", "a5", "a6"} {
+		regtest.Ask(t, c, askedBy(t, c, user, registration.BootstrapGroup), "shop", agent)
+	}
+	pending := regtest.RequestsOf(t, c, "shop")
+	age := map[string]time.Duration{"stable": time.Minute, "a2": time.Hour, "a3": 2 * time.Hour, "a4": 3 * time.Hour, "a5": 4 * time.Hour, "a6": 5 * time.Hour}
+	var want []string
+	for i := range pending {
+		request, err := agentrequest.Parse(&pending[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		pending[i].CreationTimestamp = metav1.NewTime(time.Now().Add(-age[request.Agent] - time.Second))
+		age[request.Agent] += time.Minute // of the other one of that name
+	}
+	slices.SortFunc(pending, func(a, b certificatesv1.CertificateSigningRequest) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	newest := slices.Clone(pending)
+	slices.Reverse(newest)
+	for i, shown := range []string{"stable|1m", "stable|2m", "a2|1h", "a3|2h", "a4|3h"} {
+		agent, old, _ := strings.Cut(shown, "|")
+		request, err := agentrequest.Parse(&newest[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, fmt.Sprintf("\n  request %q: agent %q with key %s, %s old, of user %q", newest[i].Name, agent, request.Key[:8], old, user))
+	}
+	if got := requesters(pending); got != strings.Join(want, "")+"\n  and 2 more" {
+		t.Errorf("got %s\nwant %s", got, strings.Join(want, ""))
+	}
+}
+
+// A name may hold a comma: it is one user.
+func TestHubInitPrintsAutoApproveUsers(t *testing.T) {
+	var out bytes.Buffer
+	cmd := NewHub()
+	cmd.SetArgs([]string{"init", "--image=x", "--auto-approve-user=system:serviceaccount:a:b", "--auto-approve-user=c,d"})
+	cmd.SetOut(&out)
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, args, _, _ := regtest.Installed(t, out.String())
+	for _, want := range []string{"--auto-approve-user=system:serviceaccount:a:b", "--auto-approve-user=c,d"} {
+		if !slices.Contains(args, want) {
+			t.Errorf("the hub program has %q", args)
+		}
 	}
 }
 

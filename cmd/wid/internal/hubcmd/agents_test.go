@@ -1,7 +1,10 @@
 package hubcmd
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -10,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -32,5 +36,32 @@ func TestForeignAgents(t *testing.T) {
 	names, err := foreignAgents(t.Context(), c)
 	if want := []string{"another-lease", "nobody", "theirs", "without"}; err != nil || !slices.Equal(names, want) {
 		t.Errorf("got %q, %v, want %q", names, err, want)
+	}
+}
+
+// Where the Leases or the clusters cannot be read, the warning holds for all.
+func TestWarnOfAgentsThatCannotBeTold(t *testing.T) {
+	for name, refused := range map[string]client.ObjectList{"Leases": &coordinationv1.LeaseList{}, "clusters": &ocm.ManagedClusterList{}} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			if err := errors.Join(ocm.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
+				t.Fatal(err)
+			}
+			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster("theirs", true)).
+				WithIndex(&coordinationv1.Lease{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+				WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					if reflect.TypeOf(list) == reflect.TypeOf(refused) {
+						return errors.New("refused")
+					}
+					return c.List(ctx, list, opts...)
+				}}).Build()
+			var out bytes.Buffer
+			cmd := NewHubInit()
+			cmd.SetErr(&out)
+			(&hubInit{}).warnOfAgents(t.Context(), cmd, c)
+			if want := "wid: warning: this hub was one of Open Cluster Management: its agents stop to work without --ocm-agents\n"; out.String() != want {
+				t.Errorf("it says %s", &out)
+			}
+		})
 	}
 }
