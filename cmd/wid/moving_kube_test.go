@@ -9,14 +9,17 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +35,7 @@ import (
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 // move is a hub of Open Cluster Management with one cluster, which moves as docs/registration-operate.md says.
@@ -64,14 +68,14 @@ func (m *move) create(c client.Client, objects ...client.Object) {
 // installOCM leaves a hub of Open Cluster Management with the cluster managed-0, which has joined, and its agent.
 func (m *move) installOCM() {
 	m.t.Helper()
-	crds, err := manifests.Parse(ocm.CRD())
+	crds, err := manifests.Parse(ocm.CRD(), addon.CRD())
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.create(m.hub, crds[0])
-	m.until("the hub serves ManagedClusters", func() bool {
+	m.create(m.hub, crds[0], crds[1])
+	m.until("the hub serves ManagedClusters and add-ons", func() bool {
 		m.hub = m.client(m.hubConfig)
-		return m.hub.List(m.t.Context(), &ocm.ManagedClusterList{}) == nil
+		return m.hub.List(m.t.Context(), &ocm.ManagedClusterList{}) == nil && m.hub.List(m.t.Context(), &addon.ManagedClusterAddOnList{}) == nil
 	})
 	m.create(m.hub, regtest.OCMHub()...)
 	m.create(m.hub, regtest.LeftByOCM("managed-0")...)
@@ -80,7 +84,13 @@ func (m *move) installOCM() {
 	if err := m.hub.Get(m.t.Context(), client.ObjectKey{Name: "managed-0"}, cluster); err != nil {
 		m.t.Fatal(err)
 	}
-	cluster.Status.Conditions = []metav1.Condition{regtest.AcceptedByOCM()}
+	cluster.Spec.Taints = []ocm.Taint{{Key: "cluster.open-cluster-management.io/unreachable", Effect: "NoSelect"}}
+	cluster.Labels["feature.open-cluster-management.io/addon-search"] = "available"
+	if err := m.hub.Update(m.t.Context(), cluster); err != nil {
+		m.t.Fatal(err)
+	}
+	cluster.Status.ClusterClaims = []ocm.ManagedClusterClaim{{Name: "id.k8s.io", Value: "managed-0"}}
+	cluster.Status.Conditions = []metav1.Condition{regtest.AcceptedByOCM(), {Type: regname.ConditionClockSynced, Status: metav1.ConditionTrue, Reason: "ManagedClusterClockSynced", LastTransitionTime: metav1.Now()}}
 	for _, c := range []metav1.Condition{{Type: ocm.ConditionJoined, Reason: "ManagedClusterJoined"}, {Type: ocm.ConditionAvailable, Reason: "ManagedClusterAvailable"}} {
 		c.Status = metav1.ConditionTrue
 		meta.SetStatusCondition(&cluster.Status.Conditions, c)
@@ -88,7 +98,20 @@ func (m *move) installOCM() {
 	if err := m.hub.Status().Update(m.t.Context(), cluster); err != nil {
 		m.t.Fatal(err)
 	}
+	m.installAddOn("search", registration.AuthTypeToken)
+	m.installAddOn("work", registration.AuthTypeCSR)
 	m.installAgent()
+}
+
+// installAddOn leaves an add-on that the agent has registered.
+func (m *move) installAddOn(name, driver string) {
+	m.t.Helper()
+	o := &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "managed-0", Name: name}}
+	m.create(m.hub, o)
+	o.Status.SetItems([]ocm.Registration{{Type: ocm.KubeClient, Driver: driver}})
+	if err := m.hub.Status().Update(m.t.Context(), o); err != nil {
+		m.t.Fatal(err)
+	}
 }
 
 func (m *move) keyPEM() []byte {
@@ -112,6 +135,7 @@ func (m *move) installAgent() {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "program", Image: "ocm"}}}}}}
 	}
 	m.create(m.managed, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent.DefaultNamespace}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent.DefaultAddOnNamespace}},
 		secret(agent.DefaultBootstrapSecret, map[string][]byte{"kubeconfig": []byte(kubeconfigOf(m.t, m.hubConfig.Host, m.hubConfig.CAData, nil, nil, ""))}),
 		secret(ocm.HubKubeconfigSecret, map[string][]byte{"cluster-name": []byte("managed-0"), "agent-name": []byte("agent1"), "tls.crt": m.cert, "tls.key": m.keyPEM(),
 			"kubeconfig": fmt.Appendf(nil, `apiVersion: v1
@@ -175,6 +199,16 @@ func (m *move) goesOn(name string) {
 	m.cert = m.sign(m.request(own, name), false)
 }
 
+// frozen returns what only programs of Open Cluster Management write, which stop.
+func (m *move) frozen() string {
+	m.t.Helper()
+	cluster := &ocm.ManagedCluster{}
+	if err := m.hub.Get(m.t.Context(), client.ObjectKey{Name: "managed-0"}, cluster); err != nil {
+		m.t.Fatal(err)
+	}
+	return fmt.Sprint(cluster.Labels, cluster.Spec.Taints, cluster.Status.ClusterClaims, meta.FindStatusCondition(cluster.Status.Conditions, regname.ConditionClockSynced))
+}
+
 // is compares the only cluster.
 func (m *move) is(what string) {
 	m.t.Helper()
@@ -187,6 +221,7 @@ func (m *move) is(what string) {
 func TestMovingFromOpenClusterManagement(t *testing.T) {
 	m := newMove(t)
 	m.installOCM()
+	before, bootstrap, frozen := m.objects(), m.bootstrapRole(), m.frozen()
 	const image = "--image=registry.example/wid-hub:v1"
 	beside := []string{"hub", "init", m.onHub, image, "--ocm-agents", "--addon-registration-auth=csr,token", "--apply"}
 	stop := m.left[:6]
@@ -197,7 +232,7 @@ func TestMovingFromOpenClusterManagement(t *testing.T) {
 	fails(t, cli.ExitMisconfigured, strings.Join(stop[4:], "\n  "), beside...)
 	m.next("kubectl")
 	m.next("kubectl")
-	m.next("wid bootstrap publish")
+	m.publish()
 	fails(t, cli.ExitDenied, "--force-conflicts", "hub", "init", m.onHub, image, "--ocm-agents", "--apply")
 	first := must(t, "hub", "init", m.onHub, image, "--apply", "--force-conflicts")
 	if !strings.Contains(first, "stop to work without --ocm-agents") {
@@ -232,10 +267,55 @@ func TestMovingFromOpenClusterManagement(t *testing.T) {
 	m.next("kubectl")
 	m.next("kubectl")
 	m.is("at the end")
-	for range 3 { // back
-		m.next("kubectl")
+	if now := m.frozen(); now != frozen {
+		m.t.Errorf("what stops was %s, and is %s", frozen, now)
 	}
+	m.goBack(before, bootstrap)
 	m.expectAllTried()
+}
+
+// publish follows the documentation. A join without cluster-info on the hub ends at once, with the command that follows.
+func (m *move) publish() {
+	m.t.Helper()
+	join := m.left[slices.IndexFunc(m.left, func(line string) bool { return strings.HasPrefix(line, "wid join") })]
+	start := time.Now()
+	r := m.try(join, joinVariables(m.t, must(m.t, "hub", "token", m.onHub))...)
+	_, remedy, _ := strings.Cut(strings.TrimSpace(r.stderr), "publishes cluster-info with: ")
+	if command := strings.Replace(remedy, "--context CLUSTER", "--context hub", 1); r.code != cli.ExitMisconfigured || command != m.left[0] || time.Since(start) > time.Minute {
+		m.t.Errorf("after %s join says %+v", time.Since(start), r)
+	}
+	m.next("wid bootstrap publish")
+}
+
+// bootstrapRole returns the rules that let new clusters join a hub of Open Cluster Management.
+func (m *move) bootstrapRole() []rbacv1.PolicyRule {
+	m.t.Helper()
+	role := &rbacv1.ClusterRole{}
+	if err := m.hub.Get(m.t.Context(), client.ObjectKey{Name: "open-cluster-management:bootstrap"}, role); err != nil {
+		m.t.Fatal(err)
+	}
+	return role.Rules
+}
+
+// goBack follows the documentation. Both clusters have again what they had, apart from what the page says.
+func (m *move) goBack(before []string, bootstrap []rbacv1.PolicyRule) {
+	m.t.Helper()
+	for _, begins := range []string{"wid hub init", "kubectl", "wid unjoin", "kubectl"} {
+		m.next(begins)
+	}
+	if now := m.bootstrapRole(); !reflect.DeepEqual(now, bootstrap) {
+		m.t.Errorf("bootstrap users have the rules %+v", now)
+	}
+	after := m.objects()
+	left := slices.DeleteFunc(minus(after, before), func(name string) bool {
+		return slices.ContainsFunc([]string{"cluster-info", "kubeadm:bootstrap-signer-clusterinfo", "/bootstrap-discovery", "/bootstrap-token-", " certificatesigningrequests ", "new-0"},
+			func(stays string) bool { return strings.Contains(name, stays) })
+	})
+	// The test has deleted an add-on, and the operator creates its binding again.
+	if missing := minus(before, after); len(left) > 0 || !slices.Equal(missing, []string{"hub addon.open-cluster-management.io managedclusteraddons managed-0/work",
+		"hub rbac.authorization.k8s.io clusterrolebindings /open-cluster-management:cluster-manager-registration:controller"}) {
+		m.t.Errorf("left are %q, missing are %q", left, missing)
+	}
 }
 
 // joinNew has a cluster join and leave that the other hub program never knew.
@@ -256,6 +336,20 @@ func (m *move) joinNew(name, token string) {
 	m.until("the cluster is gone", func() bool { return apierrors.IsNotFound(m.hub.Get(ctx, client.ObjectKey{Name: name}, cluster)) })
 }
 
+// podOf starts a Pod of a program of Open Cluster Management on the managed cluster, and returns what ends it.
+func (m *move) podOf(namespace, app string) (ends func()) {
+	m.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: app + "-0", Labels: map[string]string{"app": app}},
+		Spec: corev1.PodSpec{NodeName: "ends", Containers: []corev1.Container{{Name: "program", Image: "ocm"}}}}
+	m.create(m.managed, pod)
+	return func() {
+		m.t.Helper()
+		if err := m.managed.Delete(m.t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+}
+
 // replaceAgent follows the documentation. The agent starts when its Deployment is there, as the kubelet has it.
 func (m *move) replaceAgent(variables []string) {
 	m.t.Helper()
@@ -268,22 +362,32 @@ func (m *move) replaceAgent(variables []string) {
 			m.t.Fatalf("got %+v, want %s", r, want)
 		}
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "open-cluster-management", Name: "klusterlet-0", Labels: map[string]string{"app": "klusterlet"}},
-		Spec: corev1.PodSpec{NodeName: "ends", Containers: []corev1.Container{{Name: "program", Image: "ocm"}}}}
-	m.create(m.managed, pod)
+	endsOperator, endsAgent := m.podOf("open-cluster-management", "klusterlet"), m.podOf(agent.DefaultNamespace, "klusterlet-registration-agent")
 	refuses(m.left[:4])
 	m.next("kubectl")
 	refuses(m.left[:3]) // its Pod still ends, and may scale the agent up again
-	if err := m.managed.Delete(m.t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+	endsOperator()
+	m.next("kubectl")
+	m.next("kubectl")
+	refuses(m.left[:1]) // the agent's Pod still ends
+	endsAgent()
+	m.next("kubectl")
+	before := len(regtest.RequestsOf(m.t, m.hub, "managed-0"))
+	if r := m.try(join, variables...); r.code != cli.ExitUsage || !strings.Contains(r.stderr, `With token these get a new credential: "work". With csr these: "search"`) {
+		m.t.Fatalf("with add-ons of both auth types join says %+v", r)
+	}
+	if err := m.hub.Delete(m.t.Context(), &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "managed-0", Name: "work"}}); err != nil {
 		m.t.Fatal(err)
 	}
-	for range 3 {
-		m.next("kubectl")
-	}
-	before := len(regtest.RequestsOf(m.t, m.hub, "managed-0"))
-	if r := m.try(join, variables...); r.code != 0 {
+	if r := m.try(join, variables...); r.code != 0 || !strings.Contains(r.stdout, `keep the auth type "token"`) {
 		m.t.Fatalf("%+v", r)
 	}
+	if args := kubectl(m.t, "", m.onOther, "--namespace="+agent.DefaultNamespace, "get", "deployment", regname.AgentName, "--output=jsonpath={..args}"); !strings.Contains(args, "--addon-kubeclient-registration-auth=token") {
+		m.t.Errorf("our agent has the flags %s", args)
+	}
+	stopAgain := m.podOf("open-cluster-management", "klusterlet")
+	fails(m.t, cli.ExitMisconfigured, "wait --for=delete pod --selector app=klusterlet", "join", m.onOther, "--image=registry.example/wid-agent:v2", "--apply")
+	stopAgain()
 	m.runAgent("managed-0")
 	m.until("our agent reports", func() bool {
 		cluster := &ocm.ManagedCluster{}
