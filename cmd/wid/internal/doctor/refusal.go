@@ -86,7 +86,7 @@ func Advice(c *reason.Class, q *TrustQuery) Remedy {
 		r = Do(r.Text+" See:", strings.Split(q.Fill(c.Show), "\n")...)
 	}
 	if c.Grant != "" {
-		r = r.OrTrust(q.IfMeant(), strings.Split(q.Fill(c.Grant), "\n")...)
+		r = r.OrTrust(q.IfMeant(), strings.Split(q.FillGrant(c.Grant), "\n")...)
 	}
 	return r
 }

@@ -29,7 +29,13 @@ type TrustQuery struct {
 }
 
 // Fill puts the names of the query into the words in capitals. Names that a shell, jq or IAM could interpret stay for the reader.
-func (q *TrustQuery) Fill(text string) string {
+func (q *TrustQuery) Fill(text string) string { return q.fill(text, false) }
+
+// FillGrant is Fill for commands that make a cloud trust a token. The pool stays for the reader, because the tenant may have named one of
+// its own in the annotation. Such a pool would keep the access, with tokens of the tenant's making.
+func (q *TrustQuery) FillGrant(text string) string { return q.fill(text, true) }
+
+func (q *TrustQuery) fill(text string, grant bool) string {
 	prefix, role, _ := strings.Cut(q.Identity, ":role/")
 	host, _ := strings.CutPrefix(q.Claims.Issuer, "https://")
 	set := map[string]string{"NAMESPACE": q.Claims.Namespace, "SERVICE_ACCOUNT": q.Claims.ServiceAccount, "ISSUER": q.Claims.Issuer, "ISSUER_HOST": host,
@@ -40,7 +46,7 @@ func (q *TrustQuery) Fill(text string) string {
 	if len(q.Claims.Audiences) == 1 && q.Claims.Audiences[0] == "sts.amazonaws.com" { // another one may be a mistake
 		set["AUDIENCE"] = q.Claims.Audiences[0]
 	}
-	q.fillGoogle(set)
+	q.fillGoogle(set, grant)
 	var pairs []string
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(set))) { // ISSUER_HOST before ISSUER
 		if value := set[name]; shell.Word(value, "") == value {
@@ -50,12 +56,16 @@ func (q *TrustQuery) Fill(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-func (q *TrustQuery) fillGoogle(set map[string]string) {
+func (q *TrustQuery) fillGoogle(set map[string]string, grant bool) {
 	named, email := q.Annotations[annotation.GCPWorkloadIdentityProvider], q.Annotations[annotation.GCPServiceAccount]
 	provider, err := gcpname.ParseWorkloadIdentityProvider(named[max(strings.Index(named, "projects/"), 0):], "")
 	if err == nil {
 		pool, _, _ := strings.Cut(provider.Name, "/providers/")
-		set["PROVIDER_NAME"], set["PROJECT_ID"] = provider.Name, provider.ProjectNumber
+		if grant {
+			pool = "POOL_NAME"
+		} else {
+			set["PROVIDER_NAME"], set["PROJECT_ID"] = provider.Name, provider.ProjectNumber
+		}
 		if q.Claims.Subject != "" {
 			set["PRINCIPAL"] = "principal://iam.googleapis.com/" + pool + "/subject/" + q.Claims.Subject
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	reason "github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/internal/apiserver"
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
@@ -90,10 +91,13 @@ func (e *examination) refusedToken(ctx context.Context, err error) doctor.Findin
 
 // missingRight is the finding of a right that the exchange needs. One Role has all of them, so that the next run finds no other.
 func (e *examination) missingRight(ctx context.Context, format string, args ...any) doctor.Finding {
-	q := e.query()
+	q, user := e.query(), e.caller(ctx)
+	if e.RESTConfig != nil && apiserver.CheckVerified(e.RESTConfig) != nil {
+		user = "" // another host may have answered, with a user of its own
+	}
 	f := doctor.Failed(reason.RightMissing, doctor.Do("As an administrator: grant the rights to the identity that creates its tokens:", asAdministrator+
 		q.Fill("role wid-token -n NAMESPACE --verb=get,create --resource=serviceaccounts,serviceaccounts/token --resource-name=SERVICE_ACCOUNT"),
-		asAdministrator+q.Fill("rolebinding wid-token -n NAMESPACE --role=wid-token ")+subjectFlag(e.caller(ctx))), format, args...)
+		asAdministrator+q.Fill("rolebinding wid-token -n NAMESPACE --role=wid-token ")+subjectFlag(user)), format, args...)
 	f.StatusCode = http.StatusForbidden
 	return f
 }

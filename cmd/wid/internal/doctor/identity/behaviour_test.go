@@ -120,6 +120,22 @@ func TestSecretsOfTheClusterAreNotShown(t *testing.T) {
 	}
 }
 
+// The API server names the user that is to get the right. Another host may name one of its own.
+func TestUnverifiedAPIServerNamesNoUser(t *testing.T) {
+	for name, want := range map[string]string{"verified": "--serviceaccount=system:controller", "insecure": "--user=USER_NAME"} {
+		t.Run(name, func(t *testing.T) {
+			w := newEnvironment(t, "aws")
+			w.user.mayNot = []string{"serviceaccounts/token"}
+			w.config.RESTConfig = w.api()
+			w.config.RESTConfig.Insecure = name == "insecure"
+			commands := w.run().Worst().Remedy.Commands
+			if len(commands) == 0 || !strings.HasSuffix(commands[len(commands)-1], " "+want) {
+				t.Errorf("got %q, want %s", commands, want)
+			}
+		})
+	}
+}
+
 func TestInterruptKeepsTheHeadline(t *testing.T) {
 	w := newEnvironment(t, "aws")
 	annotate(aws.RoleARNAnnotation, "")(w)

@@ -115,7 +115,11 @@ func TestPrintedEditsCorrect(t *testing.T) {
 				commands = f.Remedy.Or.Commands
 			}
 			for _, command := range commands {
-				for _, call := range argv(t, strings.NewReplacer("ACCOUNT_ID", account, "ROLE_NAME", "tenant-a", "role/NAME", "role/tenant-a").Replace(command)) {
+				if tt.grant && strings.Contains(command, "workloadIdentityPools/") {
+					t.Errorf("%q trusts a pool that the tenant's annotation names", command)
+				}
+				for _, call := range argv(t, strings.NewReplacer("ACCOUNT_ID", account, "ROLE_NAME", "tenant-a", "role/NAME", "role/tenant-a",
+					"PROVIDER_NAME", gcpPool+"/providers/east", "POOL_NAME", gcpPool).Replace(command)) {
 					w.apply(call)
 				}
 			}

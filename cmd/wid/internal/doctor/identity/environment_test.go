@@ -44,7 +44,8 @@ const (
 	gcpEmail     = "app@my-project.iam.gserviceaccount.com"
 	garHost      = "europe-docker.pkg.dev"
 	subject      = "system:serviceaccount:tenant-a:app"
-	principal    = "principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/east/subject/" + subject
+	gcpPool      = "projects/123456789012/locations/global/workloadIdentityPools/east"
+	principal    = "principal://iam.googleapis.com/" + gcpPool + "/subject/" + subject
 )
 
 // environment is a cluster and a cloud in which everything fits, until a fault changes that.
