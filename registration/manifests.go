@@ -7,6 +7,10 @@ var (
 	hubManifest string
 	//go:embed manifests/relay.yaml
 	relayManifest string
+	//go:embed manifests/relay-legacy.yaml
+	relayLegacyManifest string
+	//go:embed manifests/relay-constrained.yaml
+	relayConstrainedManifest string
 	//go:embed manifests/token.yaml
 	tokenManifest string
 	//go:embed manifests/agent.yaml
@@ -24,9 +28,17 @@ var (
 // bound the size of each object that agents and bootstrap users write.
 func HubManifest() string { return hubManifest }
 
-// RelayManifest holds the namespace of a relay on the hub, its ServiceAccount "registration-relay" and its right to impersonate, in
-// YAML. This right equals an administrator's; only the relay limits it to agents (package relay).
+// RelayManifest holds the namespace of a relay on the hub, its ServiceAccount "registration-relay" and the right to read the hub's CA for
+// client certificates, in YAML. For clients with certificates it needs RelayConstrainedManifest or RelayLegacyManifest in addition.
 func RelayManifest() string { return relayManifest }
+
+// RelayConstrainedManifest holds the relay's rights of constrained impersonation, in YAML, for API servers since 1.36. They hold for the
+// agents that a hub with hub.Options.Relay names, so a stolen credential of the relay gives what these agents may do, and nothing more.
+func RelayConstrainedManifest() string { return relayConstrainedManifest }
+
+// RelayLegacyManifest holds the relay's right to impersonate all users and groups, in YAML, for older API servers. This right equals an
+// administrator's; only the relay limits it to agents (package relay).
+func RelayLegacyManifest() string { return relayLegacyManifest }
 
 // TokenManifest holds the manifests for add-on tokens on a hub, in YAML, in addition to HubManifest. It has the RBAC of the hub
 // controller, the policy that confines it, and the policy that caps the lifetime of tokens.

@@ -49,7 +49,7 @@ type options struct {
 	bootstrapUsers, bootstrapGroups, autoApproveUsers []string
 	hubARN                                            string
 	autoApproveARNs                                   []string
-	ocmAgents, leaderElect                            bool
+	ocmAgents, grantRelay, leaderElect                bool
 	metricsAddress, probeAddress                      string
 }
 
@@ -189,7 +189,7 @@ func runHub(ctx context.Context, kube *rest.Config, o options) error {
 			return err
 		}
 	}
-	hub, err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: drivers, Default: o.defaultAuth, OCMAgents: o.ocmAgents,
+	hub, err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: drivers, Default: o.defaultAuth, OCMAgents: o.ocmAgents, Relay: o.grantRelay,
 		Recorder: mgr.GetEventRecorder(name), Registerer: metrics.Registry})
 	if err != nil {
 		return err

@@ -1,4 +1,5 @@
-// Command wid-hub accepts managed clusters and grants them access to the hub that it runs on.
+// Command wid-hub accepts managed clusters and grants them access to the hub that it runs on. Its subcommand relay serves agents without a route
+// to the hub.
 //
 //	go run ./cmd/wid-hub --registration-auth csr
 //
@@ -19,6 +20,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -38,19 +40,28 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, out, log io.Writer) error {
+	if len(args) > 0 && args[0] == "relay" {
+		o, err := parseRelayFlags(args[1:], out)
+		return runAs(ctx, log, err, func(ctx context.Context, hub *rest.Config) error { return runRelay(ctx, hub, o) })
+	}
 	o, err := parseFlags(args, out)
+	return runAs(ctx, log, err, func(ctx context.Context, hub *rest.Config) error { return runHub(ctx, hub, o) })
+}
+
+// runAs runs a program as its user of the hub.
+func runAs(ctx context.Context, log io.Writer, err error, program func(context.Context, *rest.Config) error) error {
 	if err != nil {
 		return err
 	}
 	logTo(log)
 	config, err := ctrl.GetConfig()
 	if err != nil {
-		return fmt.Errorf("%w: run the hub in a cluster, or set KUBECONFIG", err)
+		return fmt.Errorf("%w: run the program in a cluster, or set KUBECONFIG", err)
 	}
 	if config.Insecure { // the package refuses it too, after a manager has asked for the kinds that it caches
 		return fmt.Errorf("insecure-skip-tls-verify is set for the API server %q: set certificate-authority-data instead", config.Host)
 	}
-	return runHub(ctx, config, o)
+	return program(ctx, config)
 }
 
 // logTo sends the logs of controller-runtime and client-go to a writer, as text.
@@ -64,6 +75,9 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	var auth, addOnAuth []string
 	fs := pflag.NewFlagSet("wid-hub", pflag.ContinueOnError)
 	fs.SetOutput(out)
+	fs.Usage = func() {
+		_, _ = fmt.Fprintf(out, "Accept managed clusters and grant them access to the hub. wid-hub relay --help describes the relay.\n\nUsage of wid-hub:\n%s", fs.FlagUsages())
+	}
 	fs.StringSliceVar(&auth, "registration-auth", []string{registration.AuthTypeCSR}, "auth type that clusters may use; may be repeated")
 	fs.StringVar(&o.defaultAuth, "default-registration-auth", registration.AuthTypeCSR, "auth type of clusters that name none, if it is enabled; empty refuses them")
 	fs.StringSliceVar(&addOnAuth, "addon-registration-auth", []string{registration.AuthTypeCSR}, "auth types of add-ons, of csr and token; may be repeated; csr only by default, and none if clusters use aws-irsa alone")
@@ -73,6 +87,7 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs.StringVar(&o.hubARN, "eks-hub-cluster-arn", "", "ARN of this hub; required for aws-irsa")
 	fs.StringArrayVar(&o.autoApproveARNs, "auto-approve-arn", nil, "pattern of ARNs of EKS clusters that are accepted without a person, with * and ?; may be repeated")
 	fs.BoolVar(&o.ocmAgents, "ocm-agents", false, "grant clusters what agents of Open Cluster Management need, among it to see the requests of all others; needs the RBAC of wid hub init --ocm-agents")
+	fs.BoolVar(&o.grantRelay, "grant-relay", false, "let the relay act as the agents of accepted clusters, and as no other user; needs the RBAC of wid hub init --relay and Kubernetes 1.36")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
 	version := fs.Bool("version", false, "print the version")

@@ -39,7 +39,11 @@ func files() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	relay, err := manifests.RelayBase("ghcr.io/workloadid/wid-hub")
+	if err != nil {
+		return nil, err
+	}
 	agent, err := manifests.Agent(manifests.AgentOptions{Image: "ghcr.io/workloadid/wid-agent", Cluster: "$(CLUSTER_NAME)", AuthType: registration.AuthTypeCSR,
 		AddOnAuthType: registration.AuthTypeToken})
-	return map[string]string{"hub/hub.yaml": header + hub, "agent/agent.yaml": header + agent}, err
+	return map[string]string{"hub/hub.yaml": header + hub, "hub/relay/relay.yaml": header + relay, "agent/agent.yaml": header + agent}, err
 }

@@ -57,9 +57,14 @@ const (
 	HubNamespace      = "open-cluster-management-hub"
 	HubServiceAccount = "registration-controller-sa"
 	HubDeployment     = "registration-controller"
+	// RelayNamespace holds the relay's Deployment, Service and ServiceAccount, which are all called RelayName.
+	RelayNamespace = "open-cluster-management-relay"
+	RelayName      = "registration-relay"
+	// RelaySecret holds the relay's serving certificate.
+	RelaySecret = "registration-relay-tls" //nolint:gosec // a name
 	// AgentName is the name of the agent's Deployment, and of its ServiceAccount without aws-irsa.
 	AgentName = "registration-agent"
-	// Container is the name of the container in both Deployments.
+	// Container is the name of the container in these Deployments.
 	Container = "registration"
 )
 

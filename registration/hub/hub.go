@@ -41,6 +41,9 @@ type Options struct {
 	// OCMAgents gives clusters what agents of Open Cluster Management need: to list and watch all certificate requests, and to list, watch
 	// and update their own ManagedCluster. The hub needs the rights of registration.OCMAgentsManifest.
 	OCMAgents bool
+	// Relay lets the relay of registration.RelayManifest act as the recorded agent of each accepted cluster, and as no other user, on an API
+	// server since 1.36. The hub needs the rights of registration.RelayConstrainedManifest.
+	Relay bool
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 	// Recorder gets an Event for each decision and each failure. Nil records nothing.
@@ -214,7 +217,7 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 			return err
 		}
 	}
-	if err := h.bind(ctx, cluster.Name); err != nil {
+	if err := errors.Join(h.bind(ctx, cluster.Name), h.bindRelay(ctx, cluster.Name, role)); err != nil {
 		return err
 	}
 	h.setState(cluster.Name, stateAccepted)

@@ -186,33 +186,42 @@ func bindings(cluster string) []client.Object {
 	}
 }
 
-// bind creates the bindings of a cluster. One that differs is replaced: no update can change its role.
+// bind creates the bindings of a cluster.
 func (h *Hub) bind(ctx context.Context, cluster string) error {
 	for _, want := range bindings(cluster) {
-		have, err := h.binding(ctx, h.options.Client, want)
-		labelled, same := have != nil && isOf(have, cluster), have != nil && sameBinding(have, want)
-		if have != nil && !labelled && !same {
-			return taken("binding", have, cluster)
+		if err := h.bindAs(ctx, cluster, want); err != nil {
+			return err
 		}
-		if have != nil && !have.GetDeletionTimestamp().IsZero() && len(have.GetFinalizers()) > 0 && !slices.Equal(have.GetFinalizers(), []string{workFinalizer}) {
-			return &refusal{reasonRBACTaken, fmt.Sprintf("the binding %q of cluster %q is being deleted, and the finalizers %.300q keep it: remove them", have.GetName(), cluster, have.GetFinalizers())}
-		}
-		if have != nil && (!labelled || !same) {
-			err = h.drop(ctx, have, want)
-			have = nil
-		}
-		if err == nil && have == nil {
-			err = h.options.Client.Create(ctx, want)
-		}
-		if err != nil {
-			return fmt.Errorf("write binding %q of cluster %q: %w", want.GetName(), cluster, err)
-		}
+	}
+	return nil
+}
+
+// bindAs creates a binding. One that differs is replaced: no update can change its role.
+func (h *Hub) bindAs(ctx context.Context, cluster string, want client.Object) error {
+	have, err := h.binding(ctx, h.options.Client, want)
+	labelled, same := have != nil && isOf(have, cluster), have != nil && sameBinding(have, want)
+	if have != nil && !labelled && !same {
+		return taken("binding", have, cluster)
+	}
+	if have != nil && !have.GetDeletionTimestamp().IsZero() && len(have.GetFinalizers()) > 0 && !slices.Equal(have.GetFinalizers(), []string{workFinalizer}) {
+		return &refusal{reasonRBACTaken, fmt.Sprintf("the binding %q of cluster %q is being deleted, and the finalizers %.300q keep it: remove them", have.GetName(), cluster, have.GetFinalizers())}
+	}
+	if have != nil && (!labelled || !same) {
+		err = h.drop(ctx, have, want)
+		have = nil
+	}
+	if err == nil && have == nil {
+		err = h.options.Client.Create(ctx, want)
+	}
+	if err != nil {
+		return fmt.Errorf("write binding %q of cluster %q: %w", want.GetName(), cluster, err)
 	}
 	return nil
 }
 
 // unbind deletes the bindings of a cluster. The namespace stays.
 func (h *Hub) unbind(ctx context.Context, cluster string) (errs error) {
+	errs = h.unbindRelay(ctx, cluster)
 	for _, b := range bindings(cluster) {
 		have, err := h.binding(ctx, h.options.Client, b)
 		if have != nil && (isOf(have, cluster) || sameBinding(have, b)) {

@@ -104,6 +104,7 @@ func clusterOf(o client.Object) string {
 	if _, isNamespace := o.(*corev1.Namespace); !ours && !isNamespace {
 		return ""
 	}
+	name = strings.TrimSuffix(name, relaySuffix)
 	if o.GetNamespace() != "" {
 		name = o.GetNamespace()
 	}

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -30,6 +31,8 @@ type HubOptions struct {
 	OCMAgents bool
 	// AutoApproveUsers are the bootstrap users whose clusters the hub accepts without a person.
 	AutoApproveUsers []string
+	// Relay installs a relay for agents without a route to the hub. Empty installs none.
+	Relay Relay
 	// CleanupImage is the image whose entrypoint is wid, for a CronJob that runs wid hub cleanup every hour. Empty means no CronJob.
 	CleanupImage string
 	// Server is the https URL under which clusters reach the hub, for the lines that wid hub token prints. Empty means that of its kubeconfig.
@@ -56,12 +59,18 @@ func (o HubOptions) Args() []string {
 	if o.OCMAgents {
 		args = append(args, "--ocm-agents")
 	}
+	if o.Relay == RelayConstrained && o.usesCertificates() {
+		args = append(args, "--grant-relay")
+	}
 	return args
 }
 
 func (o HubOptions) check() error {
 	if o.Image == "" || len(o.AuthTypes) == 0 {
 		return errors.New("the manifests of a hub need an image and an auth type")
+	}
+	if !slices.Contains([]Relay{"", RelayConstrained, RelayLegacy}, o.Relay) {
+		return fmt.Errorf("unknown relay %q: use one of %s, %s", o.Relay, RelayConstrained, RelayLegacy)
 	}
 	return errors.Join(checkAuthTypes("clusters", o.AuthTypes, registration.AuthTypeAWS, registration.AuthTypeCSR),
 		checkAuthTypes("add-ons", o.AddOnAuthTypes, registration.AuthTypeCSR, registration.AuthTypeToken))
@@ -82,6 +91,13 @@ func Hub(o HubOptions) (string, error) {
 	}
 	if o.OCMAgents {
 		manifests = append(manifests, registration.OCMAgentsManifest())
+	}
+	if o.Relay != "" {
+		relay, err := o.relay()
+		if err != nil {
+			return "", err
+		}
+		manifests = append(manifests, relay)
 	}
 	if o.CleanupImage != "" {
 		cleanup, err := o.cleanup()
@@ -118,6 +134,11 @@ func (o HubOptions) cleanup() (string, error) {
 	return manifest, errors.Join(err, secretsErr)
 }
 
+// usesCertificates reports whether the hub approves client certificates.
+func (o HubOptions) usesCertificates() bool {
+	return o.registersWith(registration.AuthTypeCSR) || slices.Contains(o.AddOnAuthTypes, registration.AuthTypeCSR)
+}
+
 func (o HubOptions) registersWith(authType string) bool {
 	return slices.Contains(o.AuthTypes, authType)
 }
@@ -134,7 +155,7 @@ func (o HubOptions) controller() (string, error) {
 	}
 	role, err := irsaname.IdentityCreatorRoleARN(hub)
 	manifest := withRole(registration.HubManifest(), regname.HubServiceAccount, regname.HubServiceAccount, role)
-	if o.registersWith(registration.AuthTypeCSR) || slices.Contains(o.AddOnAuthTypes, registration.AuthTypeCSR) {
+	if o.usesCertificates() {
 		return manifest, err
 	}
 	return strings.Join(slices.DeleteFunc(strings.Split(manifest, separator), func(document string) bool {

@@ -21,9 +21,11 @@ import (
 //go:embed program.yaml
 var programManifest string
 
-// program describes a Deployment. It elects a leader, so a second replica only shortens an outage.
+// program describes a Deployment. Hub and agent elect a leader, so a second replica only shortens an outage. With a TLSSecret it serves at
+// port 8443.
 type program struct {
 	Namespace, Name, Account, Image, CPU, Egress string
+	TLSSecret                                    string
 	Args                                         []string
 	Annotations                                  map[string]string // of the Deployment
 	MemoryRequest, MemoryLimit                   int               // in MiB

@@ -26,6 +26,7 @@ func outline(printed string) string {
 	known := map[string]string{}
 	for name, manifest := range map[string]string{"ocm.CRD": ocm.CRD(), "addon.CRD": addon.CRD(), "HubManifest": registration.HubManifest(),
 		"BootstrapManifest": registration.BootstrapManifest(), "TokenManifest": registration.TokenManifest(), "OCMAgentsManifest": registration.OCMAgentsManifest(),
+		"RelayManifest": registration.RelayManifest(), "RelayLegacyManifest": registration.RelayLegacyManifest(), "RelayConstrainedManifest": registration.RelayConstrainedManifest(),
 		"AgentManifest": registration.AgentManifest(), "AgentAddOnManifest": registration.AgentAddOnManifest(), "AWSAuthManifest": awsirsa.AWSAuthManifest()} {
 		for document := range strings.SplitSeq(manifest, "\n---\n") {
 			objects, err := manifests.Parse(document)
@@ -63,6 +64,15 @@ func TestManifestsAreAsPrinted(t *testing.T) {
 		},
 		"hub-mixed": func() (string, error) {
 			return hub(manifests.HubOptions{Image: image, AuthTypes: []string{"csr", "aws-irsa"}, ARN: hubARN, CleanupImage: image})
+		},
+		"hub-relay": func() (string, error) {
+			return hub(manifests.HubOptions{Image: image, AuthTypes: csr, Relay: manifests.RelayConstrained, ImagePullSecrets: []string{"registry"}})
+		},
+		"hub-relay-legacy": func() (string, error) {
+			return hub(manifests.HubOptions{Image: image, AuthTypes: csr, Relay: manifests.RelayLegacy})
+		},
+		"hub-relay-aws": func() (string, error) { // tokens need no impersonation
+			return hub(manifests.HubOptions{Image: image, AuthTypes: aws, ARN: hubARN, Relay: manifests.RelayConstrained})
 		},
 		"agent": func() (string, error) {
 			return join(manifests.AgentOptions{Image: image, Cluster: "cluster1", AuthType: "csr", Hub: to, Token: token})
@@ -113,6 +123,7 @@ func TestManifestsThatAreRefused(t *testing.T) {
 		"hub without auth type":     {hub(func(o *manifests.HubOptions) { o.AuthTypes = nil }), "an auth type"},
 		"hub, unknown auth type":    {hub(func(o *manifests.HubOptions) { o.AuthTypes = []string{"ldap"} }), `unknown auth type "ldap" of clusters: use one of aws-irsa, csr`},
 		"hub, add-ons by ldap":      {hub(func(o *manifests.HubOptions) { o.AddOnAuthTypes = []string{"ldap"} }), `"ldap" of add-ons: use one of csr, token`},
+		"hub, unknown relay":        {hub(func(o *manifests.HubOptions) { o.Relay = "magic" }), `unknown relay "magic": use one of constrained, legacy`},
 		"hub without ARN":           {hub(func(o *manifests.HubOptions) { o.ARN = "" }), `"" is not the ARN`},
 		"hub, name too long":        {hub(func(o *manifests.HubOptions) { o.ARN += strings.Repeat("b", 30) }), "has 33 characters"},
 		"agent":                     {agent(func(*manifests.AgentOptions) {}), ""},

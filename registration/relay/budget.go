@@ -19,20 +19,24 @@ const (
 // errFull means that a body does not fit into its budget.
 var errFull = errors.New("no memory for bodies is left")
 
-// budget counts the bytes of bodies in memory. It is safe for concurrent use.
+// budget counts what payers hold, such as the bytes of bodies in memory. It is safe for concurrent use.
 type budget struct {
+	most, share int64 // of all payers, and of one
+
 	mu   sync.Mutex
 	all  int64
 	each map[string]int64 // by payer
 }
 
-func newBudget() *budget { return &budget{each: map[string]int64{}} }
+func newBudget(most, share int64) *budget {
+	return &budget{most: most, share: share, each: map[string]int64{}}
+}
 
 // reserve never waits: a client that waits holds its stream and its goroutine.
 func (b *budget) reserve(payer string, size int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.all+size > maxBodies || b.each[payer]+size > maxShare {
+	if b.all+size > b.most || b.each[payer]+size > b.share {
 		return false
 	}
 	b.all += size

@@ -11,6 +11,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/internal/address"
@@ -23,6 +24,8 @@ type Options struct {
 	// ClientCAs holds the hub's CAs for client certificates, from --client-ca-file. The API server publishes them in the ConfigMap
 	// kube-system/extension-apiserver-authentication. Required.
 	ClientCAs *x509.CertPool
+	// Registerer takes the metrics. Several relays in one process share them. Nil drops them.
+	Registerer prometheus.Registerer
 	// ErrorLog receives errors of connections to the hub. Clients do not see them. Default: the standard logger.
 	ErrorLog *log.Logger
 }
@@ -63,8 +66,8 @@ func New(opts Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.agents, r.bearer = &upstream{own, newBudget()}, &upstream{anonymous, newBudget()}
-	return r, nil
+	r.agents, r.bearer = &upstream{own, newBudget(maxBodies, maxShare)}, &upstream{anonymous, newBudget(maxBodies, maxShare)}
+	return measure(opts.Registerer, r)
 }
 
 func hubURL(config *rest.Config) (*url.URL, error) {

@@ -1,0 +1,44 @@
+package manifests
+
+import (
+	_ "embed"
+
+	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/registration"
+)
+
+// Relay is the kind of impersonation that a relay uses for client certificates.
+type Relay string
+
+// Constrained impersonation needs an API server since 1.36, and gives the relay what the agents of accepted clusters may do. The legacy right
+// works on all servers, and equals an administrator's.
+const (
+	RelayConstrained Relay = "constrained"
+	RelayLegacy      Relay = "legacy"
+)
+
+// relayService holds the Service in front of the relay.
+//
+//go:embed relay-service.yaml
+var relayService string
+
+// RelayBase returns the manifests of a relay with constrained impersonation, the Deployment last, for a hub that has --grant-relay.
+func RelayBase(image string) (string, error) {
+	return HubOptions{Image: image, AuthTypes: []string{registration.AuthTypeCSR}, Relay: RelayConstrained}.relay()
+}
+
+// relay returns the manifests of the relay, the Deployment last. A hub without certificates needs no right to impersonate.
+func (o HubOptions) relay() (string, error) {
+	manifests := []string{registration.RelayManifest()}
+	switch {
+	case !o.usesCertificates():
+	case o.Relay == RelayLegacy:
+		manifests = append(manifests, registration.RelayLegacyManifest())
+	default:
+		manifests = append(manifests, registration.RelayConstrainedManifest())
+	}
+	program, err := program{Namespace: regname.RelayNamespace, Name: regname.RelayName, Account: regname.RelayName, Image: o.Image,
+		Args:        []string{"relay", "--tls-cert-file=/tls/tls.crt", "--tls-private-key-file=/tls/tls.key"},
+		pullSecrets: o.ImagePullSecrets, CPU: "50m", MemoryRequest: 128, MemoryLimit: 512, Egress: hubEgress, TLSSecret: regname.RelaySecret}.manifest()
+	return join(append(manifests, relayService, program)), err
+}
