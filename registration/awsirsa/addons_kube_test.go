@@ -1,6 +1,7 @@
 package awsirsa_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -24,10 +25,12 @@ func TestAddOnCombinations(t *testing.T) {
 		name, cluster string
 		binding       awsirsa.Binding
 		driver        registration.Driver
+		viaRelay      bool
 	}{
-		{"cluster by aws-irsa, add-on by csr", "row3", awsirsa.AWSAuth, csr.New(csr.Options{})},
-		{"cluster by aws-irsa, add-on by token", "row4", awsirsa.AWSAuth, tokens},
-		{"cluster by aws-irsa on EKS, add-on by token", "row4-eks", awsirsa.AccessEntries, tokens},
+		{"cluster by aws-irsa, add-on by csr", "row3", awsirsa.AWSAuth, csr.New(csr.Options{}), false},
+		{"cluster by aws-irsa, add-on by token", "row4", awsirsa.AWSAuth, tokens, false},
+		{"cluster by aws-irsa on EKS, add-on by token", "row4-eks", awsirsa.AccessEntries, tokens, false},
+		{"cluster by aws-irsa on EKS through the relay, add-on by token", "row7", awsirsa.AccessEntries, tokens, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			k := newKube(t, tc.binding)
@@ -35,6 +38,17 @@ func TestAddOnCombinations(t *testing.T) {
 			k.ServeAddOns(addon.CRD())
 			defer k.RunControllers(regtest.Tokens(2), regtest.Approver(k.said))()
 			m := k.join(tc.cluster)
+			if tc.viaRelay {
+				k.RelayRights("") // none, as all agents have tokens
+				relay := k.RunRelay()
+				m.WriteBootstrap(relay.Host, relay.CAData)
+				defer func() {
+					config, err := regtest.CredentialOf(m.AddOnSecret("search-hub-kubeconfig"))
+					if err != nil || "https://"+strings.TrimPrefix(config.Host, "https://") != relay.Host {
+						t.Errorf("the add-on uses %q, %v", config.Host, err)
+					}
+				}()
+			}
 			m.accept()
 			defer m.RunAddOns(agent.AddOnOptions{KubeClient: tc.driver}, 2)() // the next one has another environment
 			m.NewAddOn("search", ocm.Registration{Type: ocm.KubeClient})

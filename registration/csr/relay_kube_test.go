@@ -1,15 +1,29 @@
 package csr_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -17,8 +31,7 @@ import (
 
 func TestRelayOnARealAPIServer(t *testing.T) {
 	k := newKube(t)
-	k.Apply(k.Admin, registration.RelayManifest())
-	own := regtest.WithToken(k.Hub.Config(), k.Token(k.Admin, "open-cluster-management-relay", "registration-relay"))
+	own := k.RelayRights(registration.RelayLegacyManifest())
 	address := k.Relay(own)
 	behind := func(name string) *member {
 		m := k.join(name)
@@ -52,33 +65,29 @@ func TestRelayOnARealAPIServer(t *testing.T) {
 	})
 }
 
+// The old verb works on all servers. One of the two here has no constrained impersonation, like servers before 1.36.
 func TestRelayNeedsEachRight(t *testing.T) {
-	k := newKube(t)
+	for name, start := range map[string]func(*testing.T) *kubetest.Cluster{
+		"newer server": func(t *testing.T) *kubetest.Cluster { return kubetest.Start(t) },
+		"older server": func(t *testing.T) *kubetest.Cluster {
+			return kubetest.StartNew(t, kubetest.Flag{Name: "feature-gates", Value: "ConstrainedImpersonation=false"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testLegacyRights(t, newKubeWith(t, start(t))) })
+	}
+}
+
+func testLegacyRights(t *testing.T, k *kube) {
 	m := k.join("relayrights")
 	m.accept()
-	cert, err := m.Agent.HubConfig(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	get := k.getThroughRelay(m)
 	impersonate := func(resources ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: resources, Verbs: []string{"impersonate"}}
 	}
-	get := func(config *rest.Config) error {
-		behind := k.Relay(config)
-		behind.CertData, behind.KeyData = cert.CertData, cert.KeyData
-		return regtest.NewClient(t, behind).Get(t.Context(), client.ObjectKey{Name: "relayrights"}, &ocm.ManagedCluster{})
-	}
 	k.Step("the manifest", func(t *testing.T) {
-		k.Apply(k.Admin, registration.RelayManifest())
-		own := regtest.WithToken(k.Hub.Config(), k.Token(k.Admin, "open-cluster-management-relay", "registration-relay"))
+		own := k.RelayRights(registration.RelayLegacyManifest())
 		regtest.Eventually(t, "RBAC knows the relay", func() bool { return get(own) == nil })
-		for _, resource := range []string{"secrets", "managedclusters", "serviceaccounts", "uids", "userextras"} {
-			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: "*", Group: "*", Resource: resource}}}
-			if err := regtest.NewClient(t, own).Create(t.Context(), review); err != nil || review.Status.Allowed {
-				t.Errorf("the relay itself may use %s, %v", resource, err)
-			}
-		}
+		k.expectNoOwnRights(t, own)
 	})
 	k.Step("users and groups", func(t *testing.T) {
 		if err := get(k.Hub.User(t, "relay-both", "", impersonate("users", "groups"))); err != nil {
@@ -92,4 +101,153 @@ func TestRelayNeedsEachRight(t *testing.T) {
 			}
 		})
 	}
+}
+
+// getThroughRelay returns a function that reads the cluster as its agent, through a relay with a credential.
+func (k *kube) getThroughRelay(m *member) func(*rest.Config) error {
+	k.T.Helper()
+	cert, err := m.Agent.HubConfig(k.T.Context())
+	if err != nil {
+		k.T.Fatal(err)
+	}
+	return func(config *rest.Config) error {
+		behind := k.Relay(config)
+		behind.CertData, behind.KeyData = cert.CertData, cert.KeyData
+		return regtest.NewClient(k.T, behind).Get(k.T.Context(), client.ObjectKey{Name: m.Name}, &ocm.ManagedCluster{})
+	}
+}
+
+// expectNoOwnRights expects that the relay has no rights as itself.
+func (k *kube) expectNoOwnRights(t *testing.T, own *rest.Config) {
+	t.Helper()
+	for _, resource := range []string{"secrets", "managedclusters", "serviceaccounts", "uids", "userextras"} {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "*", Group: "*", Resource: resource}}}
+		if err := regtest.NewClient(t, own).Create(t.Context(), review); err != nil || review.Status.Allowed {
+			t.Errorf("the relay itself may use %s, %v", resource, err)
+		}
+	}
+}
+
+// The hub names the agents of accepted clusters, and the manifest names what the relay does for them.
+func TestConstrainedRelayNeedsEachRight(t *testing.T) {
+	k := newRelayKube(t)
+	m := k.join("constrained")
+	m.accept()
+	get := k.getThroughRelay(m)
+	own := k.RelayRights(registration.RelayConstrainedManifest())
+	regtest.Eventually(t, "RBAC knows the relay", func() bool { return get(own) == nil })
+	k.expectNoOwnRights(t, own)
+	named := &rbacv1.ClusterRole{}
+	if err := k.Admin.Get(t.Context(), client.ObjectKey{Name: registration.ClusterRoleName("constrained") + ":relay"}, named); err != nil {
+		t.Fatal(err)
+	}
+	all := append(named.Rules, rbacv1.PolicyRule{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters"}, Verbs: []string{"impersonate-on:user-info:get"}},
+		rbacv1.PolicyRule{NonResourceURLs: []string{"/api", "/api/*", "/apis", "/apis/*"}, Verbs: []string{"impersonate-on:user-info:get"}})
+	k.Step("all", func(t *testing.T) {
+		if err := get(k.Hub.User(t, "constrained-all", "", all...)); err != nil {
+			t.Error(err)
+		}
+	})
+	for i, without := range []string{"the user", "the groups", "the cluster"} {
+		k.Step("without "+without, func(t *testing.T) {
+			if err := get(k.Hub.User(t, fmt.Sprintf("constrained-%d", i), "", slices.Delete(slices.Clone(all), i, i+1)...)); !apierrors.IsForbidden(err) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// A stolen credential of the relay gives what the agents of accepted clusters may do. With the right to impersonate any user a thief would
+// request the certificate of a node as an administrator, which kube-controller-manager approves, and read Secrets by that.
+func TestStolenRelayCredential(t *testing.T) {
+	k := newRelayKube(t)
+	m := k.join("stolen")
+	m.accept()
+	k.join("stolenpending").pending()
+	const admins = "kubeadm:cluster-admins"
+	k.Apply(k.Admin, "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: stolen-admins}\n"+
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}\nsubjects:\n- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: \""+admins+"\"}\n"+
+		"- {apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}\n")
+	agent := rest.ImpersonationConfig{UserName: m.User(), Groups: []string{registration.ClusterGroup("stolen"), regname.ManagedClustersGroup}}
+	as := func(own *rest.Config, who rest.ImpersonationConfig) client.Client {
+		own = rest.CopyConfig(own)
+		own.Impersonate = who
+		return regtest.NewClient(t, own)
+	}
+	secrets := func(c client.Client) error { return c.List(t.Context(), &corev1.SecretList{}) }
+	node := func(c client.Client) error {
+		return c.Create(t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-"},
+			Spec: certificatesv1.CertificateSigningRequestSpec{Request: nodeRequest(t), SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
+				Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}}})
+	}
+	cluster := func(name string) func(client.Client) error {
+		return func(c client.Client) error {
+			return c.Get(t.Context(), client.ObjectKey{Name: name}, &ocm.ManagedCluster{})
+		}
+	}
+	own := k.RelayRights(registration.RelayConstrainedManifest())
+	regtest.Eventually(t, "the relay acts as the agent", func() bool { return cluster("stolen")(as(own, agent)) == nil })
+	attacks := map[string]struct {
+		who rest.ImpersonationConfig
+		do  func(client.Client) error
+	}{
+		"Secrets as itself":                        {rest.ImpersonationConfig{}, secrets},
+		"Secrets as an administrator":              {rest.ImpersonationConfig{UserName: "kubernetes-admin", Groups: []string{admins}}, secrets},
+		"Secrets as a named administrator":         {rest.ImpersonationConfig{UserName: "alice"}, secrets},
+		"Secrets as system:masters":                {rest.ImpersonationConfig{UserName: "x", Groups: []string{"system:masters"}}, secrets},
+		"Secrets as a ServiceAccount":              {rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:generic-garbage-collector"}, secrets},
+		"Secrets as the agent":                     {agent, secrets},
+		"a node's certificate as an administrator": {rest.ImpersonationConfig{UserName: "kubernetes-admin", Groups: []string{admins}}, node},
+		"a node's certificate as a named one":      {rest.ImpersonationConfig{UserName: "alice"}, node},
+		"a node's certificate as a new node":       {rest.ImpersonationConfig{UserName: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers"}}, node},
+		"the agent with an administrator's group":  {rest.ImpersonationConfig{UserName: agent.UserName, Groups: []string{admins}}, cluster("stolen")},
+		"an agent that no hub has accepted": {rest.ImpersonationConfig{UserName: registration.AgentUser("stolenpending", "x"),
+			Groups: []string{registration.ClusterGroup("stolenpending")}}, cluster("stolenpending")},
+	}
+	for name, attack := range attacks {
+		k.Step(name, func(t *testing.T) {
+			if err := attack.do(as(own, attack.who)); !apierrors.IsForbidden(err) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+	k.Step("an administrator's own credential does all of that", func(t *testing.T) {
+		if err := errors.Join(secrets(k.Admin), node(k.Admin)); err != nil {
+			t.Error(err)
+		}
+	})
+	k.Step("a denied cluster", func(t *testing.T) {
+		k.SetAccepted("stolen", false)
+		name := registration.ClusterRoleName("stolen") + ":relay"
+		regtest.Eventually(t, "the hub takes the relay's right", func() bool {
+			return apierrors.IsNotFound(k.Admin.Get(t.Context(), client.ObjectKey{Name: name}, &rbacv1.ClusterRole{})) &&
+				apierrors.IsNotFound(k.Admin.Get(t.Context(), client.ObjectKey{Name: name}, &rbacv1.ClusterRoleBinding{}))
+		})
+	})
+}
+
+// nodeRequest is the request of a kubelet.
+func nodeRequest(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:stolen", Organization: []string{"system:nodes"}}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+}
+
+// newRelayKube is a world whose hub names the agents to the relay, on API servers of its own: the roles have the names of the old verb's.
+func newRelayKube(t *testing.T) *kube {
+	t.Helper()
+	k := newKubeWith(t, kubetest.StartNew(t))
+	k.Apply(k.Admin, registration.RelayConstrainedManifest())
+	k.stopHub()
+	k.relay = true
+	k.runHub()
+	return k
 }

@@ -11,6 +11,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -24,11 +25,17 @@ type kube struct {
 	*regtest.World
 	said    *regtest.Recorder
 	stopHub func()
+	relay   bool // of the hub's options
 }
 
 func newKube(t *testing.T) *kube {
 	t.Helper()
-	k := &kube{World: regtest.New(t), said: &regtest.Recorder{}}
+	return newKubeWith(t, kubetest.Start(t))
+}
+
+func newKubeWith(t *testing.T, hub *kubetest.Cluster) *kube {
+	t.Helper()
+	k := &kube{World: regtest.NewWith(t, hub, kubetest.StartSecond(t)), said: &regtest.Recorder{}}
 	k.Hub.ControllerManager(t, "csrsigning")
 	k.runHub()
 	return k
@@ -50,7 +57,7 @@ func (k *kube) runHub(change ...func(*csr.HubDriverOptions)) {
 		if err == nil {
 			err = addOns.SetupWithManager(mgr)
 		}
-		return hub.Options{Drivers: []registration.HubDriver{driver}, Default: registration.AuthTypeCSR, Recorder: k.said}, err
+		return hub.Options{Drivers: []registration.HubDriver{driver}, Default: registration.AuthTypeCSR, Recorder: k.said, Relay: k.relay}, err
 	})
 }
 

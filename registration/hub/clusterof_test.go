@@ -25,6 +25,8 @@ func TestClusterOf(t *testing.T) {
 		{"shared role", "", &rbacv1.ClusterRole{ObjectMeta: named("", registrationRole)}},
 		{"another role", "", &rbacv1.ClusterRole{ObjectMeta: named("", "cluster-admin")}},
 		{"cluster binding", "cluster1", &rbacv1.ClusterRoleBinding{ObjectMeta: named("", registration.ClusterRoleName("cluster1"))}},
+		{"role of the relay", "cluster1", &rbacv1.ClusterRole{ObjectMeta: named("", registration.ClusterRoleName("cluster1")+relaySuffix)}},
+		{"binding of the relay", "cluster1", &rbacv1.ClusterRoleBinding{ObjectMeta: named("", registration.ClusterRoleName("cluster1")+relaySuffix)}},
 		{"registration binding", "cluster1", &rbacv1.RoleBinding{ObjectMeta: named("cluster1", registration.ClusterRoleName("cluster1")+":registration")}},
 		{"work binding", "cluster1", &rbacv1.RoleBinding{ObjectMeta: named("cluster1", registration.ClusterRoleName("cluster1")+":work")}},
 		{"binding in another namespace", "cluster10", &rbacv1.RoleBinding{ObjectMeta: named("cluster10", registration.ClusterRoleName("cluster1")+":work")}},

@@ -55,11 +55,15 @@ func newAddOnWorldWith(t *testing.T, hub *kubetest.Cluster, crd string) *addOnWo
 	return w
 }
 
-func (w *addOnWorld) runClusters() {
+func (w *addOnWorld) runClusters(change ...func(*hub.Options)) {
 	w.T.Helper()
 	w.stopClusters = w.RunHub(func(mgr ctrl.Manager) (hub.Options, error) {
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapUsers: []string{regtest.BootstrapUser}})
-		return hub.Options{Drivers: []registration.HubDriver{driver}, Default: registration.AuthTypeCSR, Recorder: w.said}, err
+		options := hub.Options{Drivers: []registration.HubDriver{driver}, Default: registration.AuthTypeCSR, Recorder: w.said}
+		for _, f := range change {
+			f(&options)
+		}
+		return options, err
 	})
 }
 

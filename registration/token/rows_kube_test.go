@@ -5,21 +5,26 @@ import (
 	"strings"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
 )
 
 // Four of the six combinations of the proposal's table, all agents at once on one hub. Package awsirsa tests the other two.
 func TestAddOnCombinations(t *testing.T) {
 	w := newAddOnWorld(t)
 	s := w.runSigner()
-	w.Apply(w.Admin, registration.RelayManifest())
-	address := w.Relay(regtest.WithToken(w.Hub.Config(), w.Token(w.Admin, "open-cluster-management-relay", "registration-relay")))
+	w.RelayRights(registration.RelayConstrainedManifest())
+	w.stopClusters()
+	w.runClusters(func(o *hub.Options) { o.Relay = true })
+	address := w.RunRelay()
 	certificates, tokens := registration.Driver(csr.New(csr.Options{})), registration.Driver(newToken(t, 0))
 	rows := []struct {
 		name, cluster string
@@ -46,6 +51,9 @@ func TestAddOnCombinations(t *testing.T) {
 		w.Step(r.name, func(t *testing.T) {
 			r.m.Registered("search", r.driver.Name())
 			r.m.expectKeys(t, "search", r.driver.Name())
+			if r.viaRelay && r.driver == certificates {
+				r.m.letRelay(t, "search")
+			}
 			r.m.ExpectOnlyOwnRights("search")
 			r.m.expectSigned(s, "search")
 			config, err := regtest.CredentialOf(r.m.secret("search"))
@@ -63,6 +71,20 @@ func TestAddOnCombinations(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// letRelay lets the relay act as an add-on with a certificate, by the manifest that docs/registration.md shows.
+func (m *addOnMember) letRelay(t *testing.T, addOn string) {
+	t.Helper()
+	page := document.Read(t, "docs/registration.md").Section("Relay")
+	manifest := strings.NewReplacer("cluster1", m.Name, "search", addOn, "USER", m.Items(addOn)[0].Subject.User).Replace(page.Block("yaml", "kind: ClusterRole"))
+	if err := m.AddOnClient(addOn).Create(t.Context(), &authenticationv1.SelfSubjectReview{}); !apierrors.IsForbidden(err) {
+		t.Errorf("the relay acts as an add-on that it has no right to: %v", err)
+	}
+	m.Apply(m.Admin, manifest)
+	regtest.Eventually(t, "the relay acts as the add-on", func() bool {
+		return m.AddOnClient(addOn).Create(t.Context(), &authenticationv1.SelfSubjectReview{}) == nil
 	})
 }
 

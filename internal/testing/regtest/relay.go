@@ -1,15 +1,24 @@
 package regtest
 
 import (
+	"bufio"
+	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"io"
 	"log"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"testing"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/relay"
 )
 
@@ -33,4 +42,74 @@ func (w *World) Relay(config *rest.Config) *rest.Config {
 	w.T.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	return &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+}
+
+// RelayRights applies the manifests of a relay with one kind of impersonation, and returns the relay's own credential.
+func (w *World) RelayRights(impersonation string) *rest.Config {
+	w.T.Helper()
+	w.Apply(w.Admin, registration.RelayManifest())
+	w.Apply(w.Admin, impersonation)
+	return WithToken(w.Hub.Config(), w.Token(w.Admin, regname.RelayNamespace, regname.RelayName))
+}
+
+// RunRelay runs the program wid-hub relay as its ServiceAccount until the whole test ends. It returns the relay's address and CA as a client knows
+// them. RelayRights comes first.
+func (w *World) RunRelay() *rest.Config {
+	w.T.Helper()
+	dir := w.whole.TempDir()
+	build := exec.CommandContext(w.T.Context(), "go", "build", "-ldflags=-w", "-o", dir, "github.com/workloadid/workloadid/cmd/wid-hub")
+	if out, err := build.CombinedOutput(); err != nil {
+		w.T.Fatalf("%v\n%s", err, out)
+	}
+	cert, key := servingCertificate(w.T, dir)
+	ctx, stop := context.WithCancel(context.Background())
+	program := exec.CommandContext(ctx, filepath.Join(dir, "wid-hub"), "relay", "--bind-address=127.0.0.1:0", "--tls-cert-file="+cert, "--tls-private-key-file="+key,
+		"--metrics-bind-address=0", "--health-probe-bind-address=0")
+	program.Env = append(os.Environ(), "KUBECONFIG="+w.Hub.AccountKubeconfig(w.whole, regname.RelayNamespace, regname.RelayName))
+	program.Cancel = func() error { return program.Process.Signal(syscall.SIGTERM) }
+	log, err := program.StderrPipe()
+	if err == nil {
+		err = program.Start()
+	}
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	address, ended := make(chan string, 1), make(chan struct{})
+	w.whole.Cleanup(func() { stop(); <-ended })
+	go func() {
+		defer close(ended)
+		defer close(address)
+		for lines := bufio.NewScanner(log); lines.Scan(); {
+			if serves := regexp.MustCompile(`The relay serves.* address=(\S+)`).FindStringSubmatch(lines.Text()); serves != nil {
+				address <- serves[1]
+			}
+			_, _ = w.whole.Output().Write(append(lines.Bytes(), '\n'))
+		}
+		_ = program.Wait() // it was told to stop
+	}()
+	host, ok := <-address
+	ca, err := os.ReadFile(cert)
+	if !ok || err != nil {
+		w.T.Fatalf("the relay does not serve, its log says why: %v", err)
+	}
+	return &rest.Config{Host: "https://" + host, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+}
+
+// servingCertificate writes the certificate of net/http/httptest for 127.0.0.1, which is its own CA.
+func servingCertificate(t *testing.T, dir string) (cert, key string) {
+	t.Helper()
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	certificate := server.TLS.Certificates[0]
+	der, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}, key: {Type: "PRIVATE KEY", Bytes: der}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +14,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -33,6 +38,7 @@ type hubInit struct {
 	inviting
 	options manifests.HubOptions
 	arns    install.ClusterARNs
+	relay   string
 	cleanup bool
 	yes     bool
 	removes bool
@@ -62,9 +68,12 @@ func NewHubInit() *cobra.Command {
 	f.StringVar(&h.options.CleanupImage, "cleanup-image", "", "image whose entrypoint is wid, for --cleanup; a release of wid has a default")
 	f.StringArrayVar(&h.options.AutoApproveUsers, "auto-approve-user", nil, "bootstrap user whose clusters are accepted without a person; may be repeated")
 	f.BoolVar(&h.options.OCMAgents, "ocm-agents", false, "let agents of Open Cluster Management join; agents and bootstrap users then see the requests of all others, and bootstrap users all clusters")
+	f.StringVar(&h.relay, "relay", "", "install a relay for agents without a route to the hub, with constrained or legacy impersonation. auto is constrained since Kubernetes 1.36, and without --apply")
+	f.Lookup("relay").NoOptDefVal = relayAuto
+	cli.Offer(cmd, "relay", relayAuto, string(manifests.RelayConstrained), string(manifests.RelayLegacy))
 	f.BoolVar(&h.yes, "yes", false, "with --apply: change or drop flags of the hub program that runs, without a question")
 	f.BoolVar(&h.removes, "uninstall", false, "remove what this command applies with any flags, apart from CustomResourceDefinitions, namespaces and what Open Cluster Management uses too")
-	cli.Rare(f, "uninstall", "force-conflicts", "addon-registration-auth", "cleanup", "cleanup-image", "replicas", "image-pull-secret", "ocm-agents", "auto-approve-user")
+	cli.Rare(f, "uninstall", "force-conflicts", "addon-registration-auth", "cleanup", "cleanup-image", "replicas", "image-pull-secret", "ocm-agents", "auto-approve-user", "relay")
 	return h.Command(cmd, "the hub", h.run)
 }
 
@@ -94,6 +103,9 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 	running, program, err := install.Running(ctx, c, regname.HubNamespace, regname.HubDeployment)
 	if err == nil {
 		err = h.checkOCM(ctx, cmd, c)
+	}
+	if err == nil && h.relay == relayAuto {
+		h.options.Relay, err = relayFor(ctx, cmd, config)
 	}
 	if err == nil {
 		err = h.checkFlags(cmd, flagsIn(program.Args))
@@ -144,6 +156,9 @@ func (h *hubInit) manifests(cmd *cobra.Command, running *appsv1.Deployment) (str
 	if err != nil {
 		return "", err
 	}
+	if o.Relay == "" && h.relay != "" {
+		o.Relay = manifests.Relay(cmp.Or(strings.TrimPrefix(h.relay, relayAuto), string(manifests.RelayConstrained)))
+	}
 	o.Image, o.ARN, o.Server = h.Image, h.arns.Hub, h.remembered(running)
 	o.Replicas, o.ImagePullSecrets = h.Replicas(cmd, running)
 	if h.cleanup && o.CleanupImage == "" {
@@ -156,6 +171,31 @@ func (h *hubInit) manifests(cmd *cobra.Command, running *appsv1.Deployment) (str
 		return "", cli.Usagef("%v", err)
 	}
 	return printed, nil
+}
+
+// relayAuto picks the impersonation by the version of the hub.
+const relayAuto = "auto"
+
+// relayFor returns the impersonation that a hub serves.
+func relayFor(ctx context.Context, cmd *cobra.Command, config *rest.Config) (manifests.Relay, error) {
+	hub, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return "", err
+	}
+	var info apiversion.Info
+	answer, err := hub.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	if err == nil {
+		err = json.Unmarshal(answer, &info)
+	}
+	if err != nil {
+		return "", cli.AnswerOf(err, "read the version of the hub")
+	}
+	served, err := version.ParseGeneric(info.GitVersion)
+	if err == nil && served.AtLeast(version.MajorMinor(1, 36)) {
+		return manifests.RelayConstrained, nil
+	}
+	cmd.PrintErrf("wid: warning: the hub is Kubernetes %.50q. Before 1.36 the relay's credential can impersonate all users: protect it like an administrator's\n", info.GitVersion)
+	return manifests.RelayLegacy, nil
 }
 
 // probe warns of a hub that signs no client certificates. It may sign them later.
