@@ -3,7 +3,7 @@
 //
 //	go run ./cmd/wid-hub --registration-auth csr
 //
-// Copy main.go and hub.go. examples/registration shows a whole join with nothing to set up.
+// Copy main.go, hub.go and relay.go. examples/registration shows a whole join with nothing to set up.
 package main
 
 import (

@@ -200,12 +200,18 @@ func TestHubInitGivesTheRightsThatItsFlagsNeed(t *testing.T) {
 		"certificates": {"ClusterRole hub:csr", "ClusterRoleBinding hub:csr", "ClusterRole hub:csr-addons", "ClusterRoleBinding hub:csr-addons"},
 		"OCM":          {"ClusterRole bootstrap:ocm-agents", "ClusterRoleBinding bootstrap:ocm-agents", "ClusterRole hub:ocm-agents", "ClusterRoleBinding hub:ocm-agents"},
 		"aws-auth":     {"Role hub:aws-auth"},
+		"relay":        {"RoleBinding relay"},
+		"agents":       {"ClusterRole relay", "ClusterRoleBinding relay"},
+		"names":        {"ClusterRole hub:relay", "ClusterRoleBinding hub:relay"},
 	}
 	for name, row := range map[string]struct{ flags, rights []string }{
 		"certificates":                {[]string{csr}, []string{"certificates"}},
 		"certificates, agents of OCM": {[]string{csr, ocmAgents}, []string{"certificates", "OCM"}},
 		"AWS":                         {[]string{aws, arn}, nil},
 		"AWS, agents of OCM":          {[]string{aws, arn, ocmAgents}, []string{"OCM"}},
+		"relay":                       {[]string{csr, "--relay"}, []string{"certificates", "relay", "agents", "names"}},
+		"relay, older hub":            {[]string{csr, "--relay=legacy"}, []string{"certificates", "relay", "agents"}},
+		"relay for tokens":            {[]string{aws, arn, "--relay"}, []string{"relay"}},
 		"both":                        {[]string{"--registration-auth=csr,aws-irsa", arn}, []string{"certificates", "aws-auth"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -221,6 +227,9 @@ func TestHubInitGivesTheRightsThatItsFlagsNeed(t *testing.T) {
 				if slices.Contains(row.flags, flag) != slices.Contains(args, flag) {
 					t.Errorf("args %q", args)
 				}
+			}
+			if slices.Contains(args, "--grant-relay") != slices.Contains(row.rights, "names") {
+				t.Errorf("args %q", args)
 			}
 			if want := map[bool]string{true: creatorRole}[slices.Contains(row.flags, arn)]; account != regname.HubServiceAccount || accounts[account] != want {
 				t.Errorf("ServiceAccounts %v, %q runs", accounts, account)

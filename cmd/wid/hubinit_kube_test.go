@@ -45,6 +45,7 @@ func TestHubInitAndToken(t *testing.T) {
 	t.Run("token remembers the address of init", w.testAddress)
 	t.Run("init names the flags that it changes", w.testFlags)
 	t.Run("init keeps replicas and pull secrets", w.testReplicas)
+	t.Run("init installs the relay that the server's version allows", w.testRelay)
 	t.Run("init overwrites other programs when asked to", w.testConflicts)
 	t.Run("cleanup has the rights that it needs, and no others", w.testCleanup)
 }
@@ -202,6 +203,33 @@ func (w *initWorld) testReplicas(t *testing.T) {
 }
 
 // testConflicts lets another program change what init has applied. CustomResourceDefinitions stay as they are.
+// testRelay replaces the rights of an older server, as the first init after its upgrade does.
+func (w *initWorld) testRelay(t *testing.T) {
+	verb := func(more ...string) string {
+		t.Helper()
+		must(t, hubInit(more...)...)
+		role := &rbacv1.ClusterRole{}
+		if err := w.admin.Get(t.Context(), client.ObjectKey{Name: "open-cluster-management:relay"}, role); err != nil {
+			t.Fatal(err)
+		}
+		return role.Rules[0].Verbs[0]
+	}
+	granted := func() bool {
+		return slices.Contains(w.deployment(t).Spec.Template.Spec.Containers[0].Args, "--grant-relay")
+	}
+	if got := verb("--relay=legacy", "--yes"); got != "impersonate" || granted() {
+		t.Errorf("legacy: %q, names: %t", got, granted())
+	}
+	if got := verb("--relay", "--yes"); got != "impersonate-on:user-info:create" || !granted() {
+		t.Errorf("auto: %q, names: %t", got, granted())
+	}
+	relay := &appsv1.Deployment{}
+	if err := w.admin.Get(t.Context(), client.ObjectKey{Namespace: regname.RelayNamespace, Name: regname.RelayName}, relay); err != nil {
+		t.Error(err)
+	}
+	must(t, hubInit("--yes")...)
+}
+
 func (w *initWorld) testConflicts(t *testing.T) {
 	role := &rbacv1.ClusterRole{}
 	if err := w.admin.Get(t.Context(), client.ObjectKey{Name: regname.BootstrapRole}, role); err != nil {

@@ -50,11 +50,33 @@ func overlay(t *testing.T) string {
 	return dir
 }
 
+// relayOverlay adds the relay to the hub.
+func relayOverlay(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	from := func(parts ...string) string {
+		path, err := filepath.Abs(filepath.Join(append([]string{config}, parts...)...))
+		if err == nil {
+			path, err = filepath.Rel(dir, path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	content := "resources: [" + from("hub") + "]\ncomponents: [" + from("hub", "relay") + "]\n"
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // Each base is applied to a real API server. The agent's is refused until an overlay names the cluster.
 func TestBasesOnARealAPIServer(t *testing.T) {
 	cluster := kubetest.Start(t)
 	for _, row := range []struct{ name, dir, refused string }{
 		{"hub", filepath.Join(config, "hub"), ""},
+		{"hub with a relay", relayOverlay(t), ""},
 		{"agent", filepath.Join(config, "agent"), "set the name of the cluster in an overlay"},
 		{"agent with an overlay", overlay(t), ""},
 		{"controller", filepath.Join(config, "controller"), ""},

@@ -12,9 +12,9 @@
 //
 // # Trust
 //
-// RBAC cannot limit impersonation to a prefix of names, so the relay's credential could impersonate an administrator of the hub. The relay
-// itself impersonates only users and groups that begin with "system:open-cluster-management:". Protect the relay and its credential like an
-// administrator's.
+// The relay impersonates only users and groups that begin with "system:open-cluster-management:". RBAC cannot limit its credential to a prefix
+// of names. On API servers since 1.36, hub.Options.Relay names the agents of accepted clusters, and a stolen credential acts as these agents.
+// The right of registration.RelayLegacyManifest equals an administrator's.
 //
 // The relay builds each request to the hub anew, from method, path, query, body and the few headers that the Kubernetes API needs:
 // Accept, Accept-Encoding, Content-Type, If-None-Match, User-Agent and a bearer token.
@@ -45,8 +45,8 @@
 // Clients without a valid credential therefore cannot use up the memory of joined agents. From 16 addresses they can still block first
 // contacts and add-ons with tokens. Behind a load balancer that hides addresses, one client suffices.
 //
-// The server in front limits the rest. Set ReadHeaderTimeout, MaxHeaderBytes and HTTP2.MaxConcurrentStreams, and limit connections per
-// address.
+// The server in front limits the rest. Set ReadHeaderTimeout, MaxHeaderBytes and HTTP2.MaxConcurrentStreams, and limit connections by
+// LimitListener, as the program wid-hub relay does.
 //
 // # Time
 //

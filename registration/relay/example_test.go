@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"time"
@@ -44,8 +45,12 @@ func serve(address string) error {
 		certificate, err := tls.LoadX509KeyPair("tls.crt", "tls.key")
 		return &certificate, err
 	}
-	server := &http.Server{Addr: address, Handler: handler, TLSConfig: config, // no WriteTimeout: it would end watches
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: handler, TLSConfig: config, // no WriteTimeout: it would end watches
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100}}
-	return server.ListenAndServeTLS("", "")
+	return server.ServeTLS(relay.LimitListener(listener, 2000, 500), "", "")
 }

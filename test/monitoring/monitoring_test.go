@@ -66,7 +66,7 @@ func checkValue(t *testing.T, where, series string, m *labels.Matcher) {
 		"event_type": {"cache_hit", "cache_miss"},
 		"state":      {"pending", "accepted", "denied", "refused", "deleting"},
 		"operation":  {"approve", "grant", "revoke"},
-		"component":  {"hub", "agent", "server", "webhook"},
+		"component":  {"hub", "relay", "agent", "server", "webhook"},
 	}[m.Name]
 	if m.Name == "result" {
 		values = resultsOf(series)

@@ -17,6 +17,8 @@ import (
 const (
 	hubWorks = `registration_build_info{job="hub",component="hub",version="v0.1.0"} 1x300
 registration_build_info{job="agent",component="agent",version="v0.1.0"} 1x300
+registration_relay_requests_total{job="hub",credential="certificate",code="200"} 0+10x300
+registration_relay_requests_total{job="hub",credential="certificate",code="502"} 0x300
 registration_hub_clusters{job="hub",state="accepted"} 40x300
 registration_hub_clusters{job="hub",state="pending"} 0x300
 registration_hub_clusters{job="hub",state="refused"} 0x300
@@ -76,6 +78,8 @@ func TestAlertsOfPrograms(t *testing.T) {
 		"deleting":        {"hub", hubWorks, []string{`state="deleting"`, "0x60 1x240"}, "RegistrationHubClustersDeleting"},
 		"lost clusters":   {"hub", hubWorks, []string{`available="Unknown"`, "0x60 2x240"}, "RegistrationClustersNotAvailable"},
 		"many roles":      {"hub", hubWorks, []string{`registration_awsirsa_roles`, "10x60 950x240"}, "RegistrationHubRolesNearLimit"},
+		"relay fails":     {"hub", hubWorks, []string{`code="502"`, "0x60 0+30x240"}, "RegistrationRelayHubFailing"},
+		"a few 502":       {"hub", hubWorks, []string{`code="502"`, "0x60 0+5x240"}, ""},
 		"an upgrade":      {"hub", hubWorks, []string{`registration_build_info{job="agent"`, "1x60 stale"}, ""},
 
 		"agent works":            {"agent", agentWorks, nil, ""},

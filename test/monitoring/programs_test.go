@@ -1,6 +1,7 @@
 package monitoring_test
 
 import (
+	"crypto/x509"
 	"flag"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -25,6 +27,7 @@ import (
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/relay"
 	"github.com/workloadid/workloadid/registration/token"
 )
 
@@ -43,7 +46,7 @@ type program struct {
 func programs() []program {
 	return []program{
 		{name: "cache", title: "Token cache, in your controller", register: registerCache},
-		{name: "hub", title: "Hub", register: registerHub},
+		{name: "hub", title: "Hub and relay", register: registerHub},
 		{name: "agent", title: "Agent", register: registerAgent},
 		{name: "podidentity", title: "Pod identity", register: registerPodIdentity, elsewhere: "podidentity_cache"},
 	}
@@ -67,7 +70,10 @@ func registerHub(c client.Client, r prometheus.Registerer) error {
 	if err != nil {
 		return err
 	}
-	_, err = hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{aws}, Registerer: r})
+	if _, err = hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{aws}, Registerer: r}); err != nil {
+		return err
+	}
+	_, err = relay.New(relay.Options{Hub: &rest.Config{Host: "https://hub.example"}, ClientCAs: x509.NewCertPool(), Registerer: r})
 	return err
 }
 

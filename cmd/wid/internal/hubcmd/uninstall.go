@@ -28,11 +28,11 @@ func (h *hubInit) uninstall(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	printed, err := manifests.Hub(manifests.HubOptions{Image: "any", CleanupImage: "any", AuthTypes: []string{registration.AuthTypeCSR},
-		AddOnAuthTypes: []string{registration.AuthTypeToken}, OCMAgents: true})
+		AddOnAuthTypes: []string{registration.AuthTypeToken}, OCMAgents: true, Relay: manifests.RelayConstrained})
 	if err != nil {
 		return err
 	}
-	objects, err := manifests.Parse(leaderLease, awsirsa.AWSAuthManifest(), printed)
+	objects, err := manifests.Parse(leaderLease, awsirsa.AWSAuthManifest(), registration.RelayLegacyManifest(), printed)
 	if err != nil {
 		return err
 	}
