@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -41,6 +42,7 @@ type Federation struct {
 	issuers map[string]*oidcProvider
 	rules   []FederationRule
 	issued  map[string]FederationIdentity
+	used    map[string]bool // IDs of tokens
 	api     http.Handler
 }
 
@@ -72,6 +74,9 @@ type federationForm struct {
 	user               string // the parameter that is the user name of Basic
 	header             map[string]string
 	lifetime           time.Duration
+	once               bool   // a token is good for one exchange
+	seconds            string // the parameter with the lifetime, 300 to 3600
+	known              string // the parameter that has to be that of a rule, or the request is malformed
 	answer             func(token string, seconds int) map[string]any
 	refuse             func(status int, code, message string) map[string]any
 }
@@ -110,11 +115,12 @@ func federationForms() map[FederationService]federationForm {
 		FederationConfluent: oauth("api.confluent.cloud", "/sts/v1/oauth2/token", federationForm{body: "form", fixed: exchange(tokenTypeJWT),
 			required: []string{"identity_pool_id"}}),
 		FederationDockerHub: oauth("identity.docker.com", "/oauth/token", federationForm{body: "form", fixed: exchange(tokenTypeIDToken),
-			required: []string{"connection_id", "expires_in"}}),
+			required: []string{"connection_id", "expires_in"}, seconds: "expires_in"}),
 		FederationAnthropic: {host: "api.anthropic.com", method: http.MethodPost, path: "/v1/oauth/token", body: "json", token: "assertion",
 			fixed:    map[string]string{"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer"},
 			headers:  map[string]string{"Anthropic-Beta": "oauth-2025-04-20,oidc-federation-2026-04-01"},
 			required: []string{"federation_rule_id", "organization_id"}, optional: []string{"service_account_id", "workspace_id"}, lifetime: 10 * time.Minute,
+			once: true, known: "organization_id",
 			answer: func(token string, seconds int) map[string]any {
 				return map[string]any{"access_token": token, "expires_in": seconds}
 			},
@@ -151,7 +157,7 @@ func (c *Cloud) Federation(name FederationService) *Federation {
 	if f := c.federations[name]; f != nil {
 		return f
 	}
-	f := &Federation{cloud: c, form: form, name: name, issuers: map[string]*oidcProvider{}, issued: map[string]FederationIdentity{}}
+	f := &Federation{cloud: c, form: form, name: name, issuers: map[string]*oidcProvider{}, issued: map[string]FederationIdentity{}, used: map[string]bool{}}
 	if c.federations == nil {
 		c.federations = map[FederationService]*Federation{}
 	}
@@ -224,7 +230,7 @@ func (f *Federation) serve(w http.ResponseWriter, r *http.Request, host string) 
 	delete(members, "")
 	if problem = f.allow(r.Context(), token, members); problem != "" {
 		status := http.StatusUnauthorized
-		if f.name == FederationVault {
+		if f.name == FederationVault || !f.knows(members[f.form.known]) {
 			status = http.StatusBadRequest
 		}
 		send(fault, status, f.form.refuse(status, "invalid_grant", problem))
@@ -313,6 +319,9 @@ func (f *Federation) checkMembers(r *http.Request, members map[string]string) st
 			return "the member is missing: " + name
 		}
 	}
+	if n, err := strconv.Atoi(members[f.form.seconds]); f.form.seconds != "" && (err != nil || n < 300 || n > 3600) {
+		return "the member is out of range: " + f.form.seconds
+	}
 	known := slices.Concat([]string{"", f.form.user}, f.form.required, f.form.optional, slices.Collect(maps.Values(f.form.header)))
 	for name := range members {
 		if !slices.Contains(known, name) {
@@ -344,17 +353,38 @@ func (f *Federation) allow(ctx context.Context, token string, parameters map[str
 	}
 	for _, rule := range rules {
 		if rule.Issuer == claims.Issuer && rule.Subject == claims.Subject && claims.Audience.Contains(rule.Audience) && maps.Equal(rule.Parameters, parameters) {
-			return ""
+			return f.use(claims.ID)
 		}
 	}
 	return "no rule matches the subject " + claims.Subject
 }
 
+// knows reports whether a rule has the value of the form's parameter known.
+func (f *Federation) knows(value string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.form.known == "" || slices.ContainsFunc(f.rules, func(r FederationRule) bool { return r.Parameters[f.form.known] == value })
+}
+
+func (f *Federation) use(id string) (problem string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.form.once && f.used[id] {
+		return "the token was used before"
+	}
+	f.used[id] = true
+	return ""
+}
+
 func (f *Federation) issue(token string, parameters map[string]string) map[string]any {
 	_, claims, _ := readToken(token) // was verified
+	lifetime := f.form.lifetime
+	if seconds, err := strconv.Atoi(parameters[f.form.seconds]); err == nil {
+		lifetime = time.Duration(seconds) * time.Second
+	}
 	credential := string(f.name) + "-" + base64.RawURLEncoding.EncodeToString(random(32))
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.issued[credential] = FederationIdentity{Subject: claims.Subject, Parameters: parameters, Expiration: f.cloud.time().Add(f.form.lifetime)}
-	return f.form.answer(credential, int(f.form.lifetime/time.Second))
+	f.issued[credential] = FederationIdentity{Subject: claims.Subject, Parameters: parameters, Expiration: f.cloud.time().Add(lifetime)}
+	return f.form.answer(credential, int(lifetime/time.Second))
 }

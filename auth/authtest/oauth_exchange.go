@@ -70,9 +70,17 @@ func (s *oauthCall) federatedClient() (any, *oauthError) {
 	if s.form.Get("client_assertion_type") != jwtBearerAssertion {
 		return nil, refuseOAuth("invalid_request", "client_assertion_type is not the one for JWTs")
 	}
+	for name := range s.form {
+		if !slices.Contains([]string{"grant_type", "client_assertion_type", "client_assertion", "client_id", "audience", "resource", "scope"}, name) {
+			return nil, refuseOAuth("invalid_request", "the parameter %s is unknown", name)
+		}
+	}
 	claims, err := s.verified("client_assertion")
 	if err != nil {
 		return nil, invalidClient(err.description)
+	}
+	if claims.IssuedAt == nil || claims.Expiry.Time().Sub(claims.IssuedAt.Time()) > time.Hour {
+		return nil, invalidClient("client_assertion is valid for more than 3,600 seconds")
 	}
 	id := OAuthIdentity{Issuer: claims.Issuer, Subject: claims.Subject, TokenType: tokenTypeAccessToken,
 		Audience: s.form.Get("audience"), Resource: s.form.Get("resource"), Scopes: strings.Fields(s.form.Get("scope"))}

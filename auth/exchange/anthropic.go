@@ -21,17 +21,19 @@ const (
 // A rule names one service account. With an empty federationRuleID each ServiceAccount needs AnthropicFederationRuleAnnotation.
 // Otherwise the rule and its service account are the same for all ServiceAccounts that it matches, and Anthropic only compares
 // AnthropicServiceAccountAnnotation with it: that separates no tenants. Set workspace_id in
-// Parameters where the rule has several workspaces. Anthropic accepts each token once, unless the issuer there
-// has check_jti off. Calls of the API carry the header
-// "anthropic-beta: oauth-2025-04-20". An answer without a lifetime counts as valid for AssumedLifetime.
+// Parameters where the rule has several workspaces. Calls of the API carry the header "anthropic-beta: oauth-2025-04-20". An
+// answer without a lifetime counts as valid for AssumedLifetime.
+//
+// Anthropic accepts each token once, unless the issuer there has check_jti off. So no request is repeated: a lost answer is
+// ErrUnavailable, and the next call sends a new token.
 func NewAnthropic(organizationID, federationRuleID, kubernetesAudience string) *Provider {
 	p := &Provider{
 		Name: "anthropic", Endpoint: "https://api.anthropic.com/v1/oauth/token", Grant: GrantJWTBearer, JSONBody: true,
 		KubernetesAudience: kubernetesAudience, AssumeBearer: true, AssumedLifetime: 10 * time.Minute,
 		Parameters:          map[string]string{"organization_id": organizationID},
 		AnnotatedParameters: map[string]string{"federation_rule_id": AnthropicFederationRuleAnnotation},
-		Headers:             map[string]string{"anthropic-beta": "oauth-2025-04-20,oidc-federation-2026-04-01"},
-		protocol: &protocol{name: "Anthropic", ownAudience: true,
+		protocol: &protocol{name: "Anthropic", ownAudience: true, takesOnce: true,
+			headers: map[string]string{"Anthropic-Beta": "oauth-2025-04-20,oidc-federation-2026-04-01"},
 			reasons: map[int]provider.Reason{http.StatusBadRequest: auth.ErrMisconfigured, http.StatusUnauthorized: auth.ErrDenied}},
 	}
 	if federationRuleID != "" {

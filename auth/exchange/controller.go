@@ -19,9 +19,12 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Option
 		return nil, self.Misconfigured("give it the file of a projected ServiceAccount token, or name a ServiceAccount",
 			"this process has no identity of its own at the server").About("exchange.Provider.TokenFile", "auth.WithServiceAccount")
 	}
-	audiences := p.learn().audiences[:]
-	if len(opts.Audiences) > 0 {
-		audiences = opts.Audiences
+	audiences := opts.Audiences
+	if len(audiences) == 0 {
+		var err error
+		if audiences, err = p.GetAudiences(ctx, nil, opts); err != nil {
+			return nil, err
+		}
 	}
 	token, err := ownToken(ctx, auth.NewFileTokenSource(p.TokenFile), "the controller's token", audiences, opts)
 	if err != nil {

@@ -1,5 +1,7 @@
 package exchange
 
+import "strings"
+
 // DockerHubConnectionAnnotation names the OIDC connection of the organization whose rights a ServiceAccount has.
 const DockerHubConnectionAnnotation = annotationPrefix + "docker-hub-connection-id"
 
@@ -10,6 +12,10 @@ const DockerHubConnectionAnnotation = annotationPrefix + "docker-hub-connection-
 //
 // Docker documents connections for GitHub Actions only: that a Kubernetes issuer is accepted is unproven.
 func NewDockerHub(organization string) *Provider {
+	var problem error
+	if organization == "" || strings.Contains(organization, ":") { // a colon would end the user name
+		problem = self.Misconfigured("name the organization of Docker Hub", "%.100q is not an organization", organization)
+	}
 	return &Provider{
 		Name: "docker-hub", Endpoint: "https://identity.docker.com/oauth/token", KubernetesAudience: "https://identity.docker.com",
 		SubjectTokenType:    TokenTypeIDToken,
@@ -17,6 +23,6 @@ func NewDockerHub(organization string) *Provider {
 		AnnotatedParameters: map[string]string{"connection_id": DockerHubConnectionAnnotation},
 		AssumeBearer:        true,
 		protocol: &protocol{name: "Docker Hub", registries: []string{"index.docker.io", "docker.io", "registry-1.docker.io"},
-			key: organization, registryUser: func(map[string]string) string { return organization }},
+			key: organization, problem: problem, registryUser: func(map[string]string) string { return organization }},
 	}
 }

@@ -71,10 +71,10 @@ func (r *tokenRequest) failure(answer transport.Answer, a oauth.Answer) *auth.Er
 	if a.Failed && code == "" { // a refusal of the service, though without a code
 		e.Reason, e.Remedy = auth.ErrDenied, r.trustRemedy()
 	}
-	if s := r.provider.protocol; s != nil && s.reasons[answer.Status] != "" {
+	if s := r.provider.protocol; s != nil && a.Failed && s.reasons[answer.Status] != "" { // a proxy's page has no reason of the service
 		e.Reason, e.Remedy = s.reasons[answer.Status], r.trustRemedy()
 		if e.Reason == auth.ErrMisconfigured {
-			e.Remedy = fmt.Sprintf("check what %s knows: %s", s.name, r.named())
+			e.Remedy = fmt.Sprintf("check that %s knows %s", s.name, r.known())
 		}
 	}
 	if code == "invalid_client" && e.Reason == auth.ErrMisconfigured {
@@ -127,8 +127,8 @@ func (r *tokenRequest) trustRemedy() string {
 	if s := r.provider.protocol; s != nil {
 		purpose = s.name
 	}
-	if len(r.parameters) > 0 {
-		purpose += " with " + r.named()
+	if named := r.named(); len(named) > 0 {
+		purpose += " with " + strings.Join(named, ", ")
 	}
 	claims, err := jwt.Parse(r.SubjectToken)
 	if err != nil {
@@ -138,11 +138,22 @@ func (r *tokenRequest) trustRemedy() string {
 		claims.Issuer, claims.Subject, claims.Audience, purpose)
 }
 
-// named lists the parameters, which hold no secret.
-func (r *tokenRequest) named() string {
-	var list []string
-	for _, name := range slices.Sorted(maps.Keys(r.parameters)) {
+// named lists the annotated parameters. The values of the others are the controller's own.
+func (r *tokenRequest) named() (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(r.provider.AnnotatedParameters)) {
 		list = append(list, fmt.Sprintf("%s %.256q", name, r.parameters[name]))
+	}
+	return list
+}
+
+// known lists what a service has to know, with the names of the controller's parameters alone.
+func (r *tokenRequest) known() string {
+	list := r.named()
+	if place := r.provider.protocol.place; place != "" {
+		list = append(list, place)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.provider.Parameters)) {
+		list = append(list, "the controller's "+name)
 	}
 	return strings.Join(list, ", ")
 }

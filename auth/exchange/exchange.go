@@ -3,6 +3,7 @@ package exchange
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -49,7 +50,13 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, sa *corev1
 	}
 	r := &tokenRequest{provider: p, opts: opts, endpoint: endpoint, Exchange: x, parameters: parameters}
 	r.addSecrets(subjectToken, x.ActorToken)
-	answer, err := transport.Send(ctx, httpClient, func() (*http.Request, error) { return r.make(ctx) }, isTransient)
+	r.addSecrets(slices.Collect(maps.Values(p.Headers))...)
+	newRequest := func() (*http.Request, error) { return r.make(ctx) }
+	send := func() (transport.Answer, error) { return transport.Send(ctx, httpClient, newRequest, isTransient) }
+	if p.protocol != nil && p.protocol.takesOnce {
+		send = func() (transport.Answer, error) { return transport.SendOnce(ctx, httpClient, newRequest) }
+	}
+	answer, err := send()
 	if err != nil {
 		return nil, unavailable(err, "", r.secrets...)
 	}
@@ -87,7 +94,7 @@ func (r *tokenRequest) make(ctx context.Context) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, value := range r.provider.Headers {
+	for name, value := range r.provider.headers() {
 		req.Header.Set(name, value)
 	}
 	r.sentAt = time.Now()

@@ -47,25 +47,39 @@ const annotationPrefix = "workloadid.github.io/"
 type protocol struct {
 	name       string   // for errors and the cache key
 	parameters []string // those that the service needs, each fixed or annotated; nil: any
-	// audience is that of the ServiceAccount's token, where it depends on a parameter.
-	audience func(parameters map[string]string) string
+	problem    error    // of the constructor's arguments
+	headers    map[string]string
+	// audience begins that of the ServiceAccount's token, where the value of the only parameter ends it.
+	audience string
 	// request is built anew for each try.
 	request func(context.Context, *tokenRequest) (*http.Request, error)
 	answer  func(oauth.Object) (oauth.Answer, *auth.Error)
-	// reasons wins over OAuth's codes.
+	// reasons wins over OAuth's codes, in the answers of the service itself.
 	reasons map[int]provider.Reason
+	place   string // where the service looks, for the remedy of ErrMisconfigured
 	// registries are hosts whose password is the issued token, for the user that registryUser returns.
 	registries   []string
-	key          string // tells services of one name apart
-	foldsCase    bool   // the service ignores the case of parameters, so that a Policy and the key see the lower one alone
-	ownAudience  bool   // the service publishes no audience: KubernetesAudience is required
+	key          string   // tells services of one name apart
+	foldsCase    []string // parameters whose case the service ignores: Policies see them in lower case
+	ownAudience  bool     // the service publishes no audience: KubernetesAudience is required
+	takesOnce    bool     // the service takes a token once, so that no request is repeated
 	registryUser func(parameters map[string]string) string
+}
+
+// headers are those of a request, with those of the service.
+func (p *Provider) headers() map[string]string {
+	if p.protocol == nil || len(p.protocol.headers) == 0 {
+		return p.Headers
+	}
+	all := maps.Clone(p.protocol.headers)
+	maps.Copy(all, p.Headers)
+	return all
 }
 
 // parameter is one of Provider.Parameters, or of AnnotatedParameters if it has an annotation.
 type parameter struct {
 	name, value, annotation, key string
-	lower                        bool
+	folds                        bool
 }
 
 // reserved are parameters that a Provider's other fields set.
@@ -76,7 +90,8 @@ func (p *Provider) prepareParameters() (list []parameter) {
 		list = append(list, parameter{name: name, value: value})
 	}
 	for name, annotation := range p.AnnotatedParameters {
-		list = append(list, parameter{name: name, annotation: annotation, key: "exchangeParameter " + name, lower: p.protocol != nil && p.protocol.foldsCase})
+		list = append(list, parameter{name: name, annotation: annotation, key: "exchangeParameter " + name,
+			folds: p.protocol != nil && slices.Contains(p.protocol.foldsCase, name)})
 	}
 	slices.SortFunc(list, func(a, b parameter) int { return strings.Compare(a.name, b.name) })
 	return list
@@ -162,9 +177,18 @@ func (p *Provider) checkParameters(list []parameter) error {
 			}
 		}
 	}
-	for name, value := range p.Headers {
+	return p.checkHeaders()
+}
+
+func (p *Provider) checkHeaders() error {
+	reserved := []string{"Authorization", "Content-Type", "Content-Length", "Accept", "Host"}
+	if p.protocol != nil {
+		reserved = slices.AppendSeq(reserved, maps.Keys(p.protocol.headers))
+	}
+	for name, value := range p.headers() {
 		h := textproto.CanonicalMIMEHeaderKey(name)
-		if h == "" || strings.Trim(h, headerLetters) != "" || slices.Contains([]string{"Authorization", "Content-Type", "Content-Length", "Accept", "Host"}, h) ||
+		_, own := p.Headers[name]
+		if h == "" || strings.Trim(h, headerLetters) != "" || own && slices.Contains(reserved, h) ||
 			strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
 			return self.Misconfigured("leave it out, or correct it", "the header %.100q is reserved or malformed", name).About(optionHeaders)
 		}
@@ -195,8 +219,6 @@ func (one *parameter) valueFor(sa *corev1.ServiceAccount) (string, error) {
 	switch {
 	case !ok:
 		return "", self.Misconfigured(fmt.Sprintf("set it to the %s that the service knows", one.name), "the annotation %q is missing", one.annotation)
-	case one.lower && strings.ToLower(value) != value:
-		return "", self.Misconfigured("write it in lower case: the service ignores the case", "the annotation %q is malformed: %.300q", one.annotation, value)
 	case !validParameter(value):
 		return "", self.Misconfigured("use 1 to 256 characters of A-Z, a-z, 0-9 and ._:/@+-",
 			"the annotation %q is malformed: %.300q", one.annotation, value)
@@ -236,9 +258,9 @@ func (c *config) values(sa *corev1.ServiceAccount) (map[string]string, error) {
 	return values, nil
 }
 
-// identity returns the annotated parameters: the value of a single one, which allocates nothing, else name=value,name=value.
+// identity returns the annotated parameters: the value of a single one, else name=value,name=value.
 func (c *config) identity(sa *corev1.ServiceAccount) (string, error) {
-	var on [640]byte // the stack: several parameters cost a hit one allocation
+	var on [640]byte // the stack
 	all := on[:0]
 	for i := range c.parameters {
 		one := &c.parameters[i]
@@ -249,6 +271,9 @@ func (c *config) identity(sa *corev1.ServiceAccount) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		if one.folds {
+			value = strings.ToLower(value)
+		}
 		if c.annotated == 1 {
 			return value, nil
 		}
@@ -257,7 +282,10 @@ func (c *config) identity(sa *corev1.ServiceAccount) (string, error) {
 		}
 		all = append(append(append(all, one.name...), '='), value...)
 	}
-	return string(all), nil
+	if len(all) == 0 {
+		return "", nil
+	}
+	return c.texts.intern(all)[0], nil
 }
 
 // fields are the form of the grant.

@@ -111,6 +111,10 @@ func TestFormsThatAreRefused(t *testing.T) {
 		"tailscale, client": {exchange.NewTailscale(), []change{client}, "Provider.Client"},
 		"tailscale, none":   {exchange.NewTailscale(), []change{annotated(nil)}, `needs the parameter "client_id"`},
 		"anthropic, none":   {exchange.NewAnthropic("", "rule", "a"), nil, `"organization_id" is empty`},
+		"docker hub, none":  {exchange.NewDockerHub(""), nil, `"" is not an organization`},
+		"docker hub, colon": {exchange.NewDockerHub("org:x"), nil, `"org:x" is not an organization`},
+		"service's header":  {exchange.NewAnthropic("org", "rule", "a"), []change{header("anthropic-beta", "x")}, `"anthropic-beta" is reserved`},
+		"vault, namespace":  {exchange.NewVault(exchange.VaultServer{Address: "https://vault.example", Namespace: "a\nb", KubernetesAudience: "a"}), nil, `"X-Vault-Namespace"`},
 		"quay, host":        {exchange.NewQuay("quay.io@evil.example"), nil, "user name"},
 		"databricks, URL":   {exchange.NewDatabricks("https://dbc-1.example/#", "a"), nil, "fragment"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
@@ -19,12 +20,14 @@ const (
 
 // NewOctoSTS returns a Provider for installation tokens of GitHub from octo-sts (octo-sts.dev, or the host of your own). The trust
 // policy has to name the cluster's issuer and the subject system:serviceaccount:<namespace>:<name>; the audience is the host. Each
-// ServiceAccount needs OctoSTSScopeAnnotation and OctoSTSIdentityAnnotation. Tokens live for an hour.
+// ServiceAccount needs OctoSTSScopeAnnotation and OctoSTSIdentityAnnotation. GitHub ignores the case of repositories, so
+// auth.Policy.Authorize sees the scope in lower case. Tokens live for an hour.
 func NewOctoSTS(host string) *Provider {
+	host = strings.ToLower(host)
 	return &Provider{
 		Name: "octo-sts", Endpoint: "https://" + host + "/sts/exchange", KubernetesAudience: host, AssumedLifetime: time.Hour,
 		AnnotatedParameters: map[string]string{"scope": OctoSTSScopeAnnotation, "identity": OctoSTSIdentityAnnotation},
-		protocol: &protocol{name: "octo-sts", parameters: []string{"identity", "scope"}, answer: tokenAnswer,
+		protocol: &protocol{name: "octo-sts", parameters: []string{"identity", "scope"}, foldsCase: []string{"scope"}, answer: tokenAnswer,
 			request: func(ctx context.Context, r *tokenRequest) (*http.Request, error) {
 				query := url.Values{"scope": {r.parameters["scope"]}, "identity": {r.parameters["identity"]}}
 				req, err := getJSON(ctx, r.endpoint.String()+"?"+query.Encode())

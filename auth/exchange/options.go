@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
@@ -94,6 +95,30 @@ type config struct {
 
 	parameters []parameter // by name
 	annotated  int
+	texts      texts
+}
+
+// texts returns one string for the same bytes, so that a hit of the cache allocates nothing. It is safe for concurrent use.
+type texts struct {
+	mu    sync.Mutex
+	known map[string]*[1]string
+}
+
+// maxTexts bounds what annotations can fill.
+const maxTexts = 4096
+
+func (t *texts) intern(text []byte) *[1]string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known := t.known[string(text)]; known != nil {
+		return known
+	}
+	if t.known == nil || len(t.known) >= maxTexts {
+		t.known = map[string]*[1]string{}
+	}
+	one := &[1]string{string(text)}
+	t.known[one[0]] = one
+	return one
 }
 
 func (p *Provider) learn() *config {
@@ -136,6 +161,9 @@ func (p *Provider) check() error {
 	}
 	if p.Client != nil && p.Client.settings().problem != nil {
 		return p.Client.settings().problem
+	}
+	if p.protocol != nil && p.protocol.problem != nil {
+		return p.protocol.problem
 	}
 	return p.checkForm(p.config.parameters)
 }
@@ -197,7 +225,7 @@ func canonicalHosts(hosts []string) (canonical []string, err error) {
 func (p *Provider) fingerprint() string {
 	values := []string{p.Endpoint, p.IssuerURL, p.RequestedTokenType, p.SubjectTokenType, p.ActorTokenType, p.TokenFile,
 		p.KubernetesAudience, p.AssumedLifetime.String(), string(p.Grant), fmt.Sprint(p.JSONBody, p.AssumeBearer),
-		fmt.Sprintf("%q %q %q %q", p.Parameters, p.AnnotatedParameters, p.Headers, p.DefaultScopes)} // fmt sorts the keys of maps
+		fmt.Sprintf("%q %q %q %q", p.Parameters, p.AnnotatedParameters, p.headers(), p.DefaultScopes)} // fmt sorts the keys of maps
 	if p.protocol != nil {
 		values = append(values, p.protocol.name, p.protocol.key)
 	}

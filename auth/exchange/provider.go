@@ -50,14 +50,16 @@ type Provider struct {
 	Grant Grant
 	// JSONBody sends the parameters as a JSON object instead of a form.
 	JSONBody bool
-	// Parameters are sent with each request. Reserved are grant_type, assertion, client_assertion*, client_secret, subject_*,
-	// actor_*, requested_token_type, audience, resource, scope and jwt, and client_id if Client is set.
+	// Parameters are sent with each request. They hold no secret, since the server may repeat them in an error that a tenant reads.
+	// Reserved are grant_type, assertion, client_assertion*, client_secret, subject_*, actor_*, requested_token_type, audience,
+	// resource, scope and jwt, and client_id if Client is set.
 	Parameters map[string]string
 	// AnnotatedParameters are sent too: parameter to annotation of the ServiceAccount (auth.WithAnnotations wins). A parameter is
 	// never also in Parameters. An annotation that is missing, or is not 1 to 256 of [A-Za-z0-9._:/@+-], is ErrMisconfigured.
 	// GetIdentity returns them, so that auth.Policy.Authorize sees them.
 	AnnotatedParameters map[string]string
-	// Headers are sent with each request. Reserved are Authorization, Accept, Host and those of the body.
+	// Headers are sent with each request. They may hold a key of the controller's: errors never repeat their values. Reserved are
+	// Authorization, Accept, Host and those of the body, and those that a service's constructor sets.
 	Headers map[string]string
 	// AssumeBearer accepts an answer without token_type, which OAuth requires.
 	AssumeBearer bool
@@ -136,18 +138,20 @@ func (p *Provider) GetAudiences(_ context.Context, serviceAccount *corev1.Servic
 	if c.err != nil {
 		return nil, c.err
 	}
-	if p.protocol == nil || p.protocol.audience == nil || p.KubernetesAudience != "" {
+	if p.protocol == nil || p.protocol.audience == "" || p.KubernetesAudience != "" {
 		return c.audiences[:], nil
 	}
-	parameters, err := c.values(serviceAccount)
+	value, err := c.parameters[0].valueFor(serviceAccount)
 	if err != nil {
 		return nil, err
 	}
-	return []string{p.protocol.audience(parameters)}, nil
+	var on [320]byte // the stack
+	return c.texts.intern(append(append(on[:0], p.protocol.audience...), value...))[:], nil
 }
 
-// GetIdentity returns the values of AnnotatedParameters: that of a single one as it is, several as name=value,name=value in the
-// order of their names. Without such parameters it is "": the ServiceAccount is the identity.
+// GetIdentity returns the values of AnnotatedParameters: a single value by itself, several as name=value,name=value in the
+// order of their names. Values whose case a service ignores are in lower case. Without such parameters it is "": the
+// ServiceAccount is the identity.
 func (p *Provider) GetIdentity(serviceAccount *corev1.ServiceAccount, _ *provider.Options) (string, error) {
 	return p.learn().identity(serviceAccount)
 }

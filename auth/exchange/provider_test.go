@@ -327,22 +327,31 @@ func TestConformance(t *testing.T) {
 	t.Run("endpoint", func(t *testing.T) {
 		w.runConformance(t, func(*testing.T) auth.Provider { return w.provider() })
 	})
+	t.Run("jwt-bearer", func(t *testing.T) {
+		w.runConformance(t, func(*testing.T) auth.Provider {
+			return &exchange.Provider{Endpoint: w.oauth.TokenEndpoint(), Grant: exchange.GrantJWTBearer}
+		}, rfc8693...)
+	})
+	t.Run("keycloak", func(t *testing.T) {
+		w.runConformance(t, func(*testing.T) auth.Provider { return exchange.NewKeycloak(w.oauth.URL()) }, append(rfc8693, "Client")...)
+	})
 }
 
-func (w *world) runConformance(t *testing.T, newProvider func(*testing.T) auth.Provider) {
+// rfc8693 are fields that other grants refuse.
+var rfc8693 = []string{"RequestedTokenType", "SubjectTokenType", "ActorTokenType", "ActorToken"}
+
+func (w *world) runConformance(t *testing.T, newProvider func(*testing.T) auth.Provider, refused ...string) {
+	fields := w.fields(t)
+	for _, field := range refused {
+		fields[field] = nil
+	}
+	if newProvider(t).(*exchange.Provider).Grant == exchange.GrantJWTBearer {
+		fields["Grant"] = exchange.GrantTokenExchange
+	}
 	authtest.RunConformance(t, authtest.Harness{
-		New:     newProvider,
-		Options: []auth.Option{auth.WithScopes("read"), auth.WithHTTPClient(w.cloud.Client())},
-		Fields: map[string]any{"Name": "other", "Audience": "other", "Resource": "https://other.example", "KubernetesAudience": "other",
-			"RequestedTokenType": exchange.TokenTypeJWT, "AssumedLifetime": time.Minute, "SubjectTokenType": exchange.TokenTypeIDToken,
-			"ActorTokenType": exchange.TokenTypeIDToken, "ActorToken": auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint())),
-			"Client": exchange.ServiceAccountAssertion("other", auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))),
-			// These exclude each other, limit a choice, or need a client or no ServiceAccount.
-			"Endpoint": nil, "IssuerURL": nil, "AllowedEndpointHosts": nil, "AllowedAudiences": nil, "AllowedResources": nil, "ClientAudience": nil,
-			"TokenFile":  nil,
-			"Parameters": map[string]string{"pool": "other"}, "Headers": map[string]string{"X-Other": "1"}, "AssumeBearer": true,
-			"Grant": exchange.GrantJWTBearer, "DefaultScopes": []string{"other"},
-			"JSONBody": nil, "AnnotatedParameters": nil}, // TestConformanceOfServices has them
+		New:       newProvider,
+		Options:   []auth.Option{auth.WithScopes("read"), auth.WithHTTPClient(w.cloud.Client())},
+		Fields:    fields,
 		NoRegions: true,
 		Client:    w.client,
 		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
@@ -364,4 +373,18 @@ func (w *world) runConformance(t *testing.T, newProvider func(*testing.T) auth.P
 			return append(strings.Split(own.Reveal(), "."), own.Reveal())
 		},
 	})
+}
+
+// fields are other values of a Provider's fields.
+func (w *world) fields(t *testing.T) map[string]any {
+	return map[string]any{"Name": "other", "Audience": "other", "Resource": "https://other.example", "KubernetesAudience": "other",
+		"RequestedTokenType": exchange.TokenTypeJWT, "AssumedLifetime": time.Minute, "SubjectTokenType": exchange.TokenTypeIDToken,
+		"ActorTokenType": exchange.TokenTypeIDToken, "ActorToken": auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint())),
+		"Client": exchange.ServiceAccountAssertion("other", auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))),
+		// These exclude each other, limit a choice, or need a client or no ServiceAccount.
+		"Endpoint": nil, "IssuerURL": nil, "AllowedEndpointHosts": nil, "AllowedAudiences": nil, "AllowedResources": nil, "ClientAudience": nil,
+		"TokenFile":  nil,
+		"Parameters": map[string]string{"pool": "other"}, "Headers": map[string]string{"X-Other": "1"}, "AssumeBearer": true,
+		"Grant": exchange.GrantJWTBearer, "DefaultScopes": []string{"other"},
+		"JSONBody": true, "AnnotatedParameters": nil} // TestConformanceOfServices has it
 }

@@ -3,6 +3,7 @@ package exchange
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -14,6 +15,7 @@ const QuayRobotAnnotation = annotationPrefix + "quay-robot"
 // auth.NewRegistryAuthenticator and auth.NewKeychain serve the host with the robot's name and the issued token, which lives for an
 // hour.
 func NewQuay(host string) *Provider {
+	host = strings.ToLower(host) // as RegistryHost returns it
 	robot := func(parameters map[string]string) string { return parameters["robot"] }
 	return &Provider{
 		Name: "quay", Endpoint: "https://" + host + "/oauth2/federation/robot/token", AssumedLifetime: time.Hour,

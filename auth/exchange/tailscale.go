@@ -20,7 +20,7 @@ func NewTailscale() *Provider {
 		Name: "tailscale", Endpoint: "https://api.tailscale.com/api/v2/oauth/token-exchange", AssumeBearer: true, AssumedLifetime: time.Hour,
 		AnnotatedParameters: map[string]string{"client_id": TailscaleClientIDAnnotation},
 		protocol: &protocol{name: "Tailscale", parameters: []string{"client_id"},
-			audience: func(parameters map[string]string) string { return "api.tailscale.com/" + parameters["client_id"] },
+			audience: "api.tailscale.com/",
 			request: func(ctx context.Context, r *tokenRequest) (*http.Request, error) {
 				return oauth.NewRequest(ctx, r.endpoint.String(), url.Values{"client_id": {r.parameters["client_id"]}, "jwt": {r.SubjectToken}})
 			}},

@@ -3,11 +3,13 @@ package exchange
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/oauth"
 )
 
@@ -27,10 +29,9 @@ type VaultServer struct {
 }
 
 // NewVault returns a Provider for JWT authentication of Vault and OpenBao. A role has to bind the subject
-// system:serviceaccount:<namespace>:<name> and the audience; each ServiceAccount needs VaultRoleAnnotation, in lower case, since
-// Vault ignores the case of roles. Roles need
-// token_type=batch and token_num_uses=0, because a cached token whose uses are limited fails others. The issued token is Vault's,
-// for X-Vault-Token or Authorization: Bearer.
+// system:serviceaccount:<namespace>:<name> and the audience; each ServiceAccount needs VaultRoleAnnotation. Vault ignores the case
+// of roles, so auth.Policy.Authorize sees them in lower case. Roles need token_type=batch and token_num_uses=0, because a cached
+// token whose uses are limited fails others. The issued token is Vault's, for X-Vault-Token or Authorization: Bearer.
 func NewVault(server VaultServer) *Provider {
 	mount := strings.Trim(server.Mount, "/")
 	if mount == "" {
@@ -39,13 +40,15 @@ func NewVault(server VaultServer) *Provider {
 	p := &Provider{
 		Name: "vault", Endpoint: strings.TrimSuffix(server.Address, "/") + "/v1/auth/" + (&url.URL{Path: mount}).EscapedPath() + "/login",
 		KubernetesAudience: server.KubernetesAudience, AnnotatedParameters: map[string]string{"role": VaultRoleAnnotation},
-		protocol: &protocol{name: "Vault", ownAudience: true, foldsCase: true, parameters: []string{"role"}, answer: vaultAnswer,
+		protocol: &protocol{name: "Vault", ownAudience: true, foldsCase: []string{"role"}, parameters: []string{"role"}, answer: vaultAnswer,
+			reasons: map[int]provider.Reason{http.StatusNotFound: auth.ErrMisconfigured}, place: fmt.Sprintf("the mount %.200q", mount),
 			request: func(ctx context.Context, r *tokenRequest) (*http.Request, error) {
 				return newJSONRequest(ctx, r.endpoint.String(), map[string]string{"role": r.parameters["role"], "jwt": r.SubjectToken})
 			}},
 	}
 	if server.Namespace != "" {
-		p.Headers = map[string]string{"X-Vault-Namespace": server.Namespace}
+		p.protocol.headers = map[string]string{"X-Vault-Namespace": server.Namespace}
+		p.protocol.place += fmt.Sprintf(" in the namespace %.200q", server.Namespace)
 	}
 	return p
 }

@@ -62,6 +62,19 @@ func Send(ctx context.Context, client *http.Client, newRequest func() (*http.Req
 	}
 }
 
+// SendOnce is Send without a second try, for requests that the service accepts once.
+func SendOnce(ctx context.Context, client *http.Client, newRequest func() (*http.Request, error)) (Answer, error) {
+	req, err := newRequest()
+	if err != nil {
+		return Answer{}, err
+	}
+	answer, err := send(client, req.WithContext(ctx))
+	if ctx.Err() != nil {
+		return Answer{}, ctx.Err()
+	}
+	return answer, err
+}
+
 func send(client *http.Client, req *http.Request) (Answer, error) {
 	resp, err := client.Do(req)
 	if err != nil {

@@ -1,0 +1,253 @@
+package exchange_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
+)
+
+// The page of a proxy is no refusal by the service: a denial would drop a cached token that is valid.
+func TestAnswersOfProxiesAreNotTheServices(t *testing.T) {
+	eachService(t, func(t *testing.T, f *federation) {
+		for _, status := range []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound} {
+			t.Run(fmt.Sprint(status), func(t *testing.T) {
+				f.cloud.Handle(hostOf(t, f.provider.Endpoint), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Content-Type", "text/html")
+					w.WriteHeader(status)
+					_, _ = fmt.Fprint(w, "<html>log in</html>")
+				}))
+				_, err := f.get(t, f.provider)
+				testworld.CheckError(t, err, auth.ErrUnavailable, `answers with "text/html"`)
+			})
+		}
+	})
+}
+
+// Each service's own refusals, from its documents.
+func TestReasonsOfServices(t *testing.T) {
+	for name, tc := range map[string]struct {
+		of     authtest.FederationService
+		status int
+		body   string
+		reason provider.Reason
+		want   string
+	}{
+		"Anthropic, form": {authtest.FederationAnthropic, 400, `{"type":"error","error":{"type":"invalid_request_error","message":"no such workspace"}}`,
+			auth.ErrMisconfigured, `no such workspace (HTTP 400, invalid_request_error); check that Anthropic knows service_account_id "svac_1", ` +
+				"the controller's federation_rule_id, the controller's organization_id"},
+		"Anthropic, rule": {authtest.FederationAnthropic, 401, `{"type":"error","error":{"type":"authentication_error","message":"no rule"}}`,
+			auth.ErrDenied, "let the server trust"},
+		"Anthropic, empty error":  {authtest.FederationAnthropic, 403, `{"error":{}}`, auth.ErrDenied, "Anthropic refuses"},
+		"Confluent, empty error":  {authtest.FederationConfluent, 400, `{"error":{}}`, auth.ErrDenied, "Confluent Cloud refuses"},
+		"OpenAI, subject":         {authtest.FederationOpenAI, 400, `{"error":"invalid_subject_token"}`, auth.ErrDenied, "let the server trust"},
+		"OpenAI, access":          {authtest.FederationOpenAI, 403, `{"error":"access_denied"}`, auth.ErrDenied, "let the server trust"},
+		"OpenAI, unknown code":    {authtest.FederationOpenAI, 400, `{"error":"brand_new"}`, auth.ErrDenied, "brand_new"},
+		"Vault, permission":       {authtest.FederationVault, 403, `{"errors":["permission denied"]}`, auth.ErrDenied, `role "app"`},
+		"Vault, mount":            {authtest.FederationVault, 404, `{"errors":[]}`, auth.ErrMisconfigured, `the mount "clusters/one" in the namespace "team/a"`},
+		"Vault, throttled":        {authtest.FederationVault, 429, `{"errors":["slow"]}`, auth.ErrThrottled, "Vault fails"},
+		"Vault, sealed":           {authtest.FederationVault, 503, `{"errors":["Vault is sealed"]}`, auth.ErrUnavailable, "Vault is sealed"},
+		"Quay, robot":             {authtest.FederationQuay, 401, `{"message":"no such robot"}`, auth.ErrDenied, `robot "org+robot"`},
+		"octo-sts, no policy":     {authtest.FederationOctoSTS, 404, `{"code":5,"message":"no trust policy"}`, auth.ErrDenied, `scope "org/repo"`},
+		"Tailscale, subject":      {authtest.FederationTailscale, 401, `{"message":"no credential"}`, auth.ErrDenied, `client_id "client-1"`},
+		"Docker Hub, connection":  {authtest.FederationDockerHub, 400, `{"error":"invalid_grant"}`, auth.ErrDenied, `connection_id "connection-1"`},
+		"Databricks, no policy":   {authtest.FederationDatabricks, 400, `{"error":"invalid_request"}`, auth.ErrDenied, `client_id "principal-1"`},
+		"JSON that is no refusal": {authtest.FederationAnthropic, 401, `{}`, auth.ErrUnavailable, "what guards it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFederation(t, tc.of)
+			f.cloud.Handle(hostOf(t, f.provider.Endpoint), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Request-Id", "req-7")
+				w.WriteHeader(tc.status)
+				_, _ = fmt.Fprint(w, tc.body)
+			}))
+			_, err := f.get(t, f.provider)
+			testworld.CheckError(t, err, tc.reason, tc.want)
+			if known := (*auth.Error)(nil); !errors.As(err, &known) || known.RequestID != "req-7" {
+				t.Errorf("the request is %q", known.RequestID)
+			}
+		})
+	}
+}
+
+// A wrong organization of Anthropic is the controller's mistake, a wrong service account the tenant's.
+func TestAnthropicsOrganization(t *testing.T) {
+	f := newFederation(t, authtest.FederationAnthropic)
+	_, err := f.get(t, exchange.NewAnthropic("org-2", "rule-1", f.audience))
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "HTTP 400", "the controller's organization_id")
+	if strings.Contains(err.Error(), "org-2") {
+		t.Errorf("the error shows a value of the controller's: %v", err)
+	}
+	_, err = f.get(t, exchange.NewAnthropic("org-1", "rule-2", f.audience))
+	testworld.CheckError(t, err, auth.ErrDenied, "HTTP 401")
+}
+
+func TestAnthropicsWorkspace(t *testing.T) {
+	f := newFederation(t, authtest.FederationAnthropic)
+	f.provider.Parameters["workspace_id"] = "wrkspc_1"
+	_, err := f.get(t, f.provider)
+	testworld.CheckError(t, err, auth.ErrDenied, "no rule matches")
+	parameters := maps.Clone(f.parameters)
+	parameters["workspace_id"] = "wrkspc_1"
+	f.AddRule(authtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience, Parameters: parameters})
+	if _, err := f.get(t, f.provider); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnthropicWithoutALifetime(t *testing.T) {
+	f := newFederation(t, authtest.FederationAnthropic)
+	defer f.cloud.AddFault(authtest.Fault{Rewrite: func([]byte) []byte { return []byte(`{"access_token":"sk-ant-1"}`) }})()
+	token, err := f.get(t, f.provider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := token.GetDuration(); left > f.provider.AssumedLifetime || left < f.provider.AssumedLifetime-time.Minute {
+		t.Errorf("the token is valid for %s", left)
+	}
+}
+
+// Anthropic takes a token once. After a lost answer a second try with it would be denied, which drops a cached token.
+func TestAnthropicsTokensAreSentOnce(t *testing.T) {
+	f := newFederation(t, authtest.FederationAnthropic)
+	for name, fault := range map[string]authtest.Fault{
+		"lost answer": {Times: 1, Rewrite: func([]byte) []byte { panic(http.ErrAbortHandler) }},
+		"overloaded":  {Times: 1, Status: http.StatusServiceUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := f.cloud.Calls("", "")
+			f.cloud.AddFault(fault)
+			_, err := f.get(t, f.provider)
+			testworld.CheckError(t, err, auth.ErrUnavailable)
+			if n := f.cloud.Calls("", "") - before; n != 1 {
+				t.Errorf("%d requests with one token", n)
+			}
+			if _, err := f.get(t, f.provider); err != nil {
+				t.Errorf("the next call, with a new token: %v", err)
+			}
+		})
+	}
+	jwt, err := f.issuer.Sign(f.issuer.Claims(serviceAccount("tenant-a"), []string{f.audience}, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sa := serviceAccount("tenant-a")
+	sa.Annotations = f.annotations
+	inHand := auth.WithSubjectToken(auth.NewStaticTokenSource(jwt), *sa)
+	get := func() error {
+		_, err := auth.GetAccessToken(t.Context(), f.provider, inHand, auth.WithHTTPClient(f.cloud.Client()))
+		return err
+	}
+	if err := get(); err != nil {
+		t.Fatal(err)
+	}
+	testworld.CheckError(t, get(), auth.ErrDenied, "used before")
+}
+
+// A policy of Databricks' account finds the principal by claims. An account has an endpoint of its own.
+func TestDatabricksAccount(t *testing.T) {
+	f := newFederation(t, authtest.FederationDatabricks)
+	f.AddRule(authtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-b"), Audience: f.audience, Parameters: map[string]string{}})
+	delete(f.provider.AnnotatedParameters, "client_id")
+	if _, err := f.getFor(t.Context(), f.provider, "tenant-b"); err != nil {
+		t.Error(err)
+	}
+	for address, want := range map[string]string{
+		"https://accounts.cloud.databricks.com/oidc/accounts/id-1":  "https://accounts.cloud.databricks.com/oidc/accounts/id-1/v1/token",
+		"https://accounts.cloud.databricks.com/oidc/accounts/id-1/": "https://accounts.cloud.databricks.com/oidc/accounts/id-1/v1/token",
+		"https://dbc-1.cloud.databricks.com/":                       "https://dbc-1.cloud.databricks.com/oidc/v1/token",
+	} {
+		if got := exchange.NewDatabricks(address, "a").Endpoint; got != want {
+			t.Errorf("%s: got %s", address, got)
+		}
+	}
+}
+
+func TestOpenAIsClientID(t *testing.T) {
+	f := newFederation(t, authtest.FederationOpenAI)
+	parameters := maps.Clone(f.parameters)
+	parameters["client_id"] = "client-1"
+	f.AddRule(authtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience, Parameters: parameters})
+	f.provider.Parameters["client_id"] = "client-1"
+	token, err := f.get(t, f.provider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, _ := f.Identity(token.Reveal()); id.Parameters["client_id"] != "client-1" {
+		t.Errorf("the service knows %+v", id)
+	}
+}
+
+// Where a service publishes no audience, the controller names one.
+func TestServicesWithoutAnAudience(t *testing.T) {
+	for name, p := range map[string]*exchange.Provider{
+		"anthropic":  exchange.NewAnthropic("org-1", "rule-1", ""),
+		"confluent":  exchange.NewConfluent(""),
+		"databricks": exchange.NewDatabricks("https://dbc-1.cloud.databricks.com", ""),
+		"vault":      exchange.NewVault(exchange.VaultServer{Address: "https://vault.example"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := p.GetAudiences(t.Context(), serviceAccount("tenant-a"), nil)
+			testworld.CheckError(t, err, auth.ErrMisconfigured, "publishes no audience", "name the one that its configuration has")
+		})
+	}
+}
+
+// Docker Hub issues tokens for 5 to 60 minutes.
+func TestDockerHubsLifetime(t *testing.T) {
+	for value, passes := range map[string]bool{"300": true, "3600": true, "299": false, "3601": false, "x": false} {
+		t.Run(value, func(t *testing.T) {
+			f := newFederation(t, authtest.FederationDockerHub)
+			f.AddRule(authtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
+				Parameters: map[string]string{"connection_id": "connection-1", "expires_in": value}})
+			f.provider.Parameters["expires_in"] = value
+			token, err := f.get(t, f.provider)
+			if !passes {
+				testworld.CheckError(t, err, auth.ErrDenied, "expires_in")
+				return
+			}
+			if err != nil || value == "300" && token.GetDuration() > 5*time.Minute {
+				t.Errorf("got %v, %v", token, err)
+			}
+		})
+	}
+}
+
+func TestAuthenticatorsOfRegistries(t *testing.T) {
+	for which, tc := range map[authtest.FederationService]struct{ repository, user string }{
+		authtest.FederationQuay:      {"quay.io/org/app", "org+robot"},
+		authtest.FederationDockerHub: {"docker.io/org/app", "org"},
+	} {
+		t.Run(string(which), func(t *testing.T) {
+			f := newFederation(t, which)
+			config, err := auth.NewRegistryAuthenticator(f.provider, tc.repository, f.options("tenant-a")...).Authorization()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if id, ok := f.Identity(config.Password); !ok || id.Subject != subject("tenant-a") || config.Username != tc.user {
+				t.Errorf("got user %q for %+v", config.Username, id)
+			}
+		})
+	}
+}
+
+// Hosts have no case, and image references are in lower case.
+func TestHostsOfServicesInLowerCase(t *testing.T) {
+	f := newFederation(t, authtest.FederationQuay)
+	if _, err := auth.GetArtifactRegistryCredentials(t.Context(), exchange.NewQuay("Quay.IO"), "quay.io/org/app", f.options("tenant-a")...); err != nil {
+		t.Errorf("Quay: %v", err)
+	}
+	f = newFederation(t, authtest.FederationOctoSTS)
+	if _, err := f.get(t, exchange.NewOctoSTS("Octo-STS.dev")); err != nil {
+		t.Errorf("octo-sts: %v", err)
+	}
+}
