@@ -185,6 +185,7 @@ func keyCases() []keyCase {
 		{field: "invalidBefore", opts: []Option{WithInvalidBefore(time.Now())}, same: "the new credential takes the place of the old one"},
 		{field: "patient", opts: []Option{func(o *Options) { o.patient = true }}, same: "it says how long to wait for a credential"},
 		{field: "Identity", opts: []Option{func(o *Options) { o.Identity = "other" }}, same: "the call sets it to the provider's answer, which the key has"},
+		{field: "TokenIssued", opts: []Option{func(o *Options) { o.TokenIssued = true }}, same: "it follows from the source, whose token the key has"},
 		{field: "TokenInHand", opts: []Option{func(o *Options) { o.TokenInHand = true }}, same: "it follows from the source, whose token the key has"},
 		{field: "renews", opts: []Option{func(o *Options) { o.renews = true }}, same: "it says who asks again"},
 		{field: "TracerProvider", opts: []Option{WithTracerProvider(noop.NewTracerProvider())}, same: "spans record what happens and change nothing"},

@@ -3,7 +3,6 @@ package auth
 import (
 	"cmp"
 	"fmt"
-	"github.com/workloadid/workloadid/auth/provider"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 )
 

@@ -251,7 +251,7 @@ func webIdentityError(err error, from *Token, audiences []string) error {
 	switch strings.TrimSuffix(e.Code, "Exception") {
 	case "OutboundWebIdentityFederationDisabled":
 		e.Reason = auth.ErrMisconfigured
-		e.Remedy = fmt.Sprintf("call iam:EnableOutboundWebIdentityFederation once in the account %q", from.AccountID())
+		e.Remedy = fmt.Sprintf("run aws iam enable-outbound-web-identity-federation once in the account %q", from.AccountID())
 	case "SessionDurationEscalation":
 		e.Reason = auth.ErrUnavailable
 		e.Remedy = "try again once the role's credentials are renewed, or use a shorter lifetime of tokens"

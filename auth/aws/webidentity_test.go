@@ -3,6 +3,7 @@ package aws_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -69,6 +70,12 @@ func newFederation(t *testing.T, more ...client.Object) *federation {
 	o := f.cloud.OAuth()
 	o.AddIssuer(f.issuer, f.cloud.Client(), o.TokenEndpoint())
 	o.AddGrant(authtest.OAuthGrant{Issuer: f.issuer, Subjects: []string{role("tenant-a"), role("tenant-b")}})
+	ai := f.cloud.Federation(authtest.FederationOpenAI)
+	ai.AddIssuer(f.issuer, f.cloud.Client())
+	for _, tenant := range []string{"tenant-a", "tenant-b"} {
+		ai.AddRule(authtest.FederationRule{Issuer: f.issuer, Subject: role(tenant), Audience: "https://api.openai.com/v1",
+			Parameters: map[string]string{"identity_provider_id": "idp-1", "service_account_id": "sa-1"}})
+	}
 	f.source = f.newSource(t, aws.WebIdentity{Issuers: map[string]string{account: f.issuer}})
 	return f
 }
@@ -77,7 +84,8 @@ func newFederation(t *testing.T, more ...client.Object) *federation {
 func outbound(namespace, name, roleARN string) *corev1.ServiceAccount {
 	return testworld.ServiceAccount(namespace, name, aws.RoleARNAnnotation, roleARN, azure.ClientIDAnnotation,
 		azureClient,
-		azure.TenantIDAnnotation, azureTenant, gcp.WorkloadIdentityProviderAnnotation, poolOfAWS)
+		azure.TenantIDAnnotation, azureTenant, gcp.WorkloadIdentityProviderAnnotation, poolOfAWS,
+		exchange.OpenAIServiceAccountAnnotation, "sa-1")
 }
 
 func (f *federation) trustAzure(audience, subject string) {
@@ -117,6 +125,11 @@ func (f *federation) receivers() map[string]receiver {
 				id, _ := f.cloud.OAuth().Identity(own.Reveal())
 				return id.Subject
 			}},
+		"openai": {exchange.NewOpenAI("idp-1"), "https://api.openai.com/v1", func(token auth.Token) string {
+			own, _ := exchange.FromToken(token)
+			id, _ := f.cloud.Federation(authtest.FederationOpenAI).Identity(own.Reveal())
+			return id.Subject
+		}},
 	}
 }
 
@@ -187,7 +200,7 @@ func TestRoleAsSubjectIsRevoked(t *testing.T) {
 		}, auth.ErrDenied, []string{"aws", "let a policy of the role allow sts:GetWebIdentityToken",
 			azure.DefaultAudience}, true},
 		"federation disabled": {func(f *federation) error { f.cloud.AWS().DisableOutboundFederation(account); return nil },
-			auth.ErrMisconfigured, []string{"iam:EnableOutboundWebIdentityFederation", account}, true},
+			auth.ErrMisconfigured, []string{"aws iam enable-outbound-web-identity-federation", account}, true},
 		"no longer trusted": {func(f *federation) error {
 			f.cloud.Azure().RemoveFederatedCredentials(azureTenant, azureClient)
 			return nil
@@ -387,6 +400,39 @@ func TestControllersRoleIsTheSubject(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrDenied, `for "`+role("controller")+`", not for "`+role("tenant-a")+`"`)
 	_, err = call(aws.WebIdentity{})
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "the controller's own role is not known")
+}
+
+// EKS Pod Identity gives the controller its role, whose name the credentials do not tell.
+func TestControllersRoleOfPodIdentityIsTheSubject(t *testing.T) {
+	f := newFederation(t)
+	ask := []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "outbound"}, f.client),
+		auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(f.cloud.Client()), auth.WithSTSRegion("eu-central-1")}
+	token, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, ask...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := aws.FromToken(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.cloud.Handle("169.254.170.23", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { // the agent
+		c := session.Credentials()
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"AccessKeyId":%q,"SecretAccessKey":%q,"Token":%q,"Expiration":%q,"AccountId":%q}`, c.AccessKeyID,
+			c.SecretAccessKey, c.SessionToken, c.Expires.UTC().Format(time.RFC3339), account)
+	}))
+	clearEnvironment(t)
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials")
+	t.Setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "pod-token")
+	got, err := auth.GetAccessToken(t.Context(), exchange.NewOpenAI("idp-1"), auth.WithHTTPClient(f.cloud.Client()),
+		auth.WithSubjectSource(f.newSource(t, aws.WebIdentity{RoleARN: role("tenant-a")})),
+		auth.WithControllerAnnotations(map[string]string{exchange.OpenAIServiceAccountAnnotation: "sa-1"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if subject := f.receivers()["openai"].subject(got); subject != role("tenant-a") {
+		t.Errorf("the subject is %q", subject)
+	}
 }
 
 // A session that STS no longer accepts is replaced, once.

@@ -156,6 +156,8 @@ func (p *Provider) checkBinding(e *environment, opts *provider.Options) error {
 		what, option = "an HTTP client", "auth.WithHTTPClient"
 	case opts.ProxyURL != nil:
 		what, option = "a proxy", "auth.WithProxyURL"
+	case opts.TokenIssued:
+		what, option = "a source of subject tokens", "auth.WithSubjectSource"
 	case e != p.learn().standard:
 		what, option = "the authority of another cloud", optionAuthority
 	default:

@@ -43,10 +43,6 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	if claims := claimsOf(opts); claims != "" {
 		form.Set("claims", claims)
 	}
-	if p.learn().proxy != nil && opts.TokenSubject != "" { // the proxy's cluster did not issue it
-		return nil, self.Misconfigured("leave one out", "identity bindings and a source of subject tokens exclude each other").
-			About("azure.Provider.IdentityBindings", "auth.WithSubjectSource")
-	}
 	asked := time.Now() // the lifetime in the answer counts from then, to be safe
 	endpoint := "https://" + authority + "/" + tenant + "/oauth2/v2.0/token"
 	proxy := p.learn().proxy

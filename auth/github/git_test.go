@@ -136,11 +136,11 @@ func TestGitServerTakesTheToken(t *testing.T) {
 	}
 }
 
-// git itself clones with the credentials, and pushes if the grant has it. Without git, the test above remains.
+// git itself clones with the credentials, and pushes if the grant has it.
 func TestGitItself(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {
-		return
+		t.Fatalf("install git: %v", err)
 	}
 	w, home := newWorld(t), t.TempDir()
 	env, err := w.cloud.ProxyEnv(home)

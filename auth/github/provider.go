@@ -101,7 +101,7 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	case len(opts.Scopes) > 0:
 		return self.Misconfigured("narrow the permissions instead", "a GitHub App has no scopes, got %s", brief(opts.Scopes)).
 			About("auth.WithScopes", "github.WithPermissions")
-	case opts.TokenInHand || opts.TokenSubject != "":
+	case opts.TokenInHand || opts.TokenIssued:
 		return self.Misconfigured("name the ServiceAccount and a Kubernetes client instead",
 			"GitHub sees no subject token, so a token in hand and one of another issuer prove nothing").
 			About("auth.WithServiceAccount", "auth.WithSubjectToken", "auth.WithSubjectSource")
