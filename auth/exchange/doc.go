@@ -1,7 +1,12 @@
-// Package exchange turns ServiceAccounts into tokens of any OAuth 2.0 authorization server, by token exchange (RFC 8693).
+// Package exchange turns ServiceAccounts into tokens of any service that trusts the cluster's issuer: of OAuth 2.0 authorization
+// servers, by token exchange (RFC 8693) or as an assertion (RFC 7523, see Grant), and of services with a form of their own.
+//
+// A constructor knows each of these: NewAnthropic, NewConfluent, NewDatabricks, NewDockerHub, NewKeycloak, NewOctoSTS, NewOpenAI,
+// NewQuay, NewTailscale and NewVault. Its comment says what has to be set up there. For other servers, fill in a Provider.
 //
 // The server trusts the cluster's token issuer and decides what each ServiceAccount may get: its subject token has the
-// subject system:serviceaccount:<namespace>:<name>. Tenants configure nothing, the controller everything:
+// subject system:serviceaccount:<namespace>:<name>. The controller configures everything. A tenant chooses the values of
+// Provider.AnnotatedParameters alone, and no endpoint, header, audience or other parameter:
 //
 //	provider := &exchange.Provider{ // one for the whole controller
 //		IssuerURL: "https://login.example.com",

@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/github"
 	"github.com/workloadid/workloadid/cache"
@@ -25,6 +27,17 @@ func GitHubApp(sign github.SignFunc) *github.Provider {
 	}
 	return &github.Provider{AppID: "Iv23liExample", Sign: sign,
 		Grant: func(sa *corev1.ServiceAccount) (github.Grant, error) { return grants[sa.Namespace], nil }}
+}
+
+// AsRole makes a tenant's AWS role its identity at other services. The controller makes the option once.
+func AsRole(p *aws.Provider) (auth.Option, error) {
+	source, err := p.NewWebIdentitySource(aws.WebIdentity{}, auth.WithSTSRegion("eu-central-1"))
+	return auth.WithSubjectSource(source), err
+}
+
+// NewProviders are those of a controller in AKS whose tenants also use a GitHub App.
+func NewProviders(app *github.Provider) (*auth.ProviderSet, error) {
+	return auth.NewProviderSet(&azure.Provider{IdentityBindings: true}, app)
 }
 
 // SignInKMS signs with the key of the tenant's own App in Google Cloud KMS, as the tenant itself. The key ring has a

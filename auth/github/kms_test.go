@@ -11,6 +11,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/github"
 	"github.com/workloadid/workloadid/internal/testing/document"
@@ -21,6 +22,15 @@ func TestPagesShowCompiledCode(t *testing.T) {
 	page := document.Read(t, "docs/providers.md")
 	page.Shows("example_test.go", "// GitHubApp makes")
 	page.Shows("example_test.go", "// SignInKMS signs")
+	page = document.Read(t, "docs/workload-identity.md")
+	page.Shows("example_test.go", "// AsRole makes")
+	page.Shows("example_test.go", "// NewProviders are")
+	if _, err := AsRole(&aws.Provider{}); err != nil {
+		t.Error(err)
+	}
+	if set, err := NewProviders(newWorld(t).provider()); err != nil || len(set.Names()) != 2 {
+		t.Errorf("got %v, %v", set, err)
+	}
 }
 
 const (

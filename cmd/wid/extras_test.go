@@ -152,7 +152,7 @@ func TestServiceOfAnExchange(t *testing.T) {
 			if id, ok := fake.Identity(values["WID_TOKEN"]); !ok || id.Subject != subjectOfApp {
 				t.Errorf("got %+v", id)
 			}
-			r := w.wid(t, "", append([]string{"token"}, append(args, "--service-parameter=role=other", "--service-parameter=service_account_id=other")...)...)
+			r := w.wid(t, "", append([]string{"token"}, append(args, "--service-parameter="+map[string]string{"vault": "role", "anthropic": "service_account_id"}[name]+"=other")...)...)
 			if r.code == 0 || !strings.Contains(r.stderr, name+": ServiceAccount") {
 				t.Errorf("with another parameter: %+v", r)
 			}
@@ -191,8 +191,10 @@ func TestMistakesInExtras(t *testing.T) {
 		"secret":               {[]string{"--provider=exchange", "--exchange-client-secret-file=x"}, "", cli.ExitUsage, "--exchange-client-id"},
 		"two servers":          {[]string{"--provider=exchange", "--exchange-endpoint=https://x", "--exchange-issuer=https://x"}, "", cli.ExitMisconfigured, "leave one out (--exchange-endpoint, --exchange-issuer)"},
 		"unknown service":      {[]string{"--service=okta"}, "", cli.ExitUsage, `--service "okta" is unknown: use one of: anthropic, `},
-		"service and endpoint": {[]string{"--service=vault", "--exchange-endpoint=https://x"}, "", cli.ExitUsage, "leave out --exchange-"},
-		"no service":           {[]string{"--provider=exchange", "--service-address=https://x"}, "", cli.ExitUsage, "go with --service"},
+		"service and endpoint": {[]string{"--service=vault", "--service-address=https://x", "--exchange-endpoint=https://x"}, "", cli.ExitUsage, "leave out --exchange-"},
+		"unknown parameter": {[]string{"--service=openai", "--service-parameter=identity_provider=x"}, "", cli.ExitUsage,
+			`--service openai takes no parameter "identity_provider", but: identity_provider_id, service_account_id, client_id`},
+		"no service": {[]string{"--provider=exchange", "--service-address=https://x"}, "", cli.ExitUsage, "go with --service"},
 		"service of a cloud": {[]string{"--provider=aws", "--service=vault", "--service-address=https://x"}, "", cli.ExitUsage,
 			"--service is for the provider exchange"},
 		"no address": {[]string{"--service=vault", "--service-parameter=role=x", "--audience=x"}, "", cli.ExitUsage, "--service-address"},

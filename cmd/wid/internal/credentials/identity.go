@@ -127,7 +127,6 @@ func (id *Identity) Complete() error {
 		{cluster && id.ServiceAccount == "" && id.Pod == "" && !token, "name the ServiceAccount with --service-account namespace/name"},
 		{id.clientSecretFile != "" && id.clientID == "", "--exchange-client-secret-file goes with --exchange-client-id"},
 		{id.service.service != "" && id.givesExchange(), "--service sets what the service needs: leave out --exchange-… flags"},
-		{id.service.service != "" && services()[id.service.service] != nil && id.service.addressProblem() != "", id.service.addressProblem()},
 		{id.service.service == "" && (id.service.address != "" || len(id.service.parameters) > 0), "--service-address and --service-parameter go with --service"},
 		{id.allowShellOut && !id.isOwn(), "--allow-shell-out applies to wid's own identity; leave it out, or --service-account and the token"},
 		{id.Timeout <= 0, "--timeout has to be more than 0"},

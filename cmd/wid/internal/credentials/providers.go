@@ -33,7 +33,7 @@ func (id *Identity) providers() []auth.Provider {
 		id.exchange.KubernetesAudience = id.audiences[0]
 	}
 	last := &id.exchange
-	if services()[id.service.service] != nil {
+	if id.service.service != "" {
 		last = id.service.provider(id.exchange.KubernetesAudience)
 	}
 	return []auth.Provider{&id.aws, &id.azure, &id.gcp, &token.Provider{}, last}
@@ -61,8 +61,8 @@ func (id *Identity) Named() (auth.Provider, error) {
 	if id.Provider == "" {
 		return nil, cli.Usagef("name the provider with --provider, one of: %s", strings.Join(providerNames(), ", "))
 	}
-	if name := id.service.service; name != "" && services()[name] == nil {
-		return nil, cli.Usagef("--service %.100q is unknown: use one of: %s", name, serviceNames())
+	if err := id.service.check(); err != nil {
+		return nil, err
 	}
 	set, err := auth.NewProviderSet(id.providers()...)
 	if err != nil {

@@ -1,11 +1,13 @@
 package credentials
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
 // serviceFlags are those of --provider exchange with --service.
@@ -14,63 +16,75 @@ type serviceFlags struct {
 	parameters       repeated
 }
 
-// newService makes the Provider of a service: from its address, its parameters and the audience of --audience.
-type newService func(address string, parameter func(name string) string, audience string) *exchange.Provider
+// service makes the Provider of a service. take returns a parameter that is an argument of the constructor.
+type service struct {
+	parameters string // all that it takes, separated by blanks; "" is any
+	address    string // its default; needed if there is none; "-" if all customers share one
+	provider   func(address, audience string, take func(name string) string) *exchange.Provider
+}
 
-func services() map[string]newService {
-	return map[string]newService{
-		"anthropic": func(_ string, parameter func(string) string, audience string) *exchange.Provider {
-			return exchange.NewAnthropic(parameter("organization_id"), parameter("federation_rule_id"), audience)
-		},
-		"confluent": func(_ string, _ func(string) string, audience string) *exchange.Provider {
+type taking = func(name string) string
+
+const needed = ""
+
+func services() map[string]service {
+	return map[string]service{
+		"anthropic": {"organization_id federation_rule_id service_account_id workspace_id", "-",
+			func(_, audience string, take taking) *exchange.Provider {
+				return exchange.NewAnthropic(take("organization_id"), take("federation_rule_id"), audience)
+			}},
+		"confluent": {"identity_pool_id", "-", func(_, audience string, _ taking) *exchange.Provider {
 			return exchange.NewConfluent(audience)
-		},
-		"databricks": func(address string, _ func(string) string, audience string) *exchange.Provider {
+		}},
+		"databricks": {"client_id", needed, func(address, audience string, _ taking) *exchange.Provider {
 			return exchange.NewDatabricks(address, audience)
-		},
-		"docker-hub": func(_ string, parameter func(string) string, _ string) *exchange.Provider {
-			return exchange.NewDockerHub(parameter("organization"))
-		},
-		"keycloak": func(address string, _ func(string) string, _ string) *exchange.Provider {
+		}},
+		"docker-hub": {"organization connection_id expires_in", "-", func(_, _ string, take taking) *exchange.Provider {
+			return exchange.NewDockerHub(take("organization"))
+		}},
+		"keycloak": {"", needed, func(address, _ string, _ taking) *exchange.Provider {
 			return exchange.NewKeycloak(address)
-		},
-		"octo-sts": func(address string, _ func(string) string, _ string) *exchange.Provider {
-			return exchange.NewOctoSTS(hostOr(address, "octo-sts.dev"))
-		},
-		"openai": func(_ string, parameter func(string) string, _ string) *exchange.Provider {
-			return exchange.NewOpenAI(parameter("identity_provider_id"))
-		},
-		"quay": func(address string, _ func(string) string, _ string) *exchange.Provider {
-			return exchange.NewQuay(hostOr(address, "quay.io"))
-		},
-		"tailscale": func(string, func(string) string, string) *exchange.Provider { return exchange.NewTailscale() },
-		"vault": func(address string, parameter func(string) string, audience string) *exchange.Provider {
-			return exchange.NewVault(exchange.VaultServer{Address: address, Mount: parameter("mount"), Namespace: parameter("namespace"), KubernetesAudience: audience})
-		},
+		}},
+		"octo-sts": {"scope identity", "octo-sts.dev", func(address, _ string, _ taking) *exchange.Provider {
+			return exchange.NewOctoSTS(hostOf(address))
+		}},
+		"openai": {"identity_provider_id service_account_id client_id", "-", func(_, _ string, take taking) *exchange.Provider {
+			return exchange.NewOpenAI(take("identity_provider_id"))
+		}},
+		"quay": {"robot", "quay.io", func(address, _ string, _ taking) *exchange.Provider {
+			return exchange.NewQuay(hostOf(address))
+		}},
+		"tailscale": {"client_id", "-", func(_, _ string, _ taking) *exchange.Provider { return exchange.NewTailscale() }},
+		"vault": {"role mount namespace", needed, func(address, audience string, take taking) *exchange.Provider {
+			return exchange.NewVault(exchange.VaultServer{Address: address, Mount: take("mount"), Namespace: take("namespace"), KubernetesAudience: audience})
+		}},
 	}
 }
 
-func hostOr(address, host string) string {
-	if address == "" {
-		return host
-	}
+func hostOf(address string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(address, "https://"), "/")
 }
 
-// addressProblem is what is wrong with --service-address. Only some services have an address of each customer's.
-func (f *serviceFlags) addressProblem() string {
-	switch f.service {
-	case "databricks", "keycloak", "vault":
-		if f.address == "" {
-			return "pass the https URL of the service with --service-address"
-		}
-	case "octo-sts", "quay": // theirs is the default
-	default:
-		if f.address != "" {
-			return "this service has one address: leave --service-address out"
+// check refuses an unknown service, and what it does not take.
+func (f *serviceFlags) check() error {
+	s, known := services()[f.service]
+	switch {
+	case f.service == "":
+		return nil
+	case !known:
+		return cli.Usagef("--service %.100q is unknown: use one of: %s", f.service, serviceNames())
+	case s.address == needed && f.address == "":
+		return cli.Usagef("pass the https URL of the service with --service-address")
+	case s.address == "-" && f.address != "":
+		return cli.Usagef("this service has one address: leave --service-address out")
+	}
+	for _, parameter := range f.parameters {
+		name, _, _ := strings.Cut(parameter, "=")
+		if takes := strings.Fields(s.parameters); len(takes) > 0 && !slices.Contains(takes, name) {
+			return cli.Usagef("--service %s takes no parameter %.100q, but: %s", f.service, name, strings.Join(takes, ", "))
 		}
 	}
-	return ""
+	return nil
 }
 
 func serviceNames() string { return strings.Join(slices.Sorted(maps.Keys(services())), ", ") }
@@ -87,11 +101,12 @@ func (f *serviceFlags) provider(audience string) *exchange.Provider {
 		name, value, _ := strings.Cut(parameter, "=")
 		given[name] = value
 	}
-	p := services()[f.service](f.address, func(name string) string {
+	s := services()[f.service]
+	p := s.provider(cmp.Or(f.address, s.address), audience, func(name string) string {
 		value := given[name]
 		delete(given, name)
 		return value
-	}, audience)
+	})
 	for name, value := range given {
 		if p.Parameters == nil {
 			p.Parameters = map[string]string{}
@@ -99,8 +114,6 @@ func (f *serviceFlags) provider(audience string) *exchange.Provider {
 		p.Parameters[name] = value
 		delete(p.AnnotatedParameters, name)
 	}
-	if audience != "" {
-		p.KubernetesAudience = audience
-	}
+	p.KubernetesAudience = cmp.Or(audience, p.KubernetesAudience)
 	return p
 }
