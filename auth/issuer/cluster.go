@@ -23,16 +23,9 @@ type lookout struct {
 	address string
 }
 
-func checkVerified(config *rest.Config) error {
-	if err := apiserver.CheckVerified(config); err != nil {
-		return self.Misconfigured("", "%v", err)
-	}
-	return nil
-}
-
 func newLookout(config *rest.Config) (*lookout, error) {
-	if err := checkVerified(config); err != nil {
-		return nil, err
+	if err := apiserver.CheckVerified(config); err != nil {
+		return nil, self.Misconfigured("", "%v", err)
 	}
 	config = rest.CopyConfig(config)
 	// Other clients of the process share their HTTP/2 connection, which stays with one of several API servers. A look opens its own.

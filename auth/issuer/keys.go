@@ -163,15 +163,16 @@ func (s keySet) algorithms() []string {
 	return slices.Compact(algorithms)
 }
 
-// warnings names the keys with whose tokens a cloud refuses. AWS accepts each algorithm.
-func (s keySet) warnings() (warnings []Warning) {
-	for _, cloud := range []Warning{
-		{Cloud: "azure", Accepted: []string{string(jose.RS256)}},
-		{Cloud: "gcp", Accepted: []string{string(jose.RS256), string(jose.ES256)}},
-	} {
+// warnings returns a sentence for each key with whose tokens a cloud refuses. AWS accepts each algorithm.
+func (s keySet) warnings() (warnings []string) {
+	for _, cloud := range []struct {
+		name     string
+		accepted []string
+	}{{"Microsoft Entra ID", []string{"RS256"}}, {"Google Cloud", []string{"RS256", "ES256"}}} {
 		for _, key := range s {
-			if !slices.Contains(cloud.Accepted, key.Algorithm) {
-				warnings = append(warnings, Warning{Cloud: cloud.Cloud, Key: key.KeyID, Algorithm: key.Algorithm, Accepted: slices.Clone(cloud.Accepted)})
+			if !slices.Contains(cloud.accepted, key.Algorithm) {
+				warnings = append(warnings, fmt.Sprintf("%s does not accept tokens of key %q, whose algorithm is %s. It accepts %s: change the API server's signing key.",
+					cloud.name, key.KeyID, key.Algorithm, strings.Join(cloud.accepted, " and ")))
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 func TestPublishMakesTheDocuments(t *testing.T) {
@@ -44,16 +46,41 @@ func TestPublishMakesTheDocuments(t *testing.T) {
 func TestPublishWarnsOfAlgorithms(t *testing.T) {
 	p := newPublisher(newAPIServer(rs256(t, "rsa", 2048), es256(t, "p256"), ecKey(t, "p384", elliptic.P384(), "ES384")), newMemory())
 	got := mustPublish(t, p).Warnings
-	want := []issuer.Warning{
-		{Cloud: "azure", Key: "p256", Algorithm: "ES256", Accepted: []string{"RS256"}},
-		{Cloud: "azure", Key: "p384", Algorithm: "ES384", Accepted: []string{"RS256"}},
-		{Cloud: "gcp", Key: "p384", Algorithm: "ES384", Accepted: []string{"RS256", "ES256"}},
+	want := []string{`Entra ID does not accept tokens of key "p256"`, `Entra ID does not accept tokens of key "p384"`,
+		`Google Cloud does not accept tokens of key "p384", whose algorithm is ES384. It accepts RS256 and ES256: change`}
+	if len(got) != len(want) {
+		t.Fatalf("got %q", got)
 	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got %q, want %q", got, want)
+	for i := range want {
+		if !strings.Contains(got[i], want[i]) {
+			t.Errorf("got %q, want %q", got[i], want[i])
+		}
 	}
-	if text := got[0].String(); !strings.Contains(text, `"p256"`) || !strings.Contains(text, "RS256") {
-		t.Errorf("the warning %q names neither key nor remedy", text)
+}
+
+// A Store would refuse to read a larger file.
+func TestPublishWritesNoLargeFile(t *testing.T) {
+	store := newMemory()
+	key, err := es256(t, "key").MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var removed []string
+	for i := range 880 {
+		removed = append(removed, fmt.Sprintf(`{"key":%s,"removed":true}`, bytes.Replace(key, []byte(`"key"`), fmt.Appendf(nil, "\"%01000d\"", i), 1)))
+	}
+	store.put(issuer.RecordFile, fmt.Appendf(nil, `{"version":1,"issuer":%q,"keys":[%s]}`, issuerURL, strings.Join(removed, ",")))
+	if size := len(store.files[issuer.RecordFile]); size > issuer.MaxFile || size < issuer.MaxFile-10_000 {
+		t.Fatalf("%d bytes", size)
+	}
+	var shown []jose.JSONWebKey
+	for i := range 10 {
+		shown = append(shown, es256(t, strings.Repeat("x", 1000)+strconv.Itoa(i)))
+	}
+	_, err = newPublisher(newAPIServer(shown...), store).Publish(t.Context())
+	testworld.CheckError(t, err, provider.ErrMisconfigured, "more than 1048576", "delete .workloadid/keys.json")
+	if writes := store.takeWrites(); writes != nil {
+		t.Errorf("wrote %q", writes)
 	}
 }
 
@@ -86,7 +113,7 @@ func TestRotation(t *testing.T) {
 			if n := len(store.takeWrites()); n > 24*20+3 {
 				t.Errorf("%d writes, want at most one in three minutes", n)
 			}
-			if got := mustPublish(t, p); got.Leaving != nil || got.Written != nil {
+			if got := mustPublish(t, p); len(got.Leaving) != 0 || got.Written != nil {
 				t.Errorf("after it left: %+v", got)
 			}
 		},
@@ -121,7 +148,7 @@ func TestRotation(t *testing.T) {
 			if took := time.Since(start); took != 72*time.Hour {
 				t.Errorf("left after %s, want 72h", took)
 			}
-			if next := mustPublish(t, shorter); next.Leaving != nil || !bytes.Contains(store.files[issuer.RecordFile], []byte(`"maxTokenLifetimeSeconds":7200`)) {
+			if next := mustPublish(t, shorter); len(next.Leaving) != 0 || !bytes.Contains(store.files[issuer.RecordFile], []byte(`"maxTokenLifetimeSeconds":7200`)) {
 				t.Errorf("a shorter lifetime never counts: %s", store.files[issuer.RecordFile])
 			}
 		},
@@ -160,7 +187,7 @@ func TestRotation(t *testing.T) {
 				mustPublish(t, p)
 			}
 			server.show(newer, older) // one API server of several has it still
-			if got := mustPublish(t, p).Leaving; got != nil {
+			if got := mustPublish(t, p).Leaving; len(got) != 0 {
 				t.Errorf("leaving %v", got)
 			}
 			server.show(newer)

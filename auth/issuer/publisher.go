@@ -3,7 +3,6 @@ package issuer
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -54,24 +53,10 @@ type Result struct {
 	Added, Removed []string
 	// Leaving are the keys that the API server no longer shows, with the time at which they leave if no look shows them.
 	Leaving map[string]time.Time
-	// Warnings name the keys whose tokens a cloud does not accept.
-	Warnings []Warning
+	// Warnings are sentences that name the keys whose tokens a cloud does not accept.
+	Warnings []string
 
 	keys int
-}
-
-// Warning says that a cloud accepts no token that a key signs.
-type Warning struct {
-	Cloud          string // "azure" or "gcp"
-	Key, Algorithm string
-	Accepted       []string // the algorithms that the cloud accepts
-}
-
-// String returns a sentence for people.
-func (w Warning) String() string {
-	name := map[string]string{"azure": "Microsoft Entra ID", "gcp": "Google Cloud"}[w.Cloud]
-	return fmt.Sprintf("%s does not accept tokens of key %q, whose algorithm is %s. It accepts %s: change the API server's signing key.",
-		name, w.Key, w.Algorithm, strings.Join(w.Accepted, " and "))
 }
 
 // self makes errors of type provider.Error.

@@ -1,9 +1,8 @@
 package issuer
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
-	"errors"
 	"slices"
 	"time"
 )
@@ -55,7 +54,7 @@ func parseRecord(content []byte, issuer string) (record, error) {
 	r = record{}
 	const remedy = "restore the file, or delete it: published keys stay, and removed keys come back while the API server shows them"
 	if err := json.Unmarshal(content, &r); err != nil {
-		return r, self.Misconfigured(remedy, "%s of the store is damaged: %s", RecordFile, plain(err))
+		return r, self.Misconfigured(remedy, "%s of the store is damaged: %s", RecordFile, err)
 	}
 	if r.Version != recordVersion {
 		return r, self.Misconfigured("update this publisher", "%s of the store has version %d, but this publisher writes version %d", RecordFile, r.Version, recordVersion)
@@ -76,18 +75,8 @@ func parseRecord(content []byte, issuer string) (record, error) {
 	return r, nil
 }
 
-// plain leaves out the values that JSON errors quote.
-func plain(err error) error {
-	var syntax *json.SyntaxError
-	var mismatch *json.UnmarshalTypeError
-	if errors.As(err, &syntax) || errors.As(err, &mismatch) {
-		return errors.New("it is not the JSON of a record")
-	}
-	return err
-}
-
 func (r record) marshal() ([]byte, error) {
-	slices.SortFunc(r.Keys, func(a, b entry) int { return bytes.Compare([]byte(a.Key.KeyID), []byte(b.Key.KeyID)) })
+	slices.SortFunc(r.Keys, func(a, b entry) int { return cmp.Compare(a.Key.KeyID, b.Key.KeyID) })
 	return json.Marshal(r)
 }
 
@@ -107,16 +96,13 @@ func (r record) adopt(published keySet) record {
 }
 
 func (r record) lifetime() time.Duration {
-	if r.Lifetime == 0 {
-		return defaultLifetime
-	}
-	return time.Duration(r.Lifetime) * time.Second
+	return cmp.Or(time.Duration(r.Lifetime)*time.Second, defaultLifetime)
 }
 
 // look returns the record after a look at the API server. A lifetime of zero is that of the record. While a key leaves,
 // the longest counts.
 func (r record) look(shown keySet, now time.Time, lifetime time.Duration) record {
-	if seconds := int64(lifetime / time.Second); seconds > r.Lifetime || seconds != 0 && r.leaving() == nil {
+	if seconds := int64(lifetime / time.Second); seconds > r.Lifetime || seconds != 0 && len(r.leaving()) == 0 {
 		r.Lifetime = seconds
 	}
 	now = now.UTC().Truncate(time.Second)
@@ -132,7 +118,7 @@ func (r record) look(shown keySet, now time.Time, lifetime time.Duration) record
 			if after.total() >= r.lifetime() {
 				continue
 			}
-			if e.Absence == nil || !within(now.Sub(e.Absence.Until), -maxGap, minGap) {
+			if e.Absence == nil || now.Sub(e.Absence.Until) < -maxGap || now.Sub(e.Absence.Until) >= minGap {
 				e.Absence = &after
 			}
 		}
@@ -141,8 +127,6 @@ func (r record) look(shown keySet, now time.Time, lifetime time.Duration) record
 	r.Keys = kept
 	return r
 }
-
-func within(d, from, below time.Duration) bool { return d >= from && d < below }
 
 // after counts the time since the last look, whichever publisher made it.
 func (a *absence) after(now time.Time) absence {
@@ -193,12 +177,9 @@ func (r record) published() keySet {
 
 // leaving returns when the absent keys expire.
 func (r record) leaving() map[string]time.Time {
-	var leaving map[string]time.Time
+	leaving := map[string]time.Time{}
 	for _, e := range r.Keys {
 		if e.Absence != nil {
-			if leaving == nil {
-				leaving = map[string]time.Time{}
-			}
 			leaving[e.Key.KeyID] = e.Absence.Until.Add(r.lifetime() - e.Absence.total())
 		}
 	}

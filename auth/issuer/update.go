@@ -37,26 +37,22 @@ type file struct {
 }
 
 // files are those of the Store at one time.
-type files struct {
-	record, keys, discovery file
-}
+type files struct{ record, keys, discovery file }
 
 // read reads the record first, so that keys which another publisher removes meanwhile are not adopted again.
 func (p *Publisher) read(ctx context.Context) (f files, err error) {
 	f.record.path, f.keys.path, f.discovery.path = RecordFile, KeysFile, DiscoveryFile
 	for _, to := range []*file{&f.record, &f.keys, &f.discovery} {
-		path := to.path
-		to.content, to.version, err = p.Store.Read(ctx, path)
+		content, version, err := p.Store.Read(ctx, to.path)
 		switch {
 		case errors.Is(err, ErrNotExist):
-			to.content, to.version, err = nil, "", nil
+			continue
 		case err != nil:
-			return f, fmt.Errorf("read %s of the store: %w", path, err)
-		case len(to.content) > MaxFile:
-			return f, self.Misconfigured("delete the file", "%s of the store has %d bytes, more than %d", path, len(to.content), MaxFile)
-		case to.content == nil:
-			to.content = []byte{}
+			return f, fmt.Errorf("read %s of the store: %w", to.path, err)
+		case len(content) > MaxFile:
+			return f, self.Misconfigured("delete the file", "%s of the store has %d bytes, more than %d", to.path, len(content), MaxFile)
 		}
+		to.content, to.version = append([]byte{}, content...), version
 	}
 	return f, nil
 }
@@ -69,8 +65,8 @@ func (p *Publisher) update(ctx context.Context, change func(record) (record, err
 	if !changed(err) {
 		return result, err
 	}
-	e := self.Unavailable("", "check that nothing else writes these files and that the store answers the newest ones", "%d tries met other writers: %s", maxTries, err)
-	e.Err = err
+	e := self.Unanswered("", fmt.Errorf("%d tries met other writers: %w", maxTries, err))
+	e.Remedy = "check that nothing else writes these files and that the store answers the newest ones"
 	return result, e
 }
 
@@ -161,6 +157,9 @@ func (p *Publisher) write(ctx context.Context, stored files, r record, want keyS
 	} {
 		if !f.due {
 			continue
+		}
+		if len(f.next) > MaxFile {
+			return self.Misconfigured("give this issuer a new store, or delete "+RecordFile, "%s would have %d bytes, more than %d", f.path, len(f.next), MaxFile)
 		}
 		if err := p.Store.Write(ctx, f.path, f.next, f.version); err != nil {
 			return fmt.Errorf("write %s of the store: %w", f.path, err)

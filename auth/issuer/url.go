@@ -30,8 +30,8 @@ func ValidateURL(issuer string) error {
 	return fmt.Errorf("the issuer %.300q %s", issuer, problem)
 }
 
-// Difference names a difference between issuers that is easy to overlook. It is empty for others.
-func Difference(a, b string) string {
+// difference names a difference between issuers that is easy to overlook. It is empty for others.
+func difference(a, b string) string {
 	switch {
 	case a == b:
 		return ""

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/apiserver"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/redact"
@@ -101,12 +102,17 @@ func Verify(ctx context.Context, v Verification) ([]Check, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.Issuer = cmp.Or(v.Issuer, x.claims.Issuer)
-	if x.Issuer == "" {
+	if x.Issuer = cmp.Or(v.Issuer, x.claims.Issuer); x.Issuer == "" {
 		return nil, fmt.Errorf("name the issuer, or a cluster or token whose issuer is meant: %s", x.noToken)
 	}
-	if err := x.readCluster(ctx); err != nil {
-		return nil, err
+	if v.Cluster != nil {
+		cluster, err := newLookout(v.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		if x.expected, err = cluster.keys(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if x.checkToken(ctx); x.checkURL() {
 		x.checkDocuments(ctx)
@@ -130,9 +136,9 @@ func (v Verification) IssuerOfTokens(ctx context.Context) (string, error) {
 func newVerifier(ctx context.Context, v Verification) (*verifier, error) {
 	x := &verifier{Verification: v}
 	if v.Cluster != nil {
-		err := checkVerified(v.Cluster)
+		err := apiserver.CheckVerified(v.Cluster)
 		if err != nil {
-			return nil, err
+			return nil, self.Misconfigured("", "%v", err)
 		}
 		if x.kube, err = client.New(v.Cluster, client.Options{}); err != nil {
 			return nil, fmt.Errorf("connect to the API server: %w", err)
@@ -155,6 +161,14 @@ type verifier struct {
 func (x *verifier) passed(name CheckName) bool {
 	x.checks = append(x.checks, Check{Name: name, OK: true})
 	return true
+}
+
+// check records a comparison whose failure c describes.
+func (x *verifier) check(ok bool, c Check) bool {
+	if ok {
+		return x.passed(c.Name)
+	}
+	return x.failed(c)
 }
 
 func (x *verifier) skipped(name CheckName, why string) {
@@ -181,7 +195,7 @@ func (x *verifier) findToken(ctx context.Context) (err error) {
 	}
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-		x.noToken = fmt.Sprintf("no token of ServiceAccount %q could be requested: %s", x.account(), kubeerror.Message(err))
+		x.noToken = x.notRequested(err)
 		return nil
 	case err != nil:
 		return fmt.Errorf("request a token of ServiceAccount %q: %w", x.account(), err)
@@ -222,6 +236,10 @@ func (x *verifier) account() types.NamespacedName {
 	return cmp.Or(x.ServiceAccount, types.NamespacedName{Namespace: "default", Name: "default"})
 }
 
+func (x *verifier) notRequested(err error) string {
+	return fmt.Sprintf("no token of ServiceAccount %q could be requested: %s", x.account(), kubeerror.Message(err))
+}
+
 func (x *verifier) requestToken(ctx context.Context, lifetime time.Duration) (string, error) {
 	seconds := int64(lifetime / time.Second)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{noAudience}, ExpirationSeconds: &seconds}}
@@ -230,32 +248,19 @@ func (x *verifier) requestToken(ctx context.Context, lifetime time.Duration) (st
 	return request.Status.Token, err
 }
 
-// readCluster reads the keys of the API server, which any ServiceAccount may read.
-func (x *verifier) readCluster(ctx context.Context) error {
-	if x.Cluster == nil {
-		return nil
-	}
-	cluster, err := newLookout(x.Cluster)
-	if err == nil {
-		x.expected, err = cluster.keys(ctx)
-	}
-	return err
-}
-
 // checkToken compares the issuer. Without a token of the caller, an issuer that differs by more than its spelling is a former one.
 func (x *verifier) checkToken(ctx context.Context) {
 	x.reviewToken(ctx)
-	got := x.claims.Issuer
-	difference := Difference(got, x.Issuer)
+	got, nearly := x.claims.Issuer, difference(x.claims.Issuer, x.Issuer)
 	switch {
 	case x.token == "":
 		x.skipped(CheckIssuerOfToken, x.noToken)
 	case got == x.Issuer:
 		x.passed(CheckIssuerOfToken)
-	case difference == "" && x.Token == "":
+	case nearly == "" && x.Token == "":
 		x.skipped(CheckIssuerOfToken, fmt.Sprintf("the API server issues tokens of %q; the issuer is taken for a former or a coming one", got))
 	default:
-		x.failed(Check{Name: CheckIssuerOfToken, Problem: "The token names another issuer" + difference + ".", Got: got, Want: x.Issuer,
+		x.failed(Check{Name: CheckIssuerOfToken, Problem: "The token names another issuer" + nearly + ".", Got: got, Want: x.Issuer,
 			Remedy: "Publish and trust the issuer exactly as the token names it, or correct --service-account-issuer of the API server."})
 	}
 }
@@ -266,16 +271,12 @@ func (x *verifier) reviewToken(ctx context.Context) {
 		return
 	}
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: x.Token, Audiences: x.claims.Audience}}
-	err := x.kube.Create(ctx, review)
-	switch {
-	case err != nil:
+	if err := x.kube.Create(ctx, review); err != nil {
 		x.skipped(CheckTokenReview, "the token could not be reviewed: "+kubeerror.Message(err, x.Token))
-	case review.Status.Authenticated:
-		x.passed(CheckTokenReview)
-	default:
-		x.failed(Check{Name: CheckTokenReview, Problem: "The API server does not accept the token.", Got: "not authenticated", Want: "authenticated",
-			Remedy: "Name its issuer with a further --service-account-issuer, and its key with a further --service-account-key-file."})
+		return
 	}
+	x.check(review.Status.Authenticated, Check{Name: CheckTokenReview, Problem: "The API server does not accept the token.", Got: "not authenticated", Want: "authenticated",
+		Remedy: "Name its issuer with a further --service-account-issuer, and its key with a further --service-account-key-file."})
 }
 
 // checkLifetime asks for a longer token, because a key is unpublished when the longest token that it signed has expired.
@@ -286,7 +287,7 @@ func (x *verifier) checkLifetime(ctx context.Context) {
 	limit := cmp.Or(x.MaxTokenLifetime, defaultLifetime)
 	token, err := x.requestToken(ctx, limit+probeLifetime)
 	if err != nil {
-		x.skipped(CheckTokenLifetime, fmt.Sprintf("no token of ServiceAccount %q could be requested: %s", x.account(), kubeerror.Message(err)))
+		x.skipped(CheckTokenLifetime, x.notRequested(err))
 		return
 	}
 	claims, err := jwt.Parse(token)
@@ -294,13 +295,10 @@ func (x *verifier) checkLifetime(ctx context.Context) {
 		x.skipped(CheckTokenLifetime, "the API server's token is malformed: "+err.Error())
 		return
 	}
-	if granted := claims.Expiry.Sub(claims.IssuedAt.Time); granted > limit {
-		x.failed(Check{Name: CheckTokenLifetime, Problem: "The API server issues tokens that outlive their key's publication.",
-			Got: fmt.Sprintf("a token for %s", granted), Want: fmt.Sprintf("--service-account-max-token-expiration=%s", limit),
-			Remedy: "Set --service-account-max-token-expiration of the API server, or a longer maximum for this check and for the publisher."})
-		return
-	}
-	x.passed(CheckTokenLifetime)
+	granted := claims.Expiry.Sub(claims.IssuedAt.Time)
+	x.check(granted <= limit, Check{Name: CheckTokenLifetime, Problem: "The API server issues tokens that outlive their key's publication.",
+		Got: fmt.Sprintf("a token for %s", granted), Want: fmt.Sprintf("--service-account-max-token-expiration=%s", limit),
+		Remedy: "Set --service-account-max-token-expiration of the API server, or a longer maximum for this check and for the publisher."})
 }
 
 // httpClient returns the guarded client of the caller, or a new one.

@@ -32,35 +32,25 @@ type document struct {
 
 // checkURL reports whether documents can be there.
 func (x *verifier) checkURL() bool {
-	bad := Check{Name: CheckIssuerURL, Got: x.Issuer, Want: "https://HOST/PATH", Remedy: "Set --service-account-issuer of the API server to a public https URL."}
+	c := Check{Name: CheckIssuerURL, Got: x.Issuer, Want: "https://HOST/PATH", Remedy: "Set --service-account-issuer of the API server to a public https URL."}
 	if err := ValidateURL(x.Issuer); err != nil {
-		bad.Problem = "T" + err.Error()[1:] + "." // a sentence
-		return x.failed(bad)
+		c.Problem = "T" + err.Error()[1:] + "." // a sentence
+		return x.failed(c)
 	}
 	u, _ := url.Parse(x.Issuer) // ValidateURL has parsed it
-	switch {
-	case len(x.Keys) > 0:
+	if len(x.Keys) > 0 {
 		return x.passed(CheckIssuerURL)
-	case isClusterName(u.Hostname()):
-		bad.Problem = "The issuer is the cluster's own address, which no cloud can reach."
-		return x.failed(bad)
 	}
-	x.passed(CheckIssuerURL)
-	bad.Name, bad.Warning = CheckIssuerPublic, true
-	switch {
-	case transport.LeadsInside(u.Hostname()):
-		bad.Problem = "The issuer is at an address that no cloud can reach."
-	case u.Port() != "":
-		bad.Problem = "The issuer has a port, but AWS demands one without."
-	default:
-		return x.passed(CheckIssuerPublic)
+	c.Problem = "The issuer is the cluster's own address, which no cloud can reach."
+	if host := u.Hostname() + "."; !x.check(!strings.HasPrefix(host, "kubernetes.default.") && host != "kubernetes.", c) {
+		return false
 	}
-	return x.failed(bad)
-}
-
-// isClusterName recognizes the usual names of API servers.
-func isClusterName(host string) bool {
-	return host == "kubernetes" || host == "kubernetes.default" || strings.HasPrefix(host, "kubernetes.default.")
+	c.Name, c.Warning, c.Problem = CheckIssuerPublic, true, "The issuer is at an address that no cloud can reach."
+	inside := transport.LeadsInside(u.Hostname())
+	if !inside {
+		c.Problem = "The issuer has a port, but AWS demands one without."
+	}
+	return x.check(!inside && u.Port() == "", c)
 }
 
 // checkDocuments stops at the first document that cannot be used.
@@ -68,9 +58,9 @@ func (x *verifier) checkDocuments(ctx context.Context) {
 	if len(x.Keys) > 0 {
 		if x.KeysIssuer != "" && x.KeysIssuer != x.Issuer {
 			x.failed(Check{Name: CheckKeysIssuer, Got: x.KeysIssuer, Want: x.Issuer, Remedy: "Set the issuer of the cloud's provider to that of the tokens.",
-				Problem: "The cloud was given the keys for another issuer" + Difference(x.KeysIssuer, x.Issuer) + "."})
+				Problem: "The cloud was given the keys for another issuer" + difference(x.KeysIssuer, x.Issuer) + "."})
 		}
-		x.checkKeys(x.Keys, uploaded)
+		x.checkKeys(x.Keys, "uploaded", "Upload the keys of the API server again.")
 		return
 	}
 	httpClient, closing := x.httpClient()
@@ -85,43 +75,35 @@ func (x *verifier) checkDocuments(ctx context.Context) {
 	}
 	keys := x.readKeys(ctx, httpClient, address)
 	if x.checkAnswer(keys, CheckKeysReachable, CheckKeysPublic) {
-		x.checkKeys(keys.body, "published")
+		x.checkKeys(keys.body, "published", "Publish the keys of the API server again.")
 		x.checkContentTypes(discovery, keys)
 	}
 }
 
 // checkAnswer checks the transfer of a document.
 func (x *verifier) checkAnswer(d document, reachable, public CheckName) bool {
-	if d.err != nil {
-		problem := "The issuer cannot be read from this machine: " + transport.Message(d.err) + "."
-		if errors.Is(d.err, transport.ErrInside) {
-			problem = "The issuer names keys at an address of this network, which is not read."
-		}
-		return x.failed(Check{Name: reachable, Problem: problem, Got: d.address, Want: "an answer over https, from this address, with a certificate of a public CA",
-			Remedy: "Serve the documents at that address. If only this machine cannot reach it, verify from another network."})
+	c := Check{Name: reachable, Got: d.address, Want: "an answer over https, from this address, with a certificate of a public CA",
+		Remedy: "Serve the documents at that address. If only this machine cannot reach it, verify from another network."}
+	switch {
+	case errors.Is(d.err, transport.ErrInside):
+		c.Problem = "The issuer names keys at an address of this network, which is not read."
+	case d.err != nil:
+		c.Problem = "The issuer cannot be read from this machine: " + transport.Message(d.err) + "."
 	}
-	x.passed(reachable)
-	c := Check{Name: public, StatusCode: d.status, Got: fmt.Sprintf("HTTP %d", d.status), Want: "HTTP 200", Remedy: "Publish the documents.",
+	if !x.check(d.err == nil, c) {
+		return false
+	}
+	c = Check{Name: public, StatusCode: d.status, Got: fmt.Sprintf("HTTP %d", d.status), Want: "HTTP 200", Remedy: "Publish the documents.",
 		Problem: fmt.Sprintf("The issuer answers %d: %s", d.status, d.address)}
-	switch d.status {
-	case http.StatusOK:
-		return x.passed(public)
-	case http.StatusUnauthorized, http.StatusForbidden:
+	if d.status == http.StatusUnauthorized || d.status == http.StatusForbidden {
 		c.Problem, c.Remedy = fmt.Sprintf("The issuer answers %d to anonymous requests.", d.status), "Let anyone read "+d.address+"."
-		if isStatus(d.body) {
+		var s struct{ Kind, APIVersion string } // of an API server's refusal
+		if json.Unmarshal(d.body, &s) == nil && s.Kind == "Status" && s.APIVersion == "v1" {
 			c.Name = CheckDiscoveryAnonymous
 		}
 	}
-	return x.failed(c)
+	return x.check(d.status == http.StatusOK, c)
 }
-
-// isStatus reports whether a body is the API object of an API server's refusal.
-func isStatus(body []byte) bool {
-	var s struct{ Kind, APIVersion string }
-	return json.Unmarshal(body, &s) == nil && s.Kind == "Status" && s.APIVersion == "v1"
-}
-
-const algorithmsField = "id_token_signing_alg_values_supported"
 
 // checkDiscovery returns the address of the keys.
 func (x *verifier) checkDiscovery(d document) (string, bool) {
@@ -131,50 +113,41 @@ func (x *verifier) checkDiscovery(d document) (string, bool) {
 		bad.Problem = "This is not a discovery document: " + d.address
 		return "", x.failed(bad)
 	}
-	if parsed.Issuer != x.Issuer {
-		return "", x.failed(Check{Name: CheckDiscoveryIssuer, Got: parsed.Issuer, Want: x.Issuer, Remedy: "Set --service-account-issuer and the published document to the same text.",
-			Problem: "The discovery document names another issuer than the token" + Difference(parsed.Issuer, x.Issuer) + "."})
+	if !x.check(parsed.Issuer == x.Issuer, Check{Name: CheckDiscoveryIssuer, Got: parsed.Issuer, Want: x.Issuer,
+		Remedy:  "Set --service-account-issuer and the published document to the same text.",
+		Problem: "The discovery document names another issuer than the token" + difference(parsed.Issuer, x.Issuer) + "."}) {
+		return "", false
 	}
-	x.passed(CheckDiscoveryIssuer)
 	for _, list := range []struct {
-		name         string
-		values, want []string
+		name   string
+		values []string
+		want   string
+		right  bool
 	}{
-		{"response_types_supported", parsed.ResponseTypes, []string{"id_token"}},
-		{"subject_types_supported", parsed.SubjectTypes, []string{"public"}},
-		{algorithmsField, parsed.Algorithms, []string{x.algorithm()}},
+		{"response_types_supported", parsed.ResponseTypes, "id_token", slices.Contains(parsed.ResponseTypes, "id_token")},
+		{"subject_types_supported", parsed.SubjectTypes, "public", slices.Contains(parsed.SubjectTypes, "public")},
+		// It follows from the keys, which are compared next.
+		{"id_token_signing_alg_values_supported", parsed.Algorithms, x.header().Algorithm, len(parsed.Algorithms) > 0},
 	} {
-		// The list of algorithms follows from the keys, which are compared next.
-		if len(list.values) == 0 || list.name != algorithmsField && !slices.Contains(list.values, list.want[0]) {
+		if !list.right {
 			bad.Got = fmt.Sprintf("%q: %.100q", list.name, list.values[:min(len(list.values), 8)])
-			bad.Problem, bad.Want = "The list "+list.name+" of the discovery document is wrong.", fmt.Sprintf("%q: %q", list.name, list.want)
+			bad.Problem, bad.Want = "The list "+list.name+" of the discovery document is wrong.", fmt.Sprintf("%q: [%q]", list.name, list.want)
 			return "", x.failed(bad)
 		}
 	}
-	if refusesKeys(parsed.JWKSURI, x.Issuer) {
-		bad.Problem, bad.Got, bad.Want = "The jwks_uri of the discovery document is not a public https URL.", parsed.JWKSURI, strings.TrimSuffix(x.Issuer, "/")+"/"+KeysFile
-		return "", x.failed(bad)
-	}
-	return parsed.JWKSURI, x.passed(CheckDiscoveryDocument)
+	bad.Problem, bad.Got, bad.Want = "The jwks_uri of the discovery document is not a public https URL.", parsed.JWKSURI, strings.TrimSuffix(x.Issuer, "/")+"/"+KeysFile
+	return parsed.JWKSURI, x.check(!refusesKeys(parsed.JWKSURI, x.Issuer), bad)
 }
 
-// algorithm is that of the token, RS256 without one.
-func (x *verifier) algorithm() string {
-	if h := x.header(); h.Algorithm != "" {
-		return h.Algorithm
-	}
-	return string(jose.RS256)
-}
-
-// header returns the token's own, which is not verified.
+// header returns the token's own, which is not verified. Without a token the algorithm is RS256.
 func (x *verifier) header() (h struct {
 	Algorithm string `json:"alg"`
 	KeyID     string `json:"kid"`
 }) {
+	h.Algorithm = string(jose.RS256)
 	part, _, _ := strings.Cut(x.token, ".")
-	if content, err := base64.RawURLEncoding.DecodeString(part); err == nil {
-		_ = json.Unmarshal(content, &h) // a malformed one verifies nothing
-	}
+	content, _ := base64.RawURLEncoding.DecodeString(part) // a malformed one verifies nothing
+	_ = json.Unmarshal(content, &h)
 	return h
 }
 
@@ -202,18 +175,16 @@ func (x *verifier) readKeys(ctx context.Context, httpClient *http.Client, addres
 }
 
 // get reads a document with a client that follows no redirect and bounds answers.
-func get(ctx context.Context, httpClient *http.Client, address string) document {
-	d := document{address: address}
+func get(ctx context.Context, httpClient *http.Client, address string) (d document) {
+	d.address = address
 	ctx, cancel := context.WithTimeout(ctx, documentTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-	if err != nil {
-		d.err = err
+	var req *http.Request
+	if req, d.err = http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody); d.err != nil {
 		return d
 	}
-	resp, err := httpClient.Do(req)
-	if err != nil {
-		d.err = err
+	var resp *http.Response
+	if resp, d.err = httpClient.Do(req); d.err != nil {
 		return d
 	}
 	defer resp.Body.Close() //nolint:errcheck // read as far as it is of use
@@ -236,49 +207,29 @@ func (x *verifier) checkContentTypes(discovery, keys document) {
 	x.passed(CheckContentType)
 }
 
-// uploaded says how a cloud got the keys of Verification.Keys.
-const uploaded = "uploaded"
-
 // checkKeys compares the keys that a cloud has with those of the API server, and verifies the token with them. Which says how it got them.
-func (x *verifier) checkKeys(content []byte, which string) {
-	remedy := "Publish the keys of the API server again."
-	if which == uploaded {
-		remedy = "Upload the keys of the API server again."
-	}
+func (x *verifier) checkKeys(content []byte, which, remedy string) {
 	set, err := parseKeySet(content)
 	if err != nil {
 		x.failed(Check{Name: CheckKeySet, Problem: "The " + which + " keys are refused: " + err.Error() + ".", Remedy: remedy})
 		return
 	}
 	x.passed(CheckKeySet)
-	x.compareKeys(set, which, remedy)
+	if x.expected != nil {
+		want, foreign := kids(x.expected.lacking(nil)), set.lacking(x.expected)
+		x.check(len(x.expected.lacking(set)) == 0, Check{Name: CheckKeysOfCluster, Problem: "The " + which + " keys lack some of the API server.",
+			Remedy: remedy, Got: kids(set.lacking(nil)), Want: want})
+		x.check(len(foreign) == 0, Check{Name: CheckForeignKeys, Warning: true, Got: kids(foreign), Want: want,
+			Problem: "The " + which + " keys hold others than the API server's. Tokens that those sign are accepted.",
+			Remedy:  "Wait if these are former keys of the API server. Otherwise remove them at once."})
+	}
 	if x.token == "" {
 		x.skipped(CheckSigningKey, x.noToken)
 		return
 	}
 	x.checkSignature(set, which, remedy)
-	x.checkAlgorithm()
-}
-
-// compareKeys compares by key and ID.
-func (x *verifier) compareKeys(set keySet, which, remedy string) {
-	if x.expected == nil {
-		return
-	}
-	want := kids(x.expected.lacking(nil))
-	if len(x.expected.lacking(set)) > 0 {
-		x.failed(Check{Name: CheckKeysOfCluster, Problem: "The " + which + " keys lack some of the API server.", Remedy: remedy,
-			Got: kids(set.lacking(nil)), Want: want})
-	} else {
-		x.passed(CheckKeysOfCluster)
-	}
-	if foreign := set.lacking(x.expected); len(foreign) > 0 {
-		x.failed(Check{Name: CheckForeignKeys, Warning: true, Got: kids(foreign), Want: want,
-			Problem: "The " + which + " keys hold others than the API server's. Tokens that those sign are accepted.",
-			Remedy:  "Wait if these are former keys of the API server. Otherwise remove them at once."})
-		return
-	}
-	x.passed(CheckForeignKeys)
+	x.check(x.header().Algorithm == string(jose.RS256), Check{Name: CheckAlgorithm, Warning: true, Problem: "Microsoft Entra accepts RS256 alone.",
+		Got: x.header().Algorithm, Want: string(jose.RS256), Remedy: "For Azure, sign with an RSA key (kubeadm: encryptionAlgorithm RSA-2048)."})
 }
 
 func kids(ids []string) string {
@@ -291,33 +242,18 @@ func kids(ids []string) string {
 
 // checkSignature verifies as a cloud does.
 func (x *verifier) checkSignature(set keySet, which, remedy string) {
-	id := x.header().KeyID
-	i := set.index(id)
-	if i < 0 {
-		x.failed(Check{Name: CheckSigningKey, Problem: "The " + which + " keys lack the one that signed the token, as after a rotation.", Remedy: remedy,
-			Got: kids(set.lacking(nil)), Want: fmt.Sprintf("kid %.100q", id)})
+	header := x.header()
+	i, kid := set.index(header.KeyID), fmt.Sprintf("kid %.100q", header.KeyID)
+	if !x.check(i >= 0, Check{Name: CheckSigningKey, Problem: "The " + which + " keys lack the one that signed the token, as after a rotation.",
+		Remedy: remedy, Got: kids(set.lacking(nil)), Want: kid}) {
 		return
 	}
-	x.passed(CheckSigningKey)
 	signed, err := jose.ParseSigned(x.token, []jose.SignatureAlgorithm{jose.SignatureAlgorithm(set[i].Algorithm)})
 	if err != nil {
 		x.failed(Check{Name: CheckSignature, Problem: "The token's signature is malformed, or not of the key's algorithm.", Remedy: "Use a fresh token.",
-			Got: fmt.Sprintf("alg %.20q", x.algorithm()), Want: fmt.Sprintf("alg %q", set[i].Algorithm)})
+			Got: fmt.Sprintf("alg %.20q", header.Algorithm), Want: fmt.Sprintf("alg %q", set[i].Algorithm)})
 		return
 	}
-	if _, err := signed.Verify(set[i].Key); err != nil {
-		x.failed(Check{Name: CheckSignature, Problem: "The " + which + " key has the token's kid, but did not sign the token.", Remedy: remedy,
-			Got: fmt.Sprintf("kid %.100q", id)})
-		return
-	}
-	x.passed(CheckSignature)
-}
-
-func (x *verifier) checkAlgorithm() {
-	if got := x.algorithm(); got != string(jose.RS256) {
-		x.failed(Check{Name: CheckAlgorithm, Warning: true, Problem: "Microsoft Entra accepts RS256 alone.", Got: got, Want: string(jose.RS256),
-			Remedy: "For Azure, sign with an RSA key (kubeadm: encryptionAlgorithm RSA-2048)."})
-		return
-	}
-	x.passed(CheckAlgorithm)
+	_, err = signed.Verify(set[i].Key)
+	x.check(err == nil, Check{Name: CheckSignature, Problem: "The " + which + " key has the token's kid, but did not sign the token.", Remedy: remedy, Got: kid})
 }

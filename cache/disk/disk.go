@@ -27,7 +27,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/workloadid/workloadid/cache"
@@ -59,9 +58,6 @@ type Cache struct {
 
 	root *os.Root
 	dir  string
-	now  func() time.Time
-	// swept is the time of the last sweep, in nanoseconds since 1970.
-	swept atomic.Int64
 }
 
 // Open opens a directory and creates it if it does not exist.
@@ -95,7 +91,9 @@ func Open(dir string) (*Cache, error) {
 		_ = root.Close() // the first error counts
 		return nil, err
 	}
-	return &Cache{root: root, dir: dir, now: time.Now}, nil
+	c := &Cache{root: root, dir: dir}
+	c.sweep()
+	return c, nil
 }
 
 // Close closes the directory.
@@ -148,18 +146,11 @@ func cause(err error) error {
 // After any other, and if mint takes longer than ten seconds or than ctx, a valid entry is still served. A new entry that
 // cannot be written is returned along with ErrNotKept.
 func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx context.Context) (Entry, error)) (Entry, error) {
-	if c.now().UnixNano()-c.swept.Load() > int64(sweepEvery) {
-		c.sweep(ctx)
-	}
 	old, err := c.read(key)
-	if err != nil {
-		return Entry{}, err
+	if err != nil || old.fresh() {
+		return old.Entry, err
 	}
-	if old.fresh(c.now()) {
-		return old.Entry, nil
-	}
-	valid := old.valid(c.now())
-	unlock, err := c.lock(ctx, key, !valid)
+	unlock, err := c.lock(ctx, key, !old.valid())
 	if errors.Is(err, filelock.ErrLocked) {
 		return old.Entry, nil
 	}
@@ -168,11 +159,8 @@ func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx cont
 	}
 	defer unlock()
 	// The process that held the lock may have minted.
-	if old, err = c.read(key); err != nil || old.fresh(c.now()) {
+	if old, err = c.read(key); err != nil || old.fresh() {
 		return old.Entry, err
-	}
-	if !old.valid(c.now()) {
-		_ = c.root.Remove(fileOf(key)) // it may not exist
 	}
 	minted, err := c.mint(ctx, old, mint)
 	if err != nil {
@@ -188,7 +176,7 @@ func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx cont
 const renewalTime = 10 * time.Second
 
 func (c *Cache) mint(ctx context.Context, old record, mint func(ctx context.Context) (Entry, error)) (Entry, error) {
-	if old.valid(c.now()) {
+	if old.valid() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, renewalTime)
 		defer cancel()
@@ -202,7 +190,7 @@ func (c *Cache) afterFailure(ctx context.Context, key cache.Key, old record, err
 		return Entry{}, err
 	}
 	// After a deadline the old entry is useful, after an interruption it is not.
-	if !errors.Is(ctx.Err(), context.Canceled) && old.valid(c.now()) {
+	if !errors.Is(ctx.Err(), context.Canceled) && old.valid() {
 		return old.Entry, nil
 	}
 	return Entry{}, err
@@ -214,12 +202,48 @@ const replaceAfter = 10 * time.Second
 // Invalidate removes the entry, because a service has refused the credential although it should still be valid. An entry that
 // is younger than ten seconds stays: a service that refuses everything must not cause an exchange for every request.
 func (c *Cache) Invalidate(key cache.Key) error {
-	e, err := c.read(key)
-	if err != nil || e.Minted.IsZero() || c.now().Sub(e.Minted) < replaceAfter {
+	r, err := c.read(key)
+	if err != nil || time.Since(r.Minted) < replaceAfter {
 		return err
 	}
 	if err := c.root.Remove(fileOf(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
+}
+
+// lock lets one process at a time mint the key. Several keys share each of 256 locks, so that the files need not be removed. If
+// wait is set, it waits for a third of the time that is left. Then the caller continues without the lock, because its holder
+// hangs, perhaps with another key.
+func (c *Cache) lock(ctx context.Context, key cache.Key, wait bool) (unlock func(), err error) {
+	name := fmt.Sprintf("lock-%02x", key[0])
+	if _, err := c.checkFile(name); err != nil {
+		return nil, err
+	}
+	file, err := c.root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, c.unwritable(err)
+	}
+	if err = filelock.TryLock(file); wait && errors.Is(err, filelock.ErrLocked) {
+		waiting, cancel := context.WithTimeout(ctx, patience(ctx))
+		defer cancel()
+		if err = filelock.Lock(waiting, file); waiting.Err() != nil {
+			err = ctx.Err() // nil: continue without the lock
+		}
+	}
+	if err != nil {
+		_ = file.Close() // the first error counts
+		return nil, err
+	}
+	return func() { _ = file.Close() }, nil // which unlocks
+}
+
+// maxPatience is the longest wait for a lock.
+const maxPatience = 20 * time.Second
+
+func patience(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(time.Until(deadline)/3, maxPatience)
+	}
+	return maxPatience
 }

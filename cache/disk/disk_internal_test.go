@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -22,29 +24,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// clock is the time of a cache under test.
-type clock struct{ atomic.Int64 }
-
-func (c *clock) now() time.Time       { return time.Unix(0, c.Load()) }
-func (c *clock) pass(d time.Duration) { c.Add(int64(d)) }
-
-func open(t *testing.T, dir string) (*Cache, *clock) {
+func open(t *testing.T, dir string) *Cache {
 	t.Helper()
 	c, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	k := &clock{}
-	k.Store(time.Now().UnixNano())
-	c.now = k.now
 	c.Permanent = func(err error) bool { return errors.As(err, &permanent{}) }
-	return c, k
+	return c
 }
 
 // service mints numbered credentials.
 type service struct {
-	clock *clock
 	life  time.Duration
 	count atomic.Int64
 	err   error
@@ -52,7 +44,7 @@ type service struct {
 
 func (s *service) mint(context.Context) (Entry, error) {
 	n := s.count.Add(1)
-	return Entry{Data: fmt.Appendf(nil, "credential %d", n), Expires: s.clock.now().Add(s.life)}, s.err
+	return Entry{Data: fmt.Appendf(nil, "credential %d", n), Expires: time.Now().Add(s.life)}, s.err
 }
 
 func get(t *testing.T, c *Cache, key cache.Key, s *service) string {
@@ -81,29 +73,37 @@ func TestLifeOfAnEntry(t *testing.T) {
 		"lives long, fresh":               {12 * time.Hour, 47 * time.Minute, nil, "credential 1"},
 		"lives short, fresh":              {time.Minute, 47 * time.Second, nil, "credential 1"},
 		"lives short, margin":             {time.Minute, 55 * time.Second, errors.New("away"), "away"},
-		"the clock was set back":          {time.Hour, -2 * time.Minute, nil, "credential 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, clock := open(t, filepath.Join(t.TempDir(), "kept"))
-			s := &service{clock: clock, life: tc.life}
-			get(t, c, cache.Key{1}, s)
-			clock.pass(tc.passes)
-			s.err = tc.fails
-			e, err := c.GetOrMint(t.Context(), cache.Key{1}, s.mint)
-			got := string(e.Data)
-			if err != nil {
-				got = err.Error()
-			}
-			if got != tc.want {
-				t.Errorf("got %s", got)
-			}
-			// A refusal takes the entry along: it does not serve again.
-			if s.err = errors.New("away"); errors.As(tc.fails, &permanent{}) {
-				if e, err := c.GetOrMint(t.Context(), cache.Key{1}, s.mint); err == nil {
-					t.Errorf("%s serves after a refusal", e.Data)
+			synctest.Test(t, func(t *testing.T) {
+				c := open(t, filepath.Join(t.TempDir(), "kept"))
+				s := &service{life: tc.life}
+				get(t, c, cache.Key{1}, s)
+				time.Sleep(tc.passes)
+				s.err = tc.fails
+				e, err := c.GetOrMint(t.Context(), cache.Key{1}, s.mint)
+				got := string(e.Data)
+				if err != nil {
+					got = err.Error()
 				}
-			}
+				if got != tc.want {
+					t.Errorf("got %s", got)
+				}
+				// A refusal takes the entry along: it does not serve again.
+				if s.err = errors.New("away"); errors.As(tc.fails, &permanent{}) {
+					if e, err := c.GetOrMint(t.Context(), cache.Key{1}, s.mint); err == nil {
+						t.Errorf("%s serves after a refusal", e.Data)
+					}
+				}
+			})
 		})
+	}
+}
+
+func TestAnEntryOfTheFutureIsReplaced(t *testing.T) {
+	r := record{Entry: Entry{Expires: time.Now().Add(time.Hour)}, Minted: time.Now().Add(2 * time.Minute)}
+	if r.valid() {
+		t.Error("the clock was set back, and the entry is used")
 	}
 }
 
@@ -115,10 +115,8 @@ func (permanent) Error() string { return "permanent" }
 func TestManyMintOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "kept")
 	var group sync.WaitGroup
-	one, clock := open(t, dir)
-	two, _ := open(t, dir)
-	two.now = clock.now
-	s := &service{clock: clock, life: time.Hour}
+	one, two := open(t, dir), open(t, dir)
+	s := &service{life: time.Hour}
 	for i := range 50 {
 		group.Go(func() {
 			c := []*Cache{one, two}[i%2]
@@ -138,92 +136,106 @@ func TestManyMintOnce(t *testing.T) {
 
 // While one mints, a valid entry serves the others.
 func TestWaiting(t *testing.T) {
-	c, clock := open(t, filepath.Join(t.TempDir(), "kept"))
-	s := &service{clock: clock, life: time.Hour}
-	get(t, c, cache.Key{1}, s)
-	clock.pass(50 * time.Minute)
-	minting, finish := make(chan struct{}, 2), make(chan struct{})
-	slow := func(ctx context.Context) (Entry, error) {
-		minting <- struct{}{}
-		<-finish
-		return s.mint(ctx)
-	}
-	var group sync.WaitGroup
-	group.Go(func() { _, _ = c.GetOrMint(context.Background(), cache.Key{1}, slow) })
-	<-minting
-	if got := get(t, c, cache.Key{1}, s); got != "credential 1" {
-		t.Errorf("got %s", got)
-	}
-	close(finish)
-	group.Wait()
+	synctest.Test(t, func(t *testing.T) {
+		c, s := open(t, filepath.Join(t.TempDir(), "kept")), &service{life: time.Hour}
+		get(t, c, cache.Key{1}, s)
+		time.Sleep(50 * time.Minute)
+		var group sync.WaitGroup
+		group.Go(func() {
+			_, _ = c.GetOrMint(t.Context(), cache.Key{1}, func(ctx context.Context) (Entry, error) {
+				time.Sleep(time.Second) // of the bubble
+				return s.mint(ctx)
+			})
+		})
+		synctest.Wait()
+		if got := get(t, c, cache.Key{1}, s); got != "credential 1" {
+			t.Errorf("got %s", got)
+		}
+		group.Wait()
+	})
 }
 
 func TestInvalidate(t *testing.T) {
-	c, clock := open(t, filepath.Join(t.TempDir(), "kept"))
-	s := &service{clock: clock, life: time.Hour}
-	key := cache.Key{1}
-	if err := c.Invalidate(key); err != nil {
-		t.Errorf("nothing to invalidate: %v", err)
-	}
-	get(t, c, key, s)
-	for _, tc := range []struct {
-		passes time.Duration
-		want   string
-	}{{9 * time.Second, "credential 1"}, {2 * time.Second, "credential 2"}} {
-		clock.pass(tc.passes)
+	synctest.Test(t, func(t *testing.T) {
+		c, s, key := open(t, filepath.Join(t.TempDir(), "kept")), &service{life: time.Hour}, cache.Key{1}
 		if err := c.Invalidate(key); err != nil {
-			t.Error(err)
+			t.Errorf("nothing to invalidate: %v", err)
 		}
-		if got := get(t, c, key, s); got != tc.want {
-			t.Errorf("after %s more: %s", tc.passes, got)
+		get(t, c, key, s)
+		for _, want := range []string{"credential 1", "credential 2"} {
+			time.Sleep(9 * time.Second)
+			if err := c.Invalidate(key); err != nil {
+				t.Error(err)
+			}
+			if got := get(t, c, key, s); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
 		}
-	}
+	})
 }
 
 // Every damage is as if there were nothing.
 func TestDamage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
-	c, clock := open(t, dir)
-	s := &service{clock: clock, life: time.Hour}
-	key := cache.Key{1}
+	c, s, key := open(t, dir), &service{life: time.Hour}, cache.Key{1}
 	get(t, c, key, s)
 	path := filepath.Join(dir, fileOf(key))
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	damaged := [][]byte{nil, []byte("{}"), []byte("null"), []byte(`{"Minted":"2026-01-01T00:00:00Z"}`), make([]byte, 3*maxData),
-		[]byte(strings.Replace(string(whole), `"Expires":"20`, `"Expires":"21`, 1))}
+	damaged := [][]byte{nil, []byte("{}"), []byte("null"), []byte(`{"Minted":"2026-01-01T00:00:00Z"}`), make([]byte, 3*maxData)}
 	for n := 1; n < len(whole); n += 7 {
-		flipped := append([]byte{}, whole...)
-		flipped[n] ^= 1
-		damaged = append(damaged, whole[:n], flipped)
+		damaged = append(damaged, whole[:n])
 	}
 	for n, content := range damaged {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r, err := c.read(key)
-		if err != nil || r.Minted.IsZero() {
-			continue
+		if r, err := c.read(key); err != nil || r.valid() {
+			t.Errorf("damage %d: %v, serves as %q until %s", n, err, r.Data, r.Expires)
 		}
-		// A flipped bit may be one of case in a name, which means nothing.
-		if string(r.Data) != "credential 1" || !r.Expires.Equal(clock.now().Add(time.Hour)) {
-			t.Errorf("damage %d serves as %q until %s", n, r.Data, r.Expires)
-		}
-	}
-	// The file was renamed.
-	if err := os.WriteFile(filepath.Join(dir, fileOf(cache.Key{2})), whole, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := get(t, c, cache.Key{2}, s); got != "credential 2" {
-		t.Errorf("under another key: %s", got)
 	}
 	if _, err := c.GetOrMint(t.Context(), cache.Key{3}, func(context.Context) (Entry, error) {
-		return Entry{Data: make([]byte, maxData+1), Expires: clock.now().Add(time.Hour)}, nil
+		return Entry{Data: make([]byte, maxData+1), Expires: time.Now().Add(time.Hour)}, nil
 	}); !errors.Is(err, ErrNotKept) {
 		t.Errorf("too large: %v", err)
 	}
+}
+
+// Open removes what may no longer be used, and temporary files of processes that died. What is not ours stays, however old it is.
+func TestSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "kept")
+		c, hour := open(t, dir), time.Now().Add(-time.Hour)
+		get(t, c, cache.Key{1}, &service{life: 12 * time.Hour})
+		get(t, c, cache.Key{2}, &service{life: 15 * time.Minute})
+		keep := []string{fileOf(cache.Key{1}), fileOf(cache.Key{3}), fileOf(cache.Key{4}), fileOf(cache.Key{5}), "config.json",
+			"new-new-" + fileOf(cache.Key{}), "x" + fileOf(cache.Key{200})[1:]}
+		for _, name := range append(keep[4:], fileOf(cache.Key{3}), tempPrefix+fileOf(cache.Key{6})) {
+			if err := errors.Join(os.WriteFile(filepath.Join(dir, name), nil, 0o600), os.Chtimes(filepath.Join(dir, name), hour, hour)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(os.Chmod(filepath.Join(dir, keep[1]), 0o644), os.Mkdir(filepath.Join(dir, keep[2]), 0o700),
+			os.Symlink("nowhere", filepath.Join(dir, keep[3]))); err != nil {
+			t.Fatal(err)
+		}
+		for _, tc := range []struct {
+			passes time.Duration
+			left   []string
+		}{{14*time.Minute + time.Second, keep}, {46 * time.Minute, keep[1:]}} {
+			time.Sleep(tc.passes)
+			open(t, dir)
+			left, err := filepath.Glob(filepath.Join(dir, "*.json"))
+			for i := range left {
+				left[i] = filepath.Base(left[i])
+			}
+			if want := slices.Sorted(slices.Values(tc.left)); err != nil || !slices.Equal(left, want) {
+				t.Errorf("left are %q, want %q", left, want)
+			}
+		}
+	})
 }
 
 // What others could have read or written is refused, and left alone.
@@ -287,22 +299,22 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A link in the place of the temporary file is not written through.
 func TestNoName(t *testing.T) {
 	if _, err := Open(""); err == nil {
 		t.Error("the working directory is the cache")
 	}
 }
 
+// A link in the place of the temporary file is not written through.
 func TestTemporaryFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
-	c, clock := open(t, dir)
+	c := open(t, dir)
 	victim := filepath.Join(t.TempDir(), "victim")
 	key := cache.Key{1}
 	if err := os.Symlink(victim, filepath.Join(dir, tempPrefix+fileOf(key))); err != nil {
 		t.Fatal(err)
 	}
-	get(t, c, key, &service{clock: clock, life: time.Hour})
+	get(t, c, key, &service{life: time.Hour})
 	if _, err := os.Lstat(victim); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("it was written through: %v", err)
 	}
@@ -346,8 +358,7 @@ func (f foreign) Sys() any {
 // A directory that is full or read-only costs the keeping, not the credential.
 func TestReadOnlyDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
-	c, clock := open(t, dir)
-	s := &service{clock: clock, life: time.Hour}
+	c, s := open(t, dir), &service{life: time.Hour}
 	// In the way of the temporary file, also for the superuser.
 	if err := os.MkdirAll(filepath.Join(dir, tempPrefix+fileOf(cache.Key{1}), "x"), 0o700); err != nil {
 		t.Fatal(err)

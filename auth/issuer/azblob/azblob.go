@@ -5,18 +5,16 @@
 // The container $web is the static website of its account. The issuer is the website's address and the prefix, such as
 // https://myaccount.z1.web.core.windows.net/cluster-1, so that the account needs no anonymous access to blobs. The publisher needs the
 // role Storage Blob Data Contributor on the container.
-//
-// The package speaks REST itself: two requests do not need an SDK.
 package azblob
 
 import (
 	"bytes"
 	"context"
+	"encoding/xml"
 	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -99,77 +97,59 @@ func hostOf(account string) (string, error) {
 
 // Read implements issuer.Store.
 func (s *Store) Read(ctx context.Context, path string) (content []byte, version string, err error) {
-	operation, target := s.locate("read", path)
-	answer, err := s.send(ctx, operation, func() (*http.Request, error) {
-		return http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-	}, notFound)
-	switch {
+	answer, err := s.send(ctx, http.MethodGet, path, nil, http.Header{})
+	switch code, etag := answer.Header.Get(errorCode), answer.Header.Get("ETag"); {
+	case err != nil && code == "BlobNotFound":
+		return nil, "", issuer.ErrNotExist
 	case err != nil:
 		return nil, "", err
-	case answer.Status != http.StatusOK:
-		return nil, "", fmt.Errorf("%s: %w", operation, issuer.ErrNotExist)
-	case answer.Header.Get("ETag") == "":
-		return nil, "", self.Unusable(operation, "Blob storage", "it has no ETag")
+	case etag == "":
+		return nil, "", self.Unusable("read "+path, "Blob storage", "it has no ETag")
+	default:
+		return answer.Body, etag, nil
 	}
-	return answer.Body, answer.Header.Get("ETag"), nil
 }
 
 // Write implements issuer.Store.
 func (s *Store) Write(ctx context.Context, path string, content []byte, version string) error {
-	operation, target := s.locate("write", path)
-	if err := object.CheckSize(content); err != nil {
-		return fmt.Errorf("azblob: %s: %w", operation, err)
+	header := http.Header{"X-Ms-Blob-Type": {"BlockBlob"}, "X-Ms-Blob-Content-Type": {issuer.ContentType(path)}, "X-Ms-Blob-Cache-Control": {object.CacheControl}}
+	if version == "" {
+		header.Set("If-None-Match", "*")
+	} else {
+		header.Set("If-Match", version)
 	}
-	answer, err := s.send(ctx, operation, func() (*http.Request, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPut, target, bytes.NewReader(content))
-		if err != nil {
-			return nil, err
-		}
-		req.Header.Set("x-ms-blob-type", "BlockBlob")
-		req.Header.Set("x-ms-blob-content-type", issuer.ContentType(path))
-		req.Header.Set("x-ms-blob-cache-control", object.CacheControl)
-		if version == "" {
-			req.Header.Set("If-None-Match", "*")
-		} else {
-			req.Header.Set("If-Match", version)
-		}
-		return req, nil
-	}, conditionNotMet, alreadyExists)
-	if err == nil && answer.Status != http.StatusCreated {
-		err = fmt.Errorf("%s: %w", operation, issuer.ErrChanged)
+	answer, err := s.send(ctx, http.MethodPut, path, content, header)
+	if code := answer.Header.Get(errorCode); err != nil && (code == "ConditionNotMet" || code == "BlobAlreadyExists") {
+		return issuer.ErrChanged
 	}
 	return err
 }
 
-// locate returns the name of an operation on a file, for errors, and the file's URL.
-func (s *Store) locate(verb, path string) (operation, target string) {
+// send returns an error for every answer that is no success.
+func (s *Store) send(ctx context.Context, method, path string, content []byte, header http.Header) (transport.Answer, error) {
 	u := s.base
 	u.Path += path
-	return fmt.Sprintf("%s %q", verb, u.Host+u.Path), u.String()
-}
-
-// send returns a successful answer, or one with an expected error code.
-func (s *Store) send(ctx context.Context, operation string, newRequest func() (*http.Request, error), expected ...string) (transport.Answer, error) {
+	operation := fmt.Sprintf("%s %q", map[string]string{http.MethodGet: "read", http.MethodPut: "write"}[method], u.Host+u.Path)
 	token, err := s.credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{azurename.StorageAudience + "/.default"}})
 	if err != nil {
 		return transport.Answer{}, signIn(operation, err)
 	}
+	header.Set("Authorization", "Bearer "+token.Token)
+	header.Set("x-ms-version", apiVersion)
 	answer, err := transport.Send(ctx, s.client, func() (*http.Request, error) {
-		req, err := newRequest()
-		if err != nil {
-			return nil, err
+		req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(content))
+		if err == nil {
+			req.Header = header.Clone()
 		}
-		req.Header.Set("Authorization", "Bearer "+token.Token)
-		req.Header.Set("x-ms-version", apiVersion)
-		return req, nil
+		return req, err
 	}, nil)
 	switch {
 	case err != nil:
 		return answer, self.Unanswered(operation, err, token.Token)
-	case answer.Status/100 == 2, slices.Contains(expected, answer.Header.Get(errorCode)):
-		return answer, nil
+	case answer.Status/100 != 2:
+		return answer, refused(operation, answer, token.Token)
 	}
-	return answer, refused(operation, answer, token.Token)
+	return answer, nil
 }
 
 func signIn(operation string, err error) error {
@@ -177,4 +157,29 @@ func signIn(operation string, err error) error {
 		"%s", provider.Redact(err.Error()))
 	e.Err = err
 	return e
+}
+
+// errorCode is the header with the code of a refusal.
+const errorCode = "x-ms-error-code"
+
+var refusals = object.Refusals{
+	"ContainerNotFound": {provider.ErrMisconfigured,
+		"create the container; \"az storage blob service-properties update --static-website\" creates $web"},
+	"AuthorizationPermissionMismatch": {provider.ErrDenied, "assign the role Storage Blob Data Contributor on the container"},
+	"AuthorizationFailure":            {provider.ErrDenied, "let this network through the firewall of the storage account"},
+	"InvalidAuthenticationInfo":       {provider.ErrDenied, "check that the identity belongs to the tenant of the storage account"},
+	"LeaseIdMissing":                  {provider.ErrMisconfigured, "break the lease of the blob"},
+	"ServerBusy":                      {provider.ErrThrottled, ""},
+}
+
+func refused(operation string, answer transport.Answer, token string) error {
+	e := self.Refused(operation, answer)
+	var body struct{ Code, Message string }
+	e.Code, e.Message = provider.Redact(answer.Header.Get(errorCode), token), "the answer is not one of Blob storage"
+	if e.Code != "" && xml.Unmarshal(answer.Body, &body) == nil {
+		// The request ID and the time after it change with each try, and conditions hold the text.
+		text, _, _ := strings.Cut(body.Message, "RequestId:")
+		e.Message = provider.Redact(strings.TrimSpace(text), token)
+	}
+	return refusals.Explain(e)
 }

@@ -3,7 +3,6 @@ package azblob_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -63,29 +62,17 @@ func (w *environment) open(t *testing.T) *azblob.Store {
 }
 
 func TestStore(t *testing.T) {
-	for name, prefix := range map[string]string{"prefix": "cluster-1", "no prefix": "", "slashes and special characters": "/a/b=c+d@e:f/"} {
-		t.Run(name, func(t *testing.T) {
-			w := newEnvironment(t)
-			w.opts.Prefix = prefix
-			storetest.Check(t, w.open(t))
-		})
-	}
+	storetest.CheckPrefixes(t, func(t *testing.T, prefix string) issuer.Store {
+		t.Helper()
+		w := newEnvironment(t)
+		w.opts.Prefix = prefix
+		return w.open(t)
+	})
 }
 
 func TestPublishedFiles(t *testing.T) {
 	w := newEnvironment(t)
-	store := w.open(t)
-	for path, contentType := range map[string]string{issuer.DiscoveryFile: "application/json", issuer.KeysFile: "application/jwk-set+json"} {
-		t.Run(path, func(t *testing.T) {
-			if err := store.Write(t.Context(), path, []byte("{}"), ""); err != nil {
-				t.Fatal(err)
-			}
-			_, got := storetest.Get(t, w.cloud.Client(), "https://"+account+".z1.web.core.windows.net/cluster-1/"+path)
-			if want := fmt.Sprintf("200 [%s] [public, max-age=300]", contentType); got != want {
-				t.Errorf("got %s, want %s", got, want)
-			}
-		})
-	}
+	storetest.CheckPublished(t, w.open(t), w.cloud.Client(), "https://"+account+".z1.web.core.windows.net/cluster-1")
 }
 
 func TestRefusals(t *testing.T) {
@@ -186,14 +173,6 @@ func TestBadAnswers(t *testing.T) {
 			_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
 			testworld.CheckError(t, err, provider.ErrUnavailable, want)
 		})
-	}
-}
-
-func TestOversizedFilesAreNotWritten(t *testing.T) {
-	w := newEnvironment(t)
-	err := w.open(t).Write(t.Context(), issuer.KeysFile, make([]byte, issuer.MaxFile+1), "")
-	if err == nil || !strings.Contains(err.Error(), "1048577 bytes") || w.cloud.Calls("blob", "") != 0 {
-		t.Errorf("got %v after %+v", err, w.cloud.Log())
 	}
 }
 

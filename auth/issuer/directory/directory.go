@@ -12,7 +12,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -61,11 +60,14 @@ func (s *Store) Read(_ context.Context, name string) (content []byte, version st
 
 func (s *Store) read(root *os.Root, name string) (content []byte, version string, err error) {
 	info, err := root.Stat(name) // before it is opened, since a pipe would wait for a writer
-	if err == nil && !info.Mode().IsRegular() {
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
 		err = errors.New("it is not a file: remove it")
-	}
-	if err == nil {
-		content, err = readFile(root, name)
+	case info.Size() > issuer.MaxFile:
+		err = fmt.Errorf("the file has more than %d bytes", issuer.MaxFile)
+	default:
+		content, err = root.ReadFile(name)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -77,39 +79,27 @@ func (s *Store) read(root *os.Root, name string) (content []byte, version string
 	return content, hex.EncodeToString(sum[:]), nil
 }
 
-func readFile(root *os.Root, name string) ([]byte, error) {
-	file, err := root.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	content, err := io.ReadAll(io.LimitReader(file, issuer.MaxFile+1))
-	if len(content) > issuer.MaxFile {
-		return nil, fmt.Errorf("the file has more than %d bytes", issuer.MaxFile)
-	}
-	return content, err
-}
-
 // Write implements issuer.Store. It waits for other writers until ctx ends.
 func (s *Store) Write(ctx context.Context, name string, content []byte, version string) error {
-	if len(content) > issuer.MaxFile {
-		return failed("write "+name, s.dir, fmt.Errorf("it has %d bytes, more than %d", len(content), issuer.MaxFile))
-	}
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
 		return failed("write "+name, s.dir, err)
 	}
 	defer root.Close() //nolint:errcheck // its files are closed
-	unlock, err := acquire(ctx, root)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		e := self.Unavailable("", "stop the other process", "another process holds the lock of directory %q", s.dir)
-		e.Err = err
-		return e
+	if err := root.MkdirAll(folder, 0o755); err != nil {
+		return failed("lock "+lock, s.dir, err)
+	}
+	file, err := root.OpenFile(lock, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return failed("lock "+lock, s.dir, err)
+	}
+	defer file.Close() //nolint:errcheck // which unlocks
+	switch err := filelock.Lock(ctx, file); {
+	case ctx.Err() != nil:
+		return self.Unanswered("wait for the process that holds "+lock, ctx.Err())
 	case err != nil:
 		return failed("lock "+lock, s.dir, err)
 	}
-	defer unlock()
 	_, current, err := s.read(root, name)
 	switch {
 	case err != nil && !errors.Is(err, issuer.ErrNotExist):
@@ -123,32 +113,13 @@ func (s *Store) Write(ctx context.Context, name string, content []byte, version 
 	return nil
 }
 
-func acquire(ctx context.Context, root *os.Root) (release func(), err error) {
-	if err := root.MkdirAll(folder, 0o755); err != nil {
-		return nil, err
-	}
-	file, err := root.OpenFile(lock, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	release = func() { _ = file.Close() } // which unlocks
-	if err := filelock.Lock(ctx, file); err != nil {
-		release()
-		return nil, err
-	}
-	return release, nil
-}
-
 // replace needs the lock.
 func replace(root *os.Root, name string, content []byte) error {
 	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
 	}
 	temporary := name + ".new"
-	// A process that died may have left it.
-	if err := root.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
+	_ = root.Remove(temporary) // of a process that died
 	file, err := root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err

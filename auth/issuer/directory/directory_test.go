@@ -43,28 +43,9 @@ func mustRead(t *testing.T, store *directory.Store, path string) (content, versi
 	return string(read), version
 }
 
-func TestStore(t *testing.T) { storetest.Check(t, open(t, t.TempDir())) }
-
-func TestReadAndWrite(t *testing.T) {
+func TestStore(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "dir")
-	store := open(t, dir)
-	if _, _, err := store.Read(t.Context(), issuer.KeysFile); !errors.Is(err, issuer.ErrNotExist) {
-		t.Fatalf("before the first write: %v", err)
-	}
-	if err := store.Write(t.Context(), issuer.KeysFile, []byte("x"), "version"); !errors.Is(err, issuer.ErrChanged) {
-		t.Fatalf("a version of a missing file: %v", err)
-	}
-	mustWrite(t, store, issuer.KeysFile, "one", "")
-	_, version := mustRead(t, store, issuer.KeysFile)
-	mustWrite(t, open(t, dir), issuer.KeysFile, "two", version)
-	for name, old := range map[string]string{"create": "", "replace": version} {
-		if err := store.Write(t.Context(), issuer.KeysFile, []byte("three"), old); !errors.Is(err, issuer.ErrChanged) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if content, _ := mustRead(t, store, issuer.KeysFile); content != "two" {
-		t.Errorf("got %q", content)
-	}
+	storetest.Check(t, open(t, dir))
 	info, err := os.Stat(filepath.Join(dir, issuer.KeysFile))
 	if err != nil || info.Mode().Perm()&0o044 != 0o044 {
 		t.Errorf("a web server cannot read it: %v %v", info.Mode(), err)
@@ -75,9 +56,6 @@ func TestLargeFiles(t *testing.T) {
 	dir := t.TempDir()
 	store := open(t, dir)
 	large := bytes.Repeat([]byte("x"), issuer.MaxFile+1)
-	if err := store.Write(t.Context(), "file", large, ""); err == nil {
-		t.Error("it was written")
-	}
 	if err := os.WriteFile(filepath.Join(dir, "file"), large, 0o600); err != nil {
 		t.Fatal(err)
 	}

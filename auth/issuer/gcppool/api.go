@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/oauth2"
 
+	"github.com/workloadid/workloadid/auth/issuer/internal/object"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -28,13 +29,15 @@ type poolProvider struct {
 
 // longRunning is an operation of the IAM API.
 type longRunning struct {
-	Name  string     `json:"name"`
-	Done  bool       `json:"done"`
-	Error *rpcStatus `json:"error"`
+	Name  string  `json:"name"`
+	Done  bool    `json:"done"`
+	Error *status `json:"error"`
 }
 
-type rpcStatus struct {
+// status is an error of Google.
+type status struct {
 	Code    int    `json:"code"`
+	Status  string `json:"status"`
 	Message string `json:"message"`
 }
 
@@ -44,9 +47,7 @@ func (s *Store) get(ctx context.Context, operation string) (poolProvider, error)
 		return p, err
 	}
 	if p.State == "DELETED" {
-		e := self.Misconfigured("undelete the provider, or name another one", "the provider is deleted")
-		e.Operation = operation
-		return p, e
+		return p, self.Misconfigured("undelete the provider, or name another one", "%s: the provider is deleted", operation)
 	}
 	return p, nil
 }
@@ -97,42 +98,32 @@ func (s *Store) token(ctx context.Context, operation string) (string, error) {
 		source = s.provider.NewTokenSource(ctx, s.options...)
 	}
 	token, err := source.Token()
-	var known *provider.Error
 	var refusal *oauth2.RetrieveError
 	switch {
-	case err == nil:
-		return token.AccessToken, nil
-	case errors.As(err, &known):
-		return "", err
 	case errors.As(err, &refusal): // its text holds the answer
 		err = fmt.Errorf("the token service answers with HTTP %d, %q", refusal.Response.StatusCode, refusal.ErrorCode)
+	case errors.As(err, new(*provider.Error)):
+		return "", err
+	case err == nil:
+		return token.AccessToken, nil
 	}
 	return "", self.Unanswered(operation, fmt.Errorf("no access token: %w", err))
 }
 
+var refusals = object.Refusals{
+	"NOT_FOUND":          {provider.ErrMisconfigured, "create the provider, or correct its name"},
+	"PERMISSION_DENIED":  {provider.ErrDenied, "grant roles/iam.workloadIdentityPoolAdmin on the project, and enable the IAM API there"},
+	"UNAUTHENTICATED":    {provider.ErrDenied, "check the application default credentials"},
+	"INVALID_ARGUMENT":   {provider.ErrMisconfigured, ""},
+	"RESOURCE_EXHAUSTED": {provider.ErrThrottled, ""},
+}
+
 // refused explains an answer that is no success, by status and code.
 func refused(operation string, answer transport.Answer, token string) error {
-	var body struct {
-		Error struct {
-			Status  string `json:"status"`
-			Message string `json:"message"`
-		} `json:"error"`
-	}
+	var body struct{ Error status }
 	_ = json.Unmarshal(answer.Body, &body) // leaves it empty
 	e := self.Refused(operation, answer)
 	e.Code = provider.Redact(body.Error.Status, token)
 	e.Message = cmp.Or(provider.Redact(body.Error.Message, token), "the answer is not one of Google")
-	switch e.Code {
-	case "NOT_FOUND":
-		e.Reason, e.Remedy = provider.ErrMisconfigured, "create the provider, or correct its name"
-	case "PERMISSION_DENIED":
-		e.Reason, e.Remedy = provider.ErrDenied, "grant roles/iam.workloadIdentityPoolAdmin on the project, and enable the IAM API there"
-	case "UNAUTHENTICATED":
-		e.Reason, e.Remedy = provider.ErrDenied, "check the application default credentials"
-	case "INVALID_ARGUMENT":
-		e.Reason = provider.ErrMisconfigured
-	case "RESOURCE_EXHAUSTED":
-		e.Reason = provider.ErrThrottled
-	}
-	return e
+	return refusals.Explain(e)
 }

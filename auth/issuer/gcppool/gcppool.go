@@ -31,7 +31,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/issuer"
-	"github.com/workloadid/workloadid/auth/issuer/internal/object"
 	"github.com/workloadid/workloadid/internal/gcpname"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
@@ -86,8 +85,7 @@ func (s *Store) Read(ctx context.Context, path string) (content []byte, version 
 	if path == issuer.RecordFile || err == nil {
 		return content, version, err
 	}
-	operation := s.operation("read", path)
-	p, err := s.get(ctx, operation)
+	p, err := s.get(ctx, s.operation("read", path))
 	switch {
 	case err != nil:
 		return nil, "", err
@@ -96,26 +94,23 @@ func (s *Store) Read(ctx context.Context, path string) (content []byte, version 
 		_ = s.keep(path, string(document), "")                                  // fails if another call has kept one
 		return s.readKept(path)
 	case path != issuer.KeysFile || p.OIDC.JWKS == "":
-		return nil, "", fmt.Errorf("%s: %w", operation, issuer.ErrNotExist)
+		return nil, "", issuer.ErrNotExist
 	}
 	return []byte(p.OIDC.JWKS), versionOf(p.OIDC.JWKS), nil
 }
 
 // Write implements issuer.Store.
 func (s *Store) Write(ctx context.Context, path string, content []byte, version string) error {
-	operation := s.operation("write", path)
-	if err := object.CheckSize(content); err != nil {
-		return fmt.Errorf("gcppool: %s: %w", operation, err)
-	}
 	if path != issuer.KeysFile {
 		return s.keep(path, string(content), version)
 	}
+	operation := s.operation("write", path)
 	p, err := s.get(ctx, operation)
 	switch {
 	case err != nil:
 		return err
 	case versionOf(p.OIDC.JWKS) != version:
-		return fmt.Errorf("%s: %w", operation, issuer.ErrChanged)
+		return issuer.ErrChanged
 	}
 	return s.upload(ctx, operation, content)
 }
@@ -134,7 +129,7 @@ func (s *Store) readKept(path string) ([]byte, string, error) {
 	defer s.mu.Unlock()
 	content := s.kept[path]
 	if content == "" {
-		return nil, "", fmt.Errorf("%s: %w", s.operation("read", path), issuer.ErrNotExist)
+		return nil, "", issuer.ErrNotExist
 	}
 	return []byte(content), versionOf(content), nil
 }
@@ -143,7 +138,7 @@ func (s *Store) keep(path, content, version string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if version != versionOf(s.kept[path]) {
-		return fmt.Errorf("%s: %w", s.operation("write", path), issuer.ErrChanged)
+		return issuer.ErrChanged
 	}
 	s.kept[path] = content
 	return nil

@@ -235,14 +235,6 @@ type failingSource struct{ err error }
 
 func (s failingSource) Token() (*oauth2.Token, error) { return nil, s.err }
 
-func TestOversizedFilesAreNotWritten(t *testing.T) {
-	w := newEnvironment(t)
-	err := w.open(t).Write(t.Context(), issuer.KeysFile, make([]byte, issuer.MaxFile+1), "")
-	if err == nil || !strings.Contains(err.Error(), "1048577 bytes") || w.cloud.Calls("gcp-iam", "") != 0 {
-		t.Errorf("got %v after %+v", err, w.cloud.Log())
-	}
-}
-
 func TestApplicationDefaultCredentials(t *testing.T) {
 	w := newEnvironment(t)
 	file := t.TempDir() + "/adc.json"

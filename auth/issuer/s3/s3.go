@@ -15,10 +15,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials/processcreds"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
 
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/issuer/internal/object"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/providers"
@@ -62,9 +65,14 @@ var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
 
 // Open returns the Store of a bucket. It reads the environment, and sends no request.
 func Open(ctx context.Context, bucket string, opts Options) (*Store, error) {
-	prefix, err := opts.check(bucket)
-	if err != nil {
-		return nil, err
+	prefix, err := object.Prefix(opts.Prefix)
+	switch {
+	case !bucketName.MatchString(bucket):
+		return nil, fmt.Errorf("s3: %.200q is not the name of a bucket", bucket)
+	case opts.Owner != "" && !awsname.ValidAccount(opts.Owner):
+		return nil, fmt.Errorf("s3: the owner %.200q is not an account ID of 12 digits", opts.Owner)
+	case err != nil:
+		return nil, fmt.Errorf("s3: %w", err)
 	}
 	load := []func(*config.LoadOptions) error{config.WithCredentialsProvider(opts.Credentials)}
 	if opts.Region != "" {
@@ -72,35 +80,21 @@ func Open(ctx context.Context, bucket string, opts Options) (*Store, error) {
 	}
 	environment, err := config.LoadDefaultConfig(ctx, load...)
 	if err != nil {
-		return nil, failed(self.Misconfigured("correct the shared configuration (AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE)", ""), err, nil)
+		return nil, self.Misconfigured("correct the shared configuration (AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE)", "%s", transport.Message(err))
 	}
-	client := s3.NewFromConfig(environment, opts.configure)
-	if endpoint := aws.ToString(client.Options().BaseEndpoint); endpoint != "" {
-		if err := checkEndpoint(endpoint); err != nil {
-			return nil, err
-		}
-	}
-	if client.Options().Region == "" {
-		return nil, fmt.Errorf("s3: the region of the bucket %q is unknown: name it, or set AWS_REGION", bucket)
-	}
-	s := &Store{client: client, bucket: bucket, prefix: prefix}
+	s := &Store{client: s3.NewFromConfig(environment, opts.configure), bucket: bucket, prefix: prefix}
 	if opts.Owner != "" {
 		s.owner = &opts.Owner
 	}
+	if s.client.Options().Region == "" {
+		return nil, fmt.Errorf("s3: the region of the bucket %q is unknown: name it, or set AWS_REGION", bucket)
+	}
+	if endpoint := aws.ToString(s.client.Options().BaseEndpoint); endpoint != "" {
+		if err := checkEndpoint(endpoint); err != nil {
+			return nil, fmt.Errorf("s3: %w", err)
+		}
+	}
 	return s, nil
-}
-
-func (o Options) check(bucket string) (prefix string, err error) {
-	switch {
-	case !bucketName.MatchString(bucket):
-		return "", fmt.Errorf("s3: %.200q is not the name of a bucket", bucket)
-	case o.Owner != "" && !awsname.ValidAccount(o.Owner):
-		return "", fmt.Errorf("s3: the owner %.200q is not an account ID of 12 digits", o.Owner)
-	}
-	if prefix, err = object.Prefix(o.Prefix); err != nil {
-		return "", fmt.Errorf("s3: %w", err)
-	}
-	return prefix, nil
 }
 
 // checkEndpoint accepts https, and http on the loopback interface.
@@ -109,10 +103,8 @@ func checkEndpoint(endpoint string) error {
 	if u, err := url.Parse(endpoint); err == nil && u.Scheme == "http" && address.IsLoopback(u.Hostname()) {
 		https = "https" + strings.TrimPrefix(endpoint, "http")
 	}
-	if _, err := address.Parse("endpoint", https, 0); err != nil {
-		return fmt.Errorf("s3: %w", err)
-	}
-	return nil
+	_, err := address.Parse("endpoint", https, 0)
+	return err
 }
 
 // configure keeps the requests to what compatible services know: no checksums of the SDK, and paths that begin with the bucket.
@@ -138,26 +130,24 @@ func (o Options) configure(s *s3.Options) {
 
 // Read implements issuer.Store.
 func (s *Store) Read(ctx context.Context, path string) (content []byte, version string, err error) {
-	key, operation := s.locate("read", path)
-	secrets, err := s.secrets(ctx, operation)
-	if err != nil {
-		return nil, "", err
-	}
-	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &key, ExpectedBucketOwner: s.owner})
+	key := s.prefix + path
+	err = s.send(ctx, "read", key, func() error {
+		out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &key, ExpectedBucketOwner: s.owner})
+		if err != nil {
+			return err
+		}
+		defer out.Body.Close() //nolint:errcheck // nothing was written
+		version = aws.ToString(out.ETag)
+		content, err = io.ReadAll(out.Body)
+		return err
+	})
 	switch {
 	case refusal(err) == "NoSuchKey":
-		return nil, "", fmt.Errorf("%s: %w", operation, issuer.ErrNotExist)
-	case err != nil:
-		return nil, "", s.failed(operation, err, secrets)
+		return nil, "", issuer.ErrNotExist
+	case err == nil && version == "":
+		err = self.Unusable("read "+key, "S3", "it has no ETag")
 	}
-	defer out.Body.Close() //nolint:errcheck // nothing was written
-	if content, err = io.ReadAll(out.Body); err != nil {
-		return nil, "", s.failed(operation, err, secrets)
-	}
-	if version = aws.ToString(out.ETag); version == "" {
-		return nil, "", self.Unusable(operation, "S3", "it has no ETag")
-	}
-	return content, version, nil
+	return content, version, err
 }
 
 // Write implements issuer.Store.
@@ -188,33 +178,93 @@ func (s *Store) prove(ctx context.Context) error {
 }
 
 func (s *Store) write(ctx context.Context, path string, content []byte, version string) error {
-	key, operation := s.locate("write", path)
-	if err := object.CheckSize(content); err != nil {
-		return fmt.Errorf("s3: %s: %w", operation, err)
-	}
-	secrets, err := s.secrets(ctx, operation)
-	if err != nil {
-		return err
-	}
+	key := s.prefix + path
 	in := &s3.PutObjectInput{Bucket: &s.bucket, Key: &key, ExpectedBucketOwner: s.owner, Body: bytes.NewReader(content),
-		ContentType: aws.String(issuer.ContentType(path)), CacheControl: aws.String(object.CacheControl)}
+		ContentType: aws.String(issuer.ContentType(path)), CacheControl: aws.String(object.CacheControl), IfMatch: &version}
 	if version == "" {
-		in.IfNoneMatch = aws.String("*")
-	} else {
-		in.IfMatch = &version
+		in.IfMatch, in.IfNoneMatch = nil, aws.String("*")
 	}
-	_, err = s.client.PutObject(ctx, in)
-	switch code := refusal(err); {
-	case code == preconditionFailed, code == "ConditionalRequestConflict", code == "NoSuchKey": // deleted meanwhile
-		return fmt.Errorf("%s: %w", operation, issuer.ErrChanged)
-	case err != nil:
-		return s.failed(operation, err, secrets)
+	err := s.send(ctx, "write", key, func() error {
+		_, err := s.client.PutObject(ctx, in)
+		return err
+	})
+	switch refusal(err) {
+	case preconditionFailed, "ConditionalRequestConflict", "NoSuchKey": // deleted meanwhile
+		return issuer.ErrChanged
 	}
-	return nil
+	return err
 }
 
-// locate returns the key of a file, and the name of an operation on it, for errors.
-func (s *Store) locate(verb, path string) (key, operation string) {
-	key = s.prefix + path
-	return key, fmt.Sprintf("%s %q", verb, "s3://"+s.bucket+"/"+key)
+// send explains the errors of a request, by status and code, without secrets and bodies. It keeps failures of other services, such as STS,
+// apart from those of S3. The SDK caches credentials.
+func (s *Store) send(ctx context.Context, verb, key string, request func() error) error {
+	operation := fmt.Sprintf("%s %q", verb, "s3://"+s.bucket+"/"+key)
+	c, err := s.client.Options().Credentials.Retrieve(ctx)
+	var program *processcreds.ProviderError
+	if err != nil {
+		e := failed(operation, err)
+		e.Remedy = "give this process AWS credentials, such as AWS_PROFILE or a role for its ServiceAccount"
+		if errors.As(err, &program) {
+			e.Err, e.Message = nil, "the program of credential_process failed, or printed no credentials" // the text may hold its output
+		}
+		return e
+	}
+	if err = request(); err == nil {
+		return nil
+	}
+	secrets := []string{c.SecretAccessKey, c.SessionToken}
+	e := failed(operation, err, secrets...)
+	var answer *awshttp.ResponseError
+	if e.Code = provider.Redact(refusal(err), secrets...); e.Code == "" || !errors.As(err, &answer) {
+		return e
+	}
+	e.StatusCode = answer.HTTPStatusCode()
+	refusals.Explain(e)
+	region := provider.Redact(answer.Response.Header.Get("x-amz-bucket-region"), secrets...)
+	switch {
+	case region != "" && region != s.client.Options().Region:
+		e.Reason, e.Remedy = provider.ErrMisconfigured, "set the region of the bucket, "+region
+	case e.Code == "AccessDenied" && s.owner != nil:
+		e.Remedy = "check that account " + *s.owner + " owns the bucket, and " + e.Remedy
+	case e.StatusCode/100 == 3:
+		e.Message = "it answers with a redirect, which is not followed"
+	}
+	return e
+}
+
+// failed drops the request ID, which changes with each try.
+func failed(operation string, err error, secrets ...string) *provider.Error {
+	e := self.Unanswered(operation, err, secrets...)
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		e.Message = provider.Redact(api.ErrorMessage(), secrets...)
+	}
+	return e
+}
+
+const (
+	preconditionFailed = "PreconditionFailed"
+	conditionalWrites  = "use a service with conditional writes (If-Match and If-None-Match)"
+)
+
+var refusals = object.Refusals{
+	"NoSuchBucket":          {provider.ErrMisconfigured, "create the bucket, or correct its name"},
+	"NotImplemented":        {provider.ErrMisconfigured, conditionalWrites},
+	"SlowDown":              {provider.ErrThrottled, ""},
+	"AccessDenied":          {provider.ErrDenied, "allow s3:GetObject, s3:PutObject and s3:ListBucket"},
+	"InvalidAccessKeyId":    {provider.ErrDenied, "check the credentials"},
+	"SignatureDoesNotMatch": {provider.ErrDenied, "check the credentials"},
+}
+
+// refusal returns the error code of an answer; empty if there is none.
+func refusal(err error) string {
+	var api smithy.APIError
+	var answer *awshttp.ResponseError
+	switch {
+	case errors.As(err, &answer) && answer.HTTPStatusCode() == http.StatusPreconditionFailed:
+		return preconditionFailed // whatever a compatible service calls it
+	case errors.As(err, &api):
+		return api.ErrorCode()
+	}
+	return ""
 }

@@ -71,13 +71,12 @@ func (w *environment) open(t *testing.T) *s3.Store {
 }
 
 func TestStore(t *testing.T) {
-	for name, prefix := range map[string]string{"prefix": "cluster-1", "no prefix": "", "slashes and special characters": "/a/b=c+d@e:f/"} {
-		t.Run(name, func(t *testing.T) {
-			w := newEnvironment(t, authtest.S3Bucket{Public: true})
-			w.opts.Prefix = prefix
-			storetest.Check(t, w.open(t))
-		})
-	}
+	storetest.CheckPrefixes(t, func(t *testing.T, prefix string) issuer.Store {
+		t.Helper()
+		w := newEnvironment(t, authtest.S3Bucket{Public: true})
+		w.opts.Prefix = prefix
+		return w.open(t)
+	})
 }
 
 func TestCompatibleService(t *testing.T) {
@@ -170,18 +169,7 @@ func (s *looseService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func TestPublishedFiles(t *testing.T) {
 	w := newEnvironment(t, authtest.S3Bucket{Public: true})
-	store := w.open(t)
-	for path, contentType := range map[string]string{issuer.DiscoveryFile: "application/json", issuer.KeysFile: "application/jwk-set+json"} {
-		t.Run(path, func(t *testing.T) {
-			if err := store.Write(t.Context(), path, []byte("{}"), ""); err != nil {
-				t.Fatal(err)
-			}
-			_, got := storetest.Get(t, w.cloud.Client(), "https://"+host+"/cluster-1/"+path)
-			if want := fmt.Sprintf("200 [%s] [public, max-age=300]", contentType); got != want {
-				t.Errorf("got %s, want %s", got, want)
-			}
-		})
-	}
+	storetest.CheckPublished(t, w.open(t), w.cloud.Client(), "https://"+host+"/cluster-1")
 }
 
 func TestRefusals(t *testing.T) {
@@ -280,17 +268,6 @@ func TestBadAnswers(t *testing.T) {
 			_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
 			testworld.CheckError(t, err, provider.ErrUnavailable, want)
 		})
-	}
-}
-
-func TestOversizedFilesAreNotWritten(t *testing.T) {
-	w := newEnvironment(t, authtest.S3Bucket{})
-	err := w.open(t).Write(t.Context(), issuer.KeysFile, make([]byte, issuer.MaxFile+1), "")
-	if err == nil || !strings.Contains(err.Error(), "1048577 bytes") || w.cloud.Calls("s3", "") != 0 {
-		t.Errorf("got %v after %+v", err, w.cloud.Log())
-	}
-	if err := w.open(t).Write(t.Context(), issuer.KeysFile, make([]byte, issuer.MaxFile), ""); err != nil {
-		t.Error(err)
 	}
 }
 

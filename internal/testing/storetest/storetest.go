@@ -135,6 +135,30 @@ func BadAnswers() map[string]http.HandlerFunc {
 	}
 }
 
+// CheckPublished writes the files that clouds read, and checks how they are served below an address.
+func CheckPublished(t *testing.T, store issuer.Store, client *http.Client, address string) {
+	t.Helper()
+	for path, contentType := range map[string]string{issuer.DiscoveryFile: "application/json", issuer.KeysFile: "application/jwk-set+json"} {
+		t.Run(path, func(t *testing.T) {
+			if err := store.Write(t.Context(), path, []byte("{}"), ""); err != nil {
+				t.Fatal(err)
+			}
+			_, got := Get(t, client, address+"/"+path)
+			if want := fmt.Sprintf("200 [%s] [public, max-age=300]", contentType); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// CheckPrefixes uses empty Stores of several prefixes.
+func CheckPrefixes(t *testing.T, open func(t *testing.T, prefix string) issuer.Store) {
+	t.Helper()
+	for name, prefix := range map[string]string{"prefix": "cluster-1", "no prefix": "", "slashes and special characters": "/a/b=c+d@e:f/"} {
+		t.Run(name, func(t *testing.T) { Check(t, open(t, prefix)) })
+	}
+}
+
 // Get returns the content at an address, and its status, content type and cache control.
 func Get(t *testing.T, client *http.Client, address string) (content []byte, header string) {
 	t.Helper()

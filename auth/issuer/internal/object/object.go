@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 // CacheControl is the header of every published file.
@@ -28,10 +28,16 @@ func Prefix(prefix string) (string, error) {
 // isInvalid reports characters that URLs and object names encode in different ways.
 func isInvalid(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`\"<>?#%*|`, r) }
 
-// CheckSize refuses a file that Store.Read would refuse.
-func CheckSize(content []byte) error {
-	if len(content) > issuer.MaxFile {
-		return fmt.Errorf("the content has %d bytes, more than %d", len(content), issuer.MaxFile)
+// Refusals holds reason and remedy by the code of a service.
+type Refusals map[string]struct {
+	Reason provider.Reason
+	Remedy string
+}
+
+// Explain completes an error with a code. One without an entry stays unavailable.
+func (r Refusals) Explain(e *provider.Error) *provider.Error {
+	if known, ok := r[e.Code]; ok {
+		e.Reason, e.Remedy = known.Reason, known.Remedy
 	}
-	return nil
+	return e
 }

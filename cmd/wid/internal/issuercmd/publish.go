@@ -96,10 +96,7 @@ func (p *publish) once(ctx context.Context, cmd *cobra.Command) error {
 		return answerOf(err, "publish the issuer")
 	}
 	done := &published{publisher.Issuer, result.Written, result.Added, result.Removed, result.Leaving, nil}
-	done.Warnings = p.warningsOf(ctx, publisher.Store)
-	for _, w := range result.Warnings {
-		done.Warnings = append(done.Warnings, w.String())
-	}
+	done.Warnings = append(p.warningsOf(ctx, publisher.Store), result.Warnings...)
 	if p.output.Format != "text" {
 		return p.output.Print(cmd, done, nil)
 	}
