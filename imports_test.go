@@ -52,7 +52,7 @@ func TestImportGraph(t *testing.T) {
 	refuse(t, module+"/cache/disk", "it is for programs that know nothing of Kubernetes too", "k8s.io/", "sigs.k8s.io/", module+"/auth")
 	refuse(t, module+"/auth/plugin", "a protocol takes plain values; the program around it has the provider", all...)
 	refuse(t, module+"/bootstrap", "what needs a client or a cloud lives below bootstrap, not in it",
-		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth"}, all...)...)
+		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth", module + "/cache"}, all...)...)
 	refuse(t, module+"/auth", own, all...)
 	for _, pkg := range []string{"/auth", "/auth/clientgo"} {
 		refuse(t, module+pkg, "the API group core is all that auth needs: take its typed client or an interface, not the clientset",
@@ -80,7 +80,7 @@ func TestImportGraph(t *testing.T) {
 	refuse(t, module+"/registration/awsirsa", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)
 	for _, pkg := range []string{"", "/agent", "/hub", "/csr", "/awsirsa", "/token", "/relay", "/ocm", "/ocm/addon", "/manifests"} {
 		refuse(t, module+"/registration"+pkg, "registration knows no registries and no exchange: take a function that returns a *rest.Config, which the program builds from auth/aws",
-			module+"/auth", "github.com/google/go-containerregistry", "github.com/docker/", "github.com/aws/aws-sdk-go-v2/service/ecr")
+			module+"/auth", module+"/cache", "github.com/google/go-containerregistry", "github.com/docker/", "github.com/aws/aws-sdk-go-v2/service/ecr")
 	}
 	refuse(t, module+"/auth/podidentity/api/v1alpha1", "the types need apimachinery only; clients and providers belong into the server, the proxy or the webhook",
 		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth/aws"}, all...)...)

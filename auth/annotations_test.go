@@ -142,7 +142,7 @@ func TestCallersAnnotationsThatAreMalformed(t *testing.T) {
 	}
 }
 
-// The hook judges the identity that is used, sees that the caller chose it, and is asked on hits too.
+// The hook checks the identity that is used, sees that the caller chose it, and is asked on hits too.
 func TestAuthorizeSeesTheCallersIdentity(t *testing.T) {
 	k8s, provider := newCluster(), &exchange{}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})

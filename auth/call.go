@@ -95,6 +95,9 @@ type request struct {
 	inspected bool
 }
 
+// hasSubject reports whether the credential is made of a subject token.
+func (r *request) hasSubject() bool { return r.named || r.opts.SubjectSource != nil }
+
 // serviceAccount returns nil if no annotations shape the credential: that is the controller's own identity without a
 // SubjectSource.
 func (r *request) serviceAccount() *corev1.ServiceAccount {

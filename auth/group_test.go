@@ -3,12 +3,9 @@ package auth_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
 	"slices"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -48,38 +45,6 @@ func (ownIdentity) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccou
 
 func refused(context.Context, string) (auth.Token, error) {
 	return nil, &auth.Error{Reason: auth.ErrDenied, Message: "the role is broken"}
-}
-
-// 200 pods with one broken role cost a few exchanges a minute, and all get the error.
-func TestPodsOfABrokenRole(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k8s, provider := newCluster(), &exchange{mint: func(ctx context.Context, jwt string) (auth.Token, error) {
-			time.Sleep(100 * time.Millisecond) // of a bubble
-			return refused(ctx, jwt)
-		}}
-		opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
-		ask := func(d time.Duration) int64 {
-			before := provider.mints.Load()
-			for range d / time.Second {
-				var wg sync.WaitGroup
-				for n := range 200 {
-					wg.Go(func() {
-						_, err := auth.GetAccessToken(t.Context(), provider, append(opts[:2:2], boundTo(fmt.Sprintf("pod-%d", n)))...)
-						testworld.CheckError(t, err, auth.ErrDenied, `"tenant-a/app"`, "the role is broken")
-					})
-				}
-				wg.Wait()
-				time.Sleep(time.Second)
-			}
-			return provider.mints.Load() - before
-		}
-		if n := ask(30 * time.Second); n > 20 {
-			t.Errorf("%d exchanges in the first half minute", n)
-		}
-		if n := ask(5 * time.Minute); n > 25 {
-			t.Errorf("%d exchanges in five minutes", n)
-		}
-	})
 }
 
 // The failures of two objects hold back others only where nothing differs that could be the cause.

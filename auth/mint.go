@@ -179,6 +179,36 @@ func (c *call) checked(token Token, err error) (Token, error) {
 	return token, nil
 }
 
+// bounded is a token that leaves the cache when its subject token expires. Only the cache and credentials made of it
+// see it.
+type bounded struct {
+	Token
+	until time.Time
+}
+
+// GetDuration implements Token.
+func (b *bounded) GetDuration() time.Duration { return min(b.Token.GetDuration(), time.Until(b.until)) }
+
+// inherit returns the token that a provider made. The credential that is made of it gets its bound.
+func (e *exchange) inherit(token Token) Token {
+	b, ok := token.(*bounded)
+	if !ok {
+		return token
+	}
+	if e.until.IsZero() || b.until.Before(e.until) {
+		e.until = b.until
+	}
+	return b.Token
+}
+
+// bind adds the bound, if there is one.
+func (e *exchange) bind(token Token, err error) (Token, error) {
+	if err != nil || e.until.IsZero() {
+		return token, err
+	}
+	return &bounded{token, e.until}, nil
+}
+
 // traced calls f, in a span if there is a TracerProvider. The identity may be a role that does not exist, but is no secret.
 func traced[T any](ctx context.Context, c *call, name string, f func(context.Context) (T, error)) (result T, err error) {
 	if c.opts.TracerProvider == nil {

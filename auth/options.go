@@ -314,8 +314,10 @@ func (o *Options) resolveAddress() (err error) {
 }
 
 func (o *Options) resolveServiceAccount() error {
-	if err := o.checkSubjectSource(); err != nil {
-		return err
+	if o.SubjectSource != nil {
+		if err := o.checkSubjectSource(); err != nil {
+			return err
+		}
 	}
 	switch {
 	case o.SubjectToken != nil || o.SubjectServiceAccount != nil:

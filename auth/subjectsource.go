@@ -65,8 +65,6 @@ func (o *Options) checkSubjectSource() error {
 			About(option, other)
 	}
 	switch {
-	case o.SubjectSource == nil:
-		return nil
 	case isNil(o.SubjectSource):
 		return misconfigured("pass a source, or leave it out", "the source of subject tokens is a nil pointer").About(option)
 	case o.SubjectToken != nil || o.SubjectServiceAccount != nil:
@@ -86,9 +84,6 @@ type SubjectIdentifier interface {
 	// Policy.Authorize sees it.
 	SubjectIdentity(serviceAccount *corev1.ServiceAccount, opts *Options) (string, error)
 }
-
-// hasSubject reports whether the credential is made of a subject token.
-func (r *request) hasSubject() bool { return r.named || r.opts.SubjectSource != nil }
 
 // sourceAccount is nil for the controller's own identity.
 func (r *request) sourceAccount() *corev1.ServiceAccount {
@@ -155,34 +150,4 @@ func sourceError(err error, jwt string) error {
 	}
 	cleaned.Operation = cmp.Or(cleaned.Operation, opSubjectToken)
 	return cleaned
-}
-
-// bounded is a token that leaves the cache when its subject token expires. Only the cache and credentials made of it
-// see it.
-type bounded struct {
-	Token
-	until time.Time
-}
-
-// GetDuration implements Token.
-func (b *bounded) GetDuration() time.Duration { return min(b.Token.GetDuration(), time.Until(b.until)) }
-
-// inherit returns the token that a provider made. The credential that is made of it gets its bound.
-func (e *exchange) inherit(token Token) Token {
-	b, ok := token.(*bounded)
-	if !ok {
-		return token
-	}
-	if e.until.IsZero() || b.until.Before(e.until) {
-		e.until = b.until
-	}
-	return b.Token
-}
-
-// bind adds the bound, if there is one.
-func (e *exchange) bind(token Token, err error) (Token, error) {
-	if err != nil || e.until.IsZero() {
-		return token, err
-	}
-	return &bounded{token, e.until}, nil
 }

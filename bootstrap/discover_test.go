@@ -497,7 +497,7 @@ func TestLoadRefreshSave(t *testing.T) {
 	}
 	for source, want := range map[string]string{
 		"http://127.0.0.1:1/x": "only https", "file:///etc/passwd": "only https", "/nonexistent": "no such file", "-": "no standard input",
-		server.URL + "/x?sig=hunter2": "certificate", "https://user:hunter2@127.0.0.1:1/": "a password has no place", "https://user:hunter2 @a": "not a URL",
+		server.URL + "/x?sig=hunter2": "certificate", "https://user:hunter2@127.0.0.1:1/": "must not hold a user name or a password", "https://user:hunter2 @a": "not a URL",
 		t.TempDir(): "no regular file",
 	} {
 		if _, err := bootstrap.Load(t.Context(), source, nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {

@@ -66,7 +66,7 @@ func download(ctx context.Context, address string) ([]byte, error) {
 	case err != nil:
 		return nil, errors.New("it is not a URL")
 	case u.User != nil:
-		return nil, errors.New("a user name or a password has no place in the URL: download it, and pipe it into standard input")
+		return nil, errors.New("the URL must not hold a user name or a password: download it, and pipe it into standard input")
 	}
 	status, body, err := fetch(ctx, address, &tls.Config{MinVersion: tls.VersionTLS12}, stayOnHTTPS, maxClusterInfo)
 	if err == nil && status != http.StatusOK {

@@ -41,9 +41,8 @@ type GCP struct {
 	metadata   *GCPMetadata
 	googleSign *Issuer
 	iamViewers []string
-	operations map[string]bool      // by name
-	pools      map[string]poolState // by name; a pool that is not in it is active
-	users      map[string]string    // e-mail addresses by refresh token
+	operations map[string]bool   // by name
+	users      map[string]string // e-mail addresses by refresh token
 }
 
 // GCPServiceAccount is a service account of Google Cloud.
@@ -73,7 +72,7 @@ type GCPIdentity struct {
 func newGCP(c *Cloud) *GCP {
 	return &GCP{cloud: c, universe: gcpname.DefaultUniverse, providers: map[string]*poolProvider{},
 		accounts: map[string]GCPServiceAccount{}, tokens: map[string]GCPIdentity{}, clusters: map[string]GKECluster{},
-		readers: map[string][]string{}, pools: map[string]poolState{}, users: map[string]string{},
+		readers: map[string][]string{}, users: map[string]string{},
 		operations: map[string]bool{}}
 }
 

@@ -17,35 +17,17 @@ func (g *GCP) SetIAMViewers(members ...string) {
 	g.iamViewers = slices.Clone(members)
 }
 
-// SetWorkloadIdentityPool changes the state of a pool, projects/<number>/locations/global/workloadIdentityPools/<pool>.
-// Pools that are disabled or deleted answer like those that do not exist.
-func (g *GCP) SetWorkloadIdentityPool(name string, disabled, deleted bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.pools[name] = poolState{disabled, deleted}
-}
-
-type poolState struct{ disabled, deleted bool }
-
-// describe returns the state of a pool or provider as the API shows it.
-func (p poolState) describe(name string, now time.Time) map[string]any {
+// stateOf returns the state of a pool or provider as the API shows it.
+func stateOf(name string, disabled, deleted bool, now time.Time) map[string]any {
 	d := map[string]any{"name": name, "state": "ACTIVE"}
-	if p.disabled {
+	if disabled {
 		d["disabled"] = true
 	}
-	if p.deleted {
+	if deleted {
 		const kept = 30 * 24 * time.Hour
 		d["state"], d["expireTime"] = "DELETED", googleTime(now.Add(kept))
 	}
 	return d
-}
-
-// isActive needs the lock.
-func (g *GCP) isActive(audience string, p *poolProvider) bool {
-	_, resource, _ := strings.Cut(strings.TrimPrefix(audience, "//"), "/")
-	pool, _, _ := strings.Cut(resource, "/providers/")
-	state := g.pools[pool]
-	return !p.config.Disabled && !p.config.Deleted && !state.disabled && !state.deleted
 }
 
 // serveIAM is the IAM API, v1. It has get for pools and their OIDC providers, patch for the uploaded keys of a provider, and getIamPolicy
@@ -110,14 +92,14 @@ func (g *GCP) policyOf(email string) (any, *googleError) {
 func (g *GCP) poolOrProvider(host, name string) (any, *googleError) {
 	for audience := range g.providers {
 		if pool, ok := strings.CutPrefix(audience, "//"+host+"/"+name+"/providers/"); ok && pool != "" {
-			return g.pools[name].describe(name, g.cloud.time()), nil
+			return stateOf(name, false, false, g.cloud.time()), nil
 		}
 	}
 	p := g.providers["//"+host+"/"+name]
 	if p == nil {
 		return nil, googleNotFound("Requested entity was not found.")
 	}
-	d := poolState{p.config.Disabled, p.config.Deleted}.describe(name, g.cloud.time())
+	d := stateOf(name, p.config.Disabled, p.config.Deleted, g.cloud.time())
 	oidc := map[string]any{"issuerUri": p.config.Issuer}
 	if len(p.config.AllowedAudiences) > 0 {
 		oidc["allowedAudiences"] = p.config.AllowedAudiences

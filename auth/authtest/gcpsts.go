@@ -175,7 +175,7 @@ func (g *GCP) exchange(r *http.Request) (map[string]any, *stsRefusal) {
 	}
 	g.mu.Lock()
 	p := g.providers[audience]
-	active := p != nil && g.isActive(audience, p)
+	active := p != nil && !p.config.Disabled && !p.config.Deleted
 	g.mu.Unlock()
 	if !active {
 		return nil, refuseExchange("invalid_target", `The target service indicated by the "audience" parameters is invalid. `+

@@ -202,11 +202,11 @@ func TestAnswers(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"good":                      {goodAnswer, "", ""},
-		"a long token with a JWT":   {replace("ghs_value", long), "", ""},
-		"names in another case":     {replace(`"app"`, `"App"`), "", ""},
-		"members that nobody knows": {replace(`"token"`, `"Token":"other","token"`), "", ""},
-		"less than asked":           {replace(`"contents":"read",`, ""), "", ""},
+		"good":                    {goodAnswer, "", ""},
+		"a long token with a JWT": {replace("ghs_value", long), "", ""},
+		"names in another case":   {replace(`"app"`, `"App"`), "", ""},
+		"unknown members":         {replace(`"token"`, `"Token":"other","token"`), "", ""},
+		"less than asked":         {replace(`"contents":"read",`, ""), "", ""},
 		"another repository": {replace(`{"name":"app"}`, `{"name":"app"},{"name":"secret"}`), auth.ErrDenied,
 			`"secret", granted are ["app"]`},
 		"a repository without a name": {replace(`{"name":"app"}`, `{"Name":"app"}`), auth.ErrDenied, `""`},

@@ -484,7 +484,7 @@ func TestMalformedProviders(t *testing.T) {
 	checkError(t, err, auth.ErrMisconfigured, `"repo"`, "github.WithPermissions")
 }
 
-// One tenant whose installation, or whose key, hangs delays nobody else.
+// One tenant whose installation, or whose key, hangs delays no other tenant.
 func TestHangingTenant(t *testing.T) {
 	w, tokens := newWorld(t), testworld.Cache(t, cache.WithPatience(time.Minute))
 	t.Cleanup(w.cloud.AddFault(authtest.Fault{Match: func(c authtest.Call) bool {

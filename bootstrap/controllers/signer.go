@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -33,8 +32,6 @@ type Signer struct {
 	Client client.Client
 	// Events records faults for the operator. Nil: none are recorded.
 	Events events.EventRecorder
-	// Unsigned is set to the number of tokens whose signature does not fit. Nil: the number is dropped.
-	Unsigned prometheus.Gauge
 }
 
 // maxConfigMap is the largest size of a ConfigMap, in bytes.
@@ -74,9 +71,6 @@ func (s *Signer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	tokens, next := s.signing(ctx, secrets.Items)
 	result := ctrl.Result{RequeueAfter: next}
 	signed := withSignatures(&configMap, tokens)
-	if s.Unsigned != nil {
-		s.Unsigned.Set(float64(signed.dropped))
-	}
 	if maps.Equal(signed.data, configMap.Data) {
 		return result, nil
 	}

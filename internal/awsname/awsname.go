@@ -34,9 +34,6 @@ var partitions = [...]Partition{
 	{"aws-iso-f", "csp.hci.ic.gov", "api.aws.hci.ic.gov", "", "us-isof-", 4},
 }
 
-// Partitions returns AWS's partitions.
-func Partitions() []Partition { return slices.Clone(partitions[:]) }
-
 // KnownPartition reports whether AWS has a partition of that name.
 func KnownPartition(name string) bool {
 	return slices.ContainsFunc(partitions[:], func(p Partition) bool { return p.Name == name })

@@ -181,10 +181,9 @@ func TestSTSRegions(t *testing.T) {
 	}
 }
 
-func known(host string) bool {
-	return slices.ContainsFunc(awsname.Partitions(), func(p awsname.Partition) bool {
-		return strings.HasSuffix(host, "."+p.Suffix) || p.Registries != "" && strings.HasSuffix(host, "."+p.Registries)
-	})
+func inPartition(host, region string) bool {
+	p, ok := awsname.PartitionOf(region)
+	return ok && (strings.HasSuffix(host, "."+p.Suffix) || p.Registries != "" && strings.HasSuffix(host, "."+p.Registries))
 }
 
 func FuzzRegistry(f *testing.F) {
@@ -196,7 +195,7 @@ func FuzzRegistry(f *testing.F) {
 		if !ok || host == "public.ecr.aws" || host == "ecr-public.aws.com" {
 			return
 		}
-		if !known(host) || strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-") != "" || !strings.HasPrefix(host, r.Account+".dkr") ||
+		if !inPartition(host, r.Region) || strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-") != "" || !strings.HasPrefix(host, r.Account+".dkr") ||
 			!awsname.ValidAccount(r.Account) || !strings.Contains(host, "."+r.Region+".") || r.Public {
 			t.Errorf("%q was accepted as %+v", host, r)
 		}
@@ -208,7 +207,7 @@ func FuzzGitHost(f *testing.F) {
 	f.Add("git-codecommit-fips.us-gov-west-1.amazonaws.com")
 	f.Fuzz(func(t *testing.T, host string) {
 		region, ok := awsname.ParseGitHost(host)
-		if ok && (!known(host) || !strings.HasPrefix(host, "git-codecommit") || !strings.Contains(host, "."+region+".") ||
+		if ok && (!inPartition(host, region) || !strings.HasPrefix(host, "git-codecommit") || !strings.Contains(host, "."+region+".") ||
 			strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-") != "") {
 			t.Errorf("%q was accepted", host)
 		}

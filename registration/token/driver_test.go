@@ -123,7 +123,7 @@ func TestReadsTheConditionOfOpenClusterManagement(t *testing.T) {
 func TestTakesNoOtherServiceAccount(t *testing.T) {
 	for name, row := range map[string]struct{ cluster, addOn, states, want string }{
 		"another add-on's":           {"c1", "c1-x", "c1-x-agent", "c1-c1-x-agent"},
-		"somebody else's":            {"c1", "x", "default", "c1-x-agent"},
+		"another ServiceAccount's":   {"c1", "x", "default", "c1-x-agent"},
 		"one of another namespace":   {"c1", "x", "../kube-system/x-agent", "c1-x-agent"},
 		"that of the specification":  {"c1", "x", "c1-x-agent", "c1-x-agent"},
 		"that of a released hub":     {"c1", "x", "x-agent", "x-agent"},

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -183,14 +182,6 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 		return fmt.Errorf("left %q", left)
 	}
 	return nil
-}
-
-func (k *kube) provided(a *addon.ManagedClusterAddOn) bool {
-	k.T.Helper()
-	if err := k.Admin.Get(k.T.Context(), client.ObjectKeyFromObject(a), a); err != nil {
-		k.T.Fatal(err)
-	}
-	return meta.IsStatusConditionTrue(a.Status.Conditions, addon.ConditionTokenInfrastructureReady)
 }
 
 // writes returns what the hub controller has written so far.

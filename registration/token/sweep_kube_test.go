@@ -43,8 +43,8 @@ func (a *testAgent) recreate() {
 	}
 }
 
-// strangers creates objects that look like the hub's, in each way but one.
-func (k *kube) strangers(cluster string) (all []string) {
+// foreign creates objects that look like the hub's, in each way but one.
+func (k *kube) foreign(cluster string) (all []string) {
 	k.T.Helper()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: "owner"}}
 	if err := k.Admin.Create(k.T.Context(), config); err != nil {
@@ -86,7 +86,7 @@ func TestTokensEndWithTheAddOn(t *testing.T) {
 		end           []func(*testAgent)
 		restart       []func(*token.HubOptions) // nil: end while the hub runs
 		old           client.Client
-		strangers     []string
+		foreign       []string
 	}{
 		{name: "a cluster denied while the hub runs", cluster: "denied", end: []func(*testAgent){deny}},
 		{name: "an orphan while the hub runs", cluster: "orphan", end: []func(*testAgent){orphan}},
@@ -100,7 +100,7 @@ func TestTokensEndWithTheAddOn(t *testing.T) {
 		tc := &cases[i]
 		a := k.join(tc.cluster, "addon1", token.Options{})
 		a.until("it has a token", a.refreshed)
-		tc.old, tc.strangers = a.addOnClient(), k.strangers(tc.cluster)
+		tc.old, tc.foreign = a.addOnClient(), k.foreign(tc.cluster)
 		if tc.restart != nil {
 			k.stopHub()
 		}
@@ -113,10 +113,10 @@ func TestTokensEndWithTheAddOn(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			defer func() {
 				if t.Failed() {
-					t.Logf("there are %q, strangers %q", k.left(tc.cluster), tc.strangers)
+					t.Logf("there are %q, foreign %q", k.left(tc.cluster), tc.foreign)
 				}
 			}()
-			regtest.Eventually(t, "only what belongs to others is left", func() bool { return slices.Equal(k.left(tc.cluster), tc.strangers) })
+			regtest.Eventually(t, "only what belongs to others is left", func() bool { return slices.Equal(k.left(tc.cluster), tc.foreign) })
 		})
 		if len(tc.restart) > 0 {
 			k.stopHub()

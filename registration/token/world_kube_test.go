@@ -11,12 +11,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -205,11 +203,6 @@ func (a *testAgent) refreshed() bool {
 func (a *testAgent) addOnClient() client.Client {
 	a.T.Helper()
 	return regtest.NewClient(a.T, regtest.WithToken(a.Hub.Config(), string(a.stored["token"])))
-}
-
-func (a *testAgent) ask(account client.ObjectKey, spec authenticationv1.TokenRequestSpec) error {
-	return a.own.SubResource("token").Create(a.T.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: account.Namespace, Name: account.Name}},
-		&authenticationv1.TokenRequest{Spec: spec})
 }
 
 // infrastructure is what a provided add-on has.

@@ -24,7 +24,7 @@ const storedBlob = "/container/some/blob.txt"
 type blobStore struct {
 	cloud *authtest.Cloud
 	kube  *authtest.Client
-	blobs *testworld.Blobs
+	blobs *fakeBlobs
 }
 
 // clientIDs are the identities of the tenants.
@@ -42,14 +42,14 @@ func newBlobStore(t *testing.T) *blobStore {
 		s.cloud.Azure().AddFederatedCredential(azureTenant, id, authtest.FederatedCredential{Issuer: issuer.URL(),
 			Subject: "system:serviceaccount:" + namespace + ":app", Audience: azure.DefaultAudience, Fetch: issuer.HTTPClient()})
 	}
-	s.blobs = testworld.NewBlobs(s.cloud, blobAccount)
+	s.blobs = newFakeBlobs(s.cloud, blobAccount)
 	s.set("")
 	return s
 }
 
 // set replaces the blob by one whose readers have to request their tokens with claims.
 func (s *blobStore) set(claims string) {
-	s.blobs.Set(storedBlob, testworld.Blob{Tenant: azureTenant, Readers: []string{clientIDs["tenant-a"]}, Content: "hello", Claims: claims})
+	s.blobs.Set(storedBlob, fakeBlob{Tenant: azureTenant, Readers: []string{clientIDs["tenant-a"]}, Content: "hello", Claims: claims})
 }
 
 // client returns the SDK's own client of Blob storage, with the credential of a tenant.

@@ -50,7 +50,7 @@ type environment struct {
 	cloud   *authtest.Cloud
 	client  client.Client
 	tokens  *cache.TokenCache
-	blobs   *testworld.Blobs
+	blobs   *fakeBlobs
 	buckets *testworld.Buckets
 
 	aws   *aws.Provider
@@ -74,9 +74,9 @@ func newEnvironment(t *testing.T) *environment {
 		t.Fatal(err)
 	}
 	cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
-	testworld.KMS(cloud, kmsKey, nil)
+	fakeKMS(cloud, kmsKey, nil)
 	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, authtest.WorkloadIdentityProvider{Issuer: cluster.IssuerURL(), Fetch: cluster.IssuerClient(t)})
-	return &environment{cluster: cluster, cloud: cloud, client: c, tokens: tokens, blobs: testworld.NewBlobs(cloud, blobAccount), buckets: testworld.NewBuckets(cloud), aws: &aws.Provider{}, azure: &azure.Provider{}, gcp: &gcp.Provider{}}
+	return &environment{cluster: cluster, cloud: cloud, client: c, tokens: tokens, blobs: newFakeBlobs(cloud, blobAccount), buckets: testworld.NewBuckets(cloud), aws: &aws.Provider{}, azure: &azure.Provider{}, gcp: &gcp.Provider{}}
 }
 
 // tenant is a namespace with a ServiceAccount that has an identity in each cloud.
@@ -95,7 +95,7 @@ func (w *environment) tenant(t *testing.T, clientID string) *tenant {
 	w.cloud.AWS().SetRole(n.role, authtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{subject}})
 	w.cloud.Azure().AddFederatedCredential(azureTenant, clientID, authtest.FederatedCredential{Issuer: w.cluster.IssuerURL(), Subject: subject,
 		Audience: azure.DefaultAudience, Fetch: w.cluster.IssuerClient(t)})
-	w.blobs.Set("/"+n.namespace+"/file", testworld.Blob{Tenant: azureTenant, Readers: []string{clientID}, Content: secretOfBlob})
+	w.blobs.Set("/"+n.namespace+"/file", fakeBlob{Tenant: azureTenant, Readers: []string{clientID}, Content: secretOfBlob})
 	w.buckets.Set(n.bucket, testworld.Bucket{Viewers: []string{"principal://iam.googleapis.com/" + gcpPool + "/subject/" + subject},
 		Objects: map[string]string{"file": secretOfBlob}})
 	return n

@@ -39,7 +39,7 @@ func TestDecryptWithKMS(t *testing.T) {
 	cloud := testworld.Cloud(t)
 	c := newKMS(t, cloud)
 	var denied string
-	testworld.KMS(cloud, kmsKey, func(role, action string) bool { return role+" "+action != denied })
+	fakeKMS(cloud, kmsKey, func(role, action string) bool { return role+" "+action != denied })
 	sealed, err := c.Encrypt(t.Context(), &kms.EncryptInput{KeyId: sdkaws.String(kmsKey), Plaintext: []byte("a secret")})
 	if err != nil {
 		t.Fatal(err)

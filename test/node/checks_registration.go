@@ -72,7 +72,7 @@ func (s *registrationState) join(ctx context.Context, c *cluster) error {
 	if _, err := c.sh(ctx, strings.Join(fields, " ")); err != nil {
 		return err
 	}
-	if _, err := c.sh(ctx, `wid hub accept --context hub --clusters cluster1 --claim "" --wait`); err != nil {
+	if _, err := c.sh(ctx, `wid hub accept --context hub --clusters cluster1 --wait`); err != nil {
 		return err
 	}
 	return c.until(ctx, time.Minute, "the cluster is Joined and Available", clusterAvailable(c))

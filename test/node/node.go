@@ -187,7 +187,7 @@ func (n *node) importImages(ctx context.Context) error {
 // issuer is the issuer of the cluster's tokens: the API server itself.
 const issuer = "https://" + nodeIP + ":6443"
 
-// until polls until the condition holds, and says what is missing when the time is over or a program of the node has ended.
+// until polls until the condition holds, and says what is missing when the timeout expires or a program of the node has ended.
 func (n *node) until(ctx context.Context, limit time.Duration, what string, condition func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Restart ends the API server as a rolling update does, with SIGTERM, calls meanwhile (which may be nil) while nobody
+// Restart ends the API server as a rolling update does, with SIGTERM, calls meanwhile (which may be nil) while no client
 // listens, and starts it again: with the same data, address, keys, certificates and users. It returns when the API server is
 // ready. Clients and tokens stay good; connections and watches are cut.
 //

@@ -86,7 +86,7 @@ func extraOf(user authenticationv1.UserInfo) map[string]authorizationv1.ExtraVal
 }
 
 // reviewed answers an AdmissionReview of a ManagedCluster with a JSON patch, if any, or a refusal.
-func reviewed(judge func(request *admissionv1.AdmissionRequest, before, now *ocm.ManagedCluster) (patch string, allowed bool)) http.HandlerFunc {
+func reviewed(check func(request *admissionv1.AdmissionRequest, before, now *ocm.ManagedCluster) (patch string, allowed bool)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var review admissionv1.AdmissionReview
 		before, now := &ocm.ManagedCluster{}, &ocm.ManagedCluster{}
@@ -101,7 +101,7 @@ func reviewed(judge func(request *admissionv1.AdmissionRequest, before, now *ocm
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		patch, allowed := judge(review.Request, before, now)
+		patch, allowed := check(review.Request, before, now)
 		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: allowed}
 		if !allowed {
 			review.Response.Result = &metav1.Status{Code: http.StatusForbidden, Message: "the webhook of Open Cluster Management refuses user " + review.Request.UserInfo.Username}

@@ -26,7 +26,8 @@ import (
 
 // Checked is a part of a join by token, in the output of check. Parts are cluster-info, anonymous and token.
 type Checked struct {
-	Part    string   `json:"part"`
+	Part string `json:"part"`
+	// OK is false if the part keeps nodes and agents from joining by this token. Detail then says why.
 	OK      bool     `json:"ok"`
 	ID      string   `json:"id,omitempty"`
 	Expires string   `json:"expires,omitempty"`

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Whoever reads a ServiceAccount with other certificates, or other rights, does not share what was made for somebody else.
+// Whoever reads a ServiceAccount with other certificates, or other rights, does not share credentials of another user.
 func TestClusterKey(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
@@ -55,8 +55,8 @@ func TestClusterKey(t *testing.T) {
 		"JWT in file":       {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "jane", 1)},
 		"another user's":    {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "joe", 1)},
 		"another issuer's":  {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://other", "jane", 1)},
-		"nobody's":          {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "", 1)},
-		"nobody's, later":   {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "", 2)},
+		"no subject":        {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "", 1)},
+		"no subject, later": {Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "", 2)},
 		"impersonation":     {Host: "https://one", Impersonate: rest.ImpersonationConfig{UserName: "x"}},
 		"plugin":            {Host: "https://one", ExecProvider: &clientcmdapi.ExecConfig{Command: "x"}},
 		"plugin, argument":  {Host: "https://one", ExecProvider: &clientcmdapi.ExecConfig{Command: "x", Args: []string{"y"}}},
@@ -85,7 +85,7 @@ func TestClusterKey(t *testing.T) {
 	}
 }
 
-// jwtOf is a token that nobody has signed.
+// jwtOf returns an unsigned token.
 func jwtOf(issuer, subject string, expiry int) string {
 	claims := fmt.Sprintf(`{"iss":%q,"sub":%q,"exp":%d}`, issuer, subject, expiry)
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"

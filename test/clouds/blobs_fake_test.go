@@ -1,4 +1,4 @@
-package testworld
+package clouds_test
 
 import (
 	"encoding/base64"
@@ -10,8 +10,8 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 )
 
-// Blob is a blob of Azure Blob Storage.
-type Blob struct {
+// fakeBlob is a blob of Azure Blob Storage.
+type fakeBlob struct {
 	// Tenant is that of the storage account.
 	Tenant string
 	// Readers are the client IDs of the identities that may read the blob.
@@ -21,29 +21,29 @@ type Blob struct {
 	Claims string
 }
 
-// Blobs serves GET of the blobs of one storage account.
-type Blobs struct {
+// fakeBlobs serves GET of the blobs of one storage account.
+type fakeBlobs struct {
 	azure *authtest.Azure
 
 	mu    sync.Mutex
-	blobs map[string]Blob
+	blobs map[string]fakeBlob
 }
 
-// NewBlobs serves a storage account at its production host.
-func NewBlobs(cloud *authtest.Cloud, account string) *Blobs {
-	b := &Blobs{azure: cloud.Azure(), blobs: map[string]Blob{}}
+// newFakeBlobs serves a storage account at its production host.
+func newFakeBlobs(cloud *authtest.Cloud, account string) *fakeBlobs {
+	b := &fakeBlobs{azure: cloud.Azure(), blobs: map[string]fakeBlob{}}
 	cloud.Handle(account+".blob.core.windows.net", b)
 	return b
 }
 
 // Set creates or replaces the blob at a path, /<container>/<name>.
-func (b *Blobs) Set(path string, blob Blob) {
+func (b *fakeBlobs) Set(path string, blob fakeBlob) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.blobs[path] = blob
 }
 
-func (b *Blobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (b *fakeBlobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
 	blob, known := b.blobs[r.URL.Path]
 	b.mu.Unlock()

@@ -1,4 +1,4 @@
-package testworld
+package clouds_test
 
 import (
 	"bytes"
@@ -9,9 +9,9 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 )
 
-// KMS serves one key of AWS KMS at the host of its region: Encrypt, Decrypt and GenerateDataKey, for requests with a valid
+// fakeKMS serves one key of AWS KMS at the host of its region: Encrypt, Decrypt and GenerateDataKey, for requests with a valid
 // signature of an identity that allowed admits; nil admits all. It encrypts nothing: a ciphertext is the key's ARN and the plaintext.
-func KMS(cloud *authtest.Cloud, keyARN string, allowed func(role, action string) bool) {
+func fakeKMS(cloud *authtest.Cloud, keyARN string, allowed func(role, action string) bool) {
 	region := strings.Split(keyARN, ":")[3]
 	cloud.Handle("kms."+region+".amazonaws.com", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		action := strings.TrimPrefix(r.Header.Get("X-Amz-Target"), "TrentService.")
