@@ -90,7 +90,7 @@ func TestGCPTokenService(t *testing.T) {
 	now := time.Now().Unix()
 	forged := func() string {
 		good := w.sign(nil)
-		other := testworld.Issuer(t)
+		other := testworld.Forger(t)
 		bad, err := other.Sign(w.issuer.Claims(w.sa, []string{resource}, time.Hour))
 		if err != nil {
 			t.Fatal(err)

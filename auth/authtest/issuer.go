@@ -46,9 +46,11 @@ type signingKey struct {
 type IssuerConfig struct {
 	// URL is the issuer, an https URL without a final slash. Empty: https://issuer.example.
 	URL string
+	// Key signs until Rotate. Nil: a new RSA key, which takes longer than most tests.
+	Key *rsa.PrivateKey
 }
 
-// NewIssuer returns an issuer with a new RSA key.
+// NewIssuer returns an issuer of one RSA key.
 func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	if config.URL == "" {
 		config.URL = "https://issuer.example"
@@ -57,6 +59,9 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 		return nil, fmt.Errorf("authtest: issuer %q is not an https URL", config.URL)
 	}
 	i := &Issuer{url: config.URL, now: time.Now}
+	if config.Key != nil {
+		return i, i.rotate(config.Key, false)
+	}
 	return i, i.Rotate(false)
 }
 
@@ -70,6 +75,10 @@ func (i *Issuer) Rotate(keepOld bool) error {
 	if err != nil {
 		return err
 	}
+	return i.rotate(private, keepOld)
+}
+
+func (i *Issuer) rotate(private *rsa.PrivateKey, keepOld bool) error {
 	der, err := x509.MarshalPKIXPublicKey(&private.PublicKey)
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ func testVerify(t *testing.T) {
 		"another audience":         {good, "vault2"},
 		"no audience":              {good, ""},
 		"another issuer":           {sign(issuer, map[string]any{"iss": "https://other.example"}), "vault"},
-		"another key":              {sign(testworld.SharedIssuer(t), nil), "vault"},
+		"another key":              {sign(testworld.Forger(t), nil), "vault"},
 		"expired a second ago":     {sign(issuer, map[string]any{"exp": now.Unix() - 1}), "vault"},
 		"no expiry":                {sign(issuer, map[string]any{"exp": nil}), "vault"},
 		"not yet valid":            {sign(issuer, map[string]any{"nbf": now.Unix() + 2}), "vault"},

@@ -124,7 +124,7 @@ func TestOAuthExchange(t *testing.T) {
 func TestOAuthRefusals(t *testing.T) {
 	w, o := oauthEnvironment(t)
 	o.AddGrant(authtest.OAuthGrant{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}, Clients: []string{"b"}})
-	other := testworld.Issuer(t)
+	other := testworld.Forger(t)
 	stranger, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://stranger.example"})
 	if err != nil {
 		t.Fatal(err)

@@ -109,7 +109,7 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 // describeCluster asks EKS for address and certificate authority.
 func (p *Provider) describeCluster(ctx context.Context, cluster awsname.ClusterARN, token *Token, opts *provider.Options,
 ) (address string, ca []byte, err error) {
-	o := eks.Options{Region: cluster.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: newRetryer()}
+	o := eks.Options{Region: cluster.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: p.newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)
 	o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint)
 	out, err := eks.New(o).DescribeCluster(ctx, &eks.DescribeClusterInput{Name: &cluster.Name})

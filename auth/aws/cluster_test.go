@@ -257,7 +257,7 @@ func TestAnswersOfEKS(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t).clusters()
 			w.cloud.AddFault(tc.fault)
-			c, err := w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
+			c, err := w.cluster(t, aws.Impatient(), auth.WithClusterResource(clusterARN))
 			testworld.CheckError(t, err, tc.reason, tc.want)
 			if c != nil || strings.Contains(err.Error(), "secret of the proxy") {
 				t.Errorf("got %v, %v", c, err)

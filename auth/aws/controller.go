@@ -139,7 +139,7 @@ func (p *Provider) loadChain(ctx context.Context, opts *provider.Options) (aws.C
 		config.WithAPIOptions([]func(*middleware.Stack) error{sending(opts.HTTPClient)}),
 		config.WithEndpointCredentialOptions(func(o *endpointcreds.Options) { o.HTTPClient = client }),
 		config.WithProcessCredentialOptions(func(*processcreds.Options) { process = true }),
-		config.WithRetryer(newRetryer),
+		config.WithRetryer(p.newRetryer),
 		config.WithUseFIPSEndpoint(fips(p.UseFIPSEndpoint)),
 		config.WithUseDualStackEndpoint(dualStack(p.UseDualStackEndpoint)),
 	}

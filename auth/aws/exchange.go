@@ -69,7 +69,7 @@ func (p *Provider) checkPartition(arn string, opts *provider.Options) error {
 
 // stsClient uses explicit options only: nothing of the environment signs or directs the request.
 func (p *Provider) stsClient(opts *provider.Options, credentials aws.CredentialsProvider) *sts.Client {
-	o := sts.Options{Region: p.stsRegion(opts), HTTPClient: p.clients.For(opts), Credentials: credentials, Retryer: newRetryer()}
+	o := sts.Options{Region: p.stsRegion(opts), HTTPClient: p.clients.For(opts), Credentials: credentials, Retryer: p.newRetryer()}
 	if opts.STSEndpoint != "" {
 		o.BaseEndpoint = &opts.STSEndpoint
 		o.Region = cmp.Or(awsname.STSRegion(hostOf(opts.STSEndpoint)), o.Region) // the region of the signature
@@ -80,10 +80,10 @@ func (p *Provider) stsClient(opts *provider.Options, credentials aws.Credentials
 	return sts.New(o)
 }
 
-func newRetryer() aws.Retryer {
+func (p *Provider) newRetryer() aws.Retryer {
 	return retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts = maxAttempts
-		o.MaxBackoff = maxDelay
+		o.MaxBackoff = cmp.Or(p.maxDelay, maxDelay)
 		o.Retryables = append(o.Retryables, retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
 			return aws.BoolTernary(isTransient(err))
 		}))

@@ -46,7 +46,8 @@ type Provider struct {
 	// UseDualStackEndpoint selects endpoints that are reachable with IPv6 too.
 	UseDualStackEndpoint bool
 
-	clients provider.HTTPClients
+	clients  provider.HTTPClients
+	maxDelay time.Duration // between two tries; 0 is the constant, and tests wait less
 
 	once      sync.Once
 	region    string               // of the environment

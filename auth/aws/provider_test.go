@@ -66,7 +66,7 @@ func (w *world) options(namespace, name string, more ...auth.Option) []auth.Opti
 
 func (w *world) get(t testing.TB, namespace, name string, more ...auth.Option) (*aws.Token, error) {
 	t.Helper()
-	token, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, w.options(namespace, name, more...)...)
+	token, err := auth.GetAccessToken(t.Context(), aws.Impatient(), w.options(namespace, name, more...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -393,7 +393,7 @@ func TestConformance(t *testing.T) {
 		ForeignGitURLs:      []string{"https://git-codecommit.eu-central-1.amazonaws.com.evil.example/v1/repos/a", "https://github.com/org/repo"},
 		Annotations:         map[string]string{aws.TokenExpirationAnnotation: "1800"},
 		Fields:              map[string]any{"AllowedSTSHosts": nil, "UseFIPSEndpoint": true, "UseDualStackEndpoint": true},
-		New:                 func(*testing.T) auth.Provider { return &aws.Provider{} },
+		New:                 func(*testing.T) auth.Provider { return aws.Impatient() },
 		Options:             []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())},
 		Client:              w.client,
 		Good:                client.ObjectKey{Namespace: "tenant-a", Name: "app"},

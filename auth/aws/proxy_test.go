@@ -51,12 +51,12 @@ func TestErrorsOfAProxy(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
-		_, err := auth.GetAccessToken(ctx, &aws.Provider{}, w.options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
+		_, err := auth.GetAccessToken(ctx, aws.Impatient(), w.options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
 		return err
 	})
 	w.setWebIdentity(t)
 	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
-		_, err := auth.GetAccessToken(ctx, &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), proxy)
+		_, err := auth.GetAccessToken(ctx, aws.Impatient(), auth.WithSTSRegion("eu-central-1"), proxy)
 		return err
 	}, "silent") // the SDK's chain goes on after the call has ended
 }

@@ -110,7 +110,7 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, registryI
 
 func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *provider.Options,
 ) (encoded string, expiry *time.Time, err error) {
-	o := ecr.Options{Region: r.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: newRetryer()}
+	o := ecr.Options{Region: r.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: p.newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint || r.FIPS)
 	o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint || r.DualStack)
 	out, err := ecr.New(o).GetAuthorizationToken(ctx, &ecr.GetAuthorizationTokenInput{})
@@ -125,7 +125,7 @@ func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry,
 
 func (p *Provider) publicAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *provider.Options,
 ) (encoded string, expiry *time.Time, err error) {
-	o := ecrpublic.Options{Region: r.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: newRetryer()}
+	o := ecrpublic.Options{Region: r.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: p.newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)
 	o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint)
 	out, err := ecrpublic.New(o).GetAuthorizationToken(ctx, &ecrpublic.GetAuthorizationTokenInput{})

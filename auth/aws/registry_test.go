@@ -231,7 +231,7 @@ func TestErrorsOfECR(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.cloud.AddFault(tc.fault)
-			c, err := w.registry(t, &aws.Provider{}, registryHost+"/a")
+			c, err := w.registry(t, aws.Impatient(), registryHost+"/a")
 			testworld.CheckError(t, err, tc.reason, "authorization token of Amazon ECR", tc.want)
 			if c != nil || strings.Contains(err.Error(), "secret of the proxy") || strings.Contains(err.Error(), "pass:word") {
 				t.Errorf("got %v, %v", c, err)
@@ -245,7 +245,7 @@ func TestRegistryWithClocksThatDiffer(t *testing.T) {
 	for _, off := range []time.Duration{20 * time.Minute, -20 * time.Minute} {
 		w := newWorld(t)
 		w.cloud.SetClock(func() time.Time { return time.Now().Add(off) })
-		if _, err := w.registry(t, &aws.Provider{}, registryHost+"/team/app"); err != nil {
+		if _, err := w.registry(t, aws.Impatient(), registryHost+"/team/app"); err != nil {
 			t.Errorf("%s: %v", off, err)
 		}
 	}

@@ -143,7 +143,7 @@ func TestConformanceWithASubjectSource(t *testing.T) {
 	}
 	source := issued{other}
 	authtest.RunConformance(t, authtest.Harness{
-		New: func(*testing.T) auth.Provider { return &aws.Provider{} }, Fields: allFields(&aws.Provider{}),
+		New: func(*testing.T) auth.Provider { return aws.Impatient() }, Fields: allFields(&aws.Provider{}),
 		Options: []auth.Option{auth.WithSTSRegion("eu-central-1"),
 			auth.WithHTTPClient(w.cloud.Client())}, Client: w.client, Source: source,
 		Repository: registryHost + "/app", GitURL: gitURL,

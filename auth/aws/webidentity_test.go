@@ -100,7 +100,7 @@ func (f *federation) controllers() []auth.Option {
 
 func (f *federation) newSource(t *testing.T, config aws.WebIdentity) *aws.WebIdentitySource {
 	t.Helper()
-	source, err := (&aws.Provider{}).NewWebIdentitySource(config, f.controllers()...)
+	source, err := aws.Impatient().NewWebIdentitySource(config, f.controllers()...)
 	if err != nil {
 		t.Fatal(err)
 	}

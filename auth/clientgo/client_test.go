@@ -63,7 +63,7 @@ func issue(clientset *fake.Clientset, issuer *authtest.Issuer) {
 }
 
 func TestServiceAccountThroughAClientset(t *testing.T) {
-	issuer := testworld.SharedIssuer(t)
+	issuer := testworld.Issuer(t)
 	clientset := fake.NewClientset(testworld.ServiceAccount(app.Namespace, app.Name))
 	issue(clientset, issuer)
 	if got, err := get(t, clientgo.New(clientset), app); err != nil || got.GetDuration() < 50*time.Minute {
@@ -93,7 +93,7 @@ func TestErrorsAreThoseOfControllerRuntime(t *testing.T) {
 			clientset.PrependReactor(tc.verb, "serviceaccounts", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, tc.err })
 			_, err := get(t, clientgo.New(clientset), app)
 			testworld.CheckError(t, err, tc.reason, tc.remedy)
-			_, want := get(t, refusing{testworld.SharedIssuer(t).Client(testworld.ServiceAccount(app.Namespace, app.Name)), tc.verb, tc.err}, app)
+			_, want := get(t, refusing{testworld.Issuer(t).Client(testworld.ServiceAccount(app.Namespace, app.Name)), tc.verb, tc.err}, app)
 			if want == nil || err.Error() != want.Error() {
 				t.Errorf("got  %v\nwant %v", err, want)
 			}
@@ -127,7 +127,7 @@ func (r refusingTokens) Create(context.Context, client.Object, client.Object, ..
 }
 
 func TestClusterReferenceThroughAClientset(t *testing.T) {
-	issuer := testworld.SharedIssuer(t)
+	issuer := testworld.Issuer(t)
 	clientset := fake.NewClientset(testworld.ServiceAccount(app.Namespace, app.Name), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: app.Namespace, Name: "cluster"},
 		Data:       map[string]string{"provider": "generic", "address": "https://cluster.example", "serviceAccountName": app.Name}})

@@ -34,11 +34,10 @@ type world struct {
 	cloud  *authtest.Cloud
 	oauth  *authtest.OAuth
 	client *authtest.Client
-	before int // tokens that were requested of the issuer
 }
 
 // requests returns how many requests were made to the server and to the cluster.
-func (w *world) requests() int { return w.cloud.Calls("", "") + w.issuer.TokenRequests() - w.before }
+func (w *world) requests() int { return w.cloud.Calls("", "") + w.issuer.TokenRequests() }
 
 func serviceAccount(namespace string) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app"}}
@@ -48,9 +47,9 @@ func subject(namespace string) string { return "system:serviceaccount:" + namesp
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	issuer := testworld.SharedIssuer(t)
+	issuer := testworld.Issuer(t)
 	cloud := testworld.Cloud(t)
-	w := &world{issuer: issuer, cloud: cloud, oauth: cloud.OAuth(), before: issuer.TokenRequests(),
+	w := &world{issuer: issuer, cloud: cloud, oauth: cloud.OAuth(),
 		client: issuer.Client(serviceAccount("tenant-a"), serviceAccount("tenant-b"), serviceAccount("controller"))}
 	w.oauth.AddIssuer(issuer.URL(), issuer.HTTPClient(), w.oauth.TokenEndpoint(), w.oauth.URL(), "our-audience")
 	w.oauth.AddGrant(authtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{subject("tenant-a"), subject("controller")},

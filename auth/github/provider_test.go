@@ -48,7 +48,7 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{cloud: testworld.Cloud(t), issuer: testworld.SharedIssuer(t), key: key}
+	w := &world{cloud: testworld.Cloud(t), issuer: testworld.Issuer(t), key: key}
 	w.client = w.issuer.Client(testworld.ServiceAccount("tenant-a", "app"), testworld.ServiceAccount("tenant-b", "app"),
 		testworld.ServiceAccount("tenant-c", "app"), testworld.ServiceAccount("stranger", "app"))
 	w.github = w.addGitHub("github.com")
@@ -394,7 +394,7 @@ func TestRevocation(t *testing.T) {
 
 // No token in hand is verified by anybody, so it proves nothing: here the forger signs it itself.
 func TestForgedTokenInHand(t *testing.T) {
-	w, forger := newWorld(t), testworld.Issuer(t)
+	w, forger := newWorld(t), testworld.Forger(t)
 	sa := testworld.ServiceAccount("tenant-a", "app")
 	forged, err := forger.Sign(forger.Claims(sa, []string{"https://api.github.com"}, time.Hour))
 	if err != nil {

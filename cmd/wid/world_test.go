@@ -54,7 +54,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	issuer := testworld.SharedIssuer(t)
+	issuer := testworld.Issuer(t)
 	cloud := testworld.Cloud(t)
 	w := &world{cloud: cloud, issuer: issuer, home: t.TempDir()}
 	w.trust(issuer.URL(), issuer.HTTPClient())

@@ -59,7 +59,7 @@ type cloudAndCluster struct {
 
 func newCloudAndCluster(t *testing.T) *cloudAndCluster {
 	t.Helper()
-	issuer, cloud := testworld.SharedIssuer(t), testworld.Cloud(t)
+	issuer, cloud := testworld.Issuer(t), testworld.Cloud(t)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
 	cloud.AWS().SetRole(role, authtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
 	scheme := runtime.NewScheme()

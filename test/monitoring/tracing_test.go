@@ -18,7 +18,7 @@ import (
 // The SDK of OpenTelemetry records the spans below the caller's, also when the exchange runs in the cache's own goroutine.
 func TestSpansWithTheSDK(t *testing.T) {
 	const role, registry = "arn:aws:iam::123456789012:role/app", "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app"
-	issuer, cloud := testworld.SharedIssuer(t), testworld.Cloud(t)
+	issuer, cloud := testworld.Issuer(t), testworld.Cloud(t)
 	cloud.AWS().AddOIDCProvider("123456789012", issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
 	cloud.AWS().SetRole(role, authtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
 	exporter := tracetest.NewInMemoryExporter()

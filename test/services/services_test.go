@@ -90,7 +90,7 @@ type world struct {
 
 func newWorld(t *testing.T, s service) *world {
 	t.Helper()
-	w := &world{service: s, issuer: testworld.SharedIssuer(t), cloud: testworld.Cloud(t)}
+	w := &world{service: s, issuer: testworld.Issuer(t), cloud: testworld.Cloud(t)}
 	var accounts []client.Object
 	for _, namespace := range []string{"tenant-a", "tenant-b"} {
 		accounts = append(accounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app",

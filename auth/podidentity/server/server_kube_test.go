@@ -210,7 +210,7 @@ func TestUnattestedTokens(t *testing.T) {
 	p := w.worker("app")
 	good := w.token("app", p, audience)
 	forged := good[:strings.LastIndexByte(good, '.')] + "." + strings.Repeat("A", 86)
-	issuer := testworld.SharedIssuer(t)
+	issuer := testworld.Issuer(t)
 	foreign, err := issuer.Sign(issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"}}, []string{audience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)

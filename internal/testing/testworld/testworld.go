@@ -4,6 +4,8 @@ package testworld
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"errors"
 	"strings"
 	"sync"
@@ -21,22 +23,28 @@ import (
 // maxMessage is what an error may have in characters: it ends up in a condition.
 const maxMessage = 2500
 
-var sharedIssuer = sync.OnceValues(func() (*authtest.Issuer, error) { return authtest.NewIssuer(authtest.IssuerConfig{}) })
+// sharedKey is made once, because that takes longer than most tests.
+var sharedKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
-// Issuer returns an issuer of the test's own.
+// Issuer returns an issuer of the test's own. All of them begin with the same key.
 func Issuer(t testing.TB) *authtest.Issuer {
 	t.Helper()
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	key, err := sharedKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return issuer
+	return newIssuer(t, authtest.IssuerConfig{Key: key})
 }
 
-// SharedIssuer returns the same issuer to all tests, which must not change it: making its key takes longer than most tests.
-func SharedIssuer(t testing.TB) *authtest.Issuer {
+// Forger returns an issuer that differs from Issuer's in its key alone.
+func Forger(t testing.TB) *authtest.Issuer {
 	t.Helper()
-	issuer, err := sharedIssuer()
+	return newIssuer(t, authtest.IssuerConfig{})
+}
+
+func newIssuer(t testing.TB, config authtest.IssuerConfig) *authtest.Issuer {
+	t.Helper()
+	issuer, err := authtest.NewIssuer(config)
 	if err != nil {
 		t.Fatal(err)
 	}

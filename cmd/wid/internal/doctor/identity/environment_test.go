@@ -74,7 +74,7 @@ func newCloud(t *testing.T) *authtest.Cloud {
 
 func newEnvironment(t *testing.T, provider string) *environment {
 	t.Helper()
-	issuer := testworld.SharedIssuer(t)
+	issuer := testworld.Issuer(t)
 	cloud := newCloud(t)
 	w := &environment{t: t, cloud: cloud, dir: t.TempDir(), env: map[string]string{},
 		user: user{name: "system:serviceaccount:system:controller", groups: []string{"system:serviceaccounts"}}}

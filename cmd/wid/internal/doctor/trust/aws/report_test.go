@@ -37,7 +37,7 @@ type base struct {
 // newBase returns a base whose token has an audience.
 func newBase(t *testing.T, audience, identity string, annotations map[string]string) *base {
 	t.Helper()
-	issuer := testworld.SharedIssuer(t)
+	issuer := testworld.Issuer(t)
 	w := &base{T: t, Issuer: issuer, Cloud: testworld.Cloud(t)}
 	w.Query = doctor.TrustQuery{Identity: identity, Annotations: annotations, Claims: claimsOf(issuer.URL(), audience)}
 	return w
