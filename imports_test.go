@@ -1,11 +1,13 @@
 package workloadid_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -18,14 +20,28 @@ var sdks = map[string][]string{
 	"gcp":   {"cloud.google.com/", "google.golang.org/api/"},
 }
 
-// dependencies returns the import paths that a package compiles, itself included.
+// graph maps each package of this module to the import paths that it compiles, itself included.
+var graph = sync.OnceValues(func() (map[string][]string, error) {
+	const line = `{{.ImportPath}} {{join .Deps " "}}`
+	out, err := exec.CommandContext(context.Background(), "go", "list", "-f", line, "./...").Output()
+	packages := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		paths := strings.Fields(line)
+		packages[paths[0]] = paths
+	}
+	return packages, err
+})
+
 func dependencies(t *testing.T, pkg string) []string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", pkg).Output()
+	packages, err := graph()
 	if err != nil {
-		t.Fatalf("go list -deps %s: %v", pkg, err)
+		t.Fatalf("go list ./...: %v", err)
 	}
-	return strings.Fields(string(out))
+	if packages[pkg] == nil {
+		t.Fatalf("there is no package %q", pkg)
+	}
+	return packages[pkg]
 }
 
 func refuse(t *testing.T, pkg, remedy string, prefixes ...string) {
@@ -140,16 +156,16 @@ func refuseInDoctor(t *testing.T, all []string) {
 
 // Only programs import two providers.
 func TestOnlyProgramsImportTwoProviders(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "./...").Output()
+	packages, err := graph()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for pkg := range strings.FieldsSeq(string(out)) {
+	for pkg, deps := range packages {
 		if strings.HasPrefix(pkg, module+"/examples/") || strings.HasPrefix(pkg, module+"/cmd/") {
 			continue
 		}
 		var providers []string
-		for _, dep := range dependencies(t, pkg) {
+		for _, dep := range deps {
 			if p, ok := strings.CutPrefix(dep, module+"/auth/"); ok && sdks[p] != nil {
 				providers = append(providers, p)
 			}

@@ -72,7 +72,7 @@ func TestProgramsStartOnAReadOnlyFileSystem(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	goRun(t, ".", "build", "-o", dir, "./cmd/...")
+	goRun(t, ".", "build", "-ldflags=-w", "-o", dir, "./cmd/...")
 	user := syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}}
 	out, err := again(t, dir, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS})
