@@ -257,7 +257,7 @@ spec:
 
 // The commands of the page install, upgrade, back up, remove and restore, word for word. The API server accepts each object.
 func TestDocumentedCommands(t *testing.T) {
-	a := &administrator{environment: newEnvironment(t)}
+	a := &administrator{environment: newEnvironment(t, kubetest.StartNew(t))}
 	_, kubeconfig, err := a.Cluster.User("admin", "system:masters")
 	a.kubeconfig = filepath.Join(a.Dir, "kubeconfig")
 	if err := errors.Join(err, os.WriteFile(a.kubeconfig, kubeconfig, 0o600)); err != nil {

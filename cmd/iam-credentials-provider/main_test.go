@@ -20,6 +20,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/internal/testing/document"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 // asProgram makes the test binary run the program instead of the tests.
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	logTo(io.Discard)
-	os.Exit(m.Run())
+	os.Exit(kubetest.Main(m).Run())
 }
 
 func TestFlagsThatCannotWork(t *testing.T) {

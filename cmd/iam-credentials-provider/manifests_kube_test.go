@@ -16,8 +16,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -31,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
 	"github.com/workloadid/workloadid/internal/testing/scenario"
@@ -89,8 +92,7 @@ type environment struct {
 	webhook webhookOptions
 }
 
-// newEnvironment starts a control plane of its own.
-func newEnvironment(t testing.TB) *environment {
+func newEnvironment(t testing.TB, cluster *kubetest.Cluster) *environment {
 	t.Helper()
 	w := &environment{}
 	w.Out = io.Discard
@@ -99,18 +101,34 @@ func newEnvironment(t testing.TB) *environment {
 			t.Error(err)
 		}
 	})
-	if err := w.SetUp(kubetest.Assets(t)); err != nil {
+	if err := w.SetUpOn(cluster.Cluster); err != nil {
 		t.Fatal(err)
 	}
 	w.configure(t)
 	return w
 }
 
-// install applies the manifests. The webhook's registration names a Service that nothing routes to.
+// install returns an environment on the cluster that the tests share, and the objects of the manifests. The first test applies
+// them, and each test removes what it adds to them.
 func install(t testing.TB) (*environment, []*unstructured.Unstructured) {
 	t.Helper()
-	w := newEnvironment(t)
+	cluster := kubetest.Start(t)
+	w := newEnvironment(t, cluster)
 	objects := build(t, configDir)
+	installed := w.Admin.Get(t.Context(), client.ObjectKey{Name: namespace}, &corev1.Namespace{})
+	switch {
+	case apierrors.IsNotFound(installed):
+		w.apply(t, objects)
+	case installed != nil:
+		t.Fatal(installed)
+	}
+	t.Cleanup(func() { w.cleanUp(t, cluster) })
+	return w, objects
+}
+
+// apply creates the objects. The webhook's registration names a Service that nothing routes to.
+func (w *environment) apply(t testing.TB, objects []*unstructured.Unstructured) {
+	t.Helper()
 	for _, o := range objects {
 		var options []client.CreateOption
 		switch {
@@ -130,7 +148,24 @@ func install(t testing.TB) (*environment, []*unstructured.Unstructured) {
 	if err := w.AwaitKinds(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return w, objects
+}
+
+// cleanUp removes what a test has created, after its programs have ended.
+func (w *environment) cleanUp(t testing.TB, cluster *kubetest.Cluster) {
+	t.Helper()
+	w.Wait()
+	ctx := context.WithoutCancel(t.Context())
+	for _, o := range []client.Object{&admissionregistrationv1.MutatingWebhookConfiguration{}, &v1alpha1.IAMRoleAllowList{}} {
+		if err := w.Admin.DeleteAllOf(ctx, o); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, o := range []client.Object{&corev1.Secret{}, &coordinationv1.Lease{}} {
+		if err := w.Admin.DeleteAllOf(ctx, o, client.InNamespace(namespace)); err != nil {
+			t.Error(err)
+		}
+	}
+	cluster.DeleteNamespace(t, podscenario.Tenant)
 }
 
 func (w *environment) configure(t testing.TB) {
@@ -329,13 +364,11 @@ func TestWebhookRegistration(t *testing.T) {
 	play(ctx, t, w.Start, w.Allow, w.Bind, w.Inject)
 	cancel()
 	w.Wait() // now the webhook refuses every connection
-	label := client.RawPatch(client.Merge.Type(), []byte(`{"metadata":{"labels":{"iam.aws.k8s.io/injection":"enabled"}}}`))
 	for name, asked := range map[string]bool{podscenario.Tenant: true, "default": false, "kube-system": false, namespace: false} {
 		t.Run(name, func(t *testing.T) {
 			if name != "default" {
-				if err := w.Admin.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, label); err != nil {
-					t.Fatal(err)
-				}
+				w.label(t, name, `"enabled"`)
+				t.Cleanup(func() { w.label(t, name, `null`) })
 			}
 			pod, err := podscenario.NewPod("other")
 			if err != nil {
@@ -353,10 +386,21 @@ func TestWebhookRegistration(t *testing.T) {
 	}
 }
 
+// label sets the label of injection, or removes it.
+func (w *environment) label(t *testing.T, namespace, value string) {
+	t.Helper()
+	patch := client.RawPatch(client.Merge.Type(), []byte(`{"metadata":{"labels":{"iam.aws.k8s.io/injection":`+value+`}}}`))
+	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if err := w.Admin.Patch(context.WithoutCancel(t.Context()), object, patch); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Each program does its work with the rights of its ServiceAccount, is refused nothing, and has no right that it does not use.
 func TestRights(t *testing.T) {
 	w, objects := install(t)
-	cluster := kubetest.Cluster{Cluster: w.Cluster}
+	start := time.Now()
+	cluster := &kubetest.Cluster{Cluster: w.Cluster}
 	for account, last := range map[string]authorizationv1.ResourceAttributes{
 		name:                            {Group: "events.k8s.io", Resource: "events", Verb: "create"},
 		podscenario.WebhookAccount:      {Group: "iam.aws.k8s.io", Resource: "iambindings", Verb: "list"},
@@ -381,11 +425,11 @@ func TestRights(t *testing.T) {
 	cancel()
 	w.Wait()
 	for _, account := range []string{name, podscenario.WebhookAccount, podscenario.CertificatesAccount} {
-		t.Run(account, func(t *testing.T) { checkRights(t, cluster, objects, account) })
+		t.Run(account, func(t *testing.T) { checkRights(t, cluster, start, objects, account) })
 	}
 }
 
-func checkRights(t *testing.T, cluster kubetest.Cluster, objects []*unstructured.Unstructured, account string) {
+func checkRights(t *testing.T, cluster *kubetest.Cluster, start time.Time, objects []*unstructured.Unstructured, account string) {
 	t.Helper()
 	unused := map[string]bool{}
 	rules := pick[rbacv1.ClusterRole](t, objects, "ClusterRole")[account].Rules
@@ -403,6 +447,9 @@ func checkRights(t *testing.T, cluster kubetest.Cluster, objects []*unstructured
 	// Informers of this Kubernetes stream the first list, and those of others do not.
 	maps.DeleteFunc(unused, func(right string, _ bool) bool { return strings.HasPrefix(right, "list ") })
 	for _, r := range cluster.Audit(t, "system:serviceaccount:"+namespace+":"+account) {
+		if r.Time.Before(start) { // another test's
+			continue
+		}
 		if r.Code == http.StatusForbidden {
 			t.Errorf("refused: %s %s %s", r.Verb, r.Resource, r.Subresource)
 		}

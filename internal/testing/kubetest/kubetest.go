@@ -13,10 +13,13 @@
 package kubetest
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,7 +27,11 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -34,7 +41,12 @@ import (
 )
 
 // Cluster is a running control plane. Its methods that take a test fail it.
-type Cluster struct{ *controlplane.Cluster }
+type Cluster struct {
+	*controlplane.Cluster
+
+	mu       sync.Mutex
+	managers map[string]func() (log string) // stop them; by their controllers
+}
 
 // Flag is a flag of the API server, without the dashes.
 type Flag = controlplane.Flag
@@ -67,11 +79,15 @@ func (s *sharedCluster) get(t testing.TB) *Cluster {
 	return s.cluster
 }
 
-func (s *sharedCluster) stop() {
+func (s *sharedCluster) stop(failed bool) {
 	s.Lock()
 	defer s.Unlock()
 	if s.cluster != nil {
-		if err := s.cluster.Stop(); err != nil {
+		log, err := s.cluster.stop()
+		if failed {
+			fmt.Fprint(os.Stderr, log)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "kubetest:", err)
 		}
 		s.cluster = nil
@@ -88,8 +104,8 @@ type runner struct{ m *testing.M }
 
 func (r runner) Run() int {
 	code := r.m.Run()
-	shared.stop()
-	second.stop()
+	shared.stop(code != 0)
+	second.stop(code != 0)
 	return code
 }
 
@@ -113,8 +129,12 @@ func StartNew(t testing.TB, flags ...Flag) *Cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
+		log, err := c.stop()
+		if err != nil {
 			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(log)
 		}
 	})
 	return c
@@ -122,7 +142,15 @@ func StartNew(t testing.TB, flags ...Flag) *Cluster {
 
 func start(assets string, flags ...Flag) (*Cluster, error) {
 	c, err := controlplane.Start(assets, flags...)
-	return &Cluster{c}, err
+	return &Cluster{Cluster: c}, err
+}
+
+// stop returns what the controller managers have logged.
+func (c *Cluster) stop() (log string, err error) {
+	for _, stop := range c.managers {
+		log += stop()
+	}
+	return log, c.Stop()
 }
 
 // Assets returns the folder of the programs, or skips the test.
@@ -157,6 +185,49 @@ func (c *Cluster) Namespace(t testing.TB) string {
 	return ns.Name
 }
 
+// DeleteNamespace removes a namespace, which need not exist, and all that it holds, as kube-controller-manager does.
+func (c *Cluster) DeleteNamespace(t testing.TB, name string) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := c.Client().Delete(ctx, namespace); apierrors.IsNotFound(err) {
+		return
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range c.namespacedKinds(t) {
+		object := &unstructured.Unstructured{}
+		object.SetGroupVersionKind(kind)
+		if err := c.Client().DeleteAllOf(ctx, object, client.InNamespace(name), client.GracePeriodSeconds(0)); err != nil {
+			t.Fatalf("delete each %s: %v", kind.Kind, err)
+		}
+	}
+	if err := c.Client().SubResource("finalize").Update(ctx, namespace); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// namespacedKinds are the kinds of objects in namespaces that the API server can delete together.
+func (c *Cluster) namespacedKinds(t testing.TB) (kinds []schema.GroupVersionKind) {
+	t.Helper()
+	api, err := discovery.NewDiscoveryClientForConfig(c.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists, err := api.ServerPreferredNamespacedResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		for _, r := range list.APIResources {
+			if slices.Contains(r.Verbs, "deletecollection") {
+				kinds = append(kinds, schema.FromAPIVersionAndKind(list.GroupVersion, r.Kind))
+			}
+		}
+	}
+	return kinds
+}
+
 // User returns the configuration of a user who has exactly the given rules, in one namespace or, for "", everywhere. The API
 // server goes by the rules when it returns.
 func (c *Cluster) User(t testing.TB, name, namespace string, rules ...rbacv1.PolicyRule) *rest.Config {
@@ -178,10 +249,9 @@ func (c *Cluster) User(t testing.TB, name, namespace string, rules ...rbacv1.Pol
 		c.create(t, &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects,
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}})
 	}
-	for _, spec := range accesses(name, namespace, rules) {
-		if err := c.WaitAllowed(spec); err != nil {
-			t.Fatal(err)
-		}
+	// All rules are in one role, so the API server goes by all of them as soon as it goes by one.
+	if len(rules) > 0 {
+		c.Await(t, anAccess(name, namespace, rules[0]))
 	}
 	return config
 }
@@ -193,19 +263,24 @@ func (c *Cluster) create(t testing.TB, obj client.Object) {
 	}
 }
 
-// ControllerManager starts kube-controller-manager with exactly the named controllers, such as "csrsigning", and ends it with
-// the test. The API server trusts the client certificates that it signs.
+// ControllerManager starts kube-controller-manager with the named controllers, such as "csrsigning", unless another test of the
+// cluster has done so. It ends with the cluster. The API server trusts the client certificates that it signs.
 func (c *Cluster) ControllerManager(t testing.TB, controllers ...string) {
 	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := strings.Join(controllers, ",")
+	if c.managers[names] != nil {
+		return
+	}
 	stop, err := c.Cluster.ControllerManager(controllers...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if log := stop(); t.Failed() {
-			t.Log(log)
-		}
-	})
+	if c.managers == nil {
+		c.managers = map[string]func() string{}
+	}
+	c.managers[names] = stop
 }
 
 // Kubeconfig writes a file with a cluster administrator's credentials and returns its path.

@@ -16,18 +16,35 @@ import (
 // Apply creates what does not exist.
 func Apply(t testing.TB, c client.Client, manifests ...string) {
 	t.Helper()
+	for _, object := range parse(t, manifests) {
+		if err := c.Create(t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Delete deletes what Apply has created, also when the test has ended.
+func Delete(t testing.TB, c client.Client, manifests ...string) {
+	t.Helper()
+	for _, object := range parse(t, manifests) {
+		if err := c.Delete(context.WithoutCancel(t.Context()), object); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func parse(t testing.TB, manifests []string) (objects []*unstructured.Unstructured) {
+	t.Helper()
 	for document := range strings.SplitSeq("\n"+strings.Join(manifests, "\n---\n"), "\n---\n") {
 		object := &unstructured.Unstructured{}
 		if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
 			t.Fatal(err)
 		}
-		if object.Object == nil {
-			continue
-		}
-		if err := c.Create(t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
-			t.Fatal(err)
+		if object.Object != nil {
+			objects = append(objects, object)
 		}
 	}
+	return objects
 }
 
 // Eventually polls a real API server.

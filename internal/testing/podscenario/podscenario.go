@@ -68,7 +68,18 @@ type Scenario struct {
 }
 
 // SetUp starts the control plane, from the programs in the folder assets, and AWS.
-func (s *Scenario) SetUp(assets string) (err error) {
+func (s *Scenario) SetUp(assets string) error {
+	cluster, err := controlplane.Start(assets)
+	if err != nil {
+		return err
+	}
+	s.Defer(cluster.Stop)
+	return s.SetUpOn(cluster)
+}
+
+// SetUpOn starts AWS beside a control plane that the caller stops.
+func (s *Scenario) SetUpOn(cluster *controlplane.Cluster) (err error) {
+	s.Cluster = cluster
 	if s.Dir, err = os.MkdirTemp("", "iam-credentials-"); err != nil {
 		return err
 	}
@@ -77,10 +88,6 @@ func (s *Scenario) SetUp(assets string) (err error) {
 		return err
 	}
 	s.Defer(func() error { s.Cloud.Close(); return nil })
-	if s.Cluster, err = controlplane.Start(assets); err != nil {
-		return err
-	}
-	s.Defer(s.Cluster.Stop)
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return err
