@@ -140,14 +140,11 @@ func refuseInDoctor(t *testing.T, all []string) {
 		refuse(t, module+"/cmd/wid/internal/doctor"+pkg, value, all...)
 	}
 	refuse(t, module+"/cmd/wid/internal/doctor/registration", "it uses the SDK of AWS only, through registration/awsirsa", append(sdks["azure"], sdks["gcp"]...)...)
-	packages := []string{"identity", "trust", "registration", "podidentity"}
-	for _, pkg := range append(packages, "trust/aws") {
-		if pkg == "trust" {
-			continue // it has no files
-		}
+	packages := []string{"identity", "registration", "podidentity"}
+	for _, pkg := range append(packages, "trust/aws") { // identity uses it
 		refuse(t, module+"/cmd/wid/internal/doctor/"+pkg, "tests use the fakes, programs do not", module+"/auth/authtest")
 		for _, other := range packages {
-			if other != pkg && !strings.HasPrefix(pkg, other+"/") {
+			if other != pkg {
 				refuse(t, module+"/cmd/wid/internal/doctor/"+pkg, "what two packages of checks need belongs into the package doctor of wid, or its internal", module+"/cmd/wid/internal/doctor/"+other)
 			}
 		}

@@ -21,7 +21,6 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/server"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cache/metrics"
-	"github.com/workloadid/workloadid/internal/apiserver"
 )
 
 const (
@@ -100,7 +99,7 @@ func (c *common) certFile() string { return filepath.Join(c.certs, "tls.crt") }
 func (c *common) keyFile() string  { return filepath.Join(c.certs, "tls.key") }
 
 func newManager(kube *rest.Config, o common, options ctrl.Options) (ctrl.Manager, error) {
-	if err := apiserver.CheckVerified(kube); err != nil {
+	if err := server.CheckAPIServer(kube); err != nil {
 		return nil, err
 	}
 	kube = rest.CopyConfig(kube)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
@@ -21,9 +22,13 @@ import (
 	"github.com/workloadid/workloadid/internal/apiserver"
 )
 
+// CheckAPIServer returns an error for an API server for which another host on the network could answer: its certificate is not verified, or
+// it speaks http beyond this machine. SetupWithManager calls it. A program that takes only CAs or bindings from the API server calls it too.
+func CheckAPIServer(config *rest.Config) error { return apiserver.CheckVerified(config) }
+
 // SetupWithManager adds the handler's index of bindings, and the controller that writes their status on the leader.
 func (s *Server) SetupWithManager(mgr ctrl.Manager) error {
-	if err := apiserver.CheckVerified(mgr.GetConfig()); err != nil {
+	if err := CheckAPIServer(mgr.GetConfig()); err != nil {
 		return err
 	}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.IAMBinding{}, serviceAccountIndex, indexServiceAccount); err != nil {
