@@ -373,7 +373,7 @@ func (m *move) replaceAgent(variables []string) {
 	endsAgent()
 	m.next("kubectl")
 	before := len(regtest.RequestsOf(m.t, m.hub, "managed-0"))
-	if r := m.try(join, variables...); r.code != cli.ExitUsage || !strings.Contains(r.stderr, `With token these get a new credential: "work". With csr these: "search"`) {
+	if r := m.try(join, variables...); r.code != cli.ExitUsage || !strings.Contains(r.stderr, `With token these get a new credential: ["work"]. With csr these: ["search"]`) {
 		m.t.Fatalf("with add-ons of both auth types join says %+v", r)
 	}
 	if err := m.hub.Delete(m.t.Context(), &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "managed-0", Name: "work"}}); err != nil {

@@ -3,8 +3,6 @@ package joincmd
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -98,38 +96,25 @@ func authTypeOf(s addon.Status) string {
 // keepAddOnAuth sets the auth type that all add-ons have. The flag decides instead, and is required where that is not known.
 func (j *join) keepAddOnAuth(cmd *cobra.Command, names map[string][]string, err error) error {
 	const flag = "--" + install.AddOnAuthFlag
-	tokens := quoted(names[registration.AuthTypeToken])
+	tokens := names[registration.AuthTypeToken]
 	switch {
 	case cmd.Flags().Changed(install.AddOnAuthFlag):
 		if err != nil {
 			cmd.PrintErrf("wid: warning: it is not known whether add-ons of cluster %q have tokens, which end without %s=%s: %s\n", j.options.Cluster, flag,
 				registration.AuthTypeToken, cli.OneLine(kubeerror.Message(err)))
-		} else if tokens != "" {
-			cmd.PrintErrf("wid: warning: the tokens of these add-ons end, since %s is not %s: %s\n", flag, registration.AuthTypeToken, tokens)
+		} else if len(tokens) > 0 {
+			cmd.PrintErrf("wid: warning: the tokens of these add-ons end, since %s is not %s: %q\n", flag, registration.AuthTypeToken, tokens)
 		}
 		return nil
 	case err != nil:
 		return cli.Usagef("pass %s, %s or %s, as the agent before had it: the add-ons of cluster %q on the hub cannot be read with Secret %q: %s", flag,
 			registration.AuthTypeCSR, registration.AuthTypeToken, j.options.Cluster, ocm.HubKubeconfigSecret, cli.OneLine(kubeerror.Message(err)))
 	case len(names) > 1:
-		return cli.Usagef("pass %s: the add-ons of cluster %q have several auth types, and one agent has one. With %s these get a new credential: %s. With %s these: %s", flag,
-			j.options.Cluster, registration.AuthTypeToken, quoted(names[registration.AuthTypeCSR]), registration.AuthTypeCSR, tokens)
+		return cli.Usagef("pass %s: the add-ons of cluster %q have several auth types, and one agent has one. With %s these get a new credential: %q. With %s these: %q", flag,
+			j.options.Cluster, registration.AuthTypeToken, names[registration.AuthTypeCSR], registration.AuthTypeCSR, tokens)
 	}
 	for j.options.AddOnAuthType = range names {
 		return cli.Say(cmd, "The add-ons of cluster %q keep the auth type %q", j.options.Cluster, j.options.AddOnAuthType)
 	}
 	return nil
-}
-
-// quoted lists the first names.
-func quoted(names []string) string {
-	const most = 10
-	list := make([]string, 0, most)
-	for _, name := range names[:min(len(names), most)] {
-		list = append(list, fmt.Sprintf("%q", name))
-	}
-	if more := len(names) - most; more > 0 {
-		list = append(list, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(list, ", ")
 }
