@@ -183,11 +183,16 @@ func (h *Harness) calls() int {
 }
 
 func (h *Harness) testGood(t *testing.T) {
+	checkLifetime(t, "the access token", h.good(t))
+}
+
+func (h *Harness) good(t *testing.T) auth.Token {
+	t.Helper()
 	token, err := h.get(t.Context(), h.New(t), h.Good)
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkLifetime(t, "the access token", token)
+	return token
 }
 
 func checkLifetime(t *testing.T, what string, token auth.Token) {
@@ -198,10 +203,7 @@ func checkLifetime(t *testing.T, what string, token auth.Token) {
 }
 
 func (h *Harness) testRedaction(t *testing.T) {
-	token, err := h.get(t.Context(), h.New(t), h.Good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := h.good(t)
 	checkRedaction(t, "the token", token, h.Secrets(t, token))
 }
 
@@ -304,8 +306,7 @@ func (h *Harness) testRefused(t *testing.T) {
 
 func (h *Harness) testMalformed(t *testing.T) {
 	defer h.noCalls(t)()
-	token, err := h.get(t.Context(), h.New(t), h.Malformed)
-	if !errors.Is(err, auth.ErrMisconfigured) || token != nil {
+	if token, err := h.get(t.Context(), h.New(t), h.Malformed); !errors.Is(err, auth.ErrMisconfigured) || token != nil {
 		t.Errorf("got %v, %v, want ErrMisconfigured", token, err)
 	}
 }
@@ -314,7 +315,8 @@ func (h *Harness) testMalformed(t *testing.T) {
 func (h *Harness) testCallersIdentity(t *testing.T) {
 	noCalls, callers := h.noCalls(t), h.serviceAccount(t, h.Malformed).Annotations
 	token, err := auth.GetAccessToken(t.Context(), h.New(t), h.ask(h.Good, auth.WithAnnotations(callers))...)
-	if !errors.Is(err, auth.ErrMisconfigured) || token != nil || !namesCaller(err) {
+	var known *auth.Error
+	if !errors.As(err, &known) || known.Reason != auth.ErrMisconfigured || token != nil || len(known.CallersAnnotations) == 0 {
 		t.Errorf("got %v, %v, want ErrMisconfigured that names the caller's annotations", token, err)
 	}
 	noCalls()
@@ -322,11 +324,6 @@ func (h *Harness) testCallersIdentity(t *testing.T) {
 	if _, err := auth.GetAccessToken(t.Context(), h.New(t), h.ask(h.Good, auth.WithAnnotations(own))...); err != nil {
 		t.Errorf("with the ServiceAccount's own annotations as the caller's: %v", err)
 	}
-}
-
-func namesCaller(err error) bool {
-	var known *auth.Error
-	return errors.As(err, &known) && len(known.CallersAnnotations) > 0
 }
 
 // testRefusal expects that no provider accepts the option: one that does not use it refuses it too.
@@ -426,33 +423,5 @@ func (h *Harness) testBroken(t *testing.T, reason provider.Reason) {
 	}
 	if err != nil && strings.Contains(err.Error(), "eyJ") {
 		t.Errorf("the error holds a token: %v", err)
-	}
-}
-
-// longestCall is far above the time that a call needs to reach the service, and to return after its context has ended.
-const longestCall = 30 * time.Second
-
-func (h *Harness) testCancel(t *testing.T, kinds ...derived) {
-	h.Break(t, Hang)
-	for _, kind := range kinds {
-		ctx, cancel := context.WithCancel(t.Context())
-		p, before, ended := h.New(t), h.calls(), make(chan error, 1)
-		go func() {
-			_, err := kind.get(ctx, p, h.ask(h.Good))
-			ended <- err
-		}()
-		// The call is in flight once the service has received it.
-		for start := time.Now(); h.calls() == before && len(ended) == 0 && time.Since(start) < longestCall; {
-			time.Sleep(time.Millisecond)
-		}
-		cancel()
-		select {
-		case err := <-ended:
-			if !errors.Is(err, context.Canceled) || !errors.Is(err, auth.ErrUnavailable) {
-				t.Errorf("%s: got %v, want the context's error in an ErrUnavailable", kind.name, err)
-			}
-		case <-time.After(longestCall):
-			t.Fatalf("%s: the call runs on %s after its context has ended; pass the context to every request", kind.name, longestCall)
-		}
 	}
 }

@@ -1,11 +1,14 @@
 package authtest
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/workloadid/workloadid/auth"
 )
@@ -106,3 +109,31 @@ func (e *endless) Read(p []byte) (int, error) {
 }
 
 func (*endless) Close() error { return nil }
+
+// longestCall is far above the time that a call needs to reach the service, and to return after its context has ended.
+const longestCall = 30 * time.Second
+
+func (h *Harness) testCancel(t *testing.T, kinds ...derived) {
+	h.Break(t, Hang)
+	for _, kind := range kinds {
+		ctx, cancel := context.WithCancel(t.Context())
+		p, before, ended := h.New(t), h.calls(), make(chan error, 1)
+		go func() {
+			_, err := kind.get(ctx, p, h.ask(h.Good))
+			ended <- err
+		}()
+		// The call is in flight once the service has received it.
+		for start := time.Now(); h.calls() == before && len(ended) == 0 && time.Since(start) < longestCall; {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) || !errors.Is(err, auth.ErrUnavailable) {
+				t.Errorf("%s: got %v, want the context's error in an ErrUnavailable", kind.name, err)
+			}
+		case <-time.After(longestCall):
+			t.Fatalf("%s: the call runs on %s after its context has ended; pass the context to every request", kind.name, longestCall)
+		}
+	}
+}

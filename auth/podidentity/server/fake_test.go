@@ -142,9 +142,13 @@ func (w *fakeEnvironment) set(latency time.Duration, hangs bool) {
 
 func (w *fakeEnvironment) ask(namespace, serviceAccount, pod string) answer {
 	r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, podidentity.Path, http.NoBody)
-	r.Header.Set("Authorization", "Bearer "+unsigned(map[string]any{"sub": namespace + "/" + serviceAccount + "/" + pod, "aud": audience,
-		"exp": time.Now().Add(time.Hour).Unix(), "kubernetes.io": map[string]any{"pod": map[string]string{"uid": "uid-" + pod}}}))
+	r.Header.Set("Authorization", "Bearer "+w.token(namespace, serviceAccount, pod))
 	return send(w.t, w.server, r)
+}
+
+func (w *fakeEnvironment) token(namespace, serviceAccount, pod string) string {
+	return unsigned(map[string]any{"sub": namespace + "/" + serviceAccount + "/" + pod, "aud": audience,
+		"exp": time.Now().Add(time.Hour).Unix(), "kubernetes.io": map[string]any{"pod": map[string]string{"uid": "uid-" + pod}}})
 }
 
 func unsigned(claims map[string]any) string {

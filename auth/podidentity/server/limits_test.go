@@ -3,8 +3,10 @@ package server_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,6 +51,44 @@ func TestUnfitTokensAreNotReviewed(t *testing.T) {
 			}, named(bindingOf("a", "app", roles+"app"), "app"))
 		})
 	}
+}
+
+func TestMalformedRequests(t *testing.T) {
+	authorization := func(value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("Authorization", value) }
+	}
+	inFakeTime(t, func(w *fakeEnvironment) {
+		token := w.token("a", "app", "worker")
+		for name, test := range map[string]struct {
+			method, path string
+			body         io.Reader
+			change       func(*http.Request)
+			want         int
+		}{
+			"another path":          {http.MethodPost, "/", nil, nil, http.StatusNotFound},
+			"a path below":          {http.MethodPost, podidentity.Path + "/x", nil, nil, http.StatusNotFound},
+			"GET":                   {http.MethodGet, podidentity.Path, nil, nil, http.StatusMethodNotAllowed},
+			"a JSON bomb":           {http.MethodPost, podidentity.Path, strings.NewReader(strings.Repeat("[", 1<<20)), nil, http.StatusBadRequest},
+			"a body in chunks":      {http.MethodPost, podidentity.Path, io.MultiReader(strings.NewReader("{}")), nil, http.StatusBadRequest},
+			"no Authorization":      {http.MethodPost, podidentity.Path, nil, func(r *http.Request) { r.Header.Del("Authorization") }, http.StatusUnauthorized},
+			"two Authorizations":    {http.MethodPost, podidentity.Path, nil, func(r *http.Request) { r.Header.Add("Authorization", "Bearer x") }, http.StatusUnauthorized},
+			"another scheme":        {http.MethodPost, podidentity.Path, nil, authorization(token), http.StatusUnauthorized},
+			"no token":              {http.MethodPost, podidentity.Path, nil, authorization("Bearer "), http.StatusUnauthorized},
+			"not a JWT":             {http.MethodPost, podidentity.Path, nil, authorization("Bearer x"), http.StatusUnauthorized},
+			"a million characters":  {http.MethodPost, podidentity.Path, nil, authorization("Bearer " + strings.Repeat("a", 1<<20)), http.StatusUnauthorized},
+			"more than one segment": {http.MethodPost, podidentity.Path, nil, authorization("Bearer " + token + " " + token), http.StatusUnauthorized},
+			"the scheme in lower":   {http.MethodPost, podidentity.Path, nil, authorization("bearer " + token), http.StatusForbidden},
+		} {
+			r := httptest.NewRequestWithContext(w.t.Context(), test.method, test.path, test.body)
+			r.Header.Set("Authorization", "Bearer "+token)
+			if test.change != nil {
+				test.change(r)
+			}
+			if a := send(w.t, w.server, r); a.status != test.want {
+				w.t.Errorf("%s: got %v", name, a)
+			}
+		}
+	})
 }
 
 // An API server that hangs holds 64 reviews. The requests behind them are sent away when their time is up.
