@@ -82,7 +82,7 @@ func newTrust(t testing.TB, more ...client.Object) *world {
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
 		more = append(more, testworld.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role(tenant)))
 	}
-	w := &world{issuer: issuer, client: testworld.SharedIssuer(t).Client(more...)}
+	w := &world{issuer: issuer, client: testworld.Issuer(t).Client(more...)}
 	w.agent = spiffetest.NewAgent(issuer, w.client)
 	t.Cleanup(w.agent.Close)
 	w.agent.Register(client.ObjectKey{}, controllerID)

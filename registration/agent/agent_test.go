@@ -226,6 +226,24 @@ func TestAgentRepeatsAFailureThatLasts(t *testing.T) {
 	}
 }
 
+// After a failure that is over, the Event about what the agent waits for is the newest again.
+func TestAgentSaysAfterAFailureWhatItWaitsFor(t *testing.T) {
+	w := newAgentWorld(t)
+	w.mustReconcile()
+	w.refused[bootstrapToken] = unauthorized()
+	if _, err := w.reconcile(); err == nil {
+		t.Fatal("the hub takes the credential")
+	}
+	clear(w.refused)
+	w.seen()
+	w.mustReconcile()
+	w.mustReconcile()
+	w.mustReconcile()
+	if got := w.seen(); len(got) != 1 || !strings.HasPrefix(got[0], "Warning NotAccepted") {
+		t.Errorf("Events %q", got)
+	}
+}
+
 func TestAgentKeepsACredentialThatIsForbidden(t *testing.T) {
 	w := newAgentWorld(t)
 	w.join()

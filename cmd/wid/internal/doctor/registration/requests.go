@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -38,10 +39,11 @@ func describe(r *certificateRequest) (name, text string) {
 		doctor.Age(r.CreationTimestamp.Time), r.Spec.Username, subjectOf(r), r.Spec.Groups)
 }
 
+// subjectOf has blanks between the parts of the subject, so that a line can break there.
 func subjectOf(r *certificateRequest) string {
 	if block, _ := pem.Decode(r.Spec.Request); block != nil {
 		if parsed, err := x509.ParseCertificateRequest(block.Bytes); err == nil {
-			return parsed.Subject.String()
+			return strings.NewReplacer(",", ", ", "+", " + ").Replace(parsed.Subject.String())
 		}
 	}
 	return "none that can be read"
