@@ -101,9 +101,12 @@ func (s *BrokerSource) Token(ctx context.Context, sa *corev1.ServiceAccount, aud
 		}
 		answer, err = s.fetch(ctx, request) // an agent's cache of ServiceAccounts may lag behind
 	}
+	if status.Code(err) == codes.NotFound {
+		return "", time.Time{}, explained(err, "let the agent read the cluster of the ServiceAccount")
+	}
 	if err != nil {
-		return "", time.Time{}, explained(err, "create a registration entry for the ServiceAccount, and list the controller "+
-			"among the brokers of the agent")
+		return "", time.Time{}, explained(err, "create a registration entry for the ServiceAccount, and let agent and "+
+			"cluster accept the controller as a broker")
 	}
 	return s.accept(answer, id, audiences)
 }

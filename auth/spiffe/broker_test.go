@@ -177,7 +177,7 @@ func TestStatusOfTheAgent(t *testing.T) {
 		codes.Unavailable:        {auth.ErrUnavailable, 4, "is ready"},
 		codes.Unauthenticated:    {auth.ErrDenied, 1, "registration entry"},
 		codes.PermissionDenied:   {auth.ErrDenied, 1, "registration entry"},
-		codes.NotFound:           {auth.ErrDenied, 2, "registration entry"},
+		codes.NotFound:           {auth.ErrDenied, 2, "the cluster of the ServiceAccount"},
 		codes.InvalidArgument:    {auth.ErrMisconfigured, 1, "enable this API"},
 		codes.FailedPrecondition: {auth.ErrMisconfigured, 1, "enable this API"},
 		codes.Unimplemented:      {auth.ErrMisconfigured, 1, "enable this API"},
