@@ -88,7 +88,8 @@ type Agent struct {
 
 	// The state of Reconcile. Losing it in a restart costs a client and an Event.
 	own, bootstrap agentClient
-	waited         int // reconciles since the agent waits
+	waited         int  // reconciles since the agent waits
+	failed         bool // the last reconcile
 
 	events   *eventLog
 	sessions hubSessions // for the add-ons
@@ -162,8 +163,12 @@ func (a *Agent) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	case errors.Is(err, errSecretChanged):
 		return reconcile.Result{RequeueAfter: minWait}, nil
 	case err != nil:
+		a.failed = true
 		a.event(corev1.EventTypeWarning, reasonOf(err), err.Error())
 		return reconcile.Result{}, err
+	case a.failed: // what the agent waits for now would look older than the failure
+		a.failed = false
+		a.events.forget("")
 	}
 	now := a.opts.Now()
 	if joined {
