@@ -90,6 +90,7 @@ type Agent struct {
 	own, bootstrap agentClient
 	waited         int  // reconciles since the agent waits
 	failed         bool // the last reconcile
+	overdue        bool // the Lease, since a reconcile has failed: its renewal says that the failure is over
 
 	events   *eventLog
 	sessions hubSessions // for the add-ons
@@ -163,7 +164,7 @@ func (a *Agent) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	case errors.Is(err, errSecretChanged):
 		return reconcile.Result{RequeueAfter: minWait}, nil
 	case err != nil:
-		a.failed = true
+		a.failed, a.overdue = true, true
 		a.event(corev1.EventTypeWarning, reasonOf(err), err.Error())
 		return reconcile.Result{}, err
 	case a.failed: // what the agent waits for now would look older than the failure

@@ -244,6 +244,30 @@ func TestAgentSaysAfterAFailureWhatItWaitsFor(t *testing.T) {
 	}
 }
 
+// The renewal says that the failure is over, before the Lease is due.
+func TestAgentRenewsItsLeaseAfterAFailure(t *testing.T) {
+	w := newAgentWorld(t)
+	w.join()
+	w.mustReconcile()
+	before := w.lease().Spec.RenewTime.Time
+	w.now = w.now.Add(time.Second)
+	w.mustReconcile()
+	if got := w.lease().Spec.RenewTime.Time; !got.Equal(before) {
+		t.Fatalf("renewed at %s, before it was due", got)
+	}
+	for _, token := range []string{bootstrapToken, string(w.secret().Data["shared"])} {
+		w.refused[token] = apierrors.NewServiceUnavailable("down")
+	}
+	if _, err := w.reconcile(); err == nil {
+		t.Fatal("the hub answers")
+	}
+	clear(w.refused)
+	w.mustReconcile()
+	if got := w.lease().Spec.RenewTime.Time; !got.Equal(w.now) {
+		t.Errorf("renewed at %s, want %s", got, w.now)
+	}
+}
+
 func TestAgentKeepsACredentialThatIsForbidden(t *testing.T) {
 	w := newAgentWorld(t)
 	w.join()

@@ -79,7 +79,7 @@ func (a *Agent) report(ctx context.Context, conn *agentConn) error {
 	})
 }
 
-// renewLease writes the Lease, which the hub has created, if its duration has passed. It returns when to look again.
+// renewLease writes the Lease, which the hub has created, if its duration has passed or after a failure. It returns when to look again.
 func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, error) {
 	const defaultSeconds = 60
 	seconds := conn.cluster.Spec.LeaseDurationSeconds
@@ -91,7 +91,7 @@ func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, err
 	if err := conn.Get(ctx, client.ObjectKeyFromObject(lease), lease); err != nil {
 		return time.Time{}, fmt.Errorf("read the cluster's Lease on the hub: %w", err)
 	}
-	if lease.Spec.RenewTime != nil && lease.Spec.LeaseDurationSeconds != nil && *lease.Spec.LeaseDurationSeconds == seconds {
+	if !a.overdue && lease.Spec.RenewTime != nil && lease.Spec.LeaseDurationSeconds != nil && *lease.Spec.LeaseDurationSeconds == seconds {
 		// A renewal in the future was written with a clock that was wrong.
 		if due := lease.Spec.RenewTime.Add(duration); now.Before(due) && !lease.Spec.RenewTime.After(now) {
 			return look(due, now), nil
@@ -102,6 +102,7 @@ func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, err
 	if err := conn.Update(ctx, lease); err != nil {
 		return time.Time{}, fmt.Errorf("renew the cluster's Lease on the hub: %w", err)
 	}
+	a.overdue = false
 	return look(now.Add(duration), now), nil
 }
 
