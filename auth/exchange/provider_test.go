@@ -328,7 +328,7 @@ func (w *world) runConformance(t *testing.T, newProvider func(*testing.T) auth.P
 	for _, field := range refused {
 		fields[field] = nil
 	}
-	if newProvider(t).(*exchange.Provider).Grant == exchange.GrantJWTBearer {
+	if p, ok := newProvider(t).(*exchange.Provider); ok && p.Grant == exchange.GrantJWTBearer {
 		fields["Grant"] = exchange.GrantTokenExchange
 	}
 	authtest.RunConformance(t, authtest.Harness{

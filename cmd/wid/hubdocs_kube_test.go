@@ -192,7 +192,7 @@ func (w *hubWorld) joinAndLeave() {
 	w.checkPodSecurity(w.managed, append(join, "--reveal")...)
 	w.checkPodSecurity(w.hub, "hub", "init", "--image=x")
 	join = append(join, "--apply")
-	fails(t, cli.ExitUnavailable, "gave up waiting for the hub to let cluster", append(join, "--wait", "--timeout=3s")...)
+	fails(t, cli.ExitUnavailable, "gave up waiting for the hub to let cluster", append(join, "--wait", "--timeout=10s")...)
 	w.checkFirstContact(token)
 	stopAgent := w.runAgent("managed-0")
 	w.until("the agent asks for a certificate", func() bool {

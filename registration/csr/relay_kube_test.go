@@ -73,11 +73,11 @@ func TestRelayNeedsEachRight(t *testing.T) {
 			return kubetest.StartNew(t, kubetest.Flag{Name: "feature-gates", Value: "ConstrainedImpersonation=false"})
 		},
 	} {
-		t.Run(name, func(t *testing.T) { testLegacyRights(t, newKubeWith(t, start(t))) })
+		t.Run(name, func(t *testing.T) { testLegacyRights(newKubeWith(t, start(t))) })
 	}
 }
 
-func testLegacyRights(t *testing.T, k *kube) {
+func testLegacyRights(k *kube) {
 	m := k.join("relayrights")
 	m.accept()
 	get := k.getThroughRelay(m)

@@ -45,7 +45,7 @@ func serve(address string) error {
 		certificate, err := tls.LoadX509KeyPair("tls.crt", "tls.key")
 		return &certificate, err
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := net.Listen("tcp", address) //nolint:noctx // there is no context to listen with
 	if err != nil {
 		return err
 	}

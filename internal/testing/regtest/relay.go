@@ -57,12 +57,13 @@ func (w *World) RelayRights(impersonation string) *rest.Config {
 func (w *World) RunRelay() *rest.Config {
 	w.T.Helper()
 	dir := w.whole.TempDir()
-	build := exec.CommandContext(w.T.Context(), "go", "build", "-ldflags=-w", "-o", dir, "github.com/workloadid/workloadid/cmd/wid-hub")
+	build := exec.CommandContext(w.T.Context(), "go", "build", "-ldflags=-w", "-o", dir, "github.com/workloadid/workloadid/cmd/wid-hub") //nolint:gosec // arguments of this test
 	if out, err := build.CombinedOutput(); err != nil {
 		w.T.Fatalf("%v\n%s", err, out)
 	}
 	cert, key := servingCertificate(w.T, dir)
 	ctx, stop := context.WithCancel(context.Background())
+	//nolint:gosec // the program that was just built
 	program := exec.CommandContext(ctx, filepath.Join(dir, "wid-hub"), "relay", "--bind-address=127.0.0.1:0", "--tls-cert-file="+cert, "--tls-private-key-file="+key,
 		"--metrics-bind-address=0", "--health-probe-bind-address=0")
 	program.Env = append(os.Environ(), "KUBECONFIG="+w.Hub.AccountKubeconfig(w.whole, regname.RelayNamespace, regname.RelayName))
@@ -88,7 +89,7 @@ func (w *World) RunRelay() *rest.Config {
 		_ = program.Wait() // it was told to stop
 	}()
 	host, ok := <-address
-	ca, err := os.ReadFile(cert)
+	ca, err := os.ReadFile(cert) //nolint:gosec // a file of this test
 	if !ok || err != nil {
 		w.T.Fatalf("the relay does not serve, its log says why: %v", err)
 	}
