@@ -22,6 +22,9 @@ import (
 	"github.com/workloadid/workloadid/registration/relay"
 )
 
+// goCommand is found before a test replaces PATH. It is empty without a go command.
+var goCommand, _ = exec.LookPath("go")
+
 // Relay starts a relay with a credential of the hub, and returns its address and CA as a client knows them.
 func (w *World) Relay(config *rest.Config) *rest.Config {
 	w.T.Helper()
@@ -57,7 +60,7 @@ func (w *World) RelayRights(impersonation string) *rest.Config {
 func (w *World) RunRelay() *rest.Config {
 	w.T.Helper()
 	dir := w.whole.TempDir()
-	build := exec.CommandContext(w.T.Context(), "go", "build", "-ldflags=-w", "-o", dir, "github.com/workloadid/workloadid/cmd/wid-hub") //nolint:gosec // arguments of this test
+	build := exec.CommandContext(w.T.Context(), goCommand, "build", "-ldflags=-w", "-o", dir, "github.com/workloadid/workloadid/cmd/wid-hub") //nolint:gosec // arguments of this test
 	if out, err := build.CombinedOutput(); err != nil {
 		w.T.Fatalf("%v\n%s", err, out)
 	}
