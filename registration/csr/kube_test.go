@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestProbe(t *testing.T) {
-	cluster := kubetest.Start(t)
+	cluster := kubetest.StartNew(t) // without the controller manager of the other tests
 	c := cluster.Client()
 	left := func(t *testing.T) {
 		t.Helper()
