@@ -1,7 +1,7 @@
 package kubetest
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"os"
 	"testing"
@@ -19,25 +19,22 @@ type Request struct {
 // Audit returns what a user has asked of the API server so far. The API server writes the log before it answers.
 func (c *Cluster) Audit(t testing.TB, user string) []Request {
 	t.Helper()
-	file, err := os.Open(c.AuditLog())
+	log, err := os.ReadFile(c.AuditLog())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close() //nolint:errcheck // nothing was written
 	var requests []Request
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
+	for line := range bytes.Lines(log) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break // the API server writes it just now
+		}
 		var e event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+		if err := json.Unmarshal(line, &e); err != nil {
 			t.Fatal(err)
 		}
 		if e.User.Username == user {
 			requests = append(requests, e.request())
 		}
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
 	}
 	return requests
 }
