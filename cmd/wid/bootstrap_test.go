@@ -20,7 +20,11 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
-func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
+func TestMain(m *testing.M) {
+	code := kubetest.Main(m).Run()
+	_ = os.RemoveAll(built.dir)
+	os.Exit(code)
+}
 
 // wid runs the program and returns what it prints.
 func wid(t *testing.T, stdin string, args ...string) (string, error) {

@@ -2,13 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,14 +25,41 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
-// beWid has the test binary behave as wid: the other programs in these tests call it as their plugin, under the names that it
-// has in world.bin.
+// beWid has the test binary behave as wid: a kubeconfig that a test writes in this process names this binary as its
+// plugin.
 const beWid = "WID_TEST_BE_WID"
 
 func init() {
 	if os.Getenv(beWid) != "" {
 		main()
 	}
+}
+
+// built is wid without the race detector, with which each of its hundreds of starts takes several times as long.
+// TestMain removes the folder.
+var built struct {
+	sync.Once
+	dir string
+	err error
+}
+
+// program returns the path of wid.
+func program(t testing.TB) string {
+	t.Helper()
+	built.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "wid-"); built.err != nil {
+			return
+		}
+		args := []string{"build", "-buildvcs=false", "-ldflags=-w", "-o", filepath.Join(built.dir, "wid"), "."}
+		build := exec.CommandContext(context.Background(), "go", args...) //nolint:gosec // arguments of this test
+		if out, err := build.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("build wid: %w\n%s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return filepath.Join(built.dir, "wid")
 }
 
 const (
@@ -63,14 +93,10 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	bin := filepath.Join(w.home, "bin")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := os.Mkdir(bin, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(self, filepath.Join(bin, "wid")); err != nil {
+	if err := os.Symlink(program(t), filepath.Join(bin, "wid")); err != nil {
 		t.Fatal(err)
 	}
 	w.env = append(proxy, beWid+"=1", "HOME="+w.home, "XDG_CACHE_HOME=", "XDG_CONFIG_HOME=", "KUBECONFIG=/nonexistent",
