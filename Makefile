@@ -5,6 +5,11 @@ FUZZTIME ?= 1m
 MODULES := . tools test/kube test/images test/clouds test/services test/flux test/monitoring test/soak auth/clusterprofile/interop auth/exchange/interop auth/podidentity/proxy/interop auth/spiffe bench test/node
 # The minor version of Kubernetes that tests run against: empty for the one in test/kube/go.mod, or 1.36.
 export KUBE ?=
+# Packages whose tests import one of these need a control plane. PART=kube tests only them, and PART=unit only the others.
+CONTROL_PLANE := internal/testing/(kubetest|regtest)
+PART ?=
+# Lines of Go and Markdown with more than 120 columns: no change may add one, and whoever takes some away lowers it.
+LONG_LINES := 9195
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 FLEET ?= 10000
@@ -19,10 +24,23 @@ help: ## list the targets
 
 .PHONY: test
 test: ## all tests with the race detector, on a real control plane too; none may be skipped. KUBE=1.36 for an older one
-	@start=$$SECONDS; assets=$$(go -C test/kube run .); echo "control plane: $$((SECONDS - start)) s"
-	export KUBEBUILDER_ASSETS="$$assets"; failed= race=-race
+	@start=$$SECONDS failed= race=-race invert=-v
+	if [ "$(PART)" != unit ]; then
+		assets=$$(go -C test/kube run .); export KUBEBUILDER_ASSETS="$$assets" invert=
+		echo "control plane: $$((SECONDS - start)) s"
+	fi
 	[ "$$(go env CGO_ENABLED)" = 1 ] || { race=; echo "no C compiler: without the race detector"; [ -z "$${CI:-}" ]; }
-	{ for m in $(TESTED); do go -C $$m test $$race -p 3 -timeout 40m -vet=off -ldflags=-w -json ./... || failed=1; done; [ -z "$$failed" ]; } | go -C tools run ./testsum
+	packages() { # of the part in the module $$1
+		[ -n "$(PART)" ] || { echo ./...; return; }
+		imports=$$(go -C "$$1" list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./...) || return
+		grep -E $$invert '$(CONTROL_PLANE)' <<<"$$imports" | cut -d' ' -f1 || true
+	}
+	{
+		for m in $(TESTED); do
+			chosen=$$(packages $$m); [ -n "$$chosen" ] || continue
+			go -C $$m test $$race -p 3 -timeout 40m -vet=off -ldflags=-w -json $$chosen || failed=1
+		done; [ -z "$$failed" ]
+	} | go -C tools run ./testsum
 
 .PHONY: test-node
 test-node: ## all programs on a real node, in namespaces of its own; needs root and packages of Debian, and says which. AWS_IMAGE=FILE.tar tries an image with the AWS CLI or boto3
@@ -44,6 +62,8 @@ lint: ## formatting, vet, linters, tidy modules, workflows
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted"; exit 1; }
 	for m in $(MODULES); do go -C $$m mod tidy -diff; go -C $$m vet $$([ $$m = tools ] && echo ./testsum || echo ./...); done
 	go -C test/kube mod tidy -modfile=kube-1.36.mod -diff
+	long=$$(git ls-files -z '*.go' '*.md' ':!*zz_generated*' | xargs -0 cat | LC_ALL=C.UTF-8 grep -cE '.{121}')
+	[ "$$long" -le $(LONG_LINES) ] || { echo "$$long lines have more than 120 columns, and $(LONG_LINES) may: break new ones"; exit 1; }
 	! git grep -nE '(^|[^a-zA-Z.])/(root|home|Users)/[a-z]' -- ':!Makefile' || { echo "a path of somebody's machine"; exit 1; }
 	go tool -modfile=tools/go.mod actionlint
 	$(GOLANGCI_LINT) run ./...
