@@ -34,7 +34,8 @@ import (
 // in this process. Tests of a hub that exists take regtest.New, whose clusters all tests share.
 type hubWorld struct {
 	t              *testing.T
-	hub, managed   client.Client // of administrators
+	cluster        *kubetest.Cluster // the hub
+	hub, managed   client.Client     // of administrators
 	hubConfig      *rest.Config
 	managedConfig  *rest.Config
 	onHub, onOther string // flags
@@ -48,7 +49,7 @@ func newHubWorld(t *testing.T, controllers ...string) *hubWorld {
 	if len(controllers) > 0 {
 		managed.ControllerManager(t, controllers...)
 	}
-	w := &hubWorld{t: t, hubConfig: hub.Config(), managedConfig: managed.Config(), onHub: "--context=hub", onOther: "--context=managed-0", hubKubeconfig: hub.Kubeconfig(t)}
+	w := &hubWorld{t: t, cluster: hub, hubConfig: hub.Config(), managedConfig: managed.Config(), onHub: "--context=hub", onOther: "--context=managed-0", hubKubeconfig: hub.Kubeconfig(t)}
 	both := clientcmdapi.NewConfig()
 	for name, c := range map[string]*kubetest.Cluster{"hub": hub, "managed-0": managed} {
 		config, err := clientcmd.LoadFromFile(c.Kubeconfig(t))

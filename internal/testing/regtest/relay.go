@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/relay"
 )
@@ -55,31 +56,37 @@ func (w *World) RelayRights(impersonation string) *rest.Config {
 	return WithToken(w.Hub.Config(), w.Token(w.Admin, regname.RelayNamespace, regname.RelayName))
 }
 
-// RunRelay runs the program wid-hub relay as its ServiceAccount until the whole test ends. It returns the relay's address and CA as a client knows
-// them. RelayRights comes first.
+// RunRelay runs the program until the whole test ends. RelayRights comes first.
 func (w *World) RunRelay() *rest.Config {
 	w.T.Helper()
-	dir := w.whole.TempDir()
-	build := exec.CommandContext(w.T.Context(), goCommand, "build", "-ldflags=-w", "-o", dir, "github.com/workloadid/workloadid/cmd/wid-hub") //nolint:gosec // arguments of this test
+	cert, key := ServingCertificate(w.T, w.whole.TempDir())
+	return RunRelay(w.whole, w.Hub, cert, key)
+}
+
+// RunRelay runs the program wid-hub relay as its ServiceAccount on a hub until the test ends. It returns the relay's
+// address and CA as a client knows them.
+func RunRelay(t *testing.T, hub *kubetest.Cluster, cert, key string) *rest.Config {
+	t.Helper()
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), goCommand, "build", "-ldflags=-w", "-o", dir, "github.com/workloadid/workloadid/cmd/wid-hub") //nolint:gosec // arguments of this test
 	if out, err := build.CombinedOutput(); err != nil {
-		w.T.Fatalf("%v\n%s", err, out)
+		t.Fatalf("%v\n%s", err, out)
 	}
-	cert, key := servingCertificate(w.T, dir)
 	ctx, stop := context.WithCancel(context.Background())
 	//nolint:gosec // the program that was just built
 	program := exec.CommandContext(ctx, filepath.Join(dir, "wid-hub"), "relay", "--bind-address=127.0.0.1:0", "--tls-cert-file="+cert, "--tls-private-key-file="+key,
 		"--metrics-bind-address=0", "--health-probe-bind-address=0")
-	program.Env = append(os.Environ(), "KUBECONFIG="+w.Hub.AccountKubeconfig(w.whole, regname.RelayNamespace, regname.RelayName))
+	program.Env = append(os.Environ(), "KUBECONFIG="+hub.AccountKubeconfig(t, regname.RelayNamespace, regname.RelayName))
 	program.Cancel = func() error { return program.Process.Signal(syscall.SIGTERM) }
 	log, err := program.StderrPipe()
 	if err == nil {
 		err = program.Start()
 	}
 	if err != nil {
-		w.T.Fatal(err)
+		t.Fatal(err)
 	}
 	address, ended := make(chan string, 1), make(chan struct{})
-	w.whole.Cleanup(func() { stop(); <-ended })
+	t.Cleanup(func() { stop(); <-ended })
 	go func() {
 		defer close(ended)
 		defer close(address)
@@ -87,20 +94,20 @@ func (w *World) RunRelay() *rest.Config {
 			if serves := regexp.MustCompile(`The relay serves.* address=(\S+)`).FindStringSubmatch(lines.Text()); serves != nil {
 				address <- serves[1]
 			}
-			_, _ = w.whole.Output().Write(append(lines.Bytes(), '\n'))
+			_, _ = t.Output().Write(append(lines.Bytes(), '\n'))
 		}
 		_ = program.Wait() // it was told to stop
 	}()
 	host, ok := <-address
 	ca, err := os.ReadFile(cert) //nolint:gosec // a file of this test
 	if !ok || err != nil {
-		w.T.Fatalf("the relay does not serve, its log says why: %v", err)
+		t.Fatalf("the relay does not serve, its log says why: %v", err)
 	}
 	return &rest.Config{Host: "https://" + host, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 }
 
-// servingCertificate writes the certificate of net/http/httptest for 127.0.0.1, which is its own CA.
-func servingCertificate(t *testing.T, dir string) (cert, key string) {
+// ServingCertificate writes the certificate of net/http/httptest for 127.0.0.1, which is its own CA, to relay.crt and relay.key.
+func ServingCertificate(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()
@@ -109,7 +116,7 @@ func servingCertificate(t *testing.T, dir string) (cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, key = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	cert, key = filepath.Join(dir, "relay.crt"), filepath.Join(dir, "relay.key")
 	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}, key: {Type: "PRIVATE KEY", Bytes: der}} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
