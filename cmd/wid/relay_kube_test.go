@@ -8,8 +8,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -17,7 +20,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// A cluster joins through the relay by the page's commands, and the page's last ones leave nothing of the relay.
+// A cluster joins through the relay by the page's commands, and neither the page's last ones nor an uninstall
+// leave anything of the relay.
 func TestDocumentedRelay(t *testing.T) {
 	w := newHubWorld(t, "namespace")
 	w.runKubelet()
@@ -62,6 +66,12 @@ func TestDocumentedRelay(t *testing.T) {
 	if left := w.rolesOfRelay(); len(left) > 0 {
 		t.Errorf("left are %q", left)
 	}
+	must(t, "hub", "init", w.onHub, "--image=x", "--relay", "--apply", "--yes")
+	must(t, "hub", "init", w.onHub, "--uninstall")
+	gone := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: regname.RelayNamespace}}
+	w.until("the uninstall removes the relay", func() bool {
+		return len(w.rolesOfRelay()) == 0 && apierrors.IsNotFound(w.hub.Get(t.Context(), client.ObjectKeyFromObject(gone), gone))
+	})
 }
 
 // rolesOfRelay are the ClusterRoles that belong to the relay.

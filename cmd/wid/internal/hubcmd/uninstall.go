@@ -42,8 +42,10 @@ func (h *hubInit) uninstall(ctx context.Context, cmd *cobra.Command) error {
 // isOCMsToo reports whether a hub of Open Cluster Management has the object under the same name, or clusters are stored in it.
 func isOCMsToo(o *unstructured.Unstructured) bool {
 	switch o.GetKind() {
-	case "CustomResourceDefinition", "Namespace":
+	case "CustomResourceDefinition":
 		return true
+	case "Namespace":
+		return o.GetName() != regname.RelayNamespace
 	case "ServiceAccount":
 		return o.GetName() == regname.HubServiceAccount
 	case "ClusterRole":
