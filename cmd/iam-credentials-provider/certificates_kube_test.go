@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -65,7 +66,7 @@ func newRotation(t *testing.T, w *environment) *rotation {
 		r.replicas = append(r.replicas, replica)
 	}
 	w.server.certs, w.webhook.certs = filepath.Join(w.Dir, name), filepath.Join(w.Dir, webhookName)
-	w.webhook.serverCA = filepath.Join(w.webhook.certs, "ca.crt")
+	w.server.serverCA, w.webhook.serverCA = filepath.Join(w.server.certs, "ca.crt"), filepath.Join(w.webhook.certs, "ca.crt")
 	return r
 }
 
@@ -215,6 +216,29 @@ func (l *load) stop() {
 	l.running.Wait()
 }
 
+// handedOut returns the CAs in an answer of the server.
+func (r *rotation) handedOut(t *testing.T) string {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(r.secret(t, name).Data["ca.crt"])
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.ServerURL()+"/v1/credentials", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+r.Token)
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close() //nolint:errcheck // it was read
+	var answer struct{ CABundle string }
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		t.Fatal(err)
+	}
+	return answer.CABundle
+}
+
 // A replica whose clock differs from that of the API server writes nothing, and says why it is not ready.
 func TestReplicaWithAnotherClock(t *testing.T) {
 	w, _ := install(t)
@@ -310,6 +334,9 @@ func TestRotationUnderLoad(t *testing.T) {
 		t.Errorf("the CA has not rotated: %q", next.Issuer)
 	}
 	l.more(t)
+	if got, want := r.handedOut(t), string(r.secret(t, name).Data["ca.crt"]); got != want || strings.Count(got, "BEGIN") != 2 {
+		t.Errorf("the answer hands out %q, want two CAs as in the Secret: %q", got, want)
+	}
 
 	// A changed bundle makes the API server open new connections to the webhook.
 	registration := r.registered(t)

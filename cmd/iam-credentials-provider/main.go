@@ -99,7 +99,6 @@ func newWebhookCommand(log io.Writer) *cobra.Command {
 	f.StringVar(&o.image, "image", "", "image of the sidecar, iam-credentials-pod; required")
 	_ = cobra.MarkFlagRequired(f, "image") // it exists
 	f.StringVar(&o.server, "server", "https://"+name+"."+namespace+".svc:8443", "address of the server")
-	f.StringVar(&o.serverCA, "server-ca-file", "/certs/ca.crt", "PEM certificates that the certificate of the server chains to; while a CA rotates, the old one and the new one")
 	f.IntVar(&o.port, "port", webhook.DefaultPort, "loopback port of the sidecar, 1024 or higher")
 	o.bindResources(f)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -126,6 +125,8 @@ func (c *common) bind(f *pflag.FlagSet, listen string) {
 	_ = cobra.MarkFlagRequired(f, "audience") // it exists
 	f.StringVar(&c.listen, "listen", listen, "address of HTTPS")
 	f.StringVar(&c.certs, "cert-dir", "/certs", "folder with tls.crt and tls.key; they are read again when they change")
+	f.StringVar(&c.serverCA, "server-ca-file", "/certs/ca.crt",
+		"PEM certificates that the certificate of the server chains to; while a CA rotates, the old one and the new one")
 	c.bindAddresses(f)
 }
 

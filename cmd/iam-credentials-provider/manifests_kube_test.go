@@ -180,7 +180,8 @@ func (w *environment) configure(t testing.TB) {
 	}
 	both := common{audience: podscenario.Audience, certs: w.Dir, metricsAddress: "0", probeAddress: "0", registerer: prometheus.NewRegistry()}
 	w.server = serverOptions{common: both, cluster: podscenario.ClusterName, region: podscenario.Region, pods: 100, leaderElect: true, leaderElectNamespace: namespace, auth: w.Login()}
-	w.webhook = webhookOptions{common: both, image: podscenario.Image, server: w.ServerURL(), serverCA: filepath.Join(w.Dir, "ca.crt"), port: port}
+	w.webhook = webhookOptions{common: both, image: podscenario.Image, server: w.ServerURL(), port: port}
+	w.webhook.serverCA = filepath.Join(w.Dir, "ca.crt")
 	w.server.listen, w.webhook.listen = w.Server, w.Webhook
 	w.RunServer = func(ctx context.Context, kube *rest.Config) error { return runServer(ctx, kube, w.server) }
 	w.RunWebhook = func(ctx context.Context, kube *rest.Config) error { return runWebhook(ctx, kube, w.webhook) }

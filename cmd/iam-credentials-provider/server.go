@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,6 +33,7 @@ const (
 // common are the options of both commands.
 type common struct {
 	audience, listen, certs      string
+	serverCA                     string
 	metricsAddress, probeAddress string
 	registerer                   prometheus.Registerer
 }
@@ -63,7 +65,7 @@ func runServer(ctx context.Context, kube *rest.Config, o serverOptions) error {
 	if o.region != "" {
 		o.auth = append(o.auth, auth.WithSTSRegion(o.region))
 	}
-	s, err := server.New(server.Options{Client: mgr.GetClient(), Audience: o.audience, Cluster: o.cluster, Cache: tokens, AuthOptions: o.auth,
+	s, err := server.New(server.Options{Client: mgr.GetClient(), Audience: o.audience, Cluster: o.cluster, Cache: tokens, CA: o.readCA, AuthOptions: o.auth,
 		Events: mgr.GetEventRecorder(name), Logger: ctrl.Log.WithName("server"), Registerer: o.registerer, Series: series,
 		MaxConnections: o.connections})
 	if err != nil {
@@ -97,6 +99,15 @@ func (o *serverOptions) newCache() (*cache.TokenCache, *metrics.Metrics, error) 
 
 func (c *common) certFile() string { return filepath.Join(c.certs, "tls.crt") }
 func (c *common) keyFile() string  { return filepath.Join(c.certs, "tls.key") }
+
+// readCA reads the file for each pod, since CAs rotate. Without a file the webhook refuses pods, and the server's answers have no CAs.
+func (c *common) readCA() []byte {
+	pem, err := os.ReadFile(c.serverCA)
+	if err != nil && c.serverCA != "" {
+		ctrl.Log.WithName("ca").Error(err, "read the CA of the server")
+	}
+	return pem
+}
 
 func newManager(kube *rest.Config, o common, options ctrl.Options) (ctrl.Manager, error) {
 	if err := server.CheckAPIServer(kube); err != nil {

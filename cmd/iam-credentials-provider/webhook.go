@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"time"
 
@@ -31,10 +30,10 @@ const webhookPath = "/pods"
 
 type webhookOptions struct {
 	common
-	image, server, serverCA string
-	port                    int
-	requests, limits        map[string]string
-	cpuLimit                string
+	image, server    string
+	port             int
+	requests, limits map[string]string
+	cpuLimit         string
 }
 
 // resources parses the flags of the sidecar's resources. Empty ones leave the defaults to the webhook.
@@ -120,15 +119,6 @@ func stripForWebhook(cached any) (any, error) {
 
 // oneRequestAConnection turns HTTP/2 off. The webhook bounds the memory of each connection.
 func oneRequestAConnection(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }
-
-// readCA reads the file for each pod, since CAs rotate. Without a file the webhook refuses pods.
-func (o *webhookOptions) readCA() []byte {
-	pem, err := os.ReadFile(o.serverCA)
-	if err != nil {
-		ctrl.Log.WithName("webhook").Error(err, "read the CA of the server")
-	}
-	return pem
-}
 
 // canList checks that the informer has synced.
 func canList(bindings client.Reader) healthz.Checker {

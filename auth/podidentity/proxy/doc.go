@@ -19,6 +19,11 @@
 // After a 403 of the server the proxy drops its credentials at once and answers 403 with the reason. After every other failure, a 401
 // included, it keeps the credentials and retries.
 //
+// # CAs
+//
+// An answer with credentials may bring the CAs that the server publishes. From the next connection on the proxy trusts those alone.
+// It takes them only over a verified connection, and only if they verify that connection too. A new process begins with Options.CA.
+//
 // # Requests
 //
 // The proxy answers a GET with the secret, from its own pod, whose Host is the address of the connection. It refuses forwarded requests.

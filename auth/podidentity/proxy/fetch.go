@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,25 +19,19 @@ const (
 	maxText   = 300
 )
 
-// newClient returns a client that opens a connection for each call. Calls are 25 minutes apart, and a new connection meets
-// the replicas and the certificate of that moment.
-func newClient(o Options) (*http.Client, error) {
+// newClient returns a client, and its CAs unless it is the caller's.
+func newClient(o Options) (*http.Client, *roots, error) {
 	if (o.Client == nil) == (len(o.CA) == 0) {
-		return nil, errors.New("proxy: pass either the CA of the server as PEM or a client")
+		return nil, nil, errors.New("proxy: pass either the CA of the server as PEM or a client")
 	}
 	if o.Client != nil {
-		return transport.Guard(o.Client), nil
+		return transport.Guard(o.Client), nil, nil
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(o.CA) {
-		return nil, errors.New("proxy: the CA of the server holds no PEM certificate")
+	trusted, err := newRoots(o.CA)
+	if err != nil {
+		return nil, nil, err
 	}
-	return transport.Guard(&http.Client{Transport: &http.Transport{
-		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		DisableKeepAlives:      true,
-		DisableCompression:     true,
-		MaxResponseHeaderBytes: maxAnswer,
-	}}), nil
+	return transport.Guard(&http.Client{Transport: trusted}), trusted, nil
 }
 
 // fetch asks the server once.
@@ -64,6 +56,7 @@ func (p *Proxy) fetch(ctx context.Context) (*credentials, *failure) {
 	if err != nil {
 		return nil, unavailable("the server's answer cannot be used: %v", err)
 	}
+	p.follow(body, resp.TLS)
 	return fresh, nil
 }
 

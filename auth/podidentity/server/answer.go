@@ -76,12 +76,13 @@ const throttledSpread = 8 * time.Second
 
 func spread() time.Duration { return rand.N(throttledSpread) } //nolint:gosec // spreads load, keeps no secret
 
-// credentialsBody is the JSON of the container-credentials protocol.
+// credentialsBody is the JSON of the container-credentials protocol, with one member more for sidecars.
 type credentialsBody struct {
 	AccessKeyID     string `json:"AccessKeyId"`
 	SecretAccessKey string
 	Token           string
 	Expiration      string
+	CABundle        string `json:",omitempty"`
 }
 
 func (r *refusal) write(w http.ResponseWriter) {
@@ -100,7 +101,25 @@ func (r *refusal) write(w http.ResponseWriter) {
 	podidentity.Write(w, r.status, podidentity.Error{Code: r.code, Message: r.message})
 }
 
-func writeCredentials(w http.ResponseWriter, t *aws.Token) {
+func (s *Server) writeCredentials(w http.ResponseWriter, t *aws.Token) {
 	c := t.Credentials()
-	podidentity.Write(w, http.StatusOK, credentialsBody{c.AccessKeyID, c.SecretAccessKey, c.SessionToken, c.Expires.UTC().Format(time.RFC3339)})
+	podidentity.Write(w, http.StatusOK, credentialsBody{c.AccessKeyID, c.SecretAccessKey, c.SessionToken,
+		c.Expires.UTC().Format(time.RFC3339), s.bundle()})
+}
+
+// bundle returns the CAs that sidecars are to trust, or none: a sidecar then keeps those it has.
+func (s *Server) bundle() string {
+	if s.options.CA == nil {
+		return ""
+	}
+	text := s.options.CA()
+	if len(text) == 0 {
+		return ""
+	}
+	cas, err := podidentity.ParseBundle(text)
+	if err != nil {
+		s.options.Logger.Error(err, "sidecars do not get the CAs of Options.CA")
+		return ""
+	}
+	return podidentity.EncodeBundle(cas)
 }

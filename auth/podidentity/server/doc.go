@@ -4,7 +4,7 @@
 //	POST /v1/credentials
 //	Authorization: Bearer <token of the audience in Options.Audience alone, bound to the pod>
 //
-//	200 {"AccessKeyId":"…","SecretAccessKey":"…","Token":"…","Expiration":"2026-01-02T15:04:05Z"}
+//	200 {"AccessKeyId":"…","SecretAccessKey":"…","Token":"…","Expiration":"2026-01-02T15:04:05Z"}   with CABundle, if Options.CA returns CAs
 //	401 {"Code":"NotAttested","Message":"…"}
 //	403 {"Code":"NotBound","Message":"…"}      or Conflict, RoleNotAllowed, or the code of AWS
 //	503 {"Code":"Unavailable","Message":"…"}   with Retry-After; or Throttled

@@ -48,6 +48,8 @@ type fakeEnvironment struct {
 	metrics *prometheus.Registry
 	change  func(*authenticationv1.TokenReview) error // of the API server's answer; nil changes nothing
 
+	ca []byte // of Options.CA
+
 	mu      sync.Mutex
 	latency time.Duration
 	hangs   bool
@@ -93,7 +95,7 @@ func (w *fakeEnvironment) start(objects []client.Object) {
 	var err error
 	w.metrics = prometheus.NewRegistry()
 	w.kube = kube
-	w.server, err = server.New(server.Options{Client: kube, Series: &w.series, Audience: audience, Cluster: "prod", Cache: testworld.Cache(w.t, cache.WithPatience(5*time.Second)), Registerer: w.metrics,
+	w.server, err = server.New(server.Options{Client: kube, CA: func() []byte { return w.ca }, Series: &w.series, Audience: audience, Cluster: "prod", Cache: testworld.Cache(w.t, cache.WithPatience(5*time.Second)), Registerer: w.metrics,
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(&http.Client{Transport: roundTripper(w.roundTrip)})}})
 	if err != nil {
 		w.t.Fatal(err)
