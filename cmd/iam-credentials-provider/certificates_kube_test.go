@@ -66,7 +66,8 @@ func newRotation(t *testing.T, w *environment) *rotation {
 		r.replicas = append(r.replicas, replica)
 	}
 	w.server.certs, w.webhook.certs = filepath.Join(w.Dir, name), filepath.Join(w.Dir, webhookName)
-	w.server.serverCA, w.webhook.serverCA = filepath.Join(w.server.certs, "ca.crt"), filepath.Join(w.webhook.certs, "ca.crt")
+	w.server.serverCA = filepath.Join(w.server.certs, "ca.crt")
+	w.webhook.serverCA = filepath.Join(w.webhook.certs, "ca.crt")
 	return r
 }
 
@@ -221,7 +222,8 @@ func (r *rotation) handedOut(t *testing.T) string {
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(r.secret(t, name).Data["ca.crt"])
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.ServerURL()+"/v1/credentials", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
@@ -334,7 +336,8 @@ func TestRotationUnderLoad(t *testing.T) {
 		t.Errorf("the CA has not rotated: %q", next.Issuer)
 	}
 	l.more(t)
-	if got, want := r.handedOut(t), string(r.secret(t, name).Data["ca.crt"]); got != want || strings.Count(got, "BEGIN") != 2 {
+	got, want := r.handedOut(t), string(r.secret(t, name).Data["ca.crt"])
+	if got != want || strings.Count(got, "BEGIN") != 2 {
 		t.Errorf("the answer hands out %q, want two CAs as in the Secret: %q", got, want)
 	}
 

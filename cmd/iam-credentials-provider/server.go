@@ -65,9 +65,9 @@ func runServer(ctx context.Context, kube *rest.Config, o serverOptions) error {
 	if o.region != "" {
 		o.auth = append(o.auth, auth.WithSTSRegion(o.region))
 	}
-	s, err := server.New(server.Options{Client: mgr.GetClient(), Audience: o.audience, Cluster: o.cluster, Cache: tokens, CA: o.readCA, AuthOptions: o.auth,
+	s, err := server.New(server.Options{Client: mgr.GetClient(), Audience: o.audience, Cluster: o.cluster, Cache: tokens, AuthOptions: o.auth,
 		Events: mgr.GetEventRecorder(name), Logger: ctrl.Log.WithName("server"), Registerer: o.registerer, Series: series,
-		MaxConnections: o.connections})
+		CA: o.readCA, MaxConnections: o.connections})
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,8 @@ func (o *serverOptions) newCache() (*cache.TokenCache, *metrics.Metrics, error) 
 func (c *common) certFile() string { return filepath.Join(c.certs, "tls.crt") }
 func (c *common) keyFile() string  { return filepath.Join(c.certs, "tls.key") }
 
-// readCA reads the file for each pod, since CAs rotate. Without a file the webhook refuses pods, and the server's answers have no CAs.
+// readCA reads the file for each pod and each answer, since CAs rotate. Without a file the webhook refuses pods, and
+// the server hands out no CAs.
 func (c *common) readCA() []byte {
 	pem, err := os.ReadFile(c.serverCA)
 	if err != nil && c.serverCA != "" {

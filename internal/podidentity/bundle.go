@@ -29,7 +29,7 @@ func ParseBundle(text []byte) ([]*x509.Certificate, error) {
 			return nil, fmt.Errorf("they are more than %d", maxCAs)
 		}
 		ca, err := x509.ParseCertificate(block.Bytes)
-		if block.Type != certificateType || err != nil || !ca.BasicConstraintsValid || !ca.IsCA {
+		if block.Type != certificateType || err != nil || !ca.IsCA {
 			return nil, fmt.Errorf("PEM block %d is no certificate of a CA", len(cas)+1)
 		}
 		cas = append(cas, ca)

@@ -21,8 +21,9 @@
 //
 // # CAs
 //
-// An answer with credentials may bring the CAs that the server publishes. From the next connection on the proxy trusts those alone.
-// It takes them only over a verified connection, and only if they verify that connection too. A new process begins with Options.CA.
+// An answer with credentials may bring the CAs that the server publishes. From the next connection on the proxy trusts
+// those alone. It takes them only over a verified connection, and only if they verify that connection too. A new
+// process begins with Options.CA.
 //
 // # Requests
 //

@@ -33,8 +33,8 @@ const (
 type Options struct {
 	// Server is the server's address: https, host and port.
 	Server string
-	// CA holds the PEM certificates that verify the server's certificate, until an answer of the server brings others. The proxy
-	// trusts no other CA.
+	// CA holds the PEM certificates that verify the server's certificate, until an answer of the server brings others.
+	// The proxy trusts no other CA.
 	CA []byte
 	// TokenFile holds the projected token with the server's audience. Every call to the server reads it again.
 	TokenFile string
@@ -79,7 +79,8 @@ func New(o Options) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{server: server, tokenFile: o.TokenFile, secret: []byte(o.Secret), client: client, roots: trusted, logger: o.Logger}
+	p := &Proxy{server: server, tokenFile: o.TokenFile, secret: []byte(o.Secret),
+		client: client, roots: trusted, logger: o.Logger}
 	p.state.Store(&state{failure: unavailable("the first credentials have not been fetched yet")})
 	return p, nil
 }

@@ -23,8 +23,9 @@ func TestAnswersHandOutCAs(t *testing.T) {
 		} {
 			w.ca = []byte(test.file)
 			a := w.ask("a", "app", "worker")
-			if _, has := a.body["CABundle"]; a.status != http.StatusOK || a.body["CABundle"] != test.want || has != (test.want != "") {
-				t.Errorf("%s: %v with CAs %q, want %q", name, a, a.body["CABundle"], test.want)
+			got, has := a.body["CABundle"]
+			if a.status != http.StatusOK || got != test.want || has != (test.want != "") {
+				t.Errorf("%s: %v with CAs %q, want %q", name, a, got, test.want)
 			}
 		}
 	}, named(bindingOf("a", "app", roles+"app"), "app"))

@@ -4,10 +4,12 @@
 //	POST /v1/credentials
 //	Authorization: Bearer <token of the audience in Options.Audience alone, bound to the pod>
 //
-//	200 {"AccessKeyId":"…","SecretAccessKey":"…","Token":"…","Expiration":"2026-01-02T15:04:05Z"}   with CABundle, if Options.CA returns CAs
+//	200 {"AccessKeyId":"…","SecretAccessKey":"…","Token":"…","Expiration":"2026-01-02T15:04:05Z"}
 //	401 {"Code":"NotAttested","Message":"…"}
 //	403 {"Code":"NotBound","Message":"…"}      or Conflict, RoleNotAllowed, or the code of AWS
 //	503 {"Code":"Unavailable","Message":"…"}   with Retry-After; or Throttled
+//
+// The answer also has the member CABundle if Options.CA returns CAs.
 //
 // A program runs the server in a manager of controller-runtime, with any number of replicas:
 //

@@ -95,7 +95,8 @@ func (w *fakeEnvironment) start(objects []client.Object) {
 	var err error
 	w.metrics = prometheus.NewRegistry()
 	w.kube = kube
-	w.server, err = server.New(server.Options{Client: kube, CA: func() []byte { return w.ca }, Series: &w.series, Audience: audience, Cluster: "prod", Cache: testworld.Cache(w.t, cache.WithPatience(5*time.Second)), Registerer: w.metrics,
+	w.server, err = server.New(server.Options{Client: kube, Series: &w.series, Audience: audience, Cluster: "prod", Cache: testworld.Cache(w.t, cache.WithPatience(5*time.Second)), Registerer: w.metrics,
+		CA:          func() []byte { return w.ca },
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(&http.Client{Transport: roundTripper(w.roundTrip)})}})
 	if err != nil {
 		w.t.Fatal(err)

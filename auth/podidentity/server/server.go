@@ -41,8 +41,9 @@ type Options struct {
 	Cluster string
 	// Cache holds the credentials. Size it for one entry per pod, one per binding, and the server's own. Required.
 	Cache *cache.TokenCache
-	// CA returns the PEM certificates that sidecars are to trust, the same as webhook.Options.CA. Each answer with credentials hands them
-	// to its sidecar. A bundle that sidecars would ignore is logged and left out. Nil hands out none.
+	// CA returns the PEM certificates that sidecars are to trust, the same as webhook.Options.CA. Each answer with
+	// credentials hands them to its sidecar. The server logs a bundle that sidecars would ignore, and leaves it out. Nil
+	// hands out none.
 	CA func() []byte
 	// AuthOptions apply to all credentials, for example auth.WithSTSRegion. An endpoint of auth.WithSTSEndpoint has to be of AWS.
 	AuthOptions []auth.Option

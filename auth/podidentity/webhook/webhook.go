@@ -39,8 +39,8 @@ type Options struct {
 	Command string
 	// Server is the server's address, https://host:port.
 	Server string
-	// CA returns the PEM certificates that verify the server's certificate. A sidecar begins with them at each start, during the whole
-	// lifetime of its pod, so during a rotation CA returns the old and the new CA.
+	// CA returns the PEM certificates that verify the server's certificate. A sidecar begins with them at each start of
+	// its container, as long as its pod lives. So during a rotation CA returns the old and the new CA.
 	CA func() []byte
 	// Audience is the audience of the pods' tokens, the same as the server's.
 	Audience string

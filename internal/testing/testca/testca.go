@@ -24,7 +24,8 @@ type CA struct {
 // New makes a CA.
 func New(t testing.TB, name string) *CA {
 	t.Helper()
-	return create(t, nil, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	return create(t, nil, &x509.Certificate{Subject: pkix.Name{CommonName: name},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
 }
 
 // PEM returns the certificate of the CA.
@@ -35,7 +36,8 @@ func (c *CA) PEM() string {
 // Issue makes a serving certificate for 127.0.0.1.
 func (c *CA) Issue(t testing.TB) tls.Certificate {
 	t.Helper()
-	leaf := create(t, c, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	leaf := create(t, c, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	return tls.Certificate{Certificate: [][]byte{leaf.Certificate.Raw}, PrivateKey: leaf.key, Leaf: leaf.Certificate}
 }
 
@@ -47,7 +49,8 @@ func create(t testing.TB, parent *CA, template *x509.Certificate) *CA {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(now.UnixNano()), now.Add(-time.Hour), now.Add(time.Hour)
+	template.SerialNumber = big.NewInt(now.UnixNano())
+	template.NotBefore, template.NotAfter = now.Add(-time.Hour), now.Add(time.Hour)
 	if parent == nil {
 		parent = &CA{template, key}
 	}
