@@ -54,6 +54,7 @@
 //			Client:      mgr.GetClient(),
 //			Audience:    audience,
 //			Cluster:     "prod",
+//			CA:          func() []byte { return ca },
 //			Cache:       tokens,
 //			AuthOptions: []auth.Option{auth.WithSTSRegion("eu-central-1")},
 //			Events:      mgr.GetEventRecorder("pod-identity"),

@@ -53,6 +53,7 @@ func provide(ctx context.Context, kube *rest.Config, listener net.Listener, http
 		Client:      mgr.GetClient(),
 		Audience:    audience,
 		Cluster:     "prod",
+		CA:          func() []byte { return ca },
 		Cache:       tokens,
 		AuthOptions: []auth.Option{auth.WithSTSRegion("eu-central-1")},
 		Events:      mgr.GetEventRecorder("pod-identity"),
