@@ -9,7 +9,7 @@ export KUBE ?=
 CONTROL_PLANE := internal/testing/(kubetest|regtest)
 PART ?=
 # Lines of Go and Markdown with more than 120 columns: no change may add one, and whoever takes some away lowers it.
-LONG_LINES := 9192
+LONG_LINES := 9191
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 FLEET ?= 10000
@@ -67,6 +67,7 @@ lint: ## formatting, vet, linters, tidy modules, workflows
 	! git grep -nE '(^|[^a-zA-Z.])/(root|home|Users)/[a-z]' -- ':!Makefile' || { echo "a path of somebody's machine"; exit 1; }
 	go tool -modfile=tools/go.mod actionlint
 	$(GOLANGCI_LINT) run ./...
+	cd auth/spiffe; go tool -modfile=../../tools/go.mod golangci-lint run ./... # a module of its own
 
 .PHONY: apidiff
 apidiff: ## incompatible changes of the Go API since the last tag; fails if CHANGELOG.md does not announce them
