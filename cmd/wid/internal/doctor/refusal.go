@@ -79,7 +79,8 @@ func IsUntrusted(err error) bool {
 func Advice(c *reason.Class, q *TrustQuery) Remedy {
 	text := q.Fill(c.Remedy)
 	r := Do(Sentence(text))
-	if isCommand(text) {
+	program, _, _ := strings.Cut(text, " ")
+	if slices.Contains([]string{"kubectl", "aws", "az", "gcloud"}, program) {
 		r = Do("Run:", text)
 	}
 	if c.Show != "" {
@@ -97,9 +98,4 @@ func Sentence(text string) string {
 		return ""
 	}
 	return strings.ToUpper(text[:1]) + strings.TrimSuffix(text[1:], ".") + "."
-}
-
-func isCommand(text string) bool {
-	program, _, _ := strings.Cut(text, " ")
-	return slices.Contains([]string{"kubectl", "aws", "az", "gcloud"}, program)
 }

@@ -46,11 +46,6 @@ func (t *target) correctRole(when string) doctor.Remedy {
 	return doctor.Do(when, t.annotate(annotation.AWSRoleARN+"=arn:"+t.role.Partition+":iam::"+t.role.Account+":role/NAME"))
 }
 
-func (t *target) noRole() doctor.Finding {
-	return doctor.Failed(reason.TrustPolicyRefusesSubject, t.correctRole("Correct the annotation, or create the role:"),
-		"Role %s does not exist in account %s.", t.role.Name, t.role.Account)
-}
-
 // otherPath is the finding of a role with another path than the annotation says. STS refuses its ARN.
 func (t *target) otherPath(arn string) doctor.Finding {
 	return doctor.Failed(reason.TrustPolicyRefusesSubject, doctor.Do("Correct the annotation:", t.annotate(annotation.AWSRoleARN+"="+arn)),
