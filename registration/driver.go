@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -121,6 +122,13 @@ type HubDriver interface {
 	// Revoke reverses Grant for the recorded claim. It is idempotent, and touches only objects with the ownership labels or tags of this hub
 	// and this cluster. The reconciler has removed the RBAC before.
 	Revoke(ctx context.Context, cluster, claim string) error
+}
+
+// HubRecorded is an optional interface of hub drivers that grant nothing outside the hub, such as package csr. It saves requests.
+type HubRecorded interface {
+	// Granted reports whether Grant has nothing to do for an accepted cluster with this ClusterRole. It is pure and reads only its
+	// arguments. The reconciler then does not call Grant.
+	Granted(cluster string, role *rbacv1.ClusterRole) bool
 }
 
 // HubSetup is an optional interface of hub drivers with controllers of their own, such as the approver of package csr.

@@ -92,7 +92,10 @@ type rival struct {
 	name, user string
 }
 
-var _ registration.HubDriver = (*HubDriver)(nil)
+var (
+	_ registration.HubDriver   = (*HubDriver)(nil)
+	_ registration.HubRecorded = (*HubDriver)(nil)
+)
 
 // NewHubDriver returns the hub's half of the driver.
 func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
@@ -132,6 +135,11 @@ func (h *HubDriver) Grant(ctx context.Context, name, _ string) (time.Duration, e
 		return 0, err
 	}
 	return searchInterval, nil
+}
+
+// Granted reports whether the ClusterRole records the agent of a cluster that is accepted for this driver.
+func (h *HubDriver) Granted(cluster string, role *rbacv1.ClusterRole) bool {
+	return role.Annotations[regname.AuthTypeAnnotation] == registration.AuthTypeCSR && agentrequest.RecordIn(role, cluster).Agent != ""
 }
 
 // Revoke does nothing: without RBAC a certificate gives no access and cannot be renewed.

@@ -65,6 +65,7 @@ type Hub struct {
 
 	mu       sync.Mutex
 	memories map[string]*memory // by cluster
+	settled  map[string]settled // by cluster, each until its first reconcile
 }
 
 // memory holds what the hub has seen of a cluster. It may be lost at any time: the next reconcile then reads everything again. Only the
@@ -130,6 +131,9 @@ const (
 
 // Reconcile implements reconcile.Reconciler. It requeues the cluster for the exact time when a grant or a Lease is due.
 func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if next, ok := h.skip(ctx, req.Name); ok {
+		return reconcile.Result{RequeueAfter: next}, nil
+	}
 	cluster := &ocm.ManagedCluster{}
 	// A cache that lags behind must not revoke a cluster that exists, and CacheOptions drop annotations.
 	err := h.reader().Get(ctx, req.NamespacedName, cluster)
@@ -209,7 +213,7 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	if err := h.ensureRole(ctx, cluster.Name, role, granted); err != nil {
 		return err
 	}
-	if err := h.grant(ctx, cluster, driver, granted); err != nil {
+	if err := h.grant(ctx, cluster, role, driver, granted); err != nil {
 		return err
 	}
 	if !meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionHubAccepted) { // else checkLease repairs it
@@ -224,12 +228,22 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	return h.reportAccepted(ctx, cluster, granted, claimed, claimErr)
 }
 
-// reportAccepted sets the condition, which also says whether the claim has changed since.
+// reportAccepted sets the condition of an accepted cluster.
 func (h *Hub) reportAccepted(ctx context.Context, cluster *ocm.ManagedCluster, granted, claimed record, claimErr error) error {
+	condition := acceptance(granted, claimed, claimErr)
+	eventType := corev1.EventTypeNormal
+	if condition.Reason != ocm.ReasonHubAccepted {
+		eventType = corev1.EventTypeWarning
+	}
+	return h.report(ctx, cluster, eventType, condition)
+}
+
+// acceptance returns the condition of an accepted cluster, which also says whether the claim has changed since.
+func acceptance(granted, claimed record, claimErr error) metav1.Condition {
 	condition := metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted,
 		Message: fmt.Sprintf("accepted as %s", granted)}
 	if claimErr == nil && claimed == granted {
-		return h.report(ctx, cluster, corev1.EventTypeNormal, condition)
+		return condition
 	}
 	now := claimed.String()
 	if claimErr != nil {
@@ -237,7 +251,7 @@ func (h *Hub) reportAccepted(ctx context.Context, cluster *ocm.ManagedCluster, g
 	}
 	condition.Reason = regname.ReasonClaimChanged
 	condition.Message = fmt.Sprintf("the cluster was accepted as %s and keeps that; its annotations now say: %s. To accept the change set hubAcceptsClient to false, then to true", granted, now)
-	return h.report(ctx, cluster, corev1.EventTypeWarning, condition)
+	return condition
 }
 
 // grantOf returns the condition of a cluster that the hub has granted something, else nil.
@@ -381,9 +395,15 @@ func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) (again t
 	return again, client.IgnoreNotFound(err)
 }
 
-// grant calls the driver when that is due.
-func (h *Hub) grant(ctx context.Context, cluster *ocm.ManagedCluster, driver registration.HubDriver, granted record) error {
+// grant calls the driver when that is due, unless the role shows that the driver has nothing to do.
+func (h *Hub) grant(
+	ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, driver registration.HubDriver, granted record,
+) error {
 	if m := h.memory(cluster.Name); m.grant == granted && h.options.Now().Before(m.nextAt) {
+		return nil
+	}
+	if isGranted(driver, cluster.Name, role) {
+		h.schedule(cluster.Name, granted, 0)
 		return nil
 	}
 	var next time.Duration
@@ -408,6 +428,12 @@ func (h *Hub) grant(ctx context.Context, cluster *ocm.ManagedCluster, driver reg
 		return errPostponed
 	}
 	return errors.Join(err, setErr)
+}
+
+// isGranted reports whether the role shows that the driver has granted the cluster its access.
+func isGranted(driver registration.HubDriver, cluster string, role *rbacv1.ClusterRole) bool {
+	d, ok := driver.(registration.HubRecorded)
+	return ok && d.Granted(cluster, role)
 }
 
 // revoke has the recorded driver take away what it granted, then deletes the record. Denial keeps the agent in it.
@@ -479,8 +505,7 @@ func (h *Hub) patch(ctx context.Context, cluster *ocm.ManagedCluster, change fun
 
 // report sets a condition, and records an Event if it claimed something new.
 func (h *Hub) report(ctx context.Context, cluster *ocm.ManagedCluster, eventType string, c metav1.Condition) error {
-	had := meta.FindStatusCondition(cluster.Status.Conditions, c.Type)
-	known := had != nil && had.Status == c.Status && had.Reason == c.Reason && had.Message == c.Message
+	known := shows(cluster, c)
 	if err := internal.SetCondition(ctx, h.options.Client, cluster, c); err != nil {
 		return fmt.Errorf("set condition %s of ManagedCluster %q: %w", c.Type, cluster.Name, err)
 	}
@@ -488,6 +513,12 @@ func (h *Hub) report(ctx context.Context, cluster *ocm.ManagedCluster, eventType
 		h.event(cluster, eventType, c.Reason, c.Message)
 	}
 	return nil
+}
+
+// shows reports whether a cluster has the condition, perhaps about an earlier generation.
+func shows(cluster *ocm.ManagedCluster, c metav1.Condition) bool {
+	had := meta.FindStatusCondition(cluster.Status.Conditions, c.Type)
+	return had != nil && had.Status == c.Status && had.Reason == c.Reason && had.Message == c.Message
 }
 
 // maxEventNote is the API server's limit.

@@ -30,13 +30,18 @@ type leaseMemory struct {
 	renewed, checked time.Time
 }
 
+// begin starts the wait without a Lease: a restarted hub would read the Leases of all clusters at once.
+func (m *leaseMemory) begin(now time.Time) { m.renewed, m.checked = now, now }
+
 // observe records a Lease, which is empty where there is none. The clock of the agent may be wrong: its time counts only
-// between the last look and now. At the first look the wait begins.
+// between the last check and now. A version that differs from none proves no renewal.
 func (m *leaseMemory) observe(lease *coordinationv1.Lease, now time.Time) {
-	first := m.checked.IsZero()
-	if first || lease.ResourceVersion != m.version {
+	if lease.ResourceVersion != m.version {
 		renewed := now
-		if t := lease.Spec.RenewTime; t != nil && !first && t.Time.Before(now) {
+		if m.version == "" {
+			renewed = m.renewed
+		}
+		if t := lease.Spec.RenewTime; t != nil && !t.Time.After(now) {
 			renewed = t.Time
 		}
 		if renewed.Before(m.checked) {
@@ -77,6 +82,10 @@ func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time
 	if lost && !accepted {
 		return 0, nil
 	}
+	if !lost && m.checked.IsZero() {
+		m.begin(h.options.Now())
+		return firstLease(cluster), nil
+	}
 	lease, err := h.readLease(ctx, cluster, accepted)
 	if err != nil || lost {
 		return 0, err
@@ -90,6 +99,12 @@ func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time
 	return 0, h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionUnknown,
 		Reason:  regname.ReasonLeaseStopped,
 		Message: fmt.Sprintf("the agent has not renewed its Lease %s/%s for %s: check that it runs and can reach the hub", cluster.Name, ocm.LeaseName, grace)})
+}
+
+// firstLease returns the time from the begin of the wait to the first read of the Lease. At half of the grace the read
+// learns the version, so that the next one at the end of the grace shows whether an agent with a wrong clock renews.
+func firstLease(cluster *ocm.ManagedCluster) time.Duration {
+	return graceLeases * leaseDuration(cluster, &coordinationv1.Lease{}) / 2
 }
 
 func newLease(cluster *ocm.ManagedCluster, now time.Time) coordinationv1.Lease {

@@ -46,9 +46,11 @@ func TestHubWatchesLeases(t *testing.T) {
 			if !test.none {
 				renew(h, test.skew)
 			}
+			half := h.look()
+			h.now = h.now.Add(half)
 			wait := h.mustReconcile("cluster1").RequeueAfter
-			if wait != 5*time.Minute {
-				t.Fatalf("the hub looks at the Lease after %s, want five lease durations", wait)
+			if !test.none && (half != 150*time.Second || wait != half) {
+				t.Fatalf("the hub looks at the Lease after %s, then after %s, want five lease durations", half, wait)
 			}
 			h.now = h.now.Add(wait - time.Second)
 			if h.mustReconcile("cluster1"); h.condition("cluster1", ocm.ConditionAvailable) != "True/Available" {
@@ -69,11 +71,24 @@ func TestHubWatchesLeases(t *testing.T) {
 			}
 		})
 	}
+	for _, skew := range []time.Duration{0, 8 * time.Minute} {
+		t.Run(fmt.Sprintf("renewed with a clock %s ahead: available", skew), func(t *testing.T) {
+			h := newHubTest(t, managedCluster("cluster1", accept))
+			h.edit("cluster1", joined)
+			for range 20 {
+				renew(h, skew)
+				h.now = h.now.Add(min(h.look(), time.Minute))
+			}
+			if got := h.condition("cluster1", ocm.ConditionAvailable); got != "True/Available" {
+				t.Errorf("Available is %s", got)
+			}
+		})
+	}
 	t.Run("renewed between two looks: due five durations after the renewal", func(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1", accept))
 		h.edit("cluster1", joined)
 		renew(h, 0)
-		h.mustReconcile("cluster1")
+		h.look()
 		h.now = h.now.Add(4 * time.Minute)
 		renew(h, 0)
 		h.now = h.now.Add(time.Minute)
@@ -85,7 +100,8 @@ func TestHubWatchesLeases(t *testing.T) {
 		t.Run(fmt.Sprintf("a duration of %d s", seconds), func(t *testing.T) {
 			h := newHubTest(t, managedCluster("cluster1", accept, func(c *ocm.ManagedCluster) { c.Spec.LeaseDurationSeconds = seconds }))
 			h.edit("cluster1", joined)
-			if wait := h.mustReconcile("cluster1").RequeueAfter; wait < want || wait > want+12*time.Minute {
+			h.look()
+			if wait := h.look(); wait < want || wait > want+12*time.Minute {
 				t.Errorf("the hub looks again after %s, want %s", wait, want)
 			}
 		})
@@ -107,6 +123,16 @@ func TestHubWatchesLeases(t *testing.T) {
 			t.Errorf("the hub looks again after %s", wait)
 		}
 	})
+}
+
+// look reconciles once, and returns the time until the next reconcile.
+func (h *hubTest) look() time.Duration {
+	h.t.Helper()
+	result, err := h.reconcile("cluster1")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return result.RequeueAfter
 }
 
 // Agents may not create it.

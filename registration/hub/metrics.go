@@ -83,6 +83,7 @@ func (h *Hub) forget(cluster string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.memories, cluster)
+	delete(h.settled, cluster)
 }
 
 // call runs one operation of a driver for a cluster, with a deadline.

@@ -62,11 +62,7 @@ func (h *Hub) ensureRole(ctx context.Context, cluster string, have *rbacv1.Clust
 	if have.ResourceVersion != "" && !isOurs(have) && !isOf(have, cluster) {
 		return taken("ClusterRole", have, cluster)
 	}
-	want := have.DeepCopy()
-	want.Name, want.Rules, want.AggregationRule = registration.ClusterRoleName(cluster), clusterRules(cluster, h.options.OCMAgents), nil
-	metav1.SetMetaDataLabel(&want.ObjectMeta, ocm.ClusterNameLabel, cluster)
-	metav1.SetMetaDataAnnotation(&want.ObjectMeta, regname.AuthTypeAnnotation, granted.driver)
-	metav1.SetMetaDataAnnotation(&want.ObjectMeta, regname.ClaimAnnotation, granted.claim)
+	want := h.wantedRole(cluster, have, granted)
 	var err error
 	switch {
 	case have.ResourceVersion == "":
@@ -78,6 +74,16 @@ func (h *Hub) ensureRole(ctx context.Context, cluster string, have *rbacv1.Clust
 		return fmt.Errorf("write ClusterRole %q: %w", want.Name, err)
 	}
 	return nil
+}
+
+// wantedRole returns a repaired copy of the ClusterRole of a cluster.
+func (h *Hub) wantedRole(cluster string, have *rbacv1.ClusterRole, granted record) *rbacv1.ClusterRole {
+	want := have.DeepCopy()
+	want.Name, want.Rules, want.AggregationRule = registration.ClusterRoleName(cluster), clusterRules(cluster, h.options.OCMAgents), nil
+	metav1.SetMetaDataLabel(&want.ObjectMeta, ocm.ClusterNameLabel, cluster)
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, regname.AuthTypeAnnotation, granted.driver)
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, regname.ClaimAnnotation, granted.claim)
+	return want
 }
 
 // isOf reports whether an object has the label of a cluster.

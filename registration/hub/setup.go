@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/workloadid/workloadid/internal/apiserver"
 	"github.com/workloadid/workloadid/registration"
@@ -59,6 +60,12 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 		Watches(&rbacv1.ClusterRoleBinding{}, toCluster).
 		Watches(&rbacv1.RoleBinding{}, toCluster).
 		Watches(&corev1.Namespace{}, toCluster).
+		WatchesRawSource(source.Func(func(ctx context.Context, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			if err := h.list(ctx); err != nil {
+				mgr.GetLogger().Error(err, "The hub reads each cluster by itself")
+			}
+			return nil
+		})). // the workers begin after it
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, SkipNameValidation: &anyName,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)}).
 		Complete(h)
