@@ -37,8 +37,8 @@ const (
 	namespace = "open-cluster-management-hub"
 	// bootstrapUser is the ServiceAccount of registration.BootstrapManifest.
 	bootstrapUser = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
-	// workers is how many clusters are reconciled at a time, and how many add-ons. After a restart they make four
-	// requests for each cluster, so the API server is what limits them.
+	// workers is how many clusters are reconciled at a time, and how many add-ons. After a restart they make a few
+	// requests for each cluster that needs a change, so the API server is what limits them.
 	workers = 32
 )
 

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/internal/agentrequest"
+	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -498,5 +499,26 @@ func TestNewHubRefusesGroupsOfEveryone(t *testing.T) {
 	}
 	if _, err := csr.NewHubDriver(csr.HubDriverOptions{}); err == nil {
 		t.Error("no client")
+	}
+}
+
+// The hub does not call Grant for such a cluster, so another driver's record or a missing agent must not count.
+func TestGrantedGoesByTheRecord(t *testing.T) {
+	for name, test := range map[string]struct {
+		annotations map[string]string
+		want        bool
+	}{
+		"with an agent":     {map[string]string{regname.AuthTypeAnnotation: "csr", regname.AgentAnnotation: "agent1"}, true},
+		"without an agent":  {map[string]string{regname.AuthTypeAnnotation: "csr"}, false},
+		"of another driver": {map[string]string{regname.AuthTypeAnnotation: "aws-irsa", regname.AgentAnnotation: "agent1"}, false},
+		"of a denied one":   {map[string]string{regname.AgentAnnotation: "agent1"}, false},
+		"without a record":  {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Annotations: test.annotations}}
+			if got := (&csr.HubDriver{}).Granted("cluster1", role); got != test.want {
+				t.Errorf("granted: %v", got)
+			}
+		})
 	}
 }

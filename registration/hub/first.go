@@ -24,17 +24,17 @@ const (
 	maxClaim = 256
 )
 
-// settled is what the hub keeps of an accepted, joined and available cluster whose ManagedCluster and ClusterRole need no
-// change. It serves the first reconcile of the cluster, and only while the cache holds the same versions. That reconcile
-// writes nothing and calls no driver, so a cache that lags behind delays a revocation, but never grants anything.
+// settled describes an accepted, joined and available cluster whose ManagedCluster and ClusterRole need no change. It
+// serves the first reconcile of the cluster, and only while the cache holds the same versions. That reconcile writes
+// nothing and calls no driver's Grant, so a cache that lags behind delays a revocation, but never grants anything.
 type settled struct {
 	cluster, role string // resourceVersions
 	granted       record
 	lease         time.Duration // until the first read of the Lease
 }
 
-// list finds the settled clusters past the cache, in pages: the hub starts with a few large requests instead of several for
-// each cluster. After an error the hub reads each cluster by itself.
+// list finds the settled clusters past the cache, in pages. The hub starts with a few large requests instead of several
+// for each cluster. After an error the hub reads each cluster by itself.
 func (h *Hub) list(ctx context.Context) error {
 	if h.options.Relay {
 		return nil // the rights of the relay are read for each cluster
@@ -123,8 +123,8 @@ func pages(list func(options *client.ListOptions) (next string, err error)) erro
 	}
 }
 
-// skip reports whether the first reconcile of a cluster has nothing to do, and when the next one is due. It goes by the list
-// unless an object has changed since. Any doubt leads to a whole reconcile, which reads past the cache.
+// skip reports whether the first reconcile of a cluster has nothing to do, and when the next one is due. It goes by the
+// list unless an object has changed since. Otherwise a whole reconcile reads past the cache.
 func (h *Hub) skip(ctx context.Context, name string) (next time.Duration, ok bool) {
 	s, ok := h.takeSettled(name)
 	if !ok {
@@ -132,8 +132,7 @@ func (h *Hub) skip(ctx context.Context, name string) (next time.Duration, ok boo
 	}
 	cluster, role := &ocm.ManagedCluster{}, &metav1.PartialObjectMetadata{}
 	role.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"))
-	if h.options.Client.Get(ctx, client.ObjectKey{Name: name}, cluster) != nil || cluster.ResourceVersion != s.cluster ||
-		h.options.Client.Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName(name)}, role) != nil || role.ResourceVersion != s.role ||
+	if !h.holds(ctx, name, cluster, s.cluster) || !h.holds(ctx, registration.ClusterRoleName(name), role, s.role) ||
 		!h.isBound(ctx, name) {
 		return 0, false
 	}
@@ -143,6 +142,11 @@ func (h *Hub) skip(ctx context.Context, name string) (next time.Duration, ok boo
 	m, now := h.memory(name), h.options.Now()
 	m.lease.begin(now)
 	return earliest(s.lease, m.nextAt.Sub(now)), true
+}
+
+// holds reads an object from the cache, and reports whether it has the version.
+func (h *Hub) holds(ctx context.Context, name string, o client.Object, version string) bool {
+	return h.options.Client.Get(ctx, client.ObjectKey{Name: name}, o) == nil && o.GetResourceVersion() == version
 }
 
 // takeSettled returns what the list found of a cluster, once.
@@ -162,7 +166,8 @@ func (h *Hub) isBound(ctx context.Context, cluster string) bool {
 	}
 	for _, want := range bindings(cluster) {
 		have, err := h.binding(ctx, h.options.Client, want)
-		if err != nil || have == nil || !isOf(have, cluster) || !sameBinding(have, want) || !have.GetDeletionTimestamp().IsZero() {
+		if err != nil || have == nil || !isOf(have, cluster) || !sameBinding(have, want) ||
+			!have.GetDeletionTimestamp().IsZero() {
 			return false
 		}
 	}

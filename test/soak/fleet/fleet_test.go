@@ -33,6 +33,8 @@ var (
 const (
 	maxMemory = 256 << 20
 	maxTime   = time.Minute
+	// maxRequests is for each cluster, beside otherRequests for lists, watches, discovery and leader election.
+	maxRequests, otherRequests = 1.2, 200
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
@@ -49,6 +51,7 @@ func TestFleet(t *testing.T) {
 	hub := f.start("wid-hub", f.AccountKubeconfig(t, regname.HubNamespace, regname.HubServiceAccount), f.printed, f.hub().Args())
 	took := hub.until(`registration_hub_clusters{state="accepted"}`, float64(*clusters))
 	t.Logf("after a restart the hub has checked %d clusters in %s", *clusters, took.Round(100*time.Millisecond))
+	f.checkRequests(hub)
 	peak := hub.log("hub")
 	if writes := hub.writes(); writes > float64(*clusters)/2 {
 		t.Errorf("the hub made %d writes: the simulated clusters differ from joined ones", int(writes))
@@ -58,6 +61,22 @@ func TestFleet(t *testing.T) {
 	}
 	hub.stop()
 	f.measureAgent()
+}
+
+// checkRequests counts the requests of the hub, at the API server and at the client: the former rotates its log after 100 MB.
+func (f *fleet) checkRequests(hub *program) {
+	f.t.Helper()
+	made, counted := hub.read("rest_client_requests_total{"), 0
+	for _, r := range f.Audit(f.t, "system:serviceaccount:"+regname.HubNamespace+":"+regname.HubServiceAccount) {
+		if r.Time.After(hub.began) {
+			counted++
+		}
+	}
+	all := max(made, float64(counted))
+	f.t.Logf("the API server counted %d requests, the hub %d: %.2f for each cluster", counted, int(made), all/float64(*clusters))
+	if all > maxRequests*float64(*clusters)+otherRequests {
+		f.t.Errorf("the aim is %.1f for each cluster", maxRequests)
+	}
 }
 
 type fleet struct {
