@@ -67,6 +67,12 @@ func (f *firstTest) changeRole(change func(*rbacv1.ClusterRole)) {
 	}
 }
 
+// same edits the cluster in its generation, so that its condition is not an old one.
+func (f *firstTest) same(change func(*ocm.ManagedCluster)) {
+	f.t.Helper()
+	f.edit("cluster1", func(c *ocm.ManagedCluster) { change(c); c.Generation-- })
+}
+
 func (f *firstTest) remove(o client.Object) {
 	f.t.Helper()
 	if err := f.client.Delete(f.t.Context(), o); err != nil {
@@ -199,17 +205,17 @@ func TestHubRevokesAfterACacheThatLags(t *testing.T) {
 // A cluster that needs anything gets it in the first reconcile, as without the list.
 func TestHubListsSettledClustersOnly(t *testing.T) {
 	for name, change := range map[string]func(*firstTest){
-		"pending":               func(f *firstTest) { f.edit("cluster1", deny) },
-		"without the finalizer": func(f *firstTest) { f.edit("cluster1", func(c *ocm.ManagedCluster) { c.Finalizers = nil }) },
+		"denied":                func(f *firstTest) { f.same(deny) },
+		"without the finalizer": func(f *firstTest) { f.same(func(c *ocm.ManagedCluster) { c.Finalizers = nil }) },
 		"deleted":               func(f *firstTest) { f.remove(managedCluster("cluster1")) },
 		"an old condition":      func(f *firstTest) { f.edit("cluster1", func(*ocm.ManagedCluster) {}) }, // of an earlier generation
-		"without a condition":   func(f *firstTest) { f.edit("cluster1", func(c *ocm.ManagedCluster) { c.Status.Conditions = nil }) },
+		"without a condition":   func(f *firstTest) { f.same(func(c *ocm.ManagedCluster) { c.Status.Conditions = nil }) },
 		"a false condition": func(f *firstTest) {
-			f.edit("cluster1", func(c *ocm.ManagedCluster) {
+			f.same(func(c *ocm.ManagedCluster) {
 				meta.FindStatusCondition(c.Status.Conditions, ocm.ConditionHubAccepted).Message = "accepted by me"
 			})
 		},
-		"not available":        func(f *firstTest) { f.edit("cluster1", setJoined(metav1.ConditionUnknown)) },
+		"not available":        func(f *firstTest) { f.same(setJoined(metav1.ConditionUnknown)) },
 		"rules that differ":    func(f *firstTest) { f.changeRole(func(r *rbacv1.ClusterRole) { r.Rules = r.Rules[1:] }) },
 		"a role without label": func(f *firstTest) { f.changeRole(func(r *rbacv1.ClusterRole) { r.Labels = nil }) },
 		"no recorded agent": func(f *firstTest) {
