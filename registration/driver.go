@@ -124,10 +124,11 @@ type HubDriver interface {
 	Revoke(ctx context.Context, cluster, claim string) error
 }
 
-// HubRecorded is an optional interface of hub drivers that grant nothing outside the hub, such as package csr. It saves requests.
+// HubRecorded is an optional interface of hub drivers that grant nothing outside the hub, such as package csr. It saves
+// requests.
 type HubRecorded interface {
-	// Granted reports whether Grant has nothing to do for an accepted cluster with this ClusterRole. It is pure and reads only its
-	// arguments. The reconciler then does not call Grant.
+	// Granted reports whether Grant has nothing to do for an accepted cluster with this ClusterRole. It is pure and reads
+	// only its arguments. The reconciler then does not call Grant.
 	Granted(cluster string, role *rbacv1.ClusterRole) bool
 }
 

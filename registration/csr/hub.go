@@ -139,7 +139,8 @@ func (h *HubDriver) Grant(ctx context.Context, name, _ string) (time.Duration, e
 
 // Granted reports whether the ClusterRole records the agent of a cluster that is accepted for this driver.
 func (h *HubDriver) Granted(cluster string, role *rbacv1.ClusterRole) bool {
-	return role.Annotations[regname.AuthTypeAnnotation] == registration.AuthTypeCSR && agentrequest.RecordIn(role, cluster).Agent != ""
+	return role.Annotations[regname.AuthTypeAnnotation] == registration.AuthTypeCSR &&
+		agentrequest.RecordIn(role, cluster).Agent != ""
 }
 
 // Revoke does nothing: without RBAC a certificate gives no access and cannot be renewed.

@@ -510,7 +510,7 @@ func TestGrantedGoesByTheRecord(t *testing.T) {
 	}{
 		"with an agent":     {map[string]string{regname.AuthTypeAnnotation: "csr", regname.AgentAnnotation: "agent1"}, true},
 		"without an agent":  {map[string]string{regname.AuthTypeAnnotation: "csr"}, false},
-		"of another driver": {map[string]string{regname.AuthTypeAnnotation: "aws-irsa", regname.AgentAnnotation: "agent1"}, false},
+		"of another driver": {map[string]string{regname.AuthTypeAnnotation: "token", regname.AgentAnnotation: "agent1"}, false},
 		"of a denied one":   {map[string]string{regname.AgentAnnotation: "agent1"}, false},
 		"without a record":  {nil, false},
 	} {

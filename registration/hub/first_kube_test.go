@@ -29,7 +29,8 @@ func (k *hubKube) runCSR(t *testing.T, user string, n int) (stop func()) {
 	t.Helper()
 	rules := append(regtest.RulesOf(t, registration.HubManifest(), "open-cluster-management:hub:csr"), k.rules...)
 	mgr, err := ctrl.NewManager(k.User(t, user, "", rules...), ctrl.Options{
-		Scheme: regtest.Scheme(t), Cache: hub.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
+		Scheme: regtest.Scheme(t), Cache: hub.CacheOptions(),
+		Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -50,8 +49,11 @@ func newFirstTest(t *testing.T) *firstTest {
 
 func setJoined(available metav1.ConditionStatus) func(*ocm.ManagedCluster) {
 	return func(c *ocm.ManagedCluster) {
-		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
-		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionAvailable, Status: available, Reason: "Reported"})
+		for kind, status := range map[string]metav1.ConditionStatus{
+			ocm.ConditionJoined: metav1.ConditionTrue, ocm.ConditionAvailable: available,
+		} {
+			meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: "Reported"})
+		}
 	}
 }
 
@@ -84,18 +86,7 @@ func (f *firstTest) remove(o client.Object) {
 func (f *firstTest) start(cache func() client.Client, list bool) {
 	f.t.Helper()
 	f.restart(func(o *hub.Options) {
-		counting := f.counting()
-		o.Client = interceptor.NewClient(counting.(client.WithWatch), interceptor.Funcs{ //nolint:errcheck,forcetypeassert // it is one
-			Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-				return cache().Get(ctx, key, o, opts...)
-			}})
-		o.Reader = interceptor.NewClient(f.client, interceptor.Funcs{
-			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-				f.mu.Lock()
-				f.reads = append(f.reads, key.Name)
-				f.mu.Unlock()
-				return c.Get(ctx, key, o, opts...)
-			}})
+		o.Client, o.Reader = cachedClient{f.counting(), cache}, liveReader{f.client, f}
 		o.Drivers = []registration.HubDriver{recordedDriver{f.driver}, f.other}
 	})
 	if list {
@@ -105,15 +96,46 @@ func (f *firstTest) start(cache func() client.Client, list bool) {
 	}
 }
 
+// cachedClient reads from a cache.
+type cachedClient struct {
+	client.Client
+	cache func() client.Client
+}
+
+func (c cachedClient) Get(
+	ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+) error {
+	return c.cache().Get(ctx, key, o, opts...)
+}
+
+// liveReader records the objects that are read by name.
+type liveReader struct {
+	client.Reader
+	f *firstTest
+}
+
+func (r liveReader) Get(
+	ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+) error {
+	r.f.mu.Lock()
+	r.f.reads = append(r.f.reads, key.Name)
+	r.f.mu.Unlock()
+	return r.Reader.Get(ctx, key, o, opts...)
+}
+
 // live is a cache that never lags.
 func (f *firstTest) live() client.Client { return f.client }
 
 // snapshot returns a cache that knows nothing later.
 func (f *firstTest) snapshot() client.Client {
 	f.t.Helper()
-	objects := append(bindingsFor("cluster1"), roleFor("cluster1"), managedCluster("cluster1"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}})
+	objects := append(bindingsFor("cluster1"), roleFor("cluster1"), managedCluster("cluster1"), namespaceOf("cluster1"))
 	objects = slices.DeleteFunc(objects, func(o client.Object) bool { return !f.exists(o) })
 	return fake.NewClientBuilder().WithScheme(regtest.Scheme(f.t)).WithObjects(objects...).Build()
+}
+
+func namespaceOf(cluster string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
 }
 
 func TestHubTrustsTheListOnce(t *testing.T) {
@@ -148,7 +170,9 @@ func TestHubDiscardsAnOldList(t *testing.T) {
 			f.wantAccepted("cluster1", "True/"+regname.ReasonClaimChanged)
 		}},
 		"the ClusterRole deleted": {func(f *firstTest) { f.deleteRole("cluster1") }, func(f *firstTest) { f.wantAccepted("cluster1", isLost) }},
-		"the rules of the ClusterRole": {func(f *firstTest) { f.changeRole(func(r *rbacv1.ClusterRole) { r.Rules = nil }) }, func(f *firstTest) {
+		"the rules of the ClusterRole": {func(f *firstTest) {
+			f.changeRole(func(r *rbacv1.ClusterRole) { r.Rules = nil })
+		}, func(f *firstTest) {
 			if role := roleFor("cluster1"); !f.exists(role) || len(role.Rules) == 0 {
 				f.t.Errorf("the role is %+v", role)
 			}
@@ -158,8 +182,8 @@ func TestHubDiscardsAnOldList(t *testing.T) {
 				f.t.Errorf("the cluster has %q", got)
 			}
 		}},
-		"the namespace deleted": {func(f *firstTest) { f.remove(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}) }, func(f *firstTest) {
-			if !f.exists(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}) {
+		"the namespace deleted": {func(f *firstTest) { f.remove(namespaceOf("cluster1")) }, func(f *firstTest) {
+			if !f.exists(namespaceOf("cluster1")) {
 				f.t.Error("there is no namespace")
 			}
 		}},
@@ -195,7 +219,8 @@ func TestHubRevokesAfterACacheThatLags(t *testing.T) {
 			cache = f.client
 			f.look()
 			f.wantAccepted("cluster1", isDenied)
-			if got := append(f.driver.take(), f.rbac("cluster1")...); len(got) != 2 || got[0] != "revoke cluster1 id-1" { // the role keeps the agent
+			got := append(f.driver.take(), f.rbac("cluster1")...)
+			if len(got) != 2 || got[0] != "revoke cluster1 id-1" { // the role keeps the agent
 				t.Errorf("the driver got and the cluster has %q", got)
 			}
 		})
@@ -264,7 +289,8 @@ func TestHubFindsAnAgentThatStoppedBeforeTheRestart(t *testing.T) {
 		}
 		f.now = f.now.Add(wait)
 	}
-	if took := f.now.Sub(begin); took != 5*time.Minute || f.condition("cluster1", ocm.ConditionAvailable) != "Unknown/"+regname.ReasonLeaseStopped {
-		t.Errorf("after %s Available is %s", took, f.condition("cluster1", ocm.ConditionAvailable))
+	took, got := f.now.Sub(begin), f.condition("cluster1", ocm.ConditionAvailable)
+	if took != 5*time.Minute || got != "Unknown/"+regname.ReasonLeaseStopped {
+		t.Errorf("after %s Available is %s", took, got)
 	}
 }

@@ -397,7 +397,8 @@ func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) (again t
 
 // grant calls the driver when that is due, unless the role shows that the driver has nothing to do.
 func (h *Hub) grant(
-	ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, driver registration.HubDriver, granted record,
+	ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, driver registration.HubDriver,
+	granted record,
 ) error {
 	if m := h.memory(cluster.Name); m.grant == granted && h.options.Now().Before(m.nextAt) {
 		return nil

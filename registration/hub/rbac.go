@@ -79,7 +79,8 @@ func (h *Hub) ensureRole(ctx context.Context, cluster string, have *rbacv1.Clust
 // wantedRole returns a repaired copy of the ClusterRole of a cluster.
 func (h *Hub) wantedRole(cluster string, have *rbacv1.ClusterRole, granted record) *rbacv1.ClusterRole {
 	want := have.DeepCopy()
-	want.Name, want.Rules, want.AggregationRule = registration.ClusterRoleName(cluster), clusterRules(cluster, h.options.OCMAgents), nil
+	want.Name = registration.ClusterRoleName(cluster)
+	want.Rules, want.AggregationRule = clusterRules(cluster, h.options.OCMAgents), nil
 	metav1.SetMetaDataLabel(&want.ObjectMeta, ocm.ClusterNameLabel, cluster)
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, regname.AuthTypeAnnotation, granted.driver)
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, regname.ClaimAnnotation, granted.claim)

@@ -53,6 +53,12 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 		}
 		return nil
 	})
+	lists := func(ctx context.Context, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		if err := h.list(ctx); err != nil {
+			mgr.GetLogger().Error(err, "The hub reads each cluster by itself")
+		}
+		return nil
+	}
 	anyName := true // two hubs may run in one process
 	err := ctrl.NewControllerManagedBy(mgr).Named("registration-hub").
 		For(&ocm.ManagedCluster{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: matters})).
@@ -60,12 +66,7 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 		Watches(&rbacv1.ClusterRoleBinding{}, toCluster).
 		Watches(&rbacv1.RoleBinding{}, toCluster).
 		Watches(&corev1.Namespace{}, toCluster).
-		WatchesRawSource(source.Func(func(ctx context.Context, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			if err := h.list(ctx); err != nil {
-				mgr.GetLogger().Error(err, "The hub reads each cluster by itself")
-			}
-			return nil
-		})). // the workers begin after it
+		WatchesRawSource(source.Func(lists)). // the workers begin after it
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, SkipNameValidation: &anyName,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)}).
 		Complete(h)

@@ -63,7 +63,7 @@ func TestFleet(t *testing.T) {
 	f.measureAgent()
 }
 
-// checkRequests counts the requests of the hub, at the API server and at the client: the former rotates its log after 100 MB.
+// checkRequests counts the requests of the hub at the API server, whose log rotates after 100 MB, and at the client.
 func (f *fleet) checkRequests(hub *program) {
 	f.t.Helper()
 	made, counted := hub.read("rest_client_requests_total{"), 0
@@ -73,7 +73,8 @@ func (f *fleet) checkRequests(hub *program) {
 		}
 	}
 	all := max(made, float64(counted))
-	f.t.Logf("the API server counted %d requests, the hub %d: %.2f for each cluster", counted, int(made), all/float64(*clusters))
+	f.t.Logf("the API server counted %d requests, the hub %d: %.2f for each cluster",
+		counted, int(made), all/float64(*clusters))
 	if all > maxRequests*float64(*clusters)+otherRequests {
 		f.t.Errorf("the aim is %.1f for each cluster", maxRequests)
 	}
