@@ -504,13 +504,14 @@ func TestNewHubRefusesGroupsOfEveryone(t *testing.T) {
 
 // The hub does not call Grant for such a cluster, so another driver's record or a missing agent must not count.
 func TestGrantedGoesByTheRecord(t *testing.T) {
+	const authType = regname.AuthTypeAnnotation
 	for name, test := range map[string]struct {
 		annotations map[string]string
 		want        bool
 	}{
-		"with an agent":     {map[string]string{regname.AuthTypeAnnotation: "csr", regname.AgentAnnotation: "agent1"}, true},
-		"without an agent":  {map[string]string{regname.AuthTypeAnnotation: "csr"}, false},
-		"of another driver": {map[string]string{regname.AuthTypeAnnotation: "token", regname.AgentAnnotation: "agent1"}, false},
+		"with an agent":     {map[string]string{authType: "csr", regname.AgentAnnotation: "agent1"}, true},
+		"without an agent":  {map[string]string{authType: "csr"}, false},
+		"of another driver": {map[string]string{authType: "aws-irsa", regname.AgentAnnotation: "agent1"}, false},
 		"of a denied one":   {map[string]string{regname.AgentAnnotation: "agent1"}, false},
 		"without a record":  {nil, false},
 	} {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/internal/regname"
@@ -31,6 +32,7 @@ func (k *hubKube) runCSR(t *testing.T, user string, n int) (stop func()) {
 	mgr, err := ctrl.NewManager(k.User(t, user, "", rules...), ctrl.Options{
 		Scheme: regtest.Scheme(t), Cache: hub.CacheOptions(),
 		Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
+		Controller: config.Controller{UsePriorityQueue: new(false)}, // its workers may block the stop of a manager
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -148,7 +148,8 @@ func TestHubTrustsTheListOnce(t *testing.T) {
 		t.Errorf("the first reconcile reads %q, writes %q and calls the driver: %q", f.reads, writes, calls)
 	}
 	f.look()
-	if want := []string{"cluster1", registration.ClusterRoleName("cluster1"), ocm.LeaseName}; !slices.Equal(f.reads, want) {
+	want := []string{"cluster1", registration.ClusterRoleName("cluster1"), ocm.LeaseName}
+	if !slices.Equal(f.reads, want) {
 		t.Errorf("the second reconcile reads %q", f.reads)
 	}
 }
@@ -165,11 +166,15 @@ func TestHubDiscardsAnOldList(t *testing.T) {
 				f.t.Errorf("the driver got %q", got)
 			}
 		}},
-		"deleted": {func(f *firstTest) { f.remove(managedCluster("cluster1")) }, func(f *firstTest) { f.wantRevoked("cluster1") }},
+		"deleted": {func(f *firstTest) { f.remove(managedCluster("cluster1")) }, func(f *firstTest) {
+			f.wantRevoked("cluster1")
+		}},
 		"another claim": {func(f *firstTest) { f.edit("cluster1", annotated(driverAnnotation, "id-2")) }, func(f *firstTest) {
 			f.wantAccepted("cluster1", "True/"+regname.ReasonClaimChanged)
 		}},
-		"the ClusterRole deleted": {func(f *firstTest) { f.deleteRole("cluster1") }, func(f *firstTest) { f.wantAccepted("cluster1", isLost) }},
+		"the ClusterRole deleted": {func(f *firstTest) { f.deleteRole("cluster1") }, func(f *firstTest) {
+			f.wantAccepted("cluster1", isLost)
+		}},
 		"the rules of the ClusterRole": {func(f *firstTest) {
 			f.changeRole(func(r *rbacv1.ClusterRole) { r.Rules = nil })
 		}, func(f *firstTest) {
@@ -233,7 +238,7 @@ func TestHubListsSettledClustersOnly(t *testing.T) {
 		"denied":                func(f *firstTest) { f.same(deny) },
 		"without the finalizer": func(f *firstTest) { f.same(func(c *ocm.ManagedCluster) { c.Finalizers = nil }) },
 		"deleted":               func(f *firstTest) { f.remove(managedCluster("cluster1")) },
-		"an old condition":      func(f *firstTest) { f.edit("cluster1", func(*ocm.ManagedCluster) {}) }, // of an earlier generation
+		"an old condition":      func(f *firstTest) { f.edit("cluster1", func(*ocm.ManagedCluster) {}) },
 		"without a condition":   func(f *firstTest) { f.same(func(c *ocm.ManagedCluster) { c.Status.Conditions = nil }) },
 		"a false condition": func(f *firstTest) {
 			f.same(func(c *ocm.ManagedCluster) {
