@@ -18,8 +18,11 @@ import (
 )
 
 const (
-	// page is the number of objects in one response to a list.
-	page = 500
+	// rolesPage is the number of ClusterRoles in one response to a list.
+	rolesPage = 500
+	// clustersPage is smaller: agents write ManagedClusters, of up to 400 kB as JSON, and the client holds a response
+	// more than twice.
+	clustersPage = 50
 	// maxClaim is the length of the longest claim that the hub keeps of a listed cluster.
 	maxClaim = 256
 )
@@ -58,7 +61,7 @@ func (h *Hub) list(ctx context.Context) error {
 // listRoles returns the clusters whose ClusterRole needs no change.
 func (h *Hub) listRoles(ctx context.Context) (map[string]settled, error) {
 	found := map[string]settled{}
-	return found, pages(func(options *client.ListOptions) (next string, err error) {
+	return found, pages(rolesPage, func(options *client.ListOptions) (next string, err error) {
 		list := &rbacv1.ClusterRoleList{}
 		options.LabelSelector = ofClusters()
 		if err := h.reader().List(ctx, list, options); err != nil {
@@ -86,7 +89,7 @@ func (h *Hub) settledRole(cluster string, role *rbacv1.ClusterRole) (record, boo
 // listClusters returns those of the clusters whose ManagedCluster needs no change either.
 func (h *Hub) listClusters(ctx context.Context, roles map[string]settled) (map[string]settled, error) {
 	found := map[string]settled{}
-	return found, pages(func(options *client.ListOptions) (next string, err error) {
+	return found, pages(clustersPage, func(options *client.ListOptions) (next string, err error) {
 		list := &ocm.ManagedClusterList{}
 		if err := h.reader().List(ctx, list, options); err != nil {
 			return "", err
@@ -114,10 +117,10 @@ func (h *Hub) isSettled(cluster *ocm.ManagedCluster, granted record) bool {
 }
 
 // pages calls list for each page, until one names no next page.
-func pages(list func(options *client.ListOptions) (next string, err error)) error {
+func pages(size int64, list func(options *client.ListOptions) (next string, err error)) error {
 	for next := ""; ; {
 		var err error
-		if next, err = list(&client.ListOptions{Limit: page, Continue: next}); err != nil || next == "" {
+		if next, err = list(&client.ListOptions{Limit: size, Continue: next}); err != nil || next == "" {
 			return err
 		}
 	}
