@@ -101,7 +101,7 @@ func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time
 		Message: fmt.Sprintf("the agent has not renewed its Lease %s/%s for %s: check that it runs and can reach the hub", cluster.Name, ocm.LeaseName, grace)})
 }
 
-// firstLease returns the time from the begin of the wait to the first read of the Lease. At half of the grace the read
+// firstLease returns the time from the start of the wait to the first read of the Lease. At half of the grace the read
 // learns the version, so that the next one at the end of the grace shows whether an agent with a wrong clock renews.
 func firstLease(cluster *ocm.ManagedCluster) time.Duration {
 	return graceLeases * leaseDuration(cluster, &coordinationv1.Lease{}) / 2
