@@ -84,42 +84,6 @@ func TestGrantsRevealNothing(t *testing.T) {
 	})
 }
 
-// A service's error repeats no header that the controller adds.
-func TestServicesRevealNoHeader(t *testing.T) {
-	eachService(t, func(t *testing.T, f *federation) {
-		const key = "controllers-key-0123"
-		f.provider.Headers = map[string]string{"X-Api-Key": key}
-		f.cloud.Handle(hostOf(t, f.provider.Endpoint), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusUnauthorized)
-			said := r.Header.Get("X-Api-Key")
-			_, _ = fmt.Fprintf(w, `{"error":"invalid_grant","error_description":%q,"message":%q,"errors":[%q],"request_id":%q}`, said, said, said, said)
-		}))
-		_, err := f.get(t, f.provider)
-		testworld.CheckError(t, err, auth.ErrDenied, "[redacted]")
-		if strings.Contains(err.Error(), key) {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
-// A tenant's token reaches the server of the controller's Provider alone, whatever the form.
-func TestGrantsReachOneServer(t *testing.T) {
-	eachGrant(t, func(t *testing.T, w *world, p *exchange.Provider) {
-		evil := 0
-		w.cloud.Handle("evil.example", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { evil++ }))
-		_, err := w.get(t, p, auth.WithSTSEndpoint("https://evil.example/token"))
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "tokens go to the provider's own server only")
-		for _, status := range []int{http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
-			w.cloud.Handle("oauth.example", http.RedirectHandler("https://evil.example/", status))
-			_, err := w.get(t, p)
-			testworld.CheckError(t, err, auth.ErrUnavailable, "redirect")
-		}
-		if evil != 0 {
-			t.Errorf("%d requests to another host", evil)
-		}
-	})
-}
-
 // No annotation adds a parameter, or replaces one.
 func TestGrantsTakeNoParameterByInjection(t *testing.T) {
 	eachGrant(t, func(t *testing.T, w *world, p *exchange.Provider) {

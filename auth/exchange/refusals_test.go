@@ -222,24 +222,6 @@ func TestDockerHubsLifetime(t *testing.T) {
 	}
 }
 
-func TestAuthenticatorsOfRegistries(t *testing.T) {
-	for which, tc := range map[authtest.FederationService]struct{ repository, user string }{
-		authtest.FederationQuay:      {"quay.io/org/app", "org+robot"},
-		authtest.FederationDockerHub: {"docker.io/org/app", "org"},
-	} {
-		t.Run(string(which), func(t *testing.T) {
-			f := newFederation(t, which)
-			config, err := auth.NewRegistryAuthenticator(f.provider, tc.repository, f.options("tenant-a")...).Authorization()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if id, ok := f.Identity(config.Password); !ok || id.Subject != subject("tenant-a") || config.Username != tc.user {
-				t.Errorf("got user %q for %+v", config.Username, id)
-			}
-		})
-	}
-}
-
 // Hosts have no case, and image references are in lower case.
 func TestHostsOfServicesInLowerCase(t *testing.T) {
 	f := newFederation(t, authtest.FederationQuay)

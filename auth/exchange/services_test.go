@@ -141,19 +141,6 @@ func TestAnthropicRuleByAnnotation(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrMisconfigured, exchange.AnthropicFederationRuleAnnotation)
 }
 
-// A tenant that copies another's annotations is refused by the service, because the subject is its own.
-func TestServicesKeepTenantsApart(t *testing.T) {
-	eachService(t, func(t *testing.T, f *federation) {
-		_, err := f.getFor(t.Context(), f.provider, "tenant-b")
-		testworld.CheckError(t, err, auth.ErrDenied, subject("tenant-b"))
-		for _, value := range f.annotations {
-			if !strings.Contains(err.Error(), value) {
-				t.Errorf("the error does not name %q: %v", value, err)
-			}
-		}
-	})
-}
-
 func TestAnnotationsOfServices(t *testing.T) {
 	eachService(t, func(t *testing.T, f *federation) {
 		for annotation := range f.annotations {
@@ -178,39 +165,6 @@ func TestAnnotationsOfServices(t *testing.T) {
 	})
 }
 
-func TestErrorsOfServices(t *testing.T) {
-	eachService(t, func(t *testing.T, f *federation) {
-		for name, tc := range map[string]struct {
-			fault  authtest.Fault
-			reason provider.Reason
-			want   string
-		}{
-			"refused":     {authtest.Fault{Status: 401, Code: "invalid_grant", Message: "no such rule"}, auth.ErrDenied, " refuses: no such rule"},
-			"throttled":   {authtest.Fault{Status: 429, RetryAfter: "100", Message: "slower"}, auth.ErrThrottled, "HTTP 429"},
-			"down":        {authtest.Fault{Status: 503, Message: "down"}, auth.ErrUnavailable, "HTTP 503"},
-			"redirect":    {authtest.Fault{Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
-			"not JSON":    {authtest.Fault{Body: "<html>"}, auth.ErrUnavailable, "not with a JSON object"},
-			"empty token": {authtest.Fault{Rewrite: func([]byte) []byte { return []byte(`{"access_token":"","auth":{}}`) }}, "", ""},
-		} {
-			t.Run(name, func(t *testing.T) {
-				defer f.cloud.AddFault(tc.fault)()
-				_, err := f.get(t, f.provider)
-				if tc.reason == "" {
-					if err == nil {
-						t.Error("an answer without a token passes")
-					}
-					return
-				}
-				testworld.CheckError(t, err, tc.reason, tc.want)
-				known := (*auth.Error)(nil)
-				if !errors.As(err, &known) || name == "throttled" && known.RetryAfter() < 99*time.Second {
-					t.Errorf("got %v", known.RetryAfter())
-				}
-			})
-		}
-	})
-}
-
 // An ID has the characters that a service chooses: it may be a path or end in a sign of base64.
 func TestRequestIDsOfServices(t *testing.T) {
 	f := newFederation(t, authtest.FederationOpenAI)
@@ -228,13 +182,10 @@ func TestRequestIDsOfServices(t *testing.T) {
 	}
 }
 
-// A tenant's token reaches the endpoint of the controller's Provider alone, whatever an annotation, a call or a redirect names.
+// A tenant's token reaches the endpoint of the controller's Provider alone, whatever an annotation names.
 func TestEndpointsOfServices(t *testing.T) {
 	eachService(t, func(t *testing.T, f *federation) {
-		evil, own := 0, hostOf(t, f.provider.Endpoint)
-		f.cloud.Handle("evil.example", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { evil++ }))
-		_, err := f.get(t, f.provider, auth.WithSTSEndpoint("https://evil.example/token"))
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "tokens go to the provider's own server only")
+		own := hostOf(t, f.provider.Endpoint)
 		for annotation := range f.annotations {
 			for _, value := range []string{"https://evil.example/token", "../../../v1/sys/token", "x@evil.example", "//evil.example"} {
 				annotations := maps.Clone(f.annotations)
@@ -244,25 +195,19 @@ func TestEndpointsOfServices(t *testing.T) {
 				}
 			}
 		}
-		for _, status := range []int{http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
-			f.cloud.Handle(own, http.RedirectHandler("https://evil.example/", status))
-			_, err := f.get(t, f.provider)
-			testworld.CheckError(t, err, auth.ErrUnavailable, "redirect")
-		}
 		for _, call := range f.cloud.Log() {
 			if call.Host != own {
 				t.Errorf("asked %s", call.Host)
 			}
 		}
-		if evil != 0 {
-			t.Errorf("%d requests to another host", evil)
-		}
 	})
 }
 
-// A service that repeats the request in its error reveals no token.
+// A service that repeats the request in its error reveals no token, and no header that the controller adds.
 func TestServicesThatRepeatTheToken(t *testing.T) {
 	eachService(t, func(t *testing.T, f *federation) {
+		const key = "controllers-key-0123"
+		f.provider.Headers = map[string]string{"X-Api-Key": key}
 		var said string
 		f.cloud.Handle(hostOf(t, f.provider.Endpoint), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(r.Body)
@@ -270,14 +215,14 @@ func TestServicesThatRepeatTheToken(t *testing.T) {
 				t.Error(err)
 			}
 			_, password, _ := r.BasicAuth()
-			said = string(body) + r.Header.Get("Authorization") + password
+			said = string(body) + r.Header.Get("Authorization") + password + " " + r.Header.Get("X-Api-Key")
 			w.WriteHeader(http.StatusBadRequest)
 			_ = json.NewEncoder(w).Encode(map[string]any{"error": "invalid_grant", "error_description": said, "message": said,
 				"errors": []string{said}, "request_id": said})
 		}))
 		_, err := f.get(t, f.provider)
 		sent := regexp.MustCompile(`eyJ[\w-]+\.[\w-]+\.([\w-]+)`).FindStringSubmatch(said)
-		if err == nil || len(sent) != 2 || strings.Contains(err.Error(), sent[1]) || strings.Contains(err.Error(), "Basic b3Jn") {
+		if err == nil || len(sent) != 2 || !strings.HasSuffix(said, key) || strings.Contains(err.Error(), key) || strings.Contains(err.Error(), sent[1]) || strings.Contains(err.Error(), "Basic b3Jn") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -371,7 +316,7 @@ func TestVaultsAnswers(t *testing.T) {
 func TestRegistriesOfServices(t *testing.T) {
 	for which, want := range map[authtest.FederationService]struct{ repository, user string }{
 		authtest.FederationQuay:      {"quay.io/org/app", "org+robot"},
-		authtest.FederationDockerHub: {"index.docker.io/org/app", "org"},
+		authtest.FederationDockerHub: {"docker.io/org/app", "org"},
 	} {
 		t.Run(string(which), func(t *testing.T) {
 			f := newFederation(t, which)
@@ -394,6 +339,9 @@ func TestRegistriesOfServices(t *testing.T) {
 			if _, ok := f.Identity(config.Password); !ok || config.Username != want.user {
 				t.Errorf("got user %q", config.Username)
 			}
+			if _, err := auth.GetArtifactRegistryCredentials(t.Context(), f.provider, want.repository, f.options("tenant-a")...); err != nil {
+				t.Error(err)
+			}
 			for _, other := range []string{"quay.io.evil.example/org/app", "docker.io.evil.example/app", "ghcr.io/org/app", "evil.example/quay.io/app"} {
 				_, err := auth.GetArtifactRegistryCredentials(t.Context(), f.provider, other, f.options("tenant-a")...)
 				testworld.CheckError(t, err, auth.ErrMisconfigured, "is not a registry of this service")
@@ -405,6 +353,19 @@ func TestRegistriesOfServices(t *testing.T) {
 		_, err := f.get(t, f.provider, auth.WithAnnotations(map[string]string{exchange.QuayRobotAnnotation: "org+robot:x"}))
 		testworld.CheckError(t, err, auth.ErrMisconfigured, `"org+robot:x" is not a robot account`)
 	})
+}
+
+// inMemory reads a ServiceAccount as an informer's cache does without its deep copy, and leaves the rest to a client.
+type inMemory struct {
+	*authtest.Client
+	sa *corev1.ServiceAccount
+}
+
+func (c inMemory) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	if sa, ok := obj.(*corev1.ServiceAccount); ok {
+		*sa = *c.sa
+	}
+	return nil
 }
 
 // Hits of a service allocate what those of a plain server do. The ServiceAccount is read without an allocation: the fake client's
