@@ -97,24 +97,3 @@ func TestGitURLsThatAreRefused(t *testing.T) {
 	_, err := (&azure.Provider{AuthorityHost: "https://login.microsoftonline.us"}).ParseGitRepository(u, &provider.Options{})
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "public cloud", "Azure US Government")
 }
-
-func FuzzGit(f *testing.F) {
-	for _, s := range []string{"https://dev.azure.com/o/p/_git/r", "https://o.visualstudio.com/p", "https://dev.azure.com@evil.example", "ssh://ssh.dev.azure.com"} {
-		f.Add(s)
-	}
-	p := &azure.Provider{}
-	f.Fuzz(func(t *testing.T, address string) {
-		u, err := url.Parse(address)
-		if err != nil {
-			return
-		}
-		if _, err := p.ParseGitRepository(u, &provider.Options{}); err != nil {
-			return
-		}
-		host := strings.TrimSuffix(strings.ToLower(u.Host), ":443")
-		organization, ok := strings.CutSuffix(host, ".visualstudio.com")
-		if u.Scheme != "https" || host != "dev.azure.com" && (!ok || organization == "" || strings.Contains(organization, ".")) {
-			t.Errorf("%q is accepted", address)
-		}
-	})
-}

@@ -52,13 +52,8 @@ func (e *environment) hasRegistry(host string) bool {
 }
 
 // OwnsRegistry implements provider.RegistryOwner for the registries of all clouds that the Provider knows. It knows Microsoft's clouds even
-// if its settings are malformed.
+// if its settings are malformed: findEnvironments begins with them.
 func (p *Provider) OwnsRegistry(host string) bool {
-	for _, c := range azurename.Clouds() {
-		if azurename.IsRegistry(host, c.RegistrySuffix) {
-			return true
-		}
-	}
 	for _, e := range p.learn().environments {
 		if e.hasRegistry(host) {
 			return true

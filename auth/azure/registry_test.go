@@ -3,7 +3,6 @@ package azure_test
 import (
 	"encoding/base64"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/azurename"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -40,42 +38,6 @@ func TestRegistry(t *testing.T) {
 	last := w.cloud.Log()[len(w.cloud.Log())-1]
 	if last.Service != "acr" || last.Parameters["grant_type"] != "access_token" || last.Parameters["service"] != "example.azurecr.io" || last.Parameters["tenant"] != tenantID {
 		t.Errorf("the exchange: %+v", last)
-	}
-	w.pull(t, "example.azurecr.io", config.Username, config.Password)
-}
-
-// pull does what a client does with the credentials: it follows the challenge of the registry.
-func (w *world) pull(t *testing.T, host, user, password string) {
-	t.Helper()
-	do := func(url string, prepare func(*http.Request)) (*http.Response, string) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		prepare(r)
-		resp, err := w.http.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close() //nolint:errcheck // read below
-		var text strings.Builder
-		if _, err := fmt.Fprint(&text, readAll(t, resp)); err != nil {
-			t.Fatal(err)
-		}
-		return resp, text.String()
-	}
-	resp, _ := do("https://"+host+"/v2/", func(*http.Request) {})
-	if challenge := resp.Header.Get("Www-Authenticate"); resp.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(challenge, `Bearer realm="https://`+host) {
-		t.Fatalf("%d, %q", resp.StatusCode, challenge)
-	}
-	resp, text := do("https://"+host+"/oauth2/token?service="+host, func(r *http.Request) { r.SetBasicAuth(user, password) })
-	token := strings.TrimSuffix(strings.TrimPrefix(text, `{"access_token":"`), `"}`)
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("%d, %s", resp.StatusCode, text)
-	}
-	resp, _ = do("https://"+host+"/v2/", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) })
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("the registry answers %d", resp.StatusCode)
 	}
 }
 
@@ -175,46 +137,4 @@ func TestRegistriesThatAreRefused(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-func FuzzRegistry(f *testing.F) {
-	for _, s := range []string{"example.azurecr.io/app", "example.azurecr.io@evil.example", "example-abc.azurecr.us", "a.b.azurecr.cn", "example." + ownRegistry} {
-		f.Add(s)
-	}
-	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
-	f.Fuzz(func(t *testing.T, repository string) {
-		for _, authority := range []string{"https://login.microsoftonline.com", "https://login.chinacloudapi.cn", "https://login.microsoftonline.us", "https://" + ownAuthority} {
-			opts := &auth.Options{}
-			azure.WithAuthorityHost(authority)(opts)
-			host, err := p.ParseArtifactRepository(repository, &opts.Options)
-			if err != nil {
-				continue
-			}
-			name, suffix, _ := strings.Cut(host, ".")
-			if suffix != "azurecr.io" && suffix != "azurecr.cn" && suffix != "azurecr.us" && suffix != ownRegistry {
-				t.Errorf("%q is accepted as a registry at %q", repository, host)
-			}
-			if len(name) < 5 || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-				t.Errorf("%q is accepted with the name %q", repository, name)
-			}
-			if !strings.EqualFold(host, repository[:len(host)]) {
-				t.Errorf("%q became %q", repository, host)
-			}
-		}
-	})
-}
-
-func FuzzCluster(f *testing.F) {
-	f.Add(clusterID)
-	f.Add(strings.ToUpper(clusterID))
-	f.Add(clusterID + "/../x")
-	f.Fuzz(func(t *testing.T, id string) {
-		c, ok := azurename.ParseCluster(id)
-		if !ok {
-			return
-		}
-		if path := c.Path(); !strings.EqualFold(path, id) || strings.Count(path, "/") != 8 || strings.ContainsAny(path, "?#%\\ \n:@") || strings.Contains(path, "/../") || strings.Contains(path, "/./") {
-			t.Errorf("%q became %q", id, path)
-		}
-	})
 }
