@@ -57,26 +57,6 @@ func TestGitHosts(t *testing.T) {
 	}
 }
 
-// Whatever host is accepted is that of the API.
-func FuzzGitRepository(f *testing.F) {
-	for _, s := range []string{"https://github.com/o/r", "https://github.com@evil.example", "https://github.com:443",
-		"https://xgithub.com", "https://GITHUB.COM/"} {
-		f.Add(s)
-	}
-	w := newWorld(f)
-	p := w.provider()
-	f.Fuzz(func(t *testing.T, address string) {
-		u, err := url.Parse(address)
-		if err != nil {
-			return
-		}
-		if _, err := p.ParseGitRepository(u, &provider.Options{}); err == nil &&
-			(u.Scheme != "https" || !strings.EqualFold(u.Hostname(), "github.com") || u.Port() != "" && u.Port() != "443") {
-			t.Errorf("%q is accepted", address)
-		}
-	})
-}
-
 // serveGit is Git over https. A repository that the token may not see does not exist.
 func (w *world) serveGit(git http.Handler) {
 	w.cloud.Handle("github.com", http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
@@ -95,45 +75,6 @@ func (w *world) serveGit(git http.Handler) {
 			git.ServeHTTP(out, r)
 		}
 	}))
-}
-
-// clone asks a Git server for references, and returns its status.
-func clone(t *testing.T, w *world, address, user, password string) int {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+"/info/refs?service=git-upload-pack", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.SetBasicAuth(user, password)
-	resp, err := w.cloud.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // nothing was written
-	return resp.StatusCode
-}
-
-func TestGitServerTakesTheToken(t *testing.T) {
-	w := newWorld(t)
-	w.serveGit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for _, tc := range []struct {
-		namespace, repository string
-		status                int
-	}{{"tenant-a", "org-a/app", 200}, {"tenant-a", "org-a/secret", 404}, {"tenant-c", "org-a/secret", 200}, {"tenant-b",
-		"org-a/app", 404}, {"tenant-b", "org-b/app.git", 200}} {
-		repository := url.URL{Scheme: "https", Host: "github.com", Path: "/" + tc.repository}
-		c, err := auth.GetGitCredentials(t.Context(), w.provider(), w.options(tc.namespace, auth.WithGitURL(repository))...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := clone(t, w, repository.String(), c.Username(), c.Password()); got != tc.status ||
-			c.Username() != "x-access-token" || c.BearerToken() != "" {
-			t.Errorf("%s of %s: status %d, user %q", tc.repository, tc.namespace, got, c.Username())
-		}
-		if got := clone(t, w, repository.String(), c.Username(), c.Password()+"x"); got != 401 {
-			t.Errorf("another token: %d", got)
-		}
-	}
 }
 
 // git itself clones with the credentials, and pushes if the grant has it.
