@@ -200,22 +200,3 @@ func TestClusterNames(t *testing.T) {
 }
 
 func longName(s string) string { return strings.Repeat(s, 100) }
-
-// Whatever name is accepted cannot lead to another resource of the API.
-func FuzzClusterName(f *testing.F) {
-	f.Add(clusterName)
-	f.Add(clusterName + "/../x")
-	f.Add("projects/a.b:c/locations/l/clusters/c")
-	f.Fuzz(func(t *testing.T, name string) {
-		if name == "" {
-			return
-		}
-		if _, err := (&gcp.Provider{}).GetAccessTokenOptionsForCluster(&provider.Options{ClusterResource: name}); err != nil {
-			return
-		}
-		if parts := strings.Split(name, "/"); len(parts) != 6 || strings.ContainsAny(name, "?#%\\@ \n") || strings.Contains(name, "..") ||
-			parts[0] != "projects" || parts[2] != "locations" || parts[4] != "clusters" {
-			t.Fatalf("%q is accepted", name)
-		}
-	})
-}

@@ -12,9 +12,6 @@ import (
 
 var _ provider.GitCredentialsProvider = (*Provider)(nil)
 
-// gitUser is the user name beside an access token. The server takes the identity from the token.
-const gitUser = "oauth2accesstoken"
-
 // ParseGitRepository accepts repositories of Secure Source Manager,
 // https://<instance>-<project number>-git.<location>.sourcemanager.dev/<project>/<repository>. They belong to the universe
 // googleapis.com and receive its tokens only.
@@ -44,5 +41,5 @@ func (*Provider) NewGitCredentials(_ context.Context, _ string, accessToken auth
 	if err != nil {
 		return nil, err
 	}
-	return provider.NewGitBasicCredentials(gitUser, token.AccessToken(), token.ExpiresAt()), nil
+	return provider.NewGitBasicCredentials(tokenUser, token.AccessToken(), token.ExpiresAt()), nil
 }

@@ -14,8 +14,8 @@ var (
 	_ provider.RegistryOwner                       = (*Provider)(nil)
 )
 
-// registryUser is the user name that goes with an access token.
-const registryUser = "oauth2accesstoken"
+// tokenUser is the user name beside an access token, from which registries and Git servers take the identity.
+const tokenUser = "oauth2accesstoken"
 
 // ParseArtifactRepository accepts repositories in Artifact Registry: at gcr.io, <region>.gcr.io or <location>-docker.pkg.dev, or in
 // the universe s3nsapis.fr at docker.s3nsregistry.fr or <location>-docker.s3nsregistry.fr. All registries of a universe accept the same
@@ -52,5 +52,5 @@ func (*Provider) NewArtifactRegistryCredentials(_ context.Context, _ string, acc
 	if err != nil {
 		return nil, err
 	}
-	return provider.NewArtifactRegistryCredentials(registryUser, token.AccessToken(), token.ExpiresAt()), nil
+	return provider.NewArtifactRegistryCredentials(tokenUser, token.AccessToken(), token.ExpiresAt()), nil
 }

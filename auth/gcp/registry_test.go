@@ -1,7 +1,6 @@
 package gcp_test
 
 import (
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -94,72 +93,4 @@ func TestUniversesKeepTheirTokens(t *testing.T) {
 	if google.OwnsRegistry("ghcr.io") {
 		t.Error("ghcr.io is none of Google's")
 	}
-}
-
-// Whatever host is accepted is one of Google's.
-func FuzzArtifactRepository(f *testing.F) {
-	for _, s := range []string{"gcr.io/p", "us.gcr.io", "us-docker.pkg.dev/p/r/i", "docker.s3nsregistry.fr", "gcr.io.evil.example", "a@gcr.io", "us-docker.pkg.dev:443"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, repository string) {
-		input, err := (&gcp.Provider{}).ParseArtifactRepository(repository, &provider.Options{})
-		if err != nil {
-			return
-		}
-		// Take the host as clients do.
-		u, err := url.Parse("https://" + repository)
-		if err != nil || input != "gcp" || u.User != nil || u.Port() != "" && u.Port() != "443" {
-			t.Fatalf("%q is accepted: %v", repository, err)
-		}
-		switch host := strings.ToLower(u.Hostname()); {
-		case host == "gcr.io", host == "us.gcr.io", host == "eu.gcr.io", host == "asia.gcr.io":
-		case strings.HasSuffix(host, "-docker.pkg.dev") && strings.Count(host, ".") == 2:
-		default:
-			t.Fatalf("%q is accepted, but its host is %q", repository, host)
-		}
-	})
-}
-
-func TestRegistryCredentials(t *testing.T) {
-	w := newWorld(t)
-	const host = "europe-docker.pkg.dev"
-	w.cloud.GCP().SetRepository(host+"/project/repo", "serviceAccount:"+email("tenant-a"))
-	p := &gcp.Provider{}
-	for tenant, status := range map[string]int{"tenant-a": http.StatusOK, "tenant-b": http.StatusForbidden} {
-		token, err := w.getFrom(t, p, tenant, "app")
-		if err != nil {
-			t.Fatal(err)
-		}
-		creds, err := p.NewArtifactRegistryCredentials(t.Context(), "gcp", token, &provider.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		config, err := creds.Authorization()
-		if err != nil || config.Username != "oauth2accesstoken" || config.Password != token.AccessToken() || !creds.ExpiresAt().Equal(token.ExpiresAt()) {
-			t.Errorf("user %q, expires %s, %v", config.Username, creds.ExpiresAt(), err)
-		}
-		if got := w.status(t, "https://"+host+"/v2/token?service="+host+"&scope=repository:project/repo/app:pull", config.Username, config.Password); got != status {
-			t.Errorf("%s: status %d", tenant, got)
-		}
-	}
-	if got := w.status(t, "https://"+host+"/v2/", "oauth2accesstoken", "wrong"); got != http.StatusUnauthorized {
-		t.Errorf("status %d for a wrong password", got)
-	}
-	_, err := p.NewArtifactRegistryCredentials(t.Context(), "gcp", &gcp.IDToken{}, &provider.Options{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
-}
-
-func (w *world) status(t *testing.T, address, user, password string) int {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.SetBasicAuth(user, password)
-	resp, err := w.cloud.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	return resp.StatusCode
 }
