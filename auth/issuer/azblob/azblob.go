@@ -10,7 +10,6 @@ package azblob
 import (
 	"bytes"
 	"context"
-	"encoding/xml"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -174,12 +173,9 @@ var refusals = object.Refusals{
 
 func refused(operation string, answer transport.Answer, token string) error {
 	e := self.Refused(operation, answer)
-	var body struct{ Code, Message string }
-	e.Code, e.Message = provider.Redact(answer.Header.Get(errorCode), token), "the answer is not one of Blob storage"
-	if e.Code != "" && xml.Unmarshal(answer.Body, &body) == nil {
-		// The request ID and the time after it change with each try, and conditions hold the text.
-		text, _, _ := strings.Cut(body.Message, "RequestId:")
-		e.Message = provider.Redact(strings.TrimSpace(text), token)
+	e.Code, e.Message = provider.Redact(answer.Header.Get(errorCode), token), "Blob storage refuses"
+	if e.Code == "" {
+		e.Message = "the answer is not one of Blob storage"
 	}
 	return refusals.Explain(e)
 }

@@ -128,22 +128,6 @@ func TestErrorsHoldNoToken(t *testing.T) {
 	}
 }
 
-// Conditions and Events hold the text, which must not change with each try.
-func TestErrorsAreTheSameOnEachTry(t *testing.T) {
-	w := newEnvironment(t)
-	var texts []string
-	for _, try := range []string{"10", "11"} {
-		w.cloud.AddFault(authtest.Fault{Service: "blob", Times: 1, Status: 404, Code: "ContainerNotFound",
-			Message: "The specified container does not exist.\nRequestId:6b9d7a3e-001e-0063-0a51-" + try + "\nTime:2026-01-02T03:04:05." + try + "Z"})
-		_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
-		testworld.CheckError(t, err, provider.ErrMisconfigured, "misconfigured: The specified container does not exist. (HTTP 404")
-		texts = append(texts, err.Error())
-	}
-	if texts[0] != texts[1] {
-		t.Errorf("%s\n%s", texts[0], texts[1])
-	}
-}
-
 // errorPage answers like a proxy.
 func errorPage(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, body, status) }

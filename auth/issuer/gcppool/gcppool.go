@@ -19,8 +19,6 @@ package gcppool
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -50,7 +48,7 @@ type Options struct {
 	HTTPClient *http.Client
 }
 
-// Store is an issuer.Store. A version is a hash of the content.
+// Store is an issuer.Store. A version is the content.
 type Store struct {
 	name     string
 	client   *http.Client
@@ -96,7 +94,7 @@ func (s *Store) Read(ctx context.Context, path string) (content []byte, version 
 	case path != issuer.KeysFile || p.OIDC.JWKS == "":
 		return nil, "", issuer.ErrNotExist
 	}
-	return []byte(p.OIDC.JWKS), versionOf(p.OIDC.JWKS), nil
+	return []byte(p.OIDC.JWKS), p.OIDC.JWKS, nil
 }
 
 // Write implements issuer.Store.
@@ -109,19 +107,10 @@ func (s *Store) Write(ctx context.Context, path string, content []byte, version 
 	switch {
 	case err != nil:
 		return err
-	case versionOf(p.OIDC.JWKS) != version:
+	case p.OIDC.JWKS != version:
 		return issuer.ErrChanged
 	}
 	return s.upload(ctx, operation, content)
-}
-
-// versionOf returns an empty version for no content.
-func versionOf(content string) string {
-	if content == "" {
-		return ""
-	}
-	sum := sha256.Sum256([]byte(content))
-	return hex.EncodeToString(sum[:])
 }
 
 func (s *Store) readKept(path string) ([]byte, string, error) {
@@ -131,13 +120,13 @@ func (s *Store) readKept(path string) ([]byte, string, error) {
 	if content == "" {
 		return nil, "", issuer.ErrNotExist
 	}
-	return []byte(content), versionOf(content), nil
+	return []byte(content), content, nil
 }
 
 func (s *Store) keep(path, content, version string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if version != versionOf(s.kept[path]) {
+	if version != s.kept[path] {
 		return issuer.ErrChanged
 	}
 	s.kept[path] = content
