@@ -1,10 +1,12 @@
 package issuer
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
+	"path"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -19,8 +21,8 @@ const lookTimeout = 15 * time.Second
 
 // lookout reads the keys of an API server.
 type lookout struct {
-	client  *http.Client
-	address string
+	client *http.Client
+	url    *url.URL
 }
 
 func newLookout(config *rest.Config) (*lookout, error) {
@@ -38,49 +40,39 @@ func newLookout(config *rest.Config) (*lookout, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := &http.Client{Transport: transport.BoundedTo(roundTripper, MaxFile),
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return &lookout{client, u.JoinPath(KeysFile).String()}, nil
+	u.Path = path.Join("/", u.Path, KeysFile)
+	return &lookout{transport.Guard(&http.Client{Transport: roundTripper}), u}, nil
 }
-
-const (
-	readKeys  = "read the keys of the API server"
-	apiServer = "the API server"
-)
 
 // keys returns the keys that an API server shows. The result is never empty.
 func (l *lookout) keys(ctx context.Context) (keySet, error) {
+	const operation = "read the keys of the API server"
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	answer, err := transport.Send(ctx, l.client, func() (*http.Request, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.address, http.NoBody)
-		if err != nil {
-			return nil, err
-		}
-		req.Close = true
-		return req, nil
+		return &http.Request{Method: http.MethodGet, URL: l.url, Header: http.Header{}, Close: true}, nil
 	}, nil)
-	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.As(err, &tooLarge):
-		return nil, self.Unusable(readKeys, apiServer, "it has more than %d bytes", MaxFile)
 	case err != nil:
-		return nil, self.Unanswered(readKeys, err)
+		return nil, self.Unanswered(operation, err)
 	case answer.Status != http.StatusOK:
-		return nil, refused(answer)
+		return nil, refused(operation, answer)
 	}
 	set, err := parseKeySet(answer.Body)
+	if err == nil && len(set) == 0 {
+		err = fmt.Errorf("%w: there are no keys", errNoKeySet)
+	}
 	switch {
-	case errors.Is(err, errNoKeySet), err == nil && len(set) == 0:
-		return nil, self.Unusable(readKeys, apiServer, "%s", cmp.Or(err, errors.New("there are no keys")))
+	case errors.Is(err, errNoKeySet):
+		return nil, self.Unusable(operation, "the API server", "%s", err)
 	case err != nil:
-		return nil, self.Misconfigured("change the signing keys of the API server", "%s: %s", readKeys, err)
+		return nil, self.Misconfigured("change the signing keys of the API server", "%s: %s", operation, err)
 	}
 	return set, nil
 }
 
-func refused(answer transport.Answer) error {
-	e := self.Refused(readKeys, answer)
+func refused(operation string, answer transport.Answer) error {
+	e := self.Refused(operation, answer)
 	e.Message = "the API server refuses"
 	switch answer.Status {
 	case http.StatusUnauthorized:

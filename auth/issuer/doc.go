@@ -24,15 +24,4 @@
 //
 // No token is lost in this order: give the new public key to every API server (--service-account-key-file); wait until it is published
 // and the clouds have read it; switch signing (--service-account-signing-key-file); remove the old public key.
-//
-// # Metrics
-//
-// All have the label issuer.
-//
-//	issuer_last_success_timestamp_seconds             the last look after which the published documents were right
-//	issuer_published_keys                             published keys
-//	issuer_leaving_key_expiry_timestamp_seconds{kid}  when a key that the API server no longer shows is unpublished
-//	issuer_errors_total                               looks and publications that failed
-//
-// Events have the reasons IssuerPublished and IssuerNotPublished.
 package issuer

@@ -44,6 +44,15 @@ func (s *apiServer) answer(status int, body []byte) {
 	s.status, s.body = status, body
 }
 
+// takeLooks returns the number of looks since the last call.
+func (s *apiServer) takeLooks() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	looks := s.looks
+	s.looks = 0
+	return looks
+}
+
 func (s *apiServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -76,9 +76,6 @@ func algorithmOf(key any) (jose.SignatureAlgorithm, error) {
 		if bits := key.N.BitLen(); bits < 2048 || bits > 8192 {
 			return "", fmt.Errorf("an RSA key has 2048 to 8192 bits, not %d", bits)
 		}
-		if key.E < 3 || key.E%2 == 0 {
-			return "", fmt.Errorf("%d is no exponent of an RSA key", key.E)
-		}
 		return jose.RS256, nil
 	case *ecdsa.PublicKey:
 		switch key.Curve {
@@ -115,7 +112,7 @@ func parseKeySet(content []byte) (keySet, error) {
 	case err != nil:
 		return nil, err
 	}
-	set.Keys.sort()
+	slices.SortFunc(set.Keys, func(a, b publicKey) int { return cmp.Compare(a.KeyID, b.KeyID) })
 	if len(set.Keys) > maxKeys {
 		return nil, tooMany(len(set.Keys))
 	}
@@ -131,10 +128,6 @@ func tooMany(n int) error {
 	return fmt.Errorf("there are %d keys, but AWS reads %d at most", n, maxKeys)
 }
 
-func (s keySet) sort() {
-	slices.SortFunc(s, func(a, b publicKey) int { return cmp.Compare(a.KeyID, b.KeyID) })
-}
-
 func (s keySet) index(id string) int {
 	return slices.IndexFunc(s, func(k publicKey) bool { return k.KeyID == id })
 }
@@ -147,10 +140,6 @@ func (s keySet) lacking(other keySet) (ids []string) {
 		}
 	}
 	return ids
-}
-
-func (s keySet) marshal() ([]byte, error) {
-	return json.Marshal(map[string]keySet{"keys": append(keySet{}, s...)})
 }
 
 // algorithms returns the algorithms of the keys, in order.

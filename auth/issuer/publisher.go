@@ -7,11 +7,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
 
+	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/providers"
 )
 
@@ -32,31 +31,26 @@ type Publisher struct {
 	// shown, or for longer if the record of the Store named a longer lifetime meanwhile.
 	MaxTokenLifetime time.Duration
 
-	// Logger, Events and Registerer are optional. Events are recorded on Object, such as the publisher's Pod or Deployment.
-	// Metrics have the label "issuer". Publishers of one issuer in one process need a label more: prometheus.WrapRegistererWith.
-	Logger     logr.Logger
-	Events     events.EventRecorder
-	Object     runtime.Object
-	Registerer prometheus.Registerer
+	// Logger is optional. It gets what was published, and each failure.
+	Logger logr.Logger
 
 	once    sync.Once
 	invalid error // what is wrong with the fields
 	cluster *lookout
-	metrics *metrics
 }
 
 // Result says what a Publish has changed.
 type Result struct {
 	// Written are the files that were written, in order. None: everything was published already.
-	Written []string
+	Written []string `json:"written,omitempty"`
 	// Added, Removed are the IDs of keys that are published since, or no longer.
-	Added, Removed []string
+	Added   []string `json:"added,omitempty"`
+	Removed []string `json:"removed,omitempty"`
 	// Leaving are the keys that the API server no longer shows, with the time at which they leave if no look shows them.
-	Leaving map[string]time.Time
-	// Warnings are sentences that name the keys whose tokens a cloud does not accept.
-	Warnings []string
-
-	keys int
+	Leaving map[string]time.Time `json:"leaving,omitempty"`
+	// Warnings are sentences. They name the keys whose tokens a cloud does not accept, and removed keys that the API server
+	// still shows.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // self makes errors of type provider.Error.
@@ -65,8 +59,9 @@ const self = providers.Name("issuer")
 const (
 	defaultLifetime, minLifetime = 24 * time.Hour, time.Hour
 	maxLifetime                  = 100 * 365 * 24 * time.Hour
-	// interval is the time between two looks of Start. It lies far below maxGap.
-	interval = time.Minute
+	// interval is the time between two looks of Start, and jitter the part of it that may be added. Their sum lies far
+	// below maxGap.
+	interval, jitter = time.Minute, 0.1
 	// publishTimeout bounds a Publish with all its tries.
 	publishTimeout = 2 * time.Minute
 )
@@ -74,11 +69,8 @@ const (
 // prepare checks the fields, once.
 func (p *Publisher) prepare() error {
 	p.once.Do(func() {
-		if p.invalid = p.check(); p.invalid != nil {
-			return
-		}
-		if p.cluster, p.invalid = newLookout(p.Cluster); p.invalid == nil {
-			p.metrics, p.invalid = newMetrics(p.Registerer, p.Issuer)
+		if p.invalid = p.check(); p.invalid == nil {
+			p.cluster, p.invalid = newLookout(p.Cluster)
 		}
 	})
 	return p.invalid
@@ -99,54 +91,76 @@ func (p *Publisher) check() error {
 	return nil
 }
 
-// Publish looks at the API server once and publishes what has changed. Its errors are *provider.Error, or those of the Store.
+// ValidateURL returns an error for an issuer of which no cloud can read documents. Its text begins with "the issuer".
+func ValidateURL(issuer string) error {
+	_, err := address.Parse("issuer", issuer, address.Path)
+	return err
+}
+
+// Start publishes every minute until ctx ends. It implements manager.Runnable. The error is that of wrong fields.
+// Others are logged.
+func (p *Publisher) Start(ctx context.Context) error {
+	if err := p.prepare(); err != nil {
+		return err
+	}
+	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
+		_, _ = p.Publish(ctx) // which logs
+	}, interval, jitter, true)
+	return nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (p *Publisher) NeedLeaderElection() bool { return false }
+
+// Publish looks at the API server once and publishes what has changed. Its errors are *provider.Error, or those of the
+// Store.
 func (p *Publisher) Publish(ctx context.Context) (Result, error) {
-	return p.reported(ctx, func(ctx context.Context) (Result, error) {
-		var shown keySet
-		var reused []string
-		result, err := p.update(ctx, func(r record) (_ record, err error) {
-			// An older look would begin the absence of a key that another publisher has seen since.
-			if shown, err = p.cluster.keys(ctx); err != nil {
-				return r, err
-			}
-			if own := p.MaxTokenLifetime; own != 0 && r.Lifetime != 0 && own != r.lifetime() {
-				p.Logger.Info("the record has another token lifetime; give all publishers of this issuer the longest one",
-					"record", r.lifetime(), "own", own)
-			}
-			reused = r.reused(shown)
-			return r.look(shown, time.Now(), p.MaxTokenLifetime), nil
-		})
-		result.Warnings = shown.warnings()
-		if err == nil && len(reused) > 0 {
-			err = self.Misconfigured("give the new keys other IDs", "keys that the API server shows are not published, because removed keys had their IDs: %.100q", reused[:min(len(reused), 8)])
+	var warnings []string
+	result, err := p.publish(ctx, func(ctx context.Context, r record) (record, error) {
+		// An older look would begin the absence of a key that another publisher has seen since.
+		shown, err := p.cluster.keys(ctx)
+		if err != nil {
+			return r, err
 		}
-		return result, err
+		r = r.look(shown, time.Now(), p.MaxTokenLifetime)
+		warnings = shown.warnings()
+		if withheld := shown.lacking(r.published()); len(withheld) > 0 {
+			warnings = append(warnings, fmt.Sprintf("The API server shows keys that were removed and stay unpublished: %.100q. "+
+				"Take them from it, and give new keys other IDs.", withheld[:min(len(withheld), 8)]))
+		}
+		return r, nil
 	})
+	result.Warnings = warnings
+	return result, err
 }
 
 // RemoveKey unpublishes a key at once, because its private key has leaked. The record keeps it out from then on, also while the
 // API server still shows it, and under another ID. It needs no API server, except for a key that was never published.
 func (p *Publisher) RemoveKey(ctx context.Context, id string) (Result, error) {
-	return p.reported(ctx, func(ctx context.Context) (Result, error) {
+	return p.publish(ctx, func(ctx context.Context, r record) (record, error) {
 		shown, err := p.cluster.keys(ctx)
 		if err != nil {
 			p.Logger.Error(err, "removing the key without a look at the API server", "key", id)
 		}
-		return p.update(ctx, func(r record) (record, error) { return r.adopt(shown).remove(id) })
+		return r.adopt(shown).remove(id)
 	})
 }
 
-// reported runs one publication and reports what came of it.
-func (p *Publisher) reported(ctx context.Context, run func(ctx context.Context) (Result, error)) (Result, error) {
+// publish changes the record, publishes what follows from it, and logs that.
+func (p *Publisher) publish(ctx context.Context, change change) (Result, error) {
 	if err := p.prepare(); err != nil {
 		return Result{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	result, err := run(ctx)
-	if err != nil {
+	result, err := p.update(ctx, change)
+	switch {
+	case err != nil:
 		err = fmt.Errorf("publish %q: %w", p.Issuer, err)
+		p.Logger.Error(err, "the issuer is not published")
+	case len(result.Written) > 0:
+		p.Logger.Info("published the issuer", "issuer", p.Issuer, "written", result.Written,
+			"added", result.Added, "removed", result.Removed, "leaving", result.Leaving)
 	}
-	p.report(result, err)
 	return result, err
 }

@@ -75,11 +75,6 @@ func parseRecord(content []byte, issuer string) (record, error) {
 	return r, nil
 }
 
-func (r record) marshal() ([]byte, error) {
-	slices.SortFunc(r.Keys, func(a, b entry) int { return cmp.Compare(a.Key.KeyID, b.Key.KeyID) })
-	return json.Marshal(r)
-}
-
 func (r record) index(id string) int {
 	return slices.IndexFunc(r.Keys, func(e entry) bool { return e.Key.KeyID == id })
 }
@@ -92,6 +87,7 @@ func (r record) adopt(published keySet) record {
 			r.Keys = append(r.Keys, entry{Key: key})
 		}
 	}
+	slices.SortFunc(r.Keys, func(a, b entry) int { return cmp.Compare(a.Key.KeyID, b.Key.KeyID) })
 	return r
 }
 
@@ -153,25 +149,14 @@ func (r record) remove(id string) (record, error) {
 	return r, nil
 }
 
-// reused returns the IDs of removed keys under which the API server shows other keys.
-func (r record) reused(shown keySet) (ids []string) {
-	for _, e := range r.Keys {
-		if i := shown.index(e.Key.KeyID); e.Removed && i >= 0 && !shown[i].sameMaterial(e.Key) {
-			ids = append(ids, e.Key.KeyID)
-		}
-	}
-	return ids
-}
-
-// published returns the keys to publish. A removed key stays out under another ID too.
+// published returns the keys to publish, in their order. A removed key stays out under another ID too.
 func (r record) published() keySet {
-	var set keySet
+	set := keySet{}
 	for _, e := range r.Keys {
 		if !slices.ContainsFunc(r.Keys, func(other entry) bool { return other.Removed && other.Key.sameMaterial(e.Key) }) {
 			set = append(set, e.Key)
 		}
 	}
-	set.sort()
 	return set
 }
 

@@ -30,35 +30,35 @@ func newDiscoveryDocument(issuer string, keys keySet) discoveryDocument {
 		ResponseTypes: []string{"id_token"}, SubjectTypes: []string{"public"}, Algorithms: keys.algorithms()}
 }
 
-// file is a file of the Store. Its content is nil if there is none.
+// file is a file of the Store. The zero value is a missing one.
 type file struct {
-	path, version string
-	content       []byte
+	content []byte
+	version string
 }
 
-// files are those of the Store at one time.
-type files struct{ record, keys, discovery file }
+// paths are those of the files, in the order of reads and writes. The record comes first, so that keys which another
+// publisher removes meanwhile are not adopted again.
+var paths = []string{RecordFile, KeysFile, DiscoveryFile}
 
-// read reads the record first, so that keys which another publisher removes meanwhile are not adopted again.
-func (p *Publisher) read(ctx context.Context) (f files, err error) {
-	f.record.path, f.keys.path, f.discovery.path = RecordFile, KeysFile, DiscoveryFile
-	for _, to := range []*file{&f.record, &f.keys, &f.discovery} {
-		content, version, err := p.Store.Read(ctx, to.path)
+func (p *Publisher) read(ctx context.Context) (map[string]file, error) {
+	files := map[string]file{}
+	for _, path := range paths {
+		content, version, err := p.Store.Read(ctx, path)
 		switch {
-		case errors.Is(err, ErrNotExist):
-			continue
-		case err != nil:
-			return f, fmt.Errorf("read %s of the store: %w", to.path, err)
-		case len(content) > MaxFile:
-			return f, self.Misconfigured("delete the file", "%s of the store has %d bytes, more than %d", to.path, len(content), MaxFile)
+		case err == nil:
+			files[path] = file{append([]byte{}, content...), version}
+		case !errors.Is(err, ErrNotExist):
+			return nil, fmt.Errorf("read %s of the store: %w", path, err)
 		}
-		to.content, to.version = append([]byte{}, content...), version
 	}
-	return f, nil
+	return files, nil
 }
+
+// change returns the record after a change.
+type change func(ctx context.Context, r record) (record, error)
 
 // update changes the record and publishes what follows from it. It begins anew when others write meanwhile.
-func (p *Publisher) update(ctx context.Context, change func(record) (record, error)) (result Result, err error) {
+func (p *Publisher) update(ctx context.Context, change change) (result Result, err error) {
 	changed := func(err error) bool { return errors.Is(err, ErrChanged) }
 	pauses := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: maxTries}
 	err = retry.OnError(pauses, changed, func() error { return p.tryUpdate(ctx, change, &result) })
@@ -70,23 +70,23 @@ func (p *Publisher) update(ctx context.Context, change func(record) (record, err
 	return result, e
 }
 
-func (p *Publisher) tryUpdate(ctx context.Context, change func(record) (record, error), result *Result) error {
+func (p *Publisher) tryUpdate(ctx context.Context, change change, result *Result) error {
 	stored, err := p.read(ctx)
 	if err != nil {
 		return err
 	}
-	if err := checkOwner(stored.discovery, p.Issuer); err != nil {
+	if err := checkOwner(stored[DiscoveryFile].content, p.Issuer); err != nil {
 		return err
 	}
-	before, err := parseRecord(stored.record.content, p.Issuer)
+	before, err := parseRecord(stored[RecordFile].content, p.Issuer)
 	if err != nil {
 		return err
 	}
-	published, err := parsePublished(stored.keys.content)
+	published, err := parsePublished(stored[KeysFile].content)
 	if err != nil {
 		return err
 	}
-	after, err := change(before.adopt(published))
+	after, err := change(ctx, before.adopt(published))
 	if err != nil {
 		return err
 	}
@@ -98,17 +98,17 @@ func (p *Publisher) tryUpdate(ctx context.Context, change func(record) (record, 
 		return err
 	}
 	result.Added, result.Removed = want.lacking(published), published.lacking(want)
-	result.Leaving, result.keys = after.leaving(), len(want)
+	result.Leaving = after.leaving()
 	return nil
 }
 
 // checkOwner refuses the documents of another issuer. Half a document has no owner.
-func checkOwner(discovery file, issuer string) error {
+func checkOwner(discovery []byte, issuer string) error {
 	var d discoveryDocument
-	if discovery.content == nil || !json.Valid(discovery.content) {
+	if !json.Valid(discovery) {
 		return nil
 	}
-	if err := json.Unmarshal(discovery.content, &d); err != nil || d.Issuer != issuer {
+	if err := json.Unmarshal(discovery, &d); err != nil || d.Issuer != issuer {
 		return foreign(DiscoveryFile, d.Issuer, issuer)
 	}
 	return nil
@@ -132,39 +132,30 @@ func parsePublished(content []byte) (keySet, error) {
 
 // write writes what differs. Keys are written only after the record, even if that is unchanged: its condition proves that
 // no other publisher has removed a key meanwhile.
-func (p *Publisher) write(ctx context.Context, stored files, r record, want keySet, result *Result) error {
-	keys, err := want.marshal()
-	if err != nil {
-		return err
-	}
-	recordContent, err := r.marshal()
-	if err != nil {
-		return err
-	}
-	discovery, err := json.Marshal(newDiscoveryDocument(p.Issuer, want))
-	if err != nil {
-		return err
-	}
-	newKeys := !bytes.Equal(keys, stored.keys.content)
-	for _, f := range []struct {
-		file
-		next []byte
-		due  bool
-	}{
-		{stored.record, recordContent, newKeys || !bytes.Equal(recordContent, stored.record.content)},
-		{stored.keys, keys, newKeys},
-		{stored.discovery, discovery, !bytes.Equal(discovery, stored.discovery.content)},
+func (p *Publisher) write(ctx context.Context, stored map[string]file, r record, want keySet, result *Result) error {
+	next := map[string][]byte{}
+	for path, document := range map[string]any{
+		RecordFile: r, KeysFile: map[string]keySet{"keys": want}, DiscoveryFile: newDiscoveryDocument(p.Issuer, want),
 	} {
-		if !f.due {
+		content, err := json.Marshal(document)
+		switch {
+		case err != nil:
+			return err
+		case len(content) > MaxFile:
+			return self.Misconfigured("give this issuer a new store, or delete "+RecordFile,
+				"%s would have %d bytes, more than %d", path, len(content), MaxFile)
+		}
+		next[path] = content
+	}
+	differs := func(path string) bool { return !bytes.Equal(next[path], stored[path].content) }
+	for _, path := range paths {
+		if !differs(path) && (path != RecordFile || !differs(KeysFile)) {
 			continue
 		}
-		if len(f.next) > MaxFile {
-			return self.Misconfigured("give this issuer a new store, or delete "+RecordFile, "%s would have %d bytes, more than %d", f.path, len(f.next), MaxFile)
+		if err := p.Store.Write(ctx, path, next[path], stored[path].version); err != nil {
+			return fmt.Errorf("write %s of the store: %w", path, err)
 		}
-		if err := p.Store.Write(ctx, f.path, f.next, f.version); err != nil {
-			return fmt.Errorf("write %s of the store: %w", f.path, err)
-		}
-		result.Written = append(result.Written, f.path)
+		result.Written = append(result.Written, path)
 	}
 	return nil
 }

@@ -5,9 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -18,18 +16,16 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/apiserver"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/redact"
-	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // Verification says what Verify compares.
 type Verification struct {
 	// Cluster is the API server whose tokens are to be verified. Nil skips the checks that need it.
 	Cluster *rest.Config
-	// Token is a token of a ServiceAccount. Empty: Verify uses the bearer token of Cluster if that is one, or else requests one.
+	// Token is a token of a ServiceAccount. Empty: Verify requests one.
 	Token string
 	// ServiceAccount is the one that Verify requests tokens of. Empty means default/default.
 	ServiceAccount types.NamespacedName
@@ -105,12 +101,8 @@ func Verify(ctx context.Context, v Verification) ([]Check, error) {
 	if x.Issuer = cmp.Or(v.Issuer, x.claims.Issuer); x.Issuer == "" {
 		return nil, fmt.Errorf("name the issuer, or a cluster or token whose issuer is meant: %s", x.noToken)
 	}
-	if v.Cluster != nil {
-		cluster, err := newLookout(v.Cluster)
-		if err != nil {
-			return nil, err
-		}
-		if x.expected, err = cluster.keys(ctx); err != nil {
+	if x.cluster != nil {
+		if x.expected, err = x.cluster.keys(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -136,9 +128,9 @@ func (v Verification) IssuerOfTokens(ctx context.Context) (string, error) {
 func newVerifier(ctx context.Context, v Verification) (*verifier, error) {
 	x := &verifier{Verification: v}
 	if v.Cluster != nil {
-		err := apiserver.CheckVerified(v.Cluster)
-		if err != nil {
-			return nil, self.Misconfigured("", "%v", err)
+		var err error
+		if x.cluster, err = newLookout(v.Cluster); err != nil {
+			return nil, err
 		}
 		if x.kube, err = client.New(v.Cluster, client.Options{}); err != nil {
 			return nil, fmt.Errorf("connect to the API server: %w", err)
@@ -150,11 +142,12 @@ func newVerifier(ctx context.Context, v Verification) (*verifier, error) {
 // verifier is the state of one Verify.
 type verifier struct {
 	Verification
-	kube     client.Client
-	claims   *jwt.Claims // empty without a token
+	cluster  *lookout      // nil without an API server
+	kube     client.Client // nil without an API server
+	claims   *jwt.Claims   // empty without a token
 	token    string
 	noToken  string // why there is none
-	expected keySet // of the API server, nil without one
+	expected keySet // of the API server
 	checks   []Check
 }
 
@@ -184,14 +177,11 @@ func (x *verifier) failed(c Check) bool {
 	return c.Warning
 }
 
-// findToken takes the token of the caller, or the bearer token, or requests one of the ServiceAccount.
+// findToken takes the token of the caller, or requests one of the ServiceAccount.
 func (x *verifier) findToken(ctx context.Context) (err error) {
 	x.claims, x.token = &jwt.Claims{}, x.Token
 	if x.Token == "" && x.Cluster != nil {
-		x.token = bearerOf(x.Cluster)
-		if x.token == "" {
-			x.token, err = x.requestToken(ctx, probeLifetime)
-		}
+		x.token, err = x.requestToken(ctx, probeLifetime)
 	}
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
@@ -207,23 +197,6 @@ func (x *verifier) findToken(ctx context.Context) (err error) {
 		return fmt.Errorf("the token is malformed: %w", err)
 	}
 	return nil
-}
-
-// bearerOf returns the token of a pod's ServiceAccount, "" if the user is another one.
-func bearerOf(config *rest.Config) string {
-	token := config.BearerToken
-	if token == "" && config.BearerTokenFile != "" {
-		content, err := os.ReadFile(config.BearerTokenFile)
-		if err != nil {
-			return ""
-		}
-		token = string(content)
-	}
-	token = strings.TrimSpace(token)
-	if claims, err := jwt.Parse(token); err != nil || !strings.HasPrefix(claims.Subject, "system:serviceaccount:") {
-		return ""
-	}
-	return token
 }
 
 const (
@@ -299,15 +272,6 @@ func (x *verifier) checkLifetime(ctx context.Context) {
 	x.check(granted <= limit, Check{Name: CheckTokenLifetime, Problem: "The API server issues tokens that outlive their key's publication.",
 		Got: fmt.Sprintf("a token for %s", granted), Want: fmt.Sprintf("--service-account-max-token-expiration=%s", limit),
 		Remedy: "Set --service-account-max-token-expiration of the API server, or a longer maximum for this check and for the publisher."})
-}
-
-// httpClient returns the guarded client of the caller, or a new one.
-func (x *verifier) httpClient() (c *http.Client, closing func()) {
-	if x.HTTPClient != nil {
-		return transport.Guard(x.HTTPClient), func() {}
-	}
-	pool := &transport.Pool{}
-	return pool.For(nil, nil), pool.CloseIdleConnections
 }
 
 // Failed returns the checks that failed and are no warnings.

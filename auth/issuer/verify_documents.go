@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"net/url"
@@ -24,10 +23,22 @@ const documentTimeout = 5 * time.Second
 
 // document is an answer as an anonymous client gets it.
 type document struct {
-	address, contentType string
-	status               int
-	body                 []byte
-	err                  error
+	transport.Answer
+	address string
+	err     error
+}
+
+// difference names a difference between issuers that is easy to overlook. It is empty for others.
+func difference(a, b string) string {
+	switch {
+	case a == b:
+		return ""
+	case strings.TrimSuffix(a, "/") == strings.TrimSuffix(b, "/"):
+		return "; they differ only by the / at the end"
+	case strings.EqualFold(a, b):
+		return "; they differ in upper and lower case"
+	}
+	return ""
 }
 
 // checkURL reports whether documents can be there.
@@ -63,8 +74,8 @@ func (x *verifier) checkDocuments(ctx context.Context) {
 		x.checkKeys(x.Keys, "uploaded", "Upload the keys of the API server again.")
 		return
 	}
-	httpClient, closing := x.httpClient()
-	defer closing()
+	httpClient := new(transport.Pool).For(x.HTTPClient, nil)
+	defer httpClient.CloseIdleConnections()
 	discovery := get(ctx, httpClient, strings.TrimSuffix(x.Issuer, "/")+"/"+DiscoveryFile)
 	if !x.checkAnswer(discovery, CheckDiscoveryReachable, CheckDiscoveryPublic) {
 		return
@@ -75,7 +86,7 @@ func (x *verifier) checkDocuments(ctx context.Context) {
 	}
 	keys := x.readKeys(ctx, httpClient, address)
 	if x.checkAnswer(keys, CheckKeysReachable, CheckKeysPublic) {
-		x.checkKeys(keys.body, "published", "Publish the keys of the API server again.")
+		x.checkKeys(keys.Body, "published", "Publish the keys of the API server again.")
 		x.checkContentTypes(discovery, keys)
 	}
 }
@@ -93,23 +104,23 @@ func (x *verifier) checkAnswer(d document, reachable, public CheckName) bool {
 	if !x.check(d.err == nil, c) {
 		return false
 	}
-	c = Check{Name: public, StatusCode: d.status, Got: fmt.Sprintf("HTTP %d", d.status), Want: "HTTP 200", Remedy: "Publish the documents.",
-		Problem: fmt.Sprintf("The issuer answers %d: %s", d.status, d.address)}
-	if d.status == http.StatusUnauthorized || d.status == http.StatusForbidden {
-		c.Problem, c.Remedy = fmt.Sprintf("The issuer answers %d to anonymous requests.", d.status), "Let anyone read "+d.address+"."
+	c = Check{Name: public, StatusCode: d.Status, Got: fmt.Sprintf("HTTP %d", d.Status), Want: "HTTP 200", Remedy: "Publish the documents.",
+		Problem: fmt.Sprintf("The issuer answers %d: %s", d.Status, d.address)}
+	if d.Status == http.StatusUnauthorized || d.Status == http.StatusForbidden {
+		c.Problem, c.Remedy = fmt.Sprintf("The issuer answers %d to anonymous requests.", d.Status), "Let anyone read "+d.address+"."
 		var s struct{ Kind, APIVersion string } // of an API server's refusal
-		if json.Unmarshal(d.body, &s) == nil && s.Kind == "Status" && s.APIVersion == "v1" {
+		if json.Unmarshal(d.Body, &s) == nil && s.Kind == "Status" && s.APIVersion == "v1" {
 			c.Name = CheckDiscoveryAnonymous
 		}
 	}
-	return x.check(d.status == http.StatusOK, c)
+	return x.check(d.Status == http.StatusOK, c)
 }
 
 // checkDiscovery returns the address of the keys.
 func (x *verifier) checkDiscovery(d document) (string, bool) {
 	var parsed discoveryDocument
 	bad := Check{Name: CheckDiscoveryDocument, Remedy: "Publish the documents again."}
-	if json.Unmarshal(d.body, &parsed) != nil || parsed.Issuer == "" && parsed.JWKSURI == "" {
+	if json.Unmarshal(d.Body, &parsed) != nil || parsed.Issuer == "" && parsed.JWKSURI == "" {
 		bad.Problem = "This is not a discovery document: " + d.address
 		return "", x.failed(bad)
 	}
@@ -175,22 +186,13 @@ func (x *verifier) readKeys(ctx context.Context, httpClient *http.Client, addres
 }
 
 // get reads a document with a client that follows no redirect and bounds answers.
-func get(ctx context.Context, httpClient *http.Client, address string) (d document) {
-	d.address = address
+func get(ctx context.Context, httpClient *http.Client, address string) document {
 	ctx, cancel := context.WithTimeout(ctx, documentTimeout)
 	defer cancel()
-	var req *http.Request
-	if req, d.err = http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody); d.err != nil {
-		return d
-	}
-	var resp *http.Response
-	if resp, d.err = httpClient.Do(req); d.err != nil {
-		return d
-	}
-	defer resp.Body.Close() //nolint:errcheck // read as far as it is of use
-	d.status, d.contentType = resp.StatusCode, resp.Header.Get("Content-Type")
-	d.body, d.err = io.ReadAll(resp.Body)
-	return d
+	answer, err := transport.SendOnce(ctx, httpClient, func() (*http.Request, error) {
+		return http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	})
+	return document{answer, address, err}
 }
 
 func (x *verifier) checkContentTypes(discovery, keys document) {
@@ -198,8 +200,8 @@ func (x *verifier) checkContentTypes(discovery, keys document) {
 		document
 		want []string
 	}{{discovery, []string{ContentType(DiscoveryFile)}}, {keys, []string{ContentType(KeysFile), "application/json"}}} {
-		if got, _, err := mime.ParseMediaType(d.contentType); err != nil || !slices.Contains(d.want, got) {
-			x.failed(Check{Name: CheckContentType, Problem: "The content type is wrong: " + d.address, Got: fmt.Sprintf("%.100q", d.contentType), Want: d.want[0],
+		if got, _, err := mime.ParseMediaType(d.Header.Get("Content-Type")); err != nil || !slices.Contains(d.want, got) {
+			x.failed(Check{Name: CheckContentType, Problem: "The content type is wrong: " + d.address, Got: fmt.Sprintf("%.100q", d.Header.Get("Content-Type")), Want: d.want[0],
 				Remedy: "Set the content type of the file where it is stored."})
 			return
 		}

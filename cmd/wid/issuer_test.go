@@ -58,10 +58,10 @@ func TestIssuerMistakes(t *testing.T) {
 			"--aws-role=" + arn}, "get-outbound-web-identity-federation-info"},
 		"keys of AWS": {[]string{"trust", "gcp", "--provider=" + gcp, "--issuer=https://i.example",
 			"--aws-role=" + arn, "--upload-keys"}, "--upload-keys"},
-		"issuer without TLS":     {[]string{"trust", "gcp", "--issuer=http://i.example", "--service-account=a/b", "--provider=" + gcp}, "does not begin with https://"},
-		"issuer that turns text": {[]string{"trust", "azure", "--issuer=https://i.example/\u202eb", "--service-account=a/b", "--client-id=" + azureClient}, "holds characters"},
+		"issuer without TLS":     {[]string{"trust", "gcp", "--issuer=http://i.example", "--service-account=a/b", "--provider=" + gcp}, "has to begin with https://"},
+		"issuer that turns text": {[]string{"trust", "azure", "--issuer=https://i.example/\u202eb", "--service-account=a/b", "--client-id=" + azureClient}, "invalid characters"},
 		"name that turns text":   {[]string{"trust", "azure", "--issuer=https://i.example", "--service-account=a/\u202eb", "--client-id=" + azureClient}, "namespace/name"},
-		"issuer with a command":  {[]string{"trust", "aws", "--issuer=https://i.example?$(x)", "--service-account=a/b", "--role=" + arn}, "has a query"},
+		"issuer with a command":  {[]string{"trust", "aws", "--issuer=https://i.example?$(x)", "--service-account=a/b", "--role=" + arn}, "holds a query"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(w.home, "kubeconfig")
