@@ -24,9 +24,6 @@ func (*Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provid
 
 // NewRESTConfig implements provider.RESTConfigProvider. The cluster has to accept the issuer of the ServiceAccount's token.
 func (*Provider) NewRESTConfig(_ context.Context, accessTokens []auth.Token, opts *provider.Options) (*auth.RESTConfig, error) {
-	if len(accessTokens) != 1 {
-		return nil, self.Misconfigured("", "there has to be one access token")
-	}
 	token, err := FromToken(accessTokens[0])
 	if err != nil {
 		return nil, err

@@ -129,12 +129,7 @@ func (*Provider) checked(token string, audiences []string, opts *provider.Option
 	return newToken(token)
 }
 
-func (p *Provider) tokenFile() string {
-	if p.TokenFile != "" {
-		return p.TokenFile
-	}
-	return DefaultTokenFile
-}
+func (p *Provider) tokenFile() string { return cmp.Or(p.TokenFile, DefaultTokenFile) }
 
 func (p *Provider) unusable(err error) error {
 	return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Err: err,
