@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
@@ -45,17 +41,4 @@ func TestInterruptedWatch(t *testing.T) {
 	if !errors.Is(err, cli.ErrInterrupted) {
 		t.Errorf("it ends with %v", err)
 	}
-}
-
-// A log without changes shows once an hour that the program still looks.
-func TestHeartbeat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var out strings.Builder
-		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Minute)
-		defer cancel()
-		heartbeat(ctx, slog.New(slog.NewTextHandler(&out, nil)), "https://i.example")
-		if n := strings.Count(out.String(), "issuer=https://i.example"); n != 3 {
-			t.Errorf("%d lines: %s", n, out.String())
-		}
-	})
 }

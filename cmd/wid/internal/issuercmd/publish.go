@@ -51,7 +51,7 @@ func newPublish() *cobra.Command {
 	cmd.Flags().StringVar(&p.store.region, "region", "", "with s3://: region of the bucket; that of the environment otherwise")
 	cmd.Flags().StringVar(&p.store.endpoint, "endpoint", "", "with s3://: https URL of a compatible service")
 	cli.Rare(cmd.Flags(), "endpoint")
-	cmd.Flags().BoolVar(&p.watch, "watch", false, "publish every minute until the program is interrupted; it logs changes and failures, and a line each hour")
+	cmd.Flags().BoolVar(&p.watch, "watch", false, "publish every minute until the program is interrupted; it logs changes and failures")
 	cmd.Flags().StringVar(&p.removeKey, "remove-key", "", "ID of a leaked key to unpublish at once, and for ever; with gcp:// until the next publication")
 	p.addTokensTo(cmd)
 	cmd = p.Command(cmd, ofCluster, p.once)
@@ -95,8 +95,8 @@ func (p *publish) once(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return answerOf(err, "publish the issuer")
 	}
-	done := &published{publisher.Issuer, result.Written, result.Added, result.Removed, result.Leaving, nil}
-	done.Warnings = append(p.warningsOf(ctx, publisher.Store), result.Warnings...)
+	result.Warnings = append(p.warningsOf(ctx, publisher.Store), result.Warnings...)
+	done := &published{publisher.Issuer, result}
 	if p.output.Format != "text" {
 		return p.output.Print(cmd, done, nil)
 	}
@@ -127,35 +127,17 @@ func (p *publish) forever(cmd *cobra.Command) error {
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	publisher.Logger = logr.FromSlogHandler(log.Handler())
-	go heartbeat(cmd.Context(), log, publisher.Issuer)
+	log.Info("watching the keys of the cluster", "issuer", publisher.Issuer)
 	if err := publisher.Start(cmd.Context()); err != nil {
 		return answerOf(err, "publish the issuer")
 	}
 	return cli.ErrInterrupted
 }
 
-// heartbeat shows at the start and each hour that the program looks, since the publisher logs changes and failures alone.
-func heartbeat(ctx context.Context, log *slog.Logger, of string) {
-	tick := time.NewTicker(time.Hour)
-	defer tick.Stop()
-	for {
-		log.Info("watching the keys of the cluster", "issuer", of)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // published is the output of a publication.
 type published struct {
-	Issuer   string               `json:"issuer"`
-	Written  []string             `json:"written,omitempty"`
-	Added    []string             `json:"added,omitempty"`
-	Removed  []string             `json:"removed,omitempty"`
-	Leaving  map[string]time.Time `json:"leaving,omitempty"`
-	Warnings []string             `json:"warnings,omitempty"`
+	Issuer string `json:"issuer"`
+	issuer.Result
 }
 
 func (p *published) say(w io.Writer) error {

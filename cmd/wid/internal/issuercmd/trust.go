@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
@@ -131,22 +130,10 @@ func (t *trust) annotate(key, word string) string {
 	return t.Kubectl(fmt.Sprintf("kubectl annotate serviceaccount -n %s %s --overwrite %s=%s", shell.Word(t.account.Namespace, "NAMESPACE"), shell.Word(t.account.Name, "NAME"), key, word))
 }
 
-// written returns the command that writes a document to a file.
+// written returns the command that writes a document to a file. All of it is ASCII: package issuer refuses other URLs and IDs of keys.
 func written(file string, document any) (string, error) {
 	content, err := json.MarshalIndent(document, "", "  ")
-	var ascii strings.Builder // a cluster chooses its keys' IDs, and a person looks at them in a terminal
-	for _, r := range string(content) {
-		switch {
-		case r < 0x7f:
-			ascii.WriteRune(r)
-		case r < 0x10000:
-			fmt.Fprintf(&ascii, "\\u%04x", r)
-		default:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&ascii, "\\u%04x\\u%04x", high, low)
-		}
-	}
-	return "cat > " + file + " <<'EOF'\n" + ascii.String() + "\nEOF", err
+	return "cat > " + file + " <<'EOF'\n" + string(content) + "\nEOF", err
 }
 
 func newTrustAWS() *cobra.Command {
