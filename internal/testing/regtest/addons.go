@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/addonapi"
@@ -84,21 +83,11 @@ func (m *Member) RunAddOns(options agent.AddOnOptions, workers int) (stop func()
 	m.Apply(m.Local, m.adapt(registration.AgentAddOnManifest()))
 	m.Managed.Await(m.T, authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + m.Namespace + ":" + m.Account,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "delete", Resource: "secrets", Namespace: m.AddOnNamespace()}})
-	mgr, err := ctrl.NewManager(m.Config(), ctrl.Options{Metrics: metricsserver.Options{BindAddress: "0"}, Controller: queue()})
-	if err != nil {
-		m.T.Fatal(err)
-	}
 	options.Agent, options.Namespace = m.Agent, m.AddOnNamespace()
-	if m.AddOns, err = agent.NewAddOns(options); err != nil {
-		m.T.Fatal(err)
-	}
-	if err := m.Agent.SetupWithManager(mgr); err != nil {
-		m.T.Fatal(err)
-	}
-	if err := m.AddOns.SetupWithManager(mgr, workers); err != nil {
-		m.T.Fatal(err)
-	}
-	return RunManager(m.whole, mgr)
+	addOns, err := agent.NewAddOns(options)
+	Must(m.T, err)
+	m.AddOns = addOns
+	return m.Run(func(mgr ctrl.Manager) { Must(m.T, addOns.SetupWithManager(mgr, workers)) })
 }
 
 // AddOnNamespace holds the Secrets of add-ons.
@@ -114,9 +103,7 @@ func (m *Member) User() string {
 func (m *Member) ReconcileAddOn(addOn string) reconcile.Result {
 	m.T.Helper()
 	result, err := m.AddOns.Reconcile(m.T.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.Name, Name: addOn}})
-	if err != nil {
-		m.T.Fatal(err)
-	}
+	Must(m.T, err)
 	return result
 }
 
@@ -124,45 +111,34 @@ func (m *Member) ReconcileAddOn(addOn string) reconcile.Result {
 func (m *Member) NewAddOn(name string, items ...ocm.Registration) {
 	m.T.Helper()
 	api, err := addonapi.Discover(m.Admin.RESTMapper())
-	if err != nil {
-		m.T.Fatal(err)
-	}
+	Must(m.T, err)
 	o := api.New()
 	o.SetNamespace(m.Name)
 	o.SetName(name)
-	if err := m.Admin.Create(m.T.Context(), o); err != nil {
-		m.T.Fatal(err)
-	}
+	Must(m.T, m.Admin.Create(m.T.Context(), o))
 	m.PatchAddOn(name, func(s *addon.Status) { s.Items = items })
 }
 
 // PatchAddOn changes the status of an add-on as an administrator.
 func (m *Member) PatchAddOn(name string, change func(*addon.Status)) {
 	m.T.Helper()
-	if err := addon.PatchStatus(m.T.Context(), m.Admin, m.AddOn(name), func(s *addon.Status) bool { change(s); return true }); err != nil {
-		m.T.Fatal(err)
-	}
+	Must(m.T,
+		addon.PatchStatus(m.T.Context(), m.Admin, m.AddOn(name), func(s *addon.Status) bool { change(s); return true }))
 }
 
 // DeleteAddOn deletes an add-on, in the background as kubectl does.
 func (m *Member) DeleteAddOn(name string) {
 	m.T.Helper()
-	if err := m.Admin.Delete(m.T.Context(), m.AddOn(name), client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
-		m.T.Fatal(err)
-	}
+	Must(m.T, m.Admin.Delete(m.T.Context(), m.AddOn(name), client.PropagationPolicy(metav1.DeletePropagationBackground)))
 }
 
 // AddOn returns an add-on of either version.
 func (m *Member) AddOn(name string) client.Object {
 	m.T.Helper()
 	api, err := addonapi.Discover(m.Admin.RESTMapper())
-	if err != nil {
-		m.T.Fatal(err)
-	}
+	Must(m.T, err)
 	o := api.New()
-	if err := m.Admin.Get(m.T.Context(), client.ObjectKey{Namespace: m.Name, Name: name}, o); err != nil {
-		m.T.Fatal(err)
-	}
+	Must(m.T, m.Admin.Get(m.T.Context(), client.ObjectKey{Namespace: m.Name, Name: name}, o))
 	return o
 }
 
@@ -192,9 +168,8 @@ func (m *Member) Says(name, kind string) string {
 func (m *Member) AddOnSecret(name string) *corev1.Secret {
 	m.T.Helper()
 	secret := &corev1.Secret{}
-	if err := m.Local.Get(m.T.Context(), client.ObjectKey{Namespace: m.AddOnNamespace(), Name: name}, secret); client.IgnoreNotFound(err) != nil {
-		m.T.Fatal(err)
-	}
+	Must(m.T,
+		client.IgnoreNotFound(m.Local.Get(m.T.Context(), client.ObjectKey{Namespace: m.AddOnNamespace(), Name: name}, secret)))
 	return secret
 }
 
@@ -250,9 +225,7 @@ func CredentialOf(secret *corev1.Secret) (*rest.Config, error) {
 func (m *Member) AddOnClient(name string) client.WithWatch {
 	m.T.Helper()
 	config, err := CredentialOf(m.AddOnSecret(name + "-hub-kubeconfig"))
-	if err != nil {
-		m.T.Fatal(err)
-	}
+	Must(m.T, err)
 	return NewClient(m.T, config)
 }
 
@@ -260,9 +233,7 @@ func (m *Member) AddOnClient(name string) client.WithWatch {
 func UserOf(t *testing.T, c client.Client) authenticationv1.UserInfo {
 	t.Helper()
 	review := &authenticationv1.SelfSubjectReview{}
-	if err := c.Create(t.Context(), review); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, c.Create(t.Context(), review))
 	return review.Status.UserInfo
 }
 
@@ -278,9 +249,7 @@ rules: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]
 	for _, user := range users {
 		binding.Subjects = append(binding.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user})
 	}
-	if err := m.Admin.Create(m.T.Context(), binding); err != nil {
-		m.T.Fatal(err)
-	}
+	Must(m.T, m.Admin.Create(m.T.Context(), binding))
 	for _, user := range users {
 		m.Hub.Await(m.T, authorizationv1.SubjectAccessReviewSpec{User: user,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "configmaps", Namespace: m.Name}})

@@ -17,9 +17,7 @@ func (m *Member) ExpectIsolated(neighbour string) {
 	may := func(name, namespace, verb, group, resource, subresource string) bool {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Name: name, Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource}}}
-		if err := own.Create(t.Context(), review); err != nil {
-			t.Fatal(err)
-		}
+		Must(t, own.Create(t.Context(), review))
 		return review.Status.Allowed
 	}
 	for _, r := range []struct{ verb, group, resource, subresource, name string }{

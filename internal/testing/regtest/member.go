@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -59,9 +61,7 @@ current-context: hub
 	if apierrors.IsAlreadyExists(err) {
 		err = m.Local.Update(m.T.Context(), secret)
 	}
-	if err != nil {
-		m.T.Fatal(err)
-	}
+	Must(m.T, err)
 }
 
 // Config is that of the agent's ServiceAccount on the managed cluster.
@@ -82,6 +82,17 @@ func (m *Member) Start(options agent.Options) {
 	if m.Agent, err = agent.New(options); err != nil {
 		m.T.Fatal(err)
 	}
+}
+
+// Run runs the agent, which prepare may make, until the whole test ends or stop is called.
+func (m *Member) Run(prepare ...func(ctrl.Manager)) (stop func()) {
+	m.T.Helper()
+	mgr := NewManager(m.T, m.Config(), cache.Options{})
+	for _, f := range prepare {
+		f(mgr)
+	}
+	Must(m.T, m.Agent.SetupWithManager(mgr))
+	return RunManager(m.whole, mgr)
 }
 
 // Reconcile is one look of the agent.
@@ -111,9 +122,7 @@ func (m *Member) Joined() bool {
 func (m *Member) Own() client.Client {
 	m.T.Helper()
 	config, err := m.Agent.HubConfig(m.T.Context())
-	if err != nil {
-		m.T.Fatal(err)
-	}
+	Must(m.T, err)
 	config.QPS = -1
 	return NewClient(m.T, config)
 }
@@ -122,8 +131,7 @@ func (m *Member) Own() client.Client {
 func (m *Member) Secret() *corev1.Secret {
 	m.T.Helper()
 	secret := &corev1.Secret{}
-	if err := m.Local.Get(m.T.Context(), client.ObjectKey{Namespace: m.Namespace, Name: ocm.HubKubeconfigSecret}, secret); client.IgnoreNotFound(err) != nil {
-		m.T.Fatal(err)
-	}
+	Must(m.T,
+		client.IgnoreNotFound(m.Local.Get(m.T.Context(), client.ObjectKey{Namespace: m.Namespace, Name: ocm.HubKubeconfigSecret}, secret)))
 	return secret
 }

@@ -64,9 +64,7 @@ func OCMWebhook(t *testing.T, hub client.Client) (stop func()) {
 			Name: validating, ClientConfig: call("/validate"), Rules: rules, SideEffects: &none, AdmissionReviewVersions: []string{"v1"}}}},
 	}
 	for _, o := range objects {
-		if err := hub.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		Must(t, hub.Create(t.Context(), o))
 	}
 	return func() {
 		for _, o := range objects {

@@ -26,9 +26,7 @@ func Ask(t *testing.T, hub, user client.Client, cluster, agent string) (name str
 	}
 	for range 2 { // draws a key, then makes the request
 		step, err := csr.New(csr.Options{}).Next(t.Context(), in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		Must(t, err)
 		in.State = step.State
 	}
 	for _, r := range RequestsOf(t, hub, cluster) {
@@ -44,9 +42,7 @@ func Ask(t *testing.T, hub, user client.Client, cluster, agent string) (name str
 func RequestsOf(t *testing.T, hub client.Client, cluster string) []certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	var list certificatesv1.CertificateSigningRequestList
-	if err := hub.List(t.Context(), &list, client.MatchingLabels{ocm.ClusterNameLabel: cluster}); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, hub.List(t.Context(), &list, client.MatchingLabels{ocm.ClusterNameLabel: cluster}))
 	return list.Items
 }
 
@@ -68,9 +64,7 @@ func Installed(t *testing.T, manifests string) (accounts map[string]string, args
 	accounts = map[string]string{}
 	for document := range strings.SplitSeq(manifests, "\n---\n") {
 		o := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
-			t.Fatal(err)
-		}
+		Must(t, yaml.Unmarshal([]byte(document), &o.Object))
 		names = append(names, o.GetKind()+" "+o.GetName())
 		switch o.GetKind() {
 		case "ServiceAccount":

@@ -30,15 +30,11 @@ var goCommand, _ = exec.LookPath("go")
 func (w *World) Relay(config *rest.Config) *rest.Config {
 	w.T.Helper()
 	authorities, err := os.ReadFile(w.Hub.ClientCA())
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	Must(w.T, err)
 	clientCAs := x509.NewCertPool()
 	clientCAs.AppendCertsFromPEM(authorities)
 	handler, err := relay.New(relay.Options{Hub: config, ClientCAs: clientCAs, ErrorLog: log.New(w.T.Output(), "", 0)})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	Must(w.T, err)
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS, server.EnableHTTP2 = relay.TLSConfig(clientCAs), true
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -82,9 +78,7 @@ func RunRelay(t *testing.T, hub *kubetest.Cluster, cert, key string) *rest.Confi
 	if err == nil {
 		err = program.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	address, ended := make(chan string, 1), make(chan struct{})
 	t.Cleanup(func() { stop(); <-ended })
 	go func() {
@@ -113,14 +107,10 @@ func ServingCertificate(t *testing.T, dir string) (cert, key string) {
 	defer server.Close()
 	certificate := server.TLS.Certificates[0]
 	der, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	cert, key = filepath.Join(dir, "relay.crt"), filepath.Join(dir, "relay.key")
 	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}, key: {Type: "PRIVATE KEY", Bytes: der}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		Must(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
 	}
 	return cert, key
 }

@@ -13,9 +13,7 @@ func RulesOf(t testing.TB, manifests, name string) []rbacv1.PolicyRule {
 	t.Helper()
 	for document := range strings.SplitSeq(manifests, "\n---\n") {
 		role := &rbacv1.ClusterRole{}
-		if err := yaml.Unmarshal([]byte(document), role); err != nil {
-			t.Fatal(err)
-		}
+		Must(t, yaml.Unmarshal([]byte(document), role))
 		if strings.HasSuffix(role.Kind, "Role") && role.Name == name {
 			return role.Rules
 		}

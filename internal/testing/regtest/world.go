@@ -4,20 +4,28 @@ package regtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
+	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -65,12 +73,24 @@ func NewWith(t *testing.T, hub, managed *kubetest.Cluster) *World {
 	return w
 }
 
-// Scheme knows the types of Kubernetes and of Open Cluster Management.
+// Must ends the test if a call that only prepares something fails.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Scheme knows the types of Open Cluster Management and those of Kubernetes that the tests use. A fake client reads the
+// whole scheme at each write, so one with all of Kubernetes is slow.
 func Scheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), ocm.AddToScheme(s), addon.AddToScheme(s)); err != nil {
-		t.Fatal(err)
+	for _, add := range []func(*runtime.Scheme) error{ocm.AddToScheme, addon.AddToScheme,
+		admissionregistrationv1.AddToScheme, appsv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
+		batchv1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme, corev1.AddToScheme, eventsv1.AddToScheme,
+		flowcontrolv1.AddToScheme, rbacv1.AddToScheme} {
+		Must(t, add(s))
 	}
 	return s
 }
@@ -81,9 +101,7 @@ func NewClient(t testing.TB, config *rest.Config) client.WithWatch {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	c, err := client.NewWithWatch(config, client.Options{Scheme: Scheme(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return c
 }
 
@@ -142,9 +160,7 @@ func (w *World) Token(c client.Client, namespace, name string, audiences ...stri
 	w.T.Helper()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	if err := c.SubResource("token").Create(w.T.Context(), account, request); err != nil {
-		w.T.Fatal(err)
-	}
+	Must(w.T, c.SubResource("token").Create(w.T.Context(), account, request))
 	return request.Status.Token
 }
 
@@ -175,21 +191,22 @@ func (w *World) RunHub(configure func(mgr ctrl.Manager) (hub.Options, error)) (s
 // RunControllers runs other controllers of the hub in the same way.
 func (w *World) RunControllers(setup ...func(ctrl.Manager) error) (stop func()) {
 	w.T.Helper()
-	mgr, err := ctrl.NewManager(WithToken(w.Hub.Config(), w.Token(w.Admin, HubNamespace, HubAccount)),
-		ctrl.Options{Scheme: Scheme(w.T), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: queue(), Cache: hub.CacheOptions()})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	mgr := NewManager(w.T, WithToken(w.Hub.Config(), w.Token(w.Admin, HubNamespace, HubAccount)), hub.CacheOptions())
 	for _, f := range setup {
-		if err := f(mgr); err != nil {
-			w.T.Fatal(err)
-		}
+		Must(w.T, f(mgr))
 	}
 	return RunManager(w.whole, mgr)
 }
 
-// queue lets managers stop in time: the priority queue of controller-runtime 0.24 can block a worker until the grace period ends.
-func queue() config.Controller { return config.Controller{UsePriorityQueue: new(false)} }
+// NewManager returns a manager without metrics. It stops in time: the priority queue of controller-runtime 0.24 can
+// block a worker until the grace period ends.
+func NewManager(t testing.TB, of *rest.Config, options cache.Options) ctrl.Manager {
+	t.Helper()
+	mgr, err := ctrl.NewManager(of, ctrl.Options{Scheme: Scheme(t), Cache: options, Logger: logr.Discard(),
+		Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{UsePriorityQueue: new(false)}})
+	Must(t, err)
+	return mgr
+}
 
 // RunManager runs until the test ends or stop is called.
 func RunManager(t *testing.T, mgr ctrl.Manager) (stop func()) { return kubetest.RunManager(t, mgr) }
@@ -198,9 +215,7 @@ func RunManager(t *testing.T, mgr ctrl.Manager) (stop func()) { return kubetest.
 func (w *World) Cluster(name string) *ocm.ManagedCluster {
 	w.T.Helper()
 	cluster := &ocm.ManagedCluster{}
-	if err := w.Admin.Get(w.T.Context(), client.ObjectKey{Name: name}, cluster); client.IgnoreNotFound(err) != nil {
-		w.T.Fatal(err)
-	}
+	Must(w.T, client.IgnoreNotFound(w.Admin.Get(w.T.Context(), client.ObjectKey{Name: name}, cluster)))
 	return cluster
 }
 
@@ -216,9 +231,7 @@ func (w *World) Reason(cluster, kind string) string {
 // SetAccepted does what an administrator does with wid hub accept or deny.
 func (w *World) SetAccepted(name string, accepted bool) {
 	w.T.Helper()
-	if err := Patch(w.T.Context(), w.Admin, name, fmt.Sprintf(`{"spec":{"hubAcceptsClient":%t}}`, accepted)); err != nil {
-		w.T.Fatal(err)
-	}
+	Must(w.T, Patch(w.T.Context(), w.Admin, name, fmt.Sprintf(`{"spec":{"hubAcceptsClient":%t}}`, accepted)))
 }
 
 // Patch merges JSON into a ManagedCluster.
