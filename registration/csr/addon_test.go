@@ -124,13 +124,9 @@ func newApprover(t testing.TB, version schema.GroupVersion, objects ...client.Ob
 func (a *approver) reconcile(t testing.TB) (approved bool, event string, again bool) {
 	t.Helper()
 	result, err := a.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "csr1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	c := &certificatesv1.CertificateSigningRequest{}
-	if err := a.client.Get(t.Context(), client.ObjectKey{Name: "csr1"}, c); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, a.client.Get(t.Context(), client.ObjectKey{Name: "csr1"}, c))
 	if len(a.events.Events) > 0 {
 		event = <-a.events.Events
 	}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/internal/agentrequest"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -38,9 +39,7 @@ func keyHash(t testing.TB, r *certificatesv1.CertificateSigningRequest) string {
 func recordFor(t *testing.T, request *certificatesv1.CertificateSigningRequest) *rbacv1.ClusterRole {
 	t.Helper()
 	parsed, err := agentrequest.Parse(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	role := record("cluster1", "csr")
 	role.Annotations[agentAnnotation], role.Annotations[keyAnnotation] = parsed.Agent, keyHash(t, request)
 	return role
@@ -59,9 +58,7 @@ func wantRecorded(t *testing.T, c client.Client, request *certificatesv1.Certifi
 	if request != nil {
 		want = recordFor(t, request)
 	}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(role), role); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(role), role))
 	for _, key := range []string{agentAnnotation, keyAnnotation} {
 		if got := role.Annotations[key]; got != want.Annotations[key] {
 			t.Errorf("%s is %q, want %q", key, got, want.Annotations[key])
@@ -194,19 +191,13 @@ func (l lagging) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 func TestAgentsRaceForTheRecord(t *testing.T) {
 	h := newHub(t, accepted("cluster1"), record("cluster1", "csr"), requestOf(t, "csr1", "agent1", bootstrapUser))
 	was := record("cluster1", "csr")
-	if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(was), was); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.client.Get(t.Context(), client.ObjectKeyFromObject(was), was))
 	agent2 := requestOf(t, "csr2", "agent2", bootstrapUser)
 	taken := recordFor(t, agent2)
 	taken.ResourceVersion = was.ResourceVersion
-	if err := h.client.Update(t.Context(), taken); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.client.Update(t.Context(), taken))
 	driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: h.client, Reader: lagging{h.client, was}, BootstrapUsers: []string{bootstrapUser}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	if _, err := csr.Reconcile(t.Context(), driver, "csr1"); !apierrors.IsConflict(err) {
 		t.Errorf("error %v", err)
 	}
@@ -244,17 +235,13 @@ func TestApproveReplacesTheRecord(t *testing.T) {
 			request := own.DeepCopy()
 			h := newHub(t, request)
 			if c.role != nil {
-				if err := h.client.Create(t.Context(), c.role.DeepCopy()); err != nil {
-					t.Fatal(err)
-				}
+				regtest.Must(t, h.client.Create(t.Context(), c.role.DeepCopy()))
 			}
 			person := h.client
 			if c.forbidden {
 				person = interceptor.NewClient(h.client.(client.WithWatch), forbid) //nolint:forcetypeassert // the fake watches
 			}
-			if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(request), request); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, h.client.Get(t.Context(), client.ObjectKeyFromObject(request), request))
 			if agent, err := agentrequest.Replaces(t.Context(), person, request); err != nil || agent != c.replaces {
 				t.Errorf("replaces %q, %v", agent, err)
 			}

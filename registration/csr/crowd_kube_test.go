@@ -39,9 +39,7 @@ func testManyRequests(t *testing.T) {
 		}})
 	h := newHub(t)
 	driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: c, Reader: c, Events: h.events, BootstrapUsers: []string{bootstrapUser}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	reconcileAll := func(t *testing.T, wantLists int) (refused int) {
 		t.Helper()
 		lists = 0
@@ -102,9 +100,7 @@ func TestManyRequestsForOneClusterDelayNoRenewal(t *testing.T) {
 	k := newKube(t)
 	calm := k.join("calm")
 	calm.accept()
-	if err := k.Admin.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "crowded"}}); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.Admin.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "crowded"}}))
 	k.acceptAlone("crowded")
 	k.stopHub()
 	g := &gate{cluster: "crowded", open: make(chan struct{})}

@@ -42,9 +42,7 @@ type ca struct {
 func ecKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return key
 }
 
@@ -60,14 +58,10 @@ func (c *ca) sign(t testing.TB, subject pkix.Name, key any, now time.Time, lifet
 		notAfter = notAfter.Add(-5 * time.Minute)
 	}
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	template := &x509.Certificate{SerialNumber: serial, Subject: subject, NotBefore: now.Add(-5 * time.Minute), NotAfter: notAfter}
 	der, err := x509.CreateCertificate(rand.Reader, template, c.cert, key, c.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
@@ -130,22 +124,16 @@ func (w *world) issue(name string, sign func(*x509.CertificateRequest) []byte) {
 func (w *world) update(name string, change func(*certificatesv1.CertificateSigningRequest)) {
 	w.t.Helper()
 	c := &certificatesv1.CertificateSigningRequest{}
-	if err := w.hub.Get(w.t.Context(), client.ObjectKey{Name: name}, c); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.hub.Get(w.t.Context(), client.ObjectKey{Name: name}, c))
 	change(c)
-	if err := w.hub.Status().Update(w.t.Context(), c); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.hub.Status().Update(w.t.Context(), c))
 }
 
 func parse(t testing.TB, c *certificatesv1.CertificateSigningRequest) *x509.CertificateRequest {
 	t.Helper()
 	block, _ := pem.Decode(c.Spec.Request)
 	r, err := x509.ParseCertificateRequest(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return r
 }
 
@@ -157,9 +145,7 @@ func (w *world) input() registration.Input {
 func (w *world) step() registration.Step {
 	w.t.Helper()
 	step, err := csr.New(w.options).Next(w.t.Context(), w.input())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 	if step.Credential != nil {
 		w.secret = step.Credential.Files
 	}
@@ -200,9 +186,7 @@ func (w *world) leaf() *x509.Certificate {
 		w.t.Fatal("no certificate")
 	}
 	leaf, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 	return leaf
 }
 
@@ -340,9 +324,7 @@ func TestRequestThatExistsMeanwhileIsTaken(t *testing.T) {
 		return c.Get(ctx, key, obj, opts...)
 	}})
 	step, err := csr.New(csr.Options{}).Next(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	expect(t, step, metav1.ConditionFalse, "ClientCertificateNotApproved", w.request().Name)
 }
 
@@ -351,9 +333,7 @@ func TestDeletedRequestIsMadeAgainWithTheSameKey(t *testing.T) {
 	w.step()
 	w.step()
 	first := w.request()
-	if err := w.hub.Delete(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.hub.Delete(t.Context(), first))
 	w.step()
 	w.step()
 	w.expectRequests(2)
@@ -394,9 +374,7 @@ func TestDeniedRenewalKeepsTheCertificate(t *testing.T) {
 	w.step()
 	w.step()
 	var list certificatesv1.CertificateSigningRequestList
-	if err := w.hub.List(t.Context(), &list); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.hub.List(t.Context(), &list))
 	for _, c := range list.Items {
 		if len(c.Status.Certificate) == 0 {
 			w.update(c.Name, func(c *certificatesv1.CertificateSigningRequest) {

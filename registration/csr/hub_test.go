@@ -59,9 +59,7 @@ func asks(t testing.TB, cluster string, subject pkix.Name, key crypto.Signer) *c
 func encode(t testing.TB, template *x509.CertificateRequest, key crypto.Signer) []byte {
 	t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }
 
@@ -76,22 +74,14 @@ func labeled(cluster string, request []byte) *certificatesv1.CertificateSigningR
 func TestParseRequest(t *testing.T) {
 	key := ecKey(t)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	t.Setenv("GODEBUG", "rsa1024min=0")
 	weak, err := rsa.GenerateKey(rand.Reader, 1024)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	good := asks(t, "cluster1", subject("cluster1", "agent1"), key)
 	spec := func(change func(*certificatesv1.CertificateSigningRequestSpec)) *certificatesv1.CertificateSigningRequest {
 		c := good.DeepCopy()
@@ -176,13 +166,9 @@ func TestParseRequest(t *testing.T) {
 func huge(t testing.TB, bits int) []byte {
 	t.Helper()
 	key, err := x509.MarshalPKIXPublicKey(&rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), bits-1, 1), E: 65537})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	name, err := asn1.Marshal(subject("cluster1", "agent1").ToRDNSequence())
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	type body struct {
 		Version    int
 		Subject    asn1.RawValue
@@ -196,9 +182,7 @@ func huge(t testing.TB, bits int) []byte {
 	}{body{Subject: asn1.RawValue{FullBytes: name}, PublicKey: asn1.RawValue{FullBytes: key}},
 		pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 11}, Parameters: asn1.NullRawValue},
 		asn1.BitString{Bytes: make([]byte, (bits+7)/8), BitLength: (bits + 7) / 8 * 8}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }
 
@@ -216,9 +200,7 @@ func FuzzParseRequest(f *testing.F) {
 		}
 		block, _ := pem.Decode(request)
 		parsed, err := x509.ParseCertificateRequest(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, err)
 		want := subject(cluster, got.Agent)
 		if len(parsed.Subject.Names) == 2 {
 			want.Organization = want.Organization[:1]
@@ -283,9 +265,7 @@ func newHub(t testing.TB, objects ...client.Object) *testHub {
 	var err error
 	h.driver, err = csr.NewHubDriver(csr.HubDriverOptions{Client: h.client, Reader: h.client, Events: h.events, Now: func() time.Time { return h.now },
 		BootstrapUsers: []string{bootstrapUser}, BootstrapGroups: []string{bootstrapGroup}, AutoApproveUsers: []string{autoUser}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return h
 }
 
@@ -293,13 +273,9 @@ func newHub(t testing.TB, objects ...client.Object) *testHub {
 func (h *testHub) reconcile(t testing.TB) (approved bool, again time.Duration) {
 	t.Helper()
 	result, err := csr.Reconcile(t.Context(), h.driver, "csr1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	c := &certificatesv1.CertificateSigningRequest{}
-	if err := h.client.Get(t.Context(), client.ObjectKey{Name: "csr1"}, c); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.client.Get(t.Context(), client.ObjectKey{Name: "csr1"}, c))
 	for _, condition := range c.Status.Conditions {
 		if condition.Type != certificatesv1.CertificateApproved {
 			t.Errorf("condition %+v", condition)
@@ -413,9 +389,8 @@ func TestRefusedRequestIsJudgedAgainAfterItsAge(t *testing.T) {
 			t.Errorf("a request %s old is checked again after %s", age, again)
 		}
 	}
-	if err := errors.Join(h.client.Create(t.Context(), accepted("cluster1")), h.client.Create(t.Context(), record("cluster1", "csr"))); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t,
+		errors.Join(h.client.Create(t.Context(), accepted("cluster1")), h.client.Create(t.Context(), record("cluster1", "csr"))))
 	if approved, _ := h.reconcile(t); !approved {
 		t.Errorf("refused: %s", h.event())
 	}
@@ -477,9 +452,7 @@ func TestAutoApprovalNeedsARequestOfAListedUser(t *testing.T) {
 			if approved {
 				t.Fatal("the request was approved before the cluster was accepted")
 			}
-			if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, h.client.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster))
 			if cluster.Spec.HubAcceptsClient || (len(cluster.Annotations) > 0) != c.want {
 				t.Errorf("cluster %+v", cluster)
 			}

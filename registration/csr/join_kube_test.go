@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,7 +37,7 @@ func TestJoinOnTwoAPIServers(t *testing.T) {
 	k.Step("by a bootstrap token, in a manager", func(t *testing.T) {
 		m := k.join("join1")
 		m.bootstrapToken("join01")
-		m.run()
+		defer m.Run()()
 		regtest.Eventually(t, "the request waits", func() bool {
 			return m.said.Says("ClientCertificateNotApproved", "wid hub accept") || len(k.requests("join1")) > 0
 		})
@@ -77,11 +76,7 @@ func TestJoinOnTwoAPIServers(t *testing.T) {
 func (m *member) checkIdentity(t *testing.T) {
 	t.Helper()
 	own := m.Own()
-	review := &authenticationv1.SelfSubjectReview{}
-	if err := own.Create(t.Context(), review); err != nil {
-		t.Fatal(err)
-	}
-	user := review.Status.UserInfo
+	user := regtest.UserOf(t, own)
 	groups := []string{"system:authenticated", registration.ClusterGroup(m.Name), regname.ManagedClustersGroup}
 	if user.Username != registration.AgentUser(m.Name, string(m.Secret().Data["agent-name"])) ||
 		!slices.Equal(slices.Sorted(slices.Values(user.Groups)), slices.Sorted(slices.Values(groups))) {
@@ -99,8 +94,6 @@ func (m *member) expiry() time.Time {
 	m.T.Helper()
 	block, _ := pem.Decode([]byte(m.certificate()))
 	leaf, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		m.T.Fatal(err)
-	}
+	regtest.Must(m.T, err)
 	return leaf.NotAfter
 }

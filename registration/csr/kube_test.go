@@ -28,14 +28,11 @@ func TestMain(m *testing.M) {
 }
 
 func TestProbe(t *testing.T) {
-	cluster := kubetest.StartNew(t) // without the controller manager of the other tests
-	c := cluster.Client()
-	left := func(t *testing.T) {
+	cluster := kubetest.StartSecond(t) // without a controller manager
+	left := func(t *testing.T, c client.Client) {
 		t.Helper()
 		var list certificatesv1.CertificateSigningRequestList
-		if err := c.List(t.Context(), &list); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, c.List(t.Context(), &list))
 		for _, item := range list.Items {
 			if strings.HasPrefix(item.Name, "workloadid-probe-") {
 				t.Errorf("the probe left %s", item.Name)
@@ -43,12 +40,12 @@ func TestProbe(t *testing.T) {
 		}
 	}
 	t.Run("a hub that does not sign", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // all of it
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // all of it
 		defer cancel()
-		if err := csr.Probe(ctx, c); !errors.Is(err, csr.ErrUnsupported) || !strings.Contains(err.Error(), "csrsigning") {
+		if err := csr.Probe(ctx, cluster.Client()); !errors.Is(err, csr.ErrUnsupported) || !strings.Contains(err.Error(), "csrsigning") {
 			t.Errorf("error %v", err)
 		}
-		left(t)
+		left(t, cluster.Client())
 	})
 	t.Run("a hub whose signer fails, as on EKS", func(t *testing.T) {
 		failing := interceptor.NewClient(regtest.NewClient(t, cluster.Config()), interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, part string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
@@ -66,20 +63,21 @@ func TestProbe(t *testing.T) {
 		if err := csr.Probe(t.Context(), failing); !errors.Is(err, csr.ErrUnsupported) || !strings.Contains(err.Error(), "SignerValidationFailure") {
 			t.Errorf("error %v", err)
 		}
-		left(t)
+		left(t, cluster.Client())
 	})
 	t.Run("a user who may not approve", func(t *testing.T) {
 		user := regtest.NewClient(t, cluster.User(t, "prober", "", rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"get", "create", "delete"}}))
 		if err := csr.Probe(t.Context(), user); !apierrors.IsForbidden(err) || errors.Is(err, csr.ErrUnsupported) {
 			t.Errorf("error %v", err)
 		}
-		left(t)
+		left(t, cluster.Client())
 	})
 	t.Run("a hub that signs", func(t *testing.T) {
-		cluster.ControllerManager(t, "csrsigning")
-		if err := csr.Probe(t.Context(), c); err != nil {
+		signs := kubetest.Start(t)
+		signs.ControllerManager(t, "csrsigning")
+		if err := csr.Probe(t.Context(), signs.Client()); err != nil {
 			t.Error(err)
 		}
-		left(t)
+		left(t, signs.Client())
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/document"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -104,9 +105,7 @@ func TestAddOnRequestOfAnAgentThatIsNotRecorded(t *testing.T) {
 				registration.AgentUser("cluster1", c.agent), registration.ClusterGroup("cluster1"))
 			a := newApprover(t, addon.GroupVersion, request, accepted("cluster1"), searchAddOn(ocm.Registration{Type: ocm.KubeClient}))
 			if c.role != nil {
-				if err := a.client.Create(t.Context(), c.role); err != nil {
-					t.Fatal(err)
-				}
+				regtest.Must(t, a.client.Create(t.Context(), c.role))
 			}
 			approved, event, again := a.reconcile(t)
 			if approved != (c.want == "") || again == approved || !strings.Contains(event, c.want) {
@@ -132,9 +131,7 @@ func TestDocumentationOfRefusals(t *testing.T) {
 	var inCode []string
 	for _, file := range []string{"hub.go", "addonhub.go"} {
 		code, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, err)
 		for _, m := range regexp.MustCompile(`(?:notYet|never)\("(\w+)"|reason, differs :?= "(\w+)"`).FindAllSubmatch(code, -1) {
 			inCode = append(inCode, string(m[1])+string(m[2]))
 		}

@@ -107,9 +107,7 @@ func testLegacyRights(k *kube) {
 func (k *kube) getThroughRelay(m *member) func(*rest.Config) error {
 	k.T.Helper()
 	cert, err := m.Agent.HubConfig(k.T.Context())
-	if err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, err)
 	return func(config *rest.Config) error {
 		behind := k.Relay(config)
 		behind.CertData, behind.KeyData = cert.CertData, cert.KeyData
@@ -129,19 +127,28 @@ func (k *kube) expectNoOwnRights(t *testing.T, own *rest.Config) {
 	}
 }
 
-// The hub names the agents of accepted clusters, and the manifest names what the relay does for them.
-func TestConstrainedRelayNeedsEachRight(t *testing.T) {
-	k := newRelayKube(t)
+// The hub names the agents of accepted clusters. Its roles have the names of those for the old verb, so it has API
+// servers of its own.
+func TestConstrainedRelay(t *testing.T) {
+	k := newKubeWith(t, kubetest.StartNew(t))
+	k.Apply(k.Admin, registration.RelayConstrainedManifest())
+	k.stopHub()
+	k.relay = true
+	k.runHub()
+	own := k.RelayRights(registration.RelayConstrainedManifest())
+	k.Step("each right is needed", func(t *testing.T) { k.testConstrainedRights(t, own) })
+	k.Step("a stolen credential", func(t *testing.T) { k.testStolen(t, own) })
+}
+
+func (k *kube) testConstrainedRights(t *testing.T, own *rest.Config) {
 	m := k.join("constrained")
 	m.accept()
 	get := k.getThroughRelay(m)
-	own := k.RelayRights(registration.RelayConstrainedManifest())
 	regtest.Eventually(t, "RBAC knows the relay", func() bool { return get(own) == nil })
 	k.expectNoOwnRights(t, own)
 	named := &rbacv1.ClusterRole{}
-	if err := k.Admin.Get(t.Context(), client.ObjectKey{Name: registration.ClusterRoleName("constrained") + ":relay"}, named); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t,
+		k.Admin.Get(t.Context(), client.ObjectKey{Name: registration.ClusterRoleName("constrained") + ":relay"}, named))
 	all := append(named.Rules, rbacv1.PolicyRule{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters"}, Verbs: []string{"impersonate-on:user-info:get"}},
 		rbacv1.PolicyRule{NonResourceURLs: []string{"/api", "/api/*", "/apis", "/apis/*"}, Verbs: []string{"impersonate-on:user-info:get"}})
 	k.Step("all", func(t *testing.T) {
@@ -160,8 +167,7 @@ func TestConstrainedRelayNeedsEachRight(t *testing.T) {
 
 // A stolen credential of the relay gives what the agents of accepted clusters may do. With the right to impersonate any user a thief would
 // request the certificate of a node as an administrator, which kube-controller-manager approves, and read Secrets by that.
-func TestStolenRelayCredential(t *testing.T) {
-	k := newRelayKube(t)
+func (k *kube) testStolen(t *testing.T, own *rest.Config) {
 	m := k.join("stolen")
 	m.accept()
 	k.join("stolenpending").pending()
@@ -186,7 +192,6 @@ func TestStolenRelayCredential(t *testing.T) {
 			return c.Get(t.Context(), client.ObjectKey{Name: name}, &ocm.ManagedCluster{})
 		}
 	}
-	own := k.RelayRights(registration.RelayConstrainedManifest())
 	regtest.Eventually(t, "the relay acts as the agent", func() bool { return cluster("stolen")(as(own, agent)) == nil })
 	attacks := map[string]struct {
 		who rest.ImpersonationConfig
@@ -231,23 +236,8 @@ func TestStolenRelayCredential(t *testing.T) {
 func nodeRequest(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:stolen", Organization: []string{"system:nodes"}}}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
-}
-
-// newRelayKube is a world whose hub names the agents to the relay, on API servers of its own: the roles have the names of the old verb's.
-func newRelayKube(t *testing.T) *kube {
-	t.Helper()
-	k := newKubeWith(t, kubetest.StartNew(t))
-	k.Apply(k.Admin, registration.RelayConstrainedManifest())
-	k.stopHub()
-	k.relay = true
-	k.runHub()
-	return k
 }

@@ -47,9 +47,7 @@ func TestApproverNeedsEachRight(t *testing.T) {
 func approveAs(t *testing.T, config *rest.Config, request string) error {
 	t.Helper()
 	c, err := client.NewWithWatch(config, client.Options{Scheme: regtest.Scheme(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	requests := &metav1.PartialObjectMetadataList{}
 	requests.SetGroupVersionKind(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequestList"))
 	for _, list := range []client.ObjectList{requests, &ocm.ManagedClusterList{}} {
@@ -63,9 +61,7 @@ func approveAs(t *testing.T, config *rest.Config, request string) error {
 		w.Stop()
 	}
 	driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: c, Reader: c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	if _, err := csr.Reconcile(t.Context(), driver, request); err != nil {
 		return err
 	}

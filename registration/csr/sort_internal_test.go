@@ -5,7 +5,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -21,7 +21,11 @@ func TestFurtherRenewalsOfAClusterWaitBehindFirstRequests(t *testing.T) {
 		return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ocm.ClusterNameLabel: cluster}},
 			Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName, Username: registration.AgentUser(cluster, "agent")}}
 	}
-	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(renewal("bad-1", "bad"), renewal("bad-2", "bad"), renewal("bad-3", "bad"), renewal("calm-1", "calm")).Build()
+	scheme := runtime.NewScheme()
+	if err := certificatesv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(renewal("bad-1", "bad"), renewal("bad-2", "bad"), renewal("bad-3", "bad"), renewal("calm-1", "calm")).Build()
 	h, err := NewHubDriver(HubDriverOptions{Client: c, Reader: c})
 	if err != nil {
 		t.Fatal(err)

@@ -75,9 +75,7 @@ func TestStory7HubRevokesAccess(t *testing.T) {
 		}
 	})
 	k.Step("by deletion", func(t *testing.T) {
-		if err := k.Admin.Delete(t.Context(), k.Cluster("story7")); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.Admin.Delete(t.Context(), k.Cluster("story7")))
 		regtest.Eventually(t, "the ManagedCluster is gone", func() bool { return k.Cluster("story7").Name == "" })
 		m.expectRevoked()
 		m.expectWaiting()
@@ -86,9 +84,7 @@ func TestStory7HubRevokesAccess(t *testing.T) {
 		}
 	})
 	k.Step("a new start", func(t *testing.T) {
-		if err := m.Local.Delete(t.Context(), m.Secret()); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, m.Local.Delete(t.Context(), m.Secret()))
 		m.said = &regtest.Recorder{}
 		m.restart()
 		m.accept()

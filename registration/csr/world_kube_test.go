@@ -8,7 +8,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
@@ -74,6 +73,12 @@ func (k *kube) expectRequests(cluster string, n int) {
 	}
 }
 
+func (k *kube) acceptAlone(cluster string) {
+	k.T.Helper()
+	k.SetAccepted(cluster, true)
+	regtest.Eventually(k.T, "the hub accepts", func() bool { return k.Reason(cluster, ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted" })
+}
+
 // member is a managed cluster whose agent uses csr.
 type member struct {
 	*regtest.Member
@@ -94,19 +99,6 @@ func (k *kube) join(name string) *member {
 func (m *member) restart() {
 	m.T.Helper()
 	m.Start(agent.Options{Driver: csr.New(m.driver), Recorder: m.said, Now: func() time.Time { return time.Now().Add(m.ahead) }})
-}
-
-// run runs the agent in a manager.
-func (m *member) run() (stop func()) {
-	m.T.Helper()
-	mgr, err := ctrl.NewManager(m.Config(), ctrl.Options{Metrics: metricsserver.Options{BindAddress: "0"}})
-	if err != nil {
-		m.T.Fatal(err)
-	}
-	if err := m.Agent.SetupWithManager(mgr); err != nil {
-		m.T.Fatal(err)
-	}
-	return regtest.RunManager(m.T, mgr)
 }
 
 // reconciles makes some reconciles that must succeed.
@@ -154,8 +146,6 @@ func (k *kube) ask(cluster, agent string, hub client.Client) *certificatesv1.Cer
 	k.T.Helper()
 	name := regtest.Ask(k.T, k.Admin, hub, cluster, agent)
 	request := &certificatesv1.CertificateSigningRequest{}
-	if err := k.Admin.Get(k.T.Context(), client.ObjectKey{Name: name}, request); err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, k.Admin.Get(k.T.Context(), client.ObjectKey{Name: name}, request))
 	return request
 }
