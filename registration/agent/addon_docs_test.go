@@ -63,9 +63,7 @@ func TestDocumentationOfAddOns(t *testing.T) {
 func TestDocumentedAddOn(t *testing.T) {
 	text := document.Read(t, "docs/registration.md").Section("Add-ons").Block("yaml", "kind: ManagedClusterAddOn")
 	addOn := &addon.ManagedClusterAddOn{}
-	if err := yaml.UnmarshalStrict([]byte(text), addOn); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, yaml.UnmarshalStrict([]byte(text), addOn))
 	items := addon.StatusOf(addOn).Items
 	if addOn.APIVersion != addon.GroupVersion.String() || len(items) != 1 || items[0].Type != ocm.KubeClient {
 		t.Errorf("%s has the items %+v", addOn.APIVersion, items)
@@ -133,9 +131,7 @@ type searchWorld struct {
 func newSearchWorld(t *testing.T) *searchWorld {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	w := &searchWorld{t: t, key: key,
 		ca:      &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "search"}, IsCA: true, BasicConstraintsValid: true},
 		cluster: &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}},
@@ -197,9 +193,7 @@ func (w *searchWorld) holdAndRemove(o client.Object) {
 
 func (w *searchWorld) must(err error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 }
 
 // A role is bound to the users of both drivers before the agent declares anything, and twice does no harm.
@@ -207,17 +201,11 @@ func TestExampleController(t *testing.T) {
 	addOn := &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "search", UID: "1"}}
 	hub := fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithObjects(addOn).WithStatusSubresource(addOn).Build()
 	for range 2 {
-		if err := hub.Get(t.Context(), client.ObjectKeyFromObject(addOn), addOn); err != nil {
-			t.Fatal(err)
-		}
-		if err := registerSearch(t.Context(), hub, addOn); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, hub.Get(t.Context(), client.ObjectKeyFromObject(addOn), addOn))
+		regtest.Must(t, registerSearch(t.Context(), hub, addOn))
 	}
 	binding := &rbacv1.RoleBinding{}
-	if err := hub.Get(t.Context(), client.ObjectKey{Namespace: "cluster1", Name: "search"}, binding); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, hub.Get(t.Context(), client.ObjectKey{Namespace: "cluster1", Name: "search"}, binding))
 	if s := binding.Subjects; s[0].Name != "cluster1-search-agent" || s[1].Name != "system:open-cluster-management:cluster:cluster1:addon:search" {
 		t.Errorf("bound to %+v", s)
 	}

@@ -37,24 +37,18 @@ func TestAddOnHealthOnTwoAPIServers(t *testing.T) {
 	says("an add-on without a Lease", "Unknown/ManagedClusterAddOnLeaseNotFound")
 	now := metav1.NowMicro()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: k.AddOnNamespace(), Name: "search"}, Spec: coordinationv1.LeaseSpec{RenewTime: &now}}
-	if err := k.Local.Create(t.Context(), lease); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.Local.Create(t.Context(), lease))
 	says("a fresh Lease", "True/ManagedClusterAddOnLeaseUpdated")
 	stopped := metav1.NewMicroTime(now.Add(-5 * time.Minute))
 	lease.Spec.RenewTime = &stopped
-	if err := k.Local.Update(t.Context(), lease); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.Local.Update(t.Context(), lease))
 	says("an old Lease", "False/ManagedClusterAddOnLeaseUpdateStopped")
 	on, ok := k.AddOn("search").(*addon.ManagedClusterAddOn)
 	if !ok {
 		t.Fatal("not v1beta1")
 	}
 	on.Status.Namespace = "default"
-	if err := k.Admin.Status().Update(t.Context(), on); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.Admin.Status().Update(t.Context(), on))
 	says("a namespace without the agent's Role", "Unknown/ManagedClusterAddOnLeaseForbidden")
 	used := map[string]bool{}
 	for _, r := range k.Managed.Audit(t, "system:serviceaccount:"+k.Namespace+":registration-agent") {

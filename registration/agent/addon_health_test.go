@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
@@ -21,18 +22,14 @@ func (w *addOnWorld) renew(namespace string, ago time.Duration) {
 	w.t.Helper()
 	renewed := metav1.NewMicroTime(w.now.Add(-ago))
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a"}, Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}
-	if err := w.local.Create(w.t.Context(), lease); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.local.Create(w.t.Context(), lease))
 }
 
 // setMode sets status.healthCheck.mode, which the add-on's own controller does.
 func (w *addOnWorld) setMode(mode string) {
 	w.t.Helper()
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"healthCheck":{"mode":"`+mode+`"}}}`))
-	if err := w.hub.Status().Patch(w.t.Context(), w.get("a"), patch); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.hub.Status().Patch(w.t.Context(), w.get("a"), patch))
 }
 
 // An add-on is as healthy as its Lease is fresh, by the verdicts of Open Cluster Management's agent.

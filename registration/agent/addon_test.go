@@ -20,6 +20,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -349,9 +350,7 @@ func TestAddOnsRemoveSecrets(t *testing.T) {
 		w.put(mine(map[string]string{addon.NameLabel: "a"}))
 		w.register("a", kubeClient, customSigner)
 		w.register("b", kubeClient)
-		if err := w.hub.Delete(t.Context(), w.get("a")); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, w.hub.Delete(t.Context(), w.get("a")))
 		w.restart()
 		w.mustReconcile("a")
 		if w.keys("a-hub-kubeconfig") != nil || w.keys(signerSecret) != nil {
@@ -378,9 +377,7 @@ func TestAddOnsRemoveSecrets(t *testing.T) {
 		if w.keys("a-hub-kubeconfig") != nil || w.secretIn("other", "a-hub-kubeconfig").Name == "" {
 			t.Error("the Secret was not moved")
 		}
-		if err := w.hub.Delete(t.Context(), w.get("a")); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, w.hub.Delete(t.Context(), w.get("a")))
 		w.mustReconcile("a")
 		if w.secretIn("other", "a-hub-kubeconfig").Name != "" {
 			t.Error("the Secret is left")
@@ -393,9 +390,7 @@ func TestAddOnsLeaveHostedOnesAlone(t *testing.T) {
 	w.create("a", kubeClient)
 	o := w.get("a")
 	o.SetAnnotations(map[string]string{"addon.open-cluster-management.io/hosting-cluster-name": "hosting"})
-	if err := w.hub.Update(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.hub.Update(t.Context(), o))
 	if after := w.mustReconcile("a"); after != 0 || len(w.writes) > 0 {
 		t.Errorf("back after %s, writes %q", after, w.writes)
 	}
@@ -529,9 +524,7 @@ func TestAddOnsMendTheirSecrets(t *testing.T) {
 		t.Helper()
 		s := w.secretIn(addOnNamespace, "a-hub-kubeconfig")
 		change(s.Data)
-		if err := w.local.Update(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, w.local.Update(t.Context(), s))
 		w.mustReconcile("a")
 	}
 	edit(func(d map[string][]byte) { d["cluster-name"], d["agent-name"] = []byte("x"), []byte("y") })
@@ -543,9 +536,7 @@ func TestAddOnsMendTheirSecrets(t *testing.T) {
 		t.Errorf("the driver saw %q", w.driver.in.Stored)
 	}
 	s := w.secretIn(addOnNamespace, "a-hub-kubeconfig")
-	if err := w.local.Delete(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.local.Delete(t.Context(), s))
 	w.mustReconcile("a")
 	if w.keys("a-hub-kubeconfig") == nil || w.driver.issued != 2 {
 		t.Errorf("%d tokens after deletion", w.driver.issued)

@@ -174,9 +174,7 @@ func (w *addOnWorld) restart() {
 	w.agentWorld.mustReconcile()
 	w.addOnOptions.Agent = w.agent
 	addOns, err := agent.NewAddOns(w.addOnOptions)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 	w.addOns = addOns
 }
 
@@ -184,36 +182,27 @@ func (w *addOnWorld) restart() {
 func (w *addOnWorld) create(name string, items ...ocm.Registration) {
 	w.t.Helper()
 	api, err := addonapi.Discover(w.mapper)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 	o := api.New()
 	o.SetNamespace("cluster1")
 	o.SetName(name)
-	if err := w.hub.Create(w.t.Context(), o); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.hub.Create(w.t.Context(), o))
 	w.change(name, func(s *addon.Status) { s.Items = items })
 }
 
 // change writes the status as controllers of the hub do.
 func (w *addOnWorld) change(name string, change func(*addon.Status)) {
 	w.t.Helper()
-	if err := addon.PatchStatus(w.t.Context(), w.hub, w.get(name), func(s *addon.Status) bool { change(s); return true }); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t,
+		addon.PatchStatus(w.t.Context(), w.hub, w.get(name), func(s *addon.Status) bool { change(s); return true }))
 }
 
 func (w *addOnWorld) get(name string) client.Object {
 	w.t.Helper()
 	api, err := addonapi.Discover(w.mapper)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 	o := api.New()
-	if err := w.hub.Get(w.t.Context(), client.ObjectKey{Namespace: "cluster1", Name: name}, o); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.hub.Get(w.t.Context(), client.ObjectKey{Namespace: "cluster1", Name: name}, o))
 	return o
 }
 
@@ -230,9 +219,7 @@ func (w *addOnWorld) namespace(name, namespace string) {
 		w.t.Fatal("not v1beta1")
 	}
 	o.Status.Namespace = namespace
-	if err := w.hub.Status().Update(w.t.Context(), o); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.hub.Status().Update(w.t.Context(), o))
 }
 
 func (w *addOnWorld) reconcile(name string) (time.Duration, error) {
@@ -245,9 +232,7 @@ func (w *addOnWorld) reconcile(name string) (time.Duration, error) {
 func (w *addOnWorld) mustReconcile(name string) time.Duration {
 	w.t.Helper()
 	after, err := w.reconcile(name)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 	return after
 }
 
@@ -285,9 +270,7 @@ func (w *addOnWorld) condition(name, conditionType string) metav1.Condition {
 
 func (w *addOnWorld) put(secret *corev1.Secret) {
 	w.t.Helper()
-	if err := w.local.Create(w.t.Context(), secret.DeepCopy()); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.local.Create(w.t.Context(), secret.DeepCopy()))
 }
 
 // failIn moves the add-on to a namespace where a verb fails.

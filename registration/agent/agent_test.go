@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/internal/testing/spantest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -83,14 +84,10 @@ func TestAgentKubeconfigLoadsFromAMount(t *testing.T) {
 	w.join()
 	dir := t.TempDir()
 	for name, content := range w.secret().Data {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	if config.Host != "https://hub.example.com:6443" || config.BearerTokenFile != filepath.Join(dir, "shared") {
 		t.Errorf("the kubeconfig says %q with token file %q", config.Host, config.BearerTokenFile)
 	}
@@ -348,9 +345,7 @@ func TestAgentRequeuesExactly(t *testing.T) {
 	}
 	cluster := w.cluster()
 	cluster.Spec.LeaseDurationSeconds = 10
-	if err := w.hub.Update(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.hub.Update(t.Context(), cluster))
 	if got := w.mustReconcile(); got != 10*time.Second || *w.lease().Spec.LeaseDurationSeconds != 10 {
 		t.Errorf("after the duration changed it comes back after %s", got)
 	}
@@ -359,9 +354,7 @@ func TestAgentRequeuesExactly(t *testing.T) {
 // The hub creates the Lease, and may do so later than it gives the rights to it.
 func TestAgentWaitsForTheLeaseOfTheHub(t *testing.T) {
 	w := newAgentWorld(t)
-	if err := w.hub.Delete(t.Context(), hubLease()); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.hub.Delete(t.Context(), hubLease()))
 	w.mustReconcile()
 	w.accept(metav1.ConditionTrue)
 	if wait := w.mustReconcile(); w.joined() || wait > 2*time.Second {
@@ -370,9 +363,7 @@ func TestAgentWaitsForTheLeaseOfTheHub(t *testing.T) {
 	if slices.Contains(w.writes, "hub create *v1.Lease") {
 		t.Error("the agent creates a Lease")
 	}
-	if err := w.hub.Create(t.Context(), hubLease()); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.hub.Create(t.Context(), hubLease()))
 	if w.mustReconcile(); !w.joined() || !w.lease().Spec.RenewTime.Time.Equal(w.now) {
 		t.Errorf("joined %t, Lease of %s", w.joined(), w.lease().Spec.RenewTime)
 	}
@@ -452,9 +443,7 @@ func TestAgentAnnotatesAManagedClusterCreatedBeforehand(t *testing.T) {
 	w := newAgentWorld(t)
 	w.driver.annotations = map[string]string{"mark": "arn"}
 	beforehand := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Annotations: map[string]string{"other": "kept"}}}
-	if err := w.hub.Create(t.Context(), beforehand); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.hub.Create(t.Context(), beforehand))
 	w.fault = func(int) error {
 		if w.writes[len(w.writes)-1] == "hub patch *ocm.ManagedCluster" {
 			return forbidden()
@@ -482,9 +471,7 @@ func TestAgentUnjoins(t *testing.T) {
 	}
 	w.join()
 	for range 2 {
-		if err := w.agent.Unjoin(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, w.agent.Unjoin(t.Context()))
 	}
 	if w.cluster().Spec.HubAcceptsClient {
 		t.Error("the hub still accepts the cluster")

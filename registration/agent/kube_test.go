@@ -26,7 +26,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/regname"
@@ -96,23 +95,18 @@ func (k *agentKube) accept() {
 	cluster := k.Cluster(k.Name)
 	base := cluster.DeepCopy()
 	cluster.Spec.HubAcceptsClient, cluster.Spec.LeaseDurationSeconds = true, 1
-	if err := k.Admin.Patch(k.T.Context(), cluster, client.MergeFrom(base)); err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, k.Admin.Patch(k.T.Context(), cluster, client.MergeFrom(base)))
 	base = cluster.DeepCopy()
 	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted})
-	if err := k.Admin.Status().Patch(k.T.Context(), cluster, client.MergeFrom(base)); err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, k.Admin.Status().Patch(k.T.Context(), cluster, client.MergeFrom(base)))
 }
 
 func (k *agentKube) bind(bound bool) {
 	k.T.Helper()
 	name := registration.ClusterRoleName(k.Name)
 	if !bound {
-		if err := k.Admin.Delete(k.T.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-			k.T.Fatal(err)
-		}
+		regtest.Must(k.T,
+			k.Admin.Delete(k.T.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 		return
 	}
 	k.create(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -131,9 +125,7 @@ func (k *agentKube) renewed() time.Time {
 
 func (k *agentKube) event(reason string) bool {
 	var list eventsv1.EventList
-	if err := k.Local.List(k.T.Context(), &list, client.InNamespace(k.Namespace)); err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, k.Local.List(k.T.Context(), &list, client.InNamespace(k.Namespace)))
 	for _, e := range list.Items {
 		if e.Reason == reason {
 			return true
@@ -163,15 +155,7 @@ func (k *agentKube) process(recorder events.EventRecorder) {
 // run starts the agent under a manager and returns a function that ends it.
 func (k *agentKube) run() (stop func()) {
 	k.T.Helper()
-	mgr, err := ctrl.NewManager(k.Config(), ctrl.Options{Metrics: metricsserver.Options{BindAddress: "0"}})
-	if err != nil {
-		k.T.Fatal(err)
-	}
-	k.process(mgr.GetEventRecorder("registration-agent"))
-	if err := k.Agent.SetupWithManager(mgr); err != nil {
-		k.T.Fatal(err)
-	}
-	return regtest.RunManager(k.T, mgr)
+	return k.Run(func(mgr ctrl.Manager) { k.process(mgr.GetEventRecorder("registration-agent")) })
 }
 
 // An agent with the RBAC of AgentManifest joins a hub with the RBAC of BootstrapManifest, with the driver of another project.
@@ -179,12 +163,9 @@ func TestAgentOnTwoAPIServers(t *testing.T) {
 	k := newAgentKube(t, "cluster1")
 	// The policy of HubManifest refuses bootstrap users too, and would hide that of BootstrapManifest. The next test installs it again.
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "acceptance.open-cluster-management.io"}}
-	if err := k.Admin.Delete(t.Context(), policy); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Local.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: agent.DefaultBootstrapSecret}}); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.Admin.Delete(t.Context(), policy))
+	regtest.Must(t,
+		k.Local.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: agent.DefaultBootstrapSecret}}))
 	stop := k.run()
 	regtest.Eventually(k.T, "there is an Event about the missing bootstrap Secret", func() bool { return k.event(agent.ReasonCredentialRefused) })
 	k.WriteBootstrap(k.Hub.Config().Host, k.Hub.Config().CAData)
@@ -237,9 +218,8 @@ func TestAgentOnTwoAPIServers(t *testing.T) {
 func (k *agentKube) revoke(t *testing.T, stop func()) {
 	stop()
 	old := string(k.Secret().Data["shared"])
-	if err := k.Admin.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: k.Name, Name: "agent"}}); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t,
+		k.Admin.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: k.Name, Name: "agent"}}))
 	k.account()
 	regtest.Eventually(k.T, "the hub refuses the old token", func() bool {
 		return apierrors.IsUnauthorized(k.as(old).Get(t.Context(), client.ObjectKey{Name: k.Name}, &ocm.ManagedCluster{}))
@@ -322,9 +302,7 @@ func (k *agentKube) setLease(seconds int32) {
 	cluster := k.Cluster(k.Name)
 	base := cluster.DeepCopy()
 	cluster.Spec.LeaseDurationSeconds = seconds
-	if err := k.Admin.Patch(k.T.Context(), cluster, client.MergeFrom(base)); err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, k.Admin.Patch(k.T.Context(), cluster, client.MergeFrom(base)))
 	regtest.Eventually(k.T, "the agent takes up the duration", func() bool {
 		lease := &coordinationv1.Lease{}
 		err := k.Admin.Get(k.T.Context(), client.ObjectKey{Namespace: k.Name, Name: ocm.LeaseName}, lease)
@@ -391,13 +369,11 @@ func TestAgentWatchesItsManagedCluster(t *testing.T) {
 			return n
 		}
 		before := looks()
-		for i := range 300 {
+		for i := range 100 {
 			cluster := k.Cluster(k.Name)
 			base := cluster.DeepCopy()
 			meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: "Test", Status: metav1.ConditionTrue, Reason: "Test", Message: fmt.Sprint(i)})
-			if err := k.Admin.Status().Patch(t.Context(), cluster, client.MergeFrom(base)); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, k.Admin.Status().Patch(t.Context(), cluster, client.MergeFrom(base)))
 		}
 		k.setLease(300)
 		n := looks() - before

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -23,9 +24,7 @@ import (
 func byOCM(t *testing.T, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("..", "..", "internal", "hubkubeconfig", "testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return string(content)
 }
 
@@ -33,18 +32,12 @@ func byOCM(t *testing.T, name string) string {
 func certificate(t *testing.T) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	encoded, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})
 }
 
@@ -61,12 +54,8 @@ func TestAgentWritesTheBytesOfOCMsAgent(t *testing.T) {
 			want := map[string]string{"kubeconfig": byOCM(t, "ocm.yaml"), "cluster-name": "cluster1", "agent-name": "agent-of-ocm"}
 			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: ocm.HubKubeconfigSecret}, Data: map[string][]byte{
 				"kubeconfig": []byte(stored(want["kubeconfig"])), "cluster-name": []byte("cluster1"), "agent-name": []byte(want["agent-name"]), "tls.crt": cert, "tls.key": key}}
-			if err := w.local.Create(t.Context(), secret); err != nil {
-				t.Fatal(err)
-			}
-			if err := w.hub.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, w.local.Create(t.Context(), secret))
+			regtest.Must(t, w.hub.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}))
 			w.accept(metav1.ConditionTrue)
 			w.writeBootstrap(byOCM(t, "bootstrap.yaml"))
 			w.opts.Driver = fixedDriver{name: "csr"} // brings no credential

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -19,13 +20,9 @@ import (
 // Nothing listens at the address.
 func TestAgentNamesAHubThatIsUnreachable(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	address := "https://" + l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, l.Close())
 	w := newAgentWorld(t)
 	w.opts.NewHubClient = nil
 	w.writeBootstrap(bootstrapKubeconfig(address))

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 )
 
 func TestAgentMendsItsSecret(t *testing.T) {
@@ -94,9 +95,7 @@ func TestAgentKeepsTheAgentName(t *testing.T) {
 func TestAgentRejoinsWhenTheSecretIsDeleted(t *testing.T) {
 	w := newAgentWorld(t)
 	w.join()
-	if err := w.local.Delete(t.Context(), w.secret()); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.local.Delete(t.Context(), w.secret()))
 	w.mustReconcile()
 	if s := w.secret(); s == nil || len(s.Data["shared"]) == 0 || len(w.driver.asked) != 2 {
 		t.Errorf("requests %v, Secret %v", w.driver.asked, s != nil)

@@ -36,9 +36,7 @@ current-context: hub
 `, server.URL, base64.StdEncoding.EncodeToString(ca))}
 	agent, err := agent.New(agent.Options{Cluster: "cluster1", Driver: &sharedToken{asked: map[string]bool{}},
 		Local: fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithObjects(secret).Build()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	_, err = agent.Reconcile(t.Context(), reconcile.Request{})
 	return err
 }

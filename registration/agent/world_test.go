@@ -193,9 +193,7 @@ func (w *agentWorld) restart() {
 	w.events = events.NewFakeRecorder(100)
 	w.opts.Recorder = w.events
 	agent, err := agent.New(w.opts)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 	w.agent = agent
 }
 
@@ -208,9 +206,7 @@ func (w *agentWorld) reconcile() (reconcile.Result, error) {
 func (w *agentWorld) mustReconcile() time.Duration {
 	w.t.Helper()
 	result, err := w.reconcile()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 	return result.RequeueAfter
 }
 
@@ -228,13 +224,9 @@ func (w *agentWorld) accept(status metav1.ConditionStatus) {
 	w.t.Helper()
 	cluster := w.cluster()
 	cluster.Spec.HubAcceptsClient = status == metav1.ConditionTrue
-	if err := w.hub.Update(w.t.Context(), cluster); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.hub.Update(w.t.Context(), cluster))
 	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: status, Reason: ocm.ReasonHubAccepted})
-	if err := w.hub.Status().Update(w.t.Context(), cluster); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.hub.Status().Update(w.t.Context(), cluster))
 }
 
 func (w *agentWorld) joined() bool {
@@ -245,18 +237,14 @@ func (w *agentWorld) joined() bool {
 func (w *agentWorld) cluster() *ocm.ManagedCluster {
 	w.t.Helper()
 	cluster := &ocm.ManagedCluster{}
-	if err := w.hub.Get(w.t.Context(), client.ObjectKey{Name: "cluster1"}, cluster); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.hub.Get(w.t.Context(), client.ObjectKey{Name: "cluster1"}, cluster))
 	return cluster
 }
 
 func (w *agentWorld) lease() *coordinationv1.Lease {
 	w.t.Helper()
 	lease := &coordinationv1.Lease{}
-	if err := w.hub.Get(w.t.Context(), client.ObjectKey{Namespace: "cluster1", Name: ocm.LeaseName}, lease); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.hub.Get(w.t.Context(), client.ObjectKey{Namespace: "cluster1", Name: ocm.LeaseName}, lease))
 	return lease
 }
 
@@ -268,9 +256,7 @@ func (w *agentWorld) secret() *corev1.Secret {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 	return secret
 }
 
@@ -279,9 +265,7 @@ func (w *agentWorld) edit(change func(data map[string][]byte)) {
 	w.t.Helper()
 	secret := w.secret()
 	change(secret.Data)
-	if err := w.local.Update(w.t.Context(), secret); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.local.Update(w.t.Context(), secret))
 	w.writes = nil
 }
 
@@ -296,9 +280,7 @@ func (w *agentWorld) writeBootstrap(kubeconfig string) {
 	} else if err == nil {
 		err = w.local.Update(w.t.Context(), secret)
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 	w.writes = nil
 }
 
