@@ -19,9 +19,7 @@ import (
 func useAuthMap(t *testing.T, hub *kubetest.Cluster, c client.Client) error {
 	t.Helper()
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "aws-auth"}}
-	if err := hub.Client().Delete(t.Context(), configMap); client.IgnoreNotFound(err) != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, client.IgnoreNotFound(hub.Client().Delete(t.Context(), configMap)))
 	h := newHub(t, newCloud(), withAWSAuth(c))
 	if _, err := h.Grant(t.Context(), "shop1", managedARN); err != nil {
 		return err

@@ -40,17 +40,13 @@ func withAWSAuth(c client.Client) func(*awsirsa.HubDriverOptions) {
 func mapRoles(t testing.TB, c client.Client) string {
 	t.Helper()
 	var cm corev1.ConfigMap
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: "aws-auth"}, &cm); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, c.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: "aws-auth"}, &cm))
 	return cm.Data["mapRoles"]
 }
 
 func mappings(t testing.TB, c client.Client) (all []map[string]any) {
 	t.Helper()
-	if err := yaml.Unmarshal([]byte(mapRoles(t, c)), &all); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, yaml.Unmarshal([]byte(mapRoles(t, c)), &all))
 	return all
 }
 
@@ -70,9 +66,7 @@ func TestAWSAuthKeepsTheEntriesOfOthers(t *testing.T) {
 	if writes != 1 {
 		t.Errorf("%d writes", writes)
 	}
-	if err := h.Revoke(t.Context(), "shop1", managedARN); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.Revoke(t.Context(), "shop1", managedARN))
 	if all := mappings(t, kube); len(all) != 1 || all[0]["extra"] != "kept" || len(c.roles) > 0 {
 		t.Errorf("left behind: %v, %v", all, c.roles)
 	}
@@ -92,9 +86,7 @@ func TestAWSAuthKeepsTheTextOfOthersEntries(t *testing.T) {
 			if got := mapRoles(t, kube); !strings.HasPrefix(got, text) || len(mappings(t, kube)) != 2 {
 				t.Errorf("after the grant:\n%s", got)
 			}
-			if err := h.Revoke(t.Context(), "shop1", managedARN); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, h.Revoke(t.Context(), "shop1", managedARN))
 			if got := mapRoles(t, kube); got != text || writes != 2 {
 				t.Errorf("after the revocation, with %d writes:\n%s", writes, got)
 			}
@@ -174,9 +166,7 @@ func TestSwitchOfTheBindingLeavesTheOldMapping(t *testing.T) {
 	if _, err := h.Grant(t.Context(), "shop1", managedARN); err != nil || len(mappings(t, kube)) != 2 {
 		t.Fatalf("entries %v, %v", mappings(t, kube), err)
 	}
-	if err := h.Revoke(t.Context(), "shop1", managedARN); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.Revoke(t.Context(), "shop1", managedARN))
 	if len(c.entries) != 1 || len(c.groups(shopRole(t))) > 0 || len(c.roles) > 0 {
 		t.Errorf("access entries %v, which give %q", c.entries, c.groups(shopRole(t)))
 	}

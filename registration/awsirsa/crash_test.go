@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -22,9 +23,7 @@ func (w *hubWorld) checkNoTrace(t *testing.T) {
 	t.Helper()
 	checkNothingLeft(t, w.cloud)
 	for _, list := range []client.ObjectList{&rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleBindingList{}} {
-		if err := w.kube.List(t.Context(), list); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, w.kube.List(t.Context(), list))
 		if n := meta.LenList(list); n > 0 {
 			t.Errorf("%d objects in %T", n, list)
 		}

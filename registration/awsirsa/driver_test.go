@@ -40,9 +40,7 @@ func newDriver(t testing.TB, change ...func(*awsirsa.Options)) *awsirsa.Driver {
 		f(&options)
 	}
 	d, err := awsirsa.New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return d
 }
 
@@ -57,9 +55,7 @@ func input(accepted metav1.ConditionStatus) registration.Input {
 func next(t testing.TB, d *awsirsa.Driver, in registration.Input) registration.Step {
 	t.Helper()
 	step, err := d.Next(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return step
 }
 
@@ -181,15 +177,11 @@ func restConfig(t *testing.T, d *awsirsa.Driver, server *httptest.Server) *rest.
 	kubeconfig.Contexts["hub"] = &clientcmdapi.Context{Cluster: "hub", AuthInfo: "agent"}
 	kubeconfig.CurrentContext = "hub"
 	content, err := clientcmd.Write(*kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	config, err := d.RESTConfig(ctx, map[string][]byte{"kubeconfig": content})
 	cancel() // the configuration outlives it
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	if config.ExecProvider != nil || config.BearerTokenFile != "" || config.AuthProvider != nil {
 		t.Errorf("the configuration follows the stored user: %v", config)
 	}
@@ -199,9 +191,7 @@ func restConfig(t *testing.T, d *awsirsa.Driver, server *httptest.Server) *rest.
 func newCloudOfAWS(t *testing.T) *authtest.Cloud {
 	t.Helper()
 	cloud, err := authtest.NewCloud()
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	t.Cleanup(cloud.Close)
 	return cloud
 }
@@ -226,9 +216,7 @@ func TestInProcessClientsUseTheHubRole(t *testing.T) {
 		t.Errorf("%d calls of AWS before the first request", calls)
 	}
 	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 
 	// The hub has not made the role yet, or has revoked the cluster.
 	_, err = kube.ServerVersion()
@@ -237,9 +225,7 @@ func TestInProcessClientsUseTheHubRole(t *testing.T) {
 	}
 	// The agent's own client looks for the kinds of the hub first.
 	own, err := client.New(config, client.Options{Scheme: regtest.Scheme(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	if err := own.Get(t.Context(), client.ObjectKey{Name: "shop1"}, &ocm.ManagedCluster{}); !apierrors.IsUnauthorized(err) {
 		t.Errorf("the agent's client gets %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -32,9 +33,7 @@ func (w *hubWorld) accept(n int) {
 	for i := range n {
 		cluster := &ocm.ManagedCluster{Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true},
 			ObjectMeta: metav1.ObjectMeta{Name: nthCluster(i), Annotations: map[string]string{awsirsa.ARNAnnotation: nthARN(i)}}}
-		if err := w.kube.Create(w.t.Context(), cluster); err != nil {
-			w.t.Fatal(err)
-		}
+		regtest.Must(w.t, w.kube.Create(w.t.Context(), cluster))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -26,9 +27,7 @@ func newHub(t testing.TB, c *cloud, change ...func(*awsirsa.HubDriverOptions)) *
 		f(&options)
 	}
 	h, err := awsirsa.NewHubDriver(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return h
 }
 
@@ -44,9 +43,7 @@ func mustGrant(t testing.TB, c *cloud, cluster, claim string) {
 
 func mustRevoke(t testing.TB, c *cloud, cluster, claim string) {
 	t.Helper()
-	if err := newHub(t, c).Revoke(t.Context(), cluster, claim); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, newHub(t, c).Revoke(t.Context(), cluster, claim))
 }
 
 // checkGranted compares everything with what a grant makes.
@@ -470,9 +467,7 @@ func TestEventAndMetricFrom80PercentOn(t *testing.T) {
 	if event := <-recorder.Events; !strings.Contains(event, "4 of at most 5 roles in account 111111111111") {
 		t.Errorf("Event %q", event)
 	}
-	if err := h.Revoke(t.Context(), "shop1", managedARN+"1"); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.Revoke(t.Context(), "shop1", managedARN+"1"))
 	if err := testutil.GatherAndCompare(metrics, strings.NewReader(`# HELP registration_awsirsa_max_roles Roles in AWS IAM that this hub may have.
 # TYPE registration_awsirsa_max_roles gauge
 registration_awsirsa_max_roles 5
@@ -503,9 +498,7 @@ func TestHubCreatesNoRoleBeyondMaxRoles(t *testing.T) {
 	if _, err := h.Grant(t.Context(), "a", managedARN+"a"); err != nil {
 		t.Errorf("a role that is gone is not made again: %v", err)
 	}
-	if err := h.Revoke(t.Context(), "b", managedARN+"b"); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.Revoke(t.Context(), "b", managedARN+"b"))
 	c.noAgent = true
 	if _, err := h.Grant(t.Context(), "shop1", managedARN); err == nil || strings.Contains(err.Error(), "MaxRoles") {
 		t.Errorf("got %v", err)

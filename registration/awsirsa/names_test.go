@@ -5,15 +5,14 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 )
 
 func mustParse(t testing.TB, arn string) irsaname.ClusterARN {
 	t.Helper()
 	parsed, err := irsaname.ParseClusterARN(arn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return parsed
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 )
 
@@ -21,12 +22,8 @@ const issuer = "https://oidc.eks.example.com/id/ABC"
 func sameJSON(t *testing.T, got json.RawMessage, want string) {
 	t.Helper()
 	var a, b any
-	if err := json.Unmarshal(got, &a); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(fill.Replace(want)), &b); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, json.Unmarshal(got, &a))
+	regtest.Must(t, json.Unmarshal([]byte(fill.Replace(want)), &b))
 	if !reflect.DeepEqual(a, b) {
 		t.Errorf("got %s\nwant %s", got, fill.Replace(want))
 	}
@@ -48,9 +45,7 @@ func TestHubRolePoliciesAreThoseOfTheProposal(t *testing.T) {
 func TestAgentRoleIsThatOfTheProposal(t *testing.T) {
 	hub, managed := pair(t)
 	role, err := awsirsa.AgentRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(managed), issuer, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	statement := func(agent string) string {
 		return `{"Effect": "Allow", "Principal": {"Federated": "arn:aws:iam::<managed-cluster-account-id>:oidc-provider/<oidc-provider>"},
 			"Action": "sts:AssumeRoleWithWebIdentity", "Condition": {"StringEquals": {
@@ -70,9 +65,7 @@ func TestAgentRoleIsThatOfTheProposal(t *testing.T) {
 func TestHubRoleHasTheLeastPermissions(t *testing.T) {
 	hub, _ := pair(t)
 	role, err := awsirsa.HubRole(awsirsa.ClusterARN(hub), issuer, awsirsa.AccessEntries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	sameJSON(t, role.Trust, `{"Version": "2012-10-17", "Statement": [{
 		"Effect": "Allow", "Principal": {"Federated": "arn:aws:iam::<hub-account-id>:oidc-provider/<oidc-provider>"},
 		"Action": "sts:AssumeRoleWithWebIdentity", "Condition": {"StringEquals": {
@@ -96,13 +89,9 @@ func TestPoliciesLieInThePartitionOfTheClusters(t *testing.T) {
 	hub := mustParse(t, "arn:aws-cn:eks:cn-north-1:111111111111:cluster/hub")
 	managed := mustParse(t, "arn:aws-cn:eks:cn-northwest-1:222222222222:cluster/shop")
 	agent, err := awsirsa.AgentRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(managed), issuer, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	of, err := awsirsa.HubRole(awsirsa.ClusterARN(hub), issuer, awsirsa.AccessEntries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	granted := awsirsa.GrantedRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(managed))
 	for _, p := range []json.RawMessage{granted.Trust, granted.Access, agent.Trust, agent.Access, of.Trust, of.Access} {
 		if strings.Contains(string(p), "arn:aws:") {
@@ -129,9 +118,7 @@ func TestIssuerIsAnHTTPSURL(t *testing.T) {
 func TestVerifySaysWhatDiffers(t *testing.T) {
 	hub, _ := pair(t)
 	want, err := awsirsa.HubRole(awsirsa.ClusterARN(hub), issuer, awsirsa.AccessEntries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	name, _ := irsaname.IdentityCreatorRoleName(hub)
 	for _, c := range []struct {
 		name, says string

@@ -81,17 +81,13 @@ func (w *hubWorld) restart(patterns ...string) {
 	driver := newHub(w.t, w.cloud, func(o *awsirsa.HubDriverOptions) { o.AutoApprove, o.IAM, o.MaxRoles = patterns, w.iam, 5000 })
 	var err error
 	w.hub, err = hub.New(hub.Options{Client: w.kube, Drivers: []registration.HubDriver{driver}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 }
 
 func (w *hubWorld) get(name string) *ocm.ManagedCluster {
 	w.t.Helper()
 	cluster := &ocm.ManagedCluster{}
-	if err := w.kube.Get(w.t.Context(), client.ObjectKey{Name: name}, cluster); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.kube.Get(w.t.Context(), client.ObjectKey{Name: name}, cluster))
 	return cluster
 }
 
@@ -102,10 +98,8 @@ func (w *hubWorld) create(name, arn string, accepted bool) {
 
 func (w *hubWorld) join(name string, annotations map[string]string, accepted bool) {
 	w.t.Helper()
-	if err := w.kube.Create(w.t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
-		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted}}); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.kube.Create(w.t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted}}))
 	w.reconcile(name)
 }
 
@@ -114,9 +108,7 @@ func (w *hubWorld) edit(name string, change func(*ocm.ManagedCluster)) {
 	w.t.Helper()
 	cluster := w.get(name)
 	change(cluster)
-	if err := w.kube.Update(w.t.Context(), cluster); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.kube.Update(w.t.Context(), cluster))
 }
 
 func (w *hubWorld) update(name string, change func(*ocm.ManagedCluster)) {
@@ -127,9 +119,7 @@ func (w *hubWorld) update(name string, change func(*ocm.ManagedCluster)) {
 
 func (w *hubWorld) delete(name string) {
 	w.t.Helper()
-	if err := w.kube.Delete(w.t.Context(), w.get(name)); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.kube.Delete(w.t.Context(), w.get(name)))
 }
 
 // reconcile returns the condition. Errors are what the condition says.

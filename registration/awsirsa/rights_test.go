@@ -25,6 +25,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/internal/irsaname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 )
 
@@ -56,9 +57,7 @@ func createRole(t testing.TB, cloud *authtest.Cloud, account string, role awsirs
 	if err == nil {
 		err = role.Verify(t.Context(), c)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 }
 
 // without returns the role without the right to one action.
@@ -100,26 +99,18 @@ func actionsOf(statement map[string]any) (actions []string) {
 func hubWith(t *testing.T, cloud *authtest.Cloud, role awsirsa.Role) *awsirsa.HubDriver {
 	t.Helper()
 	identity, err := authtest.NewIssuer(authtest.IssuerConfig{URL: issuer})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	cloud.AWS().AddOIDCProvider(hubAccount, identity.URL(), identity.HTTPClient(), audience)
 	createRole(t, cloud, hubAccount, role)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "open-cluster-management-hub", Name: "registration-controller-sa"}}
 	token, err := identity.Sign(identity.Claims(account, []string{audience}, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, os.WriteFile(file, []byte(token), 0o600))
 	i, e := login(cloud, aws.NewCredentialsCache(stscreds.NewWebIdentityRoleProvider(sts.New(sts.Options{Region: "eu-central-1", HTTPClient: cloud.Client()}),
 		role.ARN, stscreds.IdentityTokenFile(file))))
 	h, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hubARN, IAM: i, EKS: e})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return h
 }
 
@@ -135,9 +126,7 @@ func drift(t *testing.T, cloud *authtest.Cloud) {
 	_, err3 := i.DeleteRolePolicy(t.Context(), &iam.DeleteRolePolicyInput{RoleName: &name, PolicyName: &name})
 	_, err4 := e.UpdateAccessEntry(t.Context(), &eks.UpdateAccessEntryInput{ClusterName: &hub.Name, PrincipalArn: aws.String(irsaname.HubRoleARN(hub, managed)),
 		KubernetesGroups: []string{"other"}})
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, errors.Join(err1, err2, err3, err4))
 }
 
 // life grants, repairs and revokes with the real SDK. It returns the errors of the three.
@@ -160,9 +149,7 @@ func life(t *testing.T, role awsirsa.Role) (granted, repaired, revoked error) {
 func TestHubNeedsEachPermissionOfItsRole(t *testing.T) {
 	hub, _ := pair(t)
 	role, err := awsirsa.HubRole(awsirsa.ClusterARN(hub), issuer, awsirsa.AccessEntries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	if err := errors.Join(life(t, role)); err != nil {
 		t.Fatalf("with all: %v", err)
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,11 +27,18 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// A hub administrator prepares a hub on EKS: the IAM role of wid hub policies, the manifests, and this auth type
-// alone. The agent of a managed cluster announces its ARN, waits, and uses AWS IAM once it is accepted.
-func TestStories1And3And4ClusterJoins(t *testing.T) {
+// A hub administrator prepares a hub on EKS: the IAM role of wid hub policies, the manifests, and this auth type alone.
+func TestStoriesOnEKS(t *testing.T) {
 	k := newKube(t, awsirsa.AccessEntries)
 	defer k.finish()
+	k.Step("stories 1, 3 and 4: a cluster joins", k.testJoin)
+	k.Step("story 6: tokens renew themselves", k.testRenewal)
+	k.Step("story 7: the hub revokes access", k.testRevocation)
+	k.Step("story 8: clusters are isolated", k.testIsolation)
+}
+
+// The agent of a managed cluster announces its ARN, waits, and uses AWS IAM once it is accepted.
+func (k *kube) testJoin(t *testing.T) {
 	m := k.join("story4")
 	m.pending()
 	for range 5 {
@@ -49,9 +55,7 @@ func TestStories1And3And4ClusterJoins(t *testing.T) {
 	m.accept()
 	m.checkIdentity(t, registration.ClusterGroups("story4")[1])
 	config, err := clientcmd.Load(m.Secret().Data["kubeconfig"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	for _, user := range config.AuthInfos {
 		if user.Exec == nil || user.Exec.Command != "aws" || !slices.Contains(user.Exec.Args, m.hubRole) ||
 			len(user.Token)+len(user.ClientKeyData) > 0 {
@@ -69,9 +73,7 @@ func TestStories1And3And4ClusterJoins(t *testing.T) {
 	k.Step("no other auth type is the default", func(t *testing.T) {
 		unannotated := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "story4-unannotated"},
 			Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
-		if err := k.Admin.Create(t.Context(), unannotated); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.Admin.Create(t.Context(), unannotated))
 		regtest.Eventually(t, "the hub refuses a cluster without annotations", func() bool {
 			return k.Reason("story4-unannotated", ocm.ConditionHubAccepted) == "False/"+"UnknownDriver"
 		})
@@ -166,11 +168,7 @@ func (m *member) outlastMalformedAuthMap(t *testing.T) {
 func (m *member) checkIdentity(t *testing.T, group string) {
 	t.Helper()
 	own := m.own()
-	review := &authenticationv1.SelfSubjectReview{}
-	if err := own.Create(t.Context(), review); err != nil {
-		t.Fatal(err)
-	}
-	user := review.Status.UserInfo
+	user := regtest.UserOf(t, own)
 	if groups := slices.Sorted(slices.Values(user.Groups)); !slices.Equal(groups, slices.Sorted(slices.Values([]string{group, "system:authenticated"}))) {
 		t.Errorf("authenticated as %+v", user)
 	}
@@ -186,24 +184,18 @@ func (m *member) checkIdentity(t *testing.T, group string) {
 	}
 }
 
-// Tokens renew themselves: the agent's clients sign new ones, and what is stored never expires.
-func TestStory6TokensRenewThemselves(t *testing.T) {
-	k := newKube(t, awsirsa.AccessEntries)
-	defer k.finish()
+// The agent's clients sign new tokens, and what is stored never expires.
+func (k *kube) testRenewal(t *testing.T) {
 	m := k.join("story6")
 	short, err := cache.NewTokenCache(10, cache.WithMaxDuration(time.Second)) // stands for the 15 minutes of a token
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	defer short.Close()
 	m.options.Connect = connect(auth.WithHTTPClient(k.aws.Client()), auth.WithCache(short, cache.InvolvedObject{}))
 	m.restart()
 	m.accept()
 	own, stored, first := m.own(), m.Secret().ResourceVersion, len(tokens.accepted())
 	regtest.Eventually(t, "the hub sees two more tokens of one client", func() bool {
-		if err := own.Get(t.Context(), client.ObjectKey{Name: "story6"}, &ocm.ManagedCluster{}); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, own.Get(t.Context(), client.ObjectKey{Name: "story6"}, &ocm.ManagedCluster{}))
 		return len(tokens.accepted()) >= first+2
 	})
 	if m.Reconcile(); m.Failed != nil || m.Secret().ResourceVersion != stored {
@@ -212,9 +204,7 @@ func TestStory6TokensRenewThemselves(t *testing.T) {
 }
 
 // A hub administrator revokes the access of a managed cluster.
-func TestStory7HubRevokesAccess(t *testing.T) {
-	k := newKube(t, awsirsa.AccessEntries)
-	defer k.finish()
+func (k *kube) testRevocation(*testing.T) {
 	m := k.join("story7")
 	m.accept()
 	k.Step("by denial, while AWS deletes nothing", func(t *testing.T) { m.revoke(t) })
@@ -224,9 +214,7 @@ func TestStory7HubRevokesAccess(t *testing.T) {
 	})
 	k.Step("by deletion", func(t *testing.T) {
 		own := m.own()
-		if err := k.Admin.Delete(t.Context(), k.Cluster("story7")); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.Admin.Delete(t.Context(), k.Cluster("story7")))
 		regtest.Eventually(t, "the ManagedCluster is gone", func() bool { return k.Cluster("story7").Name == "" })
 		m.expectGone()
 		expectRefused(t, own, "story7")
@@ -256,9 +244,7 @@ func (m *member) revoke(t *testing.T) {
 }
 
 // One managed cluster has no access to what belongs to another one, on the hub and in AWS.
-func TestStory8ClustersAreIsolated(t *testing.T) {
-	k := newKube(t, awsirsa.AccessEntries)
-	defer k.finish()
+func (k *kube) testIsolation(*testing.T) {
 	a, b := k.join("story8"), k.join("story80")
 	a.accept()
 	b.accept()

@@ -124,9 +124,7 @@ func newKube(t *testing.T, binding awsirsa.Binding) *kube {
 func (k *kube) hubRole() awsirsa.Role {
 	k.T.Helper()
 	role, err := awsirsa.HubRole(awsirsa.ClusterARN(mustParse(k.T, hubARN)), k.Hub.IssuerURL(), k.binding)
-	if err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, err)
 	return role
 }
 
@@ -134,9 +132,7 @@ func (k *kube) hubRole() awsirsa.Role {
 func (k *kube) tokenFile(c client.Client, namespace, account string) (file string) {
 	k.T.Helper()
 	file = filepath.Join(k.dir, namespace)
-	if err := os.WriteFile(file, []byte(k.Token(c, namespace, account, audience)), 0o600); err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, os.WriteFile(file, []byte(k.Token(c, namespace, account, audience)), 0o600))
 	return file
 }
 
@@ -172,22 +168,16 @@ func (k *kube) setAuthMap(mapRoles string) {
 	if configMap.ResourceVersion == "" {
 		write = func() error { return k.Admin.Create(k.T.Context(), configMap) }
 	}
-	if err := write(); err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, write())
 }
 
 // finish deletes all clusters of the test, and expects that the hub leaves nothing in AWS and none of their RBAC.
 func (k *kube) finish() {
 	k.T.Helper()
 	all := &ocm.ManagedClusterList{}
-	if err := k.Admin.List(k.T.Context(), all); err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, k.Admin.List(k.T.Context(), all))
 	for _, cluster := range all.Items {
-		if err := k.Admin.Delete(k.T.Context(), &cluster); client.IgnoreNotFound(err) != nil {
-			k.T.Fatal(err)
-		}
+		regtest.Must(k.T, client.IgnoreNotFound(k.Admin.Delete(k.T.Context(), &cluster)))
 		regtest.Eventually(k.T, "the hub lets cluster "+cluster.Name+" go", func() bool { return k.Cluster(cluster.Name).Name == "" })
 		if there := k.RBAC(cluster.Name); len(there) > 0 {
 			k.T.Errorf("left of cluster %q: %q", cluster.Name, there)
@@ -219,9 +209,7 @@ func (k *kube) join(name string) *member {
 	m := &member{Member: k.NewMember(name, "klusterlet-registration-sa"), kube: k, arn: arn, role: irsaname.ManagedRoleARN(hub, arn), hubRole: irsaname.HubRoleARN(hub, arn),
 		options: awsirsa.Options{Hub: hubARN, Managed: arn.String(), Connect: connect(auth.WithHTTPClient(k.aws.Client())), Refused: isDenied}}
 	role, err := awsirsa.AgentRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(arn), k.Managed.IssuerURL(), "")
-	if err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, err)
 	role.Trust = bytes.ReplaceAll(role.Trust, []byte(agent.DefaultNamespace), []byte(m.Namespace)) // the agents of this test share a cluster
 	createRole(k.T, k.aws, managedAccount, role)
 	m.tokenFile = k.tokenFile(k.Local, m.Namespace, m.Account)
@@ -233,9 +221,7 @@ func (k *kube) join(name string) *member {
 func (m *member) restart() {
 	m.T.Helper()
 	driver, err := awsirsa.New(m.options)
-	if err != nil {
-		m.T.Fatal(err)
-	}
+	regtest.Must(m.T, err)
 	m.Start(agent.Options{Driver: driver})
 }
 
@@ -283,9 +269,7 @@ func (m *member) expectBack() {
 	m.T.Helper()
 	m.until("the cluster is back", func() bool {
 		config, err := m.Agent.HubConfig(m.T.Context())
-		if err != nil {
-			m.T.Fatal(err)
-		}
+		regtest.Must(m.T, err)
 		own, err := client.New(config, client.Options{Scheme: regtest.Scheme(m.T)})
 		return err == nil && m.Failed == nil && own.Get(m.T.Context(), client.ObjectKey{Name: m.Name}, &ocm.ManagedCluster{}) == nil
 	})
