@@ -112,14 +112,9 @@ func (m *addOnMember) process() {
 // run is a new process with the AddOns.
 func (m *addOnMember) run(kubeClient registration.Driver) {
 	m.T.Helper()
-	m.runWith(agent.AddOnOptions{KubeClient: kubeClient, CustomSigner: csr.New(csr.Options{})})
-}
-
-func (m *addOnMember) runWith(options agent.AddOnOptions) {
-	m.T.Helper()
 	m.stop()
 	m.process()
-	m.stop = m.RunAddOns(options, addOnWorkers)
+	m.stop = m.RunAddOns(agent.AddOnOptions{KubeClient: kubeClient, CustomSigner: csr.New(csr.Options{})}, addOnWorkers)
 }
 
 func (m *addOnMember) set(ahead time.Duration) { m.ahead.Store(int64(ahead)) }
@@ -155,9 +150,8 @@ func (m *addOnMember) tokenRequests(addOn string) int {
 func (m *addOnMember) requests(addOn string) int {
 	m.T.Helper()
 	var list certificatesv1.CertificateSigningRequestList
-	if err := m.Admin.List(m.T.Context(), &list, client.MatchingLabels{ocm.ClusterNameLabel: m.Name, addon.NameLabel: addOn}); err != nil {
-		m.T.Fatal(err)
-	}
+	regtest.Must(m.T,
+		m.Admin.List(m.T.Context(), &list, client.MatchingLabels{ocm.ClusterNameLabel: m.Name, addon.NameLabel: addOn}))
 	return len(list.Items)
 }
 
@@ -176,18 +170,14 @@ func (m *addOnMember) account(addOn string) *corev1.ServiceAccount {
 	m.T.Helper()
 	account := &corev1.ServiceAccount{}
 	account.Namespace, account.Name = m.Name, m.Name+"-"+addOn+"-agent"
-	if err := m.Admin.Get(m.T.Context(), client.ObjectKeyFromObject(account), account); client.IgnoreNotFound(err) != nil {
-		m.T.Fatal(err)
-	}
+	regtest.Must(m.T, client.IgnoreNotFound(m.Admin.Get(m.T.Context(), client.ObjectKeyFromObject(account), account)))
 	return account
 }
 
 func newToken(t testing.TB, seconds int64) *token.Driver {
 	t.Helper()
 	driver, err := token.New(token.Options{ExpirationSeconds: seconds})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return driver
 }
 
@@ -211,9 +201,7 @@ func (w *addOnWorld) runSigner() *signer {
 	w.T.Helper()
 	t := w.T
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	s := &signer{key: key, ca: &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "addon-signer"}, IsCA: true,
 		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}}
 	admin, ctx := regtest.NewClient(t, w.Hub.Config()), t.Context()
@@ -276,9 +264,7 @@ func (m *addOnMember) expectSigned(s *signer, addOn string) {
 	}
 	block, _ := pem.Decode(secret.Data["tls.crt"])
 	leaf, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		m.T.Fatal(err)
-	}
+	regtest.Must(m.T, err)
 	if err := leaf.CheckSignatureFrom(s.authority(m.T)); err != nil || leaf.Subject.CommonName != "addon1-client" || !slices.Equal(leaf.Subject.Organization, []string{"example:addon1"}) {
 		m.T.Errorf("subject %q, %v", leaf.Subject, err)
 	}
@@ -288,12 +274,8 @@ func (m *addOnMember) expectSigned(s *signer, addOn string) {
 func (s *signer) authority(t *testing.T) *x509.Certificate {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, s.ca, s.ca, s.key.Public(), s.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	ca, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return ca
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -131,17 +132,13 @@ func TestTakesNoOtherServiceAccount(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := token.New(token.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, err)
 			in := registration.Input{Now: time.Now(), Cluster: row.cluster, Addon: row.addOn, Item: ocm.Registration{Type: ocm.KubeClient}, Hub: fake.NewClientBuilder().Build()}
 			if row.states != "" {
 				in.Conditions = []metav1.Condition{ready(client.ObjectKey{Namespace: row.cluster, Name: row.states}, "uid-1")}
 			}
 			step, err := d.Next(t.Context(), in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, err)
 			if got := step.Declare.Subject.User; got != "system:serviceaccount:c1:"+row.want {
 				t.Errorf("takes %q", got)
 			}
@@ -285,9 +282,7 @@ func TestWrongClock(t *testing.T) {
 func (w *world) expires() time.Time {
 	w.t.Helper()
 	at, err := time.Parse(time.RFC3339, string(w.stored["expiration"]))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 	return at
 }
 

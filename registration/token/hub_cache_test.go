@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -102,9 +103,7 @@ func TestHubReadsLargeObjectsPastItsCache(t *testing.T) {
 			err := h.Get(t.Context(), key, tc.like)
 			before := tc.like.GetUID()
 			tc.change(tc.like)
-			if err := errors.Join(err, h.Update(t.Context(), tc.like)); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, errors.Join(err, h.Update(t.Context(), tc.like)))
 			h.reconcile("cluster1", "addon1")
 			_, isAccount := tc.like.(*corev1.ServiceAccount)
 			if err := h.Get(t.Context(), key, tc.like); err != nil || tc.check(tc.like) != nil || isAccount && tc.like.GetUID() != before {
@@ -116,9 +115,7 @@ func TestHubReadsLargeObjectsPastItsCache(t *testing.T) {
 			tc.change(tc.like)
 			err = errors.Join(h.Update(t.Context(), tc.like), h.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster))
 			cluster.Spec.HubAcceptsClient = false
-			if err := errors.Join(err, h.Update(t.Context(), cluster)); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, errors.Join(err, h.Update(t.Context(), cluster)))
 			if h.reconcile("cluster1", "addon1"); len(there(t, h)) > 0 {
 				t.Errorf("denied, there are %q", there(t, h))
 			}
@@ -218,9 +215,7 @@ func TestHubReadsNoRoleThatIsRight(t *testing.T) {
 		return c.Get(ctx, key, o, opts...)
 	}})
 	hub, err := token.NewHub(token.HubOptions{Client: h.WithWatch, Reader: reader})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	if _, err := hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "cluster1", Name: "addon1"}}); err != nil || !slices.Equal(live, []string{"*addon.ManagedClusterAddOn"}) {
 		t.Errorf("it reads %q, %v", live, err)
 	}

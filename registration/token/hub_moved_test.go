@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
 )
@@ -78,9 +79,7 @@ func TestAdoptionGoesOnAfterAFailure(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, write %d", name, nth), func(t *testing.T) {
 				h := movedHub(t, tc.accepted, tc.subject, func(*ocmObjects) {})
 				hub, err := token.NewHub(token.HubOptions{Client: failing(h.WithWatch, nth), Reader: h.WithWatch})
-				if err != nil {
-					t.Fatal(err)
-				}
+				regtest.Must(t, err)
 				request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "cluster1", Name: "addon1"}}
 				if _, err := hub.Reconcile(t.Context(), request); err == nil {
 					t.Error("no write fails")
@@ -103,9 +102,7 @@ func TestAdoptionGoesOnAfterAFailure(t *testing.T) {
 func (h *memoryHub) accounts() (all string) {
 	h.t.Helper()
 	list := &corev1.ServiceAccountList{}
-	if err := h.List(h.t.Context(), list); err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, h.List(h.t.Context(), list))
 	for _, a := range list.Items {
 		all += strings.TrimSpace(a.Name + " " + string(a.UID))
 	}
@@ -115,9 +112,7 @@ func (h *memoryHub) accounts() (all string) {
 func (h *memoryHub) readiness() (c metav1.Condition) {
 	h.t.Helper()
 	a := &v1alpha1.ManagedClusterAddOn{}
-	if err := h.Get(h.t.Context(), client.ObjectKey{Namespace: "cluster1", Name: "addon1"}, a); err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, h.Get(h.t.Context(), client.ObjectKey{Namespace: "cluster1", Name: "addon1"}, a))
 	if found := meta.FindStatusCondition(a.Status.Conditions, addon.ConditionTokenInfrastructureReady); found != nil {
 		c = *found
 	}
@@ -177,9 +172,7 @@ func TestHubRemovesWhatOpenClusterManagementLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := movedHub(t, accepted, theirs, func(*ocmObjects) {})
 			gone := &v1alpha1.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "addon1"}}
-			if err := h.Delete(t.Context(), gone); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, h.Delete(t.Context(), gone))
 			h.reconcile("cluster1", "addon1")
 			if got := there(t, h); len(got) > 0 {
 				t.Errorf("there are %q", got)

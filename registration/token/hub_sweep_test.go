@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
 )
@@ -43,9 +44,7 @@ func TestHubKeepsTokensOfAnAddOnThatMayExist(t *testing.T) {
 			h.reconcile("cluster1", "addon1")
 			err := h.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster)
 			cluster.Spec.HubAcceptsClient = tc.accepted
-			if err := errors.Join(err, h.Update(t.Context(), cluster)); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, errors.Join(err, h.Update(t.Context(), cluster)))
 			options := token.HubOptions{Client: answering(h.WithWatch, tc.cached), Reader: answering(h.WithWatch, tc.live)}
 			if meta.IsNoMatchError(tc.live) {
 				options.Client, options.RemoveOnly = withoutAddOns{options.Client}, true
@@ -86,9 +85,7 @@ func TestHubReplacesAFormerAddOnsServiceAccount(t *testing.T) {
 			err := h.Get(t.Context(), account, sa)
 			before := sa.UID
 			sa.OwnerReferences[0].UID = "former"
-			if err := errors.Join(err, h.Update(t.Context(), sa)); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, errors.Join(err, h.Update(t.Context(), sa)))
 			options := token.HubOptions{Client: h, Reader: h}
 			reads := 0
 			options.Reader = interceptor.NewClient(h.WithWatch, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -101,9 +98,7 @@ func TestHubReplacesAFormerAddOnsServiceAccount(t *testing.T) {
 				return err
 			}})
 			hub, err := token.NewHub(options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, err)
 			_, err = hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "cluster1", Name: "addon1"}})
 			if getErr := h.Get(t.Context(), account, sa); getErr != nil || (err == nil) != confirms || (sa.UID != before) != confirms {
 				t.Errorf("UID %q, before %q, %v, %v", sa.UID, before, err, getErr)

@@ -95,9 +95,7 @@ func newMemoryHubOf(t *testing.T, served schema.GroupVersion, objects ...client.
 func (h *memoryHub) reconcile(namespace, name string) reconcile.Result {
 	h.t.Helper()
 	result, err := h.hub.Reconcile(h.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, err)
 	return result
 }
 
@@ -105,9 +103,7 @@ func (h *memoryHub) reconcile(namespace, name string) reconcile.Result {
 func (h *memoryHub) condition(namespace, name string) string {
 	h.t.Helper()
 	a := addOn(namespace, name)
-	if err := h.Get(h.t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, h.Get(h.t.Context(), client.ObjectKeyFromObject(a), a))
 	if c := meta.FindStatusCondition(a.Status.Conditions, addon.ConditionTokenInfrastructureReady); c != nil {
 		return fmt.Sprintf("%s/%s: %s", c.Status, c.Reason, c.Message)
 	}
@@ -118,9 +114,7 @@ func (h *memoryHub) condition(namespace, name string) string {
 func there(t testing.TB, c client.Reader, namespaces ...string) (all []string) {
 	t.Helper()
 	for kind, list := range map[string]client.ObjectList{"ServiceAccount": &corev1.ServiceAccountList{}, "Role": &rbacv1.RoleList{}, "RoleBinding": &rbacv1.RoleBindingList{}} {
-		if err := c.List(t.Context(), list); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, c.List(t.Context(), list))
 		if err := meta.EachListItem(list, func(o runtime.Object) error {
 			m, err := meta.Accessor(o)
 			if err == nil && (len(namespaces) == 0 || slices.Contains(namespaces, m.GetNamespace())) {
@@ -142,9 +136,7 @@ func TestHubProvides(t *testing.T) {
 			h.reconcile("cluster1", "addon1")
 			sa, role, binding := &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}
 			for o, key := range map[client.Object]string{sa: account, role: "addon1-token-role", binding: "addon1-token-role"} {
-				if err := h.Get(t.Context(), client.ObjectKey{Namespace: "cluster1", Name: key}, o); err != nil {
-					t.Fatal(err)
-				}
+				regtest.Must(t, h.Get(t.Context(), client.ObjectKey{Namespace: "cluster1", Name: key}, o))
 				want := []metav1.OwnerReference{{APIVersion: "addon.open-cluster-management.io/v1beta1", Kind: "ManagedClusterAddOn", Name: "addon1", UID: "addon-cluster1-addon1"}}
 				if !reflect.DeepEqual(o.GetOwnerReferences(), want) || o.GetLabels()[addon.NameLabel] != "addon1" {
 					t.Errorf("%T: owners %+v, labels %v", o, o.GetOwnerReferences(), o.GetLabels())
@@ -173,9 +165,7 @@ func TestHubOfTheOlderVersion(t *testing.T) {
 		KubeClientDriver: "token", Registrations: []v1alpha1.RegistrationConfig{{SignerName: v1alpha1.KubeClientSigner, Subject: v1alpha1.Subject{User: user}}}}}
 	h := newMemoryHubOf(t, v1alpha1.GroupVersion, managedCluster("cluster1", true), a)
 	h.reconcile("cluster1", "addon1")
-	if err := h.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.Get(t.Context(), client.ObjectKeyFromObject(a), a))
 	sa := &corev1.ServiceAccount{}
 	if err := h.Get(t.Context(), account, sa); err != nil || sa.OwnerReferences[0].APIVersion != "addon.open-cluster-management.io/v1alpha1" ||
 		!meta.IsStatusConditionTrue(a.Status.Conditions, addon.ConditionTokenInfrastructureReady) || a.Status.KubeClientDriver != "token" {
@@ -288,13 +278,9 @@ func TestOneServiceAccountForEachAddOn(t *testing.T) {
 func (h *memoryHub) declare(namespace, name, driver string) {
 	h.t.Helper()
 	a := addOn(namespace, name)
-	if err := h.Get(h.t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, h.Get(h.t.Context(), client.ObjectKeyFromObject(a), a))
 	a.Status.Registrations[0].KubeClient.Driver = driver
-	if err := h.Status().Update(h.t.Context(), a); err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, h.Status().Update(h.t.Context(), a))
 }
 
 func TestHubRepairs(t *testing.T) {
@@ -326,9 +312,7 @@ func TestHubRepairs(t *testing.T) {
 			h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
 			h.reconcile("cluster1", "addon1")
 			before := h.condition("cluster1", "addon1")
-			if err := drift(t, h); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, drift(t, h))
 			h.reconcile("cluster1", "addon1")
 			role, binding := &rbacv1.Role{}, &rbacv1.RoleBinding{}
 			key := client.ObjectKey{Namespace: "cluster1", Name: "addon1-token-role"}
@@ -347,9 +331,8 @@ func TestHubRepairs(t *testing.T) {
 		h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
 		h.reconcile("cluster1", "addon1")
 		before := h.condition("cluster1", "addon1")
-		if err := h.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: account.Name}}); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t,
+			h.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: account.Name}}))
 		h.reconcile("cluster1", "addon1")
 		if got := h.condition("cluster1", "addon1"); got == before || !strings.HasPrefix(got, "True/") {
 			t.Errorf("condition %q, before %q", got, before)
@@ -362,13 +345,9 @@ func TestHubFollowsTheName(t *testing.T) {
 	h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
 	h.reconcile("cluster1", "addon1")
 	a := addOn("cluster1", "addon1")
-	if err := h.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.Get(t.Context(), client.ObjectKeyFromObject(a), a))
 	a.Status.Registrations[0].KubeClient.Subject.User = "system:serviceaccount:cluster1:addon1-agent"
-	if err := h.Status().Update(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.Status().Update(t.Context(), a))
 	h.reconcile("cluster1", "addon1")
 	if got, want := there(t, h), []string{"Role cluster1/addon1-token-role", "RoleBinding cluster1/addon1-token-role", "ServiceAccount cluster1/addon1-agent"}; !slices.Equal(got, want) {
 		t.Errorf("there are %q", got)
@@ -396,13 +375,9 @@ func TestHubTearsDownWhenTheAgentHasWithdrawn(t *testing.T) {
 			h.declare("cluster1", "addon1", tc.driver)
 			if tc.condition != nil {
 				a := addOn("cluster1", "addon1")
-				if err := h.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
-					t.Fatal(err)
-				}
+				regtest.Must(t, h.Get(t.Context(), client.ObjectKeyFromObject(a), a))
 				meta.SetStatusCondition(&a.Status.Conditions, *tc.condition)
-				if err := h.Status().Update(t.Context(), a); err != nil {
-					t.Fatal(err)
-				}
+				regtest.Must(t, h.Status().Update(t.Context(), a))
 			}
 			h.reconcile("cluster1", "addon1")
 			if got := there(t, h); (len(got) == 0) != tc.gone || (h.condition("cluster1", "addon1") == "") != tc.gone {
@@ -424,13 +399,9 @@ func TestHubRevokesWithTheCluster(t *testing.T) {
 			h := newMemoryHub(t, cluster, addOn("cluster1", "addon1", tokenItem(user)))
 			h.reconcile("cluster1", "addon1")
 			h.declare("cluster1", "addon1", driver)
-			if err := h.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, h.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster))
 			cluster.Spec.HubAcceptsClient = false
-			if err := h.Update(t.Context(), cluster); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, h.Update(t.Context(), cluster))
 			h.reconcile("cluster1", "addon1")
 			if got := there(t, h); len(got) > 0 {
 				t.Errorf("there are %q", got)
@@ -461,9 +432,7 @@ func TestHubRevokesWhatIsBeingDeleted(t *testing.T) {
 			cluster.Finalizers, a.Finalizers = []string{"example.com/other"}, []string{"example.com/other"}
 			h := newMemoryHub(t, cluster, a)
 			h.reconcile("cluster1", "addon1")
-			if err := errors.Join(h.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster), end(h, cluster, a)); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, errors.Join(h.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster), end(h, cluster, a)))
 			h.reconcile("cluster1", "addon1")
 			if got := there(t, h); len(got) > 0 {
 				t.Errorf("there are %q", got)
@@ -492,17 +461,13 @@ func TestHubThatOnlyRemoves(t *testing.T) {
 			}
 			before := h.condition("cluster1", "addon1")
 			h.declare("cluster1", "addon1", tc.driver)
-			if err := h.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, h.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster))
 			cluster.Spec.HubAcceptsClient = tc.accepted
 			err := h.Update(t.Context(), cluster)
 			if err == nil {
 				h.hub, err = token.NewHub(token.HubOptions{Client: h, Reader: h, RemoveOnly: true})
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, err)
 			h.reconcile("cluster1", "addon1")
 			if got := there(t, h); len(got) != tc.want {
 				t.Errorf("there are %q", got)
@@ -545,9 +510,7 @@ func TestHubReadsPastItsCache(t *testing.T) {
 	h.reconcile("cluster1", "addon1")
 	before := h.condition("cluster1", "addon1")
 	hub, err := token.NewHub(token.HubOptions{Client: withoutAccounts(h.WithWatch), Reader: h})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	_, err = hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "cluster1", Name: "addon1"}})
 	if got := h.condition("cluster1", "addon1"); err != nil || got != before {
 		t.Errorf("condition %q, before %q, %v", got, before, err)
@@ -558,9 +521,7 @@ func TestHubLeavesDeletedAddOnsAlone(t *testing.T) {
 	a := addOn("cluster1", "addon1", tokenItem(user))
 	a.Finalizers = []string{"example.com/other"}
 	h := newMemoryHub(t, managedCluster("cluster1", true), a)
-	if err := h.WithWatch.Delete(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.WithWatch.Delete(t.Context(), a))
 	h.reconcile("cluster1", "addon1")
 	h.reconcile("cluster1", "never-was")
 	if got := there(t, h); len(got) > 0 {

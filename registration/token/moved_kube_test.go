@@ -74,9 +74,7 @@ func (k *kube) registeredByOCM(cluster, name string) *moved {
 	m := &moved{testAgent: k.join(cluster, name, token.Options{}), ocmObjects: newOCMObjects(cluster, name)}
 	k.stopHub()
 	for _, o := range m.all() {
-		if err := k.Admin.Create(k.T.Context(), o); err != nil {
-			k.T.Fatal(err)
-		}
+		regtest.Must(k.T, k.Admin.Create(k.T.Context(), o))
 	}
 	m.patch(m.get(), func(s *addon.Status) bool {
 		s.Items[0] = ocm.Registration{Type: ocm.KubeClient, Driver: registration.AuthTypeToken,
@@ -107,9 +105,7 @@ func (m *moved) inUse() *moved {
 func (m *moved) review() bool {
 	m.T.Helper()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: string(m.stored["token"])}}
-	if err := m.Admin.Create(m.T.Context(), review); err != nil {
-		m.T.Fatal(err)
-	}
+	regtest.Must(m.T, m.Admin.Create(m.T.Context(), review))
 	return review.Status.Authenticated && review.Status.User.Username == "system:serviceaccount:"+m.cluster+":"+m.addOn+"-agent"
 }
 
@@ -118,9 +114,7 @@ func (m *moved) adopted() bool {
 	m.T.Helper()
 	owner := []metav1.OwnerReference{{APIVersion: addon.GroupVersion.String(), Kind: "ManagedClusterAddOn", Name: m.addOn, UID: m.get().UID}}
 	for _, o := range m.all() {
-		if err := m.Admin.Get(m.T.Context(), client.ObjectKeyFromObject(o), o); client.IgnoreNotFound(err) != nil {
-			m.T.Fatal(err)
-		}
+		regtest.Must(m.T, client.IgnoreNotFound(m.Admin.Get(m.T.Context(), client.ObjectKeyFromObject(o), o)))
 		if !slices.Equal(o.GetOwnerReferences(), owner) || o.GetLabels()[addon.NameLabel] != m.addOn || o.GetLabels()[ocm.ClusterNameLabel] != m.cluster {
 			return false
 		}
@@ -139,9 +133,7 @@ func TestHubAdoptsTheTokensOfOpenClusterManagement(t *testing.T) {
 	}
 	uid, tokenBefore := denied.account.UID, string(denied.stored["token"])
 	left := k.registeredByOCM("moved-left", "addon1").inUse()
-	if err := k.Admin.Delete(t.Context(), addOn("moved-left", "addon1"), client.Preconditions{}); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.Admin.Delete(t.Context(), addOn("moved-left", "addon1"), client.Preconditions{}))
 	k.runHub(2)
 	t.Run("of an add-on that was deleted meanwhile nothing stays", func(t *testing.T) { left.expectRemoved(t) })
 	t.Run("adoption", func(t *testing.T) {
@@ -187,9 +179,7 @@ func TestHubAdoptsTheTokensOfOpenClusterManagement(t *testing.T) {
 		}
 	})
 	k.SetAccepted("moved-denied", false)
-	if err := k.Admin.Delete(t.Context(), addOn("moved-deleted", "addon1"), client.Preconditions{}); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.Admin.Delete(t.Context(), addOn("moved-deleted", "addon1"), client.Preconditions{}))
 	for name, m := range map[string]*moved{"denial removes all": denied, "deletion of the add-on removes all": deleted} {
 		t.Run(name, func(t *testing.T) { m.expectRemoved(t) })
 	}

@@ -94,9 +94,7 @@ func (w *addOnWorld) learnDriver() {
 	if err == nil {
 		err = w.Admin.Patch(w.T.Context(), crd, client.RawPatch("application/json-patch+json", []byte(patch)))
 	}
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	regtest.Must(w.T, err)
 	for range watch.ResultChan() { //nolint:revive // until it ends
 	}
 }

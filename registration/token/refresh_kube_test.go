@@ -33,9 +33,7 @@ func TestServiceAccountIsRecreated(t *testing.T) {
 	m.NewAddOn("addon1", kubeClientItem)
 	m.Registered("addon1", registration.AuthTypeToken)
 	first, old, account := m.tokenOf("addon1"), m.AddOnClient("addon1"), m.account("addon1")
-	if err := m.Admin.Delete(t.Context(), account); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, m.Admin.Delete(t.Context(), account))
 	m.UntilAddOn("addon1", "it has a token of the new ServiceAccount", func() bool {
 		uid := string(m.account("addon1").UID)
 		return uid != "" && uid != string(account.UID) && string(m.secret("addon1").Data["uid"]) == uid

@@ -39,9 +39,7 @@ func TestRefusedAddOns(t *testing.T) {
 			s.Items[0].Driver, s.Items[0].Subject.User = registration.AuthTypeToken, foreign
 			return true
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, err)
 		says(t, "stolen", ready, "False/"+"InvalidSubject", foreign, "refused-stolen-agent")
 		if got := append(m.infrastructureOf("stolen"), victim.infrastructureOf("stolen")...); len(got) > 0 {
 			t.Errorf("there are %q", got)
@@ -102,9 +100,8 @@ func TestBoundsOfTokenRequests(t *testing.T) {
 	configure := func(data string) {
 		t.Helper()
 		config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "open-cluster-management-hub", Name: "addon-tokens"}}
-		if err := m.Admin.Patch(context.WithoutCancel(t.Context()), config, client.RawPatch("application/merge-patch+json", []byte(data))); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t,
+			m.Admin.Patch(context.WithoutCancel(t.Context()), config, client.RawPatch("application/merge-patch+json", []byte(data))))
 	}
 	w.Step("listed audiences", func(t *testing.T) {
 		configure(fmt.Sprintf(`{"data":{"audiences":"vault,%s"}}`, m.Hub.IssuerURL()))

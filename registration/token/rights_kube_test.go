@@ -111,9 +111,7 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 	t.Helper()
 	config.QPS = -1
 	c, err := client.NewWithWatch(config, client.Options{Scheme: regtest.Scheme(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	for _, list := range []client.ObjectList{&addon.ManagedClusterAddOnList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}} {
 		if err := c.List(t.Context(), list); err != nil {
 			return err
@@ -126,27 +124,19 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 	}
 	a := addOn("rights", name)
 	a.UID = ""
-	if err := k.Admin.Create(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.Admin.Create(t.Context(), a))
 	declare := func(driver string) {
 		a.Status.Registrations = []addon.RegistrationConfig{tokenItem("system:serviceaccount:rights:" + name + "-agent")}
 		a.Status.Registrations[0].KubeClient.Driver = driver
-		if err := k.Admin.Status().Update(t.Context(), a); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.Admin.Status().Update(t.Context(), a))
 	}
 	hub, err := token.NewHub(token.HubOptions{Client: c, Reader: c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	reconcileOnce := func(ready bool) error {
 		if _, err := hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(a)}); err != nil {
 			return err
 		}
-		if err := k.Admin.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.Admin.Get(t.Context(), client.ObjectKeyFromObject(a), a))
 		if n := len(a.Status.Conditions); (n == 1 && a.Status.Conditions[0].Status == "True") != ready {
 			return fmt.Errorf("conditions %+v", a.Status.Conditions)
 		}
@@ -157,20 +147,15 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 		return err
 	}
 	role := &rbacv1.Role{}
-	if err := k.Admin.Get(t.Context(), client.ObjectKey{Namespace: "rights", Name: name + "-token-role"}, role); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.Admin.Get(t.Context(), client.ObjectKey{Namespace: "rights", Name: name + "-token-role"}, role))
 	role.Rules = nil
-	if err := k.Admin.Update(t.Context(), role); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.Admin.Update(t.Context(), role))
 	if err := reconcileOnce(true); err != nil {
 		return err
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "rights", Name: name + "-agent"}}
-	if err := k.Admin.Patch(t.Context(), account, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"ownerReferences":null}}`))); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t,
+		k.Admin.Patch(t.Context(), account, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"ownerReferences":null}}`))))
 	if err := reconcileOnce(true); err != nil {
 		return err
 	}

@@ -85,9 +85,7 @@ func (m *addOnMember) expectInfrastructure(t *testing.T, addOn string) {
 	owner := m.AddOn(addOn).GetUID()
 	role, binding := &rbacv1.Role{}, &rbacv1.RoleBinding{}
 	for _, o := range []client.Object{role, binding} {
-		if err := m.Admin.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: addOn + "-token-role"}, o); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, m.Admin.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: addOn + "-token-role"}, o))
 	}
 	account := m.account(addOn)
 	for _, o := range []client.Object{role, binding, account} {

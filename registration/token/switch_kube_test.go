@@ -98,9 +98,7 @@ func (m *addOnMember) reconcileAsHub(addOn string) {
 	if err == nil {
 		_, err = hub.Reconcile(m.T.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.Name, Name: addOn}})
 	}
-	if err != nil {
-		m.T.Fatal(err)
-	}
+	regtest.Must(m.T, err)
 }
 
 // expectRemovedAfterwards expects by the audit logs that the ServiceAccount went after the last write of the Secret, and after the agent had

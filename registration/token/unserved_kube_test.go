@@ -46,9 +46,7 @@ func (w *addOnWorld) serve(v1alpha1, v1beta1 bool) {
 	crd.SetKind("CustomResourceDefinition")
 	crd.SetName("managedclusteraddons.addon.open-cluster-management.io")
 	patch := fmt.Sprintf(`[{"op":"add","path":"/spec/versions/0/served","value":%t},{"op":"add","path":"/spec/versions/1/served","value":%t}]`, v1alpha1, v1beta1)
-	if err := w.Admin.Patch(w.T.Context(), crd, client.RawPatch("application/json-patch+json", []byte(patch))); err != nil {
-		w.T.Fatal(err)
-	}
+	regtest.Must(w.T, w.Admin.Patch(w.T.Context(), crd, client.RawPatch("application/json-patch+json", []byte(patch))))
 	regtest.Eventually(w.T, "the hub serves the versions", func() bool {
 		w.Admin = regtest.NewClient(w.T, w.Hub.Config()) // a client remembers what was served
 		api, err := addonapi.Discover(w.Admin.RESTMapper())

@@ -90,9 +90,7 @@ func (k *kube) runHub(workers int, configure ...func(*token.HubOptions)) {
 // accept makes a cluster that the hub has accepted.
 func (k *kube) accept(name string) {
 	k.T.Helper()
-	if err := k.Admin.Create(k.T.Context(), managedCluster(name, true)); err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, k.Admin.Create(k.T.Context(), managedCluster(name, true)))
 	regtest.Eventually(k.T, "the cluster has its RBAC", func() bool {
 		binding := &rbacv1.RoleBinding{}
 		return k.Admin.Get(k.T.Context(), client.ObjectKey{Namespace: name, Name: registration.ClusterRoleName(name) + ":registration"}, binding) == nil
@@ -116,17 +114,11 @@ func (k *kube) join(cluster, name string, options token.Options) *testAgent {
 	k.accept(cluster)
 	a := addOn(cluster, name)
 	a.UID = ""
-	if err := k.Admin.Create(k.T.Context(), a); err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, k.Admin.Create(k.T.Context(), a))
 	a.Status.Registrations = []addon.RegistrationConfig{{Type: ocm.KubeClient, KubeClient: &addon.KubeClientConfig{}}}
-	if err := k.Admin.Status().Update(k.T.Context(), a); err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, k.Admin.Status().Update(k.T.Context(), a))
 	driver, err := token.New(options)
-	if err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, err)
 	return &testAgent{kube: k, cluster: cluster, addOn: name, driver: driver, own: k.clientOf(cluster)}
 }
 
@@ -134,9 +126,7 @@ func (k *kube) join(cluster, name string, options token.Options) *testAgent {
 func (k *kube) clientOf(cluster string) client.Client {
 	k.T.Helper()
 	config, _, err := k.Hub.Cluster.User(registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), regname.ManagedClustersGroup)
-	if err != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T, err)
 	config.QPS = -1
 	k.Hub.Await(k.T, authorizationv1.SubjectAccessReviewSpec{User: "agent", Groups: []string{registration.ClusterGroup(cluster)},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: cluster, Verb: "patch", Group: addon.GroupVersion.Group, Resource: "managedclusteraddons", Subresource: "status"}})
@@ -146,9 +136,7 @@ func (k *kube) clientOf(cluster string) client.Client {
 func (a *testAgent) get() *addon.ManagedClusterAddOn {
 	a.T.Helper()
 	o := &addon.ManagedClusterAddOn{}
-	if err := a.own.Get(a.T.Context(), client.ObjectKey{Namespace: a.cluster, Name: a.addOn}, o); err != nil {
-		a.T.Fatal(err)
-	}
+	regtest.Must(a.T, a.own.Get(a.T.Context(), client.ObjectKey{Namespace: a.cluster, Name: a.addOn}, o))
 	return o
 }
 
@@ -159,9 +147,7 @@ func (a *testAgent) reconcile() {
 	status := addon.StatusOf(o)
 	step, err := a.driver.Next(a.T.Context(), registration.Input{Now: time.Now().Add(a.ahead), Cluster: a.cluster, Agent: "agent1", Addon: a.addOn,
 		Item: status.Items[0], Stored: a.stored, State: a.state, Hub: a.own, Conditions: status.Conditions})
-	if err != nil {
-		a.T.Fatal(err)
-	}
+	regtest.Must(a.T, err)
 	a.state, a.last = step.State, step
 	if step.Credential != nil {
 		a.stored = maps.Clone(step.Credential.Files)
@@ -176,9 +162,7 @@ func (a *testAgent) reconcile() {
 
 func (a *testAgent) patch(o client.Object, change func(*addon.Status) bool) {
 	a.T.Helper()
-	if err := addon.PatchStatus(a.T.Context(), a.own, o, change); err != nil {
-		a.T.Fatal(err)
-	}
+	regtest.Must(a.T, addon.PatchStatus(a.T.Context(), a.own, o, change))
 }
 
 func (a *testAgent) until(what string, done func() bool) {
@@ -222,8 +206,7 @@ func (k *kube) left(cluster string) []string {
 func (k *kube) uid(namespace, account string) string {
 	k.T.Helper()
 	sa := &corev1.ServiceAccount{}
-	if err := k.Admin.Get(k.T.Context(), client.ObjectKey{Namespace: namespace, Name: account}, sa); client.IgnoreNotFound(err) != nil {
-		k.T.Fatal(err)
-	}
+	regtest.Must(k.T,
+		client.IgnoreNotFound(k.Admin.Get(k.T.Context(), client.ObjectKey{Namespace: namespace, Name: account}, sa)))
 	return string(sa.UID)
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -58,9 +59,7 @@ type world struct {
 func newWorld(t *testing.T, options token.Options) *world {
 	t.Helper()
 	driver, err := token.New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return &world{t: t, driver: driver, now: begin, item: ocm.Registration{Type: ocm.KubeClient}, uid: "uid-1",
 		longest: 100 * 365 * 24 * time.Hour}
 }
@@ -108,9 +107,7 @@ func (w *world) input() registration.Input {
 func (w *world) reconcile() registration.Step {
 	w.t.Helper()
 	step, err := w.driver.Next(w.t.Context(), w.input())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 	w.state = step.State
 	if step.Credential != nil {
 		w.stored = maps.Clone(step.Credential.Files)
