@@ -46,9 +46,7 @@ func optionsOf(t *testing.T, like client.Object) cache.ByObject {
 func cached[T client.Object](t *testing.T, options cache.ByObject, o T) T {
 	t.Helper()
 	once, err := options.Transform(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	first, _ := json.Marshal(once)
 	twice, err := options.Transform(once)
 	if second, _ := json.Marshal(twice); err != nil || string(first) != string(second) {
@@ -60,9 +58,7 @@ func cached[T client.Object](t *testing.T, options cache.ByObject, o T) T {
 func size(t *testing.T, o any) int {
 	t.Helper()
 	content, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return len(content)
 }
 
@@ -179,9 +175,7 @@ func TestCacheKeepsLittleOfEachType(t *testing.T) {
 func transformOf(t *testing.T, like client.Object) toolscache.TransformFunc {
 	t.Helper()
 	kind, err := apiutil.GVKForObject(like, regtest.Scheme(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	options := hub.CacheOptions()
 	for o, byObject := range options.ByObject {
 		if got, err := apiutil.GVKForObject(o, regtest.Scheme(t)); err == nil && got == kind {
@@ -203,9 +197,7 @@ func TestHubWritesNoObjectOfTheCache(t *testing.T) {
 	if _, err := h.hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "cluster1"}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
 	if binding.DeletionTimestamp.IsZero() || len(binding.Subjects) > 0 || !slices.Equal(binding.Finalizers, []string{"example.com/other"}) {
 		t.Errorf("the binding is %+v", binding)
 	}

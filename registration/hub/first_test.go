@@ -64,9 +64,7 @@ func (f *firstTest) changeRole(change func(*rbacv1.ClusterRole)) {
 		f.t.Fatal("there is no ClusterRole")
 	}
 	change(role)
-	if err := f.client.Update(f.t.Context(), role); err != nil {
-		f.t.Fatal(err)
-	}
+	regtest.Must(f.t, f.client.Update(f.t.Context(), role))
 }
 
 // same edits the cluster in its generation, so that its condition is not an old one.
@@ -77,9 +75,7 @@ func (f *firstTest) same(change func(*ocm.ManagedCluster)) {
 
 func (f *firstTest) remove(o client.Object) {
 	f.t.Helper()
-	if err := f.client.Delete(f.t.Context(), o); err != nil {
-		f.t.Fatal(err)
-	}
+	regtest.Must(f.t, f.client.Delete(f.t.Context(), o))
 }
 
 // start restarts the hub with a cache, and lists the clusters if the hub is to.
@@ -90,9 +86,7 @@ func (f *firstTest) start(cache func() client.Client, list bool) {
 		o.Drivers = []registration.HubDriver{recordedDriver{f.driver}, f.other}
 	})
 	if list {
-		if err := f.hub.List(f.t.Context()); err != nil {
-			f.t.Fatal(err)
-		}
+		regtest.Must(f.t, f.hub.List(f.t.Context()))
 	}
 }
 

@@ -144,9 +144,7 @@ func (h *hubTest) restart(change ...func(*hub.Options)) {
 		c(&options)
 	}
 	hub, err := hub.New(options)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, err)
 	h.hub = hub
 }
 
@@ -219,9 +217,7 @@ func (h *hubTest) reconcile(name string) (reconcile.Result, error) {
 func (h *hubTest) mustReconcile(name string) reconcile.Result {
 	h.t.Helper()
 	result, err := h.reconcile(name)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, err)
 	before := len(h.takeWrites())
 	if _, err := h.reconcile(name); err != nil {
 		h.t.Fatal(err)
@@ -235,9 +231,7 @@ func (h *hubTest) mustReconcile(name string) reconcile.Result {
 func (h *hubTest) cluster(name string) *ocm.ManagedCluster {
 	h.t.Helper()
 	cluster := &ocm.ManagedCluster{}
-	if err := h.client.Get(h.t.Context(), client.ObjectKey{Name: name}, cluster); err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, h.client.Get(h.t.Context(), client.ObjectKey{Name: name}, cluster))
 	return cluster
 }
 
@@ -249,13 +243,9 @@ func (h *hubTest) edit(name string, change func(*ocm.ManagedCluster)) {
 	changed := cluster.Status.DeepCopy()
 	cluster.Status = *status
 	cluster.Generation++
-	if err := h.client.Update(h.t.Context(), cluster); err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, h.client.Update(h.t.Context(), cluster))
 	cluster.Status = *changed
-	if err := h.client.Status().Update(h.t.Context(), cluster); err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, h.client.Status().Update(h.t.Context(), cluster))
 }
 
 func accept(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = true }

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/regname"
@@ -66,13 +64,9 @@ type etcdAnswer struct {
 func (k *hubKube) etcd(t *testing.T, method, body string) (answer etcdAnswer) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, k.EtcdURL()+"/v3/"+method, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	defer response.Body.Close() //nolint:errcheck // it is read
 	content, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK || json.Unmarshal(content, &answer) != nil {
@@ -91,12 +85,12 @@ func wantNoSpace(t *testing.T, what string, err error) {
 
 // A full etcd takes deletions alone.
 func TestAccessEndsInAFullEtcd(t *testing.T) {
-	ctrl.SetLogger(logr.Discard())
 	blocks := storage(t).Blocks("sh")
 	if len(blocks) != 3 {
 		t.Fatalf("the page has %d blocks of commands, want those for a cluster, for a token and for room", len(blocks))
 	}
-	k := startReleased(t, kubetest.Flag{Name: "quota-backend-bytes", Value: "33554432", Etcd: true})
+	quota := kubetest.Flag{Name: "quota-backend-bytes", Value: "33554432", Etcd: true}
+	k := startReleasedOn(t, kubetest.StartNew(t, quota))
 	agents := map[string]client.Client{}
 	stop := k.run(t, k.controllerConfig(), 4, newHubDriver("one", driverAnnotation))
 	for _, name := range []string{"cluster1", "denied", "other"} {
@@ -109,9 +103,7 @@ func TestAccessEndsInAFullEtcd(t *testing.T) {
 	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abcdef"},
 		Type: corev1.SecretTypeBootstrapToken, StringData: map[string]string{"token-id": "abcdef", "token-secret": "0123456789abcdef",
 			"usage-bootstrap-authentication": "true", "auth-extra-groups": registration.BootstrapGroup}}
-	if err := k.admin.Create(t.Context(), token); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.admin.Create(t.Context(), token))
 	bearer := rest.AnonymousClientConfig(k.Config())
 	bearer.BearerToken = "abcdef.0123456789abcdef"
 	bootstrap := regtest.NewClient(t, bearer)
@@ -145,9 +137,7 @@ func TestAccessEndsInAFullEtcd(t *testing.T) {
 			}
 		}
 	}
-	if err := reads(agents["cluster1"], "cluster1"); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, reads(agents["cluster1"], "cluster1"))
 	k.run(t, k.controllerConfig(), 4, newHubDriver("one", driverAnnotation))
 	t.Run("a denied cluster, by the hub program", func(t *testing.T) { shutOut(t, "denied") })
 	t.Run("an accepted cluster, by the documented commands", func(t *testing.T) {
@@ -163,9 +153,7 @@ func TestAccessEndsInAFullEtcd(t *testing.T) {
 	}
 	t.Run("a denial, once there is room", func(t *testing.T) {
 		k.kubectl(t, blocks[2].Text)
-		if err := k.admin.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace("default")); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.admin.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace("default")))
 		revision := k.etcd(t, "maintenance/status", "{}").Header.Revision
 		k.etcd(t, "kv/compaction", fmt.Sprintf(`{"revision":%q,"physical":true}`, revision))
 		k.etcd(t, "maintenance/defragment", "{}")
@@ -185,15 +173,13 @@ func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r
 
 // The documented priority level takes certificate requests and ManagedClusters of all users, and each write of agents.
 func TestDocumentedPriorityLevel(t *testing.T) {
-	ctrl.SetLogger(logr.Discard())
 	k := startReleased(t)
 	for _, block := range storage(t).Blocks("yaml") {
 		regtest.Apply(t, k.admin, block.Text)
+		t.Cleanup(func() { kubetest.Delete(t, k.admin, block.Text) })
 	}
 	schema := &flowcontrolv1.FlowSchema{}
-	if err := k.admin.Get(t.Context(), client.ObjectKey{Name: "open-cluster-management-agents"}, schema); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.admin.Get(t.Context(), client.ObjectKey{Name: "open-cluster-management-agents"}, schema))
 	csr := authorizationv1.ResourceAttributes{Verb: "create", Group: csrGroup, Resource: "certificatesigningrequests"}
 	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "bootstrap", Groups: []string{registration.BootstrapGroup}, ResourceAttributes: &csr})
 	level := func(user string, groups []string, do func(client.Client)) (uid string) {

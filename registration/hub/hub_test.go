@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/internal/testing/spantest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -74,9 +75,7 @@ func TestHubGrantsWhenTheCauseOfARefusalIsMended(t *testing.T) {
 	h.mustReconcile("cluster1")
 	h.wantAccepted("cluster1", "False/NamespaceTaken")
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}}}
-	if err := h.client.Update(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.client.Update(t.Context(), namespace))
 	h.mustReconcile("cluster1")
 	h.wantAccepted("cluster1", isAccepted)
 	h.wantGranted("cluster1", "one", "")
@@ -112,12 +111,6 @@ func TestHubGrantsAcceptedCluster(t *testing.T) {
 			t.Errorf("%s binds %v to %v", o.GetName(), role, *subjects)
 		}
 	}
-}
-
-func TestHubUsesTheDefaultForAClusterWithoutAnnotations(t *testing.T) {
-	h := newHubTest(t, managedCluster("cluster1", accept))
-	h.mustReconcile("cluster1")
-	h.wantGranted("cluster1", "one", "")
 }
 
 func TestHubRefuses(t *testing.T) {
@@ -175,9 +168,7 @@ func TestHubKeepsTheSharedRolesWhenAClusterOfTheirNameLeaves(t *testing.T) {
 	shared := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:managedcluster:registration",
 		Annotations: map[string]string{regname.AuthTypeAnnotation: "one"}}}
 	h := newHubTest(t, shared, managedCluster("registration", func(c *ocm.ManagedCluster) { c.Finalizers = []string{ocm.Finalizer} }))
-	if err := h.client.Delete(t.Context(), h.cluster("registration")); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.client.Delete(t.Context(), h.cluster("registration")))
 	h.mustReconcile("registration")
 	if !h.exists(shared) || h.exists(managedCluster("registration")) {
 		t.Error("the shared ClusterRole is gone, or the cluster is not")
@@ -221,13 +212,9 @@ func TestHubAutoApproval(t *testing.T) {
 		h.mustReconcile("cluster1")
 		h.edit("cluster1", deny)
 		h.mustReconcile("cluster1")
-		if err := h.client.Delete(t.Context(), h.cluster("cluster1")); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, h.client.Delete(t.Context(), h.cluster("cluster1")))
 		h.mustReconcile("cluster1")
-		if err := h.client.Create(t.Context(), managedCluster("cluster1", annotated(driverAnnotation, "id-2"))); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, h.client.Create(t.Context(), managedCluster("cluster1", annotated(driverAnnotation, "id-2"))))
 		h.mustReconcile("cluster1")
 		h.wantRevoked("cluster1")
 		h.wantAccepted("cluster1", "False/NamespaceTaken")
@@ -244,9 +231,7 @@ func TestHubAutoApproval(t *testing.T) {
 		h.driver.approves = true
 		h.mustReconcile("cluster1")
 		h.wantAccepted("cluster1", "False/NamespaceTaken")
-		if err := h.client.Delete(t.Context(), namespace); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, h.client.Delete(t.Context(), namespace))
 		h.mustReconcile("cluster1")
 		h.wantGranted("cluster1", "one", "")
 	})
@@ -334,15 +319,11 @@ func TestHubRevokesByTheRecord(t *testing.T) {
 	leaves := map[string]func(h *hubTest){
 		"denied": func(h *hubTest) { h.edit("cluster1", deny) },
 		"deleted": func(h *hubTest) {
-			if err := h.client.Delete(h.t.Context(), h.cluster("cluster1")); err != nil {
-				h.t.Fatal(err)
-			}
+			regtest.Must(h.t, h.client.Delete(h.t.Context(), h.cluster("cluster1")))
 		},
 		"deleted, and its agent had removed the finalizer": func(h *hubTest) {
 			h.edit("cluster1", func(c *ocm.ManagedCluster) { c.Finalizers = nil })
-			if err := h.client.Delete(h.t.Context(), h.cluster("cluster1")); err != nil {
-				h.t.Fatal(err)
-			}
+			regtest.Must(h.t, h.client.Delete(h.t.Context(), h.cluster("cluster1")))
 		},
 	}
 	for rewriteName, rewrite := range rewrites {
@@ -438,9 +419,7 @@ func TestHubFailures(t *testing.T) {
 	for name, leave := range map[string]func(*hubTest){
 		"denied": func(h *hubTest) { h.edit("cluster1", deny) },
 		"deleted": func(h *hubTest) {
-			if err := h.client.Delete(h.t.Context(), h.cluster("cluster1")); err != nil {
-				h.t.Fatal(err)
-			}
+			regtest.Must(h.t, h.client.Delete(h.t.Context(), h.cluster("cluster1")))
 		},
 	} {
 		t.Run("a revoke that fails keeps record and finalizer, cluster "+name, func(t *testing.T) {
@@ -495,9 +474,7 @@ func TestHubMetrics(t *testing.T) {
 	}
 	h.edit("cluster3", deny)
 	h.mustReconcile("cluster3")
-	if err := h.client.Delete(t.Context(), h.cluster("cluster4")); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.client.Delete(t.Context(), h.cluster("cluster4")))
 	h.mustReconcile("cluster4")
 	want := `# HELP registration_hub_clusters Clusters of this hub, by state.
 # TYPE registration_hub_clusters gauge

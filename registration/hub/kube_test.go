@@ -3,10 +3,10 @@ package hub_test
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/regname"
@@ -40,9 +39,14 @@ type hubKube struct {
 	rules []rbacv1.PolicyRule // of the hub controller
 }
 
-func TestHubOnARealAPIServer(t *testing.T) {
+func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
+	os.Exit(kubetest.Main(m).Run())
+}
+
+func TestHubOnARealAPIServer(t *testing.T) {
 	k := startHub(t)
+	t.Run("few requests after a restart", k.testRestart)
 	t.Run("the whole flow with exactly the embedded RBAC", k.testFlow)
 	t.Run("clusters of another hub program", k.testMoved)
 	t.Run("each verb of the RBAC is needed", k.testVerbs)
@@ -51,7 +55,8 @@ func TestHubOnARealAPIServer(t *testing.T) {
 
 func startHub(t *testing.T) *hubKube {
 	t.Helper()
-	k := &hubKube{Cluster: kubetest.StartNew(t), rules: regtest.RulesOf(t, registration.HubManifest(), "open-cluster-management:hub:registration")}
+	rules := regtest.RulesOf(t, registration.HubManifest(), "open-cluster-management:hub:registration")
+	k := &hubKube{Cluster: kubetest.Start(t), rules: rules}
 	k.admin = regtest.NewClient(t, k.Config())
 	regtest.Apply(t, k.admin, ocm.CRD())
 	// Here the API server also keeps unknown fields, such as those of a released hub.
@@ -59,9 +64,7 @@ func startHub(t *testing.T) *hubKube {
 		"metadata": map[string]any{"name": "managedclusters." + ocm.GroupVersion.Group}}}
 	keep := `{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/%s/x-kubernetes-preserve-unknown-fields","value":true}`
 	patch := fmt.Appendf(nil, "["+keep+","+keep+"]", "spec", "status")
-	if err := k.admin.Patch(t.Context(), crd, client.RawPatch(types.JSONPatchType, patch)); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.admin.Patch(t.Context(), crd, client.RawPatch(types.JSONPatchType, patch)))
 	regtest.Eventually(t, "the API server serves ManagedClusters", func() bool {
 		return regtest.NewClient(t, k.Config()).List(t.Context(), &ocm.ManagedClusterList{}) == nil
 	})
@@ -82,26 +85,17 @@ func (k *hubKube) agent(t *testing.T, cluster string) client.Client {
 // run runs a hub in a manager until the test ends or stop is called.
 func (k *hubKube) run(t *testing.T, config *rest.Config, workers int, drivers ...registration.HubDriver) (stop func()) {
 	t.Helper()
-	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: regtest.Scheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mgr := regtest.NewManager(t, config, hub.CacheOptions())
 	hub, err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: drivers, Default: "one", Recorder: mgr.GetEventRecorder("registration-hub")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := hub.SetupWithManager(mgr, workers); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
+	regtest.Must(t, hub.SetupWithManager(mgr, workers))
 	return regtest.RunManager(t, mgr)
 }
 
 func (k *hubKube) get(t *testing.T, name string) *ocm.ManagedCluster {
 	t.Helper()
 	c := &ocm.ManagedCluster{}
-	if err := k.admin.Get(t.Context(), client.ObjectKey{Name: name}, c); client.IgnoreNotFound(err) != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, client.IgnoreNotFound(k.admin.Get(t.Context(), client.ObjectKey{Name: name}, c)))
 	return c
 }
 
@@ -123,21 +117,17 @@ func (k *hubKube) awaitCondition(t *testing.T, name, kind, reason string) {
 func (k *hubKube) setUnknownFields(t *testing.T, name string) {
 	t.Helper()
 	o := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := k.admin.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"later":{"a":1}}}`))); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.admin.Status().Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"capacity":{"cpu":"4"}}}`))); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t,
+		k.admin.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"later":{"a":1}}}`))))
+	regtest.Must(t,
+		k.admin.Status().Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"capacity":{"cpu":"4"}}}`))))
 }
 
 func (k *hubKube) checkUnknownFields(t *testing.T, name string) {
 	t.Helper()
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(ocm.GroupVersion.WithKind("ManagedCluster"))
-	if err := k.admin.Get(t.Context(), client.ObjectKey{Name: name}, o); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.admin.Get(t.Context(), client.ObjectKey{Name: name}, o))
 	later, _, _ := unstructured.NestedInt64(o.Object, "spec", "later", "a")
 	cpu, _, _ := unstructured.NestedString(o.Object, "status", "capacity", "cpu")
 	if later != 1 || cpu != "4" {
@@ -151,13 +141,9 @@ func (k *hubKube) testFlow(t *testing.T) {
 	driver.approves = false
 	k.run(t, k.User(t, user, "", k.rules...), 4, driver)
 	for _, name := range []string{"cluster1", "cluster10"} {
-		if err := k.admin.Create(t.Context(), managedCluster(name, annotated(driverAnnotation, "id-"+name))); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.admin.Create(t.Context(), managedCluster(name, annotated(driverAnnotation, "id-"+name))))
 		k.setUnknownFields(t, name)
-		if err := k.setAccepted(t, k.admin, name, true); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.setAccepted(t, k.admin, name, true))
 		k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
 	}
 	driver.mu.Lock()
@@ -168,12 +154,9 @@ func (k *hubKube) testFlow(t *testing.T) {
 	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: registration.AgentUser("cluster1", "agent1"), Groups: []string{registration.ClusterGroup("cluster1")},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "cluster1", Verb: "update", Group: "work.open-cluster-management.io", Resource: "manifestworks"}})
 	t.Run("the agent may do its own, and nothing of its neighbour", k.testAgent)
-	t.Run("the hub sets Available to Unknown", k.testLease)
 	t.Run("unknown fields survive", func(t *testing.T) { k.checkUnknownFields(t, "cluster1") })
 	t.Run("the cluster leaves by itself", func(t *testing.T) {
-		if err := k.setAccepted(t, k.agent(t, "cluster1"), "cluster1", false); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.setAccepted(t, k.agent(t, "cluster1"), "cluster1", false))
 		k.awaitGone(t, "cluster1")
 		k.awaitCondition(t, "cluster1", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
 		k.checkUnknownFields(t, "cluster1")
@@ -190,17 +173,11 @@ func (k *hubKube) testFlow(t *testing.T) {
 	})
 	t.Run("a deleted cluster is revoked by the record, though the finalizer was removed", func(t *testing.T) {
 		annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+driverAnnotation+`":"id-victim"}}}`))
-		if err := k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"), annotate); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"), annotate))
 		k.awaitCondition(t, "cluster10", ocm.ConditionHubAccepted, regname.ReasonClaimChanged)
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-		if err := k.admin.Patch(t.Context(), managedCluster("cluster10"), patch); err != nil {
-			t.Fatal(err)
-		}
-		if err := k.admin.Delete(t.Context(), managedCluster("cluster10")); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.admin.Patch(t.Context(), managedCluster("cluster10"), patch))
+		regtest.Must(t, k.admin.Delete(t.Context(), managedCluster("cluster10")))
 		k.awaitGone(t, "cluster10")
 	})
 	driver.mu.Lock()
@@ -260,26 +237,6 @@ func (k *hubKube) testAgent(t *testing.T) {
 	}
 }
 
-func (k *hubKube) testLease(t *testing.T) {
-	cluster := managedCluster("cluster1")
-	if err := k.admin.Patch(t.Context(), cluster, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":1}}`))); err != nil {
-		t.Fatal(err)
-	}
-	agent := k.agent(t, "cluster1")
-	regtest.Eventually(t, "the agent has reported", func() bool { // the hub reports too, about the new generation
-		cluster := k.get(t, "cluster1")
-		base := cluster.DeepCopy()
-		meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
-		meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: "Available"})
-		return agent.Status().Patch(t.Context(), cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})) == nil
-	})
-	begin := time.Now()
-	k.awaitCondition(t, "cluster1", ocm.ConditionAvailable, regname.ReasonLeaseStopped)
-	if took := time.Since(begin); took < 4*time.Second {
-		t.Errorf("Unknown after %s, want five lease durations", took)
-	}
-}
-
 // testVerbs takes away one verb at a time.
 func (k *hubKube) testVerbs(t *testing.T) {
 	k.awaitPolicy(t)
@@ -325,15 +282,7 @@ func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) err
 	driver := newHubDriver("one", driverAnnotation)
 	driver.approves = true
 	hub, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{driver}, Default: "one"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	regtest.Must(t, err)
 	reconcileOnce := func() error {
 		_, err := hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
 		return err
@@ -344,36 +293,37 @@ func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) err
 	if err := recordEvent(t, c, name); err != nil {
 		return err
 	}
-	must(k.admin.Create(t.Context(), managedCluster(name)))
+	regtest.Must(t, k.admin.Create(t.Context(), managedCluster(name)))
 	if err := reconcileOnce(); err != nil {
 		return err
 	}
 	for _, o := range append(bindingsFor(name), roleFor(name)) {
-		must(k.admin.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		regtest.Must(t, k.admin.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 		if role, ok := o.(*rbacv1.ClusterRole); ok {
 			role.Rules = nil
 		} else {
 			_, subjects := partsOf(o)
 			*subjects = nil
 		}
-		must(k.admin.Update(t.Context(), o))
+		regtest.Must(t, k.admin.Update(t.Context(), o))
 	}
 	cluster := k.get(t, name)
 	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
-	must(k.admin.Status().Update(t.Context(), cluster))
+	regtest.Must(t, k.admin.Status().Update(t.Context(), cluster))
 	if err := reconcileOnce(); err != nil {
 		return err
 	}
 	finalizer := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.WorkCleanup+`"]}}`))
 	for _, o := range bindingsFor(name) { // as on hubs of Open Cluster Management
-		must(k.admin.Patch(t.Context(), o, finalizer))
+		regtest.Must(t, k.admin.Patch(t.Context(), o, finalizer))
 	}
-	must(k.setAccepted(t, k.admin, name, false))
+	regtest.Must(t, k.setAccepted(t, k.admin, name, false))
 	if err := reconcileOnce(); err != nil {
 		return err
 	}
-	must(k.admin.Patch(t.Context(), managedCluster(name), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.ResourceCleanup+`"]}}`))))
-	must(k.admin.Delete(t.Context(), managedCluster(name)))
+	regtest.Must(t,
+		k.admin.Patch(t.Context(), managedCluster(name), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.ResourceCleanup+`"]}}`))))
+	regtest.Must(t, k.admin.Delete(t.Context(), managedCluster(name)))
 	return reconcileOnce()
 }
 

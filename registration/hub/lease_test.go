@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -30,9 +31,7 @@ func TestHubWatchesLeases(t *testing.T) {
 		} else {
 			err = h.client.Create(h.t.Context(), lease)
 		}
-		if err != nil {
-			h.t.Fatal(err)
-		}
+		regtest.Must(h.t, err)
 	}
 	for _, test := range []struct {
 		name string
@@ -129,9 +128,7 @@ func TestHubWatchesLeases(t *testing.T) {
 func (h *hubTest) look() time.Duration {
 	h.t.Helper()
 	result, err := h.reconcile("cluster1")
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, err)
 	return result.RequeueAfter
 }
 

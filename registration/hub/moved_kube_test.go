@@ -51,29 +51,21 @@ func (k *hubKube) leaveCluster(t *testing.T, name string) {
 		if o, ok := o.(*unstructured.Unstructured); ok {
 			o.SetFinalizers(nil)
 		}
-		if err := k.admin.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.admin.Create(t.Context(), o))
 	}
 	cluster := k.get(t, name)
 	meta.SetStatusCondition(&cluster.Status.Conditions, regtest.AcceptedByOCM())
-	if err := k.admin.Status().Update(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.admin.Status().Update(t.Context(), cluster))
 }
 
 func (k *hubKube) testMoved(t *testing.T) {
 	c := regtest.NewClient(t, k.User(t, "hub-moved", "", k.rules...))
 	h, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverAnnotation)}, Default: "one"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	reconcileOnce := func(t *testing.T, name string) reconcile.Result {
 		t.Helper()
 		result, err := h.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, err)
 		return result
 	}
 	bindings := func(t *testing.T, name string) (all []client.Object) {
@@ -114,9 +106,7 @@ func (k *hubKube) testMoved(t *testing.T) {
 		reconcileOnce(t, "moved2")
 		add := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.WorkCleanup+`","example.com/other"]}}`))
 		work := bindingsFor("moved2")[2]
-		if err := k.admin.Patch(t.Context(), work, add); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.admin.Patch(t.Context(), work, add))
 		k.deny(t, "moved2")
 		reconcileOnce(t, "moved2")
 		left := bindings(t, "moved2")
@@ -131,18 +121,14 @@ func (k *hubKube) testMoved(t *testing.T) {
 		k.leaveCluster(t, "moved3")
 		reconcileOnce(t, "moved3")
 		foreign := bindingsFor("moved3")[1]
-		if err := k.admin.Delete(t.Context(), foreign); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.admin.Delete(t.Context(), foreign))
 		foreign = bindingsFor("moved3")[1]
 		foreign.SetLabels(map[string]string{ocm.ClusterNameLabel: "moved3"})
 		foreign.SetFinalizers([]string{"example.com/other"})
 		role, subjects := partsOf(foreign)
 		*subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: registration.ClusterGroup("moved3")}}
 		*role = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}
-		if err := k.admin.Create(t.Context(), foreign); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.admin.Create(t.Context(), foreign))
 		k.deny(t, "moved3")
 		reconcileOnce(t, "moved3")
 		if left := bindings(t, "moved3"); len(left) != 1 || left[0].GetDeletionTimestamp().IsZero() {
@@ -151,9 +137,7 @@ func (k *hubKube) testMoved(t *testing.T) {
 		k.awaitCondition(t, "moved3", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
 	})
 	t.Run("acceptance names the finalizers that keep a binding", func(t *testing.T) {
-		if err := k.setAccepted(t, k.admin, "moved2", true); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.setAccepted(t, k.admin, "moved2", true))
 		reconcileOnce(t, "moved2")
 		c := meta.FindStatusCondition(k.get(t, "moved2").Status.Conditions, ocm.ConditionHubAccepted)
 		if c == nil || c.Reason != "RBACTaken" || !strings.Contains(c.Message, "example.com/other") {
@@ -161,9 +145,7 @@ func (k *hubKube) testMoved(t *testing.T) {
 		}
 	})
 	t.Run("a deleted cluster waits until nothing is left of it", func(t *testing.T) {
-		if err := k.admin.Delete(t.Context(), managedCluster("moved1")); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.admin.Delete(t.Context(), managedCluster("moved1")))
 		for _, left := range []struct {
 			object client.Object
 			kind   string
@@ -175,9 +157,7 @@ func (k *hubKube) testMoved(t *testing.T) {
 			if deleting == nil || deleting.Reason != "ResourceRemaining" || !strings.Contains(deleting.Message, left.kind) || !strings.Contains(deleting.Message, left.object.GetName()) {
 				t.Errorf("the condition is %+v", deleting)
 			}
-			if err := k.admin.Delete(t.Context(), left.object); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, k.admin.Delete(t.Context(), left.object))
 		}
 		reconcileOnce(t, "moved1")
 		if err := k.admin.Get(t.Context(), client.ObjectKey{Name: "moved1"}, &ocm.ManagedCluster{}); !apierrors.IsNotFound(err) {
@@ -188,7 +168,5 @@ func (k *hubKube) testMoved(t *testing.T) {
 
 func (k *hubKube) deny(t *testing.T, name string) {
 	t.Helper()
-	if err := k.setAccepted(t, k.admin, name, false); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.setAccepted(t, k.admin, name, false))
 }

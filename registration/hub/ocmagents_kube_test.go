@@ -7,17 +7,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -93,9 +92,7 @@ func refused(t *testing.T, c client.Client, all []rights) (lacks []string) {
 	t.Helper()
 	for _, attributes := range each(all) {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes}}
-		if err := c.Create(t.Context(), review); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, c.Create(t.Context(), review))
 		if !review.Status.Allowed {
 			lacks = append(lacks, strings.TrimSuffix(attributes.Verb+" "+attributes.Resource+"/"+attributes.Subresource, "/"))
 		}
@@ -126,24 +123,17 @@ func (k *hubKube) controller(t *testing.T) client.Client {
 func (k *hubKube) reconcileOnce(t *testing.T, c client.Client, cluster string, ocmAgents bool) error {
 	t.Helper()
 	h, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverAnnotation)}, Default: "one", OCMAgents: ocmAgents})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	_, err = h.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: cluster}})
 	return err
 }
 
 func TestAgentsOfOCM(t *testing.T) {
-	ctrl.SetLogger(logr.Discard())
 	k := startReleased(t)
 	controller := k.controller(t)
 	for _, name := range []string{"ocm1", "ocm10"} {
-		if err := k.admin.Create(t.Context(), managedCluster(name, accept)); err != nil {
-			t.Fatal(err)
-		}
-		if err := k.reconcileOnce(t, controller, name, false); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.admin.Create(t.Context(), managedCluster(name, accept)))
+		regtest.Must(t, k.reconcileOnce(t, controller, name, false))
 	}
 	added := []string{"list certificatesigningrequests", "watch certificatesigningrequests", "list managedclusters", "update managedclusters", "watch managedclusters",
 		"update managedclusters/status", "renew managedclusters/clientcertificates"}
@@ -166,6 +156,7 @@ func TestAgentsOfOCM(t *testing.T) {
 	})
 	t.Run("each verb of the manifest is needed", k.testOptionVerbs)
 	regtest.Apply(t, k.admin, registration.OCMAgentsManifest())
+	t.Cleanup(func() { kubetest.Delete(t, k.admin, registration.OCMAgentsManifest()) })
 	t.Run("a bootstrap user with the option", func(t *testing.T) {
 		for _, c := range []client.Client{bootstrap, account} {
 			awaitRefused(t, c, bootstrapRights())
@@ -182,9 +173,7 @@ func TestAgentsOfOCM(t *testing.T) {
 		}
 	})
 	t.Run("a hub without the option takes the rights away", func(t *testing.T) {
-		if err := k.reconcileOnce(t, controller, "ocm1", false); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.reconcileOnce(t, controller, "ocm1", false))
 		withoutOption(t)
 	})
 }
@@ -197,9 +186,7 @@ func (k *hubKube) testOptionVerbs(t *testing.T) {
 	try := func(rules []rbacv1.PolicyRule) error {
 		n++
 		name := fmt.Sprintf("option-%d", n)
-		if err := k.admin.Create(t.Context(), managedCluster(name, accept)); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.admin.Create(t.Context(), managedCluster(name, accept)))
 		return k.reconcileOnce(t, regtest.NewClient(t, k.User(t, name, "", append(slices.Clone(least), rules...)...)), name, true)
 	}
 	if err := try(own); err != nil {
@@ -221,15 +208,10 @@ func (k *hubKube) testOptionVerbs(t *testing.T) {
 // OCM's registration webhook labels each ManagedCluster that has no cluster set, whoever writes it, then asks whether that user may. Our
 // policies see the labelled object.
 func TestWebhookOfOCM(t *testing.T) {
-	ctrl.SetLogger(logr.Discard())
 	k := startReleased(t)
-	if err := k.admin.Create(t.Context(), managedCluster("hooked", accept)); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.admin.Create(t.Context(), managedCluster("hooked", accept)))
 	controller, bootstrap := k.controller(t), k.bootstrap(t)
-	if err := k.reconcileOnce(t, controller, "hooked", false); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.reconcileOnce(t, controller, "hooked", false))
 	users := map[string]client.Client{"bootstrap user": bootstrap, "bootstrap ServiceAccount": k.user(t, regname.BootstrapUser), "hub": controller, "agent": k.agent(t, "hooked")}
 	for name, c := range users {
 		t.Run("the cluster set of a "+name, func(t *testing.T) {
@@ -278,9 +260,7 @@ func (k *hubKube) testLabels(t *testing.T, bootstrap client.Client) {
 			var err error
 			if test.update {
 				cluster.Labels = maps.Clone(test.before)
-				if err := k.admin.Create(t.Context(), cluster); err != nil {
-					t.Fatal(err)
-				}
+				regtest.Must(t, k.admin.Create(t.Context(), cluster))
 				defer func() {
 					if err := k.admin.Delete(t.Context(), cluster); err != nil {
 						t.Error(err)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -61,19 +62,13 @@ func (k *hubKube) testPolicy(t *testing.T) {
 			return c.Create(t.Context(), managedCluster("new", f), client.DryRunAll)
 		}
 	}
-	if err := k.admin.Create(t.Context(), managedCluster("vap")); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.admin.Create(t.Context(), managedCluster("vap")))
 	for _, accepted := range []bool{false, true} {
-		if err := k.setAccepted(t, k.admin, "vap", accepted); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.setAccepted(t, k.admin, "vap", accepted))
 		base := k.get(t, "vap")
 		now := base.DeepCopy()
 		if withAcceptance(metav1.ConditionTrue, "Hub")(now); accepted {
-			if err := k.admin.Status().Patch(t.Context(), now, client.MergeFrom(base)); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, k.admin.Status().Patch(t.Context(), now, client.MergeFrom(base)))
 		}
 		for _, test := range []struct {
 			name    string
@@ -154,9 +149,7 @@ func (k *hubKube) allow(t *testing.T, name string, subject rbacv1.Subject, rule 
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{subject},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}},
 	} {
-		if err := k.admin.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.admin.Create(t.Context(), o))
 	}
 	resource, sub, _ := strings.Cut(rule.Resources[0], "/")
 	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: subject.Name, Groups: []string{subject.Name}, ResourceAttributes: &authorizationv1.ResourceAttributes{

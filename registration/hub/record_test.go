@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -22,9 +23,7 @@ const isLost = "False/RecordLost"
 
 func (h *hubTest) deleteRole(cluster string) {
 	h.t.Helper()
-	if err := h.client.Delete(h.t.Context(), roleFor(cluster)); err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, h.client.Delete(h.t.Context(), roleFor(cluster)))
 }
 
 func (h *hubTest) message() string {
@@ -127,9 +126,7 @@ func TestHubTakesNoDenialForALostRecord(t *testing.T) {
 func annotateRole(t *testing.T, c client.Client, cluster string) {
 	t.Helper()
 	body := []byte(`{"metadata":{"annotations":{"registration.open-cluster-management.io/agent":"agent1","registration.open-cluster-management.io/agent-key":"abc"}}}`)
-	if err := c.Patch(t.Context(), roleFor(cluster), client.RawPatch(types.MergePatchType, body)); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, c.Patch(t.Context(), roleFor(cluster), client.RawPatch(types.MergePatchType, body)))
 }
 
 // agentOnly is what denial keeps.
@@ -160,9 +157,7 @@ func TestHubDenialKeepsTheAgent(t *testing.T) {
 	t.Run("until the cluster is deleted", func(t *testing.T) {
 		h.edit("cluster1", deny)
 		h.mustReconcile("cluster1")
-		if err := h.client.Delete(t.Context(), h.cluster("cluster1")); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, h.client.Delete(t.Context(), h.cluster("cluster1")))
 		h.mustReconcile("cluster1")
 		h.wantRevoked("cluster1")
 	})

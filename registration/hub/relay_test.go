@@ -43,9 +43,7 @@ func (h *hubTest) record(cluster, agent string) {
 	role := roleFor(cluster)
 	h.exists(role)
 	metav1.SetMetaDataAnnotation(&role.ObjectMeta, regname.AgentAnnotation, agent)
-	if err := h.client.Update(h.t.Context(), role); err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, h.client.Update(h.t.Context(), role))
 }
 
 func TestRelayActsAsRecordedAgents(t *testing.T) {
@@ -68,9 +66,7 @@ func TestRelayActsAsRecordedAgents(t *testing.T) {
 	role := relayRoleFor("c1")
 	h.exists(role)
 	role.Rules[0].ResourceNames = nil
-	if err := h.client.Update(t.Context(), role); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, h.client.Update(t.Context(), role))
 	expect("system:open-cluster-management:c1:second" + groups)
 	h.edit("c1", deny)
 	expect("")

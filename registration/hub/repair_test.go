@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -34,9 +35,7 @@ func TestHubRepairsDrift(t *testing.T) {
 			r := roleFor("cluster1")
 			h.exists(r)
 			change(r)
-			if err := h.client.Update(h.t.Context(), r); err != nil {
-				h.t.Fatal(err)
-			}
+			regtest.Must(h.t, h.client.Update(h.t.Context(), r))
 		}
 	}
 	drifts := map[string]func(*hubTest){
@@ -45,9 +44,7 @@ func TestHubRepairsDrift(t *testing.T) {
 		"an aggregation of the role": role(func(r *rbacv1.ClusterRole) { r.AggregationRule = &rbacv1.AggregationRule{} }),
 		"the label of the role":      role(func(r *rbacv1.ClusterRole) { r.Labels = nil }),
 		"the namespace deleted": func(h *hubTest) {
-			if err := h.client.Delete(h.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}); err != nil {
-				h.t.Fatal(err)
-			}
+			regtest.Must(h.t, h.client.Delete(h.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}))
 		},
 	}
 	for i, b := range bindingsFor("cluster1") {
@@ -56,16 +53,12 @@ func TestHubRepairsDrift(t *testing.T) {
 				o := bindingsFor("cluster1")[i]
 				h.exists(o)
 				change(o)
-				if err := h.client.Update(h.t.Context(), o); err != nil {
-					h.t.Fatal(err)
-				}
+				regtest.Must(h.t, h.client.Update(h.t.Context(), o))
 			}
 		}
 		name := fmt.Sprintf("%T %d: ", b, i)
 		drifts[name+"deleted"] = func(h *hubTest) {
-			if err := h.client.Delete(h.t.Context(), bindingsFor("cluster1")[i]); err != nil {
-				h.t.Fatal(err)
-			}
+			regtest.Must(h.t, h.client.Delete(h.t.Context(), bindingsFor("cluster1")[i]))
 		}
 		drifts[name+"another role"] = drift(func(o client.Object) { r, _ := partsOf(o); r.Name = "cluster-admin" })
 		drifts[name+"one more subject"] = drift(func(o client.Object) {
@@ -121,9 +114,7 @@ func TestHubConvergesAfterACrashAtAnyWrite(t *testing.T) {
 			h.edit("cluster1", deny)
 		}},
 		"deleted": {func(h *hubTest) { h.edit("cluster1", accept) }, func(h *hubTest) {
-			if err := h.client.Delete(h.t.Context(), h.cluster("cluster1")); err != nil {
-				h.t.Fatal(err)
-			}
+			regtest.Must(h.t, h.client.Delete(h.t.Context(), h.cluster("cluster1")))
 		}},
 	} {
 		start := func(t *testing.T) *hubTest {
@@ -172,9 +163,7 @@ func TestHubCallsGrantOnlyWhenDue(t *testing.T) {
 	h := newHubTest(t)
 	waits := map[time.Duration]bool{}
 	for _, name := range names {
-		if err := h.client.Create(t.Context(), managedCluster(name, accept)); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, h.client.Create(t.Context(), managedCluster(name, accept)))
 		wait := h.mustReconcile(name).RequeueAfter
 		if wait < 48*time.Minute || wait > time.Hour {
 			t.Errorf("the hub looks again after %s, want a little less than an hour", wait)

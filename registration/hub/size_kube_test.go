@@ -15,7 +15,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -25,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
@@ -42,7 +40,6 @@ const (
 
 // The CustomResourceDefinitions of a released hub bound fewer fields than ours.
 func TestPoliciesOnAReleasedHub(t *testing.T) {
-	ctrl.SetLogger(logr.Discard())
 	k := startReleased(t)
 	config := k.controllerConfig()
 	k.run(t, config, 4, newHubDriver("one", driverAnnotation))
@@ -57,15 +54,19 @@ func TestPoliciesOnAReleasedHub(t *testing.T) {
 	t.Run("the hub binds ClusterRoles of clusters only", func(t *testing.T) { k.testBind(t, hub) })
 }
 
-func startReleased(t *testing.T, flags ...kubetest.Flag) *hubKube {
+// startReleased returns the hub that most tests share.
+func startReleased(t *testing.T) *hubKube {
 	t.Helper()
-	k := &hubKube{Cluster: kubetest.StartNew(t, flags...)}
+	return startReleasedOn(t, kubetest.StartSecond(t))
+}
+
+func startReleasedOn(t *testing.T, cluster *kubetest.Cluster) *hubKube {
+	t.Helper()
+	k := &hubKube{Cluster: cluster}
 	k.admin = regtest.NewClient(t, k.Config())
 	for _, name := range []string{"managedclusters", "managedclusteraddons"} {
 		crd, err := os.ReadFile("testdata/ocm/" + name + ".yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, err)
 		regtest.Apply(t, k.admin, string(crd))
 	}
 	regtest.Eventually(t, "the API server serves both kinds", func() bool {
@@ -103,13 +104,9 @@ func (f field) patch(t *testing.T, c client.Client, o *unstructured.Unstructured
 		value = append(hubConditions(o.Object), list...)
 	}
 	body := map[string]any{}
-	if err := unstructured.SetNestedField(body, value, strings.Split(f.path, ".")...); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, unstructured.SetNestedField(body, value, strings.Split(f.path, ".")...))
 	data, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	patch := client.RawPatch(types.MergePatchType, data)
 	if strings.HasPrefix(f.path, "status") {
 		return c.Status().Patch(t.Context(), o.DeepCopy(), patch)
@@ -196,7 +193,8 @@ func clusterFields() []field {
 	}
 }
 
-// fill lets a user write ever more to a field, until the policy refuses 1,024 characters more. It returns the characters.
+// fill lets a user write ever more to a field, until the policy refuses 4,096 characters more. It returns the
+// characters.
 func fill(t *testing.T, c client.Client, o *unstructured.Unstructured, f field) int {
 	t.Helper()
 	const tooMany = 1 << 18 // for etcd too
@@ -206,7 +204,7 @@ func fill(t *testing.T, c client.Client, o *unstructured.Unstructured, f field) 
 		return tooMany
 	}
 	least, most := 0, 1<<16
-	for most-least > 1024 {
+	for most-least > 1<<12 {
 		n := (least + most) / 2
 		if err := f.patch(t, c, o, n); err == nil {
 			least = n
@@ -229,18 +227,14 @@ func newCluster(name string) *unstructured.Unstructured {
 func (k *hubKube) read(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	o := newCluster(name)
-	if err := k.admin.Get(t.Context(), client.ObjectKey{Name: name}, o); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.admin.Get(t.Context(), client.ObjectKey{Name: name}, o))
 	return o
 }
 
 // accepted creates a cluster that the hub has accepted, and returns its agent's client.
 func (k *hubKube) accepted(t *testing.T, name string) client.Client {
 	t.Helper()
-	if err := k.admin.Create(t.Context(), newCluster(name)); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.admin.Create(t.Context(), newCluster(name)))
 	k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
 	k.awaitAgent(t, name, authorizationv1.ResourceAttributes{Verb: "patch", Group: ocm.GroupVersion.Group, Resource: "managedclusters", Subresource: "status", Name: name})
 	k.awaitAgent(t, name, authorizationv1.ResourceAttributes{Verb: "patch", Group: addOnGroup, Resource: "managedclusteraddons", Subresource: "status", Namespace: name})
@@ -375,9 +369,7 @@ func (k *hubKube) testFillAddOns(t *testing.T, hub client.Client) {
 			t.Run(version+" "+f.name, func(t *testing.T) {
 				o := newAddOn(version, "addons")
 				o.SetName(fmt.Sprintf("%s-%d", version, i)) // a failed row leaves its add-on
-				if err := k.admin.Create(t.Context(), o); err != nil {
-					t.Fatal(err)
-				}
+				regtest.Must(t, k.admin.Create(t.Context(), o))
 				n := fill(t, agent, o, f)
 				t.Logf("%d characters", n)
 				if n < 4096 { // field managers repeat some keys, escaped twice
@@ -437,9 +429,7 @@ func (k *hubKube) testLargeClusters(t *testing.T) {
 	configured := managedCluster("large", func(c *ocm.ManagedCluster) {
 		c.Spec.ManagedClusterClientConfigs = []ocm.ClientConfig{{URL: "https://cluster", CABundle: make([]byte, 12<<10)}}
 	})
-	if err := bootstrap.Create(t.Context(), managedCluster("small")); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, bootstrap.Create(t.Context(), managedCluster("small")))
 	annotate := func(n int) error {
 		return bootstrap.Patch(t.Context(), managedCluster("small"),
 			client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"fill":%q}}}`, strings.Repeat("x", n))), client.DryRunAll)
@@ -465,15 +455,11 @@ func (k *hubKube) testLargeClusters(t *testing.T) {
 func newRequest(t *testing.T, n int, change ...func(*certificatesv1.CertificateSigningRequest)) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: registration.AgentUser("cluster1", "agent1")},
 		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 2, 3}, Value: make([]byte, n)}}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	request := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "fill", Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}, Annotations: map[string]string{}},
 		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName,

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/regname"
@@ -31,7 +29,6 @@ const megabyte = 1 << 20
 
 // The limits hold for an agent or a bootstrap user, whatever labels, names and fields it writes.
 func TestSizesGoByWhoWrites(t *testing.T) {
-	ctrl.SetLogger(logr.Discard())
 	k := startReleased(t)
 	regtest.Apply(t, k.admin, strings.Replace(regtest.WorkCRD, "storage: true,", "storage: true, subresources: {status: {}},", 1))
 	regtest.Eventually(t, "the API server serves ManifestWorks", func() bool {
@@ -85,9 +82,7 @@ func (k *hubKube) testUnlabelled(t *testing.T, agent, eks client.Client) {
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "custom"},
 			{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "customs"}},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: regname.BootstrapRole}}
-	if err := k.admin.Create(t.Context(), custom); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.admin.Create(t.Context(), custom))
 	for _, s := range []authorizationv1.SubjectAccessReviewSpec{{User: "custom"}, {User: "member", Groups: []string{"customs"}}} {
 		s.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: "create", Group: csrGroup,
 			Resource: "certificatesigningrequests"}
@@ -190,9 +185,7 @@ func (k *hubKube) testEventSizes(t *testing.T, agent, eks client.Client) {
 				}
 			}
 			small := event(0)
-			if err := agent.Create(t.Context(), small); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, agent.Create(t.Context(), small))
 			grow := fmt.Appendf(nil, `{"metadata":{"annotations":{"a":%q}}}`, strings.Repeat("x", 8192))
 			wantTooLarge(t, agent.Patch(t.Context(), small, client.RawPatch(types.MergePatchType, grow)), "8192 bytes")
 			large := event(megabyte)
@@ -208,13 +201,9 @@ func (k *hubKube) testEventSizes(t *testing.T, agent, eks client.Client) {
 		counts := corev1.ResourceList{"count/configmaps": none, "count/events": none, "count/events.events.k8s.io": none}
 		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "writer", Name: "none"},
 			Spec: corev1.ResourceQuotaSpec{Hard: counts}}
-		if err := k.admin.Create(t.Context(), quota); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.admin.Create(t.Context(), quota))
 		quota.Status = corev1.ResourceQuotaStatus{Hard: counts, Used: counts} // as the controller manager does
-		if err := k.admin.Status().Update(t.Context(), quota); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, k.admin.Status().Update(t.Context(), quota))
 		regtest.Eventually(t, "the quota is in force", func() bool {
 			return apierrors.IsForbidden(k.admin.Create(t.Context(), counted.DeepCopy(), client.DryRunAll))
 		})
@@ -240,9 +229,7 @@ func (k *hubKube) testWorkSizes(t *testing.T, agent client.Client) {
 	if size, err := json.Marshal(work); err != nil || len(size) < 490<<10 {
 		t.Fatalf("%d bytes, %v", len(size), err)
 	}
-	if err := k.admin.Create(t.Context(), work); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, k.admin.Create(t.Context(), work))
 	status := func(n, message int) func(int) any {
 		return func(int) any {
 			var all []any
