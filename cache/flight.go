@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -176,6 +177,14 @@ const (
 	slotWait = 2 * time.Second
 	// maxRunning bounds the memory of the exchanges that run with one provider.
 	maxRunning = 4096
+
+	// An exchange takes seconds where each of its steps waits for maxLag for a CPU.
+	maxLag = 50 * time.Millisecond
+	// lagMemory is how long a lag counts, because some probes of a busy machine are quick.
+	lagMemory = time.Second
+	// While the machine lags, maxRecent exchanges that run for less than recently keep it busy. Those that hang do not count.
+	maxRecent = 128
+	recently  = time.Second
 )
 
 // tenantAt is a tenant at one provider.
@@ -196,11 +205,19 @@ func (s *slots) hang(patience time.Duration) bool {
 
 // limits keep tenants apart. An exchange waits briefly for one of the few slots of its tenant at the provider, then for its turn
 // of a rate at which exchanges of all tenants start. An exchange that hangs holds its slot, but cannot hold a rate.
+//
+// At a rate that the machine cannot serve, exchanges starve each other until all outlive the patience. While the machine
+// lags, they start as others end. A service or tenant that is slow makes no lag.
 type limits struct {
-	starts                       *rate.Limiter
+	starts, paced                *rate.Limiter // equal; starts refuses at arrival, paced spaces what a lag held up
 	perTenant, perProvider       int
 	patience                     time.Duration
 	queuedForSlot, queuedForRate atomic.Int64
+
+	turn   chan struct{} // full while an exchange has its turn; the others are served in the order of their arrival
+	yield  func()        // lets other goroutines run first
+	lagged time.Time     // the last lag; only the exchange that has the turn uses it
+	recent atomic.Int64  // exchanges that have run for less than recently
 
 	mu      sync.Mutex // never held while waiting
 	slots   map[tenantAt]*slots
@@ -208,8 +225,9 @@ type limits struct {
 }
 
 func newLimits() *limits {
-	return &limits{starts: rate.NewLimiter(defaultRate, defaultBurst), perTenant: defaultMaxExchangesPerTenant,
-		perProvider: maxRunning, patience: defaultPatience, slots: map[tenantAt]*slots{}, running: map[string]int{}}
+	return &limits{starts: rate.NewLimiter(defaultRate, defaultBurst), paced: rate.NewLimiter(defaultRate, defaultBurst),
+		perTenant: defaultMaxExchangesPerTenant, perProvider: maxRunning, patience: defaultPatience,
+		turn: make(chan struct{}, 1), yield: runtime.Gosched, slots: map[tenantAt]*slots{}, running: map[string]int{}}
 }
 
 // enter waits until an exchange may start, at most turnWait for the rate. It calls block before it waits for a slot. The caller
@@ -235,7 +253,12 @@ func (l *limits) enter(ctx context.Context, t tenantAt, turnWait time.Duration, 
 		<-own.taken
 		return nil, err
 	}
+	l.recent.Add(1)
+	aging := time.AfterFunc(recently, func() { l.recent.Add(-1) })
 	return func() {
+		if aging.Stop() {
+			l.recent.Add(-1)
+		}
 		_ = l.run(t.provider, -1) // no limit refuses that
 		<-own.taken
 		l.use(t, -1)
@@ -308,11 +331,42 @@ func (l *limits) awaitTurn(ctx context.Context, longest time.Duration) error {
 	limited, stop := context.WithTimeout(ctx, longest)
 	defer stop()
 	err := l.starts.Wait(limited)
+	if err == nil {
+		err = l.takeTurn(limited)
+	}
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return &LimitError{message: fmt.Sprintf("more exchanges wait to start than %v a second let start within %s; "+
-		"try again, or raise the rate of the cache", float64(l.starts.Limit()), longest)}
+	return &LimitError{message: fmt.Sprintf("more exchanges wait to start than %v a second or the CPU of this process let "+
+		"start within %s; try again, or raise the rate of the cache or the CPU", float64(l.starts.Limit()), longest)}
+}
+
+// takeTurn returns when the exchange may start, or with an error when ctx has ended.
+func (l *limits) takeTurn(ctx context.Context) error {
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-l.turn }()
+	for ctx.Err() == nil && l.recent.Load() >= maxRecent && l.lags() {
+		select {
+		case <-time.After(maxLag):
+		case <-ctx.Done():
+		}
+	}
+	return l.paced.Wait(ctx)
+}
+
+// lags reports whether goroutines wait long for a CPU, now or a moment ago. The caller has the turn.
+func (l *limits) lags() bool {
+	start := time.Now()
+	if start.Sub(l.lagged) > lagMemory {
+		if l.yield(); time.Since(start) > maxLag {
+			l.lagged = start
+		}
+	}
+	return start.Sub(l.lagged) <= lagMemory
 }
 
 // instant is one moment on both clocks, in nanoseconds.

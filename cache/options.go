@@ -31,7 +31,9 @@ func WithMaxDuration(d time.Duration) Option { return func(c *TokenCache) { c.ma
 // 1,000 a second and a burst of 500. Match it to the quotas of the clouds and of the API server. An exchange waits for its turn
 // for as long as it may take, half a minute. With rate.Inf there is no bound, and burst has no meaning.
 func WithRate(limit rate.Limit, burst int) Option {
-	return func(c *TokenCache) { c.limits.starts = rate.NewLimiter(limit, burst) }
+	return func(c *TokenCache) {
+		c.limits.starts, c.limits.paced = rate.NewLimiter(limit, burst), rate.NewLimiter(limit, burst)
+	}
 }
 
 // WithMaxExchangesPerTenant sets the number of slots: how many exchanges of one Request.Tenant run in parallel with each
