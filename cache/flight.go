@@ -182,7 +182,7 @@ const (
 	maxLag = 50 * time.Millisecond
 	// lagMemory is how long a lag counts, because some probes of a busy machine are quick.
 	lagMemory = time.Second
-	// While the machine lags, maxRecent exchanges that run for less than recently keep it busy. Those that hang do not count.
+	// While the machine lags, maxRecent exchanges that run for less than recently keep it busy. Older ones do not count.
 	maxRecent = 128
 	recently  = time.Second
 )
@@ -206,8 +206,8 @@ func (s *slots) hang(patience time.Duration) bool {
 // limits keep tenants apart. An exchange waits briefly for one of the few slots of its tenant at the provider, then for its turn
 // of a rate at which exchanges of all tenants start. An exchange that hangs holds its slot, but cannot hold a rate.
 //
-// At a rate that the machine cannot serve, exchanges starve each other until all outlive the patience. While the machine
-// lags, they start as others end. A service or tenant that is slow makes no lag.
+// At a rate that the machine cannot serve, exchanges starve each other until all outlive the patience. While the
+// machine lags, they start as others end. A service or tenant that is slow makes no lag.
 type limits struct {
 	starts, paced                *rate.Limiter // equal; starts refuses at arrival, paced spaces what a lag held up
 	perTenant, perProvider       int
@@ -337,8 +337,8 @@ func (l *limits) awaitTurn(ctx context.Context, longest time.Duration) error {
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return &LimitError{message: fmt.Sprintf("more exchanges wait to start than %v a second or the CPU of this process let "+
-		"start within %s; try again, or raise the rate of the cache or the CPU", float64(l.starts.Limit()), longest)}
+	return &LimitError{message: fmt.Sprintf("more exchanges wait to start than %v a second or the CPU of this process "+
+		"let start within %s; try again, or raise the rate of the cache or the CPU", float64(l.starts.Limit()), longest)}
 }
 
 // takeTurn returns when the exchange may start, or with an error when ctx has ended.

@@ -70,14 +70,15 @@ func expectNoneRecent(t *testing.T, l *limits) {
 	}
 }
 
-// An attacker with 500 tenants makes 4,000 exchanges slow at an address of its own. The machine does not lag, so exchanges
-// start as fast as before.
+// An attacker with 500 tenants makes 4,000 exchanges slow at an address of its own. The machine does not lag, so
+// exchanges start as fast as before.
 func TestSlowServicesAreNoLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, good := newTestCache(t), &minter{mint: hourly}
 		for n := range 4000 {
-			go c.GetOrSet(t.Context(), Request{Key: key(n), Tenant: fmt.Sprint("slow-", n%500), Provider: "test", //nolint:errcheck // late
-				Mint: slowly(20 * time.Second)})
+			mint := slowly(20 * time.Second)
+			req := Request{Key: key(n), Tenant: fmt.Sprint("slow-", n%500), Provider: "test", Mint: mint}
+			go c.GetOrSet(t.Context(), req) //nolint:errcheck // leaves after the patience
 		}
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
@@ -111,8 +112,8 @@ func lagging(t *testing.T) (l *limits, leave []func()) {
 	return l, leave
 }
 
-// While the machine lags, an exchange starts when another ends or is no longer recent. One that gives up before its turn,
-// at the head of the queue or behind it, keeps no turn.
+// While the machine lags, an exchange starts when another ends or is no longer recent. One that gives up before its
+// turn, at the head of the queue or behind it, keeps no turn.
 func TestLaggingMachineStartsAsOthersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, leave := lagging(t)
@@ -125,7 +126,8 @@ func TestLaggingMachineStartsAsOthersEnd(t *testing.T) {
 		var all sync.WaitGroup
 		for _, name := range []string{"head", "behind"} {
 			all.Go(func() {
-				if _, err := enter(name, 500*time.Millisecond, mintTimeout); !errors.Is(err, context.DeadlineExceeded) || isLimited(err) {
+				_, err := enter(name, 500*time.Millisecond, mintTimeout)
+				if !errors.Is(err, context.DeadlineExceeded) || isLimited(err) {
 					t.Errorf("%s: got %v", name, err)
 				}
 			})
