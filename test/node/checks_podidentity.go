@@ -44,6 +44,7 @@ func podIdentityChecks() []check {
 		{name: "a killed sidecar comes back", run: sidecarKilled},
 		{name: "a short session is renewed", run: s.renewed, limit: 3 * time.Minute},
 		{name: "a deleted binding ends credentials", run: s.unbound, limit: 2 * time.Minute},
+		{name: "the CA is replaced under running sidecars", run: s.caReplaced, limit: 6 * time.Minute},
 		{name: "the binding is Accepted and Assumable", run: bindingShown, limit: 2 * time.Minute},
 		{name: "both servers killed", run: s.serversKilled, limit: 2 * time.Minute},
 		{name: "provider and webhook rolled out while 25 pods start", run: s.rollout, limit: 4 * time.Minute},
