@@ -30,7 +30,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
@@ -39,7 +38,6 @@ import (
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
-	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -221,34 +219,6 @@ func joinLine(t *testing.T, printed string) []string {
 	return append([]string{"join"}, strings.Fields(line)...)
 }
 
-// runProgram runs the hub as its Deployment does.
-func (b *broken) runProgram() (stop func()) {
-	return b.run(b.as(b.hub, b.hubConfig, regname.HubNamespace, regname.HubServiceAccount), func(mgr ctrl.Manager) error {
-		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapGroups: []string{registration.BootstrapGroup},
-			Events: mgr.GetEventRecorder("hub")})
-		if err != nil {
-			return err
-		}
-		h, err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: []registration.HubDriver{driver}, Default: driver.Name(), Recorder: mgr.GetEventRecorder("hub")})
-		if err != nil {
-			return err
-		}
-		return h.SetupWithManager(mgr, 1)
-	})
-}
-
-// runAgent runs the agent as its Deployment does.
-func (b *broken) runAgent() (stop func()) {
-	config := b.as(b.managed, b.managedConfig, agent.DefaultNamespace, regname.AgentName)
-	return b.run(config, func(mgr ctrl.Manager) error {
-		agent, err := agent.New(agent.Options{Cluster: "managed-0", Driver: csr.New(csr.Options{}), Local: b.client(config), Recorder: mgr.GetEventRecorder("agent")})
-		if err != nil {
-			return err
-		}
-		return agent.SetupWithManager(mgr)
-	})
-}
-
 // agentIsUp plays the kubelet, on both sides.
 func (b *broken) agentIsUp() {
 	b.t.Helper()
@@ -292,13 +262,13 @@ func TestRegistrationChain(t *testing.T) {
 	must(t, "bootstrap", "publish", "--kubeconfig="+b.hubKubeconfig)
 	must(t, "hub", "init", b.onHub, "--image="+hubImage, "--apply", "--hub-apiserver="+b.hubConfig.Host)
 	b.isUp(b.hub, regname.HubNamespace, regname.HubDeployment)
-	b.runProgram()
+	b.runHub(hub.Options{}, registration.BootstrapGroup)
 
 	b.wrongPin()
 	b.tokenExpiredAtJoin()
 	b.cured("There is no Deployment", "AgentMissing")
 	b.tokensEnd() // before the agent has used its own
-	stop := b.runAgent()
+	stop := b.runAgent("managed-0")
 	b.cured("answers 401", "BootstrapSecretUnauthorized")
 	b.rivalOfTheAgent()
 	b.cured("wid hub accept --clusters managed-0", "NotAccepted", "SeveralRequests", "ClientCertificateNotApproved")
@@ -373,7 +343,7 @@ func (b *broken) certificateOfTomorrow(stop func()) func() {
 	own = b.secret(ocm.HubKubeconfigSecret)
 	own.Data = before.Data
 	b.must(b.managed.Update(b.t.Context(), own)) // tomorrow
-	stop = b.runAgent()
+	stop = b.runAgent("managed-0")
 	b.healthy()
 	return stop
 }
@@ -397,7 +367,7 @@ func (b *broken) hubMoves(stop func()) func() {
 		s.TypeMeta, s.ManagedFields, s.ResourceVersion = metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, nil, ""
 		b.must(b.managed.Patch(b.t.Context(), s, client.Apply, client.FieldOwner("wid"), client.ForceOwnership)) //nolint:staticcheck // as wid join
 	}
-	stop = b.runAgent()
+	stop = b.runAgent("managed-0")
 	b.cured("connection refused", agent.ReasonHubUnreachable)
 	b.healthy()
 	return stop
@@ -406,7 +376,7 @@ func (b *broken) hubMoves(stop func()) func() {
 func (b *broken) requestDenied(stop func()) func() {
 	stop()
 	b.must(b.managed.Delete(b.t.Context(), b.secret(ocm.HubKubeconfigSecret)))
-	stop = b.runAgent()
+	stop = b.runAgent("managed-0")
 	b.shows("", takeovers...)
 	pending, err := agentrequest.Pending(b.t.Context(), b.hub, "managed-0")
 	pending = slices.DeleteFunc(pending, func(r certificatesv1.CertificateSigningRequest) bool { return r.Name == "managed-0-zzz" }) // of the rival
@@ -419,7 +389,7 @@ func (b *broken) requestDenied(stop func()) func() {
 	b.looked("not today", "ClientCertificateDenied")
 	b.must(b.hub.Delete(b.t.Context(), &pending[0])) // as the agent's Event says
 	stop()                                           // it looks again in ten minutes
-	stop = b.runAgent()
+	stop = b.runAgent("managed-0")
 	b.cured("", takeovers...)
 	b.healthy()
 	return stop
@@ -436,7 +406,7 @@ func (b *broken) clusterDeleted(stop func()) func() {
 func (b *broken) secretDeleted(stop func()) func() {
 	stop()
 	b.must(b.managed.Delete(b.t.Context(), b.secret(ocm.HubKubeconfigSecret)))
-	stop = b.runAgent()
+	stop = b.runAgent("managed-0")
 	b.cured("", takeovers...)
 	b.healthy()
 	return stop
@@ -469,7 +439,7 @@ func (b *broken) webhookRefuses(stop func()) func() {
 	b.until("the hub has forgotten the cluster", func() bool {
 		return b.hub.Get(b.t.Context(), client.ObjectKey{Name: "managed-0"}, &ocm.ManagedCluster{}) != nil
 	})
-	stop = b.runAgent()
+	stop = b.runAgent("managed-0")
 	b.looked("names of clusters begin with prod-", agent.ReasonFailed)
 	b.must(b.hub.Delete(b.t.Context(), hook))
 	b.cured("wid hub accept --clusters managed-0", "NotAccepted", "SeveralRequests")

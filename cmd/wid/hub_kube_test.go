@@ -98,14 +98,16 @@ func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) 
 	return regtest.RunManager(w.t, mgr)
 }
 
-// runHub runs the hub program. A person approves the requests of clusters.
-func (w *hubWorld) runHub(options hub.Options) (stop func()) {
+// runHub runs the hub program. A person approves the requests of clusters that no bootstrap group makes.
+func (w *hubWorld) runHub(options hub.Options, bootstrapGroups ...string) (stop func()) {
 	return w.run(w.as(w.hub, w.hubConfig, regname.HubNamespace, regname.HubServiceAccount), func(mgr ctrl.Manager) error {
-		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
+		options.Client, options.Recorder = mgr.GetClient(), mgr.GetEventRecorder("hub")
+		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: options.Client, Reader: mgr.GetAPIReader(),
+			Events: options.Recorder, BootstrapGroups: bootstrapGroups})
 		if err != nil {
 			return err
 		}
-		options.Client, options.Drivers, options.Default = mgr.GetClient(), []registration.HubDriver{driver}, driver.Name()
+		options.Drivers, options.Default = []registration.HubDriver{driver}, driver.Name()
 		hub, err := hub.New(options)
 		if err != nil {
 			return err
@@ -117,7 +119,8 @@ func (w *hubWorld) runHub(options hub.Options) (stop func()) {
 func (w *hubWorld) runAgent(cluster string) (stop func()) {
 	config := w.as(w.managed, w.managedConfig, agent.DefaultNamespace, regname.AgentName)
 	return w.run(config, func(mgr ctrl.Manager) error {
-		agent, err := agent.New(agent.Options{Cluster: cluster, Driver: csr.New(csr.Options{}), Local: w.client(config)})
+		agent, err := agent.New(agent.Options{Cluster: cluster, Driver: csr.New(csr.Options{}), Local: w.client(config),
+			Recorder: mgr.GetEventRecorder("agent")})
 		if err != nil {
 			return err
 		}

@@ -203,7 +203,6 @@ func (w *initWorld) testReplicas(t *testing.T) {
 	fails(t, cli.ExitUsage, "--replicas", hubInit("--replicas=-1")...)
 }
 
-// testConflicts lets another program change what init has applied. CustomResourceDefinitions stay as they are.
 // testRelay replaces the rights of an older server, as the first init after its upgrade does.
 func (w *initWorld) testRelay(t *testing.T) {
 	verb := func(more ...string) string {
@@ -233,6 +232,7 @@ func (w *initWorld) testRelay(t *testing.T) {
 	must(t, hubInit("--yes")...)
 }
 
+// testConflicts lets another program change what init has applied. CustomResourceDefinitions stay as they are.
 func (w *initWorld) testConflicts(t *testing.T) {
 	role := &rbacv1.ClusterRole{}
 	if err := w.admin.Get(t.Context(), client.ObjectKey{Name: regname.BootstrapRole}, role); err != nil {
