@@ -125,6 +125,7 @@ func (p *Publisher) Publish(ctx context.Context) (Result, error) {
 		r = r.look(shown, time.Now(), p.MaxTokenLifetime)
 		warnings = shown.warnings()
 		if withheld := shown.lacking(r.published()); len(withheld) > 0 {
+			p.Logger.Info("the API server shows keys that were removed; they stay unpublished", "keys", withheld)
 			warnings = append(warnings, fmt.Sprintf("The API server shows keys that were removed and stay unpublished: %.100q. "+
 				"Take them from it, and give new keys other IDs.", withheld[:min(len(withheld), 8)]))
 		}

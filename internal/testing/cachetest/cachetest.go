@@ -27,15 +27,11 @@ func Check(t *testing.T, transform toolscache.TransformFunc, like client.Object)
 	if transform == nil {
 		t.Fatal("no transform function")
 	}
-	for form, f := range map[string]filler{"long values": {length: large / 8, items: 1}, "many values": {length: 1, items: large / 100}} {
-		o, _ := like.DeepCopyObject().(client.Object)
-		f.fill(reflect.ValueOf(o).Elem())
-		o.SetName(like.GetName())
-		o.SetNamespace("default")
-		o.SetUID("uid")
-		o.SetResourceVersion("1")
-		if got := Size(t, o); got < large {
-			t.Fatalf("%s: the object has %d bytes", form, got)
+	// A list of Most values is more than a cache may keep.
+	for form, f := range map[string]filler{"long values": {length: large / 8, items: 1}, "many values": {length: 1, items: Most}} {
+		o := filled(like, f)
+		for ; Size(t, o) < large; o = filled(like, f) {
+			f.items *= 2
 		}
 		once, err := transform(o)
 		if err != nil {
@@ -51,6 +47,16 @@ func Check(t *testing.T, transform toolscache.TransformFunc, like client.Object)
 	if kept, err := transform(tombstone); err != nil || !reflect.DeepEqual(kept, tombstone) {
 		t.Errorf("of a missed deletion it keeps %+v, %v", kept, err)
 	}
+}
+
+func filled(like client.Object, f filler) client.Object {
+	o, _ := like.DeepCopyObject().(client.Object)
+	f.fill(reflect.ValueOf(o).Elem())
+	o.SetName(like.GetName())
+	o.SetNamespace("default")
+	o.SetUID("uid")
+	o.SetResourceVersion("1")
+	return o
 }
 
 // Size returns the size of an object in bytes, as JSON.
