@@ -218,9 +218,18 @@ func (k *kube) testStolen(t *testing.T, own *rest.Config) {
 		})
 	}
 	k.Step("an administrator's own credential does all of that", func(t *testing.T) {
-		if err := errors.Join(secrets(k.Admin), node(k.Admin)); err != nil {
-			t.Error(err)
-		}
+		k.Hub.ControllerManager(t, "csrapproving")
+		regtest.Must(t, errors.Join(secrets(k.Admin), node(k.Admin)))
+		regtest.Eventually(t, "kube-controller-manager approves the node's certificate", func() bool {
+			all := &certificatesv1.CertificateSigningRequestList{}
+			regtest.Must(t, k.Admin.List(t.Context(), all))
+			return slices.ContainsFunc(all.Items, func(r certificatesv1.CertificateSigningRequest) bool {
+				return r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName &&
+					slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+						return c.Type == certificatesv1.CertificateApproved
+					})
+			})
+		})
 	})
 	k.Step("a denied cluster", func(t *testing.T) {
 		k.SetAccepted("stolen", false)
