@@ -341,19 +341,31 @@ func (l *limits) awaitTurn(ctx context.Context, longest time.Duration) error {
 		"let start within %s; try again, or raise the rate of the cache or the CPU", float64(l.starts.Limit()), longest)}
 }
 
-// takeTurn returns when the exchange may start, or with an error when ctx has ended.
+// takeTurn returns when the exchange may start, or with an error when ctx has ended first.
 func (l *limits) takeTurn(ctx context.Context) error {
+	held := false
 	select {
-	case l.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	case l.turn <- struct{}{}: // also when ctx ends at the moment that the rate has given
+	default:
+		held = true
+		select {
+		case l.turn <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	defer func() { <-l.turn }()
-	for ctx.Err() == nil && l.recent.Load() >= maxRecent && l.lags() {
+	for l.recent.Load() >= maxRecent && l.lags() {
+		held = true
 		select {
 		case <-time.After(maxLag):
 		case <-ctx.Done():
+			return ctx.Err()
 		}
+	}
+	if !held {
+		l.paced.Allow() // counts it
+		return nil
 	}
 	return l.paced.Wait(ctx)
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -19,10 +20,12 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// joinByRelay follows the page's section about the relay. Neither the page's last commands nor an uninstall leave
-// anything of it.
-func (w *hubWorld) joinByRelay() {
-	t := w.t
+// A cluster joins through the relay by the page's commands, and neither the page's last ones nor an uninstall
+// leave anything of the relay.
+func TestDocumentedRelay(t *testing.T) {
+	w := newHubWorld(t, "namespace")
+	w.runKubelet()
+	must(t, "bootstrap", "publish", "--kubeconfig="+w.hubKubeconfig)
 	d := w.document(document.Read(t, "docs/registration.md").Section("Relay"))
 	cert, key := regtest.ServingCertificate(t, d.programs.home)
 	d.next("wid hub init")
@@ -53,7 +56,7 @@ func (w *hubWorld) joinByRelay() {
 	}
 	stopAgent()
 	stopHub()
-	stopHub = w.runHub(hub.Options{})
+	w.runHub(hub.Options{})
 	w.until("the hub takes the relay's rights", func() bool { return len(w.rolesOfRelay()) == 2 }) // the manifests'
 	d.next("wid hub init")
 	for range 3 {
@@ -63,8 +66,6 @@ func (w *hubWorld) joinByRelay() {
 	if left := w.rolesOfRelay(); len(left) > 0 {
 		t.Errorf("left are %q", left)
 	}
-	stopHub()
-	must(t, "unjoin", w.onOther, "--cluster-name=managed-0", "--purge")
 	must(t, "hub", "init", w.onHub, "--image=x", "--relay", "--apply", "--yes")
 	must(t, "hub", "init", w.onHub, "--uninstall")
 	gone := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: regname.RelayNamespace}}
