@@ -33,8 +33,8 @@ func (m *machine) mint(context.Context) (Token, error) {
 	return token("t", time.Hour), nil
 }
 
-// Three thousand tenants want credentials at once, on a machine that serves fewer exchanges than the rate lets start. All
-// succeed without an error, in the time that the machine needs.
+// Three thousand tenants want credentials at once, on a machine that serves fewer exchanges than the rate lets start.
+// All succeed without an error, in the time that the machine needs.
 func TestStormLargerThanTheMachine(t *testing.T) {
 	const tenants = 3000
 	synctest.Test(t, func(t *testing.T) {

@@ -132,7 +132,7 @@ func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, op
 	return []string{audience}, nil
 }
 
-// GetIdentity returns the role ARN of the ServiceAccount.
+// GetIdentity checks and returns the role ARN of the ServiceAccount.
 func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	arn, ok := sa.Annotations[RoleARNAnnotation]
 	if !ok {
