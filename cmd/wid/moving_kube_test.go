@@ -221,7 +221,7 @@ func (m *move) is(what string) {
 func TestMovingFromOpenClusterManagement(t *testing.T) {
 	m := newMove(t)
 	m.installOCM()
-	before, bootstrap, frozen := m.objects(), m.bootstrapRole(), m.frozen()
+	before, bootstrap, kubeconfig, frozen := m.objects(), m.bootstrapRole(), m.bootstrapSecret(), m.frozen()
 	const image = "--image=registry.example/wid-hub:v1"
 	beside := []string{"hub", "init", m.onHub, image, "--ocm-agents", "--addon-registration-auth=csr,token", "--apply"}
 	stop := m.left[:6]
@@ -270,7 +270,7 @@ func TestMovingFromOpenClusterManagement(t *testing.T) {
 	if now := m.frozen(); now != frozen {
 		m.t.Errorf("what stops was %s, and is %s", frozen, now)
 	}
-	m.goBack(before, bootstrap)
+	m.goBack(before, bootstrap, kubeconfig)
 	m.expectAllTried()
 }
 
@@ -297,11 +297,25 @@ func (m *move) bootstrapRole() []rbacv1.PolicyRule {
 	return role.Rules
 }
 
-// goBack follows the documentation. Both clusters have again what they had, apart from what the page says.
-func (m *move) goBack(before []string, bootstrap []rbacv1.PolicyRule) {
+// bootstrapSecret returns the kubeconfig with which the cluster's agent registers again.
+func (m *move) bootstrapSecret() string {
 	m.t.Helper()
-	for _, begins := range []string{"wid hub init", "kubectl", "wid unjoin", "kubectl"} {
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: agent.DefaultNamespace, Name: agent.DefaultBootstrapSecret}
+	if err := m.managed.Get(m.t.Context(), key, secret); err != nil {
+		m.t.Fatal(err)
+	}
+	return string(secret.Data[registration.SecretKeyKubeconfig])
+}
+
+// goBack follows the documentation. Both clusters have again what they had, apart from what the page says.
+func (m *move) goBack(before []string, bootstrap []rbacv1.PolicyRule, kubeconfig string) {
+	m.t.Helper()
+	for _, begins := range []string{"wid hub init", "kubectl", "wid unjoin", "kubectl", "kubectl"} {
 		m.next(begins)
+	}
+	if now := m.bootstrapSecret(); now != kubeconfig {
+		m.t.Errorf("OCM's agent finds the bootstrap kubeconfig %s", now)
 	}
 	if now := m.bootstrapRole(); !reflect.DeepEqual(now, bootstrap) {
 		m.t.Errorf("bootstrap users have the rules %+v", now)
@@ -354,6 +368,7 @@ func (m *move) podOf(namespace, app string) (ends func()) {
 func (m *move) replaceAgent(variables []string) {
 	m.t.Helper()
 	m.next("wid join", variables...)
+	m.next("kubectl")
 	join := strings.ReplaceAll(m.left[4], " --wait", "")
 	refuses := func(commands []string) {
 		m.t.Helper()
