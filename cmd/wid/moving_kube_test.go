@@ -368,7 +368,7 @@ func (m *move) podOf(namespace, app string) (ends func()) {
 func (m *move) replaceAgent(variables []string) {
 	m.t.Helper()
 	m.next("wid join", variables...)
-	m.next("kubectl")
+	m.next("(umask 077 && kubectl")
 	join := strings.ReplaceAll(m.left[4], " --wait", "")
 	refuses := func(commands []string) {
 		m.t.Helper()

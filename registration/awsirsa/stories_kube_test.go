@@ -221,7 +221,7 @@ func (k *kube) testRevocation(*testing.T) {
 	})
 }
 
-// revoke denies the cluster while AWS deletes nothing: the RBAC is what revokes.
+// revoke denies the cluster while AWS deletes nothing, so that the RBAC alone revokes.
 func (m *member) revoke(t *testing.T) {
 	t.Helper()
 	own, cloud := m.own(), m.kube.aws

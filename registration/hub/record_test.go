@@ -129,7 +129,7 @@ func annotateRole(t *testing.T, c client.Client, cluster string) {
 	regtest.Must(t, c.Patch(t.Context(), roleFor(cluster), client.RawPatch(types.MergePatchType, body)))
 }
 
-// agentOnly is what denial keeps.
+// agentOnly are the annotations that denial keeps.
 var agentOnly = map[string]string{regname.AgentAnnotation: "agent1", regname.AgentKeyAnnotation: "abc"}
 
 func TestHubDenialKeepsTheAgent(t *testing.T) {
