@@ -62,7 +62,7 @@ func ExamplePick() {
 func ExamplePack() {
 	step := func(ctx context.Context, driver registration.Driver, data map[string][]byte, in registration.Input) (map[string][]byte, error) {
 		in.Stored, in.State = registration.Unpack(driver.Name(), data)
-		next, err := driver.Next(ctx, in) // in.Hub uses the bootstrap credential until registration.CheckStored accepts in.Stored
+		next, err := driver.Next(ctx, in) // in.Hub uses the bootstrap credential until the hub accepts what is stored
 		if err != nil {
 			return nil, err
 		}

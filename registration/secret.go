@@ -2,18 +2,12 @@ package registration
 
 import (
 	"bytes"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
-	"sigs.k8s.io/yaml"
 
-	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/regname"
 )
 
@@ -72,49 +66,4 @@ func Pack(driver string, data map[string][]byte, step Step) (map[string][]byte, 
 		next[key] = value
 	}
 	return next, nil
-}
-
-// CheckStored reports why the credential in Input.Stored does not authenticate at a time, as far as the credential itself shows. It asks
-// no hub: a revoked credential is accepted. So is a credential that a program gets.
-func CheckStored(stored map[string][]byte, now time.Time) error {
-	var k clientcmdv1.Config
-	if yaml.Unmarshal(stored[SecretKeyKubeconfig], &k) != nil || len(k.AuthInfos) != 1 {
-		return fmt.Errorf("the key %q holds no kubeconfig with one user", SecretKeyKubeconfig)
-	}
-	user := k.AuthInfos[0].AuthInfo
-	read := func(inline []byte, file string) []byte {
-		if file != "" {
-			return stored[file]
-		}
-		return inline
-	}
-	certificate, key := read(user.ClientCertificateData, user.ClientCertificate), read(user.ClientKeyData, user.ClientKey)
-	token := read([]byte(user.Token), user.TokenFile)
-	switch {
-	case user.Exec != nil:
-		return nil
-	case len(certificate) > 0:
-		pair, err := tls.X509KeyPair(certificate, key)
-		if err != nil {
-			return fmt.Errorf("the client certificate cannot be used: %w", err)
-		}
-		return checkTime(now, pair.Leaf.NotBefore, pair.Leaf.NotAfter)
-	case len(token) > 0:
-		claims, err := jwt.Parse(string(token))
-		if err != nil || claims.Expiry.IsZero() {
-			return nil //nolint:nilerr // a token that is no JWT does not show when it expires
-		}
-		return checkTime(now, time.Time{}, claims.Expiry.Time)
-	}
-	return errors.New("the user of the kubeconfig has no credential")
-}
-
-func checkTime(now, from, to time.Time) error {
-	switch {
-	case now.Before(from):
-		return fmt.Errorf("the credential is valid from %s", from.UTC().Format(time.RFC3339))
-	case !now.Before(to):
-		return fmt.Errorf("the credential expired at %s", to.UTC().Format(time.RFC3339))
-	}
-	return nil
 }

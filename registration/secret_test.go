@@ -1,20 +1,10 @@
 package registration_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/base64"
-	"encoding/pem"
-	"fmt"
 	"maps"
-	"math/big"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -92,64 +82,4 @@ func TestPack(t *testing.T) {
 			}
 		})
 	}
-}
-
-const userOf = "apiVersion: v1\nkind: Config\nusers: [{name: agent, user: %s}]\n"
-
-func TestCheckStored(t *testing.T) {
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	certificate, key := clientCertificate(t, start, start.Add(time.Hour))
-	_, otherKey := clientCertificate(t, start, start.Add(time.Hour))
-	token := func(claims string) string {
-		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
-	}
-	files := "{client-certificate: tls.crt, client-key: tls.key}"
-	for name, row := range map[string]struct {
-		user  string
-		files map[string][]byte
-		at    time.Duration
-		says  string // "" is accepted
-	}{
-		"certificate":                {user: files, files: bytesOf("tls.crt", certificate, "tls.key", key)},
-		"certificate, at expiry":     {user: files, files: bytesOf("tls.crt", certificate, "tls.key", key), at: time.Hour, says: "expired at 2026-01-01T01:00:00Z"},
-		"certificate, not yet valid": {user: files, files: bytesOf("tls.crt", certificate, "tls.key", key), at: -time.Second, says: "valid from"},
-		"certificate, another key":   {user: files, files: bytesOf("tls.crt", certificate, "tls.key", otherKey), says: "does not match"},
-		"certificate without key":    {user: files, files: bytesOf("tls.crt", certificate), says: "cannot be used"},
-		"token":                      {user: "{tokenFile: token}", files: bytesOf("token", token(fmt.Sprintf(`{"exp":%d}`, start.Unix()+60)))},
-		"token, expired":             {user: "{tokenFile: token}", files: bytesOf("token", token(fmt.Sprintf(`{"exp":%d}`, start.Unix()))), says: "expired at"},
-		"token that is no JWT":       {user: "{token: opaque}"},
-		"program":                    {user: "{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}}"},
-		"no credential":              {user: "{}", says: "no credential"},
-		"file is missing":            {user: "{tokenFile: token}", says: "no credential"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			stored := bytesOf("kubeconfig", fmt.Sprintf(userOf, row.user))
-			maps.Copy(stored, row.files)
-			err := registration.CheckStored(stored, start.Add(row.at))
-			if row.says == "" && err != nil || row.says != "" && (err == nil || !strings.Contains(err.Error(), row.says)) {
-				t.Errorf("got %v, want %q", err, row.says)
-			}
-		})
-	}
-	if err := registration.CheckStored(nil, start); err == nil {
-		t.Error("an empty Secret is accepted")
-	}
-}
-
-func clientCertificate(t *testing.T, from, to time.Time) (certificate, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "agent"}, NotBefore: from, NotAfter: to}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}))
 }
