@@ -189,7 +189,7 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	if err != nil {
 		return err
 	}
-	if err := h.checkLost(ctx, cluster, role); err != nil {
+	if err := checkLost(cluster, role); err != nil {
 		return err
 	}
 	claimed, claimErr := h.claim(cluster)
@@ -263,22 +263,11 @@ func grantOf(cluster *ocm.ManagedCluster) *metav1.Condition {
 	return c
 }
 
-// checkLost refuses a cluster whose ClusterRole is gone: a record of what it claims now would hide what it was granted. It reads the
-// ManagedCluster past the cache, which may lag behind the hub's own denial.
-func (h *Hub) checkLost(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
-	if role.ResourceVersion != "" || grantOf(cluster) == nil {
-		return nil
-	}
-	now := &ocm.ManagedCluster{}
-	if err := h.reader().Get(ctx, client.ObjectKeyFromObject(cluster), now); err != nil {
-		return fmt.Errorf("read ManagedCluster %q: %w", cluster.Name, err)
-	}
-	*cluster = *now
+// checkLost refuses a cluster whose ClusterRole is gone: a record of what it claims now would hide what it was granted.
+func checkLost(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
 	c := grantOf(cluster)
 	switch {
-	case !cluster.Spec.HubAcceptsClient:
-		return errPostponed // until the cache has this change and causes a reconcile
-	case c == nil:
+	case role.ResourceVersion != "" || c == nil:
 		return nil
 	case c.Reason == reasonRecordLost:
 		return &refusal{c.Reason, c.Message}
