@@ -281,6 +281,12 @@ func TestHubDenySaysWhetherTheHubHasActed(t *testing.T) {
 	}
 	fails(t, cli.ExitUnavailable, "gave up waiting for the hub program to take away the access", "hub", "deny", "--clusters="+name, "--wait", "--timeout=1s")
 	w.runHub()
+	decided := func(reason string) { // by a hub that may be faster than wid
+		regtest.Eventually(t, "the hub says "+reason, func() bool { return w.Reason(name, ocm.ConditionHubAccepted) == reason })
+	}
+	decided("False/HubClusterAdminDenied")
+	w.SetAccepted(name, true)
+	decided("True/HubClusterAdminAccepted")
 	if out := must(t, "hub", "deny", "--clusters="+name, "--wait"); !strings.Contains(out, "has taken away its access") || !strings.Contains(out, "until it expires") ||
 		w.Reason(name, ocm.ConditionHubAccepted) != "False/HubClusterAdminDenied" {
 		t.Errorf("deny --wait says %s", out)
