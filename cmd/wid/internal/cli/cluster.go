@@ -51,7 +51,7 @@ type Side struct {
 // Config is for clients of the cluster, whose answers become trust elsewhere. It also returns the namespace of the
 // context.
 func (s *Side) Config() (*rest.Config, string, error) {
-	config, namespace, err := s.config(maxPage)
+	config, namespace, err := s.KubeFile.Config()
 	if err != nil {
 		return nil, "", Problem(auth.ErrMisconfigured, "pass --kubeconfig, or set KUBECONFIG", "cannot read the kubeconfig: %s", KubeconfigMistake(err))
 	}
@@ -93,9 +93,6 @@ func (s *Side) Command(cmd *cobra.Command, of string, work func(ctx context.Cont
 // Limited ends the work of a command after --timeout, also if it reads a named pipe, which ignores contexts.
 func (s *Side) Limited(cmd *cobra.Command, timeout time.Duration, work func(ctx context.Context, cmd *cobra.Command) error) *cobra.Command {
 	limit := cmd.Flags().Duration("timeout", timeout, "time for everything together")
-	if cmd.Args == nil {
-		cmd.Args = cobra.NoArgs
-	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s.Timeout, s.Notices = *limit, cmd.ErrOrStderr()
 		if s.Timeout <= 0 {
@@ -186,14 +183,8 @@ func (k KubeFile) Rules() *clientcmd.ClientConfigLoadingRules {
 	return rules
 }
 
-// Config is for clients of the cluster.
-func (k KubeFile) Config() (*rest.Config, error) {
-	config, _, err := k.config(transport.MaxBody)
-	return config, err
-}
-
-// config bounds answers in bytes. It also returns the namespace of the context, "default" if it names none. It reads a pipe once.
-func (k KubeFile) config(answers int64) (*rest.Config, string, error) {
+// Config is for clients of the cluster. It also returns the namespace of the context, "default" if it names none. It reads a pipe once.
+func (k KubeFile) Config() (*rest.Config, string, error) {
 	loader, err := k.Load()
 	if err != nil {
 		return nil, "", err
@@ -202,7 +193,7 @@ func (k KubeFile) config(answers int64) (*rest.Config, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	boundAnswersTo(config, answers)
+	BoundAnswers(config)
 	namespace, _, err := loader.Namespace()
 	return config, namespace, err
 }
@@ -221,11 +212,9 @@ func (k KubeFile) Load() (clientcmd.ClientConfig, error) {
 }
 
 // BoundAnswers bounds size and waiting time of answers.
-func BoundAnswers(config *rest.Config) { boundAnswersTo(config, transport.MaxBody) }
-
-func boundAnswersTo(config *rest.Config, bytes int64) {
+func BoundAnswers(config *rest.Config) {
 	wrap(config, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-		return patient(transport.BoundedTo(next, bytes), r)
+		return patient(transport.BoundedTo(next, maxAnswer), r)
 	})
 }
 
@@ -270,11 +259,10 @@ func (k KubeFile) Current() string {
 	return raw.CurrentContext
 }
 
-// Kubectl adds the kubeconfig and the context to a command of kubectl, or to one of wid for a single cluster.
+// Kubectl adds the kubeconfig and the context to a command of kubectl or of wid.
 func (k KubeFile) Kubectl(command string) string {
 	program, arguments, _ := strings.Cut(command, " ")
-	isWid := program == "wid" && (strings.HasPrefix(arguments, "bootstrap ") || strings.HasPrefix(arguments, "issuer ") || strings.HasPrefix(arguments, "pod-identity "))
-	if program != "kubectl" && !isWid || strings.HasPrefix(arguments, "--kubeconfig ") {
+	if program != "kubectl" && program != "wid" || strings.HasPrefix(arguments, "--kubeconfig ") {
 		return command
 	}
 	flags := ""
@@ -284,15 +272,10 @@ func (k KubeFile) Kubectl(command string) string {
 	if k.Context != "" && !strings.HasPrefix(arguments, "config ") {
 		flags += " --context " + shell.Word(k.Context, "CONTEXT")
 	}
-	if isWid {
+	if program == "wid" {
 		return command + flags
 	}
 	return program + flags + " " + arguments
-}
-
-// Wid returns a command of this program for the cluster of k.
-func (k KubeFile) Wid(command string) string {
-	return strings.TrimSpace(command + " " + strings.TrimPrefix(k.Kubectl("kubectl "), "kubectl "))
 }
 
 // KubeconfigMistake leaves out texts that repeat an address, because that of a proxy may hold a password.
@@ -308,40 +291,55 @@ func KubeconfigMistake(err error) string {
 	return OneLine(text)
 }
 
-// Sent holds the credentials that clients sent to API servers, since the error of a server may repeat them.
-type Sent struct {
-	mu      sync.Mutex
-	secrets []string
+// Clients watches the clients of kubeconfigs. Its methods are safe for concurrent use.
+type Clients struct {
+	mu        sync.Mutex
+	secrets   []string // sent to API servers, since the error of a server may repeat them
+	endRelays []func()
 }
 
-// Watch records the credentials of the config's clients, including those of plugins.
-func (s *Sent) Watch(config *rest.Config) {
+// Watch records the credentials of the config's clients, including those of plugins, and relays what exec plugins say.
+func (c *Clients) Watch(config *rest.Config, stderr io.Writer) error {
 	wrap(config, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-		s.note(r.Header.Get("Authorization"))
+		c.note(r.Header.Get("Authorization"))
 		return next.RoundTrip(r)
 	})
+	end, err := relay(config, stderr)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endRelays = append(c.endRelays, end)
+	return err
 }
 
-func (s *Sent) note(header string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// End waits for the output of exec plugins that have ended.
+func (c *Clients) End() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, end := range c.endRelays {
+		end()
+	}
+}
+
+func (c *Clients) note(header string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	_, credential, found := strings.Cut(header, " ")
 	if !found {
 		credential = header
 	}
-	if credential == "" || slices.Contains(s.secrets, credential) {
+	if credential == "" || slices.Contains(c.secrets, credential) {
 		return
 	}
-	s.secrets = append(s.secrets, credential)
+	c.secrets = append(c.secrets, credential)
 	if pair, err := base64.StdEncoding.DecodeString(credential); err == nil {
 		_, password, _ := strings.Cut(string(pair), ":")
-		s.secrets = append(s.secrets, password, string(pair))
+		c.secrets = append(c.secrets, password, string(pair))
 	}
 }
 
 // Clean returns the text without these credentials.
-func (s *Sent) Clean(text string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return redact.Clean(text, s.secrets...)
+func (c *Clients) Clean(text string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return redact.Clean(text, c.secrets...)
 }

@@ -66,9 +66,10 @@ func Finish(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		Finish(child)
 	}
-	if cmd.Args != nil {
-		cmd.Args = Exactly(cmd.Args)
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
 	}
+	cmd.Args = Exactly(cmd.Args)
 	offerContexts(cmd)
 	cmd.InitDefaultHelpFlag()
 	cmd.Flags().Lookup("help").Usage = "help with the usual flags"
@@ -96,7 +97,7 @@ func Exactly(check cobra.PositionalArgs) cobra.PositionalArgs {
 // Help prints the help of a command: usage, description, examples, subcommands, flags, and exit codes last. It wraps texts at the width of the
 // terminal, or after 80 columns. Commands and words longer than that stay whole.
 func Help(cmd *cobra.Command) error {
-	h := &help{width: widthOf(cmd)}
+	h := &help{width: WidthOf(cmd)}
 	use := cmd.CommandPath() + strings.TrimPrefix(cmd.UseLine(), cmd.CommandPath())
 	if cmd.HasAvailableSubCommands() && cmd.Example == "" {
 		use = cmd.CommandPath() + " COMMAND [flags]"
@@ -125,7 +126,8 @@ func ExitCodes(cmd *cobra.Command, codes string) {
 	cmd.Annotations = map[string]string{exitCodes: codes}
 }
 
-func widthOf(cmd *cobra.Command) int {
+// WidthOf returns the width of the terminal, or 80 columns.
+func WidthOf(cmd *cobra.Command) int {
 	if file, ok := cmd.OutOrStdout().(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 { //nolint:gosec // a file descriptor fits
 			return width

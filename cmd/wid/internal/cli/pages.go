@@ -1,19 +1,34 @@
 package cli
 
-import "sigs.k8s.io/controller-runtime/pkg/client"
+import (
+	"context"
 
-// PageSize is the number of objects of a page. maxPage bounds its answer: an object has up to 1.5 MiB.
-const (
-	PageSize = 20
-	maxPage  = 32 << 20
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// EachPage calls list for each page of the API server's objects, which bounds memory: others create many objects, each as
-// large as etcd takes. list passes the options on, and returns the position of the next page.
-func EachPage(list func(opts ...client.ListOption) (next string, err error)) error {
+// pageSize is the number of objects of a page. maxAnswer bounds a page: an object has up to 1.5 MiB.
+const (
+	pageSize  = 20
+	maxAnswer = 32 << 20
+)
+
+// Each calls do for each object that the API server lists. It reads page by page, which bounds memory: others create many objects,
+// each as large as etcd takes. list is an empty list of the kind.
+func Each[O client.Object](ctx context.Context, c client.Reader, list client.ObjectList, do func(O), opts ...client.ListOption) error {
 	for next := ""; ; {
-		var err error
-		if next, err = list(client.Limit(PageSize), client.Continue(next)); err != nil || next == "" {
+		page, _ := list.DeepCopyObject().(client.ObjectList) // a copy has the same type
+		if err := c.List(ctx, page, append(opts, client.Limit(pageSize), client.Continue(next))...); err != nil {
+			return err
+		}
+		err := meta.EachListItem(page, func(o runtime.Object) error {
+			if object, ok := o.(O); ok {
+				do(object)
+			}
+			return nil
+		})
+		if next = page.GetContinue(); err != nil || next == "" {
 			return err
 		}
 	}

@@ -30,82 +30,76 @@ const Grace = time.Second
 var ErrInterrupted = errors.New("interrupted")
 
 // Within returns soon after its context ends, and sooner after an interrupt, even if the work ignores contexts, as named pipes and
-// exec plugins do. An exec plugin may outlive this program; see Relay.
+// exec plugins do. An exec plugin may outlive this program; see relay.
 func Within(ctx context.Context, work func(ctx context.Context) ([]byte, error)) ([]byte, error) {
-	type outcome struct {
-		answer []byte
-		err    error
+	answer, ok, err := WithGrace(ctx, Grace, work)
+	interrupted := errors.Is(ctx.Err(), context.Canceled)
+	switch {
+	case ok && (!interrupted || err == nil || errors.Is(err, ErrInterrupted)):
+		return answer, err
+	case interrupted:
+		return nil, ErrInterrupted
 	}
-	done := make(chan outcome, 1)
-	go func() {
-		answer, err := work(ctx)
-		done <- outcome{answer, err}
-	}()
-	select {
-	case o := <-done:
-		return o.answer, o.err
-	case <-ctx.Done():
-	}
-	interrupted, patience := errors.Is(ctx.Err(), context.Canceled), Grace
-	if interrupted {
-		patience = Grace / 5
-	}
-	select {
-	case o := <-done:
-		if !interrupted || errors.Is(o.err, ErrInterrupted) {
-			return o.answer, o.err
-		}
-	case <-time.After(patience):
-		if !interrupted {
-			return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting for a file, a program or the network",
-				Remedy: "check what does not answer, or raise --timeout"}
-		}
-	}
-	return nil, ErrInterrupted
+	return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting for a file, a program or the network",
+		Remedy: "check what does not answer, or raise --timeout"}
 }
 
-// Relay copies the standard error of exec plugins. A plugin that hangs outlives this program; with our own standard error it would
-// keep the reader of a pipe waiting.
-type Relay struct {
-	plugins *os.File
-	done    chan struct{}
+// WithGrace returns the result of work, or false if the work ignores its context and goes on for the grace after the context has
+// ended, or for a fifth of it after an interrupt.
+func WithGrace[T any](ctx context.Context, grace time.Duration, work func(ctx context.Context) (T, error)) (result T, ok bool, err error) {
+	type outcome struct {
+		result T
+		err    error
+	}
+	done, late := make(chan outcome, 1), make(chan struct{})
+	go func() {
+		result, err := work(ctx)
+		done <- outcome{result, err}
+	}()
+	defer context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			grace /= 5
+		}
+		time.AfterFunc(grace, func() { close(late) })
+	})()
+	select {
+	case o := <-done:
+		return o.result, true, o.err
+	case <-late:
+		return result, false, nil
+	}
 }
 
 // relayTime bounds the wait for the last output of a plugin.
 const relayTime = 500 * time.Millisecond
 
-// NewRelay is nil if there is nothing to pass on.
-func NewRelay(config *rest.Config, to io.Writer) (*Relay, error) {
-	if config.ExecProvider == nil || term.IsTerminal(int(os.Stderr.Fd())) { //nolint:gosec // a file descriptor fits
-		return nil, nil // a terminal never ends, and plugins may detect it
+// relay copies the standard error of exec plugins. A plugin that hangs outlives this program; with our own standard error it would
+// keep the reader of a pipe waiting. end waits for the output of plugins that have ended.
+func relay(config *rest.Config, to io.Writer) (end func(), err error) {
+	if config.ExecProvider == nil || IsTerminal(os.Stderr) { // a terminal never ends, and plugins may detect it
+		return func() {}, nil
 	}
 	out, plugins, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return func() {}, err
 	}
-	r := &Relay{plugins, make(chan struct{})}
-	stderr := os.Stderr
+	stderr := os.Stderr // client-go reads it during the set-up only, and keeps the plugin for all clients of the configuration
 	os.Stderr = plugins
 	_, err = config.TransportConfig()
 	os.Stderr = stderr
+	done := make(chan struct{})
 	go func() {
-		defer close(r.done)
+		defer close(done)
 		defer out.Close()                            //nolint:errcheck // nothing was written
 		_, _ = io.Copy(struct{ io.Writer }{to}, out) // stderr is the last resort
 	}()
-	return r, err
-}
-
-// End waits for the output of plugins that have ended.
-func (r *Relay) End() {
-	if r == nil {
-		return
-	}
-	_ = r.plugins.Close() // nothing is kept back
-	select {
-	case <-r.done:
-	case <-time.After(relayTime):
-	}
+	return func() {
+		_ = plugins.Close() // nothing is kept back
+		select {
+		case <-done:
+		case <-time.After(relayTime):
+		}
+	}, err
 }
 
 // OneLine makes foreign text fit for a message, without the user part of URLs: client-go quotes a proxy with its password.
@@ -120,10 +114,16 @@ func OneLine(s string) string {
 
 var userInfo = regexp.MustCompile(`://[^/@\s"]*@`)
 
+// IsTerminal reports whether a stream is a terminal.
+func IsTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd())) //nolint:gosec // a file descriptor fits
+}
+
 // InputOf returns standard input, and refuses a terminal.
 func InputOf(cmd *cobra.Command) (io.Reader, error) {
 	in := cmd.InOrStdin()
-	if file, ok := in.(*os.File); ok && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor fits
+	if IsTerminal(in) {
 		return nil, Usagef("standard input is a terminal, but %s reads its request there; see --help", cmd.CommandPath())
 	}
 	return in, nil

@@ -234,7 +234,7 @@ func (id *Identity) InTermsOfFlags(err error) error {
 		own.Remedy, own.Option = remedyFor(err, known), id.FlagsOf(known.Option)
 		text = strings.Replace(text, known.Error(), own.Error(), 1) // err may wrap it
 	}
-	return &reworded{err, id.Sent.Clean(text)}
+	return &reworded{err, id.Clients.Clean(text)}
 }
 
 type reworded struct {

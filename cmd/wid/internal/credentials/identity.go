@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -96,8 +95,7 @@ type Identity struct {
 	// puller is the kubelet's request, whose token takes the place of --token-file.
 	puller *kubeletv1.CredentialProviderRequest
 
-	Relay atomic.Pointer[cli.Relay]
-	Sent  cli.Sent
+	Clients cli.Clients
 }
 
 // Complete applies the environment to flags that are not set, and refuses contradictions.
@@ -214,7 +212,7 @@ func (id *Identity) resolve(ctx context.Context) (*source, error) {
 		s, err = id.fromCluster(ctx)
 	default:
 		// It depends on the whole environment, so nothing of it is kept. The provider generic asks the API server for its own tokens.
-		if config, err := id.podConfig(); err == nil {
+		if config, err := id.PodConfig(); err == nil {
 			if kube, err := newKubeClient(config); err == nil {
 				s.opts = []auth.Option{auth.WithClient(kube)}
 			}
@@ -322,9 +320,6 @@ func (e *unreached) Unwrap() error { return e.error }
 // command completes the flags of a command, bounds the time, and writes the whole answer, or nothing after an error.
 func (a *App) command(cmd *cobra.Command, work func(ctx context.Context, id *Identity, args []string) ([]byte, error)) *cobra.Command {
 	id := a.NewIdentity(cmd)
-	if cmd.Args == nil {
-		cmd.Args = cobra.NoArgs
-	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.Stderr == nil {
 			a.Stderr = cmd.ErrOrStderr()
@@ -344,6 +339,6 @@ func (id *Identity) answer(ctx context.Context, work func(ctx context.Context) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, id.Timeout)
 	defer cancel()
-	defer func() { id.Relay.Load().End() }()
+	defer id.Clients.End()
 	return cli.Within(ctx, work)
 }

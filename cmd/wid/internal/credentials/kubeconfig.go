@@ -237,7 +237,7 @@ func userOf(token string) string {
 // ClusterConfig finds the cluster of the ServiceAccount.
 func (id *Identity) ClusterConfig() (*rest.Config, error) {
 	if id.InCluster {
-		config, err := id.podConfig()
+		config, err := id.PodConfig()
 		return config, noCluster(err)
 	}
 	if os.Getenv(plugin.ExecInfoVariable) != "" && id.Kubeconfig == "" {
@@ -248,28 +248,22 @@ func (id *Identity) ClusterConfig() (*rest.Config, error) {
 	if err := countDepth(); err != nil {
 		return nil, err
 	}
-	config, err := id.KubeFile().Config()
+	config, _, err := id.KubeFile().Config()
 	if err != nil {
 		return nil, noCluster(err)
 	}
-	id.Sent.Watch(config)
 	if !id.Examines { // the doctor names its checks
 		cli.Announce(config, id.Stderr)
 	}
-	// client-go reads os.Stderr during the set-up of an exec plugin only, and keeps the plugin for all clients of the configuration.
-	relay, err := cli.NewRelay(config, id.Stderr)
-	if relay != nil {
-		id.Relay.Store(relay)
-	}
-	return config, noCluster(err)
+	return config, noCluster(id.Clients.Watch(config, id.Stderr))
 }
 
-// podConfig finds the cluster that this program runs in.
-func (id *Identity) podConfig() (*rest.Config, error) {
+// PodConfig finds the cluster that this program runs in.
+func (id *Identity) PodConfig() (*rest.Config, error) {
 	config, err := rest.InClusterConfig()
 	if err == nil {
 		cli.BoundAnswers(config)
-		id.Sent.Watch(config)
+		err = id.Clients.Watch(config, id.Stderr)
 	}
 	return config, err
 }

@@ -14,12 +14,12 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
 const (
 	maxTimeout = time.Minute // of an examination that sets no Timeout
-	grace      = time.Second // between the end of a check's context and the moment at which Run abandons the check
 	maxValue   = 300         // characters of an observed or expected value and of a detail
 )
 
@@ -90,25 +90,12 @@ func (e *Examination) perform(ctx context.Context, check Check, blocked map[stri
 func (e *Examination) await(ctx context.Context, check Check) Finding {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(check.Timeout, DefaultTimeout))
 	defer cancel()
-	f, ok := Within(ctx, grace, func(ctx context.Context) Finding { return run(ctx, check) })
+	f, ok, _ := cli.WithGrace(ctx, cli.Grace, func(ctx context.Context) (Finding, error) { return run(ctx, check), nil })
 	if !ok {
 		e.abandoned = check.ID
 		return Unclear(Do("Look at the programs and files of the kubeconfig: a login may wait for input."), "There was no answer in time.")
 	}
 	return f
-}
-
-// Within returns the result of work, or false if the work ignores its context and goes on for the grace after the context has ended.
-func Within[T any](ctx context.Context, grace time.Duration, work func(context.Context) T) (result T, ok bool) {
-	done, late := make(chan T, 1), make(chan struct{})
-	go func() { done <- work(ctx) }()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { close(late) }) })()
-	select {
-	case result = <-done:
-		return result, true
-	case <-late:
-		return result, false
-	}
 }
 
 func run(ctx context.Context, check Check) (f Finding) {

@@ -24,14 +24,14 @@ func TestDoctorReadsBoundedAnswers(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 		z := gzip.NewWriter(w)
 		_, _ = z.Write([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`))
-		_, _ = z.Write(make([]byte, 17<<20))
+		_, _ = z.Write(make([]byte, 33<<20))
 		_ = z.Close()
 	}))
 	defer server.Close()
 	for name, kube := range doctorClients(t, server.URL) {
 		err := kube.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "b"}, &corev1.Pod{})
 		if err == nil || !strings.Contains(err.Error(), "too large") {
-			t.Errorf("%s: an answer of 17 MiB gives %v", name, err)
+			t.Errorf("%s: an answer of 33 MiB gives %v", name, err)
 		}
 	}
 }
@@ -41,7 +41,7 @@ func doctorClients(t *testing.T, server string) map[string]client.Client {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	writeKubeconfig(t, path, kubeconfigThrough(server, ""))
-	config, err := cli.KubeFile{Path: path}.Config()
+	config, _, err := cli.KubeFile{Path: path}.Config()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func doctorClients(t *testing.T, server string) map[string]client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster, _, err := (&examiner{sent: &cli.Sent{}}).connect(cli.KubeFile{Path: path})
+	cluster, _, err := (&examiner{clients: &cli.Clients{}}).connect(cli.KubeFile{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestDoctorKeepsThePasswordOfAProxy(t *testing.T) {
 	for _, proxy := range []string{"http://me:hunter2@proxy:port", "ftp://me:hunter2@proxy", "http://me:hunter2@pro xy", "%hunter2"} {
 		path := filepath.Join(t.TempDir(), "kubeconfig")
 		writeKubeconfig(t, path, kubeconfigThrough("https://127.0.0.1:1", proxy))
-		_, _, err := (&examiner{sent: &cli.Sent{}}).connect(cli.KubeFile{Path: path})
+		_, _, err := (&examiner{clients: &cli.Clients{}}).connect(cli.KubeFile{Path: path})
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("connect: %v", err)
 		}
@@ -92,7 +92,7 @@ func TestDoctorKeepsThePasswordOfAProxy(t *testing.T) {
 func TestDoctorKeepsThePasswordOfAnAddress(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	writeKubeconfig(t, path, kubeconfigThrough("https://me:hunter2@127.0.0.1:1/prefix", ""))
-	_, name, err := (&examiner{sent: &cli.Sent{}}).connect(cli.KubeFile{Path: path})
+	_, name, err := (&examiner{clients: &cli.Clients{}}).connect(cli.KubeFile{Path: path})
 	if err != nil || strings.Contains(name, "hunter2") || !strings.Contains(name, "127.0.0.1:1/prefix") {
 		t.Errorf("%s, %v", name, err)
 	}

@@ -51,11 +51,10 @@ func newDoctorClient(config *rest.Config) (client.Client, error) {
 
 // connect returns a client of the cluster that a kubeconfig leads to, and its name for the report.
 func (x *examiner) connect(k cli.KubeFile) (kube client.Client, name string, err error) {
-	config, err := k.Config()
+	config, _, err := k.Config()
 	if err == nil {
 		config.WarningHandlerWithContext = podidentitydoctor.Warnings{}
-		x.sent.Watch(config)
-		err = x.relay(config)
+		err = x.clients.Watch(config, x.stderr)
 	}
 	if err == nil {
 		kube, err = newDoctorClient(config)

@@ -2,17 +2,15 @@
 package doctorcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
-	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
@@ -34,13 +32,10 @@ type examiner struct {
 
 	waiting waiting
 	stderr  io.Writer
-	sent    *cli.Sent
-	mu      sync.Mutex
-	relays  []*cli.Relay // of the kubeconfigs' exec plugins
+	clients *cli.Clients
 }
 
 func (x *examiner) addTo(cmd *cobra.Command) {
-	cmd.Args = cobra.NoArgs
 	cli.ExitCodes(cmd, doctorCodes)
 	x.output = cli.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.Flags().BoolVar(&x.verbose, "verbose", false, "list every check")
@@ -66,15 +61,17 @@ func (x *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*d
 	if x.timeout <= 0 {
 		return cli.Usagef("--timeout has to be more than 0, not %s", x.timeout)
 	}
-	if x.sent == nil {
-		x.sent = &cli.Sent{}
-	}
+	x.clients = cmp.Or(x.clients, &cli.Clients{})
 	x.stderr, x.waiting.out = cmd.ErrOrStderr(), cmd.ErrOrStderr()
 	ctx, cancel := context.WithTimeout(cmd.Context(), x.timeout)
 	defer cancel()
-	report, err := x.await(ctx, examine)
+	// What ignores its context, such as a read from a pipe, is left behind. The engine abandons a check earlier.
+	report, ok, err := cli.WithGrace(ctx, 2*cli.Grace, examine)
 	x.waiting.stop()
-	x.endRelays()
+	x.clients.End()
+	if !ok {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return x.asUsage(err)
 	}
@@ -95,22 +92,6 @@ func (x *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*d
 	return cli.ExitStatus(code)
 }
 
-// await leaves behind what ignores its context, such as a read from a pipe. The engine abandons a check earlier.
-func (x *examiner) await(ctx context.Context, examine func(ctx context.Context) (*doctor.Report, error)) (*doctor.Report, error) {
-	type outcome struct {
-		report *doctor.Report
-		err    error
-	}
-	o, ok := doctor.Within(ctx, 2*cli.Grace, func(ctx context.Context) outcome {
-		report, err := examine(ctx)
-		return outcome{report, err}
-	})
-	if !ok {
-		return nil, ctx.Err()
-	}
-	return o.report, o.err
-}
-
 // asUsage makes every mistake before the first check one of usage, because 1 and 3 are verdicts.
 func (x *examiner) asUsage(err error) error {
 	var usage *cli.UsageError
@@ -123,7 +104,7 @@ func (x *examiner) asUsage(err error) error {
 		_, _ = fmt.Fprintln(x.stderr, "wid: gave up waiting for a file, a program or the network") // as main does
 		return cli.ExitStatus(doctor.ExitUncertain)
 	}
-	return cli.Usagef("%s", x.sent.Clean(err.Error()))
+	return cli.Usagef("%s", x.clients.Clean(err.Error()))
 }
 
 // finish removes what clients of the kubeconfig have sent, which an API server may repeat.
@@ -131,35 +112,15 @@ func (x *examiner) finish(f *doctor.Finding) {
 	if x.reword != nil {
 		x.reword(f)
 	}
-	f.Rewrite(x.sent.Clean, same)
+	f.Rewrite(x.clients.Clean, same)
 }
 
 func (x *examiner) encode(cmd *cobra.Command, report *doctor.Report) ([]byte, error) {
 	if x.output.Format != "text" {
 		return x.output.Encode(report, nil)
 	}
-	o := doctor.TextOptions{Verbose: x.verbose, PolicyHint: cmd.CommandPath() + " … --show-policy"}
-	if file, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor fits
-		o.Width, _, _ = term.GetSize(int(file.Fd())) //nolint:gosec // a file descriptor fits; zero is the default
-	}
+	o := doctor.TextOptions{Width: cli.WidthOf(cmd), Verbose: x.verbose, PolicyHint: cmd.CommandPath() + " … --show-policy"}
 	return []byte(report.Text(o)), nil
-}
-
-// relay keeps our standard error from exec plugins, which may outlive this program.
-func (x *examiner) relay(config *rest.Config) error {
-	r, err := cli.NewRelay(config, x.stderr)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.relays = append(x.relays, r)
-	return err
-}
-
-func (x *examiner) endRelays() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, r := range x.relays {
-		r.End()
-	}
 }
 
 // waiting names each check that takes long. Its methods are safe for concurrent use.

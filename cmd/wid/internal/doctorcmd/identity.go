@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -52,7 +51,7 @@ func DoctorCommand(a *credentials.App, d *DoctorFlags) *cobra.Command {
 			"  wid doctor --token-file token --annotation eks.amazonaws.com/role-arn=$ROLE --region eu-central-1",
 	}
 	d.id = a.NewIdentity(cmd)
-	d.id.Examines, d.sent, d.reword = true, &d.id.Sent, d.inTermsOfFlags
+	d.id.Examines, d.clients, d.reword = true, &d.id.Clients, d.inTermsOfFlags
 	d.addTo(cmd)
 	d.addPolicyTo(cmd)
 	d.addTargetsTo(cmd)
@@ -63,7 +62,6 @@ func DoctorCommand(a *credentials.App, d *DoctorFlags) *cobra.Command {
 			return d.asUsage(err)
 		}
 		d.timeout = d.id.Timeout
-		defer func() { d.id.Relay.Load().End() }()
 		return d.run(cmd, d.examine)
 	}
 	cmd.AddCommand(newDoctorRegistration(), newDoctorPodIdentity())
@@ -126,12 +124,9 @@ func (d *DoctorFlags) connect(context.Context) (err error) {
 	case d.id.HasToken() && !d.id.NamesCluster():
 		return nil
 	case d.InPod:
-		if d.RESTConfig, err = rest.InClusterConfig(); err != nil {
-			d.RESTConfig = nil
+		if d.RESTConfig, err = d.id.PodConfig(); err != nil {
 			return nil //nolint:nilerr // the checks that need it say so
 		}
-		cli.BoundAnswers(d.RESTConfig)
-		d.sent.Watch(d.RESTConfig)
 	case d.ServiceAccount.Name == "" && d.id.Pod == "" && !d.id.HasToken():
 		return nil
 	default:

@@ -19,7 +19,7 @@ func TestRemediesNameTheCluster(t *testing.T) {
 		"kubectl logs a 'kubectl get --raw /x'":    "kubectl" + flags + " logs a 'kubectl get --raw /x'",
 		"wid bootstrap publish":                    "wid bootstrap publish" + flags,
 		"wid pod-identity trust-policy -n a b":     "wid pod-identity trust-policy -n a b" + flags,
-		"wid hub init":                             "wid hub init",
+		"wid hub init":                             "wid hub init" + flags,
 		"kubectlx":                                 "kubectlx",
 		"aws iam get-role --role-name kubectl x":   "aws iam get-role --role-name kubectl x",
 		"# as another person: kubectl get pods -A": "# as another person: kubectl get pods -A",

@@ -131,7 +131,7 @@ func (a *acceptance) renewed(ctx context.Context) (bool, error) {
 
 // ask lets a person at a terminal decide, unless the flag has decided.
 func (a *acceptance) ask(context.Context) error {
-	if a.cmd.Flags().Changed("claim") || !hasTerminal(a.cmd) {
+	if a.cmd.Flags().Changed("claim") || !cli.IsTerminal(a.cmd.InOrStdin()) {
 		return nil
 	}
 	return confirm(a.cmd, a.answers, fmt.Sprintf("Accept cluster %q with %s?", a.cluster.Name, a.described()),
@@ -247,7 +247,7 @@ func (a *acceptance) pickRequest(ctx context.Context) (*certificatesv1.Certifica
 
 // approving returns the command that approves a request by its name, which is free text.
 func (a *acceptance) approving(request string) string {
-	return "run " + a.Wid("wid hub accept --clusters "+a.cluster.Name+" --approve-request "+shell.Word(request, "REQUEST"))
+	return "run " + a.Kubectl("wid hub accept --clusters "+a.cluster.Name+" --approve-request "+shell.Word(request, "REQUEST"))
 }
 
 // checkAgent refuses a request if the cluster's agent works, or if the hub goes on with another agent.

@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -115,14 +113,9 @@ func (d *deciding) set(ctx context.Context, cluster *ocm.ManagedCluster, accepte
 	return cli.AnswerOf(err, operation)
 }
 
-func hasTerminal(cmd *cobra.Command) bool {
-	in, ok := cmd.InOrStdin().(*os.File)
-	return ok && term.IsTerminal(int(in.Fd())) //nolint:gosec // a file descriptor fits
-}
-
 // confirm asks a person at a terminal. It returns no after another answer than yes, and without a terminal.
 func confirm(cmd *cobra.Command, answers *bufio.Reader, question string, no *auth.Error) error {
-	if !hasTerminal(cmd) {
+	if !cli.IsTerminal(cmd.InOrStdin()) {
 		return no
 	}
 	cmd.PrintErr(question, " [yes/no] ")
@@ -213,7 +206,7 @@ func (d *deciding) revoked(ctx context.Context) error {
 			err = cli.Say(d.cmd, "cluster %q denied: the hub has taken away its access. %s", name, afterDenial)
 		case look.Err() != nil && ctx.Err() == nil:
 			err = cli.Say(d.cmd, "cluster %q denied; the hub has not acted yet, the cluster still has access: check that Deployment %q runs, with %s. %s",
-				name, hubProgram, d.Wid("wid hub deny --wait --clusters "+name), afterDenial)
+				name, hubProgram, d.Kubectl("wid hub deny --wait --clusters "+name), afterDenial)
 		}
 		if err != nil {
 			return err
@@ -268,18 +261,12 @@ func NewHubCleanup() *cobra.Command {
 // CleanUp deletes the clusters that have been denied for longer than the given time. After a failure it goes on with the others.
 func CleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, olderThan time.Duration, dryRun bool) error {
 	before, outcomes := time.Now().Add(-olderThan), []error(nil)
-	err := cli.EachPage(func(opts ...client.ListOption) (string, error) {
-		var clusters ocm.ManagedClusterList
-		err := hub.List(ctx, &clusters, opts...)
-		for i := range clusters.Items {
-			cluster := &clusters.Items[i]
-			since := conditionOf(cluster, ocm.ConditionHubAccepted).LastTransitionTime.Time
-			// While only one of the administrator and the hub denies a cluster, it stays.
-			if isDenied(cluster) && !cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp.IsZero() && since.Before(before) {
-				outcomes = append(outcomes, cleanUpOne(ctx, cmd, hub, cluster, since, dryRun))
-			}
+	err := cli.Each(ctx, hub, &ocm.ManagedClusterList{}, func(cluster *ocm.ManagedCluster) {
+		since := conditionOf(cluster, ocm.ConditionHubAccepted).LastTransitionTime.Time
+		// While only one of the administrator and the hub denies a cluster, it stays.
+		if isDenied(cluster) && !cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp.IsZero() && since.Before(before) {
+			outcomes = append(outcomes, cleanUpOne(ctx, cmd, hub, cluster, since, dryRun))
 		}
-		return clusters.Continue, err
 	})
 	if err == nil && len(outcomes) == 0 {
 		return cli.Say(cmd, "none denied for %s", shortDuration(olderThan))

@@ -57,7 +57,6 @@ func newHubPolicies() *cobra.Command {
 		Long: "Print an IAM role as JSON: name, trust policy, access policy and tags. Without --" + install.ManagedARNFlag + " it is the hub's\n" +
 			"role, with it the role of that cluster's agent. --verify calls iam:GetRole and iam:GetRolePolicy with your own login at AWS.",
 		Example: "  wid hub policies --eks-hub-cluster-arn \"$HUB_ARN\" --oidc-issuer \"$HUB_ISSUER\"",
-		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd.Context(), cmd) },
 	}
 	f := cmd.Flags()

@@ -123,7 +123,7 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	if running != nil { // a token that is not needed would stay valid in the log of a pipeline
-		return cli.Say(cmd, "\nThe hub has the image %.300q. This command prints the line that joins a cluster: %s", h.Image, h.Wid("wid hub token"))
+		return cli.Say(cmd, "\nThe hub has the image %.300q. This command prints the line that joins a cluster: %s", h.Image, h.Kubectl("wid hub token"))
 	}
 	return h.invite(ctx, cmd, &h.Side, c, config)
 }
@@ -256,28 +256,18 @@ func (h *hubInit) warnOfAgents(ctx context.Context, cmd *cobra.Command, c client
 // Open Cluster Management's agent leaves the hub's. An agent of theirs that came back after ours is not noticed.
 func foreignAgents(ctx context.Context, c client.Reader) (names []string, err error) {
 	ours := map[string]bool{}
-	err = cli.EachPage(func(opts ...client.ListOption) (string, error) {
-		var list coordinationv1.LeaseList
-		err := c.List(ctx, &list, append(opts, client.MatchingFields{"metadata.name": ocm.LeaseName})...)
-		for _, lease := range list.Items {
-			if holder := lease.Spec.HolderIdentity; holder != nil && *holder == lease.Namespace {
-				ours[lease.Namespace] = true
-			}
+	err = cli.Each(ctx, c, &coordinationv1.LeaseList{}, func(lease *coordinationv1.Lease) {
+		if holder := lease.Spec.HolderIdentity; holder != nil && *holder == lease.Namespace {
+			ours[lease.Namespace] = true
 		}
-		return list.Continue, err
-	})
+	}, client.MatchingFields{"metadata.name": ocm.LeaseName})
 	if err != nil {
 		return nil, err
 	}
-	err = cli.EachPage(func(opts ...client.ListOption) (string, error) {
-		var list ocm.ManagedClusterList
-		err := c.List(ctx, &list, opts...)
-		for _, cluster := range list.Items {
-			if cluster.Spec.HubAcceptsClient && !ours[cluster.Name] {
-				names = append(names, cluster.Name)
-			}
+	err = cli.Each(ctx, c, &ocm.ManagedClusterList{}, func(cluster *ocm.ManagedCluster) {
+		if cluster.Spec.HubAcceptsClient && !ours[cluster.Name] {
+			names = append(names, cluster.Name)
 		}
-		return list.Continue, err
 	})
 	return names, err
 }
@@ -285,15 +275,10 @@ func foreignAgents(ctx context.Context, c client.Reader) (names []string, err er
 // ocmBinding returns the name of the ClusterRoleBinding of the hub program of Open Cluster Management, "" if there is none. Its
 // ServiceAccount has the same name as ours, which does not need the rights.
 func ocmBinding(ctx context.Context, c client.Reader) (name string, err error) {
-	err = cli.EachPage(func(opts ...client.ListOption) (string, error) {
-		var list rbacv1.ClusterRoleBindingList
-		err := c.List(ctx, &list, opts...)
-		for _, b := range list.Items {
-			if strings.HasPrefix(b.Name, "open-cluster-management:") && strings.HasSuffix(b.Name, "-registration:controller") {
-				name = b.Name
-			}
+	err = cli.Each(ctx, c, &rbacv1.ClusterRoleBindingList{}, func(b *rbacv1.ClusterRoleBinding) {
+		if strings.HasPrefix(b.Name, "open-cluster-management:") && strings.HasSuffix(b.Name, "-registration:controller") {
+			name = b.Name
 		}
-		return list.Continue, err
 	})
 	return name, err
 }

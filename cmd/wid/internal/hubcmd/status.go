@@ -157,14 +157,8 @@ func clustersOf(ctx context.Context, c client.Reader) ([]Cluster, error) {
 		return nil, err
 	}
 	all := []Cluster{} // not null in JSON
-	err = cli.EachPage(func(opts ...client.ListOption) (string, error) {
-		var clusters ocm.ManagedClusterList
-		err := c.List(ctx, &clusters, opts...)
-		for i := range clusters.Items {
-			cluster := &clusters.Items[i]
-			all = append(all, stateOf(cluster, roles[registration.ClusterRoleName(cluster.Name)], pending[cluster.Name], denied[cluster.Name]))
-		}
-		return clusters.Continue, err
+	err = cli.Each(ctx, c, &ocm.ManagedClusterList{}, func(cluster *ocm.ManagedCluster) {
+		all = append(all, stateOf(cluster, roles[registration.ClusterRoleName(cluster.Name)], pending[cluster.Name], denied[cluster.Name]))
 	})
 	slices.SortFunc(all, func(a, b Cluster) int { return strings.Compare(a.Name, b.Name) })
 	return all, err
@@ -253,16 +247,11 @@ func refusalsOf(ctx context.Context, c client.Reader, requests []certificatesv1.
 		return newest, nil
 	}
 	of := client.MatchingFields{"regarding.kind": "CertificateSigningRequest", "type": corev1.EventTypeWarning}
-	err := cli.EachPage(func(opts ...client.ListOption) (string, error) {
-		var list eventsv1.EventList
-		err := c.List(ctx, &list, append(opts, client.InNamespace(metav1.NamespaceDefault), of)...)
-		for _, e := range list.Items {
-			if known, ok := newest[e.Regarding.UID]; ok && e.Action == regname.ActionApprove && lastSeen(&known).Before(lastSeen(&e)) {
-				newest[e.Regarding.UID] = e
-			}
+	err := cli.Each(ctx, c, &eventsv1.EventList{}, func(e *eventsv1.Event) {
+		if known, ok := newest[e.Regarding.UID]; ok && e.Action == regname.ActionApprove && lastSeen(&known).Before(lastSeen(e)) {
+			newest[e.Regarding.UID] = *e
 		}
-		return list.Continue, err
-	})
+	}, client.InNamespace(metav1.NamespaceDefault), of)
 	if apierrors.IsForbidden(err) {
 		err = nil
 	}
@@ -280,12 +269,7 @@ func lastSeen(e *eventsv1.Event) *metav1.MicroTime {
 // rolesOf returns the ClusterRoles of clusters by name.
 func rolesOf(ctx context.Context, c client.Reader) (map[string]*rbacv1.ClusterRole, error) {
 	roles := map[string]*rbacv1.ClusterRole{}
-	return roles, cli.EachPage(func(opts ...client.ListOption) (string, error) {
-		var list rbacv1.ClusterRoleList
-		err := c.List(ctx, &list, append(opts, client.HasLabels{ocm.ClusterNameLabel})...)
-		for i := range list.Items {
-			roles[list.Items[i].Name] = &list.Items[i]
-		}
-		return list.Continue, err
-	})
+	return roles, cli.Each(ctx, c, &rbacv1.ClusterRoleList{}, func(role *rbacv1.ClusterRole) {
+		roles[role.Name] = role
+	}, client.HasLabels{ocm.ClusterNameLabel})
 }

@@ -45,17 +45,11 @@ func CheckOCM(ctx context.Context, cmd *cobra.Command, c client.Reader, kubectl 
 
 // stop returns the commands that stop a program, none if it has stopped and its Pods have ended.
 func (p OCMProgram) stop(ctx context.Context, c client.Reader) (commands []string, err error) {
-	err = cli.EachPage(func(opts ...client.ListOption) (string, error) {
-		var list appsv1.DeploymentList
-		err := c.List(ctx, &list, append(opts, client.InNamespace(p.Namespace))...)
-		for i := range list.Items {
-			d := &list.Items[i]
-			if d.Spec.Template.Labels["app"] == p.App && (d.Spec.Replicas == nil || *d.Spec.Replicas > 0) {
-				commands = append(commands, "kubectl --namespace "+p.Namespace+" scale deployment "+d.Name+" --replicas=0")
-			}
+	err = cli.Each(ctx, c, &appsv1.DeploymentList{}, func(d *appsv1.Deployment) {
+		if d.Spec.Template.Labels["app"] == p.App && (d.Spec.Replicas == nil || *d.Spec.Replicas > 0) {
+			commands = append(commands, "kubectl --namespace "+p.Namespace+" scale deployment "+d.Name+" --replicas=0")
 		}
-		return list.Continue, err
-	})
+	}, client.InNamespace(p.Namespace))
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -68,19 +67,10 @@ func addOnsOf(ctx context.Context, hub client.Client, cluster string) (map[strin
 	if err != nil {
 		return nil, err
 	}
-	return names, cli.EachPage(func(opts ...client.ListOption) (string, error) {
-		list := api.NewList()
-		if err := hub.List(ctx, list, append(opts, client.InNamespace(cluster))...); err != nil {
-			return "", err
-		}
-		return list.GetContinue(), meta.EachListItem(list, func(o runtime.Object) error {
-			if a, ok := o.(client.Object); ok {
-				authType := authTypeOf(addon.StatusOf(a))
-				names[authType] = append(names[authType], a.GetName())
-			}
-			return nil
-		})
-	})
+	return names, cli.Each(ctx, hub, api.NewList(), func(a client.Object) {
+		authType := authTypeOf(addon.StatusOf(a))
+		names[authType] = append(names[authType], a.GetName())
+	}, client.InNamespace(cluster))
 }
 
 // authTypeOf returns csr for an add-on whose agent declares nothing, as older agents do.

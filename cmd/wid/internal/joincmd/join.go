@@ -6,13 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -152,8 +150,7 @@ func (j *join) checkFlags(cmd *cobra.Command) error {
 	if err := cmp.Or(j.checkAgent(), j.checkHub(cmd), j.Check()); err != nil {
 		return err
 	}
-	out, ok := cmd.OutOrStdout().(*os.File)
-	if ok && !j.Apply && !j.reveal && term.IsTerminal(int(out.Fd())) { //nolint:gosec // a file descriptor fits
+	if !j.Apply && !j.reveal && cli.IsTerminal(cmd.OutOrStdout()) {
 		return cli.Usagef("the manifests hold the credential of --hub-token: print them to a file or a pipe, or pass --apply or --reveal")
 	}
 	return nil

@@ -74,15 +74,10 @@ const MaxSkew = 30 * time.Second
 
 // Do returns the remedy of a sentence and commands of kubectl and wid for the cluster of a kubeconfig.
 func Do(file cli.KubeFile, text string, commands ...string) doctor.Remedy {
-	var all []string
-	for _, command := range commands {
-		if strings.HasPrefix(command, "wid ") {
-			all = append(all, file.Wid(command))
-			continue
-		}
-		all = append(all, file.Kubectl(command))
+	for i, command := range commands {
+		commands[i] = file.Kubectl(command)
 	}
-	return doctor.Do(text, all...)
+	return doctor.Do(text, commands...)
 }
 
 // Stamp writes a time as it is written in objects.
