@@ -104,7 +104,8 @@ func (a addOnAuthType) Name() string { return a.name }
 
 // addOnAuthTypes are those that --addon-registration-auth knows. Clusters of any auth type may use them.
 func addOnAuthTypes() []addOnAuthType {
-	return []addOnAuthType{{registration.AuthTypeCSR, setUpAddOnCSR}, {registration.AuthTypeToken, setUpAddOnToken}}
+	tokens := func(mgr ctrl.Manager) error { return setUpTokens(mgr, false) }
+	return []addOnAuthType{{registration.AuthTypeCSR, setUpAddOnCSR}, {registration.AuthTypeToken, tokens}}
 }
 
 func setUpAddOnCSR(mgr ctrl.Manager) error {
@@ -114,8 +115,6 @@ func setUpAddOnCSR(mgr ctrl.Manager) error {
 	}
 	return approver.SetupWithManager(mgr)
 }
-
-func setUpAddOnToken(mgr ctrl.Manager) error { return setUpTokens(mgr, false) }
 
 // setUpTokens may set up the revocation alone.
 func setUpTokens(mgr ctrl.Manager, removeOnly bool) error {

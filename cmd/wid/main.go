@@ -76,13 +76,8 @@ func rootOf(a *credentials.App) *cobra.Command {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = buildinfo.Read().String()
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = cli.Help(cmd) }) // standard output is gone
-	root.SetFlagErrorFunc(wrongFlag)
 	cli.Finish(root)
 	return root
-}
-
-func wrongFlag(cmd *cobra.Command, err error) error {
-	return cli.Usagef("%v; see %s --help", err, cmd.CommandPath())
 }
 
 const exitCodes = `  0    success

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/internal/address"
@@ -68,7 +69,7 @@ func (s *Side) Connect() (client.Client, *rest.Config, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := NewRegistrationClient(config)
+	c, err := NewClient(config)
 	return c, config, err
 }
 
@@ -155,10 +156,11 @@ func End(expires time.Time) string {
 	return expires.UTC().Format(time.RFC3339)
 }
 
-// NewRegistrationClient returns a client that knows the kinds of a hub and of a managed cluster.
-func NewRegistrationClient(config *rest.Config) (client.Client, error) {
+// NewClient returns a client that knows the kinds of a hub, of a managed cluster and of pod identity.
+func NewClient(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddToScheme(scheme)); err != nil {
+	err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))
+	if err != nil {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)

@@ -66,32 +66,23 @@ func Finish(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		Finish(child)
 	}
-	if cmd.Args == nil {
-		cmd.Args = cobra.NoArgs
+	check := cmd.Args
+	if check == nil {
+		check = cobra.NoArgs
 	}
-	cmd.Args = Exactly(cmd.Args)
+	cmd.Args = func(cmd *cobra.Command, args []string) error { return wrongUsage(cmd, check(cmd, args)) }
+	cmd.SetFlagErrorFunc(wrongUsage)
 	offerContexts(cmd)
 	cmd.InitDefaultHelpFlag()
 	cmd.Flags().Lookup("help").Usage = "help with the usual flags"
-	cmd.Flags().VarPF(helpAll{cmd.Flags()}, "help-all", "", "help with all flags").NoOptDefVal = "true"
+	cmd.Flags().BoolFunc("help-all", "help with all flags", func(s string) error { return cmd.Flags().Set("help", s) })
 }
 
-// helpAll is the value of --help-all, which implies --help.
-type helpAll struct{ flags *pflag.FlagSet }
-
-func (h helpAll) Set(s string) error { return h.flags.Set("help", s) }
-func (helpAll) String() string       { return "" }
-func (helpAll) Type() string         { return "bool" }
-
-// Exactly turns the error of an argument check into wrong usage.
-func Exactly(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		err := check(cmd, args)
-		if err == nil || errors.As(err, new(*UsageError)) {
-			return err
-		}
-		return Usagef("%v; see %s --help", err, cmd.CommandPath())
+func wrongUsage(cmd *cobra.Command, err error) error {
+	if err == nil || errors.As(err, new(*UsageError)) {
+		return err
 	}
+	return Usagef("%v; see %s --help", err, cmd.CommandPath())
 }
 
 // Help prints the help of a command: usage, description, examples, subcommands, flags, and exit codes last. It wraps texts at the width of the

@@ -162,12 +162,12 @@ func (id *Identity) HasToken() bool {
 // isOwn reports whether the identity is the program's own.
 func (id *Identity) isOwn() bool { return id.ServiceAccount == "" && !id.HasToken() }
 
-// ParseServiceAccount parses --service-account.
-func ParseServiceAccount(s string) (client.ObjectKey, error) {
+// ParseKey parses the value of a flag. It returns the zero key for an empty one.
+func ParseKey(flag, s string) (client.ObjectKey, error) {
 	namespace, name, ok := strings.Cut(s, "/")
-	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") ||
-		strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return client.ObjectKey{}, cli.Usagef("--service-account is namespace/name, not %.300q", s)
+	if s != "" && (!ok || namespace == "" || name == "" || strings.Contains(name, "/") ||
+		strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })) {
+		return client.ObjectKey{}, cli.Usagef("--%s is namespace/name, not %.300q", flag, s)
 	}
 	return client.ObjectKey{Namespace: namespace, Name: name}, nil
 }
@@ -242,7 +242,7 @@ func (id *Identity) fromToken(ctx context.Context) (*source, error) {
 	if err != nil || id.ServiceAccount == "" {
 		return s, err
 	}
-	want, err := ParseServiceAccount(id.ServiceAccount)
+	want, err := ParseKey("service-account", id.ServiceAccount)
 	if got := client.ObjectKeyFromObject(s.account); err == nil && got != want {
 		return nil, &auth.Error{Reason: auth.ErrDenied, Remedy: "pass a token of the ServiceAccount",
 			Message: fmt.Sprintf("the token is of the ServiceAccount %.300q, not of %q", got.String(), want.String())}
@@ -267,7 +267,7 @@ func keyOf(sa *corev1.ServiceAccount, login ...string) string {
 
 // fromCluster reads the ServiceAccount. After a failure the library gets the same answer and reports it.
 func (id *Identity) fromCluster(ctx context.Context) (*source, error) {
-	key, err := ParseServiceAccount(id.ServiceAccount)
+	key, err := ParseKey("service-account", id.ServiceAccount)
 	if err != nil {
 		return nil, err
 	}
@@ -321,9 +321,7 @@ func (e *unreached) Unwrap() error { return e.error }
 func (a *App) command(cmd *cobra.Command, work func(ctx context.Context, id *Identity, args []string) ([]byte, error)) *cobra.Command {
 	id := a.NewIdentity(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if a.Stderr == nil {
-			a.Stderr = cmd.ErrOrStderr()
-		}
+		a.Stderr = cmd.ErrOrStderr()
 		content, err := id.answer(cmd.Context(), func(ctx context.Context) ([]byte, error) { return work(ctx, id, args) })
 		if err == nil {
 			_, err = cmd.OutOrStdout().Write(content)

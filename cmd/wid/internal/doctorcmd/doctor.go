@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -126,22 +126,17 @@ func (x *examiner) encode(cmd *cobra.Command, report *doctor.Report) ([]byte, er
 // waiting names each check that takes long. Its methods are safe for concurrent use.
 type waiting struct {
 	out   io.Writer
-	mu    sync.Mutex
-	timer *time.Timer
+	timer atomic.Pointer[time.Timer]
 }
 
 // begin is the progress callback of an examination.
 func (w *waiting) begin(c doctor.Check) {
 	w.stop()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(silence, func() { _, _ = fmt.Fprintf(w.out, "waiting for %s …\n", c.Title) }) // nothing depends on it
+	w.timer.Store(time.AfterFunc(silence, func() { _, _ = fmt.Fprintf(w.out, "waiting for %s …\n", c.Title) })) // nothing depends on it
 }
 
 func (w *waiting) stop() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.timer != nil {
-		w.timer.Stop()
+	if timer := w.timer.Load(); timer != nil {
+		timer.Stop()
 	}
 }

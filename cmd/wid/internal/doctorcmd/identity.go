@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
@@ -95,12 +94,10 @@ func (d *DoctorFlags) examine(ctx context.Context) (*doctor.Report, error) {
 
 // names reads the flags that name objects.
 func (d *DoctorFlags) names(context.Context) (err error) {
-	if d.id.ServiceAccount != "" {
-		if d.ServiceAccount, err = credentials.ParseServiceAccount(d.id.ServiceAccount); err != nil {
-			return err
-		}
+	if d.ServiceAccount, err = credentials.ParseKey("service-account", d.id.ServiceAccount); err != nil {
+		return err
 	}
-	if d.Pod, err = parsePod(d.id.Pod); err != nil {
+	if d.Pod, err = credentials.ParseKey("pod", d.id.Pod); err != nil {
 		return err
 	}
 	if len(d.id.Annotations) > 0 {
@@ -108,14 +105,6 @@ func (d *DoctorFlags) names(context.Context) (err error) {
 	}
 	d.InPod = os.Getenv("KUBERNETES_SERVICE_HOST") != "" && d.ServiceAccount.Name == "" && !d.id.HasToken() && !d.id.NamesCluster()
 	return err
-}
-
-func parsePod(s string) (client.ObjectKey, error) {
-	namespace, name, ok := strings.Cut(s, "/")
-	if s != "" && (!ok || namespace == "" || name == "" || strings.Contains(name, "/")) {
-		return client.ObjectKey{}, cli.Usagef("--pod is namespace/name, not %.300q", s)
-	}
-	return client.ObjectKey{Namespace: namespace, Name: name}, nil
 }
 
 // connect finds the cluster of the ServiceAccount: this one in a pod, and for callers that hold a token only one that is named.

@@ -1,10 +1,10 @@
 package doctorcmd
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
@@ -44,17 +44,15 @@ func newDoctorPodIdentity() *cobra.Command {
 }
 
 func (d *podIdentityDoctor) examine(ctx context.Context) (*doctor.Report, error) {
-	pod, err := parsePod(d.pod)
+	pod, err := credentials.ParseKey("pod", d.pod)
 	if err != nil {
 		return nil, err
 	}
-	account := client.ObjectKey{Namespace: pod.Namespace}
-	if d.serviceAccount != "" {
-		if account, err = credentials.ParseServiceAccount(d.serviceAccount); err != nil {
-			return nil, err
-		}
+	account, err := credentials.ParseKey("service-account", d.serviceAccount)
+	if err != nil {
+		return nil, err
 	}
-	switch {
+	switch account.Namespace = cmp.Or(account.Namespace, pod.Namespace); {
 	case account.Namespace == "":
 		return nil, cli.Usagef("name the pod with --pod namespace/name, or the ServiceAccount with --service-account namespace/name")
 	case d.pod != "" && pod.Namespace != account.Namespace:

@@ -54,11 +54,8 @@ func (s *source) verification() (issuer.Verification, error) {
 	if err != nil {
 		return issuer.Verification{}, err
 	}
-	v := issuer.Verification{Cluster: config, Issuer: s.issuer, MaxTokenLifetime: s.maxLifetime}
-	if s.serviceAccount != "" {
-		v.ServiceAccount, err = credentials.ParseServiceAccount(s.serviceAccount)
-	}
-	return v, err
+	account, err := credentials.ParseKey("service-account", s.serviceAccount)
+	return issuer.Verification{Cluster: config, Issuer: s.issuer, MaxTokenLifetime: s.maxLifetime, ServiceAccount: account}, err
 }
 
 // findTimeout bounds the request for a token that names the issuer.

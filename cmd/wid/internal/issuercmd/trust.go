@@ -37,10 +37,8 @@ func newTrust() *cobra.Command {
 		append([]*cobra.Command{newTrustAWS(), newTrustAzure(), newTrustGCP()}, newTrustServices()...)...)
 }
 
-// trustOf returns a document for programs, and the script that makes use of it.
-type trustOf func(t *trust) (document any, script []string, err error)
-
-func newTrustOf(t *trust, cloud, long, example string, of trustOf) *cobra.Command {
+// newTrustOf returns a command. of returns a document for programs, and the script that makes use of it.
+func newTrustOf(t *trust, cloud, long, example string, of func(t *trust) (document any, script []string, err error)) *cobra.Command {
 	cmd := &cobra.Command{Use: strings.Fields(example)[3], Short: "Print the commands for " + cloud, Long: long + " Nothing is applied.", Example: "  " + example}
 	t.output = cli.OutputFlag(cmd, "text", "json", "yaml")
 	t.addTo(cmd)
@@ -92,7 +90,7 @@ func (t *trust) parseSubject() (err error) {
 			return nil
 		}
 	}
-	if t.account, err = credentials.ParseServiceAccount(t.serviceAccount); err != nil {
+	if t.account, err = credentials.ParseKey("service-account", t.serviceAccount); err != nil {
 		return err
 	}
 	// A service may take a name with * for a pattern.

@@ -51,7 +51,7 @@ func (j *join) addOns(ctx context.Context, secret *corev1.Secret) (map[string][]
 	hub := hubkubeconfig.Hub{Cluster: clientcmdv1.Cluster{Server: j.options.Hub.Server, CertificateAuthorityData: j.options.Hub.CAData}}
 	config := hub.Config(user)
 	cli.BoundAnswers(config)
-	c, err := cli.NewRegistrationClient(config)
+	c, err := cli.NewClient(config)
 	if err != nil {
 		return nil, err
 	}

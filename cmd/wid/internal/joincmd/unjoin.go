@@ -126,7 +126,7 @@ func tell(ctx context.Context, local client.Client, name string, secret *corev1.
 	withdrawing, err := agent.New(agent.Options{Cluster: name, Driver: driver, Local: local,
 		NewHubClient: func(config *rest.Config) (client.Client, error) {
 			cli.BoundAnswers(config)
-			return cli.NewRegistrationClient(config)
+			return cli.NewClient(config)
 		}})
 	if err != nil {
 		return err

@@ -5,12 +5,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -72,15 +70,15 @@ func (p *trustPolicy) run(ctx context.Context, cmd *cobra.Command) error {
 
 func (p *trustPolicy) read(ctx context.Context, name string) (*v1alpha1.IAMBinding, error) {
 	config, namespace, err := p.Config()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(err, v1alpha1.AddToScheme(scheme)); err != nil {
+	if err != nil {
+		return nil, err
+	}
+	c, err := cli.NewClient(config)
+	if err != nil {
 		return nil, err
 	}
 	b, key := &v1alpha1.IAMBinding{}, client.ObjectKey{Namespace: cmp.Or(p.namespace, namespace), Name: name}
-	c, err := client.New(config, client.Options{Scheme: scheme})
-	if err == nil {
-		err = c.Get(ctx, key, b)
-	}
+	err = c.Get(ctx, key, b)
 	if meta.IsNoMatchError(err) {
 		return nil, cli.Problem(auth.ErrMisconfigured, "install the IAM credentials provider there, or pick another cluster with --context", "the cluster has no IAMBindings")
 	}

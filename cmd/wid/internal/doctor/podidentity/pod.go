@@ -46,7 +46,8 @@ func (e *examination) tryWebhook(ctx context.Context) (f doctor.Finding) {
 		return unread("the ServiceAccount of the pod is not known")
 	}
 	var warnings []string
-	pod, err := kube.DryRun(context.WithValue(ctx, warningsKey{}, &warnings), e.Client, e.sample())
+	pod := e.sample()
+	err := e.Client.Create(context.WithValue(ctx, warningsKey{}, &warnings), pod, client.DryRunAll)
 	warned := strings.TrimSuffix(strings.Join(warnings, "; "), ".") // none says which webhook it comes from
 	switch {
 	case apierrors.IsInternalError(err): // a webhook has failed
@@ -87,10 +88,13 @@ func (e *examination) notInjected(ctx context.Context, warned string) doctor.Fin
 	return doctor.Failed("NotInjected", look, "The API server creates the pod without the sidecar or its variables. %s.", said)
 }
 
-// sample returns the pod as its author wrote it, or one that every Pod Security level admits.
+// sample returns a copy of the pod as its author wrote it, or one that every Pod Security level admits.
 func (e *examination) sample() *corev1.Pod {
+	meta := metav1.ObjectMeta{Namespace: e.Namespace, GenerateName: "wid-doctor-"}
 	if e.pod != nil {
-		pod := e.pod.DeepCopy()
+		meta.Labels, meta.Annotations = e.pod.Labels, e.pod.Annotations
+		pod := &corev1.Pod{ObjectMeta: meta, Spec: *e.pod.Spec.DeepCopy()}
+		pod.Spec.NodeName, pod.Spec.EphemeralContainers = "", nil
 		if isInjected(pod) {
 			strip(&pod.Spec)
 		}
@@ -100,7 +104,7 @@ func (e *examination) sample() *corev1.Pod {
 	if e.binding != nil && len(e.binding.Spec.Containers) > 0 {
 		name = e.binding.Spec.Containers[0]
 	}
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace}, Spec: corev1.PodSpec{ServiceAccountName: e.ServiceAccount,
+	return &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{ServiceAccountName: e.ServiceAccount,
 		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 		Containers: []corev1.Container{{Name: name, Image: "app", SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}}}}

@@ -83,14 +83,6 @@ func Do(file cli.KubeFile, text string, commands ...string) doctor.Remedy {
 // Stamp writes a time as it is written in objects.
 func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// DryRun lets the API server create a copy of the pod, for which it asks the real webhooks. Nothing is stored.
-func DryRun(ctx context.Context, c client.Client, pod *corev1.Pod) (*corev1.Pod, error) {
-	another := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, GenerateName: "wid-doctor-", Labels: pod.Labels, Annotations: pod.Annotations},
-		Spec: *pod.Spec.DeepCopy()}
-	another.Spec.NodeName, another.Spec.EphemeralContainers = "", nil
-	return another, c.Create(ctx, another, client.DryRunAll)
-}
-
 // maxEvents bounds the Events of a part.
 const maxEvents = 5
 
