@@ -85,11 +85,7 @@ func runServer(ctx context.Context, kube *rest.Config, o serverOptions) error {
 
 // newCache has room for the server's own credentials too.
 func (o *serverOptions) newCache() (*cache.TokenCache, *metrics.Metrics, error) {
-	registerer := o.registerer
-	if registerer == nil {
-		registerer = prometheus.NewRegistry() // that nothing reads
-	}
-	observer, err := metrics.New("podidentity_", registerer)
+	observer, err := metrics.New("podidentity_", o.registerer)
 	if err != nil {
 		return nil, nil, err
 	}

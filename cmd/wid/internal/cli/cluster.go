@@ -156,7 +156,7 @@ func End(expires time.Time) string {
 	return expires.UTC().Format(time.RFC3339)
 }
 
-// NewClient returns a client that knows the kinds of a hub, of a managed cluster and of pod identity.
+// NewClient returns a client that knows the kinds of a hub, of a managed cluster and of pod identity. It bounds answers.
 func NewClient(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))
@@ -164,6 +164,7 @@ func NewClient(config *rest.Config) (client.Client, error) {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
+	BoundAnswers(config)
 	config.UserAgent, config.QPS = "wid", -1 // a few requests that a person waits for
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	return c, AnswerOf(err, "connect to "+config.Host)

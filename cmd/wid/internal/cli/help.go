@@ -152,20 +152,20 @@ func (h *help) paragraphs(text string) {
 	}
 }
 
-func (h *help) wrapped(first, rest, text string) {
-	line := first
-	for word := range strings.FieldsSeq(text) {
-		switch {
-		case strings.TrimSpace(line) == "" || line == first:
-			line += word
-		case utf8.RuneCountInString(line+" "+word) > h.width:
-			h.line(line)
-			line = rest + word
-		default:
-			line += " " + word
+func (h *help) wrapped(first, rest, text string) { h.line(Wrap(first, rest, text, h.width, "")...) }
+
+// Wrap breaks a text at blanks and ends of lines. It counts runes as columns. All lines but the last end with the joint.
+func Wrap(first, rest, text string, width int, joint string) (lines []string) {
+	words := strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == '\n' })
+	line := first + strings.Join(words[:min(1, len(words))], "")
+	for _, word := range words[min(1, len(words)):] {
+		if utf8.RuneCountInString(line+" "+word+joint) > width {
+			lines, line = append(lines, line+joint), rest+word
+			continue
 		}
+		line += " " + word
 	}
-	h.line(line)
+	return append(lines, line)
 }
 
 // flags lists a group. pflag itself stops wrapping at a word that is wider than its column.

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
 // TextOptions say how Report.Text writes.
@@ -174,7 +176,7 @@ func (w *writer) shortened(prefix, rest, text string) {
 
 // wrapped breaks a text at blanks.
 func (w *writer) wrapped(first, rest, text string) {
-	for _, line := range breakLines(first, rest, text, w.Width, "") {
+	for _, line := range cli.Wrap(first, rest, text, w.Width, "") {
 		w.lines = append(w.lines, strings.ReplaceAll(line, "\u00a0", " "))
 	}
 }
@@ -188,20 +190,6 @@ func (w *writer) commands(all []string) {
 			w.lines = append(w.lines, indent+command)
 			continue
 		}
-		w.lines = append(w.lines, breakLines(indent, indent+"  ", command, w.Width, ` \`)...)
+		w.lines = append(w.lines, cli.Wrap(indent, indent+"  ", command, w.Width, ` \`)...)
 	}
-}
-
-// breakLines counts runes as columns.
-func breakLines(first, rest, text string, width int, joint string) (lines []string) {
-	words := strings.FieldsFunc(text, func(r rune) bool { return r == ' ' })
-	line := first + strings.Join(words[:min(1, len(words))], "")
-	for _, word := range words[min(1, len(words)):] {
-		if utf8.RuneCountInString(line+" "+word+joint) > width {
-			lines, line = append(lines, line+joint), rest+word
-			continue
-		}
-		line += " " + word
-	}
-	return append(lines, line)
 }

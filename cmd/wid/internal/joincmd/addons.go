@@ -49,9 +49,7 @@ func (j *join) addOns(ctx context.Context, secret *corev1.Secret) (map[string][]
 		return nil, err
 	}
 	hub := hubkubeconfig.Hub{Cluster: clientcmdv1.Cluster{Server: j.options.Hub.Server, CertificateAuthorityData: j.options.Hub.CAData}}
-	config := hub.Config(user)
-	cli.BoundAnswers(config)
-	c, err := cli.NewClient(config)
+	c, err := cli.NewClient(hub.Config(user))
 	if err != nil {
 		return nil, err
 	}

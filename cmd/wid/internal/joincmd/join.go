@@ -287,7 +287,6 @@ func (j *join) discover(ctx context.Context, cmd *cobra.Command, token bootstrap
 // try reads the ManagedCluster, as the agent will.
 func (j *join) try(ctx context.Context, info *bootstrap.ClusterInfo, token string) error {
 	config := &rest.Config{Host: info.Server, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: info.CAData}}
-	cli.BoundAnswers(config)
 	hub, err := cli.NewClient(config)
 	if err != nil {
 		return err

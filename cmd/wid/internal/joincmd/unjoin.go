@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -123,11 +122,7 @@ func tell(ctx context.Context, local client.Client, name string, secret *corev1.
 	if err != nil {
 		return err
 	}
-	withdrawing, err := agent.New(agent.Options{Cluster: name, Driver: driver, Local: local,
-		NewHubClient: func(config *rest.Config) (client.Client, error) {
-			cli.BoundAnswers(config)
-			return cli.NewClient(config)
-		}})
+	withdrawing, err := agent.New(agent.Options{Cluster: name, Driver: driver, Local: local, NewHubClient: cli.NewClient})
 	if err != nil {
 		return err
 	}
