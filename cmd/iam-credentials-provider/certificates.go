@@ -46,7 +46,6 @@ type certificateOptions struct {
 	now       func() time.Time // in tests
 }
 
-// runCertificates rotates until ctx ends.
 func runCertificates(ctx context.Context, kube *rest.Config, o certificateOptions) error {
 	r := &rotator{options: o}
 	kube = rest.CopyConfig(kube)
@@ -171,7 +170,6 @@ func (r *rotator) bundle(ctx context.Context, cas authority, now time.Time) ([]b
 
 func (r *rotator) host(service string) string { return service + "." + r.options.namespace + ".svc" }
 
-// issue keeps the Secret of a Service up to date.
 func (r *rotator) issue(ctx context.Context, cas authority, bundle []byte, service string, now time.Time) error {
 	host := r.host(service)
 	return r.write(ctx, service, corev1.SecretTypeTLS, func(data map[string][]byte) (err error) {

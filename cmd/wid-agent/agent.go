@@ -38,13 +38,11 @@ type options struct {
 	metricsAddress, probeAddress        string
 }
 
-// addOnFlags holds the settings of add-ons.
 type addOnFlags struct {
 	auth              string
 	expirationSeconds int64
 }
 
-// authType makes a driver.
 type authType struct {
 	name string
 	make func(options) (registration.Driver, error)
@@ -148,7 +146,6 @@ func setUpAddOns(mgr ctrl.Manager, joined *agent.Agent, f addOnFlags) error {
 	return addOns.SetupWithManager(mgr, workers)
 }
 
-// versionOf asks the cluster's API server for its version.
 func versionOf(config *rest.Config) (func(context.Context) (string, error), error) {
 	server, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {

@@ -53,7 +53,6 @@ type options struct {
 	metricsAddress, probeAddress                      string
 }
 
-// authType makes a driver.
 type authType struct {
 	name string
 	make func(context.Context, ctrl.Manager, options) (registration.HubDriver, error)
@@ -94,7 +93,6 @@ func newCSR(_ context.Context, mgr ctrl.Manager, o options) (registration.HubDri
 		BootstrapUsers: o.bootstrapUsers, BootstrapGroups: o.bootstrapGroups, AutoApproveUsers: o.autoApproveUsers})
 }
 
-// addOnAuthType sets up what an auth type of add-ons needs on the hub.
 type addOnAuthType struct {
 	name  string
 	setUp func(ctrl.Manager) error

@@ -133,7 +133,6 @@ func (o *options) setAuth(fs *pflag.FlagSet, auth, addOnAuth []string) (err erro
 	return nil
 }
 
-// pick returns what a flag names, each once.
 func pick[D interface{ Name() string }](known []D, names []string, flag string) (picked []D, err error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		d, err := registration.Pick(known, name)
@@ -145,7 +144,6 @@ func pick[D interface{ Name() string }](known []D, names []string, flag string) 
 	return picked, nil
 }
 
-// checkAWS finds mistakes before the hub starts.
 func (o options) checkAWS() error {
 	switch _, err := awsirsa.ParseClusterARN(o.hubARN); {
 	case !o.has(registration.AuthTypeAWS) && (o.hubARN != "" || len(o.autoApproveARNs) > 0):

@@ -88,7 +88,6 @@ type relayServer struct {
 	handler atomic.Pointer[http.Handler]
 }
 
-// runRelay runs until ctx ends.
 func runRelay(ctx context.Context, hub *rest.Config, o relayOptions) error {
 	mgr, err := ctrl.NewManager(hub, ctrl.Options{Scheme: clientgoscheme.Scheme, HealthProbeBindAddress: o.probeAddress,
 		Metrics: metricsserver.Options{BindAddress: o.metricsAddress}})

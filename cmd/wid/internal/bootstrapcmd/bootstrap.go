@@ -92,7 +92,6 @@ func newCreate(s *cli.Side) *cobra.Command {
 	})
 }
 
-// argument parses a token of the command line.
 func argument(text string) (bootstrap.Token, error) {
 	token, err := bootstrap.ParseToken(text)
 	if err != nil {

@@ -109,7 +109,6 @@ func Help(cmd *cobra.Command) error {
 	return err
 }
 
-// exitCodes is the annotation of a command that has exit codes of its own.
 const exitCodes = "wid/exit-codes"
 
 // ExitCodes gives a command, but none of its subcommands, a list of exit codes in its help.
@@ -283,7 +282,6 @@ func (o *Output) formats() string {
 	return strings.Join(o.All[:last], ", ") + " or " + o.All[last]
 }
 
-// String implements pflag.Value.
 func (o *Output) String() string { return o.Format }
 
 // Type implements pflag.Value.

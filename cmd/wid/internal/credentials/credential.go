@@ -160,7 +160,6 @@ func (id *Identity) key(s *source, r request) cache.Key {
 	return sha256.Sum256(fmt.Appendf(nil, "%q", parts))
 }
 
-// valueOf returns the value of a flag, a list or a string.
 func valueOf(f *pflag.Flag) any {
 	if list, ok := f.Value.(pflag.SliceValue); ok {
 		return list.GetSlice()

@@ -159,7 +159,6 @@ func (id *Identity) HasToken() bool {
 	return id.TokenFile != "" || id.puller != nil && id.puller.ServiceAccountToken != ""
 }
 
-// isOwn reports whether the identity is the program's own.
 func (id *Identity) isOwn() bool { return id.ServiceAccount == "" && !id.HasToken() }
 
 // ParseKey parses the value of a flag. It returns the zero key for an empty one.

@@ -289,7 +289,6 @@ func (id *Identity) KubeFile() cli.KubeFile {
 	return cli.KubeFile{Path: id.Kubeconfig, Context: id.kubeContext}
 }
 
-// noCluster explains why there is no cluster to ask.
 func noCluster(err error) error {
 	if err == nil {
 		return nil

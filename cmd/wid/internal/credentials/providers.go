@@ -229,7 +229,6 @@ func (id *Identity) assumedRoles() (opts []auth.Option, err error) {
 	return opts, nil
 }
 
-// request describes the wanted credential.
 type request struct {
 	kind     string
 	provider auth.Provider
@@ -290,7 +289,6 @@ func bearer(token string, expires time.Time) *credential {
 	return &credential{GitCredential: plugin.GitCredential{BearerToken: token, Expires: expires}}
 }
 
-// fromAccessToken reads the token types of all providers.
 func fromAccessToken(p auth.Provider, t auth.Token) (*credential, error) {
 	switch t := t.(type) {
 	case *aws.Token:

@@ -65,7 +65,6 @@ func hostOf(address string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(address, "https://"), "/")
 }
 
-// check refuses an unknown service, and what it does not take.
 func (f *serviceFlags) check() error {
 	s, known := services()[f.service]
 	switch {

@@ -120,7 +120,6 @@ func (e *Examination) stopped(ctx context.Context) string {
 	return ""
 }
 
-// override applies Check.OverriddenBy.
 func (e *Examination) override(report *Report) {
 	for i, check := range e.Checks {
 		f, by := &report.Findings[i], report.Of(check.OverriddenBy)

@@ -174,7 +174,6 @@ func (w *writer) shortened(prefix, rest, text string) {
 	w.lines = append(w.lines, strings.TrimRight(prefix+text, " "))
 }
 
-// wrapped breaks a text at blanks.
 func (w *writer) wrapped(first, rest, text string) {
 	for _, line := range cli.Wrap(first, rest, text, w.Width, "") {
 		w.lines = append(w.lines, strings.ReplaceAll(line, "\u00a0", " "))

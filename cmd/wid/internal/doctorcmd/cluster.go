@@ -76,7 +76,6 @@ func describe(name string, config *rest.Config) string {
 
 func same(s string) string { return s }
 
-// readAccount reads the ServiceAccount, or that of the pod.
 func readAccount(ctx context.Context, kube client.Reader, key, pod client.ObjectKey) (*corev1.ServiceAccount, error) {
 	if key.Name == "" {
 		p := &corev1.Pod{}

@@ -51,7 +51,6 @@ func (x *examiner) addTimeoutTo(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&x.timeout, "timeout", cli.DefaultTimeout, "time for all checks together, a minute at most")
 }
 
-// of returns what all examinations of a cluster have in common.
 func (x *examiner) of(cluster string) doctor.Examination {
 	return doctor.Examination{Cluster: cluster, Timeout: x.timeout, Progress: x.waiting.begin, ShowPolicy: x.showPolicy}
 }
@@ -129,7 +128,6 @@ type waiting struct {
 	timer atomic.Pointer[time.Timer]
 }
 
-// begin is the progress callback of an examination.
 func (w *waiting) begin(c doctor.Check) {
 	w.stop()
 	w.timer.Store(time.AfterFunc(silence, func() { _, _ = fmt.Fprintf(w.out, "waiting for %s …\n", c.Title) })) // nothing depends on it

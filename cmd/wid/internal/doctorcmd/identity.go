@@ -92,7 +92,6 @@ func (d *DoctorFlags) examine(ctx context.Context) (*doctor.Report, error) {
 	return identitydoctor.Run(ctx, d.Config), nil
 }
 
-// names reads the flags that name objects.
 func (d *DoctorFlags) names(context.Context) (err error) {
 	if d.ServiceAccount, err = credentials.ParseKey("service-account", d.id.ServiceAccount); err != nil {
 		return err
@@ -136,7 +135,6 @@ func (d *DoctorFlags) connect(context.Context) (err error) {
 	return err
 }
 
-// provider finds the provider, and the options of its calls.
 func (d *DoctorFlags) provider(ctx context.Context) (err error) {
 	if d.id.Provider == "" {
 		if err := d.detect(ctx); err != nil {

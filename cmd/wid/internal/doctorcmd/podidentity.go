@@ -12,7 +12,6 @@ import (
 	podidentitydoctor "github.com/workloadid/workloadid/cmd/wid/internal/doctor/podidentity"
 )
 
-// podIdentityDoctor are the flags of wid doctor pod-identity.
 type podIdentityDoctor struct {
 	examiner
 

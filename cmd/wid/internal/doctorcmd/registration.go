@@ -11,7 +11,6 @@ import (
 	registrationdoctor "github.com/workloadid/workloadid/cmd/wid/internal/doctor/registration"
 )
 
-// registrationDoctor are the flags of wid doctor registration.
 type registrationDoctor struct {
 	examiner
 

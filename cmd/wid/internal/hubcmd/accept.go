@@ -43,7 +43,6 @@ func newHubAccept() *cobra.Command {
 	return cmd
 }
 
-// acceptance is the acceptance of one cluster.
 type acceptance struct {
 	*deciding
 	cluster         *ocm.ManagedCluster
@@ -65,7 +64,6 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 	return cli.Await(ctx, d.cmd, func() (string, error) { return a.proceed(ctx) })
 }
 
-// show prints what is accepted.
 func (a *acceptance) show(ctx context.Context) error {
 	name := a.cluster.Name
 	role, err := agentrequest.GetRole(ctx, a.hub, name)
@@ -90,7 +88,6 @@ func (a *acceptance) described() string {
 	return fmt.Sprintf("auth type %q, claim %.300q", a.authType, a.claim)
 }
 
-// checkClaim refuses another claim than that of the flag.
 func (a *acceptance) checkClaim(context.Context) error {
 	if !a.cmd.Flags().Changed("claim") || a.claim == a.deciding.claim {
 		return nil

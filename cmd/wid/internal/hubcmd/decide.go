@@ -23,10 +23,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// hubProgram is the Deployment of the hub program.
 const hubProgram = regname.HubNamespace + "/" + regname.HubDeployment
 
-// deciding are the flags of accept and deny.
 type deciding struct {
 	cli.Side
 	clusters []string

@@ -28,7 +28,6 @@ func NewHub() *cobra.Command {
 		NewHubInit(), newHubToken(), newHubAccept(), newHubDeny(), newHubStatus(), newHubPolicies(), NewHubCleanup())
 }
 
-// checkClusters checks --clusters.
 func checkClusters(names []string) error {
 	if len(names) == 0 {
 		return cli.Usagef("name the clusters with --clusters, as a,b")

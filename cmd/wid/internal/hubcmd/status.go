@@ -204,7 +204,6 @@ func stateOf(c *ocm.ManagedCluster, role *rbacv1.ClusterRole, pending, denied []
 	return s
 }
 
-// requestsOf returns the pending and the denied requests by cluster.
 func requestsOf(ctx context.Context, c client.Reader) (pending, denied map[string][]AgentRequest, err error) {
 	all, err := agentrequest.List(ctx, c, "", func(r *certificatesv1.CertificateSigningRequest) bool {
 		return agentrequest.IsOpen(r) || denialOf(r) != nil
@@ -266,7 +265,6 @@ func lastSeen(e *eventsv1.Event) *metav1.MicroTime {
 	return &e.EventTime
 }
 
-// rolesOf returns the ClusterRoles of clusters by name.
 func rolesOf(ctx context.Context, c client.Reader) (map[string]*rbacv1.ClusterRole, error) {
 	roles := map[string]*rbacv1.ClusterRole{}
 	return roles, cli.Each(ctx, c, &rbacv1.ClusterRoleList{}, func(role *rbacv1.ClusterRole) {

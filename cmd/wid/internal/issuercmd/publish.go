@@ -134,7 +134,6 @@ func (p *publish) forever(cmd *cobra.Command) error {
 	return cli.ErrInterrupted
 }
 
-// published is the output of a publication.
 type published struct {
 	Issuer string `json:"issuer"`
 	issuer.Result
@@ -164,7 +163,6 @@ func (p *published) say(w io.Writer) error {
 // store is the value of --to.
 type store struct{ url, region, owner, endpoint string }
 
-// stores are the forms of --to.
 const stores = "pass file:///DIR, s3://BUCKET/PREFIX, azblob://ACCOUNT/CONTAINER/PREFIX or gcp://PROVIDER"
 
 // open reads credentials from the environment.

@@ -33,7 +33,6 @@ const (
 	audienceFlag = "audience=audience of the ServiceAccount's token, yours to choose, for this service alone"
 )
 
-// newTrustServices returns the commands for services beyond the clouds.
 func newTrustServices() []*cobra.Command {
 	return []*cobra.Command{
 		newTrustIn("Keycloak", "Print the commands that create a Kubernetes identity provider in a realm, and a client for the ServiceAccount.",

@@ -40,7 +40,6 @@ func subjectFlag(user string) string {
 	return "--user=" + shell.Word(user, "USER_NAME")
 }
 
-// checkTokenRequest requests the token of the exchange.
 func (e *examination) checkTokenRequest(ctx context.Context) doctor.Finding {
 	switch sa := e.serviceAccount(); {
 	case e.Token != nil:

@@ -80,7 +80,6 @@ func (e *examination) missingKey(sa *corev1.ServiceAccount) string {
 	return ""
 }
 
-// annotating returns the command that annotates the ServiceAccount.
 func (e *examination) annotating(key string) string {
 	value := "NAME@PROJECT_ID.iam.gserviceaccount.com" // of annotation.GCPServiceAccount
 	for _, s := range e.cloud.settings {

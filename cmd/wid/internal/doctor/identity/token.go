@@ -17,7 +17,6 @@ import (
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
-// heldToken is the token under examination.
 type heldToken struct {
 	raw    string
 	claims *doctor.Claims

@@ -70,14 +70,12 @@ func Run(ctx context.Context, config Config) *doctor.Report {
 	return report
 }
 
-// in adds the namespace to a command.
 func (e *examination) in(command string) string {
 	return command + " -n " + shell.Word(e.Namespace, "NAMESPACE")
 }
 
 func unread(text string) doctor.Finding { return doctor.Unclear(doctor.Remedy{}, "%s", text) }
 
-// showPod shows the pod, if one was named, and its ServiceAccount.
 func (e *examination) showPod(ctx context.Context) doctor.Finding {
 	text := "no pod was named"
 	if e.Pod != "" {

@@ -179,7 +179,6 @@ type use struct {
 // taken reports whether the hub has taken the credential, just now.
 func (u *use) taken() bool { return u.unusable == nil && u.config != nil && u.err == nil }
 
-// useOwn uses the agent's own credential once.
 func (e *examination) useOwn(ctx context.Context) *use {
 	if e.used == nil {
 		e.used = &use{}

@@ -204,7 +204,6 @@ func conditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
 	return metav1.Condition{Type: kind}
 }
 
-// quote writes a condition.
 func quote(c metav1.Condition) string { //nolint:gocritic // a copy
 	text := fmt.Sprintf("%.63s=%.10s, %.63s", c.Type, c.Status, c.Reason)
 	if c.Message != "" {
@@ -213,7 +212,6 @@ func quote(c metav1.Condition) string { //nolint:gocritic // a copy
 	return text
 }
 
-// name returns the cluster's name for a command.
 func (e *examination) name() string { return shell.Word(e.ClusterName, "CLUSTER") }
 
 // atHub and inCluster return the remedy of a sentence and commands for one side.

@@ -83,7 +83,6 @@ func Do(file cli.KubeFile, text string, commands ...string) doctor.Remedy {
 // Stamp writes a time as it is written in objects.
 func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// maxEvents bounds the Events of a part.
 const maxEvents = 5
 
 // Warnings returns the newest wanted Warning Events about an object, each with its remedy; nil wants all.
