@@ -156,10 +156,11 @@ func End(expires time.Time) string {
 	return expires.UTC().Format(time.RFC3339)
 }
 
-// NewClient returns a client that knows the kinds of a hub, of a managed cluster and of pod identity. It bounds answers.
+// NewClient returns a client that knows the kinds of hubs, managed clusters and pod identity. It bounds answers.
 func NewClient(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
-	err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))
+	err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddToScheme(scheme),
+		v1alpha1.AddToScheme(scheme))
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +187,8 @@ func (k KubeFile) Rules() *clientcmd.ClientConfigLoadingRules {
 	return rules
 }
 
-// Config is for clients of the cluster. It also returns the namespace of the context, "default" if it names none. It reads a pipe once.
+// Config is for clients of the cluster. It also returns the namespace of the context, "default" if it names none. It
+// reads a pipe once.
 func (k KubeFile) Config() (*rest.Config, string, error) {
 	loader, err := k.Load()
 	if err != nil {

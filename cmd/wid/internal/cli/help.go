@@ -153,7 +153,7 @@ func (h *help) paragraphs(text string) {
 
 func (h *help) wrapped(first, rest, text string) { h.line(Wrap(first, rest, text, h.width, "")...) }
 
-// Wrap breaks a text at blanks and ends of lines. It counts runes as columns. All lines but the last end with the joint.
+// Wrap breaks a text at blanks and ends of lines. It counts runes as columns. All lines but the last end with joint.
 func Wrap(first, rest, text string, width int, joint string) (lines []string) {
 	words := strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == '\n' })
 	line := first + strings.Join(words[:min(1, len(words))], "")

@@ -14,9 +14,10 @@ const (
 	maxAnswer = 32 << 20
 )
 
-// Each calls do for each object that the API server lists. It reads page by page, which bounds memory: others create many objects,
-// each as large as etcd takes. list is an empty list of the kind.
-func Each[O client.Object](ctx context.Context, c client.Reader, list client.ObjectList, do func(O), opts ...client.ListOption) error {
+// Each calls do for each object that the API server lists. It reads page by page, which bounds memory: others create
+// many objects, each as large as etcd takes. list is an empty list of the kind.
+func Each[O client.Object](ctx context.Context, c client.Reader, list client.ObjectList, do func(O),
+	opts ...client.ListOption) error {
 	for next := ""; ; {
 		page, _ := list.DeepCopyObject().(client.ObjectList) // a copy has the same type
 		if err := c.List(ctx, page, append(opts, client.Limit(pageSize), client.Continue(next))...); err != nil {

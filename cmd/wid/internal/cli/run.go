@@ -40,13 +40,15 @@ func Within(ctx context.Context, work func(ctx context.Context) ([]byte, error))
 	case interrupted:
 		return nil, ErrInterrupted
 	}
-	return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting for a file, a program or the network",
-		Remedy: "check what does not answer, or raise --timeout"}
+	return nil, &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(),
+		Message: "gave up waiting for a file, a program or the network",
+		Remedy:  "check what does not answer, or raise --timeout"}
 }
 
-// WithGrace returns the result of work, or false if the work ignores its context and goes on for the grace after the context has
-// ended, or for a fifth of it after an interrupt.
-func WithGrace[T any](ctx context.Context, grace time.Duration, work func(ctx context.Context) (T, error)) (result T, ok bool, err error) {
+// WithGrace returns the result of work, or false if the work ignores its context and goes on for the grace after the
+// context has ended, or for a fifth of it after an interrupt.
+func WithGrace[T any](ctx context.Context, grace time.Duration, work func(ctx context.Context) (T, error),
+) (result T, ok bool, err error) {
 	type outcome struct {
 		result T
 		err    error
@@ -73,8 +75,8 @@ func WithGrace[T any](ctx context.Context, grace time.Duration, work func(ctx co
 // relayTime bounds the wait for the last output of a plugin.
 const relayTime = 500 * time.Millisecond
 
-// relay copies the standard error of exec plugins. A plugin that hangs outlives this program; with our own standard error it would
-// keep the reader of a pipe waiting. end waits for the output of plugins that have ended.
+// relay copies the standard error of exec plugins. A plugin that hangs outlives this program; with our own standard
+// error it would keep the reader of a pipe waiting. end waits for the output of plugins that have ended.
 func relay(config *rest.Config, to io.Writer) (end func(), err error) {
 	if config.ExecProvider == nil || IsTerminal(os.Stderr) { // a terminal never ends, and plugins may detect it
 		return func() {}, nil
@@ -83,7 +85,7 @@ func relay(config *rest.Config, to io.Writer) (end func(), err error) {
 	if err != nil {
 		return func() {}, err
 	}
-	stderr := os.Stderr // client-go reads it during the set-up only, and keeps the plugin for all clients of the configuration
+	stderr := os.Stderr // client-go reads it during the set-up only, and keeps the plugin for all clients of the config
 	os.Stderr = plugins
 	_, err = config.TransportConfig()
 	os.Stderr = stderr

@@ -118,8 +118,8 @@ func (x *examiner) encode(cmd *cobra.Command, report *doctor.Report) ([]byte, er
 	if x.output.Format != "text" {
 		return x.output.Encode(report, nil)
 	}
-	o := doctor.TextOptions{Width: cli.WidthOf(cmd), Verbose: x.verbose, PolicyHint: cmd.CommandPath() + " … --show-policy"}
-	return []byte(report.Text(o)), nil
+	return []byte(report.Text(doctor.TextOptions{Width: cli.WidthOf(cmd), Verbose: x.verbose,
+		PolicyHint: cmd.CommandPath() + " … --show-policy"})), nil
 }
 
 // waiting names each check that takes long. Its methods are safe for concurrent use.
@@ -130,7 +130,9 @@ type waiting struct {
 
 func (w *waiting) begin(c doctor.Check) {
 	w.stop()
-	w.timer.Store(time.AfterFunc(silence, func() { _, _ = fmt.Fprintf(w.out, "waiting for %s …\n", c.Title) })) // nothing depends on it
+	w.timer.Store(time.AfterFunc(silence, func() {
+		_, _ = fmt.Fprintf(w.out, "waiting for %s …\n", c.Title) // nothing depends on it
+	}))
 }
 
 func (w *waiting) stop() {

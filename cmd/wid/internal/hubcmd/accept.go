@@ -244,7 +244,8 @@ func (a *acceptance) pickRequest(ctx context.Context) (*certificatesv1.Certifica
 
 // approving returns the command that approves a request by its name, which is free text.
 func (a *acceptance) approving(request string) string {
-	return "run " + a.Kubectl("wid hub accept --clusters "+a.cluster.Name+" --approve-request "+shell.Word(request, "REQUEST"))
+	return "run " + a.Kubectl("wid hub accept --clusters "+a.cluster.Name+
+		" --approve-request "+shell.Word(request, "REQUEST"))
 }
 
 // checkAgent refuses a request if the cluster's agent works, or if the hub goes on with another agent.

@@ -123,7 +123,8 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	if running != nil { // a token that is not needed would stay valid in the log of a pipeline
-		return cli.Say(cmd, "\nThe hub has the image %.300q. This command prints the line that joins a cluster: %s", h.Image, h.Kubectl("wid hub token"))
+		return cli.Say(cmd, "\nThe hub has the image %.300q. This command prints the line that joins a cluster: %s",
+			h.Image, h.Kubectl("wid hub token"))
 	}
 	return h.invite(ctx, cmd, &h.Side, c, config)
 }

@@ -158,7 +158,8 @@ func clustersOf(ctx context.Context, c client.Reader) ([]Cluster, error) {
 	}
 	all := []Cluster{} // not null in JSON
 	err = cli.Each(ctx, c, &ocm.ManagedClusterList{}, func(cluster *ocm.ManagedCluster) {
-		all = append(all, stateOf(cluster, roles[registration.ClusterRoleName(cluster.Name)], pending[cluster.Name], denied[cluster.Name]))
+		role := roles[registration.ClusterRoleName(cluster.Name)]
+		all = append(all, stateOf(cluster, role, pending[cluster.Name], denied[cluster.Name]))
 	})
 	slices.SortFunc(all, func(a, b Cluster) int { return strings.Compare(a.Name, b.Name) })
 	return all, err
@@ -247,7 +248,8 @@ func refusalsOf(ctx context.Context, c client.Reader, requests []certificatesv1.
 	}
 	of := client.MatchingFields{"regarding.kind": "CertificateSigningRequest", "type": corev1.EventTypeWarning}
 	err := cli.Each(ctx, c, &eventsv1.EventList{}, func(e *eventsv1.Event) {
-		if known, ok := newest[e.Regarding.UID]; ok && e.Action == regname.ActionApprove && lastSeen(&known).Before(lastSeen(e)) {
+		known, ok := newest[e.Regarding.UID]
+		if ok && e.Action == regname.ActionApprove && lastSeen(&known).Before(lastSeen(e)) {
 			newest[e.Regarding.UID] = *e
 		}
 	}, client.InNamespace(metav1.NamespaceDefault), of)

@@ -120,7 +120,8 @@ func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub *cli.Side
 	published := &corev1.ConfigMap{}
 	err = c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}, published)
 	if apierrors.IsNotFound(err) {
-		cmd.PrintErrln("wid: warning: clusters cannot find the hub's CA, since it publishes no cluster-info: run", hub.Kubectl("wid bootstrap publish"))
+		cmd.PrintErrln("wid: warning: clusters cannot find the hub's CA, since it publishes no cluster-info: run",
+			hub.Kubectl("wid bootstrap publish"))
 	}
 	invitation := Invitation{Token: token.Token.Reveal(), Expires: cli.End(token.Expires), Server: info.Server}
 	line := "wid join --hub-token " + invitation.Token + " --hub-apiserver " + shell.Word(info.Server, "SERVER")

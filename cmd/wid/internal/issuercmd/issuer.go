@@ -55,7 +55,8 @@ func (s *source) verification() (issuer.Verification, error) {
 		return issuer.Verification{}, err
 	}
 	account, err := credentials.ParseKey("service-account", s.serviceAccount)
-	return issuer.Verification{Cluster: config, Issuer: s.issuer, MaxTokenLifetime: s.maxLifetime, ServiceAccount: account}, err
+	return issuer.Verification{Cluster: config, Issuer: s.issuer, MaxTokenLifetime: s.maxLifetime,
+		ServiceAccount: account}, err
 }
 
 // findTimeout bounds the request for a token that names the issuer.

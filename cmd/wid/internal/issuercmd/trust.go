@@ -37,8 +37,10 @@ func newTrust() *cobra.Command {
 		append([]*cobra.Command{newTrustAWS(), newTrustAzure(), newTrustGCP()}, newTrustServices()...)...)
 }
 
-// newTrustOf returns a command. of returns a document for programs, and the script that makes use of it.
-func newTrustOf(t *trust, cloud, long, example string, of func(t *trust) (document any, script []string, err error)) *cobra.Command {
+// trustOf returns a document for programs, and the script that makes use of it.
+type trustOf func(t *trust) (document any, script []string, err error)
+
+func newTrustOf(t *trust, cloud, long, example string, of trustOf) *cobra.Command {
 	cmd := &cobra.Command{Use: strings.Fields(example)[3], Short: "Print the commands for " + cloud, Long: long + " Nothing is applied.", Example: "  " + example}
 	t.output = cli.OutputFlag(cmd, "text", "json", "yaml")
 	t.addTo(cmd)
