@@ -33,14 +33,10 @@ type options struct {
 	cluster, namespace, bootstrapSecret string
 	hubARN, managedARN                  string
 	driver                              registration.Driver
-	addOns                              addOnFlags
+	addOnAuth                           string
+	addOnTokenSeconds                   int64
 	leaderElect                         bool
 	metricsAddress, probeAddress        string
-}
-
-type addOnFlags struct {
-	auth              string
-	expirationSeconds int64
 }
 
 type authType struct {
@@ -63,12 +59,12 @@ func newCSR(o options) (registration.Driver, error) {
 }
 
 // newAddOnDriver makes the driver that --addon-kubeclient-registration-auth names. Add your own drivers here.
-func newAddOnDriver(f addOnFlags, r prometheus.Registerer) (registration.Driver, error) {
-	tokens, err := token.New(token.Options{ExpirationSeconds: f.expirationSeconds, Registerer: r})
+func newAddOnDriver(o options, r prometheus.Registerer) (registration.Driver, error) {
+	tokens, err := token.New(token.Options{ExpirationSeconds: o.addOnTokenSeconds, Registerer: r})
 	if err != nil {
 		return nil, fmt.Errorf("--addon-token-expiration-seconds: %w", err)
 	}
-	driver, err := registration.Pick([]registration.Driver{csr.New(csr.Options{}), tokens}, f.auth)
+	driver, err := registration.Pick([]registration.Driver{csr.New(csr.Options{}), tokens}, o.addOnAuth)
 	if err != nil {
 		return nil, fmt.Errorf("--addon-kubeclient-registration-auth: %w", err)
 	}
@@ -128,14 +124,14 @@ func runAgent(ctx context.Context, config *rest.Config, o options) error {
 	if err := joined.SetupWithManager(mgr); err != nil {
 		return err
 	}
-	if err := setUpAddOns(mgr, joined, o.addOns); err != nil {
+	if err := setUpAddOns(mgr, joined, o); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
 }
 
-func setUpAddOns(mgr ctrl.Manager, joined *agent.Agent, f addOnFlags) error {
-	driver, err := newAddOnDriver(f, metrics.Registry)
+func setUpAddOns(mgr ctrl.Manager, joined *agent.Agent, o options) error {
+	driver, err := newAddOnDriver(o, metrics.Registry)
 	if err != nil {
 		return err
 	}

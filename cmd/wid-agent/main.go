@@ -64,8 +64,8 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs.StringVar(&auth, "registration-auth", registration.AuthTypeCSR, "auth type by which this cluster reaches the hub")
 	fs.StringVar(&o.hubARN, "eks-hub-cluster-arn", "", "ARN of the hub; required for aws-irsa")
 	fs.StringVar(&o.managedARN, "eks-managed-cluster-arn", "", "ARN of this cluster; required for aws-irsa")
-	fs.StringVar(&o.addOns.auth, "addon-kubeclient-registration-auth", registration.AuthTypeCSR, "auth type by which add-ons reach the hub's API server, csr or token")
-	fs.Int64Var(&o.addOns.expirationSeconds, "addon-token-expiration-seconds", 0, "lifetime of add-on tokens that the auth type token asks for, in seconds; 0 for one year")
+	fs.StringVar(&o.addOnAuth, "addon-kubeclient-registration-auth", registration.AuthTypeCSR, "auth type by which add-ons reach the hub's API server, csr or token")
+	fs.Int64Var(&o.addOnTokenSeconds, "addon-token-expiration-seconds", 0, "lifetime of add-on tokens that the auth type token asks for, in seconds; 0 for one year")
 	fs.StringVar(&o.namespace, "namespace", agent.DefaultNamespace, "namespace of the agent and of its Secrets")
 	fs.StringVar(&o.bootstrapSecret, "bootstrap-secret", agent.DefaultBootstrapSecret, "Secret with the hub's address and CA and the bootstrap credential")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
@@ -91,7 +91,7 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	if auth == registration.AuthTypeToken {
 		return o, errors.New("--registration-auth: token registers add-ons only: use --addon-kubeclient-registration-auth=token, and another auth type for the cluster")
 	}
-	if _, err := newAddOnDriver(o.addOns, nil); err != nil {
+	if _, err := newAddOnDriver(o, nil); err != nil {
 		return o, err
 	}
 	kind, err := registration.Pick(authTypes(), auth)

@@ -33,7 +33,7 @@ func TestFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o.cluster != "c1" || o.driver.Name() != "csr" || o.namespace != "n" || o.bootstrapSecret != "s" || !o.leaderElect ||
-		o.metricsAddress != "0" || o.probeAddress != ":1" || o.addOns != (addOnFlags{auth: "token", expirationSeconds: 3600}) {
+		o.metricsAddress != "0" || o.probeAddress != ":1" || o.addOnAuth != "token" || o.addOnTokenSeconds != 3600 {
 		t.Errorf("%+v", o)
 	}
 	o, err = parseFlags([]string{"--cluster-name", "c1", "--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN,
@@ -43,7 +43,7 @@ func TestFlags(t *testing.T) {
 	}
 	o, err = parseFlags([]string{"--cluster-name", "c1"}, io.Discard)
 	if err != nil || o.driver.Name() != "csr" || o.namespace != agent.DefaultNamespace || o.bootstrapSecret != agent.DefaultBootstrapSecret || o.leaderElect ||
-		o.addOns.auth != "csr" {
+		o.addOnAuth != "csr" {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
 }
