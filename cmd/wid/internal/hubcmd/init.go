@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/version"
-	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -105,7 +103,7 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 		err = h.checkOCM(ctx, cmd, c)
 	}
 	if err == nil && h.relay == relayAuto {
-		h.options.Relay, err = relayFor(ctx, cmd, config)
+		h.options.Relay, err = relayFor(cmd, config)
 	}
 	if err == nil {
 		err = h.checkFlags(cmd, flagsIn(program.Args))
@@ -178,16 +176,12 @@ func (h *hubInit) manifests(cmd *cobra.Command, running *appsv1.Deployment) (str
 const relayAuto = "auto"
 
 // relayFor returns the impersonation that a hub serves.
-func relayFor(ctx context.Context, cmd *cobra.Command, config *rest.Config) (manifests.Relay, error) {
+func relayFor(cmd *cobra.Command, config *rest.Config) (manifests.Relay, error) {
 	hub, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return "", err
 	}
-	var info apiversion.Info
-	answer, err := hub.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
-	if err == nil {
-		err = json.Unmarshal(answer, &info)
-	}
+	info, err := hub.ServerVersion() // ignores contexts, as Limited allows
 	if err != nil {
 		return "", cli.AnswerOf(err, "read the version of the hub")
 	}

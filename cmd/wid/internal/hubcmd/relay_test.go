@@ -27,7 +27,7 @@ func TestRelayForTheVersionOfTheHub(t *testing.T) {
 			defer hub.Close()
 			cmd, log := &cobra.Command{}, &bytes.Buffer{}
 			cmd.SetErr(log)
-			got, err := relayFor(t.Context(), cmd, &rest.Config{Host: hub.URL})
+			got, err := relayFor(cmd, &rest.Config{Host: hub.URL})
 			if err != nil || got != want || (want == manifests.RelayLegacy) != strings.Contains(log.String(), "protect it like an administrator's") {
 				t.Errorf("%q, %v, %s", got, err, log)
 			}
@@ -38,7 +38,7 @@ func TestRelayForTheVersionOfTheHub(t *testing.T) {
 func TestRelayForAHubThatDoesNotAnswer(t *testing.T) {
 	hub := httptest.NewServer(http.NotFoundHandler())
 	defer hub.Close()
-	if got, err := relayFor(t.Context(), &cobra.Command{}, &rest.Config{Host: hub.URL}); err == nil || got != "" {
+	if got, err := relayFor(&cobra.Command{}, &rest.Config{Host: hub.URL}); err == nil || got != "" {
 		t.Errorf("%q, %v", got, err)
 	}
 }
