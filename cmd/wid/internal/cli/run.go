@@ -35,7 +35,7 @@ func Within(ctx context.Context, work func(ctx context.Context) ([]byte, error))
 	answer, ok, err := WithGrace(ctx, Grace, work)
 	interrupted := errors.Is(ctx.Err(), context.Canceled)
 	switch {
-	case ok && (!interrupted || err == nil || errors.Is(err, ErrInterrupted)):
+	case ok && (!interrupted || errors.Is(err, ErrInterrupted)):
 		return answer, err
 	case interrupted:
 		return nil, ErrInterrupted
