@@ -77,7 +77,9 @@ func runServer(ctx context.Context, kube *rest.Config, o serverOptions) error {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	defer listener.Close() //nolint:errcheck // the manager has closed it, unless it has not started
-	if err := errors.Join(s.SetupWithManager(mgr), s.Listen(mgr, listener, o.certFile(), o.keyFile()), mgr.AddReadyzCheck("server", s.Ready)); err != nil {
+	certificate, key := filepath.Join(o.certs, "tls.crt"), filepath.Join(o.certs, "tls.key")
+	err = errors.Join(s.SetupWithManager(mgr), s.Listen(mgr, listener, certificate, key), mgr.AddReadyzCheck("server", s.Ready))
+	if err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
@@ -92,9 +94,6 @@ func (o *serverOptions) newCache() (*cache.TokenCache, *metrics.Metrics, error) 
 	tokens, err := cache.NewTokenCache(o.pods+1, cache.WithObserver(observer))
 	return tokens, observer, err
 }
-
-func (c *common) certFile() string { return filepath.Join(c.certs, "tls.crt") }
-func (c *common) keyFile() string  { return filepath.Join(c.certs, "tls.key") }
 
 // readCA reads the file for each pod and each answer, since CAs rotate. Without a file the webhook refuses pods, and
 // the server hands out no CAs.
