@@ -4,23 +4,13 @@ import (
 	"encoding/base64"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/workloadid/workloadid/internal/regname"
-	"github.com/workloadid/workloadid/internal/testing/regtest"
-
-	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/manifests"
-	"github.com/workloadid/workloadid/registration/ocm"
-	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 // saToken returns what looks like the token of a ServiceAccount.
@@ -162,77 +152,43 @@ func TestHubMistakes(t *testing.T) {
 	}
 }
 
-// Without --apply the manifests are printed, and no cluster is contacted.
+// Without --apply the manifests are printed, and no cluster is contacted. TestManifestsAreAsPrinted of package manifests has
+// the objects, the rights and the arguments that belong to each option.
 func TestHubInitPrints(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nonexistent")
-	const image = `registry.example/hub@sha256:0 "x": y`
-	objects, err := manifests.Parse(must(t, "hub", "init", "--image="+image))
-	if err != nil {
-		t.Fatal(err)
-	}
-	kinds := map[string]int{}
-	for _, o := range objects {
-		kinds[o.GetKind()]++
-	}
-	last := objects[len(objects)-1]
-	var deployment appsv1.Deployment
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(last.Object, &deployment, true); err != nil {
-		t.Fatal(err)
-	}
-	if containers := deployment.Spec.Template.Spec.Containers; last.GetName() != regname.HubDeployment || containers[0].Image != image || containers[0].Args[0] != "--registration-auth=csr" {
-		t.Errorf("the Deployment is %v", last.Object)
-	}
-	if kinds["CustomResourceDefinition"] != 2 || kinds["ValidatingAdmissionPolicy"] != 5 || kinds["Secret"] != 0 {
-		t.Errorf("printed %v", kinds)
-	}
-	want := strings.Count(ocm.CRD()+addon.CRD()+registration.HubManifest()+registration.BootstrapManifest(), "\nkind: ")
-	if got := len(objects) - 3; got != want { // without NetworkPolicy, PodDisruptionBudget and Deployment
-		t.Errorf("%d objects, want %d", got, want)
-	}
-}
-
-// The hub program has the arguments and the rights that its flags need, and no others. Those for agents of Open Cluster Management let agents
-// and bootstrap users see each other.
-func TestHubInitGivesTheRightsThatItsFlagsNeed(t *testing.T) {
-	t.Setenv("KUBECONFIG", "/nonexistent")
-	const csr, ocmAgents, aws, arn = "--registration-auth=csr", "--ocm-agents", "--registration-auth=aws-irsa", "--eks-hub-cluster-arn=" + eksHub
-	optional := map[string][]string{
-		"certificates": {"ClusterRole hub:csr", "ClusterRoleBinding hub:csr", "ClusterRole hub:csr-addons", "ClusterRoleBinding hub:csr-addons"},
-		"OCM":          {"ClusterRole bootstrap:ocm-agents", "ClusterRoleBinding bootstrap:ocm-agents", "ClusterRole hub:ocm-agents", "ClusterRoleBinding hub:ocm-agents"},
-		"aws-auth":     {"Role hub:aws-auth"},
-		"relay":        {"RoleBinding relay"},
-		"agents":       {"ClusterRole relay", "ClusterRoleBinding relay"},
-		"names":        {"ClusterRole hub:relay", "ClusterRoleBinding hub:relay"},
-	}
-	for name, row := range map[string]struct{ flags, rights []string }{
-		"certificates":                {[]string{csr}, []string{"certificates"}},
-		"certificates, agents of OCM": {[]string{csr, ocmAgents}, []string{"certificates", "OCM"}},
-		"AWS":                         {[]string{aws, arn}, nil},
-		"AWS, agents of OCM":          {[]string{aws, arn, ocmAgents}, []string{"OCM"}},
-		"relay":                       {[]string{csr, "--relay"}, []string{"certificates", "relay", "agents", "names"}},
-		"relay, older hub":            {[]string{csr, "--relay=legacy"}, []string{"certificates", "relay", "agents"}},
-		"relay for tokens":            {[]string{aws, arn, "--relay"}, []string{"relay"}},
-		"both":                        {[]string{"--registration-auth=csr,aws-irsa", arn}, []string{"certificates", "aws-auth"}},
+	const csr, aws, arn = "--registration-auth=csr", "--registration-auth=aws-irsa", "--eks-hub-cluster-arn=" + eksHub
+	const odd = `registry.example/hub@sha256:0 "x": y`
+	certificates, iam := []string{"csr"}, []string{"aws-irsa"}
+	for name, row := range map[string]struct {
+		flags []string
+		want  manifests.HubOptions
+	}{
+		"default":            {nil, manifests.HubOptions{AuthTypes: certificates}},
+		"agents of OCM":      {[]string{csr, "--ocm-agents"}, manifests.HubOptions{AuthTypes: certificates, OCMAgents: true}},
+		"AWS":                {[]string{aws, arn}, manifests.HubOptions{AuthTypes: iam, ARN: eksHub}},
+		"AWS, agents of OCM": {[]string{aws, arn, "--ocm-agents"}, manifests.HubOptions{AuthTypes: iam, ARN: eksHub, OCMAgents: true}},
+		"AWS, relay": {[]string{aws, arn, "--relay"},
+			manifests.HubOptions{AuthTypes: iam, ARN: eksHub, Relay: manifests.RelayConstrained}},
+		"both, cleanup": {[]string{csr, aws, arn, "--cleanup-image=" + odd},
+			manifests.HubOptions{AuthTypes: []string{"csr", "aws-irsa"}, ARN: eksHub, CleanupImage: odd}},
+		"relay":        {[]string{"--relay"}, manifests.HubOptions{AuthTypes: certificates, Relay: manifests.RelayConstrained}},
+		"relay, older": {[]string{"--relay=legacy"}, manifests.HubOptions{AuthTypes: certificates, Relay: manifests.RelayLegacy}},
+		"add-ons, csr": {[]string{"--addon-registration-auth=csr"},
+			manifests.HubOptions{AuthTypes: certificates, AddOnAuthTypes: certificates}},
+		"add-ons, both": {[]string{"--addon-registration-auth=csr,token"},
+			manifests.HubOptions{AuthTypes: certificates, AddOnAuthTypes: []string{"csr", "token"}}},
+		"one user of a name with a comma": {[]string{"--auto-approve-user=system:serviceaccount:a:b", "--auto-approve-user=c,d"},
+			manifests.HubOptions{AuthTypes: certificates, AutoApproveUsers: []string{"system:serviceaccount:a:b", "c,d"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			accounts, args, account, names := regtest.Installed(t, must(t, append([]string{"hub", "init", "--image=x"}, row.flags...)...))
-			for right, objects := range optional {
-				for _, object := range objects {
-					if object = strings.Replace(object, " ", " open-cluster-management:", 1); slices.Contains(names, object) != slices.Contains(row.rights, right) {
-						t.Errorf("%s is missing or unasked: %q", object, names)
-					}
-				}
+			row.want.Image = odd
+			want, err := manifests.Hub(row.want)
+			if err != nil {
+				t.Fatal(err)
 			}
-			for _, flag := range []string{csr, aws, arn, ocmAgents} {
-				if slices.Contains(row.flags, flag) != slices.Contains(args, flag) {
-					t.Errorf("args %q", args)
-				}
-			}
-			if slices.Contains(args, "--grant-relay") != slices.Contains(row.rights, "names") {
-				t.Errorf("args %q", args)
-			}
-			if want := map[bool]string{true: creatorRole}[slices.Contains(row.flags, arn)]; account != regname.HubServiceAccount || accounts[account] != want {
-				t.Errorf("ServiceAccounts %v, %q runs", accounts, account)
+			got := must(t, append([]string{"hub", "init", "--image=" + odd}, row.flags...)...)
+			if got != strings.TrimSpace(want) || strings.Contains(got, ":bootstrap:ocm-agents") != row.want.OCMAgents {
+				t.Errorf("printed\n%s\ninstead of\n%s", got, want)
 			}
 		})
 	}

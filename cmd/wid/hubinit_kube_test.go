@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -273,7 +274,11 @@ func (w *initWorld) denied(t *testing.T, name string) {
 // testCleanup runs the CronJob, which starts where the Restricted Pod Security Standard is enforced, with the rights of its ServiceAccount.
 func (w *initWorld) testCleanup(t *testing.T) {
 	must(t, hubInit("--cleanup-image=registry.example/wid:v1")...)
-	template := cleanupJob(t, must(t, "hub", "init", "--image=x", "--cleanup-image=registry.example/wid:v1")).Spec.JobTemplate.Spec.Template
+	jobs := &batchv1.CronJobList{}
+	if err := w.admin.List(t.Context(), jobs, client.InNamespace(regname.HubNamespace)); err != nil || len(jobs.Items) != 1 {
+		t.Fatalf("%d CronJobs, %v", len(jobs.Items), err)
+	}
+	template := jobs.Items[0].Spec.JobTemplate.Spec.Template
 	checkRestricted(t, w.admin, regname.HubNamespace, template)
 	job := "--kubeconfig=" + w.AccountKubeconfig(t, regname.HubNamespace, template.Spec.ServiceAccountName)
 	user := "system:serviceaccount:" + regname.HubNamespace + ":" + template.Spec.ServiceAccountName

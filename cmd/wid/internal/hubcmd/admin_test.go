@@ -258,23 +258,6 @@ func TestRequesters(t *testing.T) {
 	}
 }
 
-// A name may hold a comma: it is one user.
-func TestHubInitPrintsAutoApproveUsers(t *testing.T) {
-	var out bytes.Buffer
-	cmd := NewHub()
-	cmd.SetArgs([]string{"init", "--image=x", "--auto-approve-user=system:serviceaccount:a:b", "--auto-approve-user=c,d"})
-	cmd.SetOut(&out)
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	_, args, _, _ := regtest.Installed(t, out.String())
-	for _, want := range []string{"--auto-approve-user=system:serviceaccount:a:b", "--auto-approve-user=c,d"} {
-		if !slices.Contains(args, want) {
-			t.Errorf("the hub program has %q", args)
-		}
-	}
-}
-
 func TestChangedFlags(t *testing.T) {
 	for name, tc := range map[string]struct{ running, next, want []string }{
 		"the same":      {[]string{"--a=1", "--b"}, []string{"--b", "--a=1"}, nil},

@@ -2,14 +2,11 @@ package joincmd
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 
@@ -23,54 +20,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/regname"
-	"github.com/workloadid/workloadid/internal/testing/regtest"
-	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
-	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 const (
 	eksHub     = "arn:aws:eks:eu-central-1:123456789012:cluster/hub"
 	eksManaged = "arn:aws:eks:eu-west-1:222222222222:cluster/shop"
-	eksIssuer  = "--oidc-issuer=https://oidc.example/id/A"
 )
-
-// hub returns what wid hub prints.
-func hub(t *testing.T, args ...string) string {
-	t.Helper()
-	var out bytes.Buffer
-	cmd := hubcmd.NewHub()
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
-}
-
-// The agent runs as a ServiceAccount that the role of wid hub policies trusts.
-func TestJoinForAWS(t *testing.T) {
-	manifests, err := manifests.Agent(manifests.AgentOptions{Image: "x", Cluster: "cluster1", AuthType: registration.AuthTypeAWS, HubARN: eksHub, ManagedARN: eksManaged})
-	if err != nil {
-		t.Fatal(err)
-	}
-	accounts, args, account, _ := regtest.Installed(t, manifests)
-	var role struct{ ARN string }
-	printed := hub(t, "policies", "--eks-hub-cluster-arn="+eksHub, "--eks-managed-cluster-arn="+eksManaged, eksIssuer)
-	if err := json.Unmarshal([]byte(printed), &role); err != nil || accounts[account] != role.ARN || len(accounts) != 1 {
-		t.Errorf("ServiceAccounts %v, role %q, %v", accounts, role.ARN, err)
-	}
-	if !strings.Contains(printed, `"system:serviceaccount:open-cluster-management-agent:`+account+`"`) || !strings.Contains(manifests, "{kind: ServiceAccount, name: "+account+",") {
-		t.Errorf("%q is not trusted or has no rights:\n%s", account, printed)
-	}
-	if !slices.Contains(args, "--eks-hub-cluster-arn="+eksHub) || !slices.Contains(args, "--eks-managed-cluster-arn="+eksManaged) || !slices.Contains(args, "--registration-auth=aws-irsa") {
-		t.Errorf("args %q", args)
-	}
-}
 
 // The Secret says which driver made the credential.
 func TestUnjoinPicksTheDriver(t *testing.T) {
@@ -89,50 +48,6 @@ func TestUnjoinPicksTheDriver(t *testing.T) {
 			secret := &corev1.Secret{Data: map[string][]byte{"kubeconfig": []byte("x"), "auth-type": []byte(tc.authType)}}
 			if err := tell(t.Context(), local, "cluster1", secret, &tc.arns); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %s", err, tc.want)
-			}
-		})
-	}
-}
-
-// Tokens of add-ons take rights of their own on both sides. Nothing gets them unasked.
-func TestManifestsForAddOns(t *testing.T) {
-	t.Setenv("KUBECONFIG", "/nonexistent")
-	initHub := func(more ...string) string { return hub(t, append([]string{"init", "--image=x"}, more...)...) }
-	join := func(o manifests.AgentOptions) string {
-		o.Image, o.Cluster, o.AuthType = "x", "cluster1", cmp.Or(o.AuthType, "csr")
-		printed, err := manifests.Agent(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return printed
-	}
-	const hubRole, agentRole = "ClusterRole open-cluster-management:hub:token", "Role registration-agent-addon"
-	tokens := manifests.AgentOptions{AddOnAuthType: "token", AddOnTokenSeconds: 3600}
-	withAWS := tokens
-	withAWS.AuthType, withAWS.HubARN, withAWS.ManagedARN = "aws-irsa", eksHub, eksManaged
-	for name, row := range map[string]struct {
-		manifests, role string
-		has             bool
-		arg             string
-	}{
-		"hub":             {initHub(), hubRole, false, ""},
-		"hub, csr":        {initHub("--addon-registration-auth=csr"), hubRole, false, "--addon-registration-auth=csr"},
-		"hub, both":       {initHub("--addon-registration-auth=csr,token"), hubRole, true, "--addon-registration-auth=csr,token"},
-		"agent":           {join(manifests.AgentOptions{}), agentRole, false, ""},
-		"agent, csr":      {join(manifests.AgentOptions{AddOnAuthType: "csr"}), agentRole, true, "--addon-kubeclient-registration-auth=csr"},
-		"agent, token":    {join(tokens), agentRole, true, "--addon-token-expiration-seconds=3600"},
-		"agent, with AWS": {join(withAWS), agentRole, true, "--addon-kubeclient-registration-auth=token"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, args, account, names := regtest.Installed(t, row.manifests)
-			if slices.Contains(names, row.role) != row.has {
-				t.Errorf("manifests %q", names)
-			}
-			if given := strings.Contains(strings.Join(args, " "), "--addon-"); given != (row.arg != "") || given && !slices.Contains(args, row.arg) {
-				t.Errorf("args %q", args)
-			}
-			if row.role == agentRole && row.has && strings.Count(row.manifests, "{kind: ServiceAccount, name: "+account+",") != 2 {
-				t.Errorf("%q has no rights:\n%s", account, row.manifests)
 			}
 		})
 	}
