@@ -194,16 +194,21 @@ func TestDoctorMistakes(t *testing.T) {
 func TestDoctorRemedyOfRBAC(t *testing.T) {
 	t.Parallel()
 	w := newKubeWorld(t)
-	config := w.cluster.User(t, "diagnoser", w.namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get"}})
-	kubeconfig := filepath.Join(w.home, "diagnoser.yaml")
-	w.write(t, kubeconfig, kubeconfigOf(t, config.Host, config.CAData, config.CertData, config.KeyData, ""))
-	flags := []string{"--provider=aws", "--kubeconfig=" + kubeconfig, "--service-account=" + w.namespace + "/app", "--region=eu-central-1"}
+	examine := func(user string, rules ...rbacv1.PolicyRule) (flags []string, r result, first *doctor.Finding) {
+		config, file := w.cluster.User(t, user+" of "+w.namespace, w.namespace, rules...), filepath.Join(w.home, user+".yaml")
+		w.write(t, file, kubeconfigOf(t, config.Host, config.CAData, config.CertData, config.KeyData, ""))
+		flags = append([]string{"--provider=aws", "--kubeconfig=" + file}, w.app()[1:]...)
+		r = w.wid(t, "", append([]string{"doctor", "-o=json"}, flags...)...)
+		return flags, r, parseReport(t, r.stdout).Worst()
+	}
+	if _, r, first := examine("stranger"); first.Check != "service-account" || first.Class != "RightMissing" {
+		t.Errorf("without any right it ends with %d: %s", r.code, r.stdout)
+	}
+	reads := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get"}}
+	flags, r, first := examine("engineer", reads)
 	if r := w.wid(t, "", append([]string{"token"}, flags...)...); r.code != cli.ExitDenied || r.stdout != "" {
 		t.Errorf("wid token ends with %d: %s", r.code, r.stderr)
 	}
-	args := append([]string{"doctor", "-o=json"}, flags...)
-	r := w.wid(t, "", args...)
-	first := parseReport(t, r.stdout).Worst()
 	if r.code != doctor.ExitFail || first.Check != "token-request" || first.Class != "RightMissing" || len(first.Remedy.Commands) == 0 {
 		t.Fatalf("ends with %d: %s", r.code, r.stdout)
 	}
@@ -218,7 +223,7 @@ func TestDoctorRemedyOfRBAC(t *testing.T) {
 		}
 	}
 	r = eventually(t, func() result { // the API server learns of rights with a delay
-		r := w.wid(t, "", args...)
+		r := w.wid(t, "", append([]string{"doctor", "-o=json"}, flags...)...)
 		if f := parseReport(t, r.stdout).Of("exchange"); f.Result == doctor.Pass {
 			r.code = 0
 		}

@@ -66,16 +66,10 @@ type environment struct {
 	hangs          string // a host that gives no answer, see inMemory
 }
 
-func newCloud(t *testing.T) *authtest.Cloud {
-	t.Helper()
-	cloud := testworld.Cloud(t)
-	return cloud
-}
-
 func newEnvironment(t *testing.T, provider string) *environment {
 	t.Helper()
 	issuer := testworld.Issuer(t)
-	cloud := newCloud(t)
+	cloud := testworld.Cloud(t)
 	w := &environment{t: t, cloud: cloud, dir: t.TempDir(), env: map[string]string{},
 		user: user{name: "system:serviceaccount:system:controller", groups: []string{"system:serviceaccounts"}}}
 	w.account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",
