@@ -11,11 +11,11 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -30,17 +30,14 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-func newHub(t *testing.T, clusters ...*ocm.ManagedCluster) client.Client {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(ocm.AddToScheme(scheme), rbacv1.AddToScheme(scheme), certificatesv1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	b := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&ocm.ManagedCluster{})
-	for _, c := range clusters {
-		b = b.WithObjects(c)
-	}
-	return b.Build()
+// fakeHub builds a hub that has the objects.
+func fakeHub(t *testing.T, objects ...client.Object) *fake.ClientBuilder {
+	return fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).WithObjects(objects...).
+		WithIndex(&coordinationv1.Lease{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} })
+}
+
+func newHub(t *testing.T, objects ...client.Object) client.WithWatch {
+	return fakeHub(t, objects...).Build()
 }
 
 func cluster(name string, accepted bool, conditions ...metav1.Condition) *ocm.ManagedCluster {
@@ -98,7 +95,7 @@ func TestClustersHasDeniedRequests(t *testing.T) {
 	c := newHub(t, cluster("shop", false))
 	for agent, condition := range map[string]certificatesv1.RequestConditionType{"a": certificatesv1.CertificateDenied, "b": certificatesv1.CertificateFailed} {
 		r := &certificatesv1.CertificateSigningRequest{}
-		name := regtest.Ask(t, c, askedBy(t, c, "alice"), "shop", agent)
+		name := regtest.Ask(t, c, askedBy(c, "alice"), "shop", agent)
 		if err := c.Get(t.Context(), client.ObjectKey{Name: name}, r); err != nil {
 			t.Fatal(err)
 		}
@@ -146,13 +143,8 @@ func TestRecordDenial(t *testing.T) {
 }
 
 // askedBy fills in the requester, as an API server does.
-func askedBy(t *testing.T, c client.Client, user string, groups ...string) client.Client {
-	t.Helper()
-	watching, ok := c.(client.WithWatch)
-	if !ok {
-		t.Fatal("the client cannot watch")
-	}
-	return interceptor.NewClient(watching, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+func askedBy(c client.WithWatch, user string, groups ...string) client.Client {
+	return interceptor.NewClient(c, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		if r, ok := o.(*certificatesv1.CertificateSigningRequest); ok {
 			r.Spec.Username, r.Spec.Groups = user, groups
 		}
@@ -160,36 +152,40 @@ func askedBy(t *testing.T, c client.Client, user string, groups ...string) clien
 	}})
 }
 
+const bootstrapUser = "system:bootstrap:abcdef"
+
+func asBootstrapUser(c client.WithWatch) client.Client {
+	return askedBy(c, bootstrapUser, registration.BootstrapGroup)
+}
+
 // Only the request that is beyond doubt is picked without its name.
 func TestRequest(t *testing.T) {
 	const csr, aws = registration.AuthTypeCSR, registration.AuthTypeAWS
-	bootstrap := func(c client.Client) string {
-		return regtest.Ask(t, c, askedBy(t, c, "system:bootstrap:abcdef", registration.BootstrapGroup), "shop", "agent1")
-	}
-	stranger := func(c client.Client) string { return regtest.Ask(t, c, askedBy(t, c, "alice"), "shop", "agent2") }
+	bootstrap := func(c client.WithWatch) string { return regtest.Ask(t, c, asBootstrapUser(c), "shop", "agent1") }
+	stranger := func(c client.WithWatch) string { return regtest.Ask(t, c, askedBy(c, "alice"), "shop", "agent2") }
 	works := cluster("shop", true, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue}, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue})
 	for name, row := range map[string]struct {
 		cluster  *ocm.ManagedCluster
 		recorded string // name of the agent
 		authType string
-		ask      []func(client.Client) string
+		ask      []func(client.WithWatch) string
 		named    bool // the last request is
 		refusal  string
 		picks    bool
 	}{
 		"none":                         {authType: csr},
-		"one of a bootstrap user":      {authType: csr, ask: []func(client.Client) string{bootstrap}, picks: true},
-		"one of another user":          {authType: csr, ask: []func(client.Client) string{stranger}, refusal: `the request of cluster "shop" is not that of a bootstrap user`},
-		"one of another user, named":   {authType: csr, ask: []func(client.Client) string{stranger}, named: true, picks: true},
-		"two":                          {authType: csr, ask: []func(client.Client) string{stranger, bootstrap}, refusal: `cluster "shop" has 2 requests, usually since its agent restarted before it was accepted`},
-		"two, with their lines":        {authType: csr, ask: []func(client.Client) string{stranger, bootstrap}, refusal: "old, of user \"system:bootstrap:abcdef\""},
-		"two, one is named":            {authType: csr, ask: []func(client.Client) string{stranger, bootstrap}, named: true, picks: true},
-		"the agent works":              {cluster: works, authType: csr, ask: []func(client.Client) string{bootstrap}, refusal: `cluster "shop" has an agent already`},
-		"the agent works, named":       {cluster: works, authType: csr, ask: []func(client.Client) string{bootstrap}, named: true, picks: true},
-		"another agent is recorded":    {recorded: "agent9", authType: csr, ask: []func(client.Client) string{bootstrap}, refusal: `cluster "shop" has an agent already`},
-		"a cluster with an ARN":        {authType: aws, ask: []func(client.Client) string{bootstrap}},
-		"a cluster with an ARN, named": {authType: aws, ask: []func(client.Client) string{bootstrap}, named: true, refusal: `of cluster "shop" waits for approval`},
-		"none with that name":          {authType: csr, ask: []func(client.Client) string{func(client.Client) string { return "x" }}, named: true, refusal: `of cluster "shop" waits for approval`},
+		"one of a bootstrap user":      {authType: csr, ask: []func(client.WithWatch) string{bootstrap}, picks: true},
+		"one of another user":          {authType: csr, ask: []func(client.WithWatch) string{stranger}, refusal: `the request of cluster "shop" is not that of a bootstrap user`},
+		"one of another user, named":   {authType: csr, ask: []func(client.WithWatch) string{stranger}, named: true, picks: true},
+		"two":                          {authType: csr, ask: []func(client.WithWatch) string{stranger, bootstrap}, refusal: `cluster "shop" has 2 requests, usually since its agent restarted before it was accepted`},
+		"two, with their lines":        {authType: csr, ask: []func(client.WithWatch) string{stranger, bootstrap}, refusal: "old, of user \"system:bootstrap:abcdef\""},
+		"two, one is named":            {authType: csr, ask: []func(client.WithWatch) string{stranger, bootstrap}, named: true, picks: true},
+		"the agent works":              {cluster: works, authType: csr, ask: []func(client.WithWatch) string{bootstrap}, refusal: `cluster "shop" has an agent already`},
+		"the agent works, named":       {cluster: works, authType: csr, ask: []func(client.WithWatch) string{bootstrap}, named: true, picks: true},
+		"another agent is recorded":    {recorded: "agent9", authType: csr, ask: []func(client.WithWatch) string{bootstrap}, refusal: `cluster "shop" has an agent already`},
+		"a cluster with an ARN":        {authType: aws, ask: []func(client.WithWatch) string{bootstrap}},
+		"a cluster with an ARN, named": {authType: aws, ask: []func(client.WithWatch) string{bootstrap}, named: true, refusal: `of cluster "shop" waits for approval`},
+		"none with that name":          {authType: csr, ask: []func(client.WithWatch) string{func(client.WithWatch) string { return "x" }}, named: true, refusal: `of cluster "shop" waits for approval`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if row.cluster == nil {
@@ -225,9 +221,8 @@ func TestRequest(t *testing.T) {
 // The lines of several requests, the newest first, tell agents of one name apart by their keys.
 func TestRequesters(t *testing.T) {
 	c := newHub(t)
-	const user = "system:bootstrap:abcdef"
 	for _, agent := range []string{"stable", "stable", "a2", "a3", "a4", "a5", "a6"} {
-		regtest.Ask(t, c, askedBy(t, c, user, registration.BootstrapGroup), "shop", agent)
+		regtest.Ask(t, c, asBootstrapUser(c), "shop", agent)
 	}
 	pending := regtest.RequestsOf(t, c, "shop")
 	age := map[string]time.Duration{"stable": time.Minute, "a2": time.Hour, "a3": 2 * time.Hour, "a4": 3 * time.Hour, "a5": 4 * time.Hour, "a6": 5 * time.Hour}
@@ -251,7 +246,7 @@ func TestRequesters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want = append(want, fmt.Sprintf("\n  request %q: agent %q with key %s, %s old, of user %q", newest[i].Name, agent, request.Key[:8], old, user))
+		want = append(want, fmt.Sprintf("\n  request %q: agent %q with key %s, %s old, of user %q", newest[i].Name, agent, request.Key[:8], old, bootstrapUser))
 	}
 	if got := requesters(pending); got != strings.Join(want, "")+"\n  and 2 more" {
 		t.Errorf("got %s\nwant %s", got, strings.Join(want, ""))
@@ -284,10 +279,6 @@ const (
 
 // A hub that signs no client certificates, such as Amazon EKS, is told apart from one that cannot be asked.
 func TestHubInitProbes(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := certificatesv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	for want, answer := range map[string]func(*certificatesv1.CertificateSigningRequest) error{
 		`warning: clusters cannot register with auth type csr: the hub does not sign client certificates: the request is Failed, reason "SignerValidationFailure"`: func(csr *certificatesv1.CertificateSigningRequest) error {
 			csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
@@ -298,7 +289,7 @@ func TestHubInitProbes(t *testing.T) {
 			return apierrors.NewForbidden(certificatesv1.Resource("certificatesigningrequests"), "x", nil)
 		},
 	} {
-		c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).WithInterceptorFuncs(interceptor.Funcs{
+		c := fakeHub(t).WithInterceptorFuncs(interceptor.Funcs{
 			SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object, _ ...client.SubResourceUpdateOption) error {
 				csr, ok := o.(*certificatesv1.CertificateSigningRequest)
 				if !ok {

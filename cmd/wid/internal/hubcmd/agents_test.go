@@ -10,9 +10,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -23,16 +21,10 @@ func TestForeignAgents(t *testing.T) {
 	lease := func(cluster, name string, holder *string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: holder}}
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(ocm.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	c := fake.NewClientBuilder().WithScheme(scheme).
-		WithIndex(&coordinationv1.Lease{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
-		WithObjects(cluster("ours", true), lease("ours", ocm.LeaseName, new("ours")),
-			cluster("theirs", true), lease("theirs", ocm.LeaseName, new(ocm.LeaseName)),
-			cluster("another-lease", true), lease("another-lease", "other", new("another-lease")),
-			cluster("nobody", true), lease("nobody", ocm.LeaseName, nil), cluster("without", true), cluster("refused", false)).Build()
+	c := newHub(t, cluster("ours", true), lease("ours", ocm.LeaseName, new("ours")),
+		cluster("theirs", true), lease("theirs", ocm.LeaseName, new(ocm.LeaseName)),
+		cluster("another-lease", true), lease("another-lease", "other", new("another-lease")),
+		cluster("nobody", true), lease("nobody", ocm.LeaseName, nil), cluster("without", true), cluster("refused", false))
 	names, err := foreignAgents(t.Context(), c)
 	if want := []string{"another-lease", "nobody", "theirs", "without"}; err != nil || !slices.Equal(names, want) {
 		t.Errorf("got %q, %v, want %q", names, err, want)
@@ -43,12 +35,7 @@ func TestForeignAgents(t *testing.T) {
 func TestWarnOfAgentsThatCannotBeTold(t *testing.T) {
 	for name, refused := range map[string]client.ObjectList{"Leases": &coordinationv1.LeaseList{}, "clusters": &ocm.ManagedClusterList{}} {
 		t.Run(name, func(t *testing.T) {
-			scheme := runtime.NewScheme()
-			if err := errors.Join(ocm.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
-				t.Fatal(err)
-			}
-			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster("theirs", true)).
-				WithIndex(&coordinationv1.Lease{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+			c := fakeHub(t, cluster("theirs", true)).
 				WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 					if reflect.TypeOf(list) == reflect.TypeOf(refused) {
 						return errors.New("refused")

@@ -11,16 +11,11 @@ import (
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -62,11 +57,7 @@ func (h *claimHub) Revoke(context.Context, string, string) error {
 
 func newClaimHub(t *testing.T) *claimHub {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(ocm.AddToScheme(scheme), rbacv1.AddToScheme(scheme), corev1.AddToScheme(scheme), certificatesv1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	h := &claimHub{t: t, fake: fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&ocm.ManagedCluster{}).Build()}
+	h := &claimHub{t: t, fake: newHub(t)}
 	certificates, err := csr.NewHubDriver(csr.HubDriverOptions{Client: h.fake, Reader: h.fake})
 	if err != nil {
 		t.Fatal(err)
@@ -155,16 +146,6 @@ func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 			}
 		})
 	}
-}
-
-// asBootstrapUser fills in the requester, as an API server does.
-func asBootstrapUser(c client.WithWatch) client.Client {
-	return interceptor.NewClient(c, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-		if r, ok := o.(*certificatesv1.CertificateSigningRequest); ok {
-			r.Spec.Username, r.Spec.Groups = "system:bootstrap:abcdef", []string{registration.BootstrapGroup}
-		}
-		return c.Create(ctx, o, opts...)
-	}})
 }
 
 // The request of another agent comes while the command waits.

@@ -15,10 +15,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
@@ -27,21 +25,15 @@ import (
 
 // deniedCluster is a cluster that the hub denied some time ago.
 func deniedCluster(name string, ago time.Duration) *ocm.ManagedCluster {
-	return &ocm.ManagedCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid-1", Finalizers: []string{ocm.Finalizer}},
-		Status: ocm.ManagedClusterStatus{Conditions: []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
-			Reason: ocm.ReasonHubDenied, LastTransitionTime: metav1.NewTime(time.Now().Add(-ago))}}},
-	}
+	c := cluster(name, false, denied(ago))
+	c.UID, c.Finalizers = "uid-1", []string{ocm.Finalizer}
+	return c
 }
 
-// fakeHub has the given clusters. It calls on in place of each deletion.
-func fakeHub(t *testing.T, on func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error, clusters ...client.Object) client.WithWatch {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := ocm.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(clusters...).WithInterceptorFuncs(interceptor.Funcs{Delete: on}).Build()
+// deletingHub calls on in place of each deletion.
+func deletingHub(t *testing.T, on func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error,
+	clusters ...client.Object) client.WithWatch {
+	return fakeHub(t, clusters...).WithInterceptorFuncs(interceptor.Funcs{Delete: on}).Build()
 }
 
 // cleanUpFake runs the command's work with its default age.
@@ -86,7 +78,7 @@ func TestHubCleanupChooses(t *testing.T) {
 				tc.edit(cluster, &cluster.Status.Conditions[0])
 			}
 			calls := 0
-			hub := fakeHub(t, func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			hub := deletingHub(t, func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 				calls++
 				return c.Delete(ctx, o, opts...)
 			}, cluster)
@@ -118,7 +110,7 @@ func TestHubCleanupSparesWhatHasChanged(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			hub := fakeHub(t, func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			hub := deletingHub(t, func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 				current := &ocm.ManagedCluster{}
 				if err := errors.Join(c.Get(ctx, client.ObjectKeyFromObject(o), current), change(ctx, c, current)); err != nil {
 					return err
@@ -142,7 +134,7 @@ func TestHubCleanupSparesWhatHasChanged(t *testing.T) {
 
 // A cluster that cannot be deleted keeps no other one, and the exit code tells.
 func TestHubCleanupGoesOnAfterAFailure(t *testing.T) {
-	hub := fakeHub(t, func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+	hub := deletingHub(t, func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 		if o.GetName() != "c" {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "managedclusters"}, o.GetName(), errors.New("no"))
 		}
@@ -159,7 +151,7 @@ func TestHubCleanupGoesOnAfterAFailure(t *testing.T) {
 
 // A list comes in pages, and a failure of a later page hides nothing of an earlier one.
 func TestHubCleanupListsInPages(t *testing.T) {
-	hub := fakeHub(t, nil)
+	hub := newHub(t)
 	var asked []string
 	paged := interceptor.NewClient(hub, interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		o := (&client.ListOptions{}).ApplyOptions(opts)
