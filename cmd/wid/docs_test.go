@@ -1,9 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +25,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
+	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
@@ -58,35 +56,29 @@ func newDocsWorld(t *testing.T) *kubeWorld {
 	return w
 }
 
-// eks is a real API server that asks the cloud who a bearer token belongs to, as EKS does.
-func (w *kubeWorld) eks(t *testing.T) {
+// eks is a real API server that asks the cloud who a bearer token belongs to, as EKS does, with the admission plugin that test control
+// planes leave out.
+func (w *kubeWorld) eks(t *testing.T) *kubetest.Cluster {
 	t.Helper()
-	webhook := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		var review authenticationv1.TokenReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			http.Error(rw, err.Error(), http.StatusBadRequest)
-			return
-		}
-		_, id, err := w.cloud.AWS().VerifyEKSToken(prodARN, review.Spec.Token)
-		review.Spec = authenticationv1.TokenReviewSpec{}
-		review.Status = authenticationv1.TokenReviewStatus{Authenticated: err == nil, User: authenticationv1.UserInfo{Username: id.RoleARN}}
-		rw.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(rw).Encode(review) // the API server notices
-	}))
-	t.Cleanup(webhook.Close)
-	file := filepath.Join(w.home, "webhook.yaml")
-	w.write(t, file, kubeconfigOf(t, webhook.URL, nil, nil, nil, ""))
-	prod := kubetest.StartNew(t, kubetest.Flag{Name: "authentication-token-webhook-config-file", Value: file},
-		kubetest.Flag{Name: "authentication-token-webhook-version", Value: "v1"})
+	flags, stop, err := controlplane.TokenWebhook(func(token string) (authenticationv1.UserInfo, error) {
+		_, id, err := w.cloud.AWS().VerifyEKSToken(prodARN, token)
+		return authenticationv1.UserInfo{Username: id.RoleARN}, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stop() }) // nothing is lost
+	prod := kubetest.StartNew(t, append(flags, kubetest.Flag{Name: "disable-admission-plugins", Value: "NodeRestriction"})...)
 	w.admin(t, prod, "kubectl create namespace this-is-prod; kubectl create clusterrolebinding tenant-a --clusterrole=cluster-admin --user="+role("tenant-a"))
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: prodARN, Endpoint: prod.Config().Host, CA: prod.Config().CAData})
 	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), authtest.EKSAccessEntry{})
+	return prod
 }
 
 // All that docs/wid.md tells people to do, word for word.
 func TestDocumentation(t *testing.T) {
 	w := newDocsWorld(t)
-	w.eks(t)
+	prod := w.eks(t)
 	docs := map[string]string{}
 	for _, b := range document.Read(t, "docs/wid.md").Blocks("sh", "ini", "yaml", "dockerfile") {
 		docs[b.Heading] += b.Text
@@ -131,7 +123,7 @@ func TestDocumentation(t *testing.T) {
 		t.Errorf("%+v, %v", kubelet, err)
 	}
 	delete(docs, "The kubelet")
-	w.tryDebug(t, docs["In a failing pod"])
+	w.tryDebug(t, prod, docs["In a failing pod"])
 	delete(docs, "In a failing pod")
 	if r := run("Completion"); !strings.Contains(r.stdout, "wid ") {
 		t.Errorf("%+v", r)
@@ -168,10 +160,9 @@ func (w *kubeWorld) admin(t *testing.T, cluster *kubetest.Cluster, script string
 	}
 }
 
-// tryDebug has the API server admit the copy of a pod, with the admission plugin that test control planes leave out. No kubelet runs it.
-func (w *kubeWorld) tryDebug(t *testing.T, block string) {
+// tryDebug has the API server admit the copy of a pod. No kubelet runs it.
+func (w *kubeWorld) tryDebug(t *testing.T, cluster *kubetest.Cluster, block string) {
 	t.Helper()
-	cluster := kubetest.StartNew(t, kubetest.Flag{Name: "disable-admission-plugins", Value: "NodeRestriction"})
 	_, command, _ := strings.Cut(block, "\nkubectl debug")
 	w.admin(t, cluster, `kubectl create namespace tenant-a; kubectl create serviceaccount -n tenant-a app
 kubectl run -n tenant-a app-5f7c --image=registry.example/app:v1 --overrides='{"spec":{"serviceAccountName":"app"}}'

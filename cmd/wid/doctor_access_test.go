@@ -14,7 +14,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
-	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 func (w *kubeWorld) createPod(t *testing.T, name string) {
@@ -100,7 +99,6 @@ func TestDoctorOfBadKubeconfig(t *testing.T) {
 	if err := os.WriteFile(expired, []byte("#!/bin/sh\necho Token has expired >&2\nexit 255\n"), 0o700); err != nil { //nolint:gosec // it is run
 		t.Fatal(err)
 	}
-	other := kubetest.StartNew(t)
 	good := w.cluster.Config()
 	withPlugin := func(command string) string {
 		return `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],` +
@@ -110,7 +108,7 @@ func TestDoctorOfBadKubeconfig(t *testing.T) {
 	for name, kubeconfig := range map[string]string{
 		"a login that has expired": withPlugin(expired),
 		"a missing program":        withPlugin(expired + "-missing"),
-		"another CA":               kubeconfigOf(t, good.Host, other.Config().CAData, good.CertData, good.KeyData, ""),
+		"another CA":               kubeconfigOf(t, good.Host, w.cloud.CA(), good.CertData, good.KeyData, ""),
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(w.home, "bad.yaml")

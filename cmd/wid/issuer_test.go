@@ -183,23 +183,6 @@ func TestIssuerRefusesUnverifiedClusters(t *testing.T) {
 	}
 }
 
-// Google finds the provider by its issuer, not by its keys.
-func TestIssuerCheckComparesTheIssuerOfTheProvider(t *testing.T) {
-	t.Parallel()
-	w := newIssuerWorld(t)
-	keys, _ := storetest.Get(t, w.cluster.IssuerClient(t), w.cluster.IssuerURL()+"/openid/v1/jwks")
-	const provider = "projects/123456789012/locations/global/workloadIdentityPools/cluster-1/providers/cluster-1"
-	for issuer, differs := range map[string]bool{w.cluster.IssuerURL(): false, w.cluster.IssuerURL() + "/": true} {
-		t.Run(issuer, func(t *testing.T) {
-			w.cloud.GCP().SetWorkloadIdentityProvider(provider, authtest.WorkloadIdentityProvider{Issuer: issuer, JWKS: keys, Admins: []string{"user:admin@example.com"}})
-			r := w.wid(t, "", "issuer", "check", "--to=gcp://"+provider)
-			if !strings.Contains(r.stdout, "ok    Signature") || strings.Contains(r.stdout, "FAIL  KeysIssuer") != differs {
-				t.Errorf("%+v", r)
-			}
-		})
-	}
-}
-
 // A cluster whose API server is its issuer, and grants tokens of any lifetime.
 func TestIssuerCheck(t *testing.T) {
 	t.Parallel()
@@ -236,6 +219,17 @@ func TestIssuerCheck(t *testing.T) {
 	r = w.wid(t, "", "issuer", "check", "--kubeconfig="+w.kubeconfig, "--service-account="+w.namespace+"/missing", "--issuer="+w.cluster.IssuerURL(), "--ca-file="+ca)
 	if r.code != 0 || !strings.Contains(r.stdout, "skip  SigningKey: no token of ServiceAccount") || !strings.Contains(r.stdout, "ok    KeysOfCluster") {
 		t.Errorf("without a token: %+v", r)
+	}
+	// Google finds the provider by its issuer, not by its keys.
+	keys, _ := storetest.Get(t, w.cluster.IssuerClient(t), w.cluster.IssuerURL()+"/openid/v1/jwks")
+	w.write(t, filepath.Join(w.home, ".config", "gcloud", "application_default_credentials.json"), string(w.cloud.GCP().AddUser("admin@example.com")))
+	for issuerURL, differs := range map[string]bool{w.cluster.IssuerURL(): false, w.cluster.IssuerURL() + "/": true} {
+		w.cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, authtest.WorkloadIdentityProvider{Issuer: issuerURL, JWKS: keys,
+			Admins: []string{"user:admin@example.com"}})
+		r := w.wid(t, "", "issuer", "check", "--kubeconfig="+w.kubeconfig, "--service-account="+w.namespace+"/app", "--to=gcp://"+gcpProvider)
+		if !strings.Contains(r.stdout, "ok    Signature") || strings.Contains(r.stdout, "FAIL  KeysIssuer") != differs {
+			t.Errorf("with the provider of %s: %+v", issuerURL, r)
+		}
 	}
 }
 
