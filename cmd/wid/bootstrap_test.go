@@ -56,7 +56,7 @@ func must(t *testing.T, args ...string) string {
 // The commands against a real cluster whose kube-controller-manager signs.
 func TestBootstrapCommands(t *testing.T) {
 	t.Parallel()
-	cluster := kubetest.StartNew(t)
+	cluster := kubetest.Start(t)
 	cluster.ControllerManager(t, "bootstrapsigner", "tokencleaner")
 	kubeconfig := "--kubeconfig=" + cluster.Kubeconfig(t)
 	bootstrap := func(args ...string) string { return must(t, append([]string{"bootstrap", kubeconfig}, args...)...) }

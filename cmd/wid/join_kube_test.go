@@ -33,23 +33,10 @@ func printAgent(t *testing.T, options manifests.AgentOptions) string {
 	return printed
 }
 
-// kubectl and wid apply equal manifests, wid first. No field conflicts, neither of the hub nor of the agent.
-func TestKubectlAppliesWhatWidHasApplied(t *testing.T) {
-	cluster := kubetest.StartNew(t)
-	cluster.ControllerManager(t, "csrsigning")
-	t.Setenv("KUBECONFIG", cluster.Kubeconfig(t))
-	all := []string{"hub", "init", "--image=x", "--addon-registration-auth=csr,token", "--ocm-agents", "--cleanup-image=x", "--registration-auth=csr,aws-irsa", "--eks-hub-cluster-arn=" + eksHub}
-	must(t, append(all, "--apply")...)
-	apply(t, must(t, all...))
-	agent := printAgent(t, manifests.AgentOptions{Cluster: "cluster1", AddOnAuthType: registration.AuthTypeToken})
-	apply(t, agent)
-	must(t, "join", "--image=old", "--apply")
-	apply(t, agent)
-}
-
 // An agent is upgraded without a token and without the address of the hub. An overlay upgrades its agent itself.
 func TestJoinUpgradesAnAgent(t *testing.T) {
 	cluster := kubetest.StartNew(t)
+	cluster.ControllerManager(t, "csrsigning")
 	t.Setenv("KUBECONFIG", cluster.Kubeconfig(t))
 	c := regtest.NewClient(t, cluster.Config())
 	fails(t, cli.ExitUsage, "no agent to upgrade", "join", "--image=new", "--apply")
@@ -111,6 +98,7 @@ func TestJoinUpgradesAnAgent(t *testing.T) {
 		Data: map[string][]byte{regname.SecretKeyClusterName: []byte("cluster1")}}); err != nil {
 		t.Fatal(err)
 	}
+	kubectlAppliesWhatWidHasApplied(t)
 	for want, row := range map[string][]string{
 		`registered as "cluster1", not as "other"`: {"--cluster-name=other"},
 		"--registration-auth":                      {"--registration-auth=ldap"},
@@ -134,4 +122,18 @@ func checkRestOfTheAgent(t *testing.T) {
 	if !strings.Contains(containers, "sidecar") || !strings.Contains(containers, "/wid-agent") {
 		t.Errorf("join leaves the containers %s", containers)
 	}
+}
+
+// kubectlAppliesWhatWidHasApplied applies equal manifests, wid first. No field conflicts, neither of the hub nor of the agent.
+func kubectlAppliesWhatWidHasApplied(t *testing.T) {
+	t.Helper()
+	hub := []string{"hub", "init", "--image=x", "--addon-registration-auth=csr,token", "--ocm-agents", "--cleanup-image=x",
+		"--registration-auth=csr,aws-irsa", "--eks-hub-cluster-arn=" + eksHub}
+	must(t, append(hub, "--apply")...)
+	apply(t, must(t, hub...))
+	kubectl(t, "", "--namespace="+agent.DefaultNamespace, "delete", "deployment", regname.AgentName) // with what other programs wrote
+	agent := printAgent(t, manifests.AgentOptions{Cluster: "cluster1", AddOnAuthType: registration.AuthTypeToken})
+	apply(t, agent)
+	must(t, "join", "--image=old", "--apply")
+	apply(t, agent)
 }

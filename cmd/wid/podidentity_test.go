@@ -42,16 +42,16 @@ func wantedTrustPolicy(t *testing.T) string {
 
 func TestTrustPolicyOfBinding(t *testing.T) {
 	t.Parallel()
-	cluster := kubetest.StartNew(t)
-	w := &kubeWorld{world: newWorld(t), cluster: cluster}
-	args := []string{"pod-identity", "trust-policy", "--kubeconfig=" + cluster.Kubeconfig(t), "--cluster=prod", "--server-role=" + podServerRole}
+	w := newKubeWorld(t)
+	args := []string{"pod-identity", "trust-policy", "--kubeconfig=" + w.kubeconfig, "--cluster=prod", "--server-role=" + podServerRole}
 	if r := w.exec(t, "", nil, "wid", append(args, "reporting")...); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, "has no IAMBindings") {
 		t.Errorf("without the CustomResourceDefinition: %+v", r)
 	}
 	crd, object := filepath.Join(w.home, "crd.yaml"), filepath.Join(w.home, "binding.yaml")
 	w.write(t, crd, v1alpha1.BindingCRD())
 	w.write(t, object, podBinding)
-	kubectl := []string{"--kubeconfig=" + cluster.Kubeconfig(t), "create", "-f"}
+	t.Cleanup(func() { kubetest.Delete(t, w.cluster.Client(), v1alpha1.BindingCRD()) }) // TestDoctorPodIdentity needs a cluster without
+	kubectl := []string{args[2], "create", "-f"}
 	if r := w.exec(t, "", nil, "kubectl", append(kubectl, crd)...); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
