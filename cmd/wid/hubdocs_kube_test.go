@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +23,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/document"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -32,14 +35,14 @@ import (
 // hubHeading is the section of docs/wid.md whose commands TestDocumentedHub runs, word for word.
 const hubHeading = "Clusters of a hub"
 
-// Both pages about a hub work as they are written, one after the other on the same two clusters: the first one leaves
-// nothing.
+// All pages about a hub work as they are written, one after the other on the same two clusters. Each one but the last leaves nothing.
 func TestDocumentedHub(t *testing.T) {
 	w := newHubWorld(t, "namespace")
 	w.runKubelet()
 	fails(t, cli.ExitMisconfigured, "wid hub init", "hub", "status", w.onHub)
 	must(t, "bootstrap", "publish", "--kubeconfig="+w.hubKubeconfig)
 	w.installUpgradeRemove()
+	w.joinThroughRelay()
 	w.joinAndLeave()
 }
 
@@ -336,4 +339,80 @@ func (w *hubWorld) leaveAHubThatIsGone() {
 		strings.Count(out, "deleted") != 2 || strings.Contains(out, "hunter2") {
 		w.t.Errorf("unjoin says %s", out)
 	}
+}
+
+// joinThroughRelay follows docs/registration.md. Neither the page's last commands nor an uninstall leave anything of the relay.
+func (w *hubWorld) joinThroughRelay() {
+	t := w.t
+	d := w.document(document.Read(t, "docs/registration.md").Section("Relay"))
+	cert, key := regtest.ServingCertificate(t, d.programs.home)
+	d.next("wid hub init")
+	for _, begins := range []string{
+		"kubectl --context hub -n open-cluster-management-relay create secret tls",
+		"kubectl --context hub -n open-cluster-management-relay patch service",
+		"kubectl --context hub -n open-cluster-management-relay rollout status",
+	} {
+		d.next(begins)
+	}
+	relay := regtest.RunRelay(t, w.cluster, cert, key)
+	if err := os.WriteFile(filepath.Join(d.programs.home, "relay-ca.crt"), relay.CAData, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stopHub := w.runHub(hub.Options{Relay: true})
+	token := joinVariables(t, must(t, "hub", "token", w.onHub))[0]
+	d.next("wid join", token, "RELAY="+relay.Host)
+	stopAgent := w.runAgent("managed-0")
+	d.next("wid hub accept")
+	w.until("the cluster is available", func() bool { return statusOf(t, w.onHub)[0].Available == "True" })
+	own := &corev1.Secret{}
+	if err := w.managed.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}, own); err != nil {
+		t.Fatal(err)
+	}
+	used, err := regtest.CredentialOf(own)
+	if err != nil || used.Host != relay.Host {
+		t.Errorf("the agent uses %+v, %v", used, err)
+	}
+	stopAgent()
+	stopHub()
+	stopHub = w.runHub(hub.Options{})
+	w.until("the hub takes the relay's rights", func() bool { return len(w.rolesOfRelay()) == 2 }) // the manifests'
+	d.next("wid hub init")
+	for range 3 {
+		d.next("kubectl --context hub")
+	}
+	d.expectAllTried()
+	if left := w.rolesOfRelay(); len(left) > 0 {
+		t.Errorf("left are %q", left)
+	}
+	must(t, "unjoin", w.onOther, "--cluster-name=managed-0", "--purge", "--force")
+	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "managed-0"}}
+	if err := w.hub.Delete(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the cluster is gone", func() bool {
+		return apierrors.IsNotFound(w.hub.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster))
+	})
+	stopHub()
+	must(t, "hub", "init", w.onHub, "--image=x", "--relay", "--apply", "--yes")
+	must(t, "hub", "init", w.onHub, "--uninstall")
+	gone := func(c client.Client, namespace string) bool {
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKey{Name: namespace}, &corev1.Namespace{}))
+	}
+	w.until("the uninstall removes the relay", func() bool { return len(w.rolesOfRelay()) == 0 && gone(w.hub, regname.RelayNamespace) })
+	w.until("the managed cluster is empty", func() bool { return gone(w.managed, agent.DefaultNamespace) })
+}
+
+// rolesOfRelay are the ClusterRoles that belong to the relay.
+func (w *hubWorld) rolesOfRelay() (names []string) {
+	w.t.Helper()
+	var list rbacv1.ClusterRoleList
+	if err := w.hub.List(w.t.Context(), &list); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, role := range list.Items {
+		if strings.HasSuffix(role.Name, ":relay") {
+			names = append(names, role.Name)
+		}
+	}
+	return names
 }
