@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"go.uber.org/goleak"
@@ -12,6 +13,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/trust/aws"
 	"github.com/workloadid/workloadid/internal/annotation"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,14 +28,18 @@ const (
 
 // environment is an account in which everything fits, until a test changes that.
 type environment struct {
-	*base
-	reader *aws.Reader
+	*testing.T
+	issuer  *authtest.Issuer
+	cloud   *authtest.Cloud
+	reader  *aws.Reader
+	hidden  []string      // from reports
+	timeout time.Duration // of the examination. Zero means a minute
 }
 
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	w := &environment{newBase(t, audience, roleARN, map[string]string{annotation.AWSRoleARN: roleARN}), nil}
-	w.reader = &aws.Reader{HTTPClient: w.Cloud.Client()}
+	w := &environment{T: t, issuer: testworld.Issuer(t), cloud: testworld.Cloud(t)}
+	w.reader = &aws.Reader{HTTPClient: w.cloud.Client()}
 	w.login(account, "platform")
 	w.provider(audience)
 	w.role(authtest.Trust{Subjects: []string{subject}})
@@ -42,23 +48,31 @@ func newEnvironment(t *testing.T) *environment {
 
 // login makes the reader use the access key of a new user.
 func (w *environment) login(account, name string) {
-	id, secret := w.Cloud.AWS().AddUser(account, name)
+	id, secret := w.cloud.AWS().AddUser(account, name)
 	w.reader.Credentials = credentials.NewStaticCredentialsProvider(id, secret, "")
-	w.Hidden = append(w.Hidden, secret)
+	w.hidden = append(w.hidden, secret)
 }
 
 func (w *environment) provider(clientIDs ...string) {
-	w.Cloud.AWS().AddOIDCProvider(account, w.Issuer.URL(), w.Issuer.HTTPClient(), clientIDs...)
+	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), clientIDs...)
 }
 
 func (w *environment) role(trust authtest.Trust) {
-	trust.Issuer = w.Issuer.URL()
-	w.Cloud.AWS().SetRole(roleARN, trust)
+	trust.Issuer = w.issuer.URL()
+	w.cloud.AWS().SetRole(roleARN, trust)
 }
 
 func (w *environment) run() *doctor.Report {
 	w.Helper()
-	return w.examine(w.reader)
+	report := runRule(w.Context(), queryOf(w.issuer.URL()), w.reader.Rule, w.timeout)
+	verify(w.T, report, w.hidden...)
+	return report
+}
+
+// queryOf asks about the role for a token of the ServiceAccount.
+func queryOf(issuer string) doctor.TrustQuery {
+	return doctor.TrustQuery{Identity: roleARN, Annotations: map[string]string{annotation.AWSRoleARN: roleARN},
+		Claims: doctor.Claims{Issuer: issuer, Subject: subject, Audiences: []string{audience}, Namespace: "tenant-a", ServiceAccount: "app"}}
 }
 
 // printed is a trust policy with the given statements. ISS is the issuer's host, PROVIDER its OIDC provider, SUB the subject.
@@ -67,17 +81,15 @@ func printed(statements string) string {
 		`{"Version":"2012-10-17","Statement":` + statements + "}")
 }
 
-// written is an account whose role has a trust policy that a test has written.
-type written string
-
-func (w written) Rule(_ context.Context, q doctor.TrustQuery) doctor.Finding {
-	return aws.CheckPolicy(&q, string(w))
+// written is the rule of a trust policy that a test has written.
+func written(policy string) func(context.Context, doctor.TrustQuery) doctor.Finding {
+	return func(_ context.Context, q doctor.TrustQuery) doctor.Finding { return aws.CheckPolicy(&q, policy) }
 }
 
 // parsed runs the checks on a trust policy.
 func parsed(t *testing.T, policy string, change ...func(*doctor.TrustQuery)) *doctor.Report {
 	t.Helper()
-	q := doctor.TrustQuery{Identity: roleARN, Annotations: map[string]string{annotation.AWSRoleARN: roleARN}, Claims: claimsOf("https://issuer.example", audience)}
+	q := queryOf("https://issuer.example")
 	for _, apply := range change {
 		apply(&q)
 	}

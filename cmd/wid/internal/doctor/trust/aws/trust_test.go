@@ -32,7 +32,7 @@ func TestHealthy(t *testing.T) {
 			if report := w.run(); report.Result != doctor.Pass || report.Of("trust-rule").Details[0].Text != platform {
 				t.Errorf("%+v\n%s", report, report)
 			}
-			if n := w.Cloud.Calls("iam", "") + w.Cloud.Calls("sts", "GetCallerIdentity"); n != 2 {
+			if n := w.cloud.Calls("iam", "") + w.cloud.Calls("sts", "GetCallerIdentity"); n != 2 {
 				t.Errorf("%d calls", n)
 			}
 		})
@@ -49,22 +49,22 @@ const (
 func TestFaults(t *testing.T) {
 	role := func(trust authtest.Trust) func(w *environment) { return func(w *environment) { w.role(trust) } }
 	for _, row := range []struct {
-		name               string
-		spoil              func(w *environment)
-		check, class, says string
+		name        string
+		spoil       func(w *environment)
+		class, says string
 	}{
-		{"role does not exist", func(w *environment) { w.Cloud.AWS().RemoveRole(roleARN) }, rule, "TrustPolicyRefusesSubject", "Role tenant-a does not exist in account " + account},
+		{"role does not exist", func(w *environment) { w.cloud.AWS().RemoveRole(roleARN) }, "TrustPolicyRefusesSubject", "Role tenant-a does not exist in account " + account},
 		{"role has another path", func(w *environment) {
-			w.Cloud.AWS().RemoveRole(roleARN)
-			w.Cloud.AWS().SetRole("arn:aws:iam::"+account+":role/tenant-a", authtest.Trust{})
-		}, rule, "TrustPolicyRefusesSubject", "eks.amazonaws.com/role-arn=arn:aws:iam::" + account + ":role/tenant-a"},
-		{"another subject", role(authtest.Trust{Subjects: []string{"system:serviceaccount:tenant-b:app"}}), rule, "TrustPolicyRefusesSubject", "policy system:serviceaccount:tenant-b:app"},
-		{"no statement for tokens", role(authtest.Trust{Principals: []string{platform}}), rule, "TrustPolicyRefusesSubject", "does not mention AssumeRoleWithWebIdentity"},
+			w.cloud.AWS().RemoveRole(roleARN)
+			w.cloud.AWS().SetRole("arn:aws:iam::"+account+":role/tenant-a", authtest.Trust{})
+		}, "TrustPolicyRefusesSubject", "eks.amazonaws.com/role-arn=arn:aws:iam::" + account + ":role/tenant-a"},
+		{"another subject", role(authtest.Trust{Subjects: []string{"system:serviceaccount:tenant-b:app"}}), "TrustPolicyRefusesSubject", "policy system:serviceaccount:tenant-b:app"},
+		{"no statement for tokens", role(authtest.Trust{Principals: []string{platform}}), "TrustPolicyRefusesSubject", "does not mention AssumeRoleWithWebIdentity"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newEnvironment(t)
 			row.spoil(w)
-			f := expected{check: row.check, class: row.class, says: row.says, result: doctor.Fail}.expect(t, w.run())
+			f := expected{class: row.class, says: row.says, result: doctor.Fail}.expect(t, w.run())
 			if f.Details[0] != (doctor.Value{Name: "read as", Text: platform}) {
 				t.Errorf("%+v", f.Details)
 			}
@@ -88,7 +88,7 @@ func TestFaultsOfPolicies(t *testing.T) {
 		{"a condition that fails beside an unknown one", policy(`{"Bool":{"aws:x":"true"},"StringEquals":{"ISS:sub":"x"}}`), "admit this ServiceAccount"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			f := expected{check: rule, class: "TrustPolicyRefusesSubject", says: row.says, result: doctor.Fail}.expect(t, parsed(t, row.content))
+			f := expected{class: "TrustPolicyRefusesSubject", says: row.says, result: doctor.Fail}.expect(t, parsed(t, row.content))
 			if f.Remedy.Or == nil || f.Observed == nil {
 				t.Errorf("%+v", f)
 			}
@@ -101,40 +101,40 @@ func TestUnknown(t *testing.T) {
 	fault := func(action string, f authtest.Fault) func(w *environment) {
 		return func(w *environment) {
 			f.Service, f.Action = "iam", action
-			w.Cloud.AddFault(f)
+			w.cloud.AddFault(f)
 		}
 	}
 	deny := func(actions ...string) func(w *environment) {
-		return func(w *environment) { w.Cloud.AWS().Deny(platform, actions...) }
+		return func(w *environment) { w.cloud.AWS().Deny(platform, actions...) }
 	}
 	rewrite := func(from, to string) func(w *environment) {
 		return fault("GetRole", authtest.Fault{Rewrite: func(b []byte) []byte { return []byte(strings.ReplaceAll(string(b), from, to)) }})
 	}
 	for _, row := range []struct {
-		name               string
-		spoil              func(w *environment)
-		check, class, says string
+		name        string
+		spoil       func(w *environment)
+		class, says string
 	}{
-		{"may not read the role", deny("iam:GetRole"), rule, "", "AWS refuses iam:GetRole to " + platform},
-		{"another account", func(w *environment) { w.login("210987654321", "platform") }, rule, "", "in account 210987654321, not in account " + account},
+		{"may not read the role", deny("iam:GetRole"), "", "AWS refuses iam:GetRole to " + platform},
+		{"another account", func(w *environment) { w.login("210987654321", "platform") }, "", "in account 210987654321, not in account " + account},
 		{"unknown access key", func(w *environment) {
 			w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "x", "")
-		}, rule, "", "does not accept your login"},
-		{"no login", func(w *environment) { w.reader.Credentials = credentials.NewStaticCredentialsProvider("", "", "") }, rule, "", "no usable login"},
-		{"throttled", fault("GetRole", authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}), rule, "ServiceThrottles", "throttles"},
-		{"outage", fault("GetRole", authtest.Fault{Status: 503, Code: "ServiceUnavailable"}), rule, "ServiceFails", "ServiceUnavailable"},
-		{"web page", fault("GetRole", authtest.Fault{Body: "<html>sign in</html>"}), rule, "AnswerUnusable", "unusable"},
-		{"JSON", fault("GetRole", authtest.Fault{Body: "{}"}), rule, "AnswerUnusable", "unusable"},
-		{"large", fault("GetRole", authtest.Fault{Body: "<GetRoleResponse>" + strings.Repeat("x", 10<<20)}), rule, "AnswerUnusable", "unusable"},
-		{"redirect", fault("GetRole", authtest.Fault{Redirect: "https://evil.example/"}), rule, "AnswerUnusable", "unusable"},
-		{"cut connection", fault("GetRole", authtest.Fault{Cut: true}), rule, "ServiceUnreachable", "no answer"},
-		{"broken encoding", rewrite("%22", "%2"), rule, "AnswerUnusable", "unusable"},
-		{"policy that is no JSON", rewrite("%7B", ""), rule, "", "cannot be read"},
+		}, "", "does not accept your login"},
+		{"no login", func(w *environment) { w.reader.Credentials = credentials.NewStaticCredentialsProvider("", "", "") }, "", "no usable login"},
+		{"throttled", fault("GetRole", authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}), "ServiceThrottles", "throttles"},
+		{"outage", fault("GetRole", authtest.Fault{Status: 503, Code: "ServiceUnavailable"}), "ServiceFails", "ServiceUnavailable"},
+		{"web page", fault("GetRole", authtest.Fault{Body: "<html>sign in</html>"}), "AnswerUnusable", "unusable"},
+		{"JSON", fault("GetRole", authtest.Fault{Body: "{}"}), "AnswerUnusable", "unusable"},
+		{"large", fault("GetRole", authtest.Fault{Body: "<GetRoleResponse>" + strings.Repeat("x", 10<<20)}), "AnswerUnusable", "unusable"},
+		{"redirect", fault("GetRole", authtest.Fault{Redirect: "https://evil.example/"}), "AnswerUnusable", "unusable"},
+		{"cut connection", fault("GetRole", authtest.Fault{Cut: true}), "ServiceUnreachable", "no answer"},
+		{"broken encoding", rewrite("%22", "%2"), "AnswerUnusable", "unusable"},
+		{"policy that is no JSON", rewrite("%7B", ""), "", "cannot be read"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newEnvironment(t)
 			row.spoil(w)
-			expected{check: rule, class: row.class, says: row.says, result: doctor.Unknown}.expect(t, w.run())
+			expected{class: row.class, says: row.says, result: doctor.Unknown}.expect(t, w.run())
 		})
 	}
 }
@@ -142,8 +142,8 @@ func TestUnknown(t *testing.T) {
 func TestHanging(t *testing.T) {
 	for _, fault := range []authtest.Fault{{Service: "iam", Hang: true}, {Service: "sts", Hang: true}, {Service: "iam", Slow: true}} {
 		w := newEnvironment(t)
-		w.Cloud.AddFault(fault)
-		w.Timeout = 300 * time.Millisecond
+		w.cloud.AddFault(fault)
+		w.timeout = 300 * time.Millisecond
 		if f := w.run().Of(rule); f.Result != doctor.Unknown {
 			t.Errorf("%+v", f)
 		}
@@ -152,7 +152,7 @@ func TestHanging(t *testing.T) {
 
 func TestDefaultChain(t *testing.T) {
 	w := newEnvironment(t)
-	id, secret := w.Cloud.AWS().AddUser(account, "engineer")
+	id, secret := w.cloud.AWS().AddUser(account, "engineer")
 	t.Setenv("AWS_ACCESS_KEY_ID", id)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
 	w.reader.Credentials = nil
@@ -165,8 +165,8 @@ func TestDefaultChain(t *testing.T) {
 func TestLoginIsNotRepeated(t *testing.T) {
 	const session = "FwoGZXIvYXdzEBYaDExampleSessionTokenOfSomeLength0123456789"
 	w := newEnvironment(t)
-	w.Hidden = append(w.Hidden, session)
+	w.hidden = append(w.hidden, session)
 	w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", session)
-	w.Cloud.AddFault(authtest.Fault{Service: "sts", Action: "GetCallerIdentity", Status: 403, Code: session, Message: "you sent " + session})
-	expected{check: rule, class: "AnswerUnusable", says: "unusable", result: doctor.Unknown}.expect(t, w.run())
+	w.cloud.AddFault(authtest.Fault{Service: "sts", Action: "GetCallerIdentity", Status: 403, Code: session, Message: "you sent " + session})
+	expected{class: "AnswerUnusable", says: "unusable", result: doctor.Unknown}.expect(t, w.run())
 }
