@@ -163,6 +163,11 @@ func TestRequest(t *testing.T) {
 	const csr, aws = registration.AuthTypeCSR, registration.AuthTypeAWS
 	bootstrap := func(c client.WithWatch) string { return regtest.Ask(t, c, asBootstrapUser(c), "shop", "agent1") }
 	stranger := func(c client.WithWatch) string { return regtest.Ask(t, c, askedBy(c, "alice"), "shop", "agent2") }
+	by := func(user string, groups ...string) []func(client.WithWatch) string {
+		return []func(client.WithWatch) string{func(c client.WithWatch) string {
+			return regtest.Ask(t, c, askedBy(c, user, append(groups, "system:masters")...), "shop", "agent1")
+		}}
+	}
 	works := cluster("shop", true, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue}, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue})
 	for name, row := range map[string]struct {
 		cluster  *ocm.ManagedCluster
@@ -175,6 +180,9 @@ func TestRequest(t *testing.T) {
 	}{
 		"none":                         {authType: csr},
 		"one of a bootstrap user":      {authType: csr, ask: []func(client.WithWatch) string{bootstrap}, picks: true},
+		"one of the ServiceAccount":    {authType: csr, ask: by(regtest.BootstrapUser, "system:serviceaccounts"), picks: true},
+		"one of a node":                {authType: csr, ask: by("system:node:n1", "system:nodes"), refusal: `of user "system:node:n1"`},
+		"one of the agent, a renewal":  {authType: csr, ask: by(registration.AgentUser("shop", "agent1"), registration.ClusterGroup("shop"))},
 		"one of another user":          {authType: csr, ask: []func(client.WithWatch) string{stranger}, refusal: `the request of cluster "shop" is not that of a bootstrap user`},
 		"one of another user, named":   {authType: csr, ask: []func(client.WithWatch) string{stranger}, named: true, picks: true},
 		"two":                          {authType: csr, ask: []func(client.WithWatch) string{stranger, bootstrap}, refusal: `cluster "shop" has 2 requests, usually since its agent restarted before it was accepted`},
@@ -207,7 +215,7 @@ func TestRequest(t *testing.T) {
 			}
 			a := &acceptance{deciding: &deciding{hub: c, approves: named}, cluster: row.cluster, authType: row.authType}
 			err := a.readRequest(t.Context())
-			if (err != nil) != (row.refusal != "") || err != nil && (!strings.Contains(err.Error(), row.refusal) ||
+			if (err != nil) != (row.refusal != "") || err != nil && (!strings.Contains(err.Error(), row.refusal) || !row.named && !strings.Contains(err.Error(), "--approve-request") ||
 				!slices.Contains([]int{cli.ExitDenied, cli.ExitMisconfigured}, cli.ExitCode(t.Context(), err))) {
 				t.Fatalf("got %v, want %q", err, row.refusal)
 			}
