@@ -1,28 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
-
-// complete returns what a shell would offer.
-func complete(ctx context.Context, t *testing.T, args ...string) []string {
-	t.Helper()
-	var out bytes.Buffer
-	root := newRoot()
-	root.SetArgs(append([]string{"__completeNoDesc"}, args...))
-	root.SetOut(&out)
-	root.SetErr(&bytes.Buffer{})
-	if err := root.ExecuteContext(ctx); err != nil {
-		t.Error(err)
-	}
-	values, _, _ := strings.Cut(out.String(), ":")
-	return strings.Fields(values)
-}
 
 // Shells print what they are offered.
 func TestCompletionOfContexts(t *testing.T) {
@@ -36,7 +19,9 @@ func TestCompletionOfContexts(t *testing.T) {
 		"without a kubeconfig": {[]string{"token", "--kubeconfig=" + filepath.Join(t.TempDir(), "none")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := complete(t.Context(), t, append(tc.args, "--context", "")...); !slices.Equal(got, tc.want) {
+			out := must(t, slices.Concat([]string{"__completeNoDesc"}, tc.args, []string{"--context", ""})...)
+			values, _, _ := strings.Cut(out, ":")
+			if got := strings.Fields(values); !slices.Equal(got, tc.want) {
 				t.Errorf("offered %q, not %q", got, tc.want)
 			}
 		})

@@ -105,49 +105,15 @@ func TestDoctorOutputs(t *testing.T) {
 	}
 }
 
+// The only cloud in the annotations is the provider.
 func TestDoctorSpeaksOfFlags(t *testing.T) {
 	w := newWorld(t)
 	w.env = nil
 	t.Setenv("AWS_REGION", "")
-	flags := append(annotationFlags(), w.tokenFile(t, "sts.amazonaws.com"), "--provider=aws", "--verbose")
-	stdout, code := w.doctorOf(t, flags...)
-	if code != doctor.ExitFail || !strings.Contains(stdout, "(--region)") || strings.Contains(stdout, "auth.With") {
+	stdout, code := w.doctorOf(t, w.tokenFile(t, "sts.amazonaws.com"), "--verbose", "--annotation=example.com/owner=a",
+		"--annotation=eks.amazonaws.com/role-arn="+role("tenant-a"))
+	if code != doctor.ExitFail || !strings.Contains(stdout, "tenant-a/app → aws") || !strings.Contains(stdout, "(--region)") || strings.Contains(stdout, "auth.With") {
 		t.Errorf("ends with %d:\n%s", code, stdout)
-	}
-}
-
-func TestDoctorTakesProviderFromAnnotations(t *testing.T) {
-	w := newWorld(t)
-	w.env = nil
-	token := w.tokenFile(t, "sts.amazonaws.com")
-	for name, tc := range map[string]struct {
-		annotations []string
-		says        string
-	}{
-		"of one cloud":  {[]string{"eks.amazonaws.com/role-arn=" + role("tenant-a"), "example.com/owner=a"}, "tenant-a/app → aws"},
-		"of two clouds": {[]string{"eks.amazonaws.com/role-arn=x", "azure.workload.identity/client-id=y"}, "aws and azure"},
-		"of none":       {[]string{"example.com/owner=a"}, "example.com/owner"},
-		"none at all":   {nil, "--provider"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			args := []string{token, "--region=eu-central-1"}
-			for _, a := range tc.annotations {
-				args = append(args, "--annotation="+a)
-			}
-			a := &credentials.App{HTTPClient: w.cloud.Client()}
-			root := rootOf(a)
-			var out bytes.Buffer
-			root.SetOut(&out)
-			root.SetArgs(append([]string{"doctor"}, args...))
-			err := root.ExecuteContext(t.Context())
-			text := out.String()
-			if out.Len() == 0 {
-				text = err.Error()
-			}
-			if !strings.Contains(text, tc.says) || (out.Len() > 0) != (name == "of one cloud") || out.Len() == 0 && cli.ExitCode(t.Context(), err) != doctor.ExitUsage {
-				t.Errorf("%v: %s", err, text)
-			}
-		})
 	}
 }
 
@@ -159,6 +125,8 @@ func TestDoctorMistakes(t *testing.T) {
 	w.write(t, bad, "{")
 	for name, args := range map[string][]string{
 		"no provider":              {},
+		"annotations of clouds":    append(annotationFlags(), w.tokenFile(t, azure.DefaultAudience)),
+		"annotation of no cloud":   {w.tokenFile(t, azure.DefaultAudience), "--annotation=a=b"},
 		"unknown provider":         {"--provider=other"},
 		"unknown output":           {"--provider=aws", "-o=table"},
 		"unknown flag":             {"--provider=aws", "--nonsense"},

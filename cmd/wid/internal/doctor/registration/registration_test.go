@@ -144,21 +144,28 @@ func TestSides(t *testing.T) {
 	}
 }
 
-// echo is a hub that answers everything with a status, a ManagedCluster of its own, and the credential.
-func echo(t *testing.T, code int) (kubeconfigs string) {
+// serving starts a hub, and returns a kubeconfig for it.
+func serving(t *testing.T, answer http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		answer(w, r)
+	}))
+	t.Cleanup(server.Close)
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	return kubeconfig(`"server":"`+server.URL+`","certificate-authority-data":"`+ca+`"`, `"token":"`+secretValue+`"`)
+}
+
+// echo is a hub that answers everything with a status, a ManagedCluster of its own, and the credential.
+func echo(t *testing.T, code int) (kubeconfigs string) {
+	return serving(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(code)
 		if code == http.StatusOK {
 			_, _ = w.Write([]byte(`{"apiVersion":"cluster.open-cluster-management.io/v1","kind":"ManagedCluster","metadata":{"name":"cluster1","uid":"theirs"}}`))
 			return
 		}
 		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"you sent ` + r.Header.Get("Authorization")[len("Bearer "):] + `"}`))
-	}))
-	t.Cleanup(server.Close)
-	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-	return kubeconfig(`"server":"`+server.URL+`","certificate-authority-data":"`+ca+`"`, `"token":"`+secretValue+`"`)
+	})
 }
 
 // What an agent, its Secret's server or a spoke's administrator may say does not make the report green, and shows no token.

@@ -6,10 +6,8 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/pem"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -38,8 +36,7 @@ import (
 // forbidding is a hub that knows the agent, and refuses it everything else.
 func forbidding(t *testing.T) (kubeconfigs string) {
 	t.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
+	return serving(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
 			w.WriteHeader(http.StatusCreated)
 			_, _ = w.Write([]byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"agent-of-cluster1"}}}`))
@@ -47,10 +44,7 @@ func forbidding(t *testing.T) (kubeconfigs string) {
 		}
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"no"}`))
-	}))
-	t.Cleanup(server.Close)
-	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-	return kubeconfig(`"server":"`+server.URL+`","certificate-authority-data":"`+ca+`"`, `"token":"`+secretValue+`"`)
+	})
 }
 
 // world are the objects of both sides, and the kinds that may not be read.
