@@ -209,3 +209,101 @@ func TestCommandsHaveOneShape(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// Shells print what they are offered.
+func TestCompletionOfContexts(t *testing.T) {
+	kubeconfig := "--kubeconfig=" + writeFile(t, "hostile.yaml", strings.Replace(kubeconfigThrough("https://127.0.0.1:1", ""), `"contexts":[`,
+		`"contexts":[{"name":"evil\u001b[2J","context":{"cluster":"c","user":"u"}},`, 1))
+	broken := "--kubeconfig=" + writeFile(t, "broken.yaml", "{")
+	for name, tc := range map[string]struct{ args, want []string }{
+		"of a credential":      {[]string{"token", kubeconfig}, []string{"c"}},
+		"of a group":           {[]string{"bootstrap", kubeconfig, "list"}, []string{"c"}},
+		"in a broken file":     {[]string{"token", broken}, nil},
+		"without a kubeconfig": {[]string{"token", "--kubeconfig=" + filepath.Join(t.TempDir(), "none")}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := must(t, slices.Concat([]string{"__completeNoDesc"}, tc.args, []string{"--context", ""})...)
+			values, _, _ := strings.Cut(out, ":")
+			if got := strings.Fields(values); !slices.Equal(got, tc.want) {
+				t.Errorf("offered %q, not %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// The shell itself completes names of files.
+func TestCompletionOfFiles(t *testing.T) {
+	for _, flag := range []string{"--kubeconfig", "--token-file"} {
+		if out := must(t, "__completeNoDesc", "token", flag, ""); !strings.HasPrefix(out, ":0") {
+			t.Errorf("%s: %s", flag, out)
+		}
+	}
+}
+
+func kubeconfigThrough(server, proxy string) string {
+	return `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],` +
+		`"users":[{"name":"u","user":{"token":"secret"}}],"clusters":[{"name":"c","cluster":{"server":"` + server + `","proxy-url":"` + proxy + `"}}]}`
+}
+
+// --help-all has every flag once, under a heading. --help leaves out the rare ones.
+func TestHelpIsGrouped(t *testing.T) {
+	usage := must(t, "token", "--help-all")
+	for _, s := range parsed(t).Settings() {
+		if n := strings.Count(usage, "      --"+s.Name+" "); n != 1 {
+			t.Errorf("--%s is there %d times", s.Name, n)
+		}
+		if !strings.Contains(usage, s.Title()+":\n") {
+			t.Errorf("--%s has no group", s.Name)
+		}
+	}
+	short := must(t, "token", "--help")
+	for flag, want := range map[string]bool{"--service-account": true, "--region": true, "--help-all": true, "--exchange-issuer": false, "--no-environment": false} {
+		if strings.Contains(short, " "+flag+" ") != want {
+			t.Errorf("--help shows %s: %t", flag, !want)
+		}
+	}
+	if !strings.Contains(short, " more flags: wid token --help-all\n") && !strings.HasSuffix(short, " more flags: wid token --help-all") {
+		t.Errorf("--help does not name --help-all: %s", short)
+	}
+	if !strings.Contains(usage, "--reveal") || strings.Index(usage, "--reveal") > strings.Index(usage, "Whose identity:") {
+		t.Error("the command's own flags do not come first")
+	}
+}
+
+// --help of what needs no provider has the command's own flags, and each flag of it is taken.
+func TestHelpOfTargetsIsTheirOwn(t *testing.T) {
+	flag := regexp.MustCompile(`(?m)^ +(?:-\w, +|)--([a-z-]+)`)
+	for target, want := range map[string][]string{
+		"registration": {"cluster-name", "context", "help", "help-all", "hub-context", "hub-kubeconfig", "kubeconfig",
+			"output", "timeout", "verbose"},
+	} {
+		var got []string
+		for _, match := range flag.FindAllStringSubmatch(must(t, "doctor", target, "--help"), -1) {
+			got = append(got, match[1])
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s: --help has %q", target, got)
+		}
+	}
+	for _, s := range parsed(t).Settings() {
+		if s.Group == credentials.GroupProgram || s.Group == credentials.GroupIdentity {
+			continue
+		}
+		for _, args := range [][]string{{"doctor", "registration", "--" + s.Name}, {"doctor", "--" + s.Name + "=x", "registration"}} {
+			if _, err := wid(t, "", args...); err == nil || !strings.Contains(err.Error(), "unknown flag: --"+s.Name) {
+				t.Errorf("%q: %v", args, err)
+			}
+		}
+	}
+}
+
+// parsed is an identity as a command has it with these arguments.
+func parsed(t *testing.T, args ...string) *credentials.Identity {
+	t.Helper()
+	cmd := &cobra.Command{Use: "wid"}
+	id := (&credentials.App{Stderr: &bytes.Buffer{}}).NewIdentity(cmd)
+	if err := cmd.ParseFlags(args); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}

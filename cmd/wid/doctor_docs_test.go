@@ -1,18 +1,28 @@
 package main
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	identitydoctor "github.com/workloadid/workloadid/cmd/wid/internal/doctor/identity"
 	podidentitydoctor "github.com/workloadid/workloadid/cmd/wid/internal/doctor/podidentity"
 	registrationdoctor "github.com/workloadid/workloadid/cmd/wid/internal/doctor/registration"
 	"github.com/workloadid/workloadid/internal/testing/document"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 const doctorPage = "docs/doctor.md"
@@ -94,4 +104,70 @@ func TestDocumentedCommandsParse(t *testing.T) {
 	if found < 60 {
 		t.Errorf("%d commands", found)
 	}
+}
+
+// parseWid has wid's own parser read words of a shell.
+func parseWid(t *testing.T) func(words string) error {
+	return func(words string) error {
+		out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", `printf '%s\n' `+words).Output() //nolint:gosec // commands of the doctor
+		if err != nil {
+			return err
+		}
+		cmd, rest, err := newRoot().Find(strings.Split(strings.TrimSpace(string(out)), "\n"))
+		if err == nil {
+			err = cmd.ParseFlags(rest)
+		}
+		if err == nil {
+			err = cmd.ValidateArgs(cmd.Flags().Args())
+		}
+		return err
+	}
+}
+
+// checkCommands asserts that each command of kubectl and wid names the side, has flags that its program knows, and deletes nothing.
+func checkCommands(t *testing.T, commands []string, side string) {
+	t.Helper()
+	kubectl := filepath.Join(kubetest.Assets(t), "kubectl")
+	parsers := map[string]func(string) error{"wid": parseWid(t), "kubectl": func(words string) error {
+		return exec.CommandContext(t.Context(), "/bin/sh", "-c", kubectl+" "+words+" --help").Run() //nolint:gosec // our own commands; --help keeps kubectl from running them
+	}}
+	checked := map[string]int{}
+	for _, command := range commands {
+		program, words, _ := strings.Cut(command, " ")
+		if parsers[program] == nil {
+			continue // a line of a manifest
+		}
+		checked[program]++
+		if err := parsers[program](words); err != nil || !strings.Contains(command+" ", " "+side+" ") || strings.Contains(command, " delete ") {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	for program, parse := range parsers {
+		if checked[program] == 0 || parse("get --no-such-flag") == nil {
+			t.Errorf("%s: %d commands, or it parses an unknown flag", program, checked[program])
+		}
+	}
+}
+
+// The commands of each reason of the server. One that makes AWS or the server trust more follows --show-policy only.
+func TestRemediesOfPodIdentity(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	var commands []string
+	for _, reason := range []string{"AccessDenied", "Conflict", "RoleNotAllowed", "Unavailable"} {
+		binding := &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "reporting"}, Spec: v1alpha1.IAMBindingSpec{ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "reporting"}},
+			Status: v1alpha1.IAMBindingStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: reason}}}}
+		report := podidentitydoctor.Run(t.Context(), podidentitydoctor.Config{Namespace: "team-a", ServiceAccount: "reporting",
+			File: cli.KubeFile{Path: "a b/config", Context: "managed-0"}, Examination: doctor.Examination{ShowPolicy: true},
+			Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(binding).Build()})
+		for i := range report.Findings {
+			r := report.Findings[i].Remedy
+			if commands = append(commands, r.Commands...); r.Or != nil {
+				commands = append(commands, r.Or.Commands...)
+			}
+		}
+	}
+	checkCommands(t, commands, "--kubeconfig 'a b/config' --context managed-0")
 }

@@ -12,7 +12,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
@@ -206,5 +209,121 @@ func TestDoctorRemedyOfRBAC(t *testing.T) {
 	}
 	if r = w.wid(t, "", append([]string{"doctor", "--provider=generic", "--audience=vault"}, w.app()[:2]...)...); r.code != 0 || strings.Count(r.stdout, "\n") != 2 || !strings.Contains(r.stdout, "/app → generic, cluster envtest (https://") {
 		t.Errorf("ends with %d:\n%s", r.code, r.stdout)
+	}
+}
+
+// logins is the environment of an engineer who may read everything in AWS.
+func (w *world) logins(t *testing.T) []string {
+	t.Helper()
+	id, key := w.cloud.AWS().AddUser(account, "engineer")
+	w.write(t, filepath.Join(w.home, ".aws", "credentials"), "[engineer]\naws_access_key_id = "+id+"\naws_secret_access_key = "+key+"\n")
+	return []string{"AWS_PROFILE=engineer"}
+}
+
+// The program asks AWS with the login that it finds, on request only.
+func TestDoctorTrustLive(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	logins := w.logins(t)
+	args := append(annotationFlags(), "doctor", w.tokenFile(t, aws.DefaultAudience), "--region=eu-central-1", "--provider=aws",
+		"--verbose")
+	r := w.exec(t, "", logins, "wid", append(args[:len(args):len(args)], "--trust-live")...)
+	if !strings.Contains(r.stdout, "✓ trust-rule") || strings.Contains(r.stdout, "✗ trust") || strings.Contains(r.stdout, "eyJ") {
+		t.Errorf("%+v", r)
+	}
+	before := len(w.cloud.Log())
+	r = w.exec(t, "", logins, "wid", args...)
+	for _, call := range w.cloud.Log()[before:] {
+		if call.Service == "iam" {
+			t.Errorf("asked without being told to: %+v", call)
+		}
+	}
+	if !strings.Contains(r.stdout, "- trust-rule") || strings.Contains(r.stdout, "read as") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Without a login, or with one in another account, the report says how to log in.
+func TestDoctorWithoutLogin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	elsewhere, secret := w.cloud.AWS().AddUser("210987654321", "engineer")
+	for _, tc := range []struct {
+		text string
+		env  []string
+	}{
+		{"no usable login for AWS", nil},
+		{"not in account " + account, []string{"AWS_ACCESS_KEY_ID=" + elsewhere, "AWS_SECRET_ACCESS_KEY=" + secret}},
+		{"aws sso login", []string{"AWS_PROFILE=typo"}},
+	} {
+		args := append([]string{"doctor", "--provider=aws", "--trust-live", "--region=eu-central-1", "-o=json", w.tokenFile(t, aws.DefaultAudience)}, annotationFlags()...)
+		r := w.exec(t, "", tc.env, "wid", args...)
+		if f := parseReport(t, r.stdout).Of("trust-rule"); f.Result != doctor.Unknown || !strings.Contains(r.stdout, tc.text) || strings.Contains(r.stdout, "eyJ") {
+			t.Errorf("%s: %+v", tc.text, r)
+		}
+	}
+}
+
+// The role's trust policy explains the refusal. The command that widens it is printed on request.
+func TestDoctorTrustRule(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	logins := w.logins(t)
+	w.cloud.AWS().SetRole(role("tenant-a"), authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
+	args := append([]string{"doctor", "--provider=aws", "--trust-live"}, w.inHand(t)...)
+	r := w.exec(t, "", logins, "wid", args...)
+	if r.code != doctor.ExitFail || !strings.Contains(r.stdout, "[trust-rule, TrustPolicyRefusesSubject]") || !strings.Contains(r.stdout, "policy  system:serviceaccount:tenant-b:app\n") ||
+		!strings.Contains(r.stdout, "see: wid doctor … --show-policy\n") || strings.Contains(r.stdout, "aws iam update-assume-role-policy") || strings.Count(r.stdout, "\n") > 14 {
+		t.Errorf("%+v", r)
+	}
+	if r = w.exec(t, "", logins, "wid", append(args, "--show-policy")...); !strings.Contains(r.stdout, "aws iam update-assume-role-policy") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestDoctorTrustLiveMistakes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, provider := range []string{"generic", "azure", "gcp"} {
+		r := w.wid(t, "", "doctor", "--trust-live", "--provider="+provider)
+		if r.code != doctor.ExitUsage || r.stdout != "" || !strings.Contains(r.stderr, "--trust-live") {
+			t.Errorf("%s: %+v", provider, r)
+		}
+	}
+}
+
+// The doctor calls a service by its name, and the service's own words are the headline.
+func TestDoctorOfServices(t *testing.T) {
+	w := newWorld(t)
+	w.env = nil // the doctor runs in this process
+	for name, tc := range map[string]struct {
+		fake       authtest.FederationService
+		flags      []string
+		parameters map[string]string
+	}{
+		"Vault": {authtest.FederationVault, []string{"--service=vault", "--service-address=https://vault.example", "--annotation=" + exchange.VaultRoleAnnotation + "=app"},
+			map[string]string{"role": "app"}},
+		"OpenAI": {authtest.FederationOpenAI, []string{"--service=openai", "--service-parameter=identity_provider_id=idp-1",
+			"--annotation=" + exchange.OpenAIServiceAccountAnnotation + "=sa-1"}, map[string]string{"identity_provider_id": "idp-1", "service_account_id": "sa-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := w.cloud.Federation(tc.fake)
+			fake.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient())
+			flags := append(tc.flags, "--audience=ours", w.tokenFile(t, "ours"))
+			stdout, code := w.doctorOf(t, flags...)
+			if code != doctor.ExitFail || !strings.Contains(stdout, "tenant-a/app → "+name+"\n") || !strings.Contains(stdout, "  "+name+" refuses: no rule matches the subject") ||
+				strings.Contains(stdout, "exchange.") {
+				t.Errorf("ends with %d:\n%s", code, stdout)
+			}
+			end := w.cloud.AddFault(authtest.Fault{Service: string(tc.fake), Status: 503, Message: "sealed"})
+			if stdout, code = w.doctorOf(t, flags...); code != doctor.ExitUncertain || !strings.Contains(stdout, name+" fails (HTTP 503") {
+				t.Errorf("ends with %d:\n%s", code, stdout)
+			}
+			end()
+			fake.AddRule(authtest.FederationRule{Issuer: w.issuer.URL(), Subject: subjectOfApp, Audience: "ours", Parameters: tc.parameters})
+			if stdout, code = w.doctorOf(t, flags...); code != doctor.ExitPass || !strings.HasPrefix(stdout, "✓ tenant-a/app → "+name) {
+				t.Errorf("ends with %d:\n%s", code, stdout)
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
@@ -314,6 +316,109 @@ func TestFullDisk(t *testing.T) {
 	}
 	r = w.exec(t, "", nil, "bash", "-c", "wid credential-process "+args+" >/dev/full")
 	if r.code != cli.ExitOther || !strings.Contains(r.stderr, "no space left") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Where nothing can be kept, people are told why every call makes an exchange: once, and not where programs read.
+func TestCachingThatIsOff(t *testing.T) {
+	w := newWorld(t)
+	args := append([]string{"credential-process"}, w.inHand(t)...)
+	for name, tc := range map[string]struct {
+		env  []string
+		more []string
+		want string
+	}{
+		"relative XDG_CACHE_HOME": {env: []string{"XDG_CACHE_HOME=cache"}, want: "relative"},
+		"no home":                 {env: []string{"HOME=", "XDG_CACHE_HOME="}, want: "HOME"},
+		"relative home":           {env: []string{"HOME=home", "XDG_CACHE_HOME="}, want: `"home/.cache" is not absolute`},
+		"said so":                 {env: []string{"HOME="}, more: []string{"--no-cache"}},
+		"told where":              {env: []string{"HOME="}, more: []string{"--cache-dir=" + filepath.Join(w.home, "kept")}},
+	} {
+		before := w.mints()
+		r := w.exec(t, "", tc.env, "wid", append(args, tc.more...)...)
+		if r.code != 0 || !strings.HasPrefix(r.stdout, `{"Version":1`) || w.mints() != before+1 {
+			t.Errorf("%s: %+v", name, r)
+		}
+		warned := strings.Count(r.stderr, "\n") == 1 && strings.Contains(r.stderr, tc.want) && strings.Contains(r.stderr, "--cache-dir") && strings.Contains(r.stderr, "--no-cache")
+		if tc.want == "" && r.stderr != "" || tc.want != "" && !warned {
+			t.Errorf("%s: standard error is %q", name, r.stderr)
+		}
+	}
+	for _, dir := range []string{"cache/workloadid", "home/.cache/workloadid"} {
+		if _, err := os.Stat(filepath.Join(w.home, dir)); err == nil {
+			t.Errorf("%s was created in the working directory", dir)
+		}
+	}
+}
+
+// Whatever goes wrong, the message ends with what to do.
+func TestRemedies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // does not wait
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close() //nolint:errcheck // nothing is lost
+	kubeconfig := func(name, server string) []string {
+		file := filepath.Join(w.home, name)
+		w.write(t, file, kubeconfigOf(t, server, nil, nil, nil, ""))
+		return []string{"--provider=aws", "--region=eu-central-1", "--kubeconfig=" + file, "--service-account=tenant-a/app"}
+	}
+	missing := filepath.Join(w.home, "missing")
+	w.write(t, missing, strings.Replace(kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, ""), "user: {}",
+		"user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-plugin, interactiveMode: Never}}", 1))
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"nobody listens":   {kubeconfig("refused", "https://127.0.0.1:1"), cli.ExitUnavailable, "; check the cluster's address in the kubeconfig"},
+		"nobody answers":   {append(kubeconfig("silent", "http://"+silent.Addr().String()), "--timeout=2s"), cli.ExitUnavailable, "; raise --timeout"},
+		"no plugin":        {append(kubeconfig("x", ""), "--kubeconfig="+missing), cli.ExitUnavailable, "; check the cluster's address in the kubeconfig"},
+		"too long a life":  {append(w.inHand(t), "--provider=aws", "--session-duration=2h"), cli.ExitMisconfigured, "or raise the role's maximum session duration (--session-duration)"},
+		"no identity":      {[]string{"--provider=aws", "--region=eu-central-1"}, cli.ExitUnavailable, "; give this process an identity (IAM roles for service accounts or EKS Pod Identity), or name a ServiceAccount (--service-account)"},
+		"not an authority": {append(w.inHand(t), "--provider=azure", "--authority-host=x"), cli.ExitMisconfigured, `"x" is refused`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := w.wid(t, "", append([]string{"token"}, tc.args...)...)
+			if r.code != tc.code || !strings.Contains(r.stderr, tc.want) || strings.Contains(r.stderr, "the controller") || r.stdout != "" {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+	unknown := &auth.Error{Reason: auth.ErrDenied, Message: "no", Code: "AADSTS999999"}
+	if got := parsed(t).InTermsOfFlags(unknown).Error(); !strings.Contains(got, "https://login.microsoftonline.com/error") {
+		t.Error(got)
+	}
+	unknown.Remedy = "do this"
+	if got := parsed(t).InTermsOfFlags(unknown).Error(); !strings.HasSuffix(got, "; do this") {
+		t.Error(got)
+	}
+}
+
+// What is gone when kubectl runs is not named to it.
+func TestKubeconfigOfPipes(t *testing.T) {
+	w := newWorld(t)
+	w.write(t, filepath.Join(w.home, "kube.yaml"), kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, ""))
+	for _, flags := range []string{
+		"--kubeconfig=<(cat kube.yaml) --service-account=tenant-a/app",
+		"--token-file=<(echo x)", "--token-file=/dev/stdin",
+		"--token-file=kube.yaml --provider=exchange --exchange-endpoint=https://x.example --exchange-client-id=x --exchange-client-secret-file=<(echo x)",
+	} {
+		name, value, _ := strings.Cut(flags, "=<(")
+		script := "wid kubeconfig --audience=x --cluster-address=https://x.example --provider=generic " + flags
+		if value != "" {
+			before, flag := name[:strings.LastIndex(name, "--")], name[strings.LastIndex(name, "--"):]
+			script = "wid kubeconfig --audience=x --cluster-address=https://x.example --provider=generic " + before + flag + " <(" + value
+		}
+		if r := w.exec(t, "", nil, "bash", "-c", script); r.code != cli.ExitUsage || r.stdout != "" || !strings.Contains(r.stderr, "when kubectl runs; name a file") {
+			t.Errorf("%s: %+v", script, r)
+		}
+	}
+	r := w.exec(t, "", []string{"AZURE_ENVIRONMENT_FILEPATH=/dev/zero"}, "wid", "kubeconfig", "--provider=azure", "--token-file=kube.yaml", "--cluster=x")
+	if r.code != cli.ExitUsage || !strings.Contains(r.stderr, "AZURE_ENVIRONMENT_FILEPATH") {
 		t.Errorf("%+v", r)
 	}
 }

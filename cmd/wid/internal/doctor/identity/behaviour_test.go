@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/identity"
@@ -194,5 +195,119 @@ func TestRemedyDeletesNoPod(t *testing.T) {
 	withPod(env("AWS_ROLE_ARN", roleARN+"-old"))(w)
 	if f := w.run().Of("pod"); !strings.Contains(f.Remedy.Text, "let the owner of the pod create it again") || len(f.Remedy.Commands) != 0 {
 		t.Errorf("%+v", f.Remedy)
+	}
+}
+
+// No false alarms: where all fits, nothing fails, nothing warns, and nothing is unknown.
+func TestHealthyChains(t *testing.T) {
+	for _, provider := range []string{"aws", "azure", "gcp", "generic"} {
+		t.Run(provider, func(t *testing.T) {
+			w := newEnvironment(t, provider)
+			report := w.run()
+			if report.ExitCode() != doctor.ExitPass || report.Of("exchange").Result != doctor.Pass {
+				t.Errorf("exit code %d:\n%s", report.ExitCode(), report)
+			}
+		})
+		t.Run(provider+" with a token in a file, without a cluster", func(t *testing.T) {
+			w := newEnvironment(t, provider)
+			w.write(w.sign(nil))
+			w.withoutCluster, w.config.Annotations = true, w.account.Annotations
+			if report := w.run(); report.ExitCode() != doctor.ExitPass || report.Of("exchange").Result != doctor.Pass {
+				t.Errorf("exit code %d:\n%s", report.ExitCode(), report)
+			}
+		})
+	}
+}
+
+// untrustedIssuer shows this machine, and no cloud, a certificate of an unknown CA.
+func untrustedIssuer(w *environment) {
+	server := httptest.NewTLSServer(w.serve)
+	w.t.Cleanup(server.Close)
+	trusting, ok := server.Client().Transport.(*http.Transport)
+	if !ok {
+		w.t.Fatal("no transport")
+	}
+	doubting := &http.Transport{DialContext: toward(server.Listener.Addr().String())}
+	w.t.Cleanup(func() { doubting.CloseIdleConnections(); trusting.CloseIdleConnections() })
+	w.config.IssuerClient = &http.Client{Transport: doubting}
+}
+
+// The answer of a cloud that names another cause is the headline. What this machine suspects becomes a warning.
+func TestSpecificAnswerOutranksSuspicion(t *testing.T) {
+	for name, suspect := range map[string]func(w *environment){
+		"an issuer of an unknown CA": untrustedIssuer,
+		"an unreachable issuer":      func(w *environment) { w.config.IssuerClient = &http.Client{Transport: broken{}} },
+	} {
+		for provider, refuse := range map[string]func(w *environment){
+			"aws": func(w *environment) {
+				w.cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
+			},
+			"azure": func(w *environment) {
+				w.credential(func(c *authtest.FederatedCredential) { c.Subject = "system:serviceaccount:tenant-a:App" })
+			},
+			"gcp": func(w *environment) {
+				w.pool(func(p *authtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } })
+			},
+		} {
+			t.Run(provider+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				w := newEnvironment(t, provider)
+				refuse(w)
+				suspect(w)
+				report := w.run()
+				readable(t, report)
+				f := report.Worst()
+				if f == nil || f.Check != "exchange" || f.Result != doctor.Fail || f.Class == "" || f.Remedy.Text == "" || len(f.Causes) == 0 {
+					t.Errorf("got %+v\n%s", f, report)
+				}
+			})
+		}
+	}
+}
+
+// A right that is missing and stops the exchange is the headline, whatever else is doubtful. One Role grants all that is needed.
+func TestMissingRightIsTheHeadline(t *testing.T) {
+	const role = "--verb=get,create --resource=serviceaccounts,serviceaccounts/token --resource-name=app"
+	forbid := func(rights ...string) func(w *environment) { return func(w *environment) { w.user.mayNot = rights } }
+	for _, tt := range []struct {
+		name, provider string
+		spoil          []func(w *environment)
+		check, says    string
+		result         doctor.Result
+		command        string
+	}{
+		{"to read the ServiceAccount", "aws", []func(w *environment){forbid("get serviceaccounts")}, "service-account", "may not read", doctor.Fail, role},
+		{"both", "aws", []func(w *environment){forbid("get serviceaccounts", "serviceaccounts/token")}, "service-account", "may not read", doctor.Fail, role},
+		{"to create tokens", "aws", []func(w *environment){forbid("serviceaccounts/token")}, "token-request", "may not create", doctor.Fail, role},
+		{"to create tokens of a pod", "aws", []func(w *environment){withPod(func(*environment, *corev1.Pod) {}), forbid("serviceaccounts/token")},
+			"token-request", "may not create", doctor.Unknown, "kubectl exec -n tenant-a pod -- wid doctor --provider aws"},
+		{"to read the ServiceAccount of a given token", "aws", []func(w *environment){forbid("get serviceaccounts"), claims(nil)}, "service-account", "may not read", doctor.Fail, "--verb=get"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newEnvironment(t, tt.provider)
+			for _, spoil := range tt.spoil {
+				spoil(w)
+			}
+			report := w.run()
+			readable(t, report)
+			f := report.Worst()
+			if f == nil || f.Check != tt.check || f.Result != tt.result || !strings.Contains(f.Message, tt.says) || !strings.Contains(strings.Join(f.Remedy.Commands, "\n"), tt.command) {
+				t.Errorf("%+v\n%s", f, report)
+			}
+		})
+	}
+}
+
+// A missing right that stops nothing is no headline of a set-up that works.
+func TestUnneededRightIsNoHeadline(t *testing.T) {
+	w := newEnvironment(t, "aws")
+	withPod(func(w *environment, _ *corev1.Pod) {
+		w.config.Annotations = map[string]string{aws.RoleARNAnnotation: roleARN}
+	})(w)
+	claims(nil)(w)
+	w.user.mayNot = []string{"get serviceaccounts", "serviceaccounts/token"}
+	if report := w.run(); report.ExitCode() == doctor.ExitFail || report.Of("exchange").Result != doctor.Pass {
+		t.Errorf("%s", report)
 	}
 }

@@ -2,21 +2,30 @@ package identity_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
@@ -228,4 +237,94 @@ func (w *environment) run() *doctor.Report {
 // allowAudience has the caller's policy allow what annotations say, as wid doctor does.
 func (w *environment) allowAudience() {
 	w.config.Options = append(w.config.Options, auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
+}
+
+var errNowhere = errors.New("no route to host")
+
+var errNodeAudience = apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "app",
+	errors.New(`audience "sts.amazonaws.com" not found in pod spec volume, system:node:n is not authorized to request tokens for this audience`))
+
+func decodeHeader(token string, into any) {
+	part, _, _ := strings.Cut(token, ".")
+	content, err := base64.RawURLEncoding.DecodeString(part)
+	if err != nil {
+		panic(err)
+	}
+	if err := json.Unmarshal(content, into); err != nil {
+		panic(err)
+	}
+}
+
+// answer has a service refuse.
+func answer(service, action string, status int, code, message string) func(w *environment) {
+	return func(w *environment) {
+		w.cloud.AddFault(authtest.Fault{Service: service, Action: action, Status: status, Code: code, Message: message})
+	}
+}
+
+// annotate changes the ServiceAccount's annotations. An empty value removes one.
+func annotate(pairs ...string) func(w *environment) {
+	return func(w *environment) {
+		for i := 0; i < len(pairs); i += 2 {
+			if w.account.Annotations[pairs[i]] = pairs[i+1]; pairs[i+1] == "" {
+				delete(w.account.Annotations, pairs[i])
+			}
+		}
+	}
+}
+
+// user is the user of a client, as its API server sees them.
+type user struct {
+	// name is empty if the API server refuses every request with 401.
+	name   string
+	groups []string
+	// mayNot lists resources that the user must not create, such as "serviceaccounts/token", and "get serviceaccounts".
+	mayNot []string
+}
+
+// asUser returns a client of the same API server for a user. It also answers SelfSubjectReviews.
+func asUser(c client.WithWatch, u user) client.WithWatch {
+	api := &reviewer{user: u}
+	return interceptor.NewClient(c, interceptor.Funcs{Get: api.get, Create: api.create, SubResourceCreate: api.createSubResource})
+}
+
+type reviewer struct {
+	user user
+}
+
+func (v *reviewer) may(resource string) bool { return !slices.Contains(v.user.mayNot, resource) }
+
+func (v *reviewer) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if v.user.name == "" {
+		return apierrors.NewUnauthorized("Unauthorized")
+	}
+	if kind := obj.GetObjectKind().GroupVersionKind().Kind; (kind == "ServiceAccount" || kind == "") && !v.may("get serviceaccounts") {
+		return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), key.Name, nil)
+	}
+	return c.Get(ctx, key, obj, opts...)
+}
+
+func (v *reviewer) create(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+	if v.user.name == "" {
+		return apierrors.NewUnauthorized("Unauthorized")
+	}
+	if review, ok := obj.(*authenticationv1.SelfSubjectReview); ok {
+		review.Status.UserInfo = authenticationv1.UserInfo{Username: v.user.name, Groups: v.user.groups}
+		return nil
+	}
+	return c.Create(ctx, obj, opts...)
+}
+
+func (v *reviewer) createSubResource(ctx context.Context, c client.Client, name string, obj, sub client.Object,
+	opts ...client.SubResourceCreateOption) error {
+	if !v.may("serviceaccounts/" + name) {
+		return forbidden(v.user.name, obj)
+	}
+	return c.SubResource(name).Create(ctx, obj, sub, opts...)
+}
+
+// forbidden returns the error of an API server whose RBAC does not let a user create tokens of a ServiceAccount.
+func forbidden(user string, sa client.Object) error {
+	words := fmt.Sprintf(`User %q cannot create resource "serviceaccounts/token" in API group "" in the namespace %q`, user, sa.GetNamespace())
+	return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), sa.GetName(), errors.New(words))
 }
