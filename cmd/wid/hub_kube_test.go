@@ -53,17 +53,13 @@ func newHubWorld(t *testing.T, controllers ...string) *hubWorld {
 	both := clientcmdapi.NewConfig()
 	for name, c := range map[string]*kubetest.Cluster{"hub": hub, "managed-0": managed} {
 		config, err := clientcmd.LoadFromFile(c.Kubeconfig(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, err)
 		current := config.Contexts[config.CurrentContext]
 		both.Clusters[name], both.AuthInfos[name] = config.Clusters[current.Cluster], config.AuthInfos[current.AuthInfo]
 		both.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	}
 	content, err := clientcmd.Write(*both)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	t.Setenv("KUBECONFIG", writeFile(t, "kubeconfig", string(content)))
 	w.hub, w.managed = w.client(w.hubConfig), w.client(w.managedConfig)
 	return w
@@ -79,9 +75,7 @@ func (w *hubWorld) as(c client.Client, config *rest.Config, namespace, name stri
 	w.t.Helper()
 	request := &authenticationv1.TokenRequest{}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	if err := c.SubResource("token").Create(w.t.Context(), account, request); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, c.SubResource("token").Create(w.t.Context(), account, request))
 	return regtest.WithToken(config, request.Status.Token)
 }
 
@@ -92,9 +86,7 @@ func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) 
 	if err == nil {
 		err = setUp(mgr)
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 	return regtest.RunManager(w.t, mgr)
 }
 

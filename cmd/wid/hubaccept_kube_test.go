@@ -71,9 +71,7 @@ func (w *acceptWorld) cluster(t *testing.T, arn string, change ...func(*ocm.Mana
 	if arn != "" {
 		cluster.Annotations = map[string]string{awsirsa.ARNAnnotation: arn}
 	}
-	if err := w.Admin.Create(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.Admin.Create(t.Context(), cluster))
 	return cluster.Name
 }
 
@@ -97,9 +95,7 @@ func login(t *testing.T, config *rest.Config) {
 func statusOf(t *testing.T, args ...string) []hubcmd.Cluster {
 	t.Helper()
 	var list struct{ Items []hubcmd.Cluster }
-	if err := json.Unmarshal([]byte(must(t, append([]string{"hub", "status", "-o", "json"}, args...)...)), &list); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, json.Unmarshal([]byte(must(t, append([]string{"hub", "status", "-o", "json"}, args...)...)), &list))
 	return list.Items
 }
 
@@ -116,9 +112,7 @@ func pendingOf(t *testing.T, cluster string) []hubcmd.AgentRequest {
 func (w *acceptWorld) isApproved(t *testing.T, request string) bool {
 	t.Helper()
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := w.Admin.Get(t.Context(), client.ObjectKey{Name: request}, csr); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.Admin.Get(t.Context(), client.ObjectKey{Name: request}, csr))
 	return len(csr.Status.Conditions) > 0
 }
 
@@ -216,9 +210,7 @@ func TestHubDenySaysWhetherTheHubHasActed(t *testing.T) {
 	w.SetAccepted(name, true)
 	cluster := w.Cluster(name)
 	cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted, LastTransitionTime: metav1.Now()}}
-	if err := w.Admin.Status().Update(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.Admin.Status().Update(t.Context(), cluster))
 	const open = "denied; the hub has not acted yet, the cluster still has access"
 	if out := must(t, "hub", "deny", "--clusters="+name); !strings.Contains(out, open) {
 		t.Errorf("without a hub program deny says %s", out)
@@ -250,9 +242,7 @@ func TestHubStatusShowsTheNewestRefusal(t *testing.T) {
 			ReportingController: "wid-hub", ReportingInstance: "wid-hub-0", Action: regname.ActionApprove, Reason: reason, Note: note, Type: "Warning",
 			Regarding: corev1.ObjectReference{Kind: "CertificateSigningRequest", APIVersion: "certificates.k8s.io/v1", Name: name, UID: uid}}
 		change(e)
-		if err := w.Admin.Create(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, w.Admin.Create(t.Context(), e))
 	}
 	event("NotAccepted", "first", -time.Hour, func(*eventsv1.Event) {})
 	event("SeveralRequests", "two\nlines\x1b[31m", -3*time.Minute, func(e *eventsv1.Event) {
@@ -283,9 +273,7 @@ func requestOfSize(t *testing.T, key *ecdsa.PrivateKey, cluster, name string, si
 	t.Helper()
 	subject := pkix.Name{CommonName: registration.AgentUser(cluster, "agent1"), Organization: []string{registration.ClusterGroup(cluster), regname.ManagedClustersGroup}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 	return &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ocm.ClusterNameLabel: cluster}},
@@ -299,9 +287,7 @@ func requestOfSize(t *testing.T, key *ecdsa.PrivateKey, cluster, name string, si
 func TestHubCommandsOnAHubThatBootstrapUsersFilled(t *testing.T) {
 	w := newAcceptWorld(t)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	const objects, size = 90, 15 << 10
 	for i := range objects {
 		name := fmt.Sprintf("filled-%d", i)
@@ -310,13 +296,9 @@ func TestHubCommandsOnAHubThatBootstrapUsersFilled(t *testing.T) {
 		role.Name, role.Labels = registration.ClusterRoleName(name), map[string]string{"test": ofTests["test"], ocm.ClusterNameLabel: name}
 		request := requestOfSize(t, key, "filled-0", name, size*2/3) // base64 counts
 		request.Labels["test"] = ofTests["test"]
-		if err := errors.Join(w.Admin.Create(t.Context(), denied), w.Admin.Create(t.Context(), role), w.Admin.Create(t.Context(), request)); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, errors.Join(w.Admin.Create(t.Context(), denied), w.Admin.Create(t.Context(), role), w.Admin.Create(t.Context(), request)))
 		denied.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: ocm.ReasonHubDenied, LastTransitionTime: metav1.Now()}}
-		if err := w.Admin.Status().Update(t.Context(), denied); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, w.Admin.Status().Update(t.Context(), denied))
 	}
 	clusters, requests := 0, 0
 	for _, c := range statusOf(t) {
@@ -333,9 +315,7 @@ func TestHubCommandsOnAHubThatBootstrapUsersFilled(t *testing.T) {
 	}
 	large := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "large", Labels: ofTests}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true,
 		ManagedClusterClientConfigs: slices.Repeat([]ocm.ClientConfig{{URL: "https://x", CABundle: bytes.Repeat([]byte("x"), 48<<10)}}, 16)}}
-	if err := w.Admin.Create(t.Context(), large); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.Admin.Create(t.Context(), large))
 	if out := must(t, "hub", "deny", "--clusters=large"); !strings.Contains(out, `"large" denied`) {
 		t.Errorf("deny says %s", out)
 	}

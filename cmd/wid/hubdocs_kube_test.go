@@ -51,15 +51,11 @@ func (w *hubWorld) objects() (names []string) {
 	w.t.Helper()
 	for cluster, config := range map[string]*rest.Config{"hub": w.hubConfig, "managed-0": w.managedConfig} {
 		lists, err := discovery.NewDiscoveryClientForConfigOrDie(config).ServerPreferredResources()
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		regtest.Must(w.t, err)
 		all := metadata.NewForConfigOrDie(config)
 		for _, list := range lists {
 			group, err := schema.ParseGroupVersion(list.GroupVersion)
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			regtest.Must(w.t, err)
 			for _, r := range list.APIResources {
 				if !slices.Contains(r.Verbs, "list") || r.Name == "events" || r.Name == "componentstatuses" {
 					continue
@@ -131,9 +127,7 @@ func (w *hubWorld) installUpgradeRemove() {
 func (w *hubWorld) recordOf(cluster string) map[string]string {
 	w.t.Helper()
 	role := &rbacv1.ClusterRole{}
-	if err := w.hub.Get(w.t.Context(), client.ObjectKey{Name: registration.ClusterRoleName(cluster)}, role); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.hub.Get(w.t.Context(), client.ObjectKey{Name: registration.ClusterRoleName(cluster)}, role))
 	return role.Annotations
 }
 
@@ -141,15 +135,9 @@ func (w *hubWorld) recordOf(cluster string) map[string]string {
 func (w *hubWorld) lose(cluster string) {
 	w.t.Helper()
 	ctx, labelled := w.t.Context(), client.MatchingLabels{ocm.ClusterNameLabel: cluster}
-	must := func(err error) {
-		w.t.Helper()
-		if err != nil {
-			w.t.Fatal(err)
-		}
-	}
 	roles, bindings := &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}
-	must(w.hub.List(ctx, roles, client.InNamespace(cluster)))
-	must(w.hub.List(ctx, bindings, client.InNamespace(cluster)))
+	regtest.Must(w.t, w.hub.List(ctx, roles, client.InNamespace(cluster)))
+	regtest.Must(w.t, w.hub.List(ctx, bindings, client.InNamespace(cluster)))
 	var all []client.Object
 	for i := range bindings.Items {
 		all = append(all, &bindings.Items[i])
@@ -158,12 +146,12 @@ func (w *hubWorld) lose(cluster string) {
 		all = append(all, &roles.Items[i])
 	}
 	for _, o := range append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster}}, &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}) {
-		must(client.IgnoreNotFound(w.hub.Delete(ctx, o)))
-		must(client.IgnoreNotFound(w.hub.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
+		regtest.Must(w.t, client.IgnoreNotFound(w.hub.Delete(ctx, o)))
+		regtest.Must(w.t, client.IgnoreNotFound(w.hub.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
 		w.until(o.GetName()+" is gone", func() bool { return apierrors.IsNotFound(w.hub.Get(ctx, client.ObjectKeyFromObject(o), o)) })
 	}
-	must(w.hub.DeleteAllOf(ctx, &rbacv1.ClusterRoleBinding{}, labelled))
-	must(w.hub.DeleteAllOf(ctx, &rbacv1.ClusterRole{}, labelled))
+	regtest.Must(w.t, w.hub.DeleteAllOf(ctx, &rbacv1.ClusterRoleBinding{}, labelled))
+	regtest.Must(w.t, w.hub.DeleteAllOf(ctx, &rbacv1.ClusterRole{}, labelled))
 }
 
 func minus(a, b []string) []string {
@@ -252,9 +240,7 @@ func (w *hubWorld) purge() {
 	}
 	own, other := secret("search-hub-kubeconfig", "managed-0"), secret("other", "managed-1")
 	for _, s := range []client.Object{own, other} {
-		if err := w.managed.Create(w.t.Context(), s); err != nil {
-			w.t.Fatal(err)
-		}
+		regtest.Must(w.t, w.managed.Create(w.t.Context(), s))
 	}
 	out := must(w.t, "unjoin", w.onOther, "--cluster-name=managed-0", "--purge")
 	for _, want := range []string{"wid hub deny --clusters managed-0", `Namespace "open-cluster-management-agent" deleted`,
@@ -272,13 +258,9 @@ func (w *hubWorld) purge() {
 func (w *hubWorld) checkPodSecurity(c client.Client, args ...string) {
 	w.t.Helper()
 	objects, err := manifests.Parse(must(w.t, args...))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, err)
 	var deployment appsv1.Deployment
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objects[len(objects)-1].Object, &deployment); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, runtime.DefaultUnstructuredConverter.FromUnstructured(objects[len(objects)-1].Object, &deployment))
 	checkRestricted(w.t, c, deployment.Namespace, deployment.Spec.Template)
 }
 
@@ -286,9 +268,7 @@ func (w *hubWorld) checkPodSecurity(c client.Client, args ...string) {
 func checkRestricted(t *testing.T, c client.Client, namespace string, template corev1.PodTemplateSpec) {
 	t.Helper()
 	enforce := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`))
-	if err := c.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, enforce); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, c.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, enforce))
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	pod.Namespace, pod.Name = namespace, "pod"
 	if err := c.Create(t.Context(), pod, client.DryRunAll); err != nil {
@@ -324,15 +304,11 @@ func (w *hubWorld) checkFirstContact(bootstrapToken string) {
 func (w *hubWorld) leaveAHubThatIsGone() {
 	w.t.Helper()
 	meta := metav1.ObjectMeta{Name: agent.DefaultNamespace}
-	if err := w.managed.Create(w.t.Context(), &corev1.Namespace{ObjectMeta: meta}); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.managed.Create(w.t.Context(), &corev1.Namespace{ObjectMeta: meta}))
 	meta.Namespace = meta.Name
 	for _, meta.Name = range []string{agent.DefaultBootstrapSecret, ocm.HubKubeconfigSecret} {
 		kubeconfig := kubeconfigOf(w.t, "https://127.0.0.1:1", nil, nil, nil, "hunter2")
-		if err := w.managed.Create(w.t.Context(), &corev1.Secret{ObjectMeta: meta, StringData: map[string]string{"kubeconfig": kubeconfig}}); err != nil {
-			w.t.Fatal(err)
-		}
+		regtest.Must(w.t, w.managed.Create(w.t.Context(), &corev1.Secret{ObjectMeta: meta, StringData: map[string]string{"kubeconfig": kubeconfig}}))
 	}
 	fails(w.t, cli.ExitUnavailable, "--force", "unjoin", w.onOther, "--cluster-name=managed-0")
 	if out := must(w.t, "unjoin", w.onOther, "--cluster-name=managed-0", "--force"); !strings.Contains(out, "wid hub deny --clusters managed-0") ||
@@ -355,9 +331,7 @@ func (w *hubWorld) joinThroughRelay() {
 		d.next(begins)
 	}
 	relay := regtest.RunRelay(t, w.cluster, cert, key)
-	if err := os.WriteFile(filepath.Join(d.programs.home, "relay-ca.crt"), relay.CAData, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, os.WriteFile(filepath.Join(d.programs.home, "relay-ca.crt"), relay.CAData, 0o600))
 	stopHub := w.runHub(hub.Options{Relay: true})
 	token := joinVariables(t, must(t, "hub", "token", w.onHub))[0]
 	d.next("wid join", token, "RELAY="+relay.Host)
@@ -365,9 +339,7 @@ func (w *hubWorld) joinThroughRelay() {
 	d.next("wid hub accept")
 	w.until("the cluster is available", func() bool { return statusOf(t, w.onHub)[0].Available == "True" })
 	own := &corev1.Secret{}
-	if err := w.managed.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}, own); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.managed.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}, own))
 	used, err := regtest.CredentialOf(own)
 	if err != nil || used.Host != relay.Host {
 		t.Errorf("the agent uses %+v, %v", used, err)
@@ -386,9 +358,7 @@ func (w *hubWorld) joinThroughRelay() {
 	}
 	must(t, "unjoin", w.onOther, "--cluster-name=managed-0", "--purge", "--force")
 	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "managed-0"}}
-	if err := w.hub.Delete(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.hub.Delete(t.Context(), cluster))
 	w.until("the cluster is gone", func() bool {
 		return apierrors.IsNotFound(w.hub.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster))
 	})
@@ -406,9 +376,7 @@ func (w *hubWorld) joinThroughRelay() {
 func (w *hubWorld) rolesOfRelay() (names []string) {
 	w.t.Helper()
 	var list rbacv1.ClusterRoleList
-	if err := w.hub.List(w.t.Context(), &list); err != nil {
-		w.t.Fatal(err)
-	}
+	regtest.Must(w.t, w.hub.List(w.t.Context(), &list))
 	for _, role := range list.Items {
 		if strings.HasSuffix(role.Name, ":relay") {
 			names = append(names, role.Name)

@@ -55,9 +55,7 @@ func TestHubInitAndToken(t *testing.T) {
 func (w *initWorld) deployment(t *testing.T) *appsv1.Deployment {
 	t.Helper()
 	d := &appsv1.Deployment{}
-	if err := w.admin.Get(t.Context(), client.ObjectKey{Namespace: regname.HubNamespace, Name: regname.HubDeployment}, d); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Namespace: regname.HubNamespace, Name: regname.HubDeployment}, d))
 	return d
 }
 
@@ -84,9 +82,7 @@ func (w *initWorld) testKustomize(t *testing.T) {
 		t.Errorf("without a hub program token says %s", out)
 	}
 	config, err := filepath.Abs(filepath.Join("..", "..", "config", "hub"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	kubectl(t, "", "apply", "--server-side", "--kustomize="+config)
 	if out := must(t, "hub", "token"); !strings.Contains(out, "wid join --hub-token ") || !strings.Contains(out, " --addon-kubeclient-registration-auth token ") {
 		t.Errorf("token says %s", out)
@@ -154,9 +150,7 @@ func (w *initWorld) testFlags(t *testing.T) {
 	first := hubInit("--ocm-agents", "--addon-registration-auth=csr,token")
 	must(t, append(first, "--yes")...)
 	sidecar := client.RawPatch(types.StrategicMergePatchType, []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"proxy","image":"x","args":["--port=1"]}]}}}}`))
-	if err := w.admin.Patch(t.Context(), w.deployment(t), sidecar); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.admin.Patch(t.Context(), w.deployment(t), sidecar))
 	tokens := must(t, "bootstrap", "list")
 	if out := must(t, append(first, "--image=y")...); strings.Contains(out, "other flags") || strings.Contains(out, "--hub-token") || !strings.Contains(out, "wid hub token") {
 		t.Errorf("with the same flags init says %s", out)
@@ -210,9 +204,7 @@ func (w *initWorld) testRelay(t *testing.T) {
 		t.Helper()
 		must(t, hubInit(more...)...)
 		role := &rbacv1.ClusterRole{}
-		if err := w.admin.Get(t.Context(), client.ObjectKey{Name: "open-cluster-management:relay"}, role); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: "open-cluster-management:relay"}, role))
 		return role.Rules[0].Verbs[0]
 	}
 	granted := func() bool {
@@ -236,18 +228,12 @@ func (w *initWorld) testRelay(t *testing.T) {
 // testConflicts lets another program change what init has applied. CustomResourceDefinitions stay as they are.
 func (w *initWorld) testConflicts(t *testing.T) {
 	role := &rbacv1.ClusterRole{}
-	if err := w.admin.Get(t.Context(), client.ObjectKey{Name: regname.BootstrapRole}, role); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: regname.BootstrapRole}, role))
 	role.Rules = role.Rules[:1]
-	if err := w.admin.Update(t.Context(), role); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.admin.Update(t.Context(), role))
 	for _, name := range []string{"managedclusters.cluster.open-cluster-management.io", "managedclusteraddons.addon.open-cluster-management.io"} {
 		crd := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name}}}
-		if err := w.admin.Patch(t.Context(), crd, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"names":{"shortNames":["mcl"]}}}`))); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, w.admin.Patch(t.Context(), crd, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"names":{"shortNames":["mcl"]}}}`))))
 	}
 	fails(t, cli.ExitDenied, "--force-conflicts", hubInit()...)
 	if out := must(t, hubInit("--force-conflicts")...); strings.Count(out, "io\" left as it is") != 2 {
@@ -262,13 +248,9 @@ func (w *initWorld) testConflicts(t *testing.T) {
 func (w *initWorld) denied(t *testing.T, name string) {
 	t.Helper()
 	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := w.admin.Create(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.admin.Create(t.Context(), cluster))
 	cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: ocm.ReasonHubDenied, LastTransitionTime: metav1.Now()}}
-	if err := w.admin.Status().Update(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.admin.Status().Update(t.Context(), cluster))
 }
 
 // testCleanup runs the CronJob, which starts where the Restricted Pod Security Standard is enforced, with the rights of its ServiceAccount.
@@ -285,16 +267,12 @@ func (w *initWorld) testCleanup(t *testing.T) {
 	may := func(verb string) bool {
 		attributes := &authorizationv1.ResourceAttributes{Verb: verb, Group: ocm.GroupVersion.Group, Resource: "managedclusters"}
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: attributes}}
-		if err := w.admin.Create(t.Context(), review); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, w.admin.Create(t.Context(), review))
 		return review.Status.Allowed
 	}
 	regtest.Eventually(t, "the job may list and delete", func() bool { return may("list") && may("delete") })
 	w.denied(t, "managed-0")
-	if err := w.admin.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "pending"}}); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.admin.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "pending"}}))
 	for _, row := range []struct {
 		flag, want string
 		left       bool
@@ -313,14 +291,10 @@ func (w *initWorld) testCleanup(t *testing.T) {
 	}
 	w.denied(t, "managed-2")
 	role := &rbacv1.ClusterRole{}
-	if err := w.admin.Get(t.Context(), client.ObjectKey{Name: "open-cluster-management:hub:cleanup"}, role); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: "open-cluster-management:hub:cleanup"}, role))
 	for verb, rest := range map[string]string{"list": "delete", "delete": "list"} {
 		role.Rules[0].Verbs = []string{rest}
-		if err := w.admin.Update(t.Context(), role); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, w.admin.Update(t.Context(), role))
 		regtest.Eventually(t, "the job may not "+verb, func() bool { return may(rest) && !may(verb) })
 		fails(t, cli.ExitDenied, verb, "hub", "cleanup", job, "--older-than=0")
 	}

@@ -27,9 +27,7 @@ func printAgent(t *testing.T, options manifests.AgentOptions) string {
 	t.Helper()
 	options.Image, options.AuthType = "old", registration.AuthTypeCSR
 	printed, err := manifests.Agent(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return printed
 }
 
@@ -49,24 +47,16 @@ func TestJoinUpgradesAnAgent(t *testing.T) {
 	if err := c.Get(t.Context(), installed, d); err != nil || d.Spec.Template.Spec.Containers[0].Image != "old" {
 		t.Errorf("an agent of an overlay is changed: %v", err)
 	}
-	if err := c.Delete(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, c.Delete(t.Context(), d))
 	old, err := manifests.Parse(printAgent(t, manifests.AgentOptions{Cluster: "cluster1", Replicas: new(int32(3)), ImagePullSecrets: []string{"registry"},
 		Hub: &bootstrap.ClusterInfo{Server: "https://hub.example"}, Token: "abcdef.0123456789abcdef", ExtraArgs: []string{"--metrics-bind-address=0", "--health-probe-bind-address", ":1"}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	for _, o := range old {
-		if err := c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("wid"), client.ForceOwnership); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("wid"), client.ForceOwnership))
 	}
 	secret := &corev1.Secret{}
 	bootstrapSecret := client.ObjectKey{Namespace: agent.DefaultNamespace, Name: agent.DefaultBootstrapSecret}
-	if err := c.Get(t.Context(), bootstrapSecret, secret); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, c.Get(t.Context(), bootstrapSecret, secret))
 	const before, after = "--cluster-name=cluster1 --registration-auth=csr --leader-elect ", "--metrics-bind-address=0 --health-probe-bind-address=:1"
 	for _, row := range []struct{ add, args string }{
 		{"--image=new", before + after}, // and no more
@@ -75,9 +65,7 @@ func TestJoinUpgradesAnAgent(t *testing.T) {
 	} {
 		out := must(t, "join", "--image=new", "--apply", row.add)
 		d := &appsv1.Deployment{}
-		if err := c.Get(t.Context(), installed, d); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, c.Get(t.Context(), installed, d))
 		pod := d.Spec.Template.Spec
 		if got := strings.Join(pod.Containers[0].Args, " "); got != row.args || pod.Containers[0].Image != "new" || *d.Spec.Replicas != 3 || len(pod.ImagePullSecrets) != 1 {
 			t.Errorf("%s: image %s, replicas %d, pull secrets %v, args %s", row.add, pod.Containers[0].Image, *d.Spec.Replicas, pod.ImagePullSecrets, got)

@@ -48,9 +48,7 @@ type move struct {
 func newMove(t *testing.T) *move {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	w := newHubWorld(t)
 	w.runKubelet()
 	return &move{documented: w.document(document.Read(t, "docs/registration-operate.md").Section("Moving from Open Cluster Management")), key: key}
@@ -59,9 +57,7 @@ func newMove(t *testing.T) *move {
 func (m *move) create(c client.Client, objects ...client.Object) {
 	m.t.Helper()
 	for _, o := range objects {
-		if err := c.Create(m.t.Context(), o); err != nil {
-			m.t.Fatal(err)
-		}
+		regtest.Must(m.t, c.Create(m.t.Context(), o))
 	}
 }
 
@@ -69,9 +65,7 @@ func (m *move) create(c client.Client, objects ...client.Object) {
 func (m *move) installOCM() {
 	m.t.Helper()
 	crds, err := manifests.Parse(ocm.CRD(), addon.CRD())
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	regtest.Must(m.t, err)
 	m.create(m.hub, crds[0], crds[1])
 	m.until("the hub serves ManagedClusters and add-ons", func() bool {
 		m.hub = m.client(m.hubConfig)
@@ -81,23 +75,17 @@ func (m *move) installOCM() {
 	m.create(m.hub, regtest.LeftByOCM("managed-0")...)
 	m.cert = m.sign(m.request(m.hub, "managed-0-first"), true)
 	cluster := &ocm.ManagedCluster{}
-	if err := m.hub.Get(m.t.Context(), client.ObjectKey{Name: "managed-0"}, cluster); err != nil {
-		m.t.Fatal(err)
-	}
+	regtest.Must(m.t, m.hub.Get(m.t.Context(), client.ObjectKey{Name: "managed-0"}, cluster))
 	cluster.Spec.Taints = []ocm.Taint{{Key: "cluster.open-cluster-management.io/unreachable", Effect: "NoSelect"}}
 	cluster.Labels["feature.open-cluster-management.io/addon-search"] = "available"
-	if err := m.hub.Update(m.t.Context(), cluster); err != nil {
-		m.t.Fatal(err)
-	}
+	regtest.Must(m.t, m.hub.Update(m.t.Context(), cluster))
 	cluster.Status.ClusterClaims = []ocm.ManagedClusterClaim{{Name: "id.k8s.io", Value: "managed-0"}}
 	cluster.Status.Conditions = []metav1.Condition{regtest.AcceptedByOCM(), {Type: regname.ConditionClockSynced, Status: metav1.ConditionTrue, Reason: "ManagedClusterClockSynced", LastTransitionTime: metav1.Now()}}
 	for _, c := range []metav1.Condition{{Type: ocm.ConditionJoined, Reason: "ManagedClusterJoined"}, {Type: ocm.ConditionAvailable, Reason: "ManagedClusterAvailable"}} {
 		c.Status = metav1.ConditionTrue
 		meta.SetStatusCondition(&cluster.Status.Conditions, c)
 	}
-	if err := m.hub.Status().Update(m.t.Context(), cluster); err != nil {
-		m.t.Fatal(err)
-	}
+	regtest.Must(m.t, m.hub.Status().Update(m.t.Context(), cluster))
 	m.installAddOn("search", registration.AuthTypeToken)
 	m.installAddOn("work", registration.AuthTypeCSR)
 	m.installAgent()
@@ -109,17 +97,13 @@ func (m *move) installAddOn(name, driver string) {
 	o := &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "managed-0", Name: name}}
 	m.create(m.hub, o)
 	o.Status.SetItems([]ocm.Registration{{Type: ocm.KubeClient, Driver: driver}})
-	if err := m.hub.Status().Update(m.t.Context(), o); err != nil {
-		m.t.Fatal(err)
-	}
+	regtest.Must(m.t, m.hub.Status().Update(m.t.Context(), o))
 }
 
 func (m *move) keyPEM() []byte {
 	m.t.Helper()
 	key, err := x509.MarshalECPrivateKey(m.key)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	regtest.Must(m.t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key})
 }
 
@@ -162,9 +146,7 @@ func (m *move) sign(request *certificatesv1.CertificateSigningRequest, approve b
 	m.t.Helper()
 	if approve {
 		request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApprovedByHubCSRApprovingController"}}
-		if err := m.hub.SubResource("approval").Update(m.t.Context(), request); err != nil {
-			m.t.Fatal(err)
-		}
+		regtest.Must(m.t, m.hub.SubResource("approval").Update(m.t.Context(), request))
 	}
 	m.until("the certificate is there", func() bool {
 		err := m.hub.Get(m.t.Context(), client.ObjectKeyFromObject(request), request)
@@ -203,9 +185,7 @@ func (m *move) goesOn(name string) {
 func (m *move) frozen() string {
 	m.t.Helper()
 	cluster := &ocm.ManagedCluster{}
-	if err := m.hub.Get(m.t.Context(), client.ObjectKey{Name: "managed-0"}, cluster); err != nil {
-		m.t.Fatal(err)
-	}
+	regtest.Must(m.t, m.hub.Get(m.t.Context(), client.ObjectKey{Name: "managed-0"}, cluster))
 	return fmt.Sprint(cluster.Labels, cluster.Spec.Taints, cluster.Status.ClusterClaims, meta.FindStatusCondition(cluster.Status.Conditions, regname.ConditionClockSynced))
 }
 
@@ -291,9 +271,7 @@ func (m *move) publish() {
 func (m *move) bootstrapRole() []rbacv1.PolicyRule {
 	m.t.Helper()
 	role := &rbacv1.ClusterRole{}
-	if err := m.hub.Get(m.t.Context(), client.ObjectKey{Name: "open-cluster-management:bootstrap"}, role); err != nil {
-		m.t.Fatal(err)
-	}
+	regtest.Must(m.t, m.hub.Get(m.t.Context(), client.ObjectKey{Name: "open-cluster-management:bootstrap"}, role))
 	return role.Rules
 }
 
@@ -302,9 +280,7 @@ func (m *move) bootstrapSecret() string {
 	m.t.Helper()
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: agent.DefaultNamespace, Name: agent.DefaultBootstrapSecret}
-	if err := m.managed.Get(m.t.Context(), key, secret); err != nil {
-		m.t.Fatal(err)
-	}
+	regtest.Must(m.t, m.managed.Get(m.t.Context(), key, secret))
 	return string(secret.Data[registration.SecretKeyKubeconfig])
 }
 
@@ -339,14 +315,10 @@ func (m *move) joinNew(name, token string) {
 	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	request := requestOfSize(m.t, m.key, name, name, 0)
 	m.create(bootstrap, cluster, request)
-	if err := regtest.Patch(ctx, bootstrap, name, `{"metadata":{"annotations":{"example.com/note":"set before acceptance"}}}`); err != nil {
-		m.t.Fatal(err)
-	}
+	regtest.Must(m.t, regtest.Patch(ctx, bootstrap, name, `{"metadata":{"annotations":{"example.com/note":"set before acceptance"}}}`))
 	must(m.t, "hub", "accept", m.onHub, "--clusters="+name)
 	m.sign(request, false)
-	if err := m.hub.Delete(ctx, cluster); err != nil {
-		m.t.Fatal(err)
-	}
+	regtest.Must(m.t, m.hub.Delete(ctx, cluster))
 	m.until("the cluster is gone", func() bool { return apierrors.IsNotFound(m.hub.Get(ctx, client.ObjectKey{Name: name}, cluster)) })
 }
 
@@ -358,9 +330,7 @@ func (m *move) podOf(namespace, app string) (ends func()) {
 	m.create(m.managed, pod)
 	return func() {
 		m.t.Helper()
-		if err := m.managed.Delete(m.t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
-			m.t.Fatal(err)
-		}
+		regtest.Must(m.t, m.managed.Delete(m.t.Context(), pod, client.GracePeriodSeconds(0)))
 	}
 }
 
@@ -391,9 +361,7 @@ func (m *move) replaceAgent(variables []string) {
 	if r := m.try(join, variables...); r.code != cli.ExitUsage || !strings.Contains(r.stderr, `With token these get a new credential: ["work"]. With csr these: ["search"]`) {
 		m.t.Fatalf("with add-ons of both auth types join says %+v", r)
 	}
-	if err := m.hub.Delete(m.t.Context(), &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "managed-0", Name: "work"}}); err != nil {
-		m.t.Fatal(err)
-	}
+	regtest.Must(m.t, m.hub.Delete(m.t.Context(), &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "managed-0", Name: "work"}}))
 	if r := m.try(join, variables...); r.code != 0 || !strings.Contains(r.stdout, `keep the auth type "token"`) {
 		m.t.Fatalf("%+v", r)
 	}

@@ -96,13 +96,9 @@ func TestClustersHasDeniedRequests(t *testing.T) {
 	for agent, condition := range map[string]certificatesv1.RequestConditionType{"a": certificatesv1.CertificateDenied, "b": certificatesv1.CertificateFailed} {
 		r := &certificatesv1.CertificateSigningRequest{}
 		name := regtest.Ask(t, c, askedBy(c, "alice"), "shop", agent)
-		if err := c.Get(t.Context(), client.ObjectKey{Name: name}, r); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, c.Get(t.Context(), client.ObjectKey{Name: name}, r))
 		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: condition, Status: "True", Reason: "KubectlDeny", Message: "not\nours"}}
-		if err := c.Status().Update(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, c.Status().Update(t.Context(), r))
 	}
 	all, err := clustersOf(t.Context(), c)
 	if err != nil || len(all) != 1 || len(all[0].PendingRequests) != 0 || len(all[0].DeniedRequests) != 1 {
@@ -127,13 +123,9 @@ func TestRecordDenial(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newHub(t, row.cluster)
-			if err := recordDenial(t.Context(), c, "shop"); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, recordDenial(t.Context(), c, "shop"))
 			got := &ocm.ManagedCluster{}
-			if err := c.Get(t.Context(), client.ObjectKey{Name: "shop"}, got); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, c.Get(t.Context(), client.ObjectKey{Name: "shop"}, got))
 			since := conditionOf(got, ocm.ConditionHubAccepted).LastTransitionTime
 			if !isDenied(got) || (time.Since(since.Time) < time.Minute) != row.fresh {
 				t.Errorf("the conditions are %+v", got.Status.Conditions)
@@ -202,9 +194,7 @@ func TestRequest(t *testing.T) {
 			c := newHub(t)
 			if row.recorded != "" {
 				role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{regname.AgentAnnotation: row.recorded}}}
-				if err := c.Create(t.Context(), role); err != nil {
-					t.Fatal(err)
-				}
+				regtest.Must(t, c.Create(t.Context(), role))
 			}
 			last, named := "", ""
 			for _, ask := range row.ask {
@@ -237,9 +227,7 @@ func TestRequesters(t *testing.T) {
 	var want []string
 	for i := range pending {
 		request, err := agentrequest.Parse(&pending[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, err)
 		pending[i].CreationTimestamp = metav1.NewTime(time.Now().Add(-age[request.Agent] - time.Second))
 		age[request.Agent] += time.Minute // of the other one of that name
 	}
@@ -251,9 +239,7 @@ func TestRequesters(t *testing.T) {
 	for i, shown := range []string{"stable|1m", "stable|2m", "a2|1h", "a3|2h", "a4|3h"} {
 		agent, old, _ := strings.Cut(shown, "|")
 		request, err := agentrequest.Parse(&newest[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, err)
 		want = append(want, fmt.Sprintf("\n  request %q: agent %q with key %s, %s old, of user %q", newest[i].Name, agent, request.Key[:8], old, bootstrapUser))
 	}
 	if got := requesters(pending); got != strings.Join(want, "")+"\n  and 2 more" {

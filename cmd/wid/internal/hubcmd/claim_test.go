@@ -59,13 +59,9 @@ func newClaimHub(t *testing.T) *claimHub {
 	t.Helper()
 	h := &claimHub{t: t, fake: newHub(t)}
 	certificates, err := csr.NewHubDriver(csr.HubDriverOptions{Client: h.fake, Reader: h.fake})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	h.hub, err = hub.New(hub.Options{Client: h.fake, Drivers: []registration.HubDriver{certificates, h}, Default: certificates.Name()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, err)
 	return h
 }
 
@@ -80,17 +76,13 @@ func (h *claimHub) create(arn string, accepted bool) {
 	h.t.Helper()
 	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{awsirsa.ARNAnnotation: arn}},
 		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted}}
-	if err := h.fake.Create(h.t.Context(), cluster); err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, h.fake.Create(h.t.Context(), cluster))
 }
 
 func (h *claimHub) cluster() *ocm.ManagedCluster {
 	h.t.Helper()
 	cluster := &ocm.ManagedCluster{}
-	if err := h.fake.Get(h.t.Context(), client.ObjectKey{Name: "shop"}, cluster); err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, h.fake.Get(h.t.Context(), client.ObjectKey{Name: "shop"}, cluster))
 	return cluster
 }
 
@@ -98,9 +90,7 @@ func (h *claimHub) edit(change func(*ocm.ManagedCluster)) {
 	h.t.Helper()
 	cluster := h.cluster()
 	change(cluster)
-	if err := h.fake.Update(h.t.Context(), cluster); err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, h.fake.Update(h.t.Context(), cluster))
 }
 
 // decide runs wid hub accept or wid hub deny.
@@ -152,9 +142,7 @@ func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 func TestHubAcceptRefusesALateRequestOfAnotherAgent(t *testing.T) {
 	h := newClaimHub(t)
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{regname.AgentAnnotation: "agent1"}}}
-	if err := errors.Join(h.fake.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}), h.fake.Create(t.Context(), role)); err != nil {
-		t.Fatal(err)
-	}
+	regtest.Must(t, errors.Join(h.fake.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}), h.fake.Create(t.Context(), role)))
 	lists, thief := 0, ""
 	hub := interceptor.NewClient(h.fake, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		if lists++; lists == 2 {
@@ -218,9 +206,7 @@ func (h *claimHub) backdate(ago time.Duration) {
 	for i := range cluster.Status.Conditions {
 		cluster.Status.Conditions[i].LastTransitionTime = metav1.NewTime(time.Now().Add(-ago))
 	}
-	if err := h.fake.Status().Update(h.t.Context(), cluster); err != nil {
-		h.t.Fatal(err)
-	}
+	regtest.Must(h.t, h.fake.Status().Update(h.t.Context(), cluster))
 }
 
 func TestHubDenyFailsIfTheHubAcceptsMeanwhile(t *testing.T) {
@@ -260,9 +246,7 @@ func TestHubAcceptWaitsWhileTheHubRetries(t *testing.T) {
 			cluster := h.cluster()
 			cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: reason,
 				Message: "AccessDenied of IAM", ObservedGeneration: cluster.Generation, LastTransitionTime: metav1.Now()}}
-			if err := h.fake.Status().Update(t.Context(), cluster); err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, h.fake.Status().Update(t.Context(), cluster))
 			waitingFor, err := (&acceptance{deciding: &deciding{cmd: newHubAccept(), hub: h.fake}, cluster: cluster}).joined(t.Context())
 			if (err == nil) != waits || strings.Contains(waitingFor, "AccessDenied of IAM") != waits {
 				t.Errorf("waits %q, %v", waitingFor, err)

@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -28,9 +29,7 @@ func TestHubAcceptTakesOnlyARenewalForTheAgent(t *testing.T) {
 			h := newClaimHub(t)
 			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: ocm.LeaseName}}
 			if tc.lease {
-				if err := h.fake.Create(t.Context(), lease); err != nil {
-					t.Fatal(err)
-				}
+				regtest.Must(t, h.fake.Create(t.Context(), lease))
 			}
 			cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
 			if tc.joined {
@@ -38,14 +37,10 @@ func TestHubAcceptTakesOnlyARenewalForTheAgent(t *testing.T) {
 			}
 			a := &acceptance{deciding: &deciding{hub: h.fake, wait: true}, cluster: cluster}
 			err := a.readLease(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			regtest.Must(t, err)
 			renews := func() bool {
 				got, err := a.renewed(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				regtest.Must(t, err)
 				return got
 			}
 			got := renews()
@@ -55,9 +50,7 @@ func TestHubAcceptTakesOnlyARenewalForTheAgent(t *testing.T) {
 				} else {
 					err = h.fake.Update(t.Context(), lease)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				regtest.Must(t, err)
 				got = renews()
 			}
 			if got != tc.want {
@@ -73,21 +66,13 @@ func TestHubAcceptSaysHowLongARenewalTakes(t *testing.T) {
 	joined := []metav1.Condition{{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue}, {Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue}}
 	for want, seconds := range map[string]int32{"which it does every 1m0s": 0, "which it does every 5m0s": 300} {
 		cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("shop-", seconds)}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true, LeaseDurationSeconds: seconds}}
-		if err := h.fake.Create(t.Context(), cluster); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, h.fake.Create(t.Context(), cluster))
 		cluster.Status.Conditions = joined
-		if err := h.fake.Status().Update(t.Context(), cluster); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, h.fake.Status().Update(t.Context(), cluster))
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Name, Name: ocm.LeaseName}}
-		if err := h.fake.Create(t.Context(), lease); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, h.fake.Create(t.Context(), lease))
 		a := &acceptance{deciding: &deciding{cmd: newHubAccept(), hub: h.fake, wait: true}, cluster: cluster}
-		if err := a.readLease(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		regtest.Must(t, a.readLease(t.Context()))
 		waitingFor, err := a.joined(t.Context())
 		if err != nil || !strings.Contains(waitingFor, want) {
 			t.Errorf("it waits %q, %v", waitingFor, err)
