@@ -19,32 +19,6 @@ import (
 	"github.com/workloadid/workloadid/internal/buildinfo"
 )
 
-// A plugin that is called a thousand times mints once.
-func TestAThousandCalls(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	args := append([]string{"credential-process", "--cache-dir=" + filepath.Join(w.home, "kept")}, w.inHand(t)...)
-	var first string
-	for range 1000 {
-		var out bytes.Buffer
-		root := rootOf(&credentials.App{HTTPClient: w.cloud.Client()})
-		root.SetArgs(args)
-		root.SetOut(&out)
-		if err := root.ExecuteContext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if first == "" {
-			first = out.String()
-		}
-		if out.String() != first {
-			t.Fatal("another credential")
-		}
-	}
-	if w.mints() != 1 {
-		t.Errorf("%d exchanges", w.mints())
-	}
-}
-
 // What shapes a credential is in the key of the cache: nobody gets what was made for something else.
 func TestTheCacheKeepsThingsApart(t *testing.T) {
 	t.Parallel()

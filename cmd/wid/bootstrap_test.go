@@ -111,7 +111,13 @@ func TestBootstrapCommands(t *testing.T) {
 	if theirs := strings.TrimSpace(string(created)); !strings.Contains(bootstrap("list", "--reveal"), theirs) || !strings.Contains(bootstrap("delete", theirs), theirs[:6]) {
 		t.Errorf("their token %q is not listed or not deleted", theirs)
 	}
-	checkOddTokens(t, bootstrap)
+	// A token that only signs, and descriptions that would change the table or the terminal.
+	signs := bootstrap("create", "--usages=signing", "--description=x\ny\tz\x1b[31mred")
+	out := bootstrap("list", "--reveal")
+	if !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(signs)+` .* signing +x y z \[31mred$`).MatchString(out) || strings.ContainsAny(out, "\t\x1b") {
+		t.Errorf("%q", out)
+	}
+	bootstrap("delete", signs)
 	id := token[:6]
 	if out := bootstrap("delete", id); !strings.Contains(out, id) {
 		t.Error(out)
@@ -119,17 +125,6 @@ func TestBootstrapCommands(t *testing.T) {
 	if out := bootstrap("list"); strings.Contains(out, id) {
 		t.Error(out)
 	}
-}
-
-// checkOddTokens has a token that only signs, and descriptions that would change the table or the terminal.
-func checkOddTokens(t *testing.T, bootstrap func(args ...string) string) {
-	t.Helper()
-	signs := bootstrap("create", "--usages=signing", "--description=x\ny\tz\x1b[31mred")
-	out := bootstrap("list", "--reveal")
-	if !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(signs)+` .* signing +x y z \[31mred$`).MatchString(out) || strings.ContainsAny(out, "\t\x1b") {
-		t.Errorf("%q", out)
-	}
-	bootstrap("delete", signs)
 }
 
 func TestBootstrapMistakes(t *testing.T) {
@@ -170,10 +165,7 @@ func TestBootstrapMistakes(t *testing.T) {
 func TestDiscoverTimesOut(t *testing.T) {
 	never, end := io.Pipe()
 	defer end.Close() //nolint:errcheck // ends the read that was left
-	root := newRoot()
-	root.SetArgs([]string{"bootstrap", "discover", "--discovery-file", "-", "--timeout", "1ms"})
-	root.SetIn(never)
-	if err := root.ExecuteContext(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := widWith(t, never, "bootstrap", "discover", "--discovery-file", "-", "--timeout", "1ms"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 }

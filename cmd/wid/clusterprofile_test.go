@@ -44,21 +44,15 @@ func (p profile) env(t *testing.T) []string {
 
 func named(cluster string) string { return `{"clusterName":"` + cluster + `","other":1}` }
 
-func newInventoryWorld(t *testing.T) *world {
-	t.Helper()
+// The author of a ClusterProfile chooses address, CA, proxy and config. The credential goes to a cluster that the cloud knows, at its own
+// address and with its own CA, or the token's audience is the address.
+func TestExecCredentialOfAClusterProfile(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: prodARN, Endpoint: prodEndpoint, CA: w.cloud.CA()})
 	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), authtest.EKSAccessEntry{})
 	w.cloud.GCP().SetCluster(gkeProd, authtest.GKECluster{PublicEndpoint: "203.0.113.10", DNSEndpoint: "gke-prod.europe-west3.gke.goog", CA: w.cloud.CA(),
 		Viewers: []string{"principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/east/subject/" + subjectOfApp}})
-	return w
-}
-
-// The author of a ClusterProfile chooses address, CA, proxy and config. The credential goes to a cluster that the cloud knows, at its own
-// address and with its own CA, or the token's audience is the address.
-func TestExecCredentialOfAClusterProfile(t *testing.T) {
-	t.Parallel()
-	w := newInventoryWorld(t)
 	ca, foreignCA := string(w.cloud.CA()), string(testworld.Cloud(t).CA())
 	const address = "https://spoke.example:6443"
 	forAWS := append(w.inHand(t), "--provider=aws")

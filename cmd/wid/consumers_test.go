@@ -70,18 +70,12 @@ func (w *world) pull(t *testing.T, image string) (v1.Hash, error) {
 	return got.Digest()
 }
 
-// linkDocker is the first line of the set-up.
-func (w *world) linkDocker(t *testing.T) {
-	t.Helper()
-	if err := os.Symlink(filepath.Join(w.home, "bin", "wid"), filepath.Join(w.home, "bin", "docker-credential-wid")); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // A helper for all registries leaves those alone that are nobody's: docker goes on without credentials.
 func TestDockerCredentialOfAnotherRegistry(t *testing.T) {
 	w := newWorld(t)
-	w.linkDocker(t)
+	if err := os.Symlink(filepath.Join(w.home, "bin", "wid"), filepath.Join(w.home, "bin", "docker-credential-wid")); err != nil {
+		t.Fatal(err)
+	}
 	w.setenv(t)
 	t.Setenv("DOCKER_CONFIG", filepath.Join(w.home, ".docker"))
 	w.write(t, filepath.Join(w.home, ".docker", "config.json"), `{"credsStore": "wid"}`)
@@ -180,35 +174,55 @@ func TestInterrupt(t *testing.T) {
 	})}
 	go server.Serve(listener) //nolint:errcheck // ends with ErrServerClosed
 	defer server.Close()      //nolint:errcheck // nothing is lost
-	w.interrupted(t, hanging, append([]string{"token", "--provider=aws", "--proxy-url=http://" + listener.Addr().String()}, w.inHand(t)...)...)
+	if stdout, said := w.interrupted(t, hanging, "", append([]string{"token", "--provider=aws", "--proxy-url=http://" + listener.Addr().String()}, w.inHand(t)...)...); stdout != "" {
+		t.Errorf("%q %q", stdout, said)
+	}
 }
 
-// interrupted calls wid and has it end at once, with nothing on standard output, when it has called somebody. It returns what wid
-// has said on standard error.
-func (w *world) interrupted(t *testing.T, called <-chan struct{}, args ...string) string {
+// lines reports each line that is written to it.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// interrupted interrupts wid once it has called somebody, or has said a line that begins with until. It ends at once, and leaves
+// what it has printed.
+func (w *world) interrupted(t *testing.T, called <-chan struct{}, until string, args ...string) (stdout string, said []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(w.home, "bin", "wid"), args...) //nolint:gosec // the test's own
-	var out, said bytes.Buffer
-	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), w.env...), &out, &said
+	var out bytes.Buffer
+	stderr := make(lines, 100)
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), w.env...), &out, stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-called:
-	case <-ctx.Done():
-		t.Fatal("it never asked")
+	for isReady := false; !isReady; {
+		select {
+		case <-called:
+			isReady = true
+		case line := <-stderr:
+			said = append(said, line)
+			isReady = called == nil && strings.HasPrefix(line, until)
+		case <-ctx.Done():
+			t.Fatalf("no call, or no line %q on standard error: %q", until, said)
+		}
 	}
 	start := time.Now()
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // the code tells
-	if took := time.Since(start); took > 20*time.Second || cmd.ProcessState.ExitCode() != cli.ExitInterrupted || out.Len() != 0 {
-		t.Errorf("wid %q: after %s with %d: %q %q", args[:2], took, cmd.ProcessState.ExitCode(), out.String(), said.String())
+	if took := time.Since(start); took > 20*time.Second || cmd.ProcessState.ExitCode() != cli.ExitInterrupted {
+		t.Errorf("wid %q: after %s with %d: %s", args, took, cmd.ProcessState.ExitCode(), out.String())
 	}
-	return said.String()
+	for len(stderr) > 0 {
+		said = append(said, <-stderr)
+	}
+	return out.String(), said
 }
 
 // asked is what a service answers to a credential.

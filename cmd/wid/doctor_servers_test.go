@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -11,19 +10,16 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 )
 
-// silent accepts connections and never answers. It reports each connection.
-func silent(t *testing.T) (address string, called <-chan struct{}) {
+// silent accepts connections and never answers.
+func silent(t *testing.T) (address string) {
 	t.Helper()
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -31,18 +27,16 @@ func silent(t *testing.T) (address string, called <-chan struct{}) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	first := make(chan struct{}, 1000)
 	go func() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			first <- struct{}{}
 			context.AfterFunc(t.Context(), func() { _ = conn.Close() })
 		}
 	}()
-	return listener.Addr().String(), first
+	return listener.Addr().String()
 }
 
 // hangingDoctors are the commands in a world where every server hangs.
@@ -63,19 +57,11 @@ func hangingDoctors(t *testing.T, w *world, address string) map[string][]string 
 	}
 }
 
-// lines reports each line that is written to it.
-type lines chan string
-
-func (l lines) Write(p []byte) (int, error) {
-	l <- string(p)
-	return len(p), nil
-}
-
 // A check that takes 2 s is named on standard error. Ctrl-C then ends the command at once, with what is known on standard output.
 func TestDoctorInterrupted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	address, _ := silent(t)
+	address := silent(t)
 	for name, args := range hangingDoctors(t, w, address) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,7 +69,7 @@ func TestDoctorInterrupted(t *testing.T) {
 			if name == "exchange" {
 				until += "the exchange at the cloud" // a busy machine is slow before that, too
 			}
-			stdout, said := w.interruptedDoctor(t, until, args...)
+			stdout, said := w.interrupted(t, nil, until, args...)
 			if len(said) == 0 || !strings.HasPrefix(said[0], "waiting for ") || !strings.HasSuffix(said[0], " …\n") {
 				t.Errorf("standard error: %q", said)
 			}
@@ -97,45 +83,11 @@ func TestDoctorInterrupted(t *testing.T) {
 	}
 }
 
-// interruptedDoctor interrupts wid once it has said a line that begins with until.
-func (w *world) interruptedDoctor(t *testing.T, until string, args ...string) (stdout string, said []string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(w.home, "bin", "wid"), args...) //nolint:gosec // the test's own
-	var out bytes.Buffer
-	stderr := make(lines, 100)
-	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), w.env...), &out, stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for len(said) == 0 || !strings.HasPrefix(said[len(said)-1], until) {
-		select {
-		case line := <-stderr:
-			said = append(said, line)
-		case <-ctx.Done():
-			t.Fatalf("no line %q on standard error: %q", until, said)
-		}
-	}
-	start := time.Now()
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // the code tells
-	if took := time.Since(start); took > 20*time.Second || cmd.ProcessState.ExitCode() != cli.ExitInterrupted {
-		t.Errorf("wid %q: after %s with %d: %s", args, took, cmd.ProcessState.ExitCode(), out.String())
-	}
-	for len(stderr) > 0 {
-		said = append(said, <-stderr)
-	}
-	return out.String(), said
-}
-
 // When the time is over there is a report.
 func TestDoctorOutOfTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	address, _ := silent(t)
+	address := silent(t)
 	for name, args := range hangingDoctors(t, w, address) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
