@@ -135,7 +135,8 @@ func opened(t *testing.T, fifo string) <-chan struct{} {
 // The proxy's password is not in a message about a kubeconfig that cannot be used.
 func TestProxyPasswordOfKubeconfig(t *testing.T) {
 	w := newWorld(t)
-	for _, proxy := range []string{"http://puser:PROXYSECRET%zz@proxy:1", "ftp://puser:PROXYSECRET@proxy"} {
+	for _, proxy := range []string{"http://puser:PROXYSECRET%zz@proxy:1", "ftp://puser:PROXYSECRET@proxy", "http://puser:PROXYSECRET@proxy:port",
+		"http://puser:PROXYSECRET@pro xy", "%PROXYSECRET"} {
 		file := filepath.Join(w.home, "proxied")
 		w.write(t, file, "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"+
 			"clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1', proxy-url: '"+proxy+"'}}]\nusers: [{name: a, user: {token: x}}]\n")

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
 )
 
 func TestDoctorReadsBoundedAnswers(t *testing.T) {
@@ -69,22 +68,6 @@ func TestDoctorFollowsNoRedirect(t *testing.T) {
 			}
 		}
 		server.Close()
-	}
-}
-
-func TestDoctorKeepsThePasswordOfAProxy(t *testing.T) {
-	t.Setenv(credentials.DepthVariable, "") // clusterConfig counts in the environment
-	for _, proxy := range []string{"http://me:hunter2@proxy:port", "ftp://me:hunter2@proxy", "http://me:hunter2@pro xy", "%hunter2"} {
-		path := filepath.Join(t.TempDir(), "kubeconfig")
-		writeKubeconfig(t, path, kubeconfigThrough("https://127.0.0.1:1", proxy))
-		_, _, err := (&examiner{clients: &cli.Clients{}}).connect(cli.KubeFile{Path: path})
-		if err == nil || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("connect: %v", err)
-		}
-		_, err = (&credentials.Identity{Kubeconfig: path}).ClusterConfig()
-		if err == nil || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("clusterConfig: %v", err)
-		}
 	}
 }
 

@@ -2,8 +2,6 @@ package identity_test
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -12,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -234,26 +231,10 @@ func (w *environment) run() *doctor.Report {
 	return identity.Run(w.t.Context(), w.config)
 }
 
-// allowAudience has the caller's policy allow what annotations say, as wid doctor does.
-func (w *environment) allowAudience() {
-	w.config.Options = append(w.config.Options, auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
-}
-
 var errNowhere = errors.New("no route to host")
 
 var errNodeAudience = apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "app",
 	errors.New(`audience "sts.amazonaws.com" not found in pod spec volume, system:node:n is not authorized to request tokens for this audience`))
-
-func decodeHeader(token string, into any) {
-	part, _, _ := strings.Cut(token, ".")
-	content, err := base64.RawURLEncoding.DecodeString(part)
-	if err != nil {
-		panic(err)
-	}
-	if err := json.Unmarshal(content, into); err != nil {
-		panic(err)
-	}
-}
 
 // answer has a service refuse.
 func answer(service, action string, status int, code, message string) func(w *environment) {

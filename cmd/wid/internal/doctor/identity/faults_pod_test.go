@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 )
@@ -54,7 +55,10 @@ func podFaults() []fault {
 		{"static keys in the spec", "aws", withPod(env("AWS_ACCESS_KEY_ID", "AKIA")), "pod", "IdentityNotConfigured", "hides"},
 		{"a client secret in the spec", "azure", withPod(ref("AZURE_CLIENT_SECRET", false)), "pod", "IdentityNotConfigured", "hides"},
 		{"another tenant in the spec", "azure", withPod(env("AZURE_TENANT_ID", "00000000-86f1-41af-91ab-2d7cd011db47")), "pod", "IdentityNotConfigured", "AZURE_TENANT_ID of pod"},
-		{"an audience of Azure in the annotation", "aws", func(w *environment) { annotate(aws.AudienceAnnotation, azure.DefaultAudience)(w); w.allowAudience() }, "exchange", "AudienceNotTrusted", "client ID"},
+		{"an audience of Azure in the annotation", "aws", func(w *environment) {
+			annotate(aws.AudienceAnnotation, azure.DefaultAudience)(w)
+			w.config.Options = append(w.config.Options, auth.WithPolicy(auth.Policy{AllowAnyAudience: true})) // as wid doctor
+		}, "exchange", "AudienceNotTrusted", "client ID"},
 		{"static keys", "aws", inPod(func(w *environment) { w.env["AWS_ACCESS_KEY_ID"] = "AKIA" }), "pod", "IdentityNotConfigured", "hides"},
 		{"client secret", "azure", inPod(func(w *environment) { w.env["AZURE_CLIENT_SECRET"] = "s" }), "pod", "IdentityNotConfigured", "hides"},
 		{"nothing injected", "aws", inPod(func(w *environment) { w.env = map[string]string{} }), "pod", "IdentityNotConfigured", "is not set"},
