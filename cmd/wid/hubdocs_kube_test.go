@@ -184,7 +184,13 @@ func (w *hubWorld) joinAndLeave() {
 	w.checkPodSecurity(w.managed, append(join, "--reveal")...)
 	w.checkPodSecurity(w.hub, "hub", "init", "--image=x")
 	join = append(join, "--apply")
-	fails(t, cli.ExitUnavailable, "gave up waiting for the hub to let cluster", append(join, "--wait", "--timeout=10s")...)
+	givesUp := func(timeout string) bool {
+		_, err := wid(t, "", append(join, "--wait", "--timeout="+timeout)...)
+		return cli.ExitCode(t.Context(), err) == cli.ExitUnavailable && strings.Contains(err.Error(), "gave up waiting for the hub to let cluster")
+	}
+	if !givesUp("2s") && !givesUp("20s") { // a busy machine needs more time before it waits
+		t.Error("join does not wait for the hub")
+	}
 	w.checkFirstContact(token)
 	stopAgent := w.runAgent("managed-0")
 	w.until("the agent asks for a certificate", func() bool {
