@@ -134,16 +134,13 @@ func TestUnverifiedAPIServerIsRefused(t *testing.T) {
 		"http":         {Host: "http://kube.example.com"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			programs := map[string]func() error{
+			for program, run := range map[string]func() error{
+				"server":       func() error { return runServer(t.Context(), kube, serverOptions{}) },
 				"certificates": func() error { return runCertificates(t.Context(), kube, certificateOptions{}) },
 				"webhook": func() error {
 					return runWebhook(t.Context(), kube, webhookOptions{common: common{listen: "127.0.0.1:0"}, cpuLimit: "1"})
 				},
-			}
-			if kube.Insecure { // without https, the manager of the server asks first
-				programs["server"] = func() error { return runServer(t.Context(), kube, serverOptions{}) }
-			}
-			for program, run := range programs {
+			} {
 				if err := run(); err == nil || !strings.Contains(err.Error(), "could answer for it") {
 					t.Errorf("%s: %v", program, err)
 				}
