@@ -392,7 +392,6 @@ func TestDeleteAndPurge(t *testing.T) {
 			if n := m.calls.Load(); n != 3 || c.Len() != 0 {
 				t.Errorf("%s: %d exchanges, %d tokens kept", name, n, c.Len())
 			}
-			c.Close()
 		}
 	})
 }
@@ -439,7 +438,6 @@ func TestClose(t *testing.T) {
 		if _, ok := c.Get(key(1), InvolvedObject{}, 0, time.Time{}); ok || c.Len() != 0 {
 			t.Error("a token is left")
 		}
-		c.Close()
 	})
 }
 

@@ -88,7 +88,6 @@ func TestPartIsHeldBack(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		c.Close()
 	})
 }
 
@@ -130,7 +129,6 @@ func TestFresh(t *testing.T) {
 		if got := get(true); got != second {
 			t.Error("the old token is still valid and was not served")
 		}
-		c.Close()
 	})
 }
 
@@ -153,7 +151,6 @@ func TestInvalidate(t *testing.T) {
 			t.Error("the invalid token is still served")
 		}
 		(*TokenCache)(nil).Invalidate(key(1))
-		c.Close()
 	})
 }
 
@@ -191,7 +188,6 @@ func TestFreshInVain(t *testing.T) {
 				if !errors.Is(err, tc.want) || (err == nil) != (got == old) {
 					t.Errorf("got %v, %v, want %v", got, err, tc.want)
 				}
-				c.Close()
 			})
 		})
 	}
@@ -232,7 +228,6 @@ func TestInvalidBefore(t *testing.T) {
 		if again := mustSet(t, c, req); again != got {
 			t.Error("a request that refuses the old token replaced the new one")
 		}
-		c.Close()
 	})
 }
 

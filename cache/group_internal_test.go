@@ -122,7 +122,6 @@ func TestGroupOfManyKeysFails(t *testing.T) {
 				k.mustGet(t)
 			}
 		}
-		c.Close()
 	})
 }
 
@@ -143,7 +142,6 @@ func TestGroupHoldsBackItsOtherKeys(t *testing.T) {
 		if s := c.Stats(); len(s.Failing) != 1 || s.Failing[Failing{"test", "error"}] != 2 {
 			t.Errorf("failing: %v", s.Failing)
 		}
-		c.Close()
 	})
 }
 
@@ -162,7 +160,6 @@ func TestGroupIsNotHeldByOneKey(t *testing.T) {
 		if broken.calls.Load() != 30 {
 			t.Errorf("the broken key tried %d times", broken.calls.Load())
 		}
-		c.Close()
 	})
 }
 
@@ -184,7 +181,6 @@ func TestGroupTriesTogetherAfterOneFailure(t *testing.T) {
 		if took := time.Since(start); took != 100*time.Millisecond {
 			t.Errorf("they took %s", took)
 		}
-		c.Close()
 	})
 }
 
@@ -209,7 +205,6 @@ func TestGroupFailuresOfOneKey(t *testing.T) {
 					t.Fatal("no error")
 				}
 				sibling.mustGet(t)
-				c.Close()
 			})
 		})
 	}
@@ -235,7 +230,6 @@ func TestGroupLeavesValidTokensAlone(t *testing.T) {
 		if good.mustGet(t) == old || good.calls.Load() != 2 {
 			t.Error("the token was not renewed")
 		}
-		c.Close()
 	})
 }
 
@@ -253,7 +247,6 @@ func TestGroupHoldsBackInvalidTokens(t *testing.T) {
 		if good.mustGet(t) != old {
 			t.Error("others lost the token")
 		}
-		c.Close()
 	})
 }
 
@@ -290,7 +283,6 @@ func TestGroupProbes(t *testing.T) {
 				} else {
 					other.mustBeHeldBack(t, tc.want)
 				}
-				c.Close()
 			})
 		})
 	}
@@ -330,7 +322,6 @@ func TestGroupIsNotHeldByBrokenKeys(t *testing.T) {
 		if late.calls.Load() != 1 {
 			t.Errorf("%d exchanges", late.calls.Load())
 		}
-		c.Close()
 	})
 }
 
@@ -343,7 +334,6 @@ func TestGroupHonoursRetryAfter(t *testing.T) {
 		if wait := newGrouped(c, 2, 1, nil).mustBeHeldBack(t, throttled); wait != time.Minute {
 			t.Errorf("held back for %s", wait)
 		}
-		c.Close()
 	})
 }
 
@@ -360,7 +350,6 @@ func TestGroupFailureCountsOnce(t *testing.T) {
 		if wait := newGrouped(c, 100, 1, nil).mustBeHeldBack(t, errBrokenRole); wait > minBackoff {
 			t.Errorf("held back for %s", wait)
 		}
-		c.Close()
 	})
 }
 
@@ -377,7 +366,6 @@ func TestGroupOfOneKey(t *testing.T) {
 		if a, b := only.calls.Load(), without.calls.Load(); a < b-6 || a > b+3 {
 			t.Errorf("%d exchanges, %d without a group", a, b)
 		}
-		c.Close()
 	})
 }
 
@@ -404,7 +392,6 @@ func TestGroupIsForgotten(t *testing.T) {
 					t.Errorf("%d groups are remembered", n)
 				}
 				newGrouped(c, 2, 1, nil).mustGet(t)
-				c.Close()
 			})
 		})
 	}

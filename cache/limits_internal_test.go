@@ -109,7 +109,6 @@ func TestTenantOfTwoServices(t *testing.T) {
 		if n := c.Stats().Running; n != defaultMaxExchangesPerTenant {
 			t.Errorf("%d exchanges of the tenant run with the provider that hangs", n)
 		}
-		c.Close()
 	})
 }
 
@@ -291,7 +290,6 @@ func TestSharedKeyOfTenantWithoutSlot(t *testing.T) {
 		if s := c.Stats(); s.Waiting != 1 {
 			t.Errorf("%d callers wait, want that of the exchange that hangs", s.Waiting)
 		}
-		c.Close()
 	})
 }
 
@@ -316,7 +314,6 @@ func TestRenewalOfASharedKey(t *testing.T) {
 		if m.calls.Load() != 2 {
 			t.Errorf("%d exchanges, want 2", m.calls.Load())
 		}
-		c.Close()
 	})
 }
 
@@ -367,7 +364,6 @@ func TestRateIsFair(t *testing.T) {
 		if took := time.Since(start); took > time.Second {
 			t.Errorf("a tenant with one key waited %s", took)
 		}
-		c.Close()
 	})
 }
 

@@ -67,7 +67,6 @@ func TestMinimumLifetime(t *testing.T) {
 				if renewed := m.calls.Load() == 2; renewed != (tc.renewed || tc.waits) {
 					t.Errorf("%d exchanges", m.calls.Load())
 				}
-				c.Close()
 			})
 		})
 	}
@@ -93,7 +92,6 @@ func TestMinimumLifetimeDuringAnOutage(t *testing.T) {
 		if n := m.calls.Load(); n > 35 {
 			t.Errorf("%d exchanges in ten minutes", n)
 		}
-		c.Close()
 	})
 }
 
@@ -111,7 +109,6 @@ func TestMinimumLifetimeCausesNoStorm(t *testing.T) {
 		if n := m.calls.Load(); n > 121 {
 			t.Errorf("%d exchanges in an hour of tokens that live for two minutes", n)
 		}
-		c.Close()
 	})
 }
 

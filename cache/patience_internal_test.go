@@ -275,7 +275,6 @@ func TestPatienceOfAPartIsNoFailure(t *testing.T) {
 		if s := c.Stats(); s.Failing != nil || c.failures.Len() != 0 {
 			t.Errorf("it counts as a failure: %+v", s)
 		}
-		c.Close()
 	})
 }
 
@@ -310,6 +309,5 @@ func TestPatienceAndTheCallersContext(t *testing.T) {
 		if _, _, err := c.GetOrSet(ctx, Request{Key: key(1), Mint: hang}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		c.Close()
 	})
 }

@@ -89,6 +89,5 @@ func TestErrorThatEndsItsGoroutine(t *testing.T) {
 		if s := c.Stats(); s.Exchanges != 0 || s.Running != 0 || s.Waiting != 0 {
 			t.Errorf("%+v", s)
 		}
-		c.Close()
 	})
 }
