@@ -2,7 +2,6 @@ package authtest_test
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -27,7 +26,6 @@ const (
 type azureEnvironment struct {
 	cloud  *authtest.Cloud
 	issuer *authtest.Issuer
-	client *http.Client
 }
 
 func newAzureEnvironment(t *testing.T) *azureEnvironment {
@@ -36,39 +34,21 @@ func newAzureEnvironment(t *testing.T) *azureEnvironment {
 	issuer := testworld.Issuer(t)
 	cloud.Azure().AddFederatedCredential(entraTenant, entraClient, authtest.FederatedCredential{Issuer: issuer.URL(),
 		Subject: "system:serviceaccount:ns:app", Audience: entraAudience, Fetch: issuer.HTTPClient()})
-	return &azureEnvironment{cloud, issuer, cloud.Client()}
+	return &azureEnvironment{cloud, issuer}
 }
 
-func (w *azureEnvironment) send(t *testing.T, r *http.Request, err error) (int, http.Header, string) {
+func (w *azureEnvironment) post(t *testing.T, address string, form url.Values) (status int, text string, header http.Header) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := w.client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, resp.Header, string(text)
+	return send(t, w.cloud, http.MethodPost, address, form.Encode())
 }
 
-func (w *azureEnvironment) post(t *testing.T, address string, form url.Values) (int, http.Header, string) {
+func (w *azureEnvironment) get(t *testing.T, address, bearer string) (status int, text string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(form.Encode()))
-	return w.send(t, r, err)
-}
-
-func (w *azureEnvironment) get(t *testing.T, address, bearer string) (int, http.Header, string) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-	if err == nil && bearer != "" {
-		r.Header.Set("Authorization", "Bearer "+bearer)
+	if bearer != "" {
+		bearer = "Bearer " + bearer
 	}
-	return w.send(t, r, err)
+	status, text, _ = send(t, w.cloud, http.MethodGet, address, "", "Authorization", bearer)
+	return status, text
 }
 
 func (w *azureEnvironment) assertion(t *testing.T, change func(claims, header map[string]any)) string {
@@ -96,7 +76,7 @@ func (w *azureEnvironment) form(t *testing.T, scope string) url.Values {
 
 func (w *azureEnvironment) token(t *testing.T, scope string) string {
 	t.Helper()
-	status, _, text := w.post(t, entraToken, w.form(t, scope))
+	status, text, _ := w.post(t, entraToken, w.form(t, scope))
 	var answer struct {
 		Token string `json:"access_token"`
 	}
@@ -149,7 +129,7 @@ func TestEntraRefuses(t *testing.T) {
 		if tc.address == "" {
 			tc.address = entraToken
 		}
-		status, header, text := w.post(t, tc.address, form)
+		status, text, header := w.post(t, tc.address, form)
 		var body struct {
 			Kind        string `json:"error"`
 			Description string `json:"error_description"`
@@ -181,21 +161,21 @@ func TestAzureServicesVerify(t *testing.T) {
 	}
 	for scope, address := range addresses {
 		token := w.token(t, scope)
-		if status, _, text := w.get(t, address, token); status != http.StatusOK {
+		if status, text := w.get(t, address, token); status != http.StatusOK {
 			t.Errorf("%s: %d, %s", address, status, text)
 		}
 		for other, elsewhere := range addresses {
-			if status, _, _ := w.get(t, elsewhere, token); other != scope && status != http.StatusUnauthorized {
+			if status, _ := w.get(t, elsewhere, token); other != scope && status != http.StatusUnauthorized {
 				t.Errorf("%s accepts a token for %s: %d", elsewhere, scope, status)
 			}
 		}
 		for _, bad := range []string{"", "x", token + "x"} {
-			if status, _, _ := w.get(t, address, bad); status != http.StatusUnauthorized {
+			if status, _ := w.get(t, address, bad); status != http.StatusUnauthorized {
 				t.Errorf("%s: %d without a token", address, status)
 			}
 		}
 		w.cloud.SetClock(func() time.Time { return time.Now().Add(2 * time.Hour) })
-		if status, _, _ := w.get(t, address, token); status != http.StatusUnauthorized {
+		if status, _ := w.get(t, address, token); status != http.StatusUnauthorized {
 			t.Errorf("%s: %d with a token that has expired", address, status)
 		}
 		w.cloud.SetClock(nil)
@@ -204,7 +184,7 @@ func TestAzureServicesVerify(t *testing.T) {
 		if strings.HasPrefix(scope, "https://management") {
 			want = http.StatusOK
 		}
-		if status, _, text := w.post(t, "https://example.azurecr.io/oauth2/exchange", exchange); status != want {
+		if status, text, _ := w.post(t, "https://example.azurecr.io/oauth2/exchange", exchange); status != want {
 			t.Errorf("the registry with a token for %s: %d, %s", scope, status, text)
 		}
 	}
@@ -217,26 +197,13 @@ func TestEntraIssuesTokensForResourcesThatTheTenantHas(t *testing.T) {
 	azure.AddResource("00000000-0000-0000-0000-000000000001", database) // another tenant
 	azure.SetManagedIdentity(entraTenant, entraClient)
 	metadata := func(resource string) (int, string) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-			"http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01&resource="+url.QueryEscape(resource), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Metadata", "true")
-		resp, err := w.cloud.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close() //nolint:errcheck // read to its end
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(body)
+		status, text, _ := send(t, w.cloud, http.MethodGet, "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01&resource="+
+			url.QueryEscape(resource), "", "Metadata", "true")
+		return status, text
 	}
 	for _, resource := range []string{database, ownAPI, guid} {
 		const want = `"AADSTS500011: The resource principal named `
-		if status, _, text := w.post(t, entraToken, w.form(t, resource+"/.default")); status != http.StatusBadRequest || !strings.Contains(text, want+resource) {
+		if status, text, _ := w.post(t, entraToken, w.form(t, resource+"/.default")); status != http.StatusBadRequest || !strings.Contains(text, want+resource) {
 			t.Errorf("%s before it is registered: %d %s", resource, status, text)
 		}
 		if status, text := metadata(resource); status != http.StatusBadRequest || !strings.Contains(text, want+resource) {

@@ -47,6 +47,9 @@ func TestECR(t *testing.T) {
 	if err != nil || user != "AWS" || aws.ToString(data.ProxyEndpoint) != "https://"+host || time.Until(*data.ExpiresAt) < 11*time.Hour {
 		t.Errorf("user %q, %v, expires %v, %v", user, aws.ToString(data.ProxyEndpoint), data.ExpiresAt, err)
 	}
+	login := func(host, user, password string) (int, string, http.Header) {
+		return send(t, w.cloud, http.MethodGet, "https://"+host+"/v2/", "", "Authorization", basicAuth(user, password))
+	}
 	for _, tc := range []struct {
 		host, user, password string
 		want                 int
@@ -59,7 +62,7 @@ func TestECR(t *testing.T) {
 		{account + ".dkr.ecr.eu-west-1.amazonaws.com", user, password, 401, "Not Authorized\n"},
 		{"public.ecr.aws", user, password, 401, "Not Authorized\n"},
 	} {
-		status, body, header := w.registryGet(t, tc.host, tc.user, tc.password)
+		status, body, header := login(tc.host, tc.user, tc.password)
 		if status != tc.want || body != tc.body || header.Get("Docker-Distribution-Api-Version") != "registry/2.0" {
 			t.Errorf("%s as %q: %d %q", tc.host, tc.user, status, body)
 		}
@@ -68,28 +71,9 @@ func TestECR(t *testing.T) {
 		}
 	}
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(13 * time.Hour) })
-	if status, body, _ := w.registryGet(t, host, user, password); status != 403 || !strings.Contains(body, "Your authorization token has expired") {
+	if status, body, _ := login(host, user, password); status != 403 || !strings.Contains(body, "Your authorization token has expired") {
 		t.Errorf("after 13 hours: %d %q", status, body)
 	}
-}
-
-func (w environment) registryGet(t *testing.T, host, user, password string) (int, string, http.Header) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+host+"/v2/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if user != "" {
-		req.SetBasicAuth(user, password)
-	}
-	resp, err := w.cloud.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end
-	body := make([]byte, 1000)
-	n, _ := resp.Body.Read(body)
-	return resp.StatusCode, string(body[:n]), resp.Header
 }
 
 func TestECRPublic(t *testing.T) {

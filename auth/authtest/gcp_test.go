@@ -1,9 +1,7 @@
 package authtest_test
 
 import (
-	"context"
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -37,26 +35,9 @@ func newGCPEnvironment(t *testing.T) *gcpEnvironment {
 	return &gcpEnvironment{t, issuer, cloud, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}}
 }
 
-func (w *gcpEnvironment) do(method, address, contentType, authorization, body string) (status int, answer string, header http.Header) {
+func (w *gcpEnvironment) get(address, bearer string) (status int, answer string, header http.Header) {
 	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.t.Context(), method, address, strings.NewReader(body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", contentType)
-	if authorization != "" {
-		req.Header.Set("Authorization", authorization)
-	}
-	resp, err := w.cloud.Client().Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end
-	content, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return resp.StatusCode, string(content), resp.Header
+	return send(w.t, w.cloud, http.MethodGet, address, "", "Authorization", bearer)
 }
 
 func (w *gcpEnvironment) exchange(audience, token string) (status int, answer map[string]any) {
@@ -64,7 +45,8 @@ func (w *gcpEnvironment) exchange(audience, token string) (status int, answer ma
 	form := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:token-exchange"}, "audience": {audience},
 		"requested_token_type": {"urn:ietf:params:oauth:token-type:access_token"}, "scope": {"https://www.googleapis.com/auth/cloud-platform"},
 		"subject_token_type": {"urn:ietf:params:oauth:token-type:jwt"}, "subject_token": {token}}
-	status, body, _ := w.do(http.MethodPost, "https://sts.googleapis.com/v1/token", "application/x-www-form-urlencoded", "", form.Encode())
+	status, body, _ := send(w.t, w.cloud, http.MethodPost, "https://sts.googleapis.com/v1/token", form.Encode(),
+		"Content-Type", "application/x-www-form-urlencoded")
 	if err := json.Unmarshal([]byte(body), &answer); err != nil {
 		w.t.Fatalf("%s: %v", body, err)
 	}
@@ -148,7 +130,7 @@ func TestGCPFederatedToken(t *testing.T) {
 	w.cloud.GCP().SetRepository(repository, "principalSet://iam.googleapis.com/"+gcpPool+"/*")
 	get := func(address string, status int, want string) {
 		t.Helper()
-		if got, body, _ := w.do(http.MethodGet, address, "", "Bearer "+token, ""); got != status || !strings.Contains(body, want) {
+		if got, body, _ := w.get(address, "Bearer "+token); got != status || !strings.Contains(body, want) {
 			t.Errorf("%s: got %d, %s", address, got, body)
 		}
 	}
@@ -168,7 +150,8 @@ func TestGCPCredentialsAPI(t *testing.T) {
 	w.cloud.GCP().SetServiceAccount(email, authtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + caller}})
 	call := func(token, method, body string, status int, want string) {
 		t.Helper()
-		got, answer, header := w.do(http.MethodPost, "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/"+email+":"+method, "application/json", "Bearer "+token, body)
+		got, answer, header := send(t, w.cloud, http.MethodPost, "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/"+email+":"+method, body,
+			"Content-Type", "application/json", "Authorization", "Bearer "+token)
 		if got != status || !strings.Contains(answer, want) || !strings.HasPrefix(header.Get("Content-Type"), "application/json") {
 			t.Errorf("%s %s: got %d, %s", method, body, got, answer)
 		}
@@ -194,21 +177,11 @@ func TestGCPMetadataServer(t *testing.T) {
 	w := newGCPEnvironment(t)
 	get := func(path, flavor string) (status int, body string) {
 		t.Helper()
-		req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://169.254.169.254/computeMetadata/v1/"+path, nil)
-		if err != nil {
-			t.Fatal(err)
+		status, body, header := send(t, w.cloud, http.MethodGet, "http://169.254.169.254/computeMetadata/v1/"+path, "", "Metadata-Flavor", flavor)
+		if header.Get("Metadata-Flavor") != "Google" {
+			t.Errorf("headers %v", header)
 		}
-		req.Header.Set("Metadata-Flavor", flavor)
-		resp, err := w.cloud.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close() //nolint:errcheck // read to its end
-		content, err := io.ReadAll(resp.Body)
-		if err != nil || resp.Header.Get("Metadata-Flavor") != "Google" {
-			t.Errorf("%v, %v", err, resp.Header)
-		}
-		return resp.StatusCode, string(content)
+		return status, body
 	}
 	if status, _ := get("project/project-id", "Google"); status != 404 {
 		t.Errorf("status %d outside Google Cloud", status)
@@ -235,27 +208,27 @@ func TestGCPRegistryAndGit(t *testing.T) {
 	w := newGCPEnvironment(t)
 	const email = "app@project.iam.gserviceaccount.com"
 	w.cloud.GCP().SetRepository("eu.gcr.io/project", "serviceAccount:"+email)
-	status, _, header := w.do(http.MethodGet, "https://eu.gcr.io/v2/", "", "", "")
+	status, _, header := w.get("https://eu.gcr.io/v2/", "")
 	if want := `Bearer realm="https://eu.gcr.io/v2/token",service="eu.gcr.io"`; status != 401 || header.Get("WWW-Authenticate") != want {
 		t.Errorf("got %d, %q", status, header.Get("WWW-Authenticate"))
 	}
 	token := w.cloud.GCP().IssueAccessToken(email)
-	if status, body, _ := w.do(http.MethodGet, "https://eu.gcr.io/v2/", "", "Bearer "+token, ""); status != 200 || body != "{}" {
+	if status, body, _ := w.get("https://eu.gcr.io/v2/", "Bearer "+token); status != 200 || body != "{}" {
 		t.Errorf("got %d, %s", status, body)
 	}
-	if status, body, _ := w.do(http.MethodGet, "https://eu.gcr.io/v2/other/app/manifests/v1", "", "Bearer "+token, ""); status != 403 || !strings.Contains(body, "downloadArtifacts") {
+	if status, body, _ := w.get("https://eu.gcr.io/v2/other/app/manifests/v1", "Bearer "+token); status != 403 || !strings.Contains(body, "downloadArtifacts") {
 		t.Errorf("got %d, %s", status, body)
 	}
 	const git = "https://i-123456789012-git.us-central1.sourcemanager.dev/project/repo.git/info/refs?service=git-upload-pack"
-	status, _, header = w.do(http.MethodGet, git, "", "", "")
+	status, _, header = w.get(git, "")
 	if status != 401 || !strings.HasPrefix(header.Get("WWW-Authenticate"), "Basic ") {
 		t.Errorf("got %d, %v", status, header)
 	}
-	if status, _, _ := w.do(http.MethodGet, git, "", "Bearer "+token, ""); status != 404 {
+	if status, _, _ := w.get(git, "Bearer "+token); status != 404 {
 		t.Errorf("got %d for a repository that does not exist", status)
 	}
 	w.cloud.GCP().SetGitRepository("i-123456789012-git.us-central1.sourcemanager.dev/project/repo", "serviceAccount:"+email)
-	if status, body, _ := w.do(http.MethodGet, git, "", "Bearer "+token, ""); status != 200 || !strings.HasPrefix(body, "001e# service=git-upload-pack\n0000") {
+	if status, body, _ := w.get(git, "Bearer "+token); status != 200 || !strings.HasPrefix(body, "001e# service=git-upload-pack\n0000") {
 		t.Errorf("got %d, %q", status, body)
 	}
 }

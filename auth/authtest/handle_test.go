@@ -1,6 +1,7 @@
 package authtest_test
 
 import (
+	"encoding/base64"
 	"io"
 	"net/http"
 	"strings"
@@ -13,22 +14,35 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
-func fetch(t *testing.T, cloud *authtest.Cloud, url string) (int, string) {
+// send sends a request to a service, with names and values of headers, and returns the answer. It leaves out headers without a value.
+func send(t *testing.T, cloud *authtest.Cloud, method, address, body string, headers ...string) (status int, text string, header http.Header) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := cloud.Client().Do(req)
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i+1] != "" {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+	}
+	resp, err := cloud.Client().Transport.RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // read to its end
-	body, err := io.ReadAll(resp.Body)
+	content, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp.StatusCode, string(body)
+	return resp.StatusCode, string(content), resp.Header
+}
+
+func basicAuth(user, password string) string {
+	if user == "" {
+		return ""
+	}
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 }
 
 func TestHandleServesAHostOverTLSAndCountsItsRequests(t *testing.T) {
@@ -38,18 +52,18 @@ func TestHandleServesAHostOverTLSAndCountsItsRequests(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, "hello")
 	}))
-	if status, body := fetch(t, cloud, "https://vault.example/v1/secret"); status != http.StatusCreated || body != "hello" {
+	if status, body, _ := send(t, cloud, http.MethodGet, "https://vault.example/v1/secret", ""); status != http.StatusCreated || body != "hello" {
 		t.Errorf("%d %q", status, body)
 	}
 	if n := cloud.Calls("vault.example", "GET /v1/secret"); n != 1 {
 		t.Errorf("%d calls in %+v", n, cloud.Log())
 	}
 	cloud.AddFault(authtest.Fault{Service: "vault.example", Times: 1, Status: http.StatusTooManyRequests, Message: "slow down", RetryAfter: "7"})
-	if status, body := fetch(t, cloud, "https://vault.example/"); status != http.StatusTooManyRequests || body != "slow down\n" {
+	if status, body, _ := send(t, cloud, http.MethodGet, "https://vault.example/", ""); status != http.StatusTooManyRequests || body != "slow down\n" {
 		t.Errorf("fault: %d %q", status, body)
 	}
 	cloud.AddFault(authtest.Fault{Service: "vault.example", Rewrite: func(body []byte) []byte { return append(body, " world"...) }})
-	if status, body := fetch(t, cloud, "https://vault.example/"); status != http.StatusCreated || body != "hello world" {
+	if status, body, _ := send(t, cloud, http.MethodGet, "https://vault.example/", ""); status != http.StatusCreated || body != "hello world" {
 		t.Errorf("rewritten: %d %q", status, body)
 	}
 }
@@ -66,7 +80,7 @@ func TestHandleServesThePortOfItsHost(t *testing.T) {
 		"https://default.example:8443/": "default.example:443",
 	} {
 		t.Run(url, func(t *testing.T) {
-			if status, body := fetch(t, cloud, url); status != http.StatusOK || body != want {
+			if status, body, _ := send(t, cloud, http.MethodGet, url, ""); status != http.StatusOK || body != want {
 				t.Errorf("%d %q, want %q", status, body, want)
 			}
 		})
@@ -82,7 +96,7 @@ func TestHandleServesThePortOfItsHost(t *testing.T) {
 func TestHandleReplacesAServiceOfTheCloud(t *testing.T) {
 	cloud := testworld.Cloud(t)
 	cloud.Handle("sts.eu-west-2.amazonaws.com", http.NotFoundHandler())
-	if status, _ := fetch(t, cloud, "https://sts.eu-west-2.amazonaws.com/"); status != http.StatusNotFound || cloud.Calls("sts", "") != 0 {
+	if status, _, _ := send(t, cloud, http.MethodGet, "https://sts.eu-west-2.amazonaws.com/", ""); status != http.StatusNotFound || cloud.Calls("sts", "") != 0 {
 		t.Errorf("%d, %+v", status, cloud.Log())
 	}
 }

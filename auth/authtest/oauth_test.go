@@ -2,7 +2,6 @@ package authtest_test
 
 import (
 	"encoding/json"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -41,33 +40,23 @@ func (w environment) form(t *testing.T) url.Values {
 }
 
 // post sends a form to the token endpoint and returns the answer.
-func (w environment) post(t *testing.T, form url.Values, change ...func(*http.Request)) (int, map[string]any) {
+func (w environment) post(t *testing.T, form url.Values, headers ...string) (int, map[string]any) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, oauthIssuer+"/token", strings.NewReader(form.Encode()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	for _, c := range change {
-		c(req)
-	}
-	resp, err := w.cloud.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return w.ask(t, http.MethodPost, form, headers...)
+}
+
+func (w environment) ask(t *testing.T, method string, form url.Values, headers ...string) (int, map[string]any) {
+	t.Helper()
+	headers = append([]string{"Content-Type", "application/x-www-form-urlencoded"}, headers...)
+	status, body, header := send(t, w.cloud, method, oauthIssuer+"/token", form.Encode(), headers...)
 	answer := map[string]any{}
-	if err := json.Unmarshal(body, &answer); err != nil {
+	if err := json.Unmarshal([]byte(body), &answer); err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
-	if resp.Header.Get("Cache-Control") != "no-store" || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
-		t.Errorf("headers: %v", resp.Header)
+	if header.Get("Cache-Control") != "no-store" || !strings.HasPrefix(header.Get("Content-Type"), "application/json") {
+		t.Errorf("headers: %v", header)
 	}
-	return resp.StatusCode, answer
+	return status, answer
 }
 
 // The token is a JWT that verifies with the published keys, and the server knows its identity.
@@ -87,15 +76,8 @@ func TestOAuthExchange(t *testing.T) {
 		id.Resource != "https://api.example/" || len(id.Scopes) != 1 || time.Until(id.Expiration) > time.Hour {
 		t.Errorf("%+v", id)
 	}
-	resp, err := w.cloud.Client().Get(oauthIssuer + "/jwks") //nolint:noctx // ends with the cloud
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var keys jose.JSONWebKeySet
-	if err := json.NewDecoder(resp.Body).Decode(&keys); err != nil {
-		t.Fatal(err)
-	}
+	getJSON(t, w.cloud, oauthIssuer+"/jwks", &keys)
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
 		t.Fatal(err)
@@ -181,10 +163,10 @@ func TestOAuthRefusals(t *testing.T) {
 			}
 		})
 	}
-	if status, answer := w.post(t, w.form(t), func(r *http.Request) { r.Header.Set("Content-Type", "application/json") }); status != 400 || answer["error"] != "invalid_request" {
+	if status, answer := w.post(t, w.form(t), "Content-Type", "application/json"); status != 400 || answer["error"] != "invalid_request" {
 		t.Errorf("JSON: %d %v", status, answer)
 	}
-	if status, answer := w.post(t, nil, func(r *http.Request) { r.Method = http.MethodGet }); status != 405 {
+	if status, answer := w.ask(t, http.MethodGet, nil); status != 405 {
 		t.Errorf("GET: %d %v", status, answer)
 	}
 }
@@ -197,35 +179,28 @@ func TestOAuthClients(t *testing.T) {
 	federated := func(change func(map[string]any)) url.Values {
 		return url.Values{"client_assertion": {w.token(t, change)}, "client_assertion_type": {bearerType}}
 	}
-	basic := func(user, password string) func(*http.Request) {
-		return func(r *http.Request) { r.SetBasicAuth(user, password) }
-	}
 	for name, tc := range map[string]struct {
-		form  url.Values
-		basic func(*http.Request)
-		ok    bool
+		form          url.Values
+		authorization string
+		ok            bool
 	}{
-		"none":                     {nil, nil, false},
-		"basic":                    {nil, basic("basic", "p%3Aw"), true},
-		"basic, wrong":             {nil, basic("basic", "p%3Ax"), false},
-		"basic, not encoded":       {nil, basic("basic", "%zz"), false},
-		"bearer":                   {nil, func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") }, false},
-		"secret in the form":       {url.Values{"client_id": {"basic"}, "client_secret": {"p:w"}}, nil, false},
-		"not a JWT":                {url.Values{"client_assertion": {"x"}, "client_assertion_type": {bearerType}}, nil, false},
-		"expired":                  {federated(func(c map[string]any) { c["exp"] = time.Now().Add(-time.Second).Unix() }), nil, false},
-		"of the future":            {federated(func(c map[string]any) { c["iat"] = time.Now().Add(time.Hour).Unix() }), nil, false},
-		"another client's ID":      {merge(federated(nil), url.Values{"client_id": {"basic"}}), nil, false},
-		"ServiceAccount":           {federated(nil), nil, true},
-		"ServiceAccount, its ID":   {merge(federated(nil), url.Values{"client_id": {"sa"}}), nil, true},
-		"another ServiceAccount":   {federated(func(c map[string]any) { c["sub"] = "system:serviceaccount:tenant-b:app" }), nil, false},
-		"ServiceAccount, audience": {federated(func(c map[string]any) { c["aud"] = "vault" }), nil, false},
+		"none":                     {nil, "", false},
+		"basic":                    {nil, basicAuth("basic", "p%3Aw"), true},
+		"basic, wrong":             {nil, basicAuth("basic", "p%3Ax"), false},
+		"basic, not encoded":       {nil, basicAuth("basic", "%zz"), false},
+		"bearer":                   {nil, "Bearer x", false},
+		"secret in the form":       {url.Values{"client_id": {"basic"}, "client_secret": {"p:w"}}, "", false},
+		"not a JWT":                {url.Values{"client_assertion": {"x"}, "client_assertion_type": {bearerType}}, "", false},
+		"expired":                  {federated(func(c map[string]any) { c["exp"] = time.Now().Add(-time.Second).Unix() }), "", false},
+		"of the future":            {federated(func(c map[string]any) { c["iat"] = time.Now().Add(time.Hour).Unix() }), "", false},
+		"another client's ID":      {merge(federated(nil), url.Values{"client_id": {"basic"}}), "", false},
+		"ServiceAccount":           {federated(nil), "", true},
+		"ServiceAccount, its ID":   {merge(federated(nil), url.Values{"client_id": {"sa"}}), "", true},
+		"another ServiceAccount":   {federated(func(c map[string]any) { c["sub"] = "system:serviceaccount:tenant-b:app" }), "", false},
+		"ServiceAccount, audience": {federated(func(c map[string]any) { c["aud"] = "vault" }), "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var change []func(*http.Request)
-			if tc.basic != nil {
-				change = append(change, tc.basic)
-			}
-			status, answer := w.post(t, merge(w.form(t), tc.form), change...)
+			status, answer := w.post(t, merge(w.form(t), tc.form), "Authorization", tc.authorization)
 			if (status == http.StatusOK) != tc.ok || !tc.ok && (status != http.StatusUnauthorized || answer["error"] != "invalid_client") {
 				t.Errorf("%d %v", status, answer)
 			}
@@ -248,15 +223,10 @@ func TestOAuthMetadata(t *testing.T) {
 		"/.well-known/oauth-authorization-server":            404,
 		"/realms/one/userinfo":                               401,
 	} {
-		resp, err := w.cloud.Client().Get("https://login.example" + path) //nolint:noctx // ends with the cloud
-		if err != nil {
-			t.Fatal(err)
-		}
+		status, text, _ := send(t, w.cloud, http.MethodGet, "https://login.example"+path, "")
 		var document map[string]any
-		err = json.NewDecoder(resp.Body).Decode(&document)
-		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != want || want == 200 && (document["issuer"] != o.URL() || document["token_endpoint"] != "https://login.example/realms/one/token") {
-			t.Errorf("%s: %d %v, %v", path, resp.StatusCode, document, err)
+		if err := json.Unmarshal([]byte(text), &document); err != nil || status != want || want == 200 && (document["issuer"] != o.URL() || document["token_endpoint"] != "https://login.example/realms/one/token") {
+			t.Errorf("%s: %d %s, %v", path, status, text, err)
 		}
 	}
 	if resp, err := w.cloud.Client().Get(oauthIssuer + "/jwks"); err == nil { //nolint:noctx // fails at once

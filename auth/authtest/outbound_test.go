@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,18 +17,9 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
-)
 
-// roleCredentials returns credentials of the tenant's role.
-func (w environment) roleCredentials(t *testing.T) aws.CredentialsProvider {
-	t.Helper()
-	out, err := w.exchange(t.Context(), w.token(t, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := out.Credentials
-	return credentials.NewStaticCredentialsProvider(*c.AccessKeyId, *c.SecretAccessKey, *c.SessionToken)
-}
+	"github.com/workloadid/workloadid/auth/authtest"
+)
 
 type input = sts.GetWebIdentityTokenInput
 
@@ -42,15 +32,15 @@ func webIdentityInput(change func(*input)) *input {
 }
 
 // outboundClaims verifies a token with the documents that its issuer publishes.
-func outboundClaims(t *testing.T, client *http.Client, issuer, token string) map[string]any {
+func outboundClaims(t *testing.T, cloud *authtest.Cloud, issuer, token string) map[string]any {
 	t.Helper()
 	var document struct {
 		Issuer  string `json:"issuer"`
 		JWKSURI string `json:"jwks_uri"`
 	}
 	var keys jose.JSONWebKeySet
-	getJSON(t, client, issuer+"/.well-known/openid-configuration", &document)
-	getJSON(t, client, document.JWKSURI, &keys)
+	getJSON(t, cloud, issuer+"/.well-known/openid-configuration", &document)
+	getJSON(t, cloud, document.JWKSURI, &keys)
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256, jose.ES384})
 	if err != nil {
 		t.Fatal(err)
@@ -62,23 +52,10 @@ func outboundClaims(t *testing.T, client *http.Client, issuer, token string) map
 	return claims
 }
 
-func getJSON(t *testing.T, client *http.Client, url string, into any) {
+func getJSON(t *testing.T, cloud *authtest.Cloud, address string, into any) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end
-	body, err := io.ReadAll(resp.Body)
-	if err == nil {
-		err = json.Unmarshal(body, into)
-	}
-	if err != nil {
-		t.Fatalf("%s: %v", url, err)
+	if status, text, _ := send(t, cloud, http.MethodGet, address, ""); status != http.StatusOK || json.Unmarshal([]byte(text), into) != nil {
+		t.Fatalf("%s: %d %s", address, status, text)
 	}
 }
 
@@ -86,7 +63,7 @@ func getJSON(t *testing.T, client *http.Client, url string, into any) {
 func TestWebIdentityToken(t *testing.T) {
 	w := newEnvironment(t)
 	issuer := w.cloud.AWS().EnableOutboundFederation(account)
-	client := w.sts(w.roleCredentials(t))
+	client := w.sts(w.session(t))
 	for name, tc := range map[string]struct {
 		change func(*input)
 		aud    any
@@ -104,7 +81,7 @@ func TestWebIdentityToken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			claims := outboundClaims(t, w.cloud.Client(), issuer, *out.WebIdentityToken)
+			claims := outboundClaims(t, w.cloud, issuer, *out.WebIdentityToken)
 			encode := func(v any) string { b, _ := json.Marshal(v); return string(b) }
 			of, _ := claims["https://sts.amazonaws.com/"].(map[string]any)
 			if claims["iss"] != issuer || claims["sub"] != roleARN || encode(claims["aud"]) != encode(tc.aud) ||
@@ -158,7 +135,7 @@ func TestWebIdentityTokenRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t)
 			w.cloud.AWS().EnableOutboundFederation(account)
-			client := w.sts(w.roleCredentials(t))
+			client := w.sts(w.session(t))
 			if tc.prepare != nil {
 				tc.prepare(w)
 			}
@@ -200,7 +177,7 @@ func TestOutboundFederationOfAnAccount(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	w.cloud.AWS().AddOIDCProvider(account, *enabled.IssuerIdentifier, w.cloud.Client(), "https://api.example")
-	out, err := w.sts(w.roleCredentials(t)).GetWebIdentityToken(t.Context(), webIdentityInput(nil))
+	out, err := w.sts(w.session(t)).GetWebIdentityToken(t.Context(), webIdentityInput(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package authtest_test
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -27,17 +26,8 @@ func TestAnonymousRequestsToBuckets(t *testing.T) {
 	} {
 		t.Run(request, func(t *testing.T) {
 			method, url, _ := strings.Cut(request, " ")
-			req, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp, err := cloud.Client().Transport.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close() //nolint:errcheck // nothing was written
-			if resp.StatusCode != want {
-				t.Errorf("HTTP %d, want %d", resp.StatusCode, want)
+			if status, _, _ := send(t, cloud, method, url, ""); status != want {
+				t.Errorf("HTTP %d, want %d", status, want)
 			}
 		})
 	}

@@ -131,7 +131,7 @@ func TestExchangeAndUse(t *testing.T) {
 	}
 	for url, want := range map[string]int{presigned.URL: 200, strings.Replace(presigned.URL, "Action=Get", "Action=get", 1): 400,
 		strings.Replace(presigned.URL, "X-Amz-Date=2", "X-Amz-Date=1", 1): 403} {
-		if status, body := w.fetch(t, url, ""); status != want {
+		if status, body, _ := send(t, w.cloud, http.MethodGet, url, ""); status != want {
 			t.Errorf("presigned: %d, want %d: %s", status, want, body)
 		}
 	}
@@ -142,25 +142,6 @@ func TestExchangeAndUse(t *testing.T) {
 			}
 		}
 	}
-}
-
-func (w environment) fetch(t *testing.T, url, accept string) (int, string) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Accept", accept)
-	resp, err := w.cloud.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
 }
 
 func wantCode(t *testing.T, err error, status int, code, message string) {
@@ -297,7 +278,7 @@ func TestAssumeRole(t *testing.T) {
 func TestWireFormat(t *testing.T) {
 	w := newEnvironment(t)
 	base := "https://sts.eu-central-1.amazonaws.com/?Version=2011-06-15&Action=AssumeRoleWithWebIdentity&RoleSessionName=session&RoleArn=" + roleARN
-	status, body := w.fetch(t, base+"&WebIdentityToken="+w.token(t, func(c map[string]any) { c["aud"] = "vault" }), "")
+	status, body, _ := send(t, w.cloud, http.MethodGet, base+"&WebIdentityToken="+w.token(t, func(c map[string]any) { c["aud"] = "vault" }), "")
 	id := body[strings.Index(body, "<RequestId>")+11 : strings.Index(body, "</RequestId>")]
 	want := `<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
   <Error>
@@ -311,7 +292,7 @@ func TestWireFormat(t *testing.T) {
 	if status != 400 || body != want {
 		t.Errorf("got %d %s", status, body)
 	}
-	_, body = w.fetch(t, base+"&WebIdentityToken=opaque", "application/json")
+	_, body, _ = send(t, w.cloud, http.MethodGet, base+"&WebIdentityToken=opaque", "", "Accept", "application/json")
 	if !strings.HasPrefix(body, `{"Error":{"Code":"InvalidIdentityToken","Message":"The ID Token provided is not a valid JWT.`) || !strings.Contains(body, `","Type":"Sender"},"RequestId":"`) {
 		t.Errorf("JSON: %s", body)
 	}

@@ -1,7 +1,6 @@
 package authtest_test
 
 import (
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -34,19 +33,9 @@ func TestTrustNeedsLogin(t *testing.T) {
 		{http.MethodPost, "https://oauth2.googleapis.com/token", "grant_type=refresh_token&refresh_token=x"},
 	} {
 		for _, authorization := range []string{"", "Bearer made-up", "AWS4-HMAC-SHA256 Credential=AKIA/20260101/us-east-1/iam/aws4_request, SignedHeaders=host, Signature=00"} {
-			req, err := http.NewRequestWithContext(t.Context(), tc.method, tc.address, strings.NewReader(tc.body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("Authorization", authorization)
-			resp, err := cloud.Client().Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, err := io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
-			if err != nil || resp.StatusCode < 400 || resp.StatusCode > 403 || strings.Contains(string(body), "secret") {
-				t.Errorf("%s %s with %.20q: %d %s, %v", tc.method, tc.address, authorization, resp.StatusCode, body, err)
+			status, body, _ := send(t, cloud, tc.method, tc.address, tc.body, "Authorization", authorization)
+			if status < 400 || status > 403 || strings.Contains(body, "secret") {
+				t.Errorf("%s %s with %.20q: %d %s", tc.method, tc.address, authorization, status, body)
 			}
 		}
 	}
