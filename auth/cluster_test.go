@@ -56,151 +56,136 @@ func request(ctx context.Context, t *testing.T, url string) *http.Request {
 	return r
 }
 
+// eachCache runs a test in a bubble, with a cache and without one.
+func eachCache(t *testing.T, test func(t *testing.T, tokens *cache.TokenCache)) {
+	t.Run("with a cache", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { test(t, testworld.Cache(t)) })
+	})
+	t.Run("without a cache", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { test(t, nil) })
+	})
+}
+
 // The credential of a config is renewed while the config is in use: before it expires, and after the cluster has refused it.
 func TestClusterConfigRenewsItself(t *testing.T) {
-	for name, capacity := range map[string]int{"with a cache": 10, "without a cache": 0} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				k8s, provider, server := newCluster(), newClouds(), &apiServer{}
-				key := k8s.create("tenant-a", "app", nil)
-				tokens, err := cache.NewTokenCache(capacity)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer tokens.Close()
-				config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s),
-					auth.WithCache(tokens, object("tenant-a")), auth.WithClusterResource("c"))
-				if err != nil || config.Host != "https://cluster.example.com:443" || config.BearerToken != "" {
-					t.Fatalf("%+v, %v", config, err)
-				}
-				client := clusterClient(t, config, server)
-				do := func() (int, string) {
-					r := request(t.Context(), t, config.Host+"/api")
-					resp, err := client.RoundTrip(r)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if r.Header.Get("Authorization") != "" {
-						t.Error("the caller's request was changed")
-					}
-					return resp.StatusCode, server.bearers[len(server.bearers)-1]
-				}
-				_, first := do()
-				if _, again := do(); again != first || !strings.HasPrefix(first, "cluster c[tenant-a/app#1]") {
-					t.Errorf("the first requests brought %q and %q", first, again)
-				}
-				time.Sleep(59 * time.Minute)
-				do()
-				synctest.Wait()
-				_, second := do()
-				if second == first {
-					t.Error("the credential was not renewed")
-				}
-				// After a 401 the underlying access token is renewed too.
-				time.Sleep(11 * time.Second)
-				server.accepts = func(bearer string) bool { return bearer != second }
-				if status, _ := do(); status != http.StatusUnauthorized {
-					t.Errorf("status %d", status)
-				}
-				status, third := do()
-				if status != http.StatusOK || third == second {
-					t.Errorf("after a refusal: status %d with %q", status, third)
-				}
-				// A cluster that refuses everything does not cause an exchange for each request.
-				server.accepts = func(string) bool { return false }
-				before := provider.mints.Load()
-				for range 50 {
-					do()
-				}
-				if n := provider.mints.Load() - before; n > 1 {
-					t.Errorf("%d exchanges for 50 refusals in a moment", n)
-				}
-			})
-		})
-	}
+	eachCache(t, func(t *testing.T, tokens *cache.TokenCache) {
+		k8s, provider, server := newCluster(), newClouds(), &apiServer{}
+		key := k8s.create("tenant-a", "app", nil)
+		config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s),
+			auth.WithCache(tokens, object("tenant-a")), auth.WithClusterResource("c"))
+		if err != nil || config.Host != "https://cluster.example.com:443" || config.BearerToken != "" {
+			t.Fatalf("%+v, %v", config, err)
+		}
+		client := clusterClient(t, config, server)
+		do := func() (int, string) {
+			r := request(t.Context(), t, config.Host+"/api")
+			resp, err := client.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Header.Get("Authorization") != "" {
+				t.Error("the caller's request was changed")
+			}
+			return resp.StatusCode, server.bearers[len(server.bearers)-1]
+		}
+		_, first := do()
+		if _, again := do(); again != first || !strings.HasPrefix(first, "cluster c[tenant-a/app#1]") {
+			t.Errorf("the first requests brought %q and %q", first, again)
+		}
+		time.Sleep(59 * time.Minute)
+		do()
+		synctest.Wait()
+		_, second := do()
+		if second == first {
+			t.Error("the credential was not renewed")
+		}
+		// After a 401 the underlying access token is renewed too.
+		time.Sleep(11 * time.Second)
+		server.accepts = func(bearer string) bool { return bearer != second }
+		if status, _ := do(); status != http.StatusUnauthorized {
+			t.Errorf("status %d", status)
+		}
+		status, third := do()
+		if status != http.StatusOK || third == second {
+			t.Errorf("after a refusal: status %d with %q", status, third)
+		}
+		// A cluster that refuses everything does not cause an exchange for each request.
+		server.accepts = func(string) bool { return false }
+		before := provider.mints.Load()
+		for range 50 {
+			do()
+		}
+		if n := provider.mints.Load() - before; n > 1 {
+			t.Errorf("%d exchanges for 50 refusals in a moment", n)
+		}
+	})
 }
 
 // A request waits for a new credential when the old one is valid for less than WithMinimumLifetime.
 func TestClusterConfigHonoursMinimumLifetime(t *testing.T) {
-	for name, capacity := range map[string]int{"with a cache": 10, "without a cache": 0} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				k8s, provider, server := newCluster(), newClouds(), &apiServer{}
-				tokens, err := cache.NewTokenCache(capacity)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer tokens.Close()
-				config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-					auth.WithCache(tokens, object("tenant-a")), auth.WithClusterResource("c"), auth.WithMinimumLifetime(30*time.Minute))
-				if err != nil {
-					t.Fatal(err)
-				}
-				client := clusterClient(t, config, server)
-				for _, after := range []time.Duration{0, 29 * time.Minute, 2 * time.Minute} {
-					time.Sleep(after)
-					if _, err := client.RoundTrip(request(t.Context(), t, config.Host)); err != nil { //nolint:bodyclose // it is empty
-						t.Fatal(err)
-					}
-				}
-				if b := server.bearers; b[1] != b[0] || b[2] == b[0] {
-					t.Errorf("the cluster received %q", b)
-				}
-			})
-		})
-	}
+	eachCache(t, func(t *testing.T, tokens *cache.TokenCache) {
+		k8s, provider, server := newCluster(), newClouds(), &apiServer{}
+		config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
+			auth.WithCache(tokens, object("tenant-a")), auth.WithClusterResource("c"), auth.WithMinimumLifetime(30*time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := clusterClient(t, config, server)
+		for _, after := range []time.Duration{0, 29 * time.Minute, 2 * time.Minute} {
+			time.Sleep(after)
+			if _, err := client.RoundTrip(request(t.Context(), t, config.Host)); err != nil { //nolint:bodyclose // it is empty
+				t.Fatal(err)
+			}
+		}
+		if b := server.bearers; b[1] != b[0] || b[2] == b[0] {
+			t.Errorf("the cluster received %q", b)
+		}
+	})
 }
 
 // Each request checks Policy and ServiceAccount, with and without a cache, although the credential is still valid.
 func TestClusterConfigChecksEveryRequest(t *testing.T) {
-	for name, capacity := range map[string]int{"with a cache": 10, "without a cache": 0} {
-		t.Run(name, func(t *testing.T) {
-			k8s, provider, server := newCluster(), newClouds(), &apiServer{}
-			key := k8s.create("tenant-a", "app", nil)
-			tokens, err := cache.NewTokenCache(capacity)
-			if err != nil {
+	eachCache(t, func(t *testing.T, tokens *cache.TokenCache) {
+		k8s, provider, server := newCluster(), newClouds(), &apiServer{}
+		key := k8s.create("tenant-a", "app", nil)
+		var refusal error
+		config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithClusterResource("c"),
+			auth.WithCache(tokens, object("tenant-a")), auth.WithPolicy(auth.Policy{
+				Authorize: func(context.Context, auth.AuthorizeRequest) error { return refusal }}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := clusterClient(t, config, server)
+		do := func() error {
+			resp, err := client.RoundTrip(request(t.Context(), t, config.Host))
+			if err == nil {
+				err = resp.Body.Close()
+			}
+			return err
+		}
+		for range 3 {
+			if err := do(); err != nil {
 				t.Fatal(err)
 			}
-			defer tokens.Close()
-			var refusal error
-			config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithClusterResource("c"),
-				auth.WithCache(tokens, object("tenant-a")), auth.WithPolicy(auth.Policy{
-					Authorize: func(context.Context, auth.AuthorizeRequest) error { return refusal }}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			client := clusterClient(t, config, server)
-			do := func() error {
-				resp, err := client.RoundTrip(request(t.Context(), t, config.Host))
-				if err == nil {
-					err = resp.Body.Close()
-				}
-				return err
-			}
-			for range 3 {
-				if err := do(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if n := provider.mints.Load(); n != 1 {
-				t.Errorf("%d exchanges for three requests", n)
-			}
-			refusal = errors.New("no longer")
-			testworld.CheckError(t, do(), auth.ErrDenied, "no longer")
-			refusal = nil
-			k8s.annotate(key, map[string]string{"identity": "malformed"})
-			testworld.CheckError(t, do(), auth.ErrMisconfigured, "malformed")
-			k8s.annotate(key, map[string]string{"identity": "other"})
-			if err := do(); err != nil || provider.mints.Load() != 2 {
-				t.Errorf("after a new annotation: %v, %d exchanges", err, provider.mints.Load())
-			}
-			k8s.remove(key)
-			testworld.CheckError(t, do(), auth.ErrMisconfigured, "tenant-a/app", "not found")
-			if len(server.bearers) != 4 {
-				t.Errorf("the cluster received %q", server.bearers)
-			}
-		})
-	}
+		}
+		if n := provider.mints.Load(); n != 1 {
+			t.Errorf("%d exchanges for three requests", n)
+		}
+		refusal = errors.New("no longer")
+		testworld.CheckError(t, do(), auth.ErrDenied, "no longer")
+		refusal = nil
+		k8s.annotate(key, map[string]string{"identity": "malformed"})
+		testworld.CheckError(t, do(), auth.ErrMisconfigured, "malformed")
+		k8s.annotate(key, map[string]string{"identity": "other"})
+		if err := do(); err != nil || provider.mints.Load() != 2 {
+			t.Errorf("after a new annotation: %v, %d exchanges", err, provider.mints.Load())
+		}
+		k8s.remove(key)
+		testworld.CheckError(t, do(), auth.ErrMisconfigured, "tenant-a/app", "not found")
+		if len(server.bearers) != 4 {
+			t.Errorf("the cluster received %q", server.bearers)
+		}
+	})
 }
 
 // Without a cache, AllowCluster is asked for each request.

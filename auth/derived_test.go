@@ -316,10 +316,7 @@ func TestSlowRegistriesOfOneNamespace(t *testing.T) {
 			}
 			return nil
 		}
-		tokens, err := cache.NewTokenCache(100)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tokens := testworld.Cache(t)
 		get := func(namespace, host string) error {
 			_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, host, auth.WithCache(tokens, object(namespace)))
 			return err
@@ -338,7 +335,6 @@ func TestSlowRegistriesOfOneNamespace(t *testing.T) {
 			})
 		}
 		all.Wait()
-		tokens.Close()
 	})
 }
 
@@ -348,11 +344,7 @@ func TestDerivedFlightsDoNotBlockEachOther(t *testing.T) { synctest.Test(t, test
 func testDerivedFlights(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
-	tokens, err := cache.NewTokenCache(100, cache.WithMaxExchangesPerTenant(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t, cache.WithMaxExchangesPerTenant(1))
 	var wg sync.WaitGroup
 	for n := range 40 {
 		wg.Go(func() {
@@ -408,7 +400,6 @@ func TestDerivedRefresh(t *testing.T) {
 		if n := provider.derived.Load(); n < 5 || n > 8 || last == "registry r.example.com[tenant-a/app#1](registry)" {
 			t.Errorf("%d credentials in five hours, the last one %s", n, last)
 		}
-		tokens.Close()
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // refusing is an API server that gives no tokens.
@@ -68,17 +69,13 @@ func TestExchangeResult(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k8s, seen := newCluster(), &results{}
-			tokens, err := cache.NewTokenCache(1, cache.WithObserver(seen))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer tokens.Close()
+			tokens := testworld.Cache(t, cache.WithObserver(seen))
 			var c auth.KubernetesClient = k8s
 			if tc.kubernetes != nil {
 				c = refusing{k8s, tc.kubernetes}
 			}
 			cloud := &exchange{mint: func(context.Context, string) (auth.Token, error) { return nil, tc.cloud }}
-			_, err = auth.GetAccessToken(t.Context(), cloud, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), c),
+			_, err := auth.GetAccessToken(t.Context(), cloud, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), c),
 				auth.WithCache(tokens, object("tenant-a")))
 			tokens.Close()
 			if err == nil || !slices.Equal(seen.seen, []string{tc.want}) {

@@ -17,8 +17,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/spantest"
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -207,15 +207,11 @@ func TestSubjectSourceBoundsByTheToken(t *testing.T) {
 		source := &subjects{key: "s", bound: 50 * time.Minute, claims: only("exp", time.Now().Add(2*time.Minute).Unix())}
 		k8s := newCluster()
 		key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
-		tokens, err := cache.NewTokenCache(10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tokens.Close()
+		tokens := testworld.Cache(t)
 		opts := []auth.Option{auth.WithSubjectSource(source), auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
 		mustGet(t, &exchange{}, opts...)
 		time.Sleep(20 * time.Minute)
-		_, err = auth.GetAccessToken(t.Context(), &exchange{}, opts...)
+		_, err := auth.GetAccessToken(t.Context(), &exchange{}, opts...)
 		testworld.CheckError(t, err, auth.ErrUnavailable, "expired")
 	})
 }
@@ -348,11 +344,7 @@ func TestSubjectSourceBoundsTheCache(t *testing.T) {
 				source, provider := &subjects{key: "s", bound: tc.bound}, newClouds()
 				k8s := newCluster()
 				key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
-				tokens, err := cache.NewTokenCache(10)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer tokens.Close()
+				tokens := testworld.Cache(t)
 				opts := []auth.Option{auth.WithSubjectSource(source), auth.WithServiceAccount(key, k8s),
 					auth.WithCache(tokens, object("tenant-a"))}
 				get := func() {
@@ -380,7 +372,7 @@ func TestSubjectSourceBoundsTheCache(t *testing.T) {
 				}
 				source.token = func(context.Context, string, string) (string, error) { return "", errors.New("down") }
 				time.Sleep(5 * time.Minute)
-				_, err = auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a", opts...)
+				_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a", opts...)
 				if bounded := tc.bound != 0; bounded != (err != nil) {
 					t.Errorf("with a source that is down: %v", err)
 				}
@@ -402,11 +394,7 @@ func TestSubjectSourceThatHangs(t *testing.T) {
 			<-ctx.Done()
 			return "", ctx.Err()
 		}
-		tokens, err := cache.NewTokenCache(10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tokens.Close()
+		tokens := testworld.Cache(t, cache.WithPatience(5*time.Second))
 		call := func(key client.ObjectKey) error {
 			_, err := auth.GetAccessToken(t.Context(), provider, auth.WithSubjectSource(source),
 				auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object(key.Namespace)))

@@ -13,7 +13,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
-	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // inMemory reads a ServiceAccount as an informer's cache does without its deep copy, and leaves the rest to a client.
@@ -30,11 +30,7 @@ func (c inMemory) Get(_ context.Context, _ client.ObjectKey, obj client.Object, 
 }
 
 func benchmarkHit(b *testing.B, parallel bool, opts ...auth.Option) {
-	tokens, err := cache.NewTokenCache(1000)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(b)
 	provider := &aws.Provider{}
 	opts = append(opts, auth.WithCache(tokens, object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
 	get := func() {
@@ -113,11 +109,7 @@ func BenchmarkFloor(b *testing.B) {
 }
 
 func BenchmarkRetrieve(b *testing.B) {
-	tokens, err := cache.NewTokenCache(10)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(b)
 	opts := append(objectLevel(b), auth.WithCache(tokens, object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
 	creds := aws.NewCredentialsProvider(opts...)
 	b.ReportAllocs()
@@ -152,11 +144,7 @@ func BenchmarkHitCluster(b *testing.B) {
 }
 
 func benchmarkDerived(b *testing.B, get func(context.Context, *aws.Provider, []auth.Option) error) {
-	tokens, err := cache.NewTokenCache(10)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(b)
 	w, opts := objectLevelWorld(b)
 	w.clusters()
 	opts = append(opts, auth.WithCache(tokens, object("tenant-a")), auth.WithSTSRegion("eu-central-1"))

@@ -17,7 +17,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -72,11 +71,7 @@ func TestChallengesShareAnExchange(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
-		tokens, err := cache.NewTokenCache(10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tokens.Close()
+		tokens := testworld.Cache(t)
 		var exchanges, running, most atomic.Int64
 		client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			most.Store(max(most.Load(), running.Add(1)))

@@ -205,11 +205,7 @@ func TestControllerTokenForClusters(t *testing.T) {
 	if err := os.WriteFile(file, []byte(own), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := cache.NewTokenCache(10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
+	tokens := testworld.Cache(t)
 	get := func(address string, opts ...auth.Option) (auth.Token, error) {
 		return auth.GetAccessToken(t.Context(), &token.Provider{TokenFile: file},
 			append(opts, auth.WithClient(c), auth.WithClusterAddress(address), auth.WithCache(tokens, object))...)
