@@ -17,8 +17,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/testing/spantest"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/testing/spantest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
