@@ -76,28 +76,6 @@ func TestECR(t *testing.T) {
 	}
 }
 
-func TestECRPublic(t *testing.T) {
-	w := newEnvironment(t)
-	client := func(region string) *ecrpublic.Client {
-		return ecrpublic.New(ecrpublic.Options{Region: region, HTTPClient: w.cloud.Client(), Credentials: w.session(t), RetryMaxAttempts: 1})
-	}
-	out, err := client("us-east-1").GetAuthorizationToken(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	decoded, _ := base64.StdEncoding.DecodeString(*out.AuthorizationData.AuthorizationToken)
-	user, password, _ := strings.Cut(string(decoded), ":")
-	if id, ok := w.cloud.AWS().ValidRegistryPassword("public.ecr.aws", user, password); !ok || id.RoleARN != roleARN {
-		t.Errorf("it is of %+v, %t", id, ok)
-	}
-	if _, ok := w.cloud.AWS().ValidRegistryPassword(account+".dkr.ecr.us-east-1.amazonaws.com", user, password); ok {
-		t.Error("a private registry accepts it")
-	}
-	if _, err := client("eu-west-1").GetAuthorizationToken(t.Context(), nil); err == nil {
-		t.Error("there is an ECR Public in eu-west-1")
-	}
-}
-
 // Every fault of a signature gets the answer of a JSON service.
 func TestSignaturesThatAreRefused(t *testing.T) {
 	w := newEnvironment(t)

@@ -88,8 +88,11 @@ func TestHandleServesThePortOfItsHost(t *testing.T) {
 	if n := cloud.Calls("vault.example:8443", ""); n != 1 {
 		t.Errorf("%d calls in %+v", n, cloud.Log())
 	}
-	if _, err := cloud.DialContext(t.Context(), "tcp", "vault.example:443"); err == nil || !strings.Contains(err.Error(), "vault.example:443") {
-		t.Errorf("another port: %v", err)
+	// Another port, a look-alike, and a region without the service.
+	for _, host := range []string{"vault.example:443", "sts.amazonaws.com.evil.example:443", "api.ecr-public.eu-west-1.amazonaws.com:443"} {
+		if _, err := cloud.DialContext(t.Context(), "tcp", host); err == nil || !strings.Contains(err.Error(), `no service at host "`+host+`"`) {
+			t.Errorf("%s: %v", host, err)
+		}
 	}
 }
 
