@@ -2,8 +2,11 @@ package clouds_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"io"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -18,13 +21,12 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
-const storedBlob = "/container/some/blob.txt"
-
-// blobStore is an account of Blob storage with one blob, which the tenant A may read.
+// blobStore is an account of Blob storage with one container, which the tenant A may use.
 type blobStore struct {
 	cloud *authtest.Cloud
 	kube  *authtest.Client
-	blobs *fakeBlobs
+	// claims, a JSON object, are those that tokens have to be requested with.
+	claims string
 }
 
 // clientIDs are the identities of the tenants.
@@ -42,14 +44,19 @@ func newBlobStore(t *testing.T) *blobStore {
 		s.cloud.Azure().AddFederatedCredential(azureTenant, id, authtest.FederatedCredential{Issuer: issuer.URL(),
 			Subject: "system:serviceaccount:" + namespace + ":app", Audience: azure.DefaultAudience, Fetch: issuer.HTTPClient()})
 	}
-	s.blobs = newFakeBlobs(s.cloud, blobAccount)
-	s.set("")
+	s.cloud.Azure().SetContainer(blobAccount, "container", authtest.AzureContainer{Tenant: azureTenant, Writers: []string{clientIDs["tenant-a"]}})
 	return s
 }
 
-// set replaces the blob by one whose readers have to request their tokens with claims.
-func (s *blobStore) set(claims string) {
-	s.blobs.Set(storedBlob, fakeBlob{Tenant: azureTenant, Readers: []string{clientIDs["tenant-a"]}, Content: "hello", Claims: claims})
+// Do sends requests to Blob storage, and answers itself with a challenge while the token was requested without the claims.
+func (s *blobStore) Do(r *http.Request) (*http.Response, error) {
+	identity, _ := s.cloud.Azure().Identity(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+	if strings.Contains(identity.Claims, strings.Trim(s.claims, "{}")) {
+		return s.cloud.Client().Do(r)
+	}
+	challenge := `Bearer realm="", authorization_uri="https://login.microsoftonline.com/common/oauth2/authorize", error="insufficient_claims", ` +
+		`claims="` + base64.StdEncoding.EncodeToString([]byte(s.claims)) + `"`
+	return &http.Response{StatusCode: http.StatusUnauthorized, Request: r, Body: http.NoBody, Header: http.Header{"Www-Authenticate": {challenge}}}, nil
 }
 
 // client returns the SDK's own client of Blob storage, with the credential of a tenant.
@@ -57,7 +64,7 @@ func (s *blobStore) client(t *testing.T, namespace string) *azblob.Client {
 	t.Helper()
 	opts := append(optionsOf(s.cloud, s.kube, namespace), auth.WithCache(testworld.Cache(t), cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b"}))
 	c, err := azblob.NewClient("https://"+blobAccount+".blob.core.windows.net", azure.NewTokenCredential(opts...), &azblob.ClientOptions{
-		ClientOptions: azcore.ClientOptions{Transport: s.cloud.Client(), Retry: policy.RetryOptions{MaxRetries: -1}}})
+		ClientOptions: azcore.ClientOptions{Transport: s, Retry: policy.RetryOptions{MaxRetries: -1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,8 +80,12 @@ func download(ctx context.Context, client *azblob.Client) (string, error) {
 	return string(content), errors.Join(err, answer.Body.Close())
 }
 
-func checkDownloads(t *testing.T, client *azblob.Client, n int) {
+// checkBlob writes a blob and reads it n times.
+func checkBlob(t *testing.T, client *azblob.Client, n int) {
 	t.Helper()
+	if _, err := client.UploadBuffer(t.Context(), "container", "some/blob.txt", []byte("hello"), nil); err != nil {
+		t.Fatal(err)
+	}
 	for range n {
 		if content, err := download(t.Context(), client); err != nil || content != "hello" {
 			t.Fatalf("%q, %v", content, err)
@@ -85,9 +96,9 @@ func checkDownloads(t *testing.T, client *azblob.Client, n int) {
 // Each tenant reads the blobs that it may read, and no other.
 func TestBlobStorage(t *testing.T) {
 	s := newBlobStore(t)
-	checkDownloads(t, s.client(t, "tenant-a"), 3)
+	checkBlob(t, s.client(t, "tenant-a"), 3)
 	if n := s.cloud.Calls("entra", "token"); n != 1 {
-		t.Errorf("%d exchanges for three downloads", n)
+		t.Errorf("%d exchanges for a blob and three downloads", n)
 	}
 	if _, err := download(t.Context(), s.client(t, "tenant-b")); !bloberror.HasCode(err, bloberror.AuthorizationPermissionMismatch) {
 		t.Errorf("tenant B: %v", err)
@@ -101,9 +112,9 @@ func TestBlobStorage(t *testing.T) {
 func TestBlobStorageWithClaims(t *testing.T) {
 	s := newBlobStore(t)
 	c := s.client(t, "tenant-a")
-	checkDownloads(t, c, 1)
-	s.set(`{"access_token":{"nbf":{"essential":true,"value":"1604106651"}}}`)
-	checkDownloads(t, c, 2)
+	checkBlob(t, c, 1)
+	s.claims = `{"access_token":{"nbf":{"essential":true,"value":"1604106651"}}}`
+	checkBlob(t, c, 2)
 	if n := s.cloud.Calls("entra", "token"); n != 2 {
 		t.Errorf("%d exchanges", n)
 	}

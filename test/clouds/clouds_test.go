@@ -50,7 +50,6 @@ type environment struct {
 	cloud   *authtest.Cloud
 	client  client.Client
 	tokens  *cache.TokenCache
-	blobs   *fakeBlobs
 	buckets *testworld.Buckets
 
 	aws   *aws.Provider
@@ -76,7 +75,7 @@ func newEnvironment(t *testing.T) *environment {
 	cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
 	fakeKMS(cloud, kmsKey, nil)
 	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, authtest.WorkloadIdentityProvider{Issuer: cluster.IssuerURL(), Fetch: cluster.IssuerClient(t)})
-	return &environment{cluster: cluster, cloud: cloud, client: c, tokens: tokens, blobs: newFakeBlobs(cloud, blobAccount), buckets: testworld.NewBuckets(cloud), aws: &aws.Provider{}, azure: &azure.Provider{}, gcp: &gcp.Provider{}}
+	return &environment{cluster: cluster, cloud: cloud, client: c, tokens: tokens, buckets: testworld.NewBuckets(cloud), aws: &aws.Provider{}, azure: &azure.Provider{}, gcp: &gcp.Provider{}}
 }
 
 // tenant is a namespace with a ServiceAccount that has an identity in each cloud.
@@ -95,7 +94,14 @@ func (w *environment) tenant(t *testing.T, clientID string) *tenant {
 	w.cloud.AWS().SetRole(n.role, authtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{subject}})
 	w.cloud.Azure().AddFederatedCredential(azureTenant, clientID, authtest.FederatedCredential{Issuer: w.cluster.IssuerURL(), Subject: subject,
 		Audience: azure.DefaultAudience, Fetch: w.cluster.IssuerClient(t)})
-	w.blobs.Set("/"+n.namespace+"/file", fakeBlob{Tenant: azureTenant, Readers: []string{clientID}, Content: secretOfBlob})
+	w.cloud.Azure().SetContainer(blobAccount, n.namespace, authtest.AzureContainer{Tenant: azureTenant, Writers: []string{clientID}})
+	blobs, err := n.blobs("app")
+	if err == nil {
+		_, err = blobs.UploadBuffer(t.Context(), n.namespace, "file", []byte(secretOfBlob), nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	w.buckets.Set(n.bucket, testworld.Bucket{Viewers: []string{"principal://iam.googleapis.com/" + gcpPool + "/subject/" + subject},
 		Objects: map[string]string{"file": secretOfBlob}})
 	return n
@@ -138,10 +144,14 @@ func (n *tenant) decrypt(ctx context.Context, name string) (string, error) {
 	return string(opened.Plaintext), nil
 }
 
+func (n *tenant) blobs(name string) (*azblob.Client, error) {
+	return azblob.NewClient("https://"+blobAccount+".blob.core.windows.net", n.azure.NewTokenCredential(n.options(name)...),
+		&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: n.cloud.Client()}})
+}
+
 // blob reads from Azure Blob Storage, in the container of a tenant.
 func (n *tenant) blob(ctx context.Context, name string, of *tenant) (string, error) {
-	c, err := azblob.NewClient("https://"+blobAccount+".blob.core.windows.net", n.azure.NewTokenCredential(n.options(name)...),
-		&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: n.cloud.Client()}})
+	c, err := n.blobs(name)
 	if err != nil {
 		return "", err
 	}
