@@ -2,15 +2,10 @@ package soak
 
 import (
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cache"
 )
 
@@ -110,44 +105,4 @@ func (w *environment) leftEarly() (calls int64) {
 		}
 	}
 	return calls
-}
-
-// A call that leaves early is in order only while a fault makes exchanges slow.
-func TestLeavingEarly(t *testing.T) {
-	now := time.Now()
-	at := func(age time.Duration) *window {
-		return &window{from: now.Add(-age), to: now.Add(-age + time.Second), of: clouds}
-	}
-	for name, tc := range map[string]struct {
-		windows []*window
-		record  record
-		want    string // a violation
-	}{
-		"a fault makes exchanges slow":       {[]*window{at(10 * time.Second)}, record{}, ""},
-		"no fault":                           {nil, record{}, "failure without a fault"},
-		"a fault of long ago":                {[]*window{at(time.Minute)}, record{}, "failure without a fault"},
-		"a valid credential is in the cache": {[]*window{at(10 * time.Second)}, record{succeeded: now.Add(-10 * time.Second), life: time.Hour}, "although a valid credential"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := &side{identity: func(map[string]string) string { return "id" }}
-			sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{UID: "uid"}}
-			q := &question{tenant: &tenant{side: s, records: map[purpose]*record{}}, before: sa, after: sa, start: now.Add(-time.Second), end: now}
-			q.records[q.purpose()] = &tc.record
-			w := &environment{windows: tc.windows}
-			w.checkGoodFailure(q, &auth.Error{Reason: auth.ErrUnavailable, Err: &cache.PendingError{}})
-			var kinds []string
-			for kind := range w.violations.kinds {
-				kinds = append(kinds, kind)
-			}
-			if got := strings.Join(kinds, ", "); !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
-				t.Errorf("violations %q, want %q", got, tc.want)
-			}
-			if left := len(w.early.all()); (left == 1) != (tc.want == "") {
-				t.Errorf("%d credentials are awaited", left)
-			}
-			if w.early.got(q); len(w.early.all()) != 0 {
-				t.Error("the credential is still awaited")
-			}
-		})
-	}
 }
