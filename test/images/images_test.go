@@ -59,15 +59,20 @@ func runMake(t *testing.T, target, dir string, env []string, variables ...string
 	}
 }
 
-// readReferences reads the list of images, by program.
-func readReferences(t *testing.T, file string) map[string]string {
+func read(t *testing.T, file string) string {
 	t.Helper()
-	list, err := os.ReadFile(file)
+	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(content)
+}
+
+// readReferences reads the list of images, by program.
+func readReferences(t *testing.T, file string) map[string]string {
+	t.Helper()
 	references := map[string]string{}
-	for line := range strings.Lines(string(list)) {
+	for line := range strings.Lines(read(t, file)) {
 		program, reference, _ := strings.Cut(strings.TrimSpace(line), " ")
 		references[program] = reference
 	}

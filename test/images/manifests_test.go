@@ -26,11 +26,7 @@ func makeManifests(t *testing.T, references string) map[string]string {
 	}
 	manifests := map[string]string{}
 	for _, file := range files {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		manifests[filepath.Base(file)] = string(content)
+		manifests[filepath.Base(file)] = read(t, file)
 	}
 	return manifests
 }

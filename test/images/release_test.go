@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"maps"
 	"os"
 	"os/exec"
@@ -38,9 +37,9 @@ func TestRelease(t *testing.T) {
 		})
 	}
 	t.Run("manifest", func(t *testing.T) {
-		manifest, err := os.ReadFile(filepath.Join(dir, "iam-credentials-provider.yaml"))
-		if err != nil || !bytes.Contains(manifest, []byte(references["iam-credentials-pod"])) || !bytes.Contains(manifest, []byte(references["iam-credentials-provider"])) {
-			t.Errorf("%v: the manifest lacks %q or %q", err, references["iam-credentials-pod"], references["iam-credentials-provider"])
+		manifest := read(t, filepath.Join(dir, "iam-credentials-provider.yaml"))
+		if !strings.Contains(manifest, references["iam-credentials-pod"]) || !strings.Contains(manifest, references["iam-credentials-provider"]) {
+			t.Errorf("the manifest lacks %q or %q", references["iam-credentials-pod"], references["iam-credentials-provider"])
 		}
 	})
 	t.Run("wid", func(t *testing.T) {
@@ -51,9 +50,9 @@ func TestRelease(t *testing.T) {
 	t.Run("documents", func(t *testing.T) { checkDownloads(t, dir) })
 	t.Run("checksums", func(t *testing.T) { checkChecksums(t, dir) })
 	t.Run("notes", func(t *testing.T) {
-		notes, err := os.ReadFile(filepath.Join(filepath.Dir(dir), "notes.md"))
-		if err != nil || !bytes.Contains(notes, []byte("\n### ")) || bytes.Contains(notes, []byte("\n## ")) {
-			t.Errorf("%v: the notes are not one section of CHANGELOG.md:\n%s", err, notes)
+		notes := read(t, filepath.Join(filepath.Dir(dir), "notes.md"))
+		if !strings.Contains(notes, "\n### ") || strings.Contains(notes, "\n## ") {
+			t.Errorf("the notes are not one section of CHANGELOG.md:\n%s", notes)
 		}
 	})
 }
@@ -61,15 +60,11 @@ func TestRelease(t *testing.T) {
 // newestRelease returns the first version that CHANGELOG.md has.
 func newestRelease(t *testing.T) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	version := regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+)`).FindSubmatch(content)
+	version := regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+)`).FindStringSubmatch(read(t, filepath.Join(root, "CHANGELOG.md")))
 	if version == nil {
 		t.Fatal("CHANGELOG.md has no section of a release")
 	}
-	return string(version[1])
+	return version[1]
 }
 
 // checkDownloads looks for each file that a document downloads.
@@ -82,11 +77,7 @@ func checkDownloads(t *testing.T, dir string) {
 	download := regexp.MustCompile(`github\.com/workloadid/workloadid/releases/download/v[^/\s]+/([^\s"` + "`" + `)]+)`)
 	found := 0
 	for _, document := range append(documents, filepath.Join(root, "README.md")) {
-		content, err := os.ReadFile(document)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, match := range download.FindAllStringSubmatch(string(content), -1) {
+		for _, match := range download.FindAllStringSubmatch(read(t, document), -1) {
 			found++
 			for _, name := range alternatives(match[1]) {
 				if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
@@ -109,11 +100,7 @@ func TestVersionsAreThoseOfTheNewestRelease(t *testing.T) {
 	version, named := newestRelease(t), regexp.MustCompile(`(?:\?ref=|newTag: |workloadid@|releases/download/|ghcr\.io/workloadid/[a-z-]+:)v(\d+\.\d+\.\d+)`)
 	found := 0
 	for file := range strings.Lines(string(files)) {
-		content, err := os.ReadFile(filepath.Join(root, strings.TrimSpace(file)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, match := range named.FindAllStringSubmatch(string(content), -1) {
+		for _, match := range named.FindAllStringSubmatch(read(t, filepath.Join(root, strings.TrimSpace(file))), -1) {
 			if found++; match[1] != version {
 				t.Errorf("%s has %q, but the newest release is %s", strings.TrimSpace(file), match[0], version)
 			}
@@ -138,11 +125,7 @@ func alternatives(name string) []string {
 // checkChecksums verifies a download as README.md says.
 func checkChecksums(t *testing.T, dir string) {
 	t.Helper()
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	verify := regexp.MustCompile(`(?m)^sha256sum .*checksums\.txt$`).FindString(string(readme))
+	verify := regexp.MustCompile(`(?m)^sha256sum .*checksums\.txt$`).FindString(read(t, filepath.Join(root, "README.md")))
 	if verify == "" {
 		t.Fatal("README.md verifies no checksum")
 	}
