@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -134,6 +135,13 @@ func (m *memory) published(t *testing.T) []string {
 		ids = append(ids, key.KeyID)
 	}
 	return ids
+}
+
+func (m *memory) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if got := m.published(t); !slices.Equal(got, want) {
+		t.Errorf("published %q, want %q", got, want)
+	}
 }
 
 // takeWrites returns the files that were written since the last call.

@@ -364,9 +364,7 @@ func TestConflicts(t *testing.T) {
 		}
 		store.onWrite = nil
 		mustPublish(t, p)
-		if got := store.published(t); !slices.Equal(got, []string{"key"}) {
-			t.Errorf("published %q", got)
-		}
+		store.expect(t, "key")
 	})
 	t.Run("a store that always conflicts is given up", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -441,9 +439,7 @@ func TestPublishersRace(t *testing.T) {
 			want = append(want, key.KeyID)
 		}
 	}
-	if got := store.published(t); !slices.Equal(got, want) {
-		t.Errorf("published %q, want %q", got, want)
-	}
+	store.expect(t, want...)
 }
 
 func reversed(keys []jose.JSONWebKey) []jose.JSONWebKey {

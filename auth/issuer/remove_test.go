@@ -45,9 +45,7 @@ func TestRemoveKey(t *testing.T) {
 		alias.KeyID = "alias"
 		server.show(alias, other)
 		mustPublish(t, p)
-		if got := store.published(t); !slices.Equal(got, []string{"other"}) {
-			t.Errorf("published %q", got)
-		}
+		store.expect(t, "other")
 	})
 	t.Run("another key under its ID stays out, and the other keys are published", func(t *testing.T) {
 		server, store, p := published(t)
@@ -57,24 +55,18 @@ func TestRemoveKey(t *testing.T) {
 		if last := warnings[len(warnings)-1]; !strings.Contains(last, `were removed and stay unpublished: ["leaked"]`) {
 			t.Errorf("warnings %q", warnings)
 		}
-		if got := store.published(t); !slices.Equal(got, []string{"other", "third"}) {
-			t.Errorf("published %q", got)
-		}
+		store.expect(t, "other", "third")
 	})
 	t.Run("needs no API server", func(t *testing.T) {
 		server, store, p := published(t)
 		server.answer(http.StatusForbidden, nil)
 		remove(t, p, "leaked")
-		if got := store.published(t); !slices.Equal(got, []string{"other"}) {
-			t.Errorf("published %q", got)
-		}
+		store.expect(t, "other")
 	})
 	t.Run("before the first Publish", func(t *testing.T) {
 		store := newMemory()
 		remove(t, newPublisher(newAPIServer(leaked, other), store), "leaked")
-		if got := store.published(t); !slices.Equal(got, []string{"other"}) {
-			t.Errorf("published %q", got)
-		}
+		store.expect(t, "other")
 	})
 	t.Run("an unknown key is an error", func(t *testing.T) {
 		_, store, p := published(t)
