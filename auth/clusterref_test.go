@@ -121,10 +121,7 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 		configMap("tenant-b", "good", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app"}),
 	)
 	provider := newClouds()
-	providers, err := auth.NewProviderSet(provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	providers := newSet(t, provider)
 	get := func(namespace, name string, opts ...auth.Option) (string, error) {
 		config, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers, client.ObjectKey{Namespace: namespace, Name: name}, c,
 			append([]auth.Option{auth.WithCache(testworld.Cache(t), object("tenant-a"))}, opts...)...)
@@ -175,10 +172,7 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 func TestAllowConfigMap(t *testing.T) {
 	key := client.ObjectKey{Namespace: "tenant-a", Name: "production"}
 	reads := &configMaps{data: map[string]string{"provider": "exchange", "cluster": "c1"}}
-	providers, err := auth.NewProviderSet(newClouds())
-	if err != nil {
-		t.Fatal(err)
-	}
+	providers := newSet(t, newClouds())
 	for name, tc := range map[string]struct {
 		owner  cache.InvolvedObject
 		reason provider.Reason // of the error with a nil AllowConfigMap; "" if it is not asked

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -158,6 +159,15 @@ func unsigned(claims map[string]any) string {
 
 // canary marks every subject token of these tests; it must appear nowhere.
 const canary = "canary-in-the-signature"
+
+func newSet(t *testing.T, providers ...auth.Provider) *auth.ProviderSet {
+	t.Helper()
+	set, err := auth.NewProviderSet(providers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
 
 // exchange is a provider that hands out tagged tokens, with hooks for what can go wrong.
 type exchange struct {

@@ -182,10 +182,7 @@ func TestOptionsOfOneCallOfAnAccessTokenSource(t *testing.T) {
 func TestKeychainInvalidate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), newClouds()
-		providers, err := auth.NewProviderSet(provider)
-		if err != nil {
-			t.Fatal(err)
-		}
+		providers := newSet(t, provider)
 		keychain := auth.NewKeychain(providers, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
 			auth.WithCache(testworld.Cache(t), object("tenant-a")))
 		registry, err := name.NewRegistry("a.example.com")

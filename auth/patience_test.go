@@ -54,10 +54,7 @@ func TestCallsHavePatience(t *testing.T) {
 func TestAdaptersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		provider, opts := newSlow(t)
-		providers, err := auth.NewProviderSet(provider)
-		if err != nil {
-			t.Fatal(err)
-		}
+		providers := newSet(t, provider)
 		registry, err := name.NewRegistry("a.example.com")
 		if err != nil {
 			t.Fatal(err)

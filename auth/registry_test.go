@@ -68,10 +68,7 @@ func TestKeychain(t *testing.T) {
 	otherServer := httptest.NewServer(other)
 	defer otherServer.Close()
 
-	providers, err := auth.NewProviderSet(&exchange{}, named{provider, "clouds"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	providers := newSet(t, &exchange{}, named{provider, "clouds"})
 	for tokensName, tokens := range map[string]auth.Option{
 		"without a cache": auth.WithCache(nil, object("tenant-a")),
 		"with a cache":    auth.WithCache(testworld.Cache(t), object("tenant-a")),
@@ -153,10 +150,7 @@ func (n named) GetName() string { return n.name }
 func TestForeignRegistries(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
-	providers, err := auth.NewProviderSet(named{provider, "clouds"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	providers := newSet(t, named{provider, "clouds"})
 	keychain := auth.NewKeychain(providers, opts...)
 	keychain.Strict = true
 	for name, get := range map[string]func(repository string) (authn.Authenticator, error){

@@ -17,11 +17,7 @@ func TestGit(t *testing.T) {
 	w, p := newWorld(t), &azure.Provider{}
 	w.cloud.Azure().SetGitRepository("org/project/_git/app", clientA)
 	for _, address := range []string{"https://dev.azure.com/org/project/_git/app", "https://DEV.azure.com:443/org/project/_git/app", "https://org.visualstudio.com/project/_git/app"} {
-		u, err := url.Parse(address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := auth.GetGitCredentials(t.Context(), p, w.options("tenant-a", "app", auth.WithGitURL(*u))...)
+		c, err := auth.GetGitCredentials(t.Context(), p, w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, address)))...)
 		if err != nil || c.Username() != "" || c.Password() != "" || c.GetDuration() <= 0 {
 			t.Fatalf("%v, %v", c, err)
 		}
@@ -82,11 +78,8 @@ func TestGitURLsThatAreRefused(t *testing.T) {
 		"https://org.visualstudio.com.evil.example/x", "https://-org.visualstudio.com/x", "https://o_rg.visualstudio.com/x", "https://dev.azure.com./x",
 		"https://github.com/o/r", "https://dev.azure.us/x",
 	} {
-		u, err := url.Parse(address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		input, err := p.ParseGitRepository(u, &provider.Options{})
+		u := parseURL(t, address)
+		input, err := p.ParseGitRepository(&u, &provider.Options{})
 		if err == nil {
 			t.Errorf("%s is accepted as %q", address, input)
 			continue

@@ -25,9 +25,9 @@ func (w *world) setBucket() {
 		Viewers: []string{"serviceAccount:" + email("tenant-a")}})
 }
 
-func read(t *testing.T, client *http.Client) (status int, body string) {
+func read(t *testing.T, client *http.Client, address string) (status int, body string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, bucketURL, nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestTokenSource(t *testing.T) {
 	source := gcp.NewTokenSource(t.Context(), w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...)
 	client := &http.Client{Transport: &oauth2.Transport{Source: source, Base: w.cloud.Client().Transport}}
 	for range 3 {
-		if status, body := read(t, client); status != http.StatusOK || body != "of tenant A" {
+		if status, body := read(t, client, bucketURL); status != http.StatusOK || body != "of tenant A" {
 			t.Errorf("status %d, %q", status, body)
 		}
 	}
@@ -60,7 +60,7 @@ func TestTokenSource(t *testing.T) {
 		t.Errorf("%d tokens for three requests", n)
 	}
 	other := oauth2.NewClient(ctx, (&gcp.Provider{}).NewTokenSource(t.Context(), w.options("tenant-b", "app")...))
-	if status, _ := read(t, other); status != http.StatusForbidden {
+	if status, _ := read(t, other, bucketURL); status != http.StatusForbidden {
 		t.Errorf("tenant B gets status %d", status)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -86,7 +86,7 @@ func TestCredentials(t *testing.T) {
 		return w.cloud.Client().Transport.RoundTrip(r)
 	})}
 	for range 2 {
-		if status, body := read(t, client); status != http.StatusOK || body != "of tenant A" {
+		if status, body := read(t, client, bucketURL); status != http.StatusOK || body != "of tenant A" {
 			t.Errorf("status %d, %q", status, body)
 		}
 	}

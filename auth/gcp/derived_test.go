@@ -76,20 +76,8 @@ func ask(t *testing.T, config *rest.Config, path string) string {
 		t.Fatal(err)
 	}
 	defer httpClient.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := httpClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprint(resp.StatusCode, " ", string(body))
+	status, body := read(t, httpClient, config.Host+path)
+	return fmt.Sprint(status, " ", body)
 }
 
 // A DNS endpoint is trusted by the system's roots: the config has no certificate authority of its own.

@@ -2,7 +2,6 @@ package gcp_test
 
 import (
 	"encoding/json"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -26,18 +25,9 @@ func allow(audiences ...string) auth.Option {
 // verifyIDToken does what a service behind Google's front end does.
 func (w *world) verifyIDToken(t *testing.T, token string) map[string]any {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://accounts.google.com/openid/v1/jwks", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := w.cloud.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end
 	var keys jose.JSONWebKeySet
-	if err := json.NewDecoder(resp.Body).Decode(&keys); err != nil {
-		t.Fatal(err)
+	if _, body := read(t, w.cloud.Client(), "https://accounts.google.com/openid/v1/jwks"); json.Unmarshal([]byte(body), &keys) != nil {
+		t.Fatal(body)
 	}
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256})
 	if err != nil {

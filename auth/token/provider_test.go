@@ -87,20 +87,22 @@ func TestAudienceOfARemoteCluster(t *testing.T) {
 	}
 }
 
+// writeToken writes a token of the controller's ServiceAccount.
+func writeToken(t *testing.T, issuer *authtest.Issuer, file, audience string) {
+	t.Helper()
+	signed, err := issuer.Sign(issuer.Claims(testworld.ServiceAccount("tenant-a", "app"), []string{audience}, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(signed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // The controller's own token comes from its file, as it is or as the way to another one.
 func TestControllerToken(t *testing.T) {
 	issuer, c := newIssuer(t)
-	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}
 	file := filepath.Join(t.TempDir(), "token")
-	writeFor := func(audiences ...string) {
-		signed, err := issuer.Sign(issuer.Claims(sa, audiences, time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(signed), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	provider := &token.Provider{TokenFile: file}
 	get := func(opts ...auth.Option) (auth.Token, error) {
 		return auth.GetAccessToken(t.Context(), provider, append(opts, auth.WithAudiences("vault"), allowed)...)
@@ -108,11 +110,11 @@ func TestControllerToken(t *testing.T) {
 	if _, err := get(); !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), file) {
 		t.Errorf("without the file: %v", err)
 	}
-	writeFor("vault")
+	writeToken(t, issuer, file, "vault")
 	if got, err := get(); err != nil || claims(t, got).Audience[0] != "vault" || issuer.TokenRequests() != 0 {
 		t.Errorf("as it is: %v, %d requests, %v", got, issuer.TokenRequests(), err)
 	}
-	writeFor("https://kubernetes.default.svc")
+	writeToken(t, issuer, file, "https://kubernetes.default.svc")
 	if _, err := get(); !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), "WithClient") {
 		t.Errorf("another audience, no client: %v", err)
 	}
@@ -196,15 +198,8 @@ func TestRealAPIServer(t *testing.T) {
 // The controller's own token: one for each cluster, and never one that its receiver could use against the API server.
 func TestControllerTokenForClusters(t *testing.T) {
 	issuer, c := newIssuer(t)
-	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}
-	own, err := issuer.Sign(issuer.Claims(sa, []string{issuer.URL()}, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(own), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeToken(t, issuer, file, issuer.URL())
 	tokens := testworld.Cache(t)
 	get := func(address string, opts ...auth.Option) (auth.Token, error) {
 		return auth.GetAccessToken(t.Context(), &token.Provider{TokenFile: file},
@@ -237,15 +232,8 @@ func TestControllerTokenForClusters(t *testing.T) {
 // The controller's own token goes where the system's roots prove who is there, not where an object brings the proof itself.
 func TestControllerTokenForAnObjectsCertificateAuthority(t *testing.T) {
 	issuer, c := newIssuer(t)
-	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}
-	own, err := issuer.Sign(issuer.Claims(sa, []string{issuer.URL()}, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(own), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeToken(t, issuer, file, issuer.URL())
 	cloud := testworld.Cloud(t)
 	get := func(opts ...auth.Option) error {
 		_, err := auth.GetRESTConfig(t.Context(), &token.Provider{TokenFile: file},
