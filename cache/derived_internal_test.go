@@ -10,35 +10,6 @@ import (
 	"time"
 )
 
-// With one slot, a derived credential gets the token it is made from first.
-func TestPrepareHoldsNoSlot(t *testing.T) { synctest.Test(t, testPrepareHoldsNoSlot) }
-
-func testPrepareHoldsNoSlot(t *testing.T) {
-	c := newTestCache(t, WithMaxExchangesPerTenant(1))
-	inner := &minter{mint: hourly}
-	outer := &minter{mint: hourly}
-	done := make(chan error)
-	for n := range 20 {
-		go func() {
-			req := outer.request(100+n, "a")
-			req.Prepare = func(ctx context.Context) error {
-				_, _, err := c.GetOrSet(ctx, inner.request(n%3, "a"))
-				return err
-			}
-			_, _, err := c.GetOrSet(t.Context(), req)
-			done <- err
-		}()
-	}
-	for range 20 {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}
-	if inner.calls.Load() != 3 || outer.calls.Load() != 20 {
-		t.Errorf("%d and %d exchanges", inner.calls.Load(), outer.calls.Load())
-	}
-}
-
 func TestPrepareFails(t *testing.T) {
 	for name, c := range map[string]*TokenCache{"cached": newTestCache(t), "uncached": nil} {
 		m := &minter{mint: hourly}

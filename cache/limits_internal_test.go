@@ -112,42 +112,6 @@ func TestTenantOfTwoServices(t *testing.T) {
 	})
 }
 
-// One tenant with a hundred keys at an address that hangs uses its own slots. It delays no other tenant.
-func TestTenantThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newTestCache(t)
-		good, hanging := &minter{mint: hourly}, &minter{mint: hang}
-		mustSet(t, c, good.request(0, "good"))
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		for i := range 100 {
-			wg.Go(func() { _, _, _ = c.GetOrSet(ctx, hanging.request(1000+i, "bad")) })
-		}
-		synctest.Wait()
-		if n := hanging.calls.Load(); n != 8 {
-			t.Errorf("%d exchanges of the tenant run, want 8", n)
-		}
-		start := time.Now()
-		for i := range 200 {
-			wg.Go(func() {
-				if _, ok := c.Get(key(0), InvolvedObject{}, 0, time.Time{}); !ok {
-					t.Error("a hit of another tenant failed")
-				}
-				mustSet(t, c, good.request(1+i, fmt.Sprintf("good-%d", i)))
-			})
-		}
-		synctest.Wait()
-		if n := good.calls.Load(); n != 201 {
-			t.Errorf("%d of 201 exchanges of others were made at once", n)
-		}
-		if d := time.Since(start); d != 0 {
-			t.Errorf("they waited %s", d)
-		}
-		cancel()
-		wg.Wait()
-	})
-}
-
 // Two hundred keys of a tenant that hang, asked for by twenty workers: a worker is free after the patience, or without a slot after two
 // seconds, or at once if all slots hang.
 func TestHangingKeysHoldWorkersBriefly(t *testing.T) {
@@ -448,23 +412,6 @@ func TestCloseEndsWaitingExchanges(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The limits keep nothing of providers whose exchanges have ended, however many names there are.
-func TestProvidersAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newTestCache(t, withMintTimeout(time.Second), WithMaxExchangesPerTenant(1))
-		var all sync.WaitGroup
-		for n := range 100 {
-			for tenant, mint := range map[string]func(context.Context) (Token, error){"a": hourly, "b": hang, "c": hang} {
-				req := Request{Key: Key{byte(n), tenant[0]}, Tenant: tenant[:0], Provider: fmt.Sprint(n), Mint: mint}
-				all.Go(func() { _, _, _ = c.GetOrSet(t.Context(), req) }) // those that hang fail
-			}
-		}
-		all.Wait()
-		c.Close()
-		expectUnused(t, c.limits)
-	})
 }
 
 // TestColdStart checks the start with an empty cache in docs/monitoring/README.md.

@@ -95,23 +95,6 @@ func TestMinimumLifetimeDuringAnOutage(t *testing.T) {
 	})
 }
 
-// However little the service gives, a minimum causes no exchange for every request.
-func TestMinimumLifetimeCausesNoStorm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newTestCache(t)
-		m := &minter{mint: func(context.Context) (Token, error) { return token("t", 2*time.Minute), nil }}
-		req := m.request(1, "a")
-		req.MinimumLifetime = time.Hour
-		for range 60 * 60 {
-			mustSet(t, c, req)
-			time.Sleep(time.Second)
-		}
-		if n := m.calls.Load(); n > 121 {
-			t.Errorf("%d exchanges in an hour of tokens that live for two minutes", n)
-		}
-	})
-}
-
 func TestMinimumLifetimeOnBothClocks(t *testing.T) {
 	for name, tc := range map[string]struct {
 		wall, mono time.Duration

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -97,22 +96,6 @@ func TestPatienceWithAnOldToken(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The wait for a turn of the rate does not count.
-func TestPatienceStartsWithTheTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, m := newTestCache(t, WithRate(1, 1)), &minter{mint: slowly(4 * time.Second)}
-		var all sync.WaitGroup
-		for n := range 20 {
-			all.Go(func() {
-				if _, _, err := c.GetOrSet(t.Context(), m.request(n, fmt.Sprint(n))); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-	})
 }
 
 // A credential that is made of others, one inside the other: the caller leaves when the innermost exchange takes too long. The waits of the
@@ -298,16 +281,4 @@ func TestWithPatience(t *testing.T) {
 			t.Errorf("a patience of %s was accepted", d)
 		}
 	}
-}
-
-// A caller that leaves because of its own context gets that error, before the patience is over.
-func TestPatienceAndTheCallersContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newTestCache(t)
-		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-		defer cancel()
-		if _, _, err := c.GetOrSet(ctx, Request{Key: key(1), Mint: hang}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
-	})
 }
