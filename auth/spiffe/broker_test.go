@@ -147,26 +147,6 @@ func TestAnswerIsChecked(t *testing.T) {
 	}
 }
 
-// The core gets no wrong token either: a call fails before AWS sees anything.
-func TestWrongClaimsReachNoService(t *testing.T) {
-	for name, change := range map[string]func(map[string]any){
-		"audience":     set("aud", "vault"),
-		"issuer":       set("iss", "https://else.example"),
-		"subject":      set("sub", idOf("tenant-b", "app").String()),
-		"trust domain": set("sub", "spiffe://evil.example/ns/tenant-a/sa/app"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.agent.SetClaims(change)
-			_, err := w.get(t.Context(), "tenant-a", "app")
-			testworld.CheckError(t, err, auth.ErrDenied, `aws: ServiceAccount "tenant-a/app": get JWT-SVID: denied`)
-			if n := w.cloud.Calls("", ""); n != 0 {
-				t.Errorf("%d requests to AWS", n)
-			}
-		})
-	}
-}
-
 // The status of the agent decides about reason and retries. Retries take less than two seconds.
 func TestStatusOfTheAgent(t *testing.T) {
 	for code, tc := range map[codes.Code]struct {
@@ -204,22 +184,6 @@ func TestStatusOfTheAgent(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A retry succeeds when the agent is back.
-func TestAgentIsUnavailableForAMoment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		conn := &answers{answer: func(n int) (*broker.FetchJWTSVIDResponse, error) {
-			if n < 4 {
-				return nil, status.Error(codes.Unavailable, "starting")
-			}
-			return one(idOf("tenant-a", "app").String(), sign(t, nil)), nil
-		}}
-		source, sa := newSource(t, conn, spiffe.Config{}), serviceAccount("tenant-a", "uid-1")
-		if _, _, err := source.Token(t.Context(), sa, audience, &auth.Options{}); err != nil || len(conn.requests) != 4 {
-			t.Errorf("%d requests, %v", len(conn.requests), err)
-		}
-	})
 }
 
 // A retry waits no longer than its context.
