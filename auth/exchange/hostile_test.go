@@ -84,20 +84,6 @@ func TestGrantsRevealNothing(t *testing.T) {
 	})
 }
 
-// No annotation adds a parameter, or replaces one.
-func TestGrantsTakeNoParameterByInjection(t *testing.T) {
-	eachGrant(t, func(t *testing.T, w *world, p *exchange.Provider) {
-		p.AnnotatedParameters = map[string]string{"account": "example.com/account"}
-		for _, value := range []string{"", "a&scope=admin", `a","scope":"admin`, "a\nscope=admin", "a%26scope=admin", "a b", "ä", strings.Repeat("x", 257)} {
-			_, err := w.get(t, p, auth.WithAnnotations(map[string]string{"example.com/account": value}))
-			testworld.CheckError(t, err, auth.ErrMisconfigured, "example.com/account")
-		}
-		if n := w.requests(); n != 0 {
-			t.Errorf("%d requests were made", n)
-		}
-	})
-}
-
 // The fake of Keycloak refuses what the realm refuses.
 func TestFederatedClientsAreChecked(t *testing.T) {
 	for name, tc := range map[string]struct {
