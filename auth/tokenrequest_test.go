@@ -22,11 +22,9 @@ import (
 // Three calls with the same source make one TokenRequest and one exchange.
 func TestTokenRequestAsSubjectTokenKeepsTheCacheUseful(t *testing.T) {
 	k8s, provider, tokens := newCluster(), &exchange{}, testworld.Cache(t)
-	key := k8s.create("tenant-a", "app", nil)
-	sa := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	source := &auth.TokenRequest{Client: k8s, ServiceAccount: &sa}
+	source, _ := tokenRequest(k8s)
 	for range 3 {
-		mustGet(t, provider, auth.WithSubjectToken(source, sa), auth.WithCache(tokens, object("tenant-a")))
+		mustGet(t, provider, auth.WithSubjectToken(source, *source.ServiceAccount), auth.WithCache(tokens, object("tenant-a")))
 	}
 	if requests, exchanges := k8s.requests.Load(), provider.mints.Load(); requests != 1 || exchanges != 1 {
 		t.Errorf("%d TokenRequests and %d exchanges, want 1 and 1", requests, exchanges)
@@ -34,12 +32,13 @@ func TestTokenRequestAsSubjectTokenKeepsTheCacheUseful(t *testing.T) {
 }
 
 // tokenRequest returns a source for a ServiceAccount of the cluster, and a function that asks it.
-func tokenRequest(t *testing.T, k8s *cluster) (ask func(ctx context.Context, audiences ...string) (string, error)) {
-	t.Helper()
+func tokenRequest(k8s interface {
+	client.Client
+	create(namespace, name string, annotations map[string]string) client.ObjectKey
+}) (source *auth.TokenRequest, ask func(ctx context.Context, audiences ...string) (string, error)) {
 	key := k8s.create("tenant-a", "app", nil)
-	source := &auth.TokenRequest{Client: k8s,
-		ServiceAccount: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
-	return func(ctx context.Context, audiences ...string) (string, error) {
+	source = &auth.TokenRequest{Client: k8s, ServiceAccount: testworld.ServiceAccount(key.Namespace, key.Name)}
+	return source, func(ctx context.Context, audiences ...string) (string, error) {
 		token, _, err := source.Token(ctx, audiences)
 		return token, err
 	}
@@ -48,7 +47,7 @@ func tokenRequest(t *testing.T, k8s *cluster) (ask func(ctx context.Context, aud
 func TestTokenRequestRenewsAfterFourFifthsOfTheLifetime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s := newCluster()
-		ask := tokenRequest(t, k8s)
+		_, ask := tokenRequest(k8s)
 		for _, step := range []struct {
 			wait     time.Duration
 			requests int64
@@ -73,7 +72,7 @@ func TestTokenRequestKeepsTheTokenWhileRenewalsFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k8s := newCluster()
-				ask := tokenRequest(t, k8s)
+				_, ask := tokenRequest(k8s)
 				first, err := ask(t.Context(), "vault")
 				if err != nil {
 					t.Fatal(err)
@@ -106,23 +105,21 @@ func TestTokenRequestKeepsTheTokenWhileRenewalsFail(t *testing.T) {
 func TestTokenRequestRenewsInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s := slow{newCluster(), make(chan struct{}, 1)}
-		key := k8s.create("tenant-a", "app", nil)
-		source := &auth.TokenRequest{Client: k8s,
-			ServiceAccount: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
+		_, ask := tokenRequest(k8s)
 		k8s.release <- struct{}{}
-		first, _, err := source.Token(t.Context(), []string{"vault"})
+		first, err := ask(t.Context(), "vault")
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Minute)
 		before := time.Now()
-		got, _, err := source.Token(t.Context(), []string{"vault"})
+		got, err := ask(t.Context(), "vault")
 		if err != nil || got != first || time.Since(before) > 0 {
 			t.Errorf("after %s: %v", time.Since(before), err)
 		}
 		k8s.release <- struct{}{}
 		synctest.Wait()
-		if got, _, err := source.Token(t.Context(), []string{"vault"}); err != nil || got == first {
+		if got, err := ask(t.Context(), "vault"); err != nil || got == first {
 			t.Errorf("the renewed token is not used: %v", err)
 		}
 	})
@@ -138,7 +135,7 @@ func TestTokenRequestDropsTheTokenOnAPermanentError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k8s := newCluster()
-				ask := tokenRequest(t, k8s)
+				_, ask := tokenRequest(k8s)
 				if _, err := ask(t.Context(), "vault"); err != nil {
 					t.Fatal(err)
 				}
@@ -192,14 +189,8 @@ func TestTokenRequestWithInvalidBefore(t *testing.T) {
 
 func TestTokenRequestInvalidate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k8s := newCluster()
-		key := k8s.create("tenant-a", "app", nil)
-		source := &auth.TokenRequest{Client: k8s,
-			ServiceAccount: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
-		testworld.CheckInvalidate(t, source, func() (string, error) {
-			token, _, err := source.Token(t.Context(), []string{"vault"})
-			return token, err
-		})
+		source, ask := tokenRequest(newCluster())
+		testworld.CheckInvalidate(t, source, func() (string, error) { return ask(t.Context(), "vault") })
 	})
 }
 
@@ -291,7 +282,7 @@ func TestTokenRequestWithoutItsFields(t *testing.T) {
 
 func TestTokenRequestKeepsAudiencesApart(t *testing.T) {
 	k8s := newCluster()
-	ask := tokenRequest(t, k8s)
+	_, ask := tokenRequest(k8s)
 	seen := map[string]bool{}
 	for _, audiences := range [][]string{{"a"}, {"b"}, {"a", "b"}, {`a" "b`}, {"a"}} {
 		token, err := ask(t.Context(), audiences...)
@@ -307,7 +298,7 @@ func TestTokenRequestKeepsAudiencesApart(t *testing.T) {
 
 func TestTokenRequestKeepsNoError(t *testing.T) {
 	k8s := newCluster()
-	ask := tokenRequest(t, k8s)
+	_, ask := tokenRequest(k8s)
 	k8s.requestErr = errors.New("connection refused")
 	if _, err := ask(t.Context(), "vault"); !errors.Is(err, auth.ErrUnavailable) {
 		t.Errorf("got %v", err)
@@ -346,20 +337,18 @@ func (s slowTokens) Create(ctx context.Context, obj, sub client.Object, opts ...
 func TestTokenRequestSharesOneFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s := slow{newCluster(), make(chan struct{})}
-		key := k8s.create("tenant-a", "app", nil)
-		source := &auth.TokenRequest{Client: k8s,
-			ServiceAccount: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
+		_, ask := tokenRequest(k8s)
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error, 1)
 		go func() {
-			_, _, err := source.Token(ctx, []string{"vault"})
+			_, err := ask(ctx, "vault")
 			left <- err
 		}()
 		synctest.Wait()
 		var others sync.WaitGroup
 		for range 8 {
 			others.Go(func() {
-				if _, _, err := source.Token(t.Context(), []string{"vault"}); err != nil {
+				if _, err := ask(t.Context(), "vault"); err != nil {
 					t.Error(err)
 				}
 			})
