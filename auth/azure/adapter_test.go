@@ -144,9 +144,7 @@ func TestTokenCredentialOfTheController(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	w.cloud.Azure().SetClientSecret(tenantID, clientB, "the secret of it")
-	t.Setenv("AZURE_TENANT_ID", tenantID)
-	t.Setenv("AZURE_CLIENT_ID", clientB)
-	t.Setenv("AZURE_CLIENT_SECRET", "the secret of it")
+	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", "the secret of it")
 	credential := azure.NewTokenCredential(auth.WithHTTPClient(w.http))
 	got, err := credential.GetToken(t.Context(), policy.TokenRequestOptions{Claims: `{"access_token":{"nbf":{"essential":true,"value":"1604106651"}}}`,
 		EnableCAE: true, Scopes: []string{"https://storage.azure.com/.default"}, TenantID: tenantID})

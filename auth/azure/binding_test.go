@@ -172,9 +172,7 @@ func TestIdentityBindingsNeedARight(t *testing.T) {
 // tokenFile writes the token that AKS mounts into a pod with identity bindings.
 func (w *boundWorld) tokenFile(t *testing.T) {
 	t.Helper()
-	t.Setenv("AZURE_TENANT_ID", tenantID)
-	t.Setenv("AZURE_CLIENT_ID", clientA)
-	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", w.mountToken(t, azure.IdentityBindingAudience))
+	configure(t, tenantID, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.mountToken(t, azure.IdentityBindingAudience))
 }
 
 // The controller's own workload identity takes the same way. Its other sources do not.

@@ -119,22 +119,17 @@ func TestPrecedenceOfAuthorities(t *testing.T) {
 func TestEnvironmentFile(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
-	file := filepath.Join(t.TempDir(), "azure.json")
+	file := writeFile(t, []byte(`{"name":"AzureStackCloud","activeDirectoryEndpoint":"https://`+ownAuthority+`/","resourceManagerEndpoint":"https://`+ownManager+
+		`/","tokenAudience":"https://`+ownManager+`","containerRegistryDNSSuffix":"`+ownRegistry+`"}`))
 	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", file)
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(`{"name":"AzureStackCloud","activeDirectoryEndpoint":"https://` + ownAuthority + `/","resourceManagerEndpoint":"https://` + ownManager +
-		`/","tokenAudience":"https://` + ownManager + `","containerRegistryDNSSuffix":"` + ownRegistry + `"}`)
 	p := &azure.Provider{}
 	token, err := get(t, p, w.options("tenant-a", "own")...)
 	if err != nil || w.whose(token).Audience != "https://"+ownManager {
 		t.Fatalf("%v", err)
 	}
-	write("gone")
+	if err := os.WriteFile(file, []byte("gone"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := get(t, p, w.options("tenant-a", "own")...); err != nil {
 		t.Errorf("the file was read again: %v", err)
 	}
@@ -150,14 +145,14 @@ func TestEnvironmentFile(t *testing.T) {
 		"suffix":  `{"activeDirectoryEndpoint":"https://x.example","containerRegistryDNSSuffix":"com"}`,
 		"manager": `{"activeDirectoryEndpoint":"https://x.example","resourceManagerEndpoint":"https://u@y.example"}`,
 	} {
-		write(text)
+		t.Setenv("AZURE_ENVIRONMENT_FILEPATH", writeFile(t, []byte(text)))
 		_, err := get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
 		if testworld.CheckError(t, err, auth.ErrMisconfigured, "AZURE_ENVIRONMENT_FILEPATH"); t.Failed() {
 			t.Fatal(name)
 		}
 	}
 	t.Setenv("AZURE_AUTHORITY_HOST", "https://"+ownAuthority)
-	write(`{"resourceManagerEndpoint":"https://` + ownManager + `"}`)
+	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", writeFile(t, []byte(`{"resourceManagerEndpoint":"https://`+ownManager+`"}`)))
 	if _, err := get(t, &azure.Provider{}, w.options("tenant-a", "own")...); err != nil {
 		t.Errorf("the authority of the environment: %v", err)
 	}
@@ -171,13 +166,10 @@ func TestEnvironmentFileWithPublicAuthority(t *testing.T) {
 	clearEnvironment(t)
 	for name, authority := range map[string]string{"left out": "", "named": `"activeDirectoryEndpoint":"https://login.microsoftonline.com/",`} {
 		t.Run(name, func(t *testing.T) {
-			w, file := newClouds(t), filepath.Join(t.TempDir(), "azure.json")
-			t.Setenv("AZURE_ENVIRONMENT_FILEPATH", file)
+			w := newClouds(t)
 			content := `{` + authority + `"resourceManagerEndpoint":"https://` + ownManager + `","tokenAudience":"https://` + ownManager +
 				`","containerRegistryDNSSuffix":"` + ownRegistry + `"}`
-			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			t.Setenv("AZURE_ENVIRONMENT_FILEPATH", writeFile(t, []byte(content)))
 			p := &azure.Provider{}
 			if url, err := p.TokenServiceURL(&provider.Options{}); err != nil || url != "https://login.microsoftonline.com" {
 				t.Errorf("the authority is %q, %v", url, err)
@@ -200,11 +192,8 @@ func TestEnvironmentFileWithPublicAuthority(t *testing.T) {
 // A file that names nothing but its registries leaves the rest of Microsoft's cloud as it is.
 func TestEnvironmentFileKeepsMicrosoftsResourceManager(t *testing.T) {
 	clearEnvironment(t)
-	w, file := newClouds(t), filepath.Join(t.TempDir(), "azure.json")
-	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", file)
-	if err := os.WriteFile(file, []byte(`{"containerRegistryDNSSuffix":"`+ownRegistry+`"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	w := newClouds(t)
+	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", writeFile(t, []byte(`{"containerRegistryDNSSuffix":"`+ownRegistry+`"}`)))
 	token, err := get(t, &azure.Provider{}, w.options("tenant-a", "public")...)
 	if err != nil || w.whose(token).Audience != "https://management.azure.com" {
 		t.Errorf("got %v, %v", token, err)
@@ -275,9 +264,7 @@ func TestOwnIdentityIsNotSentToAnotherAuthorityForObjects(t *testing.T) {
 	w := newClouds(t)
 	const secret = "abc8Q~the-secret-of-the-application"
 	w.cloud.Azure().SetClientSecret(tenantID, clientB, secret)
-	t.Setenv("AZURE_TENANT_ID", tenantID)
-	t.Setenv("AZURE_CLIENT_ID", clientB)
-	t.Setenv("AZURE_CLIENT_SECRET", secret)
+	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", secret)
 	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
 	forObject := auth.WithOwner(object("tenant-b"))
 	for _, host := range []string{ownAuthority, "login.chinacloudapi.cn"} {

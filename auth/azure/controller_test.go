@@ -33,11 +33,24 @@ func (w *world) mountToken(t *testing.T, audience string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(jwt), 0o600); err != nil {
+	return writeFile(t, []byte(jwt))
+}
+
+func writeFile(t *testing.T, content []byte) (name string) {
+	t.Helper()
+	name = filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return file
+	return name
+}
+
+// configure sets the tenant and the client ID of the controller, and an environment variable of its credential.
+func configure(t *testing.T, tenant, clientID, name, value string) {
+	t.Helper()
+	t.Setenv("AZURE_TENANT_ID", tenant)
+	t.Setenv("AZURE_CLIENT_ID", clientID)
+	t.Setenv(name, value)
 }
 
 func (w *world) controller(t *testing.T, p *azure.Provider, more ...auth.Option) (authtest.AzureIdentity, error) {
@@ -54,10 +67,8 @@ func (w *world) controller(t *testing.T, p *azure.Provider, more ...auth.Option)
 func TestControllerWithWorkloadIdentity(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
-	t.Setenv("AZURE_TENANT_ID", tenantID)
-	t.Setenv("AZURE_CLIENT_ID", clientA)
+	configure(t, tenantID, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
 	t.Setenv("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com/")
-	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
 	p := &azure.Provider{}
 	for want := 1; want <= 3; want++ {
 		id, err := w.controller(t, p)
@@ -88,9 +99,7 @@ func TestControllerWithSecret(t *testing.T) {
 	w := newWorld(t)
 	const secret = "abc8Q~the-secret-of-the-application"
 	w.cloud.Azure().SetClientSecret(tenantID, clientB, secret)
-	t.Setenv("AZURE_TENANT_ID", tenantID)
-	t.Setenv("AZURE_CLIENT_ID", clientB)
-	t.Setenv("AZURE_CLIENT_SECRET", secret)
+	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", secret)
 	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
 	p := &azure.Provider{}
 	if id, err := w.controller(t, p); err != nil || id.ClientID != clientB || id.Subject != "" {
@@ -134,14 +143,9 @@ func TestControllerWithCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "certificate.pem")
 	content := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("AZURE_TENANT_ID", tenantID)
-	t.Setenv("AZURE_CLIENT_ID", clientB)
-	t.Setenv("AZURE_CLIENT_CERTIFICATE_PATH", file)
+	file := writeFile(t, content)
+	configure(t, tenantID, clientB, "AZURE_CLIENT_CERTIFICATE_PATH", file)
 	_, err = w.controller(t, &azure.Provider{})
 	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS700027", "register the certificate")
 	w.cloud.Azure().SetClientCertificate(tenantID, clientB, certificate)
@@ -215,9 +219,7 @@ func TestControllerCancel(t *testing.T) {
 		})
 	}
 	hangsAt("probe", "/metadata/identity/oauth2/token")
-	t.Setenv("AZURE_TENANT_ID", tenantID)
-	t.Setenv("AZURE_CLIENT_ID", clientB)
-	t.Setenv("AZURE_CLIENT_SECRET", "the secret of it")
+	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", "the secret of it")
 	hangsAt("configuration", "/openid-configuration")
 	hangsAt("token", "/oauth2/v2.0/token")
 }
@@ -255,9 +257,7 @@ func TestControllerWhenEntraFails(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
-	t.Setenv("AZURE_TENANT_ID", tenantID)
-	t.Setenv("AZURE_CLIENT_ID", clientA)
-	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
+	configure(t, tenantID, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
 	for name, tc := range map[string]struct {
 		fault  authtest.Fault
 		reason provider.Reason
@@ -295,8 +295,8 @@ func TestCommandLineTools(t *testing.T) {
 	w := newWorld(t)
 	w.unhurried()
 	bin := t.TempDir()
-	script := "#!/bin/sh\ntouch " + filepath.Join(bin, "ran") + "\necho '{\"accessToken\":\"from-the-tool\",\"expires_on\":" + time.Now().Add(time.Hour).Format("2006") + "000000}'\n"
-	script = strings.Replace(script, time.Now().Add(time.Hour).Format("2006")+"000000", "4102444800", 1)
+	script := "#!/bin/sh\ntouch " + filepath.Join(bin, "ran") +
+		"\necho '{\"accessToken\":\"from-the-tool\",\"expires_on\":4102444800}'\n"
 	if err := os.WriteFile(filepath.Join(bin, "az"), []byte(script), 0o700); err != nil { //nolint:gosec // it has to run
 		t.Fatal(err)
 	}

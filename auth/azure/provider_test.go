@@ -271,9 +271,7 @@ func TestNothingFallsBack(t *testing.T) {
 	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
 	w.cloud.Azure().SetClientSecret(tenantID, clientB, "controller's secret")
 	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
-	t.Setenv("AZURE_TENANT_ID", tenantID)
-	t.Setenv("AZURE_CLIENT_ID", clientB)
-	t.Setenv("AZURE_CLIENT_SECRET", "controller's secret")
+	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", "controller's secret")
 	defaultTransport, defaultClient := http.DefaultTransport, http.DefaultClient
 	http.DefaultTransport, http.DefaultClient = trap{t}, &http.Client{Transport: trap{t}}
 	defer func() { http.DefaultTransport, http.DefaultClient = defaultTransport, defaultClient }()

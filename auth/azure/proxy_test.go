@@ -52,9 +52,7 @@ func TestErrorsOfAProxy(t *testing.T) {
 		_, err := auth.GetAccessToken(ctx, &azure.Provider{}, w.options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
 		return err
 	})
-	t.Setenv("AZURE_TENANT_ID", tenantID)
-	t.Setenv("AZURE_CLIENT_ID", clientB)
-	t.Setenv("AZURE_CLIENT_SECRET", "the-secret-of-it")
+	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", "the-secret-of-it")
 	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
 		_, err := auth.GetAccessToken(ctx, &azure.Provider{}, proxy)
 		return err

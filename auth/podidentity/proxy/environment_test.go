@@ -64,6 +64,21 @@ func refuseWith(w http.ResponseWriter, status int, code, message string) bool {
 	return true
 }
 
+// refusing is a server that refuses all calls.
+func refusing(t testing.TB, status int, code, message string) *issuer {
+	return &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+		return refuseWith(w, status, code, message)
+	}}
+}
+
+// issuing is a server whose credentials have a lifetime.
+func issuing(t testing.TB, lifetime time.Duration) *issuer {
+	return &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, call int) bool {
+		issue(w, call, time.Now().Add(lifetime))
+		return true
+	}}
+}
+
 // inMemory hands requests to a handler without a network, which synctest needs.
 type inMemory struct{ handler http.Handler }
 
@@ -97,6 +112,14 @@ func newProxy(t testing.TB, server http.Handler, changes ...func(*proxy.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+// running returns a proxy that runs until the test ends.
+func running(t testing.TB, server http.Handler, changes ...func(*proxy.Options)) *proxy.Proxy {
+	t.Helper()
+	p := newProxy(t, server, changes...)
+	run(t, p)
 	return p
 }
 

@@ -66,9 +66,7 @@ func TestAnswerOnTheWire(t *testing.T) {
 }
 
 func TestErrorOnTheWire(t *testing.T) {
-	refused := &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, _ int) bool {
-		return refuseWith(w, http.StatusForbidden, "Conflict", "two IAMBindings")
-	}}
+	refused := refusing(t, http.StatusForbidden, "Conflict", "two IAMBindings")
 	address := start(t, startServer(t, refused))[0]
 	eventually(t, "the server has refused", func() bool { return get(t, address).status == http.StatusForbidden })
 	got := raw(t, address, "GET /v1/credentials HTTP/1.1\r\nHost: "+address+"\r\nAuthorization: "+secret+"\r\nConnection: close\r\n\r\n")
@@ -140,8 +138,7 @@ func TestForgedRequestsGetNothing(t *testing.T) {
 }
 
 func TestRequestsFromAnotherAddressGetNothing(t *testing.T) {
-	p := newProxy(t, &issuer{t: t})
-	run(t, p)
+	p := running(t, &issuer{t: t})
 	eventually(t, "the proxy has credentials", func() bool { return ask(t, p).status == http.StatusOK })
 	for name, test := range map[string]struct {
 		local, remote, host string

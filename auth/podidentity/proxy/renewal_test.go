@@ -48,7 +48,7 @@ func TestSTSOutageIsNotNoticed(t *testing.T) {
 // checkOutage has the server down from just after the first call on, or from the second call on.
 func checkOutage(t *testing.T, session, outage time.Duration, firstCall int, held *time.Time, fail func(http.ResponseWriter, *http.Request) bool) {
 	var until time.Time
-	p := newProxy(t, &issuer{t: t, answer: func(w http.ResponseWriter, r *http.Request, call int) bool {
+	p := running(t, &issuer{t: t, answer: func(w http.ResponseWriter, r *http.Request, call int) bool {
 		if call == firstCall {
 			until = time.Now().Add(outage)
 		}
@@ -59,7 +59,6 @@ func checkOutage(t *testing.T, session, outage time.Duration, firstCall int, hel
 		issue(w, call, *held)
 		return true
 	}})
-	run(t, p)
 	synctest.Wait()
 	seen := map[string]bool{}
 	for range 2 * 60 * 60 / 5 {
@@ -83,12 +82,8 @@ func TestRenewsWith35Of60MinutesLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, call int) bool {
-					issue(w, call, time.Now().Add(test.lifetime))
-					return true
-				}}
-				p := newProxy(t, server)
-				run(t, p)
+				server := issuing(t, test.lifetime)
+				p := running(t, server)
 				for range 3 * 60 * 60 {
 					pass(time.Second)
 					ask(t, p) // never a reason to call the server
@@ -135,10 +130,9 @@ func TestDecisionOfTheServerDropsCredentialsAndSaysWhy(t *testing.T) {
 		server := &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, _ int) bool {
 			return !bound.Load() && refuseWith(w, http.StatusForbidden, "NotBound", "no IAMBinding names ServiceAccount \"default/app\"")
 		}}
-		p := newProxy(t, server, func(o *proxy.Options) {
+		p := running(t, server, func(o *proxy.Options) {
 			o.Logger = funcr.New(func(_, line string) { log.WriteString(line + "\n") }, funcr.Options{})
 		})
-		run(t, p)
 		synctest.Wait()
 		bound.Store(false)
 		pass(28 * time.Minute)
@@ -162,18 +156,26 @@ func TestDecisionOfTheServerDropsCredentialsAndSaysWhy(t *testing.T) {
 	})
 }
 
-// A 401 can pass: the token on the disk is replaced, or the API server comes back.
-func TestTokenThatTheServerRefusesIsNoDecision(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newProxy(t, &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, _ int) bool {
-			return refuseWith(w, http.StatusUnauthorized, "NotAttested", "the token is not bound to a pod")
-		}})
-		run(t, p)
-		synctest.Wait()
-		if a := ask(t, p); a.status != http.StatusServiceUnavailable || a.Code != "NotAttested" || a.Message != "the token is not bound to a pod" {
-			t.Errorf("%d %s", a.status, a.body)
-		}
-	})
+func TestRefusals(t *testing.T) {
+	for name, test := range map[string]struct {
+		from, to      int
+		code          string
+		message, want string
+	}{
+		// A 401 can pass: the token on the disk is replaced, or the API server comes back.
+		"a token is no decision": {401, 503, "NotAttested", "the token is not bound to a pod", "the token is not bound to a pod"},
+		"a long message":         {403, 403, "AccessDenied", strings.Repeat("ä", 10_000), strings.Repeat("ä", 150)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := running(t, refusing(t, test.from, test.code, test.message))
+				synctest.Wait()
+				if a := ask(t, p); a.status != test.to || a.Code != test.code || a.Message != test.want {
+					t.Errorf("%d %s", a.status, a.body)
+				}
+			})
+		})
+	}
 }
 
 func TestBacksOff(t *testing.T) {
@@ -192,8 +194,7 @@ func TestBacksOff(t *testing.T) {
 					w.Header().Set("Retry-After", test.retryAfter)
 					return refuseWith(w, http.StatusServiceUnavailable, "Throttling", "later")
 				}}
-				p := newProxy(t, server)
-				run(t, p)
+				p := running(t, server)
 				for range 3600 {
 					pass(time.Second)
 					ask(t, p)
@@ -225,8 +226,7 @@ func TestTokenRotatedOnDiskIsUsedAtTheNextCall(t *testing.T) {
 func TestTokenFileThatIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &issuer{t: t}
-		p := newProxy(t, server, func(o *proxy.Options) { o.TokenFile = "/nonexistent/token" })
-		run(t, p)
+		p := running(t, server, func(o *proxy.Options) { o.TokenFile = "/nonexistent/token" })
 		synctest.Wait()
 		if a := ask(t, p); a.status != http.StatusServiceUnavailable || !strings.Contains(a.Message, "/nonexistent/token") || server.count() != 0 {
 			t.Errorf("%d calls, %s", server.count(), a.body)
@@ -245,8 +245,7 @@ func TestKeepsTheCredentialsThatExpireLater(t *testing.T) {
 			}
 			return cached
 		}}
-		p := newProxy(t, server)
-		run(t, p)
+		p := running(t, server)
 		pass(28 * time.Minute)
 		if a := ask(t, p); server.count() < 2 || a.AccessKeyID != "ASIA1" {
 			t.Errorf("after %d calls %s", server.count(), a.body)
@@ -261,12 +260,8 @@ func TestKeepsTheCredentialsThatExpireLater(t *testing.T) {
 func TestClockSkew(t *testing.T) {
 	t.Run("slow clock: no expiry beyond an hour", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			server := &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, call int) bool {
-				issue(w, call, time.Now().Add(4*time.Hour))
-				return true
-			}}
-			p := newProxy(t, server)
-			run(t, p)
+			server := issuing(t, 4*time.Hour)
+			p := running(t, server)
 			synctest.Wait()
 			if a := ask(t, p); a.Expiration != time.Now().Add(time.Hour).UTC().Format(time.RFC3339) {
 				t.Errorf("%s at %s", a.body, time.Now().UTC())
@@ -279,12 +274,8 @@ func TestClockSkew(t *testing.T) {
 	})
 	t.Run("fast clock: 503 that names the clock, no loop", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			server := &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, call int) bool {
-				issue(w, call, time.Now().Add(-time.Hour))
-				return true
-			}}
-			p := newProxy(t, server)
-			run(t, p)
+			server := issuing(t, -time.Hour)
+			p := running(t, server)
 			pass(time.Hour)
 			if a := ask(t, p); a.status != http.StatusServiceUnavailable || !strings.Contains(a.Message, "check the clock") {
 				t.Errorf("%d %s", a.status, a.body)

@@ -56,10 +56,7 @@ func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestGoSDKShowsTheReasonOf403AndDoesNotRetry(t *testing.T) {
-	p := newProxy(t, &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, _ int) bool {
-		return refuseWith(w, http.StatusForbidden, "NotBound", "no IAMBinding names this ServiceAccount")
-	}})
-	run(t, p)
+	p := running(t, refusing(t, http.StatusForbidden, "NotBound", "no IAMBinding names this ServiceAccount"))
 	eventually(t, "the server has refused", func() bool { return ask(t, p).status == http.StatusForbidden })
 	counted := &counter{Handler: p}
 	_, err := sdkChain(t, serve(t, counted)[0])

@@ -136,8 +136,7 @@ func TestSlowServerIsGivenUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newProxy(t, nil, func(o *proxy.Options) { o.Client = &http.Client{Transport: roundTripper(slow)} })
-				run(t, p)
+				p := running(t, nil, func(o *proxy.Options) { o.Client = &http.Client{Transport: roundTripper(slow)} })
 				pass(25 * time.Second)
 				if a := ask(t, p); !strings.Contains(a.Message, "timed out") {
 					t.Errorf("%d %s", a.status, a.body)
@@ -162,19 +161,6 @@ func (d drip) Read(p []byte) (int, error) {
 		p[0] = ' '
 		return 1, nil
 	}
-}
-
-func TestMessagesOfTheServerAreCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newProxy(t, &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, _ int) bool {
-			return refuseWith(w, http.StatusForbidden, "AccessDenied", strings.Repeat("ä", 10_000))
-		}})
-		run(t, p)
-		synctest.Wait()
-		if a := ask(t, p); a.Code != "AccessDenied" || a.Message != strings.Repeat("ä", 150) {
-			t.Errorf("%d bytes: %s", len(a.Message), a.body)
-		}
-	})
 }
 
 func TestOptionsThatCannotWork(t *testing.T) {
