@@ -40,7 +40,12 @@ func withMintTimeout(d time.Duration) Option { return func(c *TokenCache) { c.mi
 
 func newTestCache(t testing.TB, opts ...Option) *TokenCache {
 	t.Helper()
-	c, err := NewTokenCache(1000, opts...)
+	return newCacheOf(t, 1000, opts...)
+}
+
+func newCacheOf(t testing.TB, capacity int, opts ...Option) *TokenCache {
+	t.Helper()
+	c, err := NewTokenCache(capacity, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,11 +403,7 @@ func TestDeleteAndPurge(t *testing.T) {
 
 func TestExpiredEntriesLeaveByThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := NewTokenCache(200_000)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := newCacheOf(t, 200_000)
 		m := &minter{mint: func(context.Context) (Token, error) { return token("t", 10*time.Minute), nil }}
 		for i := range 100_000 {
 			mustSet(t, c, m.request(i, ""))
@@ -489,11 +490,8 @@ func TestOptionsThatCannotWork(t *testing.T) {
 // Many requests of a thousand tenants run at once with refreshes, deletions and evictions. Each tenant gets its own token.
 func TestTenantsNeverSeeEachOthersTokens(t *testing.T) {
 	const tenants, workers, requests = 1000, 16, 200_000
-	c, err := NewTokenCache(800, WithMaxDuration(5*time.Millisecond), WithRate(rate.Inf, 0)) // too small for all, and stale all the time
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	// It is too small for all, and stale all the time.
+	c := newCacheOf(t, 800, WithMaxDuration(5*time.Millisecond), WithRate(rate.Inf, 0))
 	reqs := make([]Request, tenants)
 	for i := range reqs {
 		tag := fmt.Sprintf("tenant-%d", i)

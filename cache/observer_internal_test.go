@@ -79,11 +79,7 @@ func (s *scraper) Attach(stats func() Stats) { s.seen = append(s.seen, stats()) 
 func TestStatsWhileAttaching(t *testing.T) {
 	for _, capacity := range []int{0, 10} {
 		o := &scraper{}
-		c, err := NewTokenCache(capacity, WithObserver(o))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Close()
+		newCacheOf(t, capacity, WithObserver(o))
 		if len(o.seen) != 1 || o.seen[0].Items != 0 || o.seen[0].Exchanges != 0 {
 			t.Errorf("capacity %d: %+v", capacity, o.seen)
 		}

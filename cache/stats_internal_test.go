@@ -13,11 +13,7 @@ import (
 // A key that fails counts once, however often, and until it succeeds, is deleted, makes room or is forgotten.
 func TestFailingKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := NewTokenCache(3)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := newCacheOf(t, 3)
 		broken := errors.New("broken")
 		m := &minter{mint: func(context.Context) (Token, error) { return nil, broken }}
 		ask := func(n int) { _, _, _ = c.GetOrSet(t.Context(), m.request(n, "a")) }

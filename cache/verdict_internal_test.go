@@ -49,10 +49,7 @@ func TestMethodsThatPanic(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for _, capacity := range []int{0, 100} {
-					c, err := NewTokenCache(capacity)
-					if err != nil {
-						t.Fatal(err)
-					}
+					c := newCacheOf(t, capacity)
 					m, others := &minter{}, &minter{mint: hourly}
 					m.with(tc.mint)
 					req := m.request(1, "a")
@@ -64,7 +61,6 @@ func TestMethodsThatPanic(t *testing.T) {
 					if s := c.Stats(); s.Exchanges != 0 || s.Running != 0 {
 						t.Errorf("capacity %d: %+v", capacity, s)
 					}
-					c.Close()
 				}
 			})
 		})

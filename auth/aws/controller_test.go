@@ -65,13 +65,12 @@ func TestControllerWithWebIdentity(t *testing.T) {
 	provider := &aws.Provider{}
 	opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())}
 	for want := 1; want <= 2; want++ {
-		token, err := auth.GetAccessToken(t.Context(), provider, opts...)
+		own, err := get(t, provider, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		own, err := aws.FromToken(token)
-		if err != nil || w.cloud.Calls("sts", "") != want {
-			t.Errorf("%d calls, want %d: without a cache each call makes an exchange; %v", w.cloud.Calls("sts", ""), want, err)
+		if w.cloud.Calls("sts", "") != want {
+			t.Errorf("%d calls, want %d: without a cache each call makes an exchange", w.cloud.Calls("sts", ""), want)
 		}
 		if id, _ := w.cloud.AWS().Identity(own.AccessKeyID()); id.RoleARN != role("tenant-a") {
 			t.Errorf("got the credentials of %+v", id)
@@ -126,11 +125,7 @@ func TestControllerWithPodIdentity(t *testing.T) {
 	t.Setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "pod-token")
 	// A proxy that would swallow the request must not be asked for the agent on loopback.
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
-	token, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, err := aws.FromToken(token)
+	own, err := get(t, &aws.Provider{}, auth.WithSTSRegion("eu-central-1"))
 	if err != nil || own.AccessKeyID() != "ASIAPOD" || own.ExpiresAt().After(expiry) || own.GetDuration() < 50*time.Minute {
 		t.Errorf("got %v, %v", own, err)
 	}
@@ -174,9 +169,9 @@ func TestControllerWithCredentialProcess(t *testing.T) {
 			t.Errorf("%s: the program ran", name)
 		}
 		if name == "plain" {
-			token, err := auth.GetAccessToken(t.Context(), p, auth.WithSTSRegion("eu-central-1"), auth.WithAllowShellOut())
-			if own, _ := aws.FromToken(token); err != nil || own.AccessKeyID() != "AKIAPROCESS" {
-				t.Errorf("got %v, %v", token, err)
+			own, err := get(t, p, auth.WithSTSRegion("eu-central-1"), auth.WithAllowShellOut())
+			if err != nil || own.AccessKeyID() != "AKIAPROCESS" {
+				t.Errorf("got %v, %v", own, err)
 			}
 			refused() // although the chain is there now
 		}

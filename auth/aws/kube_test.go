@@ -63,14 +63,10 @@ func (w *kubeWorld) create(t *testing.T, sa *corev1.ServiceAccount) {
 
 func (w *kubeWorld) get(t *testing.T, namespace, name string, opts ...auth.Option) (*aws.Token, error) {
 	t.Helper()
-	token, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, append([]auth.Option{
+	return get(t, &aws.Provider{}, append([]auth.Option{
 		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, w.client),
 		auth.WithOwner(object(namespace)), auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()),
 	}, opts...)...)
-	if err != nil {
-		return nil, err
-	}
-	return aws.FromToken(token)
 }
 
 // With a real API server as the issuer: STS reads its documents, verifies its tokens, and gives each tenant his role.

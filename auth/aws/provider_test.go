@@ -66,11 +66,25 @@ func (w *world) options(namespace, name string, more ...auth.Option) []auth.Opti
 
 func (w *world) get(t testing.TB, namespace, name string, more ...auth.Option) (*aws.Token, error) {
 	t.Helper()
-	token, err := auth.GetAccessToken(t.Context(), aws.Impatient(), w.options(namespace, name, more...)...)
+	return get(t, aws.Impatient(), w.options(namespace, name, more...)...)
+}
+
+func get(t testing.TB, p *aws.Provider, opts ...auth.Option) (*aws.Token, error) {
+	t.Helper()
+	token, err := auth.GetAccessToken(t.Context(), p, opts...)
 	if err != nil {
 		return nil, err
 	}
 	return aws.FromToken(token)
+}
+
+// secrets are those of a token.
+func secrets(t *testing.T, token auth.Token) []string {
+	own, err := aws.FromToken(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{own.Credentials().SecretAccessKey, own.Credentials().SessionToken}
 }
 
 func TestServiceAccountGetsItsRole(t *testing.T) {
@@ -407,14 +421,8 @@ func TestConformance(t *testing.T) {
 				authtest.Hang:       {Hang: true},
 			}[how]))
 		},
-		Calls: func() int { return w.cloud.Calls("", "") },
-		Secrets: func(t *testing.T, token auth.Token) []string {
-			own, err := aws.FromToken(token)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return []string{own.Credentials().SecretAccessKey, own.Credentials().SessionToken}
-		},
+		Calls:   func() int { return w.cloud.Calls("", "") },
+		Secrets: secrets,
 	})
 }
 

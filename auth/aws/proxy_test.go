@@ -35,12 +35,9 @@ func TestAgentsAreDialledDirectly(t *testing.T) {
 			t.Setenv("AWS_EC2_METADATA_DISABLED", "false")
 			proxy, asked := testworld.RefusingProxy(t)
 			t.Setenv(variable, testworld.Alias(t, answer))
-			token, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), auth.WithProxyURL(*proxy))
-			if err != nil || len(asked()) != 0 {
-				t.Fatalf("%v; the proxy was asked %q", err, asked())
-			}
-			if own, err := aws.FromToken(token); err != nil || own.AccessKeyID() != "ASIAOWN" {
-				t.Errorf("%v, %v", own, err)
+			own, err := get(t, &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), auth.WithProxyURL(*proxy))
+			if err != nil || len(asked()) != 0 || own.AccessKeyID() != "ASIAOWN" {
+				t.Errorf("%v, %v; the proxy was asked %q", own, err, asked())
 			}
 		})
 	}

@@ -51,12 +51,7 @@ func TestManyTenantsAtOnce(t *testing.T) {
 	for _, tenant := range tenants {
 		for range 5 {
 			wg.Go(func() {
-				token, err := auth.GetAccessToken(t.Context(), provider, w.options(tenant, "app", auth.WithCache(tokens, object(tenant)))...)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				own, err := aws.FromToken(token)
+				own, err := get(t, provider, w.options(tenant, "app", auth.WithCache(tokens, object(tenant)))...)
 				if err != nil {
 					t.Error(err)
 					return

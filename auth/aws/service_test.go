@@ -30,11 +30,7 @@ func (w *world) setServiceRole(arn string) {
 
 func (w *world) getOfService(t *testing.T, provider *aws.Provider, endpoint string, more ...auth.Option) (*aws.Token, error) {
 	t.Helper()
-	token, err := auth.GetAccessToken(t.Context(), provider, w.options("tenant-a", "bucket", append(more, auth.WithSTSEndpoint(endpoint))...)...)
-	if err != nil {
-		return nil, err
-	}
-	return aws.FromToken(token)
+	return get(t, provider, w.options("tenant-a", "bucket", append(more, auth.WithSTSEndpoint(endpoint))...)...)
 }
 
 func TestRolesOfACompatibleService(t *testing.T) {

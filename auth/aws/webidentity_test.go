@@ -407,11 +407,7 @@ func TestControllersRoleOfPodIdentityIsTheSubject(t *testing.T) {
 	f := newFederation(t)
 	ask := []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "outbound"}, f.client),
 		auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(f.cloud.Client()), auth.WithSTSRegion("eu-central-1")}
-	token, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, ask...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := aws.FromToken(token)
+	session, err := get(t, &aws.Provider{}, ask...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,11 +33,7 @@ func clearEnvironment(t *testing.T) {
 
 func (w *world) controller(t *testing.T, more ...auth.Option) (*gcp.Token, error) {
 	t.Helper()
-	token, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, append([]auth.Option{auth.WithHTTPClient(w.cloud.Client())}, more...)...)
-	if err != nil {
-		return nil, err
-	}
-	return gcp.FromToken(token)
+	return get(t, &gcp.Provider{}, append([]auth.Option{auth.WithHTTPClient(w.cloud.Client())}, more...)...)
 }
 
 func TestControllerFromMetadata(t *testing.T) {

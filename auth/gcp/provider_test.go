@@ -80,7 +80,12 @@ func (w *world) get(t testing.TB, namespace, name string, more ...auth.Option) (
 
 func (w *world) getFrom(t testing.TB, p *gcp.Provider, namespace, name string, more ...auth.Option) (*gcp.Token, error) {
 	t.Helper()
-	token, err := auth.GetAccessToken(t.Context(), p, w.options(namespace, name, more...)...)
+	return get(t, p, w.options(namespace, name, more...)...)
+}
+
+func get(t testing.TB, p *gcp.Provider, opts ...auth.Option) (*gcp.Token, error) {
+	t.Helper()
+	token, err := auth.GetAccessToken(t.Context(), p, opts...)
 	if err != nil {
 		return nil, err
 	}
