@@ -78,15 +78,6 @@ func get(t testing.TB, p *aws.Provider, opts ...auth.Option) (*aws.Token, error)
 	return aws.FromToken(token)
 }
 
-// secrets are those of a token.
-func secrets(t *testing.T, token auth.Token) []string {
-	own, err := aws.FromToken(token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []string{own.Credentials().SecretAccessKey, own.Credentials().SessionToken}
-}
-
 func TestServiceAccountGetsItsRole(t *testing.T) {
 	w := newWorld(t)
 	token, err := w.get(t, "tenant-a", "app")
@@ -399,31 +390,38 @@ func TestNothingFallsBack(t *testing.T) {
 
 func TestConformance(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")), testworld.ServiceAccount("tenant-a", "bad", aws.RoleARNAnnotation, "app")).clusters()
-	authtest.RunConformance(t, authtest.Harness{
-		Repository:          registryHost + "/app",
-		ForeignRepositories: []string{registryHost + ".evil.example/app", "docker.io/library/alpine"},
-		Cluster:             []auth.Option{auth.WithClusterResource(clusterARN)},
-		GitURL:              gitURL,
-		ForeignGitURLs:      []string{"https://git-codecommit.eu-central-1.amazonaws.com.evil.example/v1/repos/a", "https://github.com/org/repo"},
-		Annotations:         map[string]string{aws.TokenExpirationAnnotation: "1800"},
-		Fields:              map[string]any{"AllowedSTSHosts": nil, "UseFIPSEndpoint": true, "UseDualStackEndpoint": true},
-		New:                 func(*testing.T) auth.Provider { return aws.Impatient() },
-		Options:             []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())},
-		Client:              w.client,
-		Good:                client.ObjectKey{Namespace: "tenant-a", Name: "app"},
-		Other:               client.ObjectKey{Namespace: "tenant-b", Name: "app"},
-		Refused:             client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
-		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
-		Break: func(t *testing.T, how provider.Reason) {
-			t.Cleanup(w.cloud.AddFault(map[provider.Reason]authtest.Fault{
-				auth.ErrThrottled:   {Status: 400, Code: "Throttling", Message: "Rate exceeded"},
-				auth.ErrUnavailable: {Status: 503, Code: "ServiceUnavailable"},
-				authtest.Hang:       {Hang: true},
-			}[how]))
+	h := w.harness()
+	h.ForeignRepositories = []string{registryHost + ".evil.example/app", "docker.io/library/alpine"}
+	h.Cluster = []auth.Option{auth.WithClusterResource(clusterARN)}
+	h.ForeignGitURLs = []string{"https://git-codecommit.eu-central-1.amazonaws.com.evil.example/v1/repos/a",
+		"https://github.com/org/repo"}
+	h.Annotations = map[string]string{aws.TokenExpirationAnnotation: "1800"}
+	h.Fields = map[string]any{"AllowedSTSHosts": nil, "UseFIPSEndpoint": true, "UseDualStackEndpoint": true}
+	authtest.RunConformance(t, h)
+}
+
+// harness is for ServiceAccounts of two tenants and a fault of the whole cloud.
+func (w *world) harness() authtest.Harness {
+	return authtest.Harness{
+		New:        func(*testing.T) auth.Provider { return aws.Impatient() },
+		Options:    []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())},
+		Client:     w.client,
+		Repository: registryHost + "/app",
+		GitURL:     gitURL,
+		Good:       client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Other:      client.ObjectKey{Namespace: "tenant-b", Name: "app"},
+		Refused:    client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
+		Malformed:  client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
+		Break:      w.breakAll,
+		Calls:      func() int { return w.cloud.Calls("", "") },
+		Secrets: func(t *testing.T, token auth.Token) []string {
+			own, err := aws.FromToken(token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []string{own.Credentials().SecretAccessKey, own.Credentials().SessionToken}
 		},
-		Calls:   func() int { return w.cloud.Calls("", "") },
-		Secrets: secrets,
-	})
+	}
 }
 
 func TestCredentialsProviderInvalidate(t *testing.T) {

@@ -142,17 +142,9 @@ func TestConformanceWithASubjectSource(t *testing.T) {
 			Subjects: []string{"spiffe://trust.example/ns/" + tenant + "/sa/app"}})
 	}
 	source := issued{other}
-	authtest.RunConformance(t, authtest.Harness{
-		New: func(*testing.T) auth.Provider { return aws.Impatient() }, Fields: allFields(&aws.Provider{}),
-		Options: []auth.Option{auth.WithSTSRegion("eu-central-1"),
-			auth.WithHTTPClient(w.cloud.Client())}, Client: w.client, Source: source,
-		Repository: registryHost + "/app", GitURL: gitURL,
-		Good: client.ObjectKey{Namespace: "tenant-a", Name: "app"}, Other: client.ObjectKey{Namespace: "tenant-b",
-			Name: "app"},
-		Refused: client.ObjectKey{Namespace: "tenant-b",
-			Name: "thief"}, Malformed: client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
-		Break: w.breakAll, Calls: func() int { return w.cloud.Calls("", "") }, Secrets: secrets,
-	})
+	h := w.harness()
+	h.Fields, h.Source = allFields(&aws.Provider{}), source
+	authtest.RunConformance(t, h)
 	_, err = w.get(t, "tenant-b", "thief", auth.WithSubjectSource(source))
 	testworld.CheckError(t, err, auth.ErrDenied, `"spiffe://trust.example/ns/tenant-b/sa/thief"`,
 		`the issuer "https://trust.example"`)

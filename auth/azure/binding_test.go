@@ -114,35 +114,11 @@ func TestIdentityBindings(t *testing.T) {
 func TestIdentityBindingsConformance(t *testing.T) {
 	w := newBoundWorld(t, identity("tenant-b", "thief", tenantID, clientA), identity("tenant-a", "bad", tenantID, "app"))
 	w.proxy.SetRight(tenantID, clientB, subjectA, subjectB)
-	authtest.RunConformance(t, authtest.Harness{
-		// IdentityBindings excludes Audience. TestIdentityBindingsInTheCacheKey turns it off.
-		Fields: map[string]any{"AuthorityHost": "https://login.microsoftonline.us", "PrivateClouds": nil, "Audience": nil,
-			"IdentityBindings": nil},
-		NoRegions: true,
-		New:       func(*testing.T) auth.Provider { return bound() },
-		Client:    w.client,
-		Annotations: map[string]string{azure.TokenExpirationAnnotation: "1800", azure.ClientIDAnnotation: clientB,
-			azure.TenantIDAnnotation: domain},
-		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
-		Other:     client.ObjectKey{Namespace: "tenant-b", Name: "app"},
-		Refused:   client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
-		Malformed: client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
-		Break: func(t *testing.T, how provider.Reason) {
-			t.Cleanup(w.cloud.AddFault(map[provider.Reason]authtest.Fault{
-				auth.ErrThrottled:   {Status: 429, Code: "temporarily_unavailable", RetryAfter: "7"},
-				auth.ErrUnavailable: {Status: 503, Code: "temporarily_unavailable"},
-				authtest.Hang:       {Hang: true},
-			}[how]))
-		},
-		Calls: func() int { return w.cloud.Calls("", "") },
-		Secrets: func(t *testing.T, token auth.Token) []string {
-			own, err := azure.FromToken(token)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return []string{own.AccessToken().Token}
-		},
-	})
+	h := harness(w.cloud, w.client, bound)
+	// IdentityBindings excludes Audience. TestIdentityBindingsInTheCacheKey turns it off.
+	h.Fields = map[string]any{"AuthorityHost": "https://login.microsoftonline.us", "PrivateClouds": nil, "Audience": nil,
+		"IdentityBindings": nil}
+	authtest.RunConformance(t, h)
 }
 
 // A tenant cannot use an identity that the cluster does not grant to its ServiceAccount, and learns what is missing.

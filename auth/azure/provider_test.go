@@ -295,31 +295,39 @@ func TestConformance(t *testing.T) {
 	w.trust(tenantID, clientB, "tenant-a")
 	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
 	w.cloud.Azure().SetCluster(clusterID, cluster())
-	authtest.RunConformance(t, authtest.Harness{
-		Fields: map[string]any{"AuthorityHost": "https://login.microsoftonline.us", "PrivateClouds": nil, "Audience": "other",
-			"IdentityBindings": nil}, // TestIdentityBindingsConformance turns it on
-		NoRegions:           true,
-		New:                 func(*testing.T) auth.Provider { return &azure.Provider{} },
-		Options:             []auth.Option{auth.WithHTTPClient(w.http)},
-		Client:              w.client,
-		Repository:          "example.azurecr.io/team/app",
-		Cluster:             []auth.Option{auth.WithClusterResource(clusterID)},
-		GitURL:              "https://dev.azure.com/org/project/_git/app",
-		Annotations:         map[string]string{azure.TokenExpirationAnnotation: "1800", azure.ClientIDAnnotation: clientB, azure.TenantIDAnnotation: domain},
-		ForeignRepositories: []string{"example.azurecr.io.evil.example/app", "ghcr.io/app", "example.azurecr.us/app"},
-		ForeignGitURLs:      []string{"https://dev.azure.com.evil.example/o/p/_git/r", "https://ssh.dev.azure.com/v3/o/p/r", "https://github.com/o/r"},
-		Good:                client.ObjectKey{Namespace: "tenant-a", Name: "app"},
-		Other:               client.ObjectKey{Namespace: "tenant-b", Name: "app"},
-		Refused:             client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
-		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
+	h := harness(w.cloud, w.client, func() *azure.Provider { return &azure.Provider{} })
+	h.Fields = map[string]any{"AuthorityHost": "https://login.microsoftonline.us", "PrivateClouds": nil, "Audience": "other",
+		"IdentityBindings": nil} // TestIdentityBindingsConformance turns it on
+	h.Options = []auth.Option{auth.WithHTTPClient(w.http)}
+	h.Repository, h.GitURL = "example.azurecr.io/team/app", "https://dev.azure.com/org/project/_git/app"
+	h.Cluster = []auth.Option{auth.WithClusterResource(clusterID)}
+	h.ForeignRepositories = []string{"example.azurecr.io.evil.example/app", "ghcr.io/app", "example.azurecr.us/app"}
+	h.ForeignGitURLs = []string{"https://dev.azure.com.evil.example/o/p/_git/r", "https://ssh.dev.azure.com/v3/o/p/r",
+		"https://github.com/o/r"}
+	authtest.RunConformance(t, h)
+}
+
+// harness is for ServiceAccounts with client A and a fault of the whole cloud.
+func harness(cloud *authtest.Cloud, c auth.KubernetesClient, newProvider func() *azure.Provider) authtest.Harness {
+	return authtest.Harness{
+		NoRegions: true,
+		New:       func(*testing.T) auth.Provider { return newProvider() },
+		Client:    c,
+		Annotations: map[string]string{azure.TokenExpirationAnnotation: "1800", azure.ClientIDAnnotation: clientB,
+			azure.TenantIDAnnotation: domain},
+		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Other:     client.ObjectKey{Namespace: "tenant-b", Name: "app"},
+		Refused:   client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
+		Malformed: client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
 		Break: func(t *testing.T, how provider.Reason) {
-			t.Cleanup(w.cloud.AddFault(map[provider.Reason]authtest.Fault{
-				auth.ErrThrottled:   {Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: throttled", RetryAfter: "7"},
+			t.Cleanup(cloud.AddFault(map[provider.Reason]authtest.Fault{
+				auth.ErrThrottled: {Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: throttled",
+					RetryAfter: "7"},
 				auth.ErrUnavailable: {Status: 503, Code: "temporarily_unavailable"},
 				authtest.Hang:       {Hang: true},
 			}[how]))
 		},
-		Calls: func() int { return w.cloud.Calls("", "") },
+		Calls: func() int { return cloud.Calls("", "") },
 		Secrets: func(t *testing.T, token auth.Token) []string {
 			own, err := azure.FromToken(token)
 			if err != nil {
@@ -327,5 +335,5 @@ func TestConformance(t *testing.T) {
 			}
 			return []string{own.AccessToken().Token}
 		},
-	})
+	}
 }

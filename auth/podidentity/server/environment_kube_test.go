@@ -370,6 +370,13 @@ func (r *recorder) all() []string {
 	return slices.Clone(r.events)
 }
 
+func (r *recorder) expectNone(t *testing.T) {
+	t.Helper()
+	if events := r.all(); len(events) > 0 {
+		t.Errorf("there are Events: %q", events)
+	}
+}
+
 func (r *recorder) find(parts ...string) bool {
 	return slices.ContainsFunc(r.all(), func(e string) bool {
 		return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(e, p) })

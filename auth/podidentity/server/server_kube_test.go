@@ -63,9 +63,7 @@ func TestIssue(t *testing.T) {
 			t.Error("the audit line holds a secret")
 		}
 	}
-	if events := w.events.all(); len(events) > 0 {
-		t.Errorf("there are Events: %q", events)
-	}
+	w.events.expectNone(t)
 }
 
 func TestTwoExternalIDsNeverShare(t *testing.T) {
@@ -132,9 +130,7 @@ func TestRefusedAfterThePodIsGone(t *testing.T) {
 	}
 	w.terminatedAt(terminating, time.Now().Add(-61*time.Second))
 	w.eventually("the terminating pod is refused after its minute", refused(terminating))
-	if events := w.events.all(); len(events) > 0 {
-		t.Errorf("there are Events: %q", events)
-	}
+	w.events.expectNone(t)
 	if err := w.admin.Patch(t.Context(), terminating, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 		t.Error(err)
 	}
@@ -195,9 +191,7 @@ func TestUnattestedTokens(t *testing.T) {
 		})
 	}
 	w.identity(w.ask(good))
-	if events := w.events.all(); len(events) > 0 {
-		t.Errorf("there are Events: %q", events)
-	}
+	w.events.expectNone(t)
 }
 
 func TestNotBound(t *testing.T) {
@@ -327,9 +321,7 @@ func TestServerWithoutIdentity(t *testing.T) {
 			return a.status == http.StatusOK
 		})
 	}
-	if events := w.events.all(); len(events) > 0 {
-		t.Errorf("there are Events: %q", events)
-	}
+	w.events.expectNone(t)
 }
 
 // A server whose own credentials AWS refuses gets new ones, and no pod is blamed.
@@ -343,9 +335,7 @@ func TestRefusedCredentialsOfTheServerAreReplaced(t *testing.T) {
 		t.Errorf("got %v %v", a, a.body)
 	}
 	w.eventually("the pod has credentials", func() bool { return w.ask(token).status == http.StatusOK })
-	if events := w.events.all(); len(events) > 0 {
-		t.Errorf("there are Events: %q", events)
-	}
+	w.events.expectNone(t)
 }
 
 func TestReady(t *testing.T) {
