@@ -1,16 +1,10 @@
 package server_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -22,46 +16,38 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/internal/podidentity"
+	"github.com/workloadid/workloadid/internal/testing/testca"
 )
 
 // certificate is a pair of files, as a mounted Secret has them: the folder is a link that changes at once.
 type certificate struct {
 	t    testing.TB
 	dir  string
-	key  *ecdsa.PrivateKey
 	pool *x509.CertPool
 }
 
 func newCertificate(t testing.TB) *certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &certificate{t: t, dir: t.TempDir(), key: key, pool: x509.NewCertPool()}
-	c.write(1)
+	c := &certificate{t: t, dir: t.TempDir(), pool: x509.NewCertPool()}
+	c.write()
 	return c
 }
 
 func (c *certificate) certFile() string { return filepath.Join(c.dir, "..data", "tls.crt") }
 func (c *certificate) keyFile() string  { return filepath.Join(c.dir, "..data", "tls.key") }
 
-// write replaces the pair by one with a serial number. Clients trust all of them.
-func (c *certificate) write(serial int64) {
+// write replaces the pair by one of another CA, and returns its serial number. Clients trust all CAs.
+func (c *certificate) write() (serial int64) {
 	c.t.Helper()
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "server"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, c.key.Public(), c.key)
+	ca := testca.New(c.t, "server")
+	pair := ca.Issue(c.t)
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	key, err := x509.MarshalPKCS8PrivateKey(c.key)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	c.pool.AppendCertsFromPEM(cert)
-	folder := filepath.Join(c.dir, fmt.Sprint(serial))
+	c.pool.AddCert(ca.Certificate)
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
+	folder := filepath.Join(c.dir, pair.Leaf.SerialNumber.String())
 	link := filepath.Join(c.dir, "new")
 	for _, err := range []error{
 		os.Mkdir(folder, 0o700),
@@ -74,6 +60,7 @@ func (c *certificate) write(serial int64) {
 			c.t.Fatal(err)
 		}
 	}
+	return pair.Leaf.SerialNumber.Int64()
 }
 
 // listening runs one more replica with HTTPS, and returns its address.
@@ -141,9 +128,9 @@ func TestCertificateRotatesUnderLoad(t *testing.T) {
 		})
 	}
 	pool.Lock()
-	c.write(2)
+	second := c.write()
 	pool.Unlock()
-	w.eventually("the new certificate is served", func() bool { return newest.Load() == 2 || t.Failed() })
+	w.eventually("the new certificate is served", func() bool { return newest.Load() == second || t.Failed() })
 	ended.Store(true)
 	load.Wait()
 	t.Logf("%d requests", requests.Load())
