@@ -24,7 +24,8 @@ func TestTokenRequestAsSubjectTokenKeepsTheCacheUseful(t *testing.T) {
 	k8s, provider, tokens := newCluster(), &exchange{}, testworld.Cache(t)
 	source, _ := tokenRequest(k8s)
 	for range 3 {
-		mustGet(t, provider, auth.WithSubjectToken(source, *source.ServiceAccount), auth.WithCache(tokens, object("tenant-a")))
+		mustGet(t, provider, auth.WithSubjectToken(source, *source.ServiceAccount),
+			auth.WithCache(tokens, object("tenant-a")))
 	}
 	if requests, exchanges := k8s.requests.Load(), provider.mints.Load(); requests != 1 || exchanges != 1 {
 		t.Errorf("%d TokenRequests and %d exchanges, want 1 and 1", requests, exchanges)

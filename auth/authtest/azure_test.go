@@ -37,7 +37,9 @@ func newAzureEnvironment(t *testing.T) *azureEnvironment {
 	return &azureEnvironment{cloud, issuer}
 }
 
-func (w *azureEnvironment) post(t *testing.T, address string, form url.Values) (status int, text string, header http.Header) {
+func (w *azureEnvironment) post(t *testing.T, address string, form url.Values) (
+	status int, text string, header http.Header,
+) {
 	t.Helper()
 	return send(t, w.cloud, http.MethodPost, address, form.Encode())
 }

@@ -52,7 +52,8 @@ func TestGitHubAcceptsItsSDK(t *testing.T) {
 				t.Fatal(err)
 			}
 			const url = "https://api.github.com/app/installations/42/access_tokens"
-			status, text, _ := send(t, cloud, http.MethodPost, url, "", "Authorization", "bearer "+assertion, "Accept", "application/vnd.github.v3+json")
+			status, text, _ := send(t, cloud, http.MethodPost, url, "", "Authorization", "bearer "+assertion,
+				"Accept", "application/vnd.github.v3+json")
 			var answer struct {
 				Token     string `json:"token"`
 				Selection string `json:"repository_selection"`

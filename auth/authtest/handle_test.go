@@ -14,8 +14,10 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
-// send sends a request to a service, with names and values of headers, and returns the answer. It leaves out headers without a value.
-func send(t *testing.T, cloud *authtest.Cloud, method, address, body string, headers ...string) (status int, text string, header http.Header) {
+// send sends a request with names and values of headers, leaving out those without a value, and returns the answer.
+func send(t *testing.T, cloud *authtest.Cloud, method, address, body string, headers ...string) (
+	status int, text string, header http.Header,
+) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
 	if err != nil {
@@ -63,7 +65,8 @@ func TestHandleServesAHostOverTLSAndCountsItsRequests(t *testing.T) {
 		t.Errorf("fault: %d %q", status, body)
 	}
 	cloud.AddFault(authtest.Fault{Service: "vault.example", Rewrite: func(body []byte) []byte { return append(body, " world"...) }})
-	if status, body, _ := send(t, cloud, http.MethodGet, "https://vault.example/", ""); status != http.StatusCreated || body != "hello world" {
+	if status, body, _ := send(t, cloud, http.MethodGet, "https://vault.example/", ""); status != http.StatusCreated ||
+		body != "hello world" {
 		t.Errorf("rewritten: %d %q", status, body)
 	}
 }
@@ -89,7 +92,8 @@ func TestHandleServesThePortOfItsHost(t *testing.T) {
 		t.Errorf("%d calls in %+v", n, cloud.Log())
 	}
 	// Another port, a look-alike, and a region without the service.
-	for _, host := range []string{"vault.example:443", "sts.amazonaws.com.evil.example:443", "api.ecr-public.eu-west-1.amazonaws.com:443"} {
+	for _, host := range []string{"vault.example:443", "sts.amazonaws.com.evil.example:443",
+		"api.ecr-public.eu-west-1.amazonaws.com:443"} {
 		if _, err := cloud.DialContext(t.Context(), "tcp", host); err == nil || !strings.Contains(err.Error(), `no service at host "`+host+`"`) {
 			t.Errorf("%s: %v", host, err)
 		}

@@ -54,7 +54,8 @@ func outboundClaims(t *testing.T, cloud *authtest.Cloud, issuer, token string) m
 
 func getJSON(t *testing.T, cloud *authtest.Cloud, address string, into any) {
 	t.Helper()
-	if status, text, _ := send(t, cloud, http.MethodGet, address, ""); status != http.StatusOK || json.Unmarshal([]byte(text), into) != nil {
+	if status, text, _ := send(t, cloud, http.MethodGet, address, ""); status != http.StatusOK ||
+		json.Unmarshal([]byte(text), into) != nil {
 		t.Fatalf("%s: %d %s", address, status, text)
 	}
 }

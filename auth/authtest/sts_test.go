@@ -278,7 +278,8 @@ func TestAssumeRole(t *testing.T) {
 func TestWireFormat(t *testing.T) {
 	w := newEnvironment(t)
 	base := "https://sts.eu-central-1.amazonaws.com/?Version=2011-06-15&Action=AssumeRoleWithWebIdentity&RoleSessionName=session&RoleArn=" + roleARN
-	status, body, _ := send(t, w.cloud, http.MethodGet, base+"&WebIdentityToken="+w.token(t, func(c map[string]any) { c["aud"] = "vault" }), "")
+	status, body, _ := send(t, w.cloud, http.MethodGet, base+"&WebIdentityToken="+
+		w.token(t, func(c map[string]any) { c["aud"] = "vault" }), "")
 	id := body[strings.Index(body, "<RequestId>")+11 : strings.Index(body, "</RequestId>")]
 	want := `<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
   <Error>

@@ -17,7 +17,8 @@ func TestGit(t *testing.T) {
 	w, p := newWorld(t), &azure.Provider{}
 	w.cloud.Azure().SetGitRepository("org/project/_git/app", clientA)
 	for _, address := range []string{"https://dev.azure.com/org/project/_git/app", "https://DEV.azure.com:443/org/project/_git/app", "https://org.visualstudio.com/project/_git/app"} {
-		c, err := auth.GetGitCredentials(t.Context(), p, w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, address)))...)
+		c, err := auth.GetGitCredentials(t.Context(), p,
+			w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, address)))...)
 		if err != nil || c.Username() != "" || c.Password() != "" || c.GetDuration() <= 0 {
 			t.Fatalf("%v, %v", c, err)
 		}

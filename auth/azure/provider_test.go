@@ -296,8 +296,8 @@ func TestConformance(t *testing.T) {
 	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
 	w.cloud.Azure().SetCluster(clusterID, cluster())
 	h := harness(w.cloud, w.client, func() *azure.Provider { return &azure.Provider{} })
-	h.Fields = map[string]any{"AuthorityHost": "https://login.microsoftonline.us", "PrivateClouds": nil, "Audience": "other",
-		"IdentityBindings": nil} // TestIdentityBindingsConformance turns it on
+	h.Fields = map[string]any{"AuthorityHost": "https://login.microsoftonline.us", "PrivateClouds": nil,
+		"Audience": "other", "IdentityBindings": nil} // TestIdentityBindingsConformance turns it on
 	h.Options = []auth.Option{auth.WithHTTPClient(w.http)}
 	h.Repository, h.GitURL = "example.azurecr.io/team/app", "https://dev.azure.com/org/project/_git/app"
 	h.Cluster = []auth.Option{auth.WithClusterResource(clusterID)}

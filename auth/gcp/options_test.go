@@ -26,7 +26,8 @@ func allow(audiences ...string) auth.Option {
 func (w *world) verifyIDToken(t *testing.T, token string) map[string]any {
 	t.Helper()
 	var keys jose.JSONWebKeySet
-	if _, body := read(t, w.cloud.Client(), "https://accounts.google.com/openid/v1/jwks"); json.Unmarshal([]byte(body), &keys) != nil {
+	_, body := read(t, w.cloud.Client(), "https://accounts.google.com/openid/v1/jwks")
+	if json.Unmarshal([]byte(body), &keys) != nil {
 		t.Fatal(body)
 	}
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256})

@@ -44,19 +44,22 @@ func newBlobStore(t *testing.T) *blobStore {
 		s.cloud.Azure().AddFederatedCredential(azureTenant, id, authtest.FederatedCredential{Issuer: issuer.URL(),
 			Subject: "system:serviceaccount:" + namespace + ":app", Audience: azure.DefaultAudience, Fetch: issuer.HTTPClient()})
 	}
-	s.cloud.Azure().SetContainer(blobAccount, "container", authtest.AzureContainer{Tenant: azureTenant, Writers: []string{clientIDs["tenant-a"]}})
+	s.cloud.Azure().SetContainer(blobAccount, "container", authtest.AzureContainer{Tenant: azureTenant,
+		Writers: []string{clientIDs["tenant-a"]}})
 	return s
 }
 
-// Do sends requests to Blob storage, and answers itself with a challenge while the token was requested without the claims.
+// Do sends requests to Blob storage, and answers with a challenge itself while the token lacks the claims.
 func (s *blobStore) Do(r *http.Request) (*http.Response, error) {
 	identity, _ := s.cloud.Azure().Identity(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	if strings.Contains(identity.Claims, strings.Trim(s.claims, "{}")) {
 		return s.cloud.Client().Do(r)
 	}
-	challenge := `Bearer realm="", authorization_uri="https://login.microsoftonline.com/common/oauth2/authorize", error="insufficient_claims", ` +
+	challenge := `Bearer realm="", authorization_uri="https://login.microsoftonline.com/common/oauth2/authorize", ` +
+		`error="insufficient_claims", ` +
 		`claims="` + base64.StdEncoding.EncodeToString([]byte(s.claims)) + `"`
-	return &http.Response{StatusCode: http.StatusUnauthorized, Request: r, Body: http.NoBody, Header: http.Header{"Www-Authenticate": {challenge}}}, nil
+	return &http.Response{StatusCode: http.StatusUnauthorized, Request: r, Body: http.NoBody,
+		Header: http.Header{"Www-Authenticate": {challenge}}}, nil
 }
 
 // client returns the SDK's own client of Blob storage, with the credential of a tenant.

@@ -94,7 +94,8 @@ func (w *environment) tenant(t *testing.T, clientID string) *tenant {
 	w.cloud.AWS().SetRole(n.role, authtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{subject}})
 	w.cloud.Azure().AddFederatedCredential(azureTenant, clientID, authtest.FederatedCredential{Issuer: w.cluster.IssuerURL(), Subject: subject,
 		Audience: azure.DefaultAudience, Fetch: w.cluster.IssuerClient(t)})
-	w.cloud.Azure().SetContainer(blobAccount, n.namespace, authtest.AzureContainer{Tenant: azureTenant, Writers: []string{clientID}})
+	w.cloud.Azure().SetContainer(blobAccount, n.namespace, authtest.AzureContainer{Tenant: azureTenant,
+		Writers: []string{clientID}})
 	blobs, err := n.blobs("app")
 	if err == nil {
 		_, err = blobs.UploadBuffer(t.Context(), n.namespace, "file", []byte(secretOfBlob), nil)

@@ -60,7 +60,8 @@ func TestRelease(t *testing.T) {
 // newestRelease returns the first version that CHANGELOG.md has.
 func newestRelease(t *testing.T) string {
 	t.Helper()
-	version := regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+)`).FindStringSubmatch(read(t, filepath.Join(root, "CHANGELOG.md")))
+	version := regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+)`).
+		FindStringSubmatch(read(t, filepath.Join(root, "CHANGELOG.md")))
 	if version == nil {
 		t.Fatal("CHANGELOG.md has no section of a release")
 	}

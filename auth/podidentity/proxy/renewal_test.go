@@ -163,7 +163,7 @@ func TestRefusals(t *testing.T) {
 		message, want string
 	}{
 		// A 401 can pass: the token on the disk is replaced, or the API server comes back.
-		"a token is no decision": {401, 503, "NotAttested", "the token is not bound to a pod", "the token is not bound to a pod"},
+		"a token is no decision": {401, 503, "NotAttested", "no pod", "no pod"},
 		"a long message":         {403, 403, "AccessDenied", strings.Repeat("ä", 10_000), strings.Repeat("ä", 150)},
 	} {
 		t.Run(name, func(t *testing.T) {
