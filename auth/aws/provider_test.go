@@ -78,6 +78,13 @@ func get(t testing.TB, p *aws.Provider, opts ...auth.Option) (*aws.Token, error)
 	return aws.FromToken(token)
 }
 
+func expectNone(t testing.TB, requests int) {
+	t.Helper()
+	if requests != 0 {
+		t.Errorf("%d requests were made", requests)
+	}
+}
+
 func TestServiceAccountGetsItsRole(t *testing.T) {
 	w := newWorld(t)
 	token, err := w.get(t, "tenant-a", "app")
@@ -179,9 +186,7 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 			}
 		})
 	}
-	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
-		t.Errorf("%d requests were made", n)
-	}
+	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
 }
 
 func TestAudienceThatTheControllerAllows(t *testing.T) {
@@ -226,9 +231,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 			}
 		})
 	}
-	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
-		t.Errorf("%d requests were made", n)
-	}
+	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
 	t.Setenv("AWS_REGION", "eu-west-1")
 	if _, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, base...); err != nil || w.cloud.Log()[0].Host != "sts.eu-west-1.amazonaws.com" {
 		t.Errorf("the region of the environment: %v, %+v", err, w.cloud.Log())
@@ -280,9 +283,7 @@ func TestPartitionsDoNotMix(t *testing.T) {
 		_, err := w.get(t, "tenant-a", "app", auth.WithSTSRegion(region))
 		testworld.CheckError(t, err, auth.ErrMisconfigured, "partition", region, role("tenant-a"))
 	}
-	if n := w.cloud.Calls("", ""); n != 0 {
-		t.Errorf("%d requests were made", n)
-	}
+	expectNone(t, w.cloud.Calls("", ""))
 }
 
 // Every way in which STS can fail has its reason and its remedy.

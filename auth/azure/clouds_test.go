@@ -250,9 +250,7 @@ func TestAuthoritiesThatAreRefused(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "different authorities")
 	_, err = get(t, &azure.Provider{PrivateClouds: []azure.Cloud{{AuthorityHost: "x"}}}, w.options("tenant-a", "public")...)
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "PrivateClouds")
-	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
-		t.Errorf("%d requests were made", n)
-	}
+	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
 	if _, err := w.get(t, "tenant-a", "public", azure.WithAuthorityHost("https://LOGIN.Microsoftonline.com/")); err != nil {
 		t.Error(err)
 	}
@@ -273,9 +271,7 @@ func TestOwnIdentityIsNotSentToAnotherAuthorityForObjects(t *testing.T) {
 			testworld.CheckError(t, err, auth.ErrDenied, "own identity", host, "name a ServiceAccount")
 		}
 	}
-	if n := w.cloud.Calls("", ""); n != 0 {
-		t.Errorf("%d requests were made", n)
-	}
+	expectNone(t, w.cloud.Calls("", ""))
 	if _, err := w.controller(t, p, forObject, auth.WithSTSEndpoint("https://login.microsoftonline.com")); err != nil {
 		t.Errorf("the controller's own authority: %v", err)
 	}

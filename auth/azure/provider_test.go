@@ -93,6 +93,13 @@ func get(t testing.TB, p *azure.Provider, opts ...auth.Option) (*azure.Token, er
 	return azure.FromToken(token)
 }
 
+func expectNone(t testing.TB, requests int) {
+	t.Helper()
+	if requests != 0 {
+		t.Errorf("%d requests were made", requests)
+	}
+}
+
 func (w *world) whose(token *azure.Token) authtest.AzureIdentity {
 	id, _ := w.cloud.Azure().Identity(token.AccessToken().Token)
 	return id
@@ -217,9 +224,7 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 			testworld.CheckError(t, err, auth.ErrMisconfigured, want...)
 		})
 	}
-	if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 {
-		t.Errorf("%d requests were made", n)
-	}
+	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
 }
 
 func TestLifetimeOfTheToken(t *testing.T) {

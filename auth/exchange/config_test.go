@@ -68,9 +68,7 @@ func TestProvidersThatAreRefused(t *testing.T) {
 			}
 		})
 	}
-	if n := w.requests(); n != 0 {
-		t.Errorf("%d requests were made", n)
-	}
+	expectNone(t, w.requests())
 }
 
 func TestOptionsThatAreRefused(t *testing.T) {
@@ -89,9 +87,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 		})
 	}
-	if n := w.requests(); n != 0 {
-		t.Errorf("%d requests were made", n)
-	}
+	expectNone(t, w.requests())
 }
 
 // RFC 6749, section 3.2: the query of the endpoint stays.

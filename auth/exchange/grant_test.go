@@ -129,9 +129,7 @@ func TestFormsThatAreRefused(t *testing.T) {
 			}
 			_, err := w.get(t, p)
 			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
-			if n := w.requests(); n != 0 {
-				t.Errorf("%d requests were made", n)
-			}
+			expectNone(t, w.requests())
 		})
 	}
 	t.Run("scopes of a service without any", func(t *testing.T) {

@@ -76,6 +76,13 @@ func (w *world) get(t testing.TB, p *exchange.Provider, more ...auth.Option) (*e
 	return w.getFor(t.Context(), p, "tenant-a", more...)
 }
 
+func expectNone(t testing.TB, requests int) {
+	t.Helper()
+	if requests != 0 {
+		t.Errorf("%d requests were made", requests)
+	}
+}
+
 func (w *world) getFor(ctx context.Context, p *exchange.Provider, namespace string, more ...auth.Option) (*exchange.Token, error) {
 	token, err := auth.GetAccessToken(ctx, p, w.options(namespace, more...)...)
 	if err != nil {
@@ -190,9 +197,7 @@ func TestTargetsOfACall(t *testing.T) {
 			token, err := w.get(t, p, tc.opts...)
 			if tc.refused != "" {
 				testworld.CheckError(t, err, auth.ErrDenied, tc.refused)
-				if n := w.requests() - before; n != 0 {
-					t.Errorf("%d requests were made", n)
-				}
+				expectNone(t, w.requests()-before)
 				return
 			}
 			if err != nil {

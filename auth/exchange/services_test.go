@@ -159,9 +159,7 @@ func TestAnnotationsOfServices(t *testing.T) {
 				testworld.CheckError(t, err, auth.ErrMisconfigured, annotation)
 			})
 		}
-		if n := f.cloud.Calls("", ""); n != 0 {
-			t.Errorf("%d requests were made", n)
-		}
+		expectNone(t, f.cloud.Calls("", ""))
 	})
 }
 

@@ -334,9 +334,7 @@ func TestSigning(t *testing.T) {
 			checkError(t, err, tc.reason, tc.want)
 		})
 	}
-	if n := w.calls(); n != 0 {
-		t.Errorf("%d calls of GitHub", n)
-	}
+	expectNone(t, w.calls())
 }
 
 func signing(err error) github.SignFunc {

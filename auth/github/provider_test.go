@@ -110,6 +110,13 @@ func get(ctx context.Context, p *github.Provider, opts ...auth.Option) (*github.
 	return github.FromToken(token)
 }
 
+func expectNone(t testing.TB, requests int) {
+	t.Helper()
+	if requests != 0 {
+		t.Errorf("%d requests were made", requests)
+	}
+}
+
 // calls returns how many tokens GitHub was asked for.
 func (w *world) calls() int { return w.cloud.Calls("api.github.com", "") }
 
@@ -223,9 +230,7 @@ func TestWithoutAGrant(t *testing.T) {
 			checkError(t, err, tc.reason, tc.want)
 		})
 	}
-	if n := w.calls(); n != 0 {
-		t.Errorf("%d calls of GitHub", n)
-	}
+	expectNone(t, w.calls())
 }
 
 func TestMalformedGrants(t *testing.T) {
@@ -251,9 +256,7 @@ func TestMalformedGrants(t *testing.T) {
 		_, err := get(t.Context(), w.granting(g), w.options("tenant-a")...)
 		checkError(t, err, auth.ErrMisconfigured, "the grant for GitHub is refused", want, "github.Provider.Grant")
 	}
-	if n := w.calls(); n != 0 {
-		t.Errorf("%d calls of GitHub", n)
-	}
+	expectNone(t, w.calls())
 }
 
 // A caller may ask for less than the grant, and for nothing else. The error names both.
@@ -354,9 +357,7 @@ func TestGrantChangesDuringACall(t *testing.T) {
 	opts := w.options("tenant-a", auth.WithCache(tokens, object("tenant-a")))
 	_, err := get(t.Context(), p, opts...)
 	checkError(t, err, auth.ErrUnavailable, "the grant has changed")
-	if w.calls() != 0 {
-		t.Error("GitHub was asked")
-	}
+	expectNone(t, w.calls())
 	token, err := get(t.Context(), p, opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -403,9 +404,7 @@ func TestForgedTokenInHand(t *testing.T) {
 	own := []auth.Option{auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client())}
 	_, err = get(t.Context(), w.provider(), append(own, auth.WithSubjectToken(auth.NewStaticTokenSource(forged), *sa))...)
 	checkError(t, err, auth.ErrMisconfigured, "token in hand", "auth.WithServiceAccount")
-	if w.calls() != 0 {
-		t.Error("GitHub was asked")
-	}
+	expectNone(t, w.calls())
 	requested := &auth.TokenRequest{Client: w.client, ServiceAccount: sa}
 	if _, err := get(t.Context(), w.provider(), append(own, auth.WithSubjectToken(requested, *sa))...); err != nil {
 		t.Errorf("a token of the API server: %v", err)
@@ -420,9 +419,7 @@ func TestSubjectSource(t *testing.T) {
 		_, err := get(t.Context(), p, append(opts, auth.WithSubjectSource(struct{ auth.SubjectSource }{}))...) // never asked
 		checkError(t, err, auth.ErrMisconfigured, "sees no subject token", "auth.WithSubjectSource")
 	}
-	if w.calls() != 0 {
-		t.Error("GitHub was asked")
-	}
+	expectNone(t, w.calls())
 }
 
 func TestControllersOwnIdentity(t *testing.T) {
