@@ -86,6 +86,13 @@ func newEnvironment(t testing.TB, prepare ...func(*environment)) *environment {
 	return w
 }
 
+func (w *environment) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // replica returns one more server with a cache of its own, whose manager does not run yet.
 func (w *environment) replica() (ctrl.Manager, *server.Server) {
 	w.t.Helper()
@@ -236,9 +243,7 @@ func (w *environment) bind(serviceAccount, role string, change ...func(*v1alpha1
 	for _, c := range change {
 		c(b)
 	}
-	if err := w.admin.Create(w.t.Context(), b); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.admin.Create(w.t.Context(), b))
 	w.eventually("the informer has the binding", func() bool {
 		return w.manager.GetClient().Get(w.t.Context(), client.ObjectKeyFromObject(b), &v1alpha1.IAMBinding{}) == nil
 	})
@@ -251,9 +256,7 @@ func (w *environment) worker(serviceAccount string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "worker-"},
 		Spec: corev1.PodSpec{ServiceAccountName: serviceAccount, Containers: []corev1.Container{{Name: "app", Image: "app"}}}}
 	w.serviceAccount(serviceAccount)
-	if err := w.admin.Create(w.t.Context(), p); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.admin.Create(w.t.Context(), p))
 	return p
 }
 
@@ -265,9 +268,7 @@ func (w *environment) token(serviceAccount string, p *corev1.Pod, audiences ...s
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}
 	}
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: serviceAccount}}
-	if err := w.admin.SubResource("token").Create(w.t.Context(), sa, request); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.admin.SubResource("token").Create(w.t.Context(), sa, request))
 	return request.Status.Token
 }
 

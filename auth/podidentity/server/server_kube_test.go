@@ -88,9 +88,7 @@ func (w *environment) update(b *v1alpha1.IAMBinding) {
 	w.t.Helper()
 	w.eventually("the binding is updated", func() bool {
 		now := b.DeepCopy()
-		if err := w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(b), now); err != nil {
-			w.t.Fatal(err)
-		}
+		w.must(w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(b), now))
 		now.Spec = b.Spec
 		return w.admin.Update(w.t.Context(), now) == nil
 	})
@@ -103,18 +101,14 @@ func TestRefusedAfterThePodIsGone(t *testing.T) {
 	w.bind("app", w.role("app"))
 	terminating, gone := w.worker("app"), w.worker("app")
 	terminating.Finalizers = []string{"example.com/keep"}
-	if err := w.admin.Update(t.Context(), terminating); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.admin.Update(t.Context(), terminating))
 	tokens := map[*corev1.Pod][]string{}
 	for _, p := range []*corev1.Pod{terminating, gone} {
 		for range 30 {
 			tokens[p] = append(tokens[p], w.token("app", p, audience))
 		}
 		w.identity(w.ask(tokens[p][0]))
-		if err := w.admin.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.admin.Delete(t.Context(), p, client.GracePeriodSeconds(0)))
 	}
 	refused := func(p *corev1.Pod) func() bool { // the informer of the API server may lag
 		return func() bool {
@@ -139,9 +133,7 @@ func TestRefusedAfterThePodIsGone(t *testing.T) {
 // terminatedAt writes the deletionTimestamp of a pod into etcd, since no client can set it.
 func (w *environment) terminatedAt(p *corev1.Pod, at time.Time) {
 	w.t.Helper()
-	if err := w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(p), p))
 	stored := p.DeepCopy()
 	stored.APIVersion, stored.Kind, stored.ResourceVersion = "v1", "Pod", ""
 	stored.DeletionTimestamp = &metav1.Time{Time: at}
@@ -228,9 +220,7 @@ func TestEventsAtTheAPIServer(t *testing.T) {
 		return n
 	}
 	w.eventually("there are Events on the pod and the binding", func() bool {
-		if err := w.admin.List(t.Context(), all, client.InNamespace(w.namespace)); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.admin.List(t.Context(), all, client.InNamespace(w.namespace)))
 		return count("Pod", p.Name) > 0 && count("IAMBinding", b.Name) > 0
 	})
 	if pods, bindings := count("Pod", p.Name), count("IAMBinding", b.Name); pods != 1 || bindings != 1 {
@@ -247,9 +237,7 @@ func TestTwoBindingsServeNobody(t *testing.T) {
 	if a := w.ask(token); a.status != http.StatusForbidden || a.body["Code"] != podidentity.ReasonConflict || !strings.Contains(a.body["Message"], first.Name) {
 		t.Errorf("got %v %v", a, a.body)
 	}
-	if err := w.admin.Delete(t.Context(), second); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.admin.Delete(t.Context(), second))
 	w.eventually("the other binding serves again", func() bool { return w.ask(token).status == http.StatusOK })
 }
 
@@ -260,18 +248,14 @@ func TestBindingThatIsBeingDeleted(t *testing.T) {
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
 	w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
-	if err := w.admin.Delete(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.admin.Delete(t.Context(), b))
 	w.eventually("the pod is not bound", func() bool { return w.ask(token).body["Code"] == podidentity.ReasonNotBound })
 	next := w.bind("app", w.role("next"))
 	if id := w.identity(w.ask(token)); id.RoleARN != roles+"next" {
 		t.Errorf("got %s", id.RoleARN)
 	}
 	w.awaitCondition(next, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
-	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b))
 	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionAccepted); c.Reason != podidentity.ReasonAccepted || c.ObservedGeneration == b.Generation {
 		t.Errorf("the condition is %v", c)
 	}

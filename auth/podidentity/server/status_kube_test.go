@@ -20,9 +20,7 @@ func (w *environment) awaitCondition(b *v1alpha1.IAMBinding, conditionType strin
 	w.t.Helper()
 	now := &v1alpha1.IAMBinding{}
 	w.eventually(conditionType+" is "+string(status)+", "+reason, func() bool {
-		if err := w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(b), now); err != nil {
-			w.t.Fatal(err)
-		}
+		w.must(w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(b), now))
 		c := meta.FindStatusCondition(now.Status.Conditions, conditionType)
 		return c != nil && c.Status == status && c.Reason == reason && c.ObservedGeneration == now.Generation
 	})
@@ -93,9 +91,7 @@ func TestReplicaThatIsNotTheLeader(t *testing.T) {
 		now := metav1.NowMicro()
 		lease.Namespace, lease.Spec.HolderIdentity = w.namespace, new("other")
 		lease.Spec.LeaseDurationSeconds, lease.Spec.AcquireTime, lease.Spec.RenewTime = new(int32(3600)), &now, &now
-		if err := w.admin.Create(t.Context(), lease); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.admin.Create(t.Context(), lease))
 	})
 	deleted, b := w.bind("deleted", w.role("app")), w.bind("app", w.role("app"))
 	w.identity(w.ask(w.workerToken("app")))
@@ -105,16 +101,12 @@ func TestReplicaThatIsNotTheLeader(t *testing.T) {
 	w.eventually("the replica knows the binding", func() bool {
 		return w.manager.GetClient().Get(t.Context(), client.ObjectKeyFromObject(deleted), &v1alpha1.IAMBinding{}) == nil
 	})
-	if err := w.admin.Delete(t.Context(), deleted); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.admin.Delete(t.Context(), deleted))
 	w.eventually("its series are deleted", func() bool {
 		_, ok := w.series.deleted.Load("IAMBinding " + deleted.Namespace + "/" + deleted.Name + " credentials")
 		return ok
 	})
-	if err := w.admin.Delete(t.Context(), lease); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.admin.Delete(t.Context(), lease))
 	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
 }
 
@@ -124,18 +116,14 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 	b := w.bind("app", w.role("app"))
 	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
 	before := &v1alpha1.IAMBinding{}
-	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), before); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), before))
 	// A change of the list has every binding reconciled.
 	other := w.bind("other", w.role("other"))
 	w.awaitCondition(other, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace}, Roles: []string{roles + "app"}})
 	w.awaitCondition(other, v1alpha1.ConditionAccepted, metav1.ConditionFalse, podidentity.ReasonRoleNotAllowed)
 	after := &v1alpha1.IAMBinding{}
-	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), after); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), after))
 	if before.ResourceVersion != after.ResourceVersion {
 		t.Errorf("the status was written again: %v", after.Status)
 	}
@@ -151,9 +139,7 @@ func TestOneMoreConflictingBindingRewritesNoOther(t *testing.T) {
 	}
 	settled := func(b *v1alpha1.IAMBinding) {
 		w.eventually("the status says that more than two conflict", func() bool {
-			if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
-				t.Fatal(err)
-			}
+			w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b))
 			c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionConflict)
 			return c != nil && strings.HasPrefix(c.Message, "more than two IAMBindings")
 		})
@@ -166,9 +152,7 @@ func TestOneMoreConflictingBindingRewritesNoOther(t *testing.T) {
 	behind := w.bind("other", w.role("other")) // is reconciled after those that the one more has queued
 	w.awaitCondition(behind, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	for _, b := range all {
-		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b))
 		if b.ResourceVersion != before[b.Name] {
 			t.Errorf("the status of %s was written again: %v", b.Name, b.Status)
 		}

@@ -89,9 +89,7 @@ func newEnvironment(t testing.TB, cluster *kubetest.Cluster, others ...http.Hand
 	w.namespace = cluster.Namespace(t)
 	w.label(t, map[string]string{"kubetest": w.namespace, "pod-security.kubernetes.io/enforce": "restricted"})
 	for _, account := range []string{"default", "canary"} { // for the plugin of ServiceAccounts, where it runs
-		if err := w.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: account}}); err != nil {
-			t.Fatal(err)
-		}
+		w.create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: account}})
 	}
 	w.register(t, append([]http.Handler{newHandler(t, o)}, others...)...)
 	return w
@@ -152,9 +150,7 @@ func (w *environment) register(t testing.TB, handlers ...http.Handler) {
 		if err := yaml.UnmarshalStrict(fmt.Appendf(nil, configuration, name, w.namespace, w.namespace, server.URL, bundle), &object.Object); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		w.create(t, object)
 		t.Cleanup(func() {
 			if err := w.Delete(context.Background(), object); err != nil {
 				t.Error(err)
@@ -162,9 +158,7 @@ func (w *environment) register(t testing.TB, handlers ...http.Handler) {
 		})
 	}
 	canary := bindingOf(w.namespace, "canary")
-	if err := w.Create(t.Context(), canary); err != nil {
-		t.Fatal(err)
-	}
+	w.create(t, canary)
 	kubetest.Eventually(t, "the API server asks the webhooks", func() bool {
 		pod := w.pod("canary")
 		err := w.Create(t.Context(), pod, client.DryRunAll)
@@ -192,11 +186,16 @@ func (w *environment) pod(account string) *corev1.Pod {
 	}
 }
 
-func (w *environment) bind(t testing.TB, account string) {
+func (w *environment) create(t testing.TB, object client.Object, opts ...client.CreateOption) {
 	t.Helper()
-	if err := w.Create(t.Context(), bindingOf(w.namespace, account)); err != nil {
+	if err := w.Create(t.Context(), object, opts...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func (w *environment) bind(t testing.TB, account string) {
+	t.Helper()
+	w.create(t, bindingOf(w.namespace, account))
 }
 
 // adder is another team's webhook, which adds a container and an init container.
@@ -231,9 +230,7 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 		pod := w.pod("app")
 		pod.Spec.TerminationGracePeriodSeconds = new(int64(9007199254740993))
 		pod.Spec.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(9223372036854775807))}}
-		if err := w.Create(t.Context(), pod); err != nil {
-			t.Fatal(err)
-		}
+		w.create(t, pod)
 		if pod.Spec.InitContainers[0].Name != podidentity.ProxyContainer || env(pod.Spec.Containers[0])[fullURI] == "" {
 			t.Errorf("got %+v", pod.Spec)
 		}
@@ -241,9 +238,7 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 			t.Error("a large number has changed")
 		}
 		again := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "again-"}, Spec: pod.Spec}
-		if err := w.Create(t.Context(), again); err != nil {
-			t.Fatal(err)
-		}
+		w.create(t, again)
 		if len(again.Spec.InitContainers) != 1 || len(again.Spec.Containers[0].Env) != 2 || len(again.Spec.Volumes) != len(pod.Spec.Volumes) {
 			t.Errorf("the pod is injected twice: %+v", again.Spec)
 		}
@@ -260,18 +255,14 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 		w.warned.take()
 		pod := w.pod("app")
 		pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "AWS_PROFILE", Value: "x"}}
-		if err := w.Create(t.Context(), pod, client.DryRunAll); err != nil {
-			t.Fatal(err)
-		}
+		w.create(t, pod, client.DryRunAll)
 		if got := w.warned.take(); len(got) != 1 || !strings.Contains(got[0], "sets AWS_PROFILE, which") {
 			t.Errorf("got %q", got)
 		}
 	})
 	t.Run("updates, ephemeral containers and resizing pass", func(t *testing.T) {
 		pod := w.pod("app")
-		if err := w.Create(t.Context(), pod); err != nil {
-			t.Fatal(err)
-		}
+		w.create(t, pod)
 		pod.Labels = map[string]string{"a": "b"}
 		if err := w.Update(t.Context(), pod); err != nil {
 			t.Error(err)
@@ -305,9 +296,7 @@ func TestReinvocation(t *testing.T) {
 	w := newEnvironment(t, kubetest.Start(t), adder(t))
 	w.bind(t, "app")
 	pod := w.pod("app")
-	if err := w.Create(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	w.create(t, pod)
 	if len(pod.Spec.Containers) != 2 || len(pod.Spec.InitContainers) != 1 || pod.Spec.Containers[0].Name != "mesh" {
 		t.Fatalf("got %+v", pod.Spec)
 	}
@@ -325,9 +314,7 @@ func TestWithTheServiceAccountPlugin(t *testing.T) {
 	w := newEnvironment(t, cluster)
 	w.bind(t, "default")
 	pod := w.pod("")
-	if err := w.Create(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	w.create(t, pod)
 	if len(pod.Spec.InitContainers) != 1 || len(pod.Spec.Volumes) != 2 || env(pod.Spec.Containers[0])[fullURI] == "" || len(pod.Spec.Containers[0].VolumeMounts) != 1 {
 		t.Errorf("got %+v", pod.Spec)
 	}
@@ -343,9 +330,7 @@ func TestNamespaceWithAQuotaOnCPULimits(t *testing.T) {
 	w.bind(t, "app")
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "cpu"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("2")}}}
-	if err := w.Create(t.Context(), quota); err != nil {
-		t.Fatal(err)
-	}
+	w.create(t, quota)
 	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("0")}}
 	if err := w.Status().Update(t.Context(), quota); err != nil { // as kube-controller-manager does
 		t.Fatal(err)
@@ -358,9 +343,7 @@ func TestNamespaceWithAQuotaOnCPULimits(t *testing.T) {
 	for i := range pod.Spec.Containers {
 		pod.Spec.Containers[i].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
 	}
-	if err := w.Create(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	w.create(t, pod)
 	if got := pod.Spec.InitContainers[0].Resources.Limits.Cpu().String(); got != "100m" {
 		t.Errorf("the sidecar's CPU limit is %s", got)
 	}
