@@ -107,7 +107,8 @@ func TestMetrics(t *testing.T) {
 		get(3, nil) // pushes 1 out
 		get(4, errors.New("broken"))
 		synctest.Wait()
-		expect(t, registry, `gotk_token_cache_events_total{event_type="cache_hit",kind="Bucket",name="b",namespace="ns",operation="reconcile"} 1
+		expect(t, registry, `gotk_token_cache_events_total{event_type="cache_hit",`+
+			`kind="Bucket",name="b",namespace="ns",operation="reconcile"} 1
 			gotk_token_cache_events_total{event_type="cache_miss",kind="Bucket",name="b",namespace="ns",operation="reconcile"} 4
 			gotk_token_cache_evictions_total 1
 			gotk_token_cache_requests_total{status="failure"} 1
@@ -205,7 +206,8 @@ func TestTwoCachesInOneRegistry(t *testing.T) {
 func TestNamespaceLabel(t *testing.T) {
 	m, registry := newMetrics(t, "x_", metrics.WithNamespaceLabel("exported_namespace"))
 	m.Request(object, false, true)
-	expect(t, registry, `x_cache_events_total{event_type="cache_miss",exported_namespace="ns",kind="Bucket",name="b",operation="reconcile"} 1`)
+	expect(t, registry, `x_cache_events_total{event_type="cache_miss",`+
+		`exported_namespace="ns",kind="Bucket",name="b",operation="reconcile"} 1`)
 	m.DeleteEventsForObject("Bucket", "b", "ns", "reconcile")
 	if n, err := testutil.GatherAndCount(registry, "x_cache_events_total"); err != nil || n != 0 {
 		t.Errorf("%d series of an object that is gone, %v", n, err)
