@@ -144,8 +144,9 @@ func TestAnthropicRuleByAnnotation(t *testing.T) {
 func TestAnnotationsOfServices(t *testing.T) {
 	eachService(t, func(t *testing.T, f *federation) {
 		for annotation := range f.annotations {
-			for name, value := range map[string]string{"blank": "a b", "ampersand": "a&role=admin", "quote": `a","role":"admin`,
-				"line": "a\nb", "percent": "a%26b", "letter": "ä", "question mark": "a?b", "huge": strings.Repeat("x", 257)} {
+			for name, value := range map[string]string{"blank": "a b", "ampersand": "a&b", "parameter": "a&role=admin",
+				"quote": `a","role":"admin`, "line": "a\nb", "percent": "a%26b",
+				"letter": "ä", "question mark": "a?b", "huge": strings.Repeat("x", 257)} {
 				t.Run(name, func(t *testing.T) {
 					_, err := f.get(t, f.provider, f.annotated(map[string]string{annotation: value}))
 					testworld.CheckError(t, err, auth.ErrMisconfigured, annotation)
