@@ -38,7 +38,7 @@ test: ## all tests with the race detector, on a real control plane too; none may
 	{
 		for m in $(TESTED); do
 			chosen=$$(packages $$m); [ -n "$$chosen" ] || continue
-			go -C $$m test $$race -p 3 -timeout 40m -vet=off -ldflags=-w -json $$chosen || failed=1
+			go -C $$m test $$race -p 4 -timeout 40m -vet=off -ldflags=-w -json $$chosen || failed=1
 		done; [ -z "$$failed" ]
 	} | go -C tools run ./testsum
 
