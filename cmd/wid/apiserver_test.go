@@ -114,7 +114,7 @@ func TestBootstrapInput(t *testing.T) {
 	}
 }
 
-// opened says when somebody reads a named pipe, and keeps it open without a word.
+// opened tells when somebody reads a named pipe. It keeps the pipe open and writes nothing.
 func opened(t *testing.T, fifo string) <-chan struct{} {
 	reads := make(chan struct{}, 1)
 	go func() {

@@ -19,7 +19,7 @@ import (
 	"github.com/workloadid/workloadid/internal/buildinfo"
 )
 
-// What shapes a credential is in the key of the cache: nobody gets what was made for something else.
+// The key of the cache holds all that shapes a credential. Nobody gets what was made for something else.
 func TestTheCacheKeepsThingsApart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

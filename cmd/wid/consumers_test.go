@@ -56,7 +56,7 @@ func (w *world) registryWithImage(t *testing.T, repository string) v1.Hash {
 	return digest
 }
 
-// pull is what a program does that knows the user's docker configuration only.
+// pull acts as a program that knows the user's docker configuration only.
 func (w *world) pull(t *testing.T, image string) (v1.Hash, error) {
 	t.Helper()
 	ref, err := name.ParseReference(image)
