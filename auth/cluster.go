@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,64 +33,53 @@ const opCluster = "get access to the cluster"
 // The default ServiceAccount is that for remote clusters (Settings.DefaultKubeConfigServiceAccount). Policy, cache and
 // errors are those of GetAccessToken. Cached access costs one lookup. It is safe for concurrent use.
 func GetRESTConfig(ctx context.Context, provider Provider, opts ...Option) (*RESTConfig, error) {
-	return getRESTConfig(ctx, provider, nil, opts)
+	return as[*RESTConfig](get(ctx, provider, opCluster, append(slices.Clip(opts), forCluster), remoteCluster))
 }
 
-func getRESTConfig(ctx context.Context, provider Provider, source *clusterSource, opts []Option) (*RESTConfig, error) {
-	token, err := getDerived(ctx, provider, opCluster, clusterDerivation{}, "", source, opts)
-	return as[*RESTConfig](token, err)
-}
-
-type clusterDerivation struct{}
-
-func (clusterDerivation) prepare(c *call) error {
-	p, ok := c.provider.(provider.RESTConfigProvider)
-	if !ok {
-		return c.incapable("access to clusters")
+// forCluster picks the default ServiceAccount for clusters. Their configurations ask again before each use.
+func forCluster(o *Options) {
+	if o.renews = true; o.Usage == UsageAccess {
+		o.Usage = UsageKubeConfig
 	}
-	o := &c.opts
+}
+
+func remoteCluster(p Provider, o *Options) (*product, error) {
+	r, ok := p.(provider.RESTConfigProvider)
+	if !ok {
+		return nil, incapable(p, "access to clusters")
+	}
 	if o.ClusterResource == "" && o.ClusterAddress == "" {
-		return misconfigured("set one of them", "neither the cluster nor its address is set").
+		return nil, misconfigured("set one of them", "neither the cluster nor its address is set").
 			About("auth.WithClusterResource", "auth.WithClusterAddress")
 	}
 	if err := checkCAForm(o.CAData); err != nil {
-		return err
+		return nil, err
 	}
-	access, err := p.GetAccessTokenOptionsForCluster(&o.Options)
+	access, err := r.GetAccessTokenOptionsForCluster(&o.Options)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case len(access.AccessTokens) == 0:
-		return misconfigured("return a list for each token from GetAccessTokenOptionsForCluster", "the provider wants no access token")
+		return nil, misconfigured("return a list for each token from GetAccessTokenOptionsForCluster", "the provider wants no access token")
 	case !access.TakesAll && o.ClusterResource != "" && o.ClusterAddress != "" && o.CAData != "":
-		return misconfigured("leave one of them out", "the cluster, its address and its CA are all set")
+		return nil, misconfigured("leave one of them out", "the cluster, its address and its CA are all set")
 	}
-	c.lists, c.input = access.AccessTokens, access.CacheKey
-	if access.OneCluster || !o.OnBehalf {
-		return nil
+	if !access.OneCluster && o.OnBehalf {
+		err = o.Policy.checkCluster(&ClusterRequest{Owner: *o.owner(), Resource: o.ClusterResource,
+			Address: o.ClusterAddress, CAFromObject: o.CAData != ""})
 	}
-	return o.Policy.checkCluster(&ClusterRequest{Owner: *o.owner(), Resource: o.ClusterResource,
-		Address: o.ClusterAddress, CAFromObject: o.CAData != ""})
+	inputs := [][2]string{{"cluster", o.ClusterResource}, {"address", o.ClusterAddress}, {"CA", o.CAData}, {"other", access.CacheKey}}
+	return &product{inputs: inputs, lists: slices.Clone(access.AccessTokens), make: func(ctx context.Context, tokens []Token, o *provider.Options) (Token, error) {
+		return checkedConfig(r.NewRESTConfig(ctx, tokens, o))
+	}}, err
 }
 
-// addKey adds ClusterResource or ClusterAddress at least. No access token's key has such an input.
-func (clusterDerivation) addKey(c *call) {
-	b := appendInput(c.key.buf, inputCluster, c.opts.ClusterResource)
-	b = appendInput(b, inputClusterAddress, c.opts.ClusterAddress)
-	b = appendInput(b, inputClusterCA, c.opts.CAData)
-	c.key.buf = appendInput(b, inputClusterOther, c.input)
-}
-
-func (clusterDerivation) derive(ctx context.Context, c *call) (Token, error) {
-	p, ok := c.provider.(provider.RESTConfigProvider)
-	if !ok {
-		return nil, c.incapable("access to clusters")
-	}
-	config, err := p.NewRESTConfig(ctx, c.tokens, &c.opts.Options)
+// checkedConfig makes the address canonical. A provider's API may have answered anything.
+func checkedConfig(config *RESTConfig, err error) (Token, error) {
 	if err != nil || config == nil {
 		return config, err
 	}
-	host, err := provider.ParseClusterAddress(config.Host()) // a provider's API may have answered anything
+	host, err := provider.ParseClusterAddress(config.Host())
 	if err != nil {
 		e := unavailable("", "the cluster's address cannot be used: %v", err)
 		e.Err = err
@@ -149,15 +139,22 @@ func checkCAData(data string) error {
 //
 // The proxy and the HTTP client of the options serve the provider's API; set those for the cluster on the result. The
 // config is safe for concurrent use as rest.Configs are. Errors of requests are those of GetRESTConfig.
-func GetClusterConfig(ctx context.Context, provider Provider, opts ...Option) (*rest.Config, error) {
-	source := &clusterSource{provider: provider, turn: make(chan struct{}, 1)}
+func GetClusterConfig(ctx context.Context, provider Provider, opts ...Option) (config *rest.Config, err error) {
+	source := &clusterSource{provider: provider}
 	source.opts = source.invalidated.observedBy(opts)
+	var o Options
+	o.apply(opts)
+	if !o.Cache.Enabled() {
+		if source.own, err = cache.NewTokenCache(maxOwnTokens); err != nil {
+			return nil, err
+		}
+	}
 	first, err := source.get(ctx, func(o *Options) { o.patient = false })
 	if err != nil {
 		return nil, err
 	}
 	host, _, _ := strings.Cut(strings.TrimPrefix(first.Host(), "https://"), "/")
-	config := &rest.Config{Host: first.Host(), TLSClientConfig: rest.TLSClientConfig{CAData: first.CAData()}}
+	config = &rest.Config{Host: first.Host(), TLSClientConfig: rest.TLSClientConfig{CAData: first.CAData()}}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &clusterTransport{next: next, source: source, host: host}
 	})
@@ -205,51 +202,24 @@ func (t *clusterTransport) credential(r *http.Request) (*RESTConfig, error) {
 // WrappedRoundTripper lets client-go find the transport underneath.
 func (t *clusterTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// clusterSource gets the credentials of one config. Without a TokenCache it also keeps the last one.
+// maxOwnTokens bounds the tokens that an adapter keeps itself: those of one ServiceAccount, whose annotations may change.
+const maxOwnTokens = 64
+
+// clusterSource gets the credentials of one config.
 type clusterSource struct {
 	provider    Provider
 	opts        []Option
 	invalidated invalidation
-
-	turn chan struct{} // the lock of kept; a caller stops waiting for it when its context ends
-	kept keptToken
-}
-
-// keptToken is a token until it is due for renewal.
-type keptToken struct {
-	key          cache.Key
-	token        Token
-	since, until time.Time
-	lifetime     time.Duration
+	own         *cache.TokenCache // nil if the options have a cache
 }
 
 func (s *clusterSource) get(ctx context.Context, ofCall ...Option) (*RESTConfig, error) {
-	return getRESTConfig(ctx, s.provider, s, append(s.opts, ofCall...))
+	return GetRESTConfig(ctx, s.provider, append(append(s.opts, ofCall...), s.keep)...)
 }
 
-// getOrSet takes the place of the TokenCache in a call whose options have been checked. One caller at a time makes an exchange.
-func (s *clusterSource) getOrSet(ctx context.Context, c *call, req cache.Request) (Token, error) {
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+// keep takes the place of a cache, except for its patience.
+func (s *clusterSource) keep(o *Options) {
+	if s.own != nil {
+		o.Cache, o.patient = s.own, true
 	}
-	defer func() { <-s.turn }()
-	if s.kept.serves(&req, time.Now()) {
-		return s.kept.token, nil
-	}
-	token, _, err := c.opts.Cache.GetOrSet(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	now, lifetime := time.Now(), token.GetDuration()
-	s.kept = keptToken{key: req.Key, token: token, since: now, until: now.Add(lifetime / 5 * 4), lifetime: lifetime}
-	return token, nil
-}
-
-// serves reports whether the token may be returned.
-func (k *keptToken) serves(req *cache.Request, now time.Time) bool {
-	const atLeast = 10 * time.Second // as cache.Request.InvalidBefore
-	return k.token != nil && k.key == req.Key && (k.since.After(req.InvalidBefore) || now.Sub(k.since) < atLeast) &&
-		before(now, k.until) && k.token.GetDuration() >= min(req.MinimumLifetime, k.lifetime/4*3)
 }

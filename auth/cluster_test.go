@@ -212,11 +212,11 @@ func TestClusterConfigWithoutCacheMakesOneExchange(t *testing.T) {
 			t.Fatal(err)
 		}
 		provider.mint = func(context.Context, string) (auth.Token, error) {
-			time.Sleep(time.Minute)
+			time.Sleep(20 * time.Second)
 			return provider.token("tenant-a/app", ""), nil
 		}
 		client := clusterClient(t, config, server)
-		time.Sleep(59 * time.Minute)
+		time.Sleep(time.Hour)
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {

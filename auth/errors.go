@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,17 +41,15 @@ func reasonOf(e *Error) provider.Reason { return cmp.Or(e.Reason, ErrUnavailable
 
 func isRefusal(e *Error) bool { return e.Reason == ErrDenied || e.Reason == ErrMisconfigured }
 
-// classify implements cache.Request.Classify.
-func (c *call) classify(err error) cache.Failure {
+// classify implements cache.Request.Classify. A TokenRequest fails for this call alone if the bound object is gone.
+func classify(err error) cache.Failure {
 	f := cache.Failure{RetryAfter: RetryAfter(err)}
 	var e *Error
 	if !errors.As(err, &e) {
 		return f
 	}
 	reason, requesting := reasonOf(e), e.Operation == opCreateToken
-	f.Permanent = providers.Permanent(e)
-	// A TokenRequest fails for this call alone if the bound object is gone.
-	f.Shared = c.failed && !requesting
+	f.Permanent, f.Shared = providers.Permanent(e), !requesting
 	switch {
 	case requesting && (reason == ErrUnavailable || reason == ErrThrottled):
 		f.Result = cache.ResultKubernetesUnavailable
@@ -148,29 +144,6 @@ func foreignMessage(err error, secrets ...string) string {
 	default:
 		return kubeerror.Message(err, secrets...)
 	}
-}
-
-// nameCaller completes an error that the caller's annotations can have caused. The cache hands an error to several callers, of which each
-// has annotations of its own. Errors of TokenRequests have other causes.
-func (c *call) nameCaller(err error) error {
-	if !c.inspected || len(c.opts.Annotations) == 0 {
-		return err
-	}
-	var known *Error // allocates
-	if !errors.As(err, &known) || !isRefusal(known) || known.Operation == opCreateToken {
-		return err
-	}
-	named := *known
-	const most, longest = 8, 100 // an object's author may choose the names
-	names := slices.Sorted(maps.Keys(c.opts.Annotations))
-	if n := len(names) - most; n > 0 {
-		names = append(names[:most], fmt.Sprintf("and %d more", n))
-	}
-	for i, name := range names {
-		names[i] = name[:min(len(name), longest)]
-	}
-	named.CallersAnnotations, named.Err = names, err
-	return &named
 }
 
 // panicked is the error for a value that a deferred function has recovered.

@@ -18,22 +18,19 @@ const opGit = "get Git credentials"
 //
 // Policy, cache and errors are those of GetAccessToken. Cached credentials cost one lookup. It is safe for concurrent use.
 func GetGitCredentials(ctx context.Context, provider Provider, opts ...Option) (*GitCredentials, error) {
-	token, err := getDerived(ctx, provider, opGit, gitDerivation{}, "", nil, opts)
-	return as[*GitCredentials](token, err)
+	return as[*GitCredentials](get(ctx, provider, opGit, opts, gitRepository))
 }
 
-type gitDerivation struct{}
-
-func (gitDerivation) prepare(c *call) error {
-	p, ok := c.provider.(provider.GitCredentialsProvider)
+func gitRepository(p Provider, o *Options) (*product, error) {
+	g, ok := p.(provider.GitCredentialsProvider)
 	if !ok {
-		return c.incapable("Git repositories")
+		return nil, incapable(p, "Git repositories")
 	}
-	if err := checkGitURL(c.opts.GitURL); err != nil {
-		return err
+	if err := checkGitURL(o.GitURL); err != nil {
+		return nil, err
 	}
-	input, err := p.ParseGitRepository(c.opts.GitURL, &c.opts.Options)
-	return c.dependOn(input, err, p.GetAccessTokenOptionsForGitRepository)
+	input, err := g.ParseGitRepository(o.GitURL, &o.Options)
+	return newProduct("git", p, o, input, err, g.GetAccessTokenOptionsForGitRepository, g.NewGitCredentials)
 }
 
 // checkGitURL applies the rules that hold for all providers.
@@ -61,14 +58,4 @@ func checkGitURL(u *url.URL) error {
 func validHostName(s string) bool {
 	valid, _ := address.HostName(s)
 	return valid
-}
-
-func (gitDerivation) addKey(c *call) { c.key.buf = appendInput(c.key.buf, inputGit, c.input) }
-
-func (gitDerivation) derive(ctx context.Context, c *call) (Token, error) {
-	p, ok := c.provider.(provider.GitCredentialsProvider)
-	if !ok {
-		return nil, c.incapable("Git repositories")
-	}
-	return p.NewGitCredentials(ctx, c.input, c.tokens[0], &c.opts.Options)
 }

@@ -284,6 +284,9 @@ func (o *Options) resolve() error {
 	if o.MinimumLifetime < 0 {
 		return misconfigured("leave it out", "a credential cannot have a minimum lifetime of %s", o.MinimumLifetime)
 	}
+	if o.MinimumLifetime == 0 && o.Settings != nil && !o.renews {
+		o.MinimumLifetime = o.Settings.MinimumLifetime
+	}
 	return checkLifetime(o.TokenLifetime)
 }
 

@@ -19,29 +19,18 @@ const opRegistry = "get artifact registry credentials"
 // for concurrent use.
 func GetArtifactRegistryCredentials(ctx context.Context, provider Provider, artifactRepository string, opts ...Option,
 ) (*ArtifactRegistryCredentials, error) {
-	token, err := getDerived(ctx, provider, opRegistry, registryDerivation{}, artifactRepository, nil, opts)
-	return as[*ArtifactRegistryCredentials](token, err)
+	return as[*ArtifactRegistryCredentials](get(ctx, provider, opRegistry, opts, registryOf(artifactRepository)))
 }
 
-type registryDerivation struct{}
-
-func (registryDerivation) prepare(c *call) error {
-	p, ok := c.provider.(provider.ArtifactRegistryCredentialsProvider)
-	if !ok {
-		return c.incapable("artifact registries")
+func registryOf(artifactRepository string) derivation {
+	return func(p Provider, o *Options) (*product, error) {
+		r, ok := p.(provider.ArtifactRegistryCredentialsProvider)
+		if !ok {
+			return nil, incapable(p, "artifact registries")
+		}
+		input, err := r.ParseArtifactRepository(artifactRepository, &o.Options)
+		return newProduct("registry", p, o, input, err, r.GetAccessTokenOptionsForArtifactRepository, r.NewArtifactRegistryCredentials)
 	}
-	input, err := p.ParseArtifactRepository(c.input, &c.opts.Options)
-	return c.dependOn(input, err, p.GetAccessTokenOptionsForArtifactRepository)
-}
-
-func (registryDerivation) addKey(c *call) { c.key.buf = appendInput(c.key.buf, inputRegistry, c.input) }
-
-func (registryDerivation) derive(ctx context.Context, c *call) (Token, error) {
-	p, ok := c.provider.(provider.ArtifactRegistryCredentialsProvider)
-	if !ok {
-		return nil, c.incapable("artifact registries")
-	}
-	return p.NewArtifactRegistryCredentials(ctx, c.input, c.tokens[0], &c.opts.Options)
 }
 
 // Keychain is a keychain of go-containerregistry for the registries of its providers. It is safe for concurrent use.

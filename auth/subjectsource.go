@@ -5,13 +5,10 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // SubjectSource issues subject tokens in the API server's place: JWTs of an AWS role or JWT-SVIDs, for example. It
@@ -83,57 +80,6 @@ type SubjectIdentifier interface {
 	// SubjectIdentity is asked on each call, with the arguments of Subject. The cache key has the answer, and
 	// Policy.Authorize sees it.
 	SubjectIdentity(serviceAccount *corev1.ServiceAccount, opts *Options) (string, error)
-}
-
-// sourceAccount is nil for the controller's own identity.
-func (r *request) sourceAccount() *corev1.ServiceAccount {
-	if !r.named {
-		return nil
-	}
-	return &r.account
-}
-
-// stateSubject asks the source which claims its token has to have.
-func (c *call) stateSubject() (err error) {
-	source := c.opts.SubjectSource
-	c.opts.TokenIssuer, c.opts.TokenSubject, err = source.Subject(c.sourceAccount(), &c.opts)
-	if err == nil && (c.opts.TokenSubject == "" || source.Key() == "") {
-		err = misconfigured("have the source return both", "the source of subject tokens has no key, or states no subject")
-	}
-	if s, ok := source.(SubjectIdentifier); ok && err == nil {
-		c.subjectIdentity, err = s.SubjectIdentity(c.sourceAccount(), &c.opts)
-	}
-	return err
-}
-
-// issueSubjectToken gets a token of the source that may be sent out.
-func (c *call) issueSubjectToken(ctx context.Context) error {
-	sa, audiences := c.sourceAccount().DeepCopy(), slices.Clone(c.audiences)
-	jwt, err := traced(ctx, c, "SubjectToken", func(ctx context.Context) (jwt string, err error) {
-		jwt, c.until, err = c.opts.SubjectSource.Token(ctx, sa, audiences, &c.opts)
-		return jwt, sourceError(err, jwt) // spans show it too
-	})
-	now := time.Now()
-	switch {
-	case err != nil:
-		return err
-	case jwt == "":
-		return misconfigured("have the source return a token or an error", "the source of subject tokens returned none")
-	case strings.ContainsFunc(jwt, func(r rune) bool { return r <= ' ' || r > '~' }): // it may become a header
-		return misconfigured("have the source return the JWT alone", "the subject token holds characters that no JWT has")
-	case !c.until.IsZero() && !c.until.After(now):
-		return checkExpiry(c.until, now)
-	}
-	c.jwt = redact.New(jwt)
-	want := &subjectClaims{issuer: c.opts.TokenIssuer, subject: c.opts.TokenSubject}
-	if err := checkSubjectToken(jwt, now, c.audiences, want, c.opts.Policy); err != nil || c.until.IsZero() {
-		return err
-	}
-	claims, err := parseClaims(jwt)
-	if err == nil && claims.Expiry.Before(c.until) {
-		c.until = claims.Expiry.Time
-	}
-	return err
 }
 
 // sourceError removes the token from the error of a source. One without it is returned as it is, so that a back-off

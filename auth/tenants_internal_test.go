@@ -139,14 +139,14 @@ func TestTenantOfAnExchange(t *testing.T) {
 		"token in hand, involved object":    {[]Option{inHand, WithCache(nil, cache.InvolvedObject{Namespace: "owner", Name: "o"})}, "owner", "owner"},
 		"token in hand, cluster two":        {[]Option{inHand, WithClusterID("two")}, "owner", "two unverified token"},
 	} {
-		c := &call{}
+		s := &resolved{}
 		for _, opt := range tc.opts {
-			opt(&c.opts)
+			opt(&s.opts)
 		}
-		if tc.sa != "" {
-			c.named, c.account.Namespace = true, tc.sa
+		if tc.sa != "" && s.opts.SubjectServiceAccount == nil {
+			s.opts.ServiceAccount = &client.ObjectKey{Namespace: tc.sa, Name: "app"}
 		}
-		if got := c.tenant(); got != tc.want {
+		if got := s.tenant(); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
@@ -176,9 +176,9 @@ func TestErrorOfALimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		go tokens.GetOrSet(t.Context(), cache.Request{Provider: "hanging", Mint: func(ctx context.Context) (cache.Token, error) { //nolint:errcheck // fails
+		go tokens.GetOrSet(t.Context(), cache.Request{Provider: "hanging", Mint: func(ctx context.Context, _ []cache.Token) (cache.Minted, error) { //nolint:errcheck // fails
 			<-ctx.Done()
-			return nil, ctx.Err()
+			return cache.Minted{}, ctx.Err()
 		}})
 		synctest.Wait()
 		_, err = GetAccessToken(t.Context(), keyProvider{name: "hanging"}, WithCache(tokens, cache.InvolvedObject{}))

@@ -39,3 +39,12 @@ const (
 	// token cache (a *cache.PendingError). A cached credential is kept while it is valid.
 	ErrUnavailable = provider.ErrUnavailable
 )
+
+// as asserts the type of a credential that the cache holds under a key that only one Get function makes.
+func as[T Token](token Token, err error) (T, error) {
+	t, ok := token.(T)
+	if err == nil && !ok {
+		err = unavailable("", "the token cache holds something else; this is a bug in auth")
+	}
+	return t, err
+}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,65 +30,101 @@ type InvolvedObject struct{ Kind, Name, Namespace, Operation string }
 // OperationReconcile is the Operation of a reconciler, as in controllers of Flux.
 const OperationReconcile = "reconcile"
 
-// Request describes the credential to return or mint. Only Key and Mint are required.
+// Request describes the credential to return or mint. Only Key and Mint are
+// required.
 type Request struct {
 	// Key identifies the credential.
 	Key Key
 	// Object labels the metrics.
 	Object InvolvedObject
-	// Fresh makes the caller wait for the renewal of a token that is due for it. If the renewal fails for now, the caller gets the
-	// old token. Set it for a token from which another credential is made: that credential would expire early.
+	// Fresh makes the caller wait for the renewal of a token that is due for it.
+	// If the renewal fails for now, the caller gets the old token. Set it for a
+	// token from which another credential is made: that credential would expire
+	// early.
 	Fresh bool
-	// MinimumLifetime is how long the token should still be valid. If less is left, the caller waits for a new token. If the
-	// renewal fails for now, the caller gets the old one. At most three quarters of a token's lifetime count, so that a
-	// short-lived token does not cause an exchange for every request.
+	// MinimumLifetime is how long the token should still be valid. If less is
+	// left, the caller waits for a new token. If the renewal fails for now, the
+	// caller gets the old one. At most three quarters of a token's lifetime
+	// count, so that a short-lived token does not cause an exchange for every
+	// request.
 	MinimumLifetime time.Duration
-	// InvalidBefore is when a service refused the credential. A token that was minted no later is invalid for this request, which
-	// waits for the next token, or fails. Other requests keep the token until there is a new one: one hostile service takes no
-	// token from them. A token younger than ten seconds stays valid, so that a service that refuses everything does not cause
-	// an exchange for every request.
+	// InvalidBefore is when a service refused the credential. A token that was
+	// minted no later is invalid for this request, which waits for the next
+	// token, or fails. Other requests keep the token until there is a new one:
+	// one hostile service takes no token from them. A token younger than ten
+	// seconds stays valid, so that a service that refuses everything does not
+	// cause an exchange for every request.
 	InvalidBefore time.Time
-	// Group names the keys whose exchanges fail for the same cause. It must not span two tenants, nor anything that one caller
-	// can get wrong while another has it right. The zero Key is no group.
+	// Group names the keys whose exchanges fail for the same cause. It must not
+	// span two tenants, nor anything that one caller can get wrong while another
+	// has it right. The zero Key is no group.
 	//
-	// Failures of two keys hold back every key of the group that has no valid token. Failures of a single key hold back only
-	// that key, because the cause may be its own. Only a Failure that is Shared counts.
-	// After the back-off, one key at a time tries again; keys that have not failed themselves come first. Keys with a valid token
-	// keep it and renew it as without a group. A success of any key ends the failure.
+	// Failures of two keys hold back every key of the group that has no valid
+	// token. Failures of a single key hold back only that key, because the cause
+	// may be its own. Only a Failure that is Shared counts. After the back-off,
+	// one key at a time tries again; keys that have not failed themselves come
+	// first. Keys with a valid token keep it and renew it as without a group. A
+	// success of any key ends the failure.
 	Group Key
-	// Patient makes the caller wait until its context ends, without the bound of WithPatience. Set it for callers that do not come
-	// back, such as clients of SDKs.
+	// Patient makes the caller wait until its context ends, without the bound of
+	// WithPatience. Set it for callers that do not come back, such as clients of
+	// SDKs.
 	Patient bool
+	// Insistent makes the caller try again at once after a failure, without the
+	// back-off, unless there is a token to serve. Set it for a caller whose
+	// exchanges something else limits.
+	Insistent bool
 	// Tenant is the tenant whose slots the exchange takes. Empty is a tenant too.
 	Tenant string
-	// Provider is the service that the exchange is with. One that hangs delays no other. It labels the metrics of exchanges.
+	// Provider is the service that the exchange is with. One that hangs delays no
+	// other. It labels the metrics of exchanges.
 	Provider string
-	// Prepare obtains from the same cache what Mint needs, such as a token that Mint turns into another credential. It runs in
-	// the goroutine of Mint before the exchange takes a slot, because the inner exchange may need that slot.
-	Prepare func(ctx context.Context) error
-	// Mint obtains the credential in a goroutine of the cache. Its context has the values of the caller's context, but a deadline
-	// of its own.
-	Mint func(ctx context.Context) (Token, error)
-	// Classify says what an error of Prepare or Mint means for the cache. It runs in the same goroutine, after them, and has to be quick. Nil makes every error a
-	// temporary failure of this key.
+	// Needs returns the requests for the credentials of which Mint makes this
+	// one. It is called on a miss only and does no I/O. The cache obtains them as
+	// Fresh, before the exchange takes a slot, because theirs may need that slot.
+	// Nil means none.
+	Needs func() ([]Request, error)
+	// Mint obtains the credential in a goroutine of the cache. needs are the
+	// tokens of Needs, in their order. The context has the values of the caller's
+	// context, but a deadline of its own.
+	Mint func(ctx context.Context, needs []Token) (Minted, error)
+	// Classify says what an error of Needs or Mint, or of one of the needs, means
+	// for the cache. It runs in the same goroutine, after them, and has to be
+	// quick. Nil makes every error a temporary failure of this key.
 	Classify func(err error) Failure
 }
 
-// Failure is the meaning of an error for the cache. The zero value is a temporary failure of one key.
+// Minted is the result of an exchange.
+type Minted struct {
+	Token Token
+	// Until is when the token leaves the cache at the latest. A token that is
+	// made of this one leaves no later either. Zero means when the token expires.
+	Until time.Time
+}
+
+// Failure is the meaning of an error for the cache. The zero value is a
+// temporary failure of one key.
 type Failure struct {
-	// Permanent drops the token that was to be renewed. Without it, the token stays while it is valid.
+	// Permanent drops the token that was to be renewed. Without it, the token
+	// stays while it is valid.
 	Permanent bool
-	// Shared says that the other keys of Request.Group would fail too.
+	// Shared says that the other keys of Request.Group would fail too. It counts
+	// for errors of Mint only.
 	Shared bool
+	// RefusesNeeds drops the tokens of Request.Needs, as Invalidate does, because
+	// the service did not accept them. It counts for errors of Mint only.
+	RefusesNeeds bool
 	// RetryAfter is the shortest back-off, at most five minutes.
 	RetryAfter time.Duration
-	// Result labels the metrics with one of Results. Another value counts as ResultError, or as ResultTimeout if that is the error.
+	// Result labels the metrics with one of Results. Another value counts as
+	// ResultError, or as ResultTimeout if that is the error.
 	Result string
 }
 
 // TokenCache caches tokens. It is safe for concurrent use. A nil *TokenCache caches nothing: every request mints.
 type TokenCache struct {
 	maxDuration time.Duration
+	unbounded   bool          // WithoutMaxDuration
 	mintTimeout time.Duration // shorter in tests
 	observer    Observer
 	capacity    int
@@ -100,6 +135,7 @@ type TokenCache struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup // the flights and the sweep
+	sweeper *time.Timer    // nil while there is nothing to sweep
 	limits  *limits
 	waiting atomic.Int64
 
@@ -113,8 +149,9 @@ type TokenCache struct {
 	inFlight int             // all of them
 }
 
-// NewTokenCache returns a cache that holds up to capacity tokens. Capacity 0 means no cache: every request mints.
-// Close it when it is no longer needed.
+// NewTokenCache returns a cache that holds up to capacity tokens. Capacity 0
+// means no cache: every request mints. Close ends its exchanges and waits for
+// them.
 func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 	c := &TokenCache{maxDuration: MaxDuration, mintTimeout: mintTimeout, observer: noObserver{}, capacity: capacity,
 		base: time.Now(), limits: newLimits(), flights: map[Key]*flight{}, failing: map[Failing]int{}}
@@ -137,9 +174,6 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 	// Last, because the observer may read the gauges at once. Weak, because the observer may outlive the cache.
 	self := weak.Make(c)
 	c.observer.Attach(func() Stats { return self.Value().Stats() })
-	if capacity > 0 {
-		c.running.Go(c.sweepUntilClosed)
-	}
 	return c, nil
 }
 
@@ -176,75 +210,84 @@ func (c *TokenCache) find(key Key, invalidBefore time.Time, now instant) (e *ent
 // GetOrSet returns the token of the key and mints it if there is no valid one. retrieved reports whether the token was in the
 // cache. A token for which the caller waited counts as minted.
 //
-// The error is that of Mint, or the context's, or ErrClosed. While a key is held back after failures, it is a
-// *BackoffError around the error of Mint. An exchange that a limit does not let start is a *LimitError, and one that takes longer than
-// WithPatience allows is a *PendingError.
+// The error is that of Needs or Mint, or the context's, or ErrClosed. While a
+// key is held back after failures, it is a *BackoffError around the error of the
+// last exchange. An exchange that a limit does not let start is a *LimitError,
+// and one that takes longer than WithPatience allows is a *PendingError.
 func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, retrieved bool, err error) {
-	if !c.Enabled() {
-		return c.mintUncached(ctx, req)
-	}
-	token, retrieved, err = c.getOrSet(ctx, req)
-	c.observer.Request(req.Object, retrieved, err == nil)
-	return token, retrieved, err
+	got, retrieved, err := c.obtain(ctx, req)
+	return got.Token, retrieved, err
 }
 
-func (c *TokenCache) getOrSet(ctx context.Context, req Request) (token Token, retrieved bool, err error) {
+// obtain is GetOrSet that also returns the bound of the token.
+func (c *TokenCache) obtain(ctx context.Context, req Request) (got Minted, retrieved bool, err error) {
+	if !c.Enabled() {
+		got, err = c.mintUncached(ctx, req)
+		return got, false, err
+	}
+	got, retrieved, err = c.getOrSet(ctx, req)
+	c.observer.Request(req.Object, retrieved, err == nil)
+	return got, retrieved, err
+}
+
+func (c *TokenCache) getOrSet(ctx context.Context, req Request) (got Minted, retrieved bool, err error) {
 	for ctx.Err() == nil {
-		token, f, err := c.lookUp(ctx, req)
+		got, f, err := c.lookUp(ctx, req)
 		if f == nil {
-			return token, token != nil, err
+			return got, got.Token != nil, err
 		}
-		token, err = c.wait(ctx, f, req)
+		got, err = c.wait(ctx, f, req)
 		if err == nil {
-			return token, false, nil
+			return got, false, nil
 		}
 		if f.tenant != req.Tenant && lacksSlot(err) {
 			continue // the other tenant's lack of slots must not fail this caller
 		}
 		if ctx.Err() == nil {
-			token = c.current(req)
+			got = c.current(req)
 		}
-		if token != nil {
-			return token, true, nil
+		if got.Token != nil {
+			return got, true, nil
 		}
-		return nil, false, err
+		return Minted{}, false, err
 	}
-	return nil, false, ctx.Err()
+	return Minted{}, false, ctx.Err()
 }
 
 // lookUp returns a token to serve, or the flight to wait for, or the error of a key that is held back.
-func (c *TokenCache) lookUp(ctx context.Context, req Request) (Token, *flight, error) {
+func (c *TokenCache) lookUp(ctx context.Context, req Request) (Minted, *flight, error) {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, nil, ErrClosed
+		return Minted{}, nil, ErrClosed
 	}
 	e, usable := c.find(req.Key, req.InvalidBefore, now)
 	lasts := usable && e.lasts(req.MinimumLifetime, now)
 	if lasts && e.fresh(now) {
-		return e.token, nil, nil
+		return e.result(), nil, nil
 	}
 	f := c.flights[req.Key]
 	if f == nil || f.tenant != req.Tenant && f.blocked.Err() != nil { // no caller waits for a slot of another tenant
 		held := c.heldBack(req, usable, now)
 		switch {
 		case held != nil && usable:
-			return e.token, nil, nil
-		case held != nil:
-			return nil, nil, held
+			return e.result(), nil, nil
+		case held != nil && !req.Insistent:
+			return Minted{}, nil, held
 		}
 		f = c.startFlight(ctx, req, e != nil)
 	}
 	if lasts && !req.Fresh {
-		return e.token, nil, nil // the flight renews it in the background
+		return e.result(), nil, nil // the flight renews it in the background
 	}
-	return nil, f, nil
+	return Minted{}, f, nil
 }
 
-// wait ends with the flight, with the caller, with the caller's patience, or when the flight has to wait for a slot of another tenant,
-// whichever is first. A caller that is a flight waits on, but its own callers do not.
-func (c *TokenCache) wait(ctx context.Context, f *flight, req Request) (Token, error) {
+// wait ends with the flight, with the caller, with the caller's patience, or
+// when the flight has to wait for a slot of another tenant, whichever is first.
+// A caller that is a flight itself waits on, but its own callers do not.
+func (c *TokenCache) wait(ctx context.Context, f *flight, req Request) (Minted, error) {
 	c.waiting.Add(1)
 	defer c.waiting.Add(-1)
 	blocked, overdue := f.blocked.Done(), f.overdue.Done()
@@ -252,12 +295,12 @@ func (c *TokenCache) wait(ctx context.Context, f *flight, req Request) (Token, e
 	for {
 		select {
 		case <-f.done:
-			return f.token, f.err
+			return f.result, f.err
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return Minted{}, ctx.Err()
 		case <-blocked:
 			if f.tenant != req.Tenant {
-				return nil, errBlocked
+				return Minted{}, errBlocked
 			}
 			if isFlight {
 				calling.block()
@@ -267,31 +310,35 @@ func (c *TokenCache) wait(ctx context.Context, f *flight, req Request) (Token, e
 			if isFlight {
 				calling.late()
 			} else if !req.Patient {
-				return nil, &PendingError{c.limits.patience}
+				return Minted{}, &PendingError{c.limits.patience}
 			}
 			overdue = nil
 		}
 	}
 }
 
-// current returns the token that may be served although its renewal failed, or nil.
-func (c *TokenCache) current(req Request) (token Token) {
+// current returns the token that may be served although its renewal failed, if
+// there is one.
+func (c *TokenCache) current(req Request) (got Minted) {
 	c.locked(func() {
 		if e, usable := c.find(req.Key, req.InvalidBefore, c.now()); usable {
-			token = e.token
+			got = e.result()
 		}
 	})
-	return token
+	return got
 }
 
 // Invalidate removes the token of the key, because a service has refused it although it should still be valid. A token that is
 // younger than ten seconds stays.
 func (c *TokenCache) Invalidate(key Key) {
-	c.locked(func() {
-		if e, ok := c.entries.Peek(key); ok && e.isReplaceable(c.now()) {
-			c.entries.Remove(key)
-		}
-	})
+	c.locked(func() { c.drop(key, c.now()) })
+}
+
+// drop is Invalidate for a caller that holds the lock.
+func (c *TokenCache) drop(key Key, now instant) {
+	if e, ok := c.entries.Peek(key); ok && e.isReplaceable(now) {
+		c.entries.Remove(key)
+	}
 }
 
 // Delete removes the token of the key and forgets its failures, but not those of its group. The result of an exchange in flight
@@ -334,88 +381,11 @@ func (c *TokenCache) Close() {
 	}
 	c.mu.Lock()
 	c.closed = true
+	if c.sweeper != nil {
+		c.sweeper.Stop()
+	}
 	c.mu.Unlock()
 	c.cancel()
 	c.running.Wait()
 	c.Purge()
-}
-
-// Observer observes a cache. Its methods are called concurrently, on the hot path, without any lock of the cache. They must
-// not block.
-type Observer interface {
-	// Attach is called once by each cache that has this observer. stats returns the cache's gauges at any time, and does not
-	// keep the cache in memory.
-	Attach(stats func() Stats)
-	// Request is called for every request: hit if the token was in the cache, ok if there is no error.
-	Request(object InvolvedObject, hit, ok bool)
-	// Mint is called after every exchange, also after one that could not start. The result is one of Results.
-	Mint(provider, result string, took time.Duration)
-	// Refresh is called in addition to Mint after every exchange that renewed a token ahead of time.
-	Refresh(result string)
-	// Evicted is called when a token had to make room for another one.
-	Evicted()
-}
-
-type noObserver struct{}
-
-func (noObserver) Attach(func() Stats)                {}
-func (noObserver) Request(InvolvedObject, bool, bool) {}
-func (noObserver) Mint(string, string, time.Duration) {}
-func (noObserver) Refresh(string)                     {}
-func (noObserver) Evicted()                           {}
-
-// The results of exchanges that an Observer can see. Those of the first group come from Request.Classify.
-const (
-	ResultMisconfigured = "misconfigured"
-	ResultDenied        = "denied"
-	ResultThrottled     = "throttled"
-	ResultUnavailable   = "unavailable"
-	// ResultKubernetesUnavailable means that the API server did not issue the token to exchange.
-	ResultKubernetesUnavailable = "kubernetes_unavailable"
-
-	ResultSuccess = "success"
-	ResultTimeout = "timeout"
-	ResultPanic   = "panic"
-	ResultError   = "error"
-	// ResultLimited means that a limit of the cache did not let the exchange start.
-	ResultLimited = "limited"
-)
-
-// Results returns all of them.
-func Results() []string {
-	return []string{ResultSuccess, ResultMisconfigured, ResultDenied, ResultThrottled, ResultUnavailable, ResultTimeout, ResultPanic, ResultError,
-		ResultKubernetesUnavailable, ResultLimited}
-}
-
-// Stats are the gauges of a cache.
-type Stats struct {
-	Items         int // tokens in the cache
-	Exchanges     int // exchanges that run, are queued, or wait for a part of the credential
-	Running       int // exchanges that have started
-	QueuedForSlot int // exchanges that wait because their tenant uses all of its slots
-	QueuedForRate int // exchanges that wait because of the start rate
-	Waiting       int // callers that wait for an exchange
-	// Failing is the number of keys whose last exchange failed. It does not grow with the attempts. A key is forgotten when it
-	// succeeds, or about five minutes after its back-off if it is no longer requested. Nil if none.
-	Failing map[Failing]int
-}
-
-// Failing is what an exchange failed at: the provider of the request, and one of Results.
-type Failing struct{ Provider, Result string }
-
-// Stats returns the gauges as they are now.
-func (c *TokenCache) Stats() (s Stats) {
-	c.locked(func() {
-		s = Stats{Items: c.entries.Len(), Exchanges: c.inFlight, Waiting: int(c.waiting.Load()),
-			QueuedForSlot: int(c.limits.queuedForSlot.Load()), QueuedForRate: int(c.limits.queuedForRate.Load())}
-		c.limits.mu.Lock()
-		for _, n := range c.limits.running {
-			s.Running += n
-		}
-		c.limits.mu.Unlock()
-		if len(c.failing) > 0 {
-			s.Failing = maps.Clone(c.failing)
-		}
-	})
-	return s
 }

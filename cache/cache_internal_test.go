@@ -60,10 +60,18 @@ type minter struct {
 }
 
 func (m *minter) request(n int, tenant string) Request {
-	return Request{Key: key(n), Tenant: tenant, Provider: "test", Classify: classifyForTest, Mint: func(ctx context.Context) (Token, error) {
+	return Request{Key: key(n), Tenant: tenant, Provider: "test", Classify: classifyForTest, Mint: plain(func(ctx context.Context) (Token, error) {
 		m.calls.Add(1)
 		return m.mint(ctx)
-	}}
+	})}
+}
+
+// plain makes the Mint of a Request that has no needs, or does not look at them.
+func plain(mint func(context.Context) (Token, error)) func(context.Context, []Token) (Minted, error) {
+	return func(ctx context.Context, _ []Token) (Minted, error) {
+		token, err := mint(ctx)
+		return Minted{Token: token}, err
+	}
 }
 
 func hourly(context.Context) (Token, error) { return token("t", time.Hour), nil }
@@ -125,7 +133,7 @@ func TestHardTime(t *testing.T) {
 		"a nanosecond":                     {1, time.Hour, 1},
 	} {
 		now := instantAt(time.Now(), time.Now().Add(-time.Second))
-		e := newEntry(nil, tc.life, tc.max, now)
+		e := newEntry(Minted{}, tc.life, tc.max, now)
 		if got := e.hard; got != tc.want {
 			t.Errorf("%s: %s", name, got)
 		}
@@ -495,7 +503,7 @@ func TestTenantsNeverSeeEachOthersTokens(t *testing.T) {
 	reqs := make([]Request, tenants)
 	for i := range reqs {
 		tag := fmt.Sprintf("tenant-%d", i)
-		reqs[i] = Request{Key: key(i), Tenant: tag, Mint: func(context.Context) (Token, error) { return token(tag, time.Hour), nil }}
+		reqs[i] = Request{Key: key(i), Tenant: tag, Mint: plain(func(context.Context) (Token, error) { return token(tag, time.Hour), nil })}
 	}
 	var wg sync.WaitGroup
 	for w := range workers {

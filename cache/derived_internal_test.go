@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-func TestPrepareFails(t *testing.T) {
+func TestNeedsFail(t *testing.T) {
 	for name, c := range map[string]*TokenCache{"cached": newTestCache(t), "uncached": nil} {
 		m := &minter{mint: hourly}
-		for _, prepare := range []func(context.Context) error{
-			func(context.Context) error { return errors.New("boom") },
-			func(context.Context) error { panic("secret") },
+		for _, needs := range []func() ([]Request, error){
+			func() ([]Request, error) { return nil, errors.New("boom") },
+			func() ([]Request, error) { panic("secret") },
 		} {
 			req := m.request(1, "a")
-			req.Prepare = prepare
+			req.Needs = needs
 			token, _, err := c.GetOrSet(t.Context(), req)
 			if token != nil || err == nil || m.calls.Load() != 0 {
 				t.Errorf("%s: got %v, %v", name, token, err)
@@ -46,10 +46,7 @@ func TestPartIsHeldBack(t *testing.T) {
 			return held.RetryAfter(), err
 		}
 		req := whole.request(2, "a")
-		req.Prepare = func(ctx context.Context) error {
-			_, err := wait(ctx, part.request(1, "a"))
-			return err
-		}
+		req.Needs = func() ([]Request, error) { return []Request{part.request(1, "a")}, nil }
 		const jitter = maxBackoff / 5 // of failures that both have seen
 		for range 10 * 60 {
 			_, _ = wait(t.Context(), req)
@@ -142,7 +139,7 @@ func TestFreshInVain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const kept = 10 * time.Minute
 				c := newTestCache(t, WithMaxDuration(kept), withMintTimeout(8*time.Second))
-				old := mustSet(t, c, Request{Key: key(1), Mint: hourly})
+				old := mustSet(t, c, Request{Key: key(1), Mint: plain(hourly)})
 				time.Sleep(kept - 9*time.Second)
 				if name == "hard time" {
 					time.Sleep(5 * time.Second)
@@ -151,7 +148,7 @@ func TestFreshInVain(t *testing.T) {
 				var err error
 				var wg sync.WaitGroup
 				wg.Go(func() {
-					got, _, err = c.GetOrSet(t.Context(), Request{Key: key(1), Fresh: true, Patient: true, Mint: hang})
+					got, _, err = c.GetOrSet(t.Context(), Request{Key: key(1), Fresh: true, Patient: true, Mint: plain(hang)})
 				})
 				synctest.Wait()
 				tc.meanwhile(c)
@@ -209,7 +206,7 @@ func keepsSlotsBusy(t *testing.T, c *TokenCache, tenant string, d time.Duration)
 	for n := range 2 * defaultMaxExchangesPerTenant {
 		all.Go(func() {
 			for k := 1000 * (1 + n); ctx.Err() == nil; k++ {
-				_, _, _ = c.GetOrSet(ctx, Request{Key: key(k), Tenant: tenant, Provider: "test", Mint: slowly(d)}) // or is limited
+				_, _, _ = c.GetOrSet(ctx, Request{Key: key(k), Tenant: tenant, Provider: "test", Mint: plain(slowly(d))}) // or is limited
 			}
 		})
 	}
@@ -222,12 +219,9 @@ func keepsSlotsBusy(t *testing.T, c *TokenCache, tenant string, d time.Duration)
 // derivedOn returns the request of a tenant for a credential that is made of others, depth of them, one inside the other. All tenants share
 // their keys. The innermost is a credential of its own.
 func derivedOn(c *TokenCache, depth int, tenant string) Request {
-	req := Request{Key: key(depth), Tenant: tenant, Provider: "test", Fresh: true, Mint: slowly(10 * time.Millisecond)}
+	req := Request{Key: key(depth), Tenant: tenant, Provider: "test", Fresh: true, Mint: plain(slowly(10 * time.Millisecond))}
 	if depth > 0 {
-		req.Prepare = func(ctx context.Context) error {
-			_, _, err := c.GetOrSet(ctx, derivedOn(c, depth-1, tenant))
-			return err
-		}
+		req.Needs = func() ([]Request, error) { return []Request{derivedOn(c, depth-1, tenant)}, nil }
 	}
 	return req
 }

@@ -11,7 +11,10 @@
 //	token, _, err := tokens.GetOrSet(ctx, cache.Request{
 //		Key:    cache.Key(sha256.Sum256(everythingThatShapesTheToken)),
 //		Tenant: namespace,
-//		Mint:   func(ctx context.Context) (cache.Token, error) { return exchange(ctx) },
+//		Mint: func(ctx context.Context, _ []cache.Token) (cache.Minted, error) {
+//			token, err := exchange(ctx)
+//			return cache.Minted{Token: token}, err
+//		},
 //	})
 //
 // Until its soft time, 80 % of its remaining lifetime less a little jitter, a token is fresh and served without any I/O. Then it

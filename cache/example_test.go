@@ -29,9 +29,9 @@ func Example() {
 	request := cache.Request{
 		Key:    sha256.Sum256([]byte("service=db\nuser=app\n")),
 		Tenant: "tenant-a",
-		Mint: func(context.Context) (cache.Token, error) {
+		Mint: func(context.Context, []cache.Token) (cache.Minted, error) {
 			logins++
-			return &session{id: fmt.Sprintf("session %d", logins), expires: time.Now().Add(time.Hour)}, nil
+			return cache.Minted{Token: &session{id: fmt.Sprintf("session %d", logins), expires: time.Now().Add(time.Hour)}}, nil
 		},
 	}
 	for range 3 {

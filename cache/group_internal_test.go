@@ -187,12 +187,12 @@ func TestGroupTriesTogetherAfterOneFailure(t *testing.T) {
 // Errors that say nothing of the other keys hold none of them back.
 func TestGroupFailuresOfOneKey(t *testing.T) {
 	for name, fail := range map[string]func(*Request){
-		"an error without the method": func(r *Request) { r.Mint = func(context.Context) (Token, error) { return nil, errors.New("x") } },
-		"a panic":                     func(r *Request) { r.Mint = func(context.Context) (Token, error) { panic("x") } },
-		"no token":                    func(r *Request) { r.Mint = func(context.Context) (Token, error) { return nil, nil } },
+		"an error without the method": func(r *Request) { r.Mint = plain(func(context.Context) (Token, error) { return nil, errors.New("x") }) },
+		"a panic":                     func(r *Request) { r.Mint = plain(func(context.Context) (Token, error) { panic("x") }) },
+		"no token":                    func(r *Request) { r.Mint = plain(func(context.Context) (Token, error) { return nil, nil }) },
 		"what it is made of": func(r *Request) {
-			r.Prepare = func(context.Context) error {
-				return fmt.Errorf("part: %w", &BackoffError{Err: errBrokenRole, wait: time.Minute})
+			r.Needs = func() ([]Request, error) {
+				return nil, fmt.Errorf("part: %w", &BackoffError{Err: errBrokenRole, wait: time.Minute})
 			}
 		},
 	} {
@@ -376,7 +376,7 @@ func TestGroupIsForgotten(t *testing.T) {
 		"by LRU": func(c *TokenCache) {
 			for n := range c.capacity {
 				_, _, _ = c.GetOrSet(context.Background(), Request{Key: key(1000 + n), Group: key(1000 + n), //nolint:usetesting // fails
-					Classify: classifyForTest, Mint: func(context.Context) (Token, error) { return nil, errBrokenRole }})
+					Classify: classifyForTest, Mint: plain(func(context.Context) (Token, error) { return nil, errBrokenRole })})
 			}
 		},
 	} {

@@ -78,7 +78,7 @@ func TestSlowServicesAreNoLag(t *testing.T) {
 		c, good := newTestCache(t), &minter{mint: hourly}
 		for n := range 4000 {
 			mint := slowly(20 * time.Second)
-			req := Request{Key: key(n), Tenant: fmt.Sprint("slow-", n%500), Provider: "test", Mint: mint}
+			req := Request{Key: key(n), Tenant: fmt.Sprint("slow-", n%500), Provider: "test", Mint: plain(mint)}
 			go c.GetOrSet(t.Context(), req) //nolint:errcheck // leaves after the patience
 		}
 		time.Sleep(4 * time.Second)

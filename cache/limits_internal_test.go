@@ -27,7 +27,7 @@ func askForever(t *testing.T, c *TokenCache, tenants int, provider string, first
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for n := range tenants {
-		req := Request{Key: key(first + n), Tenant: fmt.Sprintf("hangs-%d", n), Provider: provider, Mint: hang}
+		req := Request{Key: key(first + n), Tenant: fmt.Sprintf("hangs-%d", n), Provider: provider, Mint: plain(hang)}
 		all.Go(func() {
 			for wait := time.Duration(n) * 20 * time.Millisecond; ctx.Err() == nil; wait = 10 * time.Second {
 				select {
@@ -58,10 +58,10 @@ func worstOf(t *testing.T, c *TokenCache) (worst time.Duration) {
 	for n := range 900 {
 		start := time.Now()
 		_, _, err := c.GetOrSet(t.Context(), Request{Key: key(n), Tenant: fmt.Sprint(n), Provider: "good",
-			Mint: func(context.Context) (Token, error) {
+			Mint: plain(func(context.Context) (Token, error) {
 				time.Sleep(100 * time.Millisecond)
 				return token("t", time.Hour), nil
-			}})
+			})})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,11 +98,11 @@ func TestTenantOfTwoServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
 		for n := range 100 {
-			go c.GetOrSet(t.Context(), Request{Key: key(1000 + n), Tenant: "a", Provider: "hanging", Mint: hang}) //nolint:errcheck // fails
+			go c.GetOrSet(t.Context(), Request{Key: key(1000 + n), Tenant: "a", Provider: "hanging", Mint: plain(hang)}) //nolint:errcheck // fails
 		}
 		synctest.Wait()
 		start := time.Now()
-		mustSet(t, c, Request{Key: key(1), Tenant: "a", Provider: "good", Mint: hourly})
+		mustSet(t, c, Request{Key: key(1), Tenant: "a", Provider: "good", Mint: plain(hourly)})
 		if waited := time.Since(start); waited != 0 {
 			t.Errorf("it waited %s", waited)
 		}
@@ -126,7 +126,7 @@ func TestHangingKeysHoldWorkersBriefly(t *testing.T) {
 			workers.Go(func() {
 				for n := range keys {
 					start := time.Now()
-					_, _, err := c.GetOrSet(t.Context(), Request{Key: key(n), Tenant: "a", Provider: "hanging", Mint: hang})
+					_, _, err := c.GetOrSet(t.Context(), Request{Key: key(n), Tenant: "a", Provider: "hanging", Mint: plain(hang)})
 					took := time.Since(start)
 					if want := map[bool]time.Duration{true: slotWait, false: defaultPatience}[isLimited(err)]; took != want && took != 0 {
 						t.Errorf("key %d took %s: %v", n, took, err)
@@ -160,7 +160,7 @@ func TestLimitedExchangeIsNoFailure(t *testing.T) {
 		time.Sleep(50 * time.Minute) // the token is stale
 		free := make(chan struct{})
 		go c.GetOrSet(t.Context(), Request{Key: key(2), Tenant: "a", Provider: "test", //nolint:errcheck // only holds the slot
-			Mint: func(context.Context) (Token, error) { <-free; return token("t", time.Hour), nil }})
+			Mint: plain(func(context.Context) (Token, error) { <-free; return token("t", time.Hour), nil })})
 		synctest.Wait()
 
 		for range 3 {
@@ -180,10 +180,7 @@ func TestLimitedExchangeIsNoFailure(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		derived := m.request(4, "a")
-		derived.Prepare = func(ctx context.Context) error {
-			_, _, err := c.GetOrSet(ctx, m.request(3, "a"))
-			return fmt.Errorf("wrapped: %w", err)
-		}
+		derived.Needs = func() ([]Request, error) { return []Request{m.request(3, "a")}, nil }
 		if _, _, err := c.GetOrSet(t.Context(), derived); !isLimited(err) {
 			t.Errorf("a credential that is made of another: %v", err)
 		}
@@ -227,7 +224,7 @@ func (r *recorder) add(to *map[string]int, result string) {
 func TestSharedKeyOfTenantWithoutSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t, WithMaxExchangesPerTenant(1)), &minter{mint: hourly}
-		go c.GetOrSet(t.Context(), Request{Key: key(1), Tenant: "bad", Provider: "test", Mint: hang}) //nolint:errcheck // fails
+		go c.GetOrSet(t.Context(), Request{Key: key(1), Tenant: "bad", Provider: "test", Mint: plain(hang)}) //nolint:errcheck // fails
 		synctest.Wait()
 		failed := make(chan error)
 		go func() {
@@ -265,7 +262,7 @@ func TestRenewalOfASharedKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Minute)
-		go c.GetOrSet(t.Context(), Request{Key: key(1), Tenant: "bad", Provider: "test", Mint: hang}) //nolint:errcheck // fails
+		go c.GetOrSet(t.Context(), Request{Key: key(1), Tenant: "bad", Provider: "test", Mint: plain(hang)}) //nolint:errcheck // fails
 		synctest.Wait()
 		for range 5 {
 			for _, tenant := range []string{"bad", "good"} {
@@ -352,7 +349,7 @@ func TestRunningExchangesPerProvider(t *testing.T) {
 		var all sync.WaitGroup
 		for n := range maxRunning + 1000 {
 			all.Go(func() {
-				_, _, err := c.GetOrSet(t.Context(), Request{Key: key(n), Tenant: fmt.Sprint(n), Provider: "hanging", Mint: hang})
+				_, _, err := c.GetOrSet(t.Context(), Request{Key: key(n), Tenant: fmt.Sprint(n), Provider: "hanging", Mint: plain(hang)})
 				if err == nil {
 					t.Error("an exchange that hangs succeeded")
 				}
@@ -364,7 +361,7 @@ func TestRunningExchangesPerProvider(t *testing.T) {
 		}
 		start := time.Now()
 		for n := range 5000 {
-			_, _, err := c.GetOrSet(t.Context(), Request{Key: key(100_000 + n), Tenant: "late", Provider: "hanging", Mint: hang})
+			_, _, err := c.GetOrSet(t.Context(), Request{Key: key(100_000 + n), Tenant: "late", Provider: "hanging", Mint: plain(hang)})
 			if !isLimited(err) || !strings.Contains(err.Error(), `4096 exchanges with provider "hanging" are running`) {
 				t.Fatalf("got %v", err)
 			}
@@ -391,12 +388,12 @@ func TestCloseEndsWaitingExchanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newTestCache(t, tc.opts...)
-				go c.GetOrSet(t.Context(), Request{Key: key(1), Tenant: "a", Mint: hang}) //nolint:errcheck // fails
+				go c.GetOrSet(t.Context(), Request{Key: key(1), Tenant: "a", Mint: plain(hang)}) //nolint:errcheck // fails
 				synctest.Wait()
 				closed := make(chan error)
 				go func() {
 					// Close ends the flights one after the other, so this one may get the slot of the first before it ends.
-					_, _, err := c.GetOrSet(t.Context(), Request{Key: key(2), Tenant: tc.tenant, Mint: hang})
+					_, _, err := c.GetOrSet(t.Context(), Request{Key: key(2), Tenant: tc.tenant, Mint: plain(hang)})
 					closed <- err
 				}()
 				synctest.Wait()

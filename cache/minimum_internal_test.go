@@ -106,7 +106,7 @@ func TestMinimumLifetimeOnBothClocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := instantAt(time.Now(), time.Now().Add(-time.Second))
-			e := newEntry(nil, time.Hour, time.Hour, now)
+			e := newEntry(Minted{}, time.Hour, time.Hour, now)
 			later := instant{wall: now.wall + int64(tc.wall), mono: now.mono + int64(tc.mono)}
 			if got := e.lasts(30*time.Minute, later); got != tc.want {
 				t.Errorf("%t", got)

@@ -29,7 +29,7 @@ func TestObserverKeepsNoCache(t *testing.T) {
 	o := &counter{}
 	used := func() weak.Pointer[TokenCache] {
 		c := newUnboundCache(t, o)
-		mustSet(t, c, Request{Key: key(1), Mint: hourly})
+		mustSet(t, c, Request{Key: key(1), Mint: plain(hourly)})
 		if s := o.stats[0](); s.Items != 1 {
 			t.Errorf("stats %+v", s)
 		}
@@ -62,7 +62,7 @@ func TestEveryRequestIsObserved(t *testing.T) {
 	c := newTestCache(t, WithObserver(o))
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := c.GetOrSet(gone, Request{Key: key(1), Mint: hourly}); err == nil || o.failed != 1 || c.Len() != 0 {
+	if _, _, err := c.GetOrSet(gone, Request{Key: key(1), Mint: plain(hourly)}); err == nil || o.failed != 1 || c.Len() != 0 {
 		t.Errorf("got %v, %d failures counted, %d tokens", err, o.failed, c.Len())
 	}
 }

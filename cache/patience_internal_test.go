@@ -64,7 +64,7 @@ func TestPatienceStartsAnewWithEachExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t, withMintTimeout(10*time.Second))
 		for range 3 {
-			mustLeave(t, c, Request{Key: key(1), Mint: hang}, 5*time.Second)
+			mustLeave(t, c, Request{Key: key(1), Mint: plain(hang)}, 5*time.Second)
 			time.Sleep(time.Minute)
 		}
 	})
@@ -104,12 +104,8 @@ func TestPatienceOfDerivedCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t), &minter{mint: slowly(7 * time.Second)}
 		on := func(n int, inner Request) Request {
-			req := Request{Key: key(n), Tenant: "a", Provider: "test", Mint: hourly}
-			req.Prepare = func(ctx context.Context) error {
-				inner.Fresh = true
-				_, _, err := c.GetOrSet(ctx, inner)
-				return err
-			}
+			req := Request{Key: key(n), Tenant: "a", Provider: "test", Mint: plain(hourly)}
+			req.Needs = func() ([]Request, error) { return []Request{inner}, nil }
 			return req
 		}
 		outer := on(3, on(2, m.request(1, "a")))
@@ -127,7 +123,7 @@ func TestPatienceOfDerivedCredentials(t *testing.T) {
 func TestNoWaitForSlotsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t, WithMaxExchangesPerTenant(2))
-		request := func(n int) Request { return Request{Key: key(n), Tenant: "a", Mint: hang} }
+		request := func(n int) Request { return Request{Key: key(n), Tenant: "a", Mint: plain(hang)} }
 		mustBeLimited := func(n int, after time.Duration) {
 			t.Helper()
 			start := time.Now()
@@ -215,12 +211,12 @@ func TestTenantThatHangsHoldsNoWorkers(t *testing.T) {
 					all.Go(func() { w.work(ctx) })
 				}
 				for n := range tc.objects {
-					w.add(&reconciled{Request: Request{Key: key(1000 + tc.key(n)), Tenant: "hangs", Provider: "test", Mint: hang}}, 0)
+					w.add(&reconciled{Request: Request{Key: key(1000 + tc.key(n)), Tenant: "hangs", Provider: "test", Mint: plain(hang)}}, 0)
 				}
 				r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
 				neighbours := make([]*reconciled, 50)
 				for n := range neighbours {
-					neighbours[n] = &reconciled{Request: Request{Key: key(n), Tenant: "neighbour", Provider: "test", Mint: slowly(50 * time.Millisecond)}}
+					neighbours[n] = &reconciled{Request: Request{Key: key(n), Tenant: "neighbour", Provider: "test", Mint: plain(slowly(50 * time.Millisecond))}}
 					w.add(neighbours[n], time.Duration(r.Int64N(int64(reconcileEvery))))
 				}
 				time.Sleep(duration + time.Minute)
@@ -247,10 +243,10 @@ func TestTenantThatHangsHoldsNoWorkers(t *testing.T) {
 func TestPatienceOfAPartIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t), &minter{mint: slowly(7 * time.Second)}
-		outer := Request{Key: key(2), Mint: func(context.Context) (Token, error) {
+		outer := Request{Key: key(2), Mint: plain(func(context.Context) (Token, error) {
 			_, _, err := c.GetOrSet(t.Context(), m.request(1, "a"))
 			return nil, fmt.Errorf("wrapped: %w", err)
-		}}
+		})}
 		if _, _, err := c.GetOrSet(t.Context(), outer); err == nil {
 			t.Error("no error")
 		}
@@ -274,7 +270,7 @@ func TestPatientCaller(t *testing.T) {
 
 func TestWithPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mustLeave(t, newTestCache(t, WithPatience(2*time.Second)), Request{Key: key(1), Mint: slowly(3 * time.Second)}, 2*time.Second)
+		mustLeave(t, newTestCache(t, WithPatience(2*time.Second)), Request{Key: key(1), Mint: plain(slowly(3 * time.Second))}, 2*time.Second)
 	})
 	for _, d := range []time.Duration{0, -1} {
 		if _, err := NewTokenCache(1, WithPatience(d)); err == nil {

@@ -243,9 +243,11 @@ func printAll(values ...any) string {
 func (h *Harness) testArguments(t *testing.T) {
 	p, sa, opts := h.New(t), h.serviceAccount(t, h.Good), h.options()
 	before, optsBefore := *sa.DeepCopy(), *opts
-	if _, err := p.GetIdentity(&sa, opts); err != nil {
+	identity, err := p.GetIdentity(&sa, opts)
+	if err != nil {
 		t.Fatal(err)
 	}
+	opts.Identity, optsBefore.Identity = identity, identity // as package auth does
 	if c, ok := p.(provider.CacheKeyContributor); ok {
 		c.AddToCacheKey(noKey{}, &sa, opts)
 	}

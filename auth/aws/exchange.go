@@ -36,10 +36,7 @@ const (
 // NewTokenForServiceAccount exchanges the ServiceAccount's token for credentials of its own role, the first of a chain.
 func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount,
 	opts *provider.Options) (auth.Token, error) {
-	arn, err := p.GetIdentity(sa, opts)
-	if err != nil {
-		return nil, err
-	}
+	arn := opts.Identity
 	if err := p.checkPartition(arn, opts); err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func FuzzSTSResponse(f *testing.F) {
 		if !ok {
 			answer.status = http.StatusForbidden
 		}
-		opts := &provider.Options{STSRegion: "eu-central-1", HTTPClient: &http.Client{Transport: answer}}
+		opts := &provider.Options{STSRegion: "eu-central-1", HTTPClient: &http.Client{Transport: answer}, Identity: role("tenant-a")}
 		got, err := (&aws.Provider{}).NewTokenForServiceAccount(t.Context(), canary, &sa, opts)
 		if (err == nil) == (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)

@@ -28,8 +28,8 @@ func (t *token) GetDuration() time.Duration { return time.Until(t.expires) }
 var object = cache.InvolvedObject{Kind: "Bucket", Name: "b", Namespace: "ns", Operation: "reconcile"}
 
 func request(n byte, err error) cache.Request {
-	return cache.Request{Key: cache.Key{n}, Object: object, Provider: "test", Mint: func(context.Context) (cache.Token, error) {
-		return &token{time.Now().Add(time.Hour)}, err
+	return cache.Request{Key: cache.Key{n}, Object: object, Provider: "test", Mint: func(context.Context, []cache.Token) (cache.Minted, error) {
+		return cache.Minted{Token: &token{time.Now().Add(time.Hour)}}, err
 	}}
 }
 

@@ -113,14 +113,14 @@ func (l load) live(ctx context.Context, tokens *cache.TokenCache, tenant int, st
 		namespace = l.namespace(tenant)
 	}
 	req := cache.Request{Key: cache.Key{byte(tenant), byte(tenant >> 8)}, Tenant: namespace, Provider: provider, Patient: l.patient, Classify: classify,
-		Mint: func(ctx context.Context) (cache.Token, error) {
+		Mint: func(ctx context.Context, _ []cache.Token) (cache.Minted, error) {
 			time.Sleep(100 * time.Millisecond)
 			if l.exchange != nil {
 				if err := l.exchange(ctx, tenant, time.Since(start)); err != nil {
-					return nil, err
+					return cache.Minted{}, err
 				}
 			}
-			return &credential{time.Now().Add(time.Hour)}, nil
+			return cache.Minted{Token: &credential{time.Now().Add(time.Hour)}}, nil
 		}}
 	for {
 		_, _, _ = tokens.GetOrSet(ctx, req) // the metrics know
