@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -21,8 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -96,15 +96,21 @@ func (s fileTokenSource) unreadable(err error) error {
 	return e
 }
 
-// TokenRequest is the source that asks the API server for tokens of a ServiceAccount. It returns the same token for the same
-// audiences and renews it in the background once 80 % of its lifetime have passed, so pass the same TokenRequest to every call.
-// Callers share a request that is in flight. If a renewal fails for now (ErrUnavailable, ErrThrottled), the old token is kept until it
-// expires. ErrMisconfigured and ErrDenied drop it, except for a missing right of the client.
+// TokenRequest is the source that asks the API server for tokens of a
+// ServiceAccount. It returns the same token for the same audiences and renews it
+// in the background once 75 to 80 % of its lifetime have passed, so pass the same
+// TokenRequest to every call. Callers share a request that is in flight. If a
+// renewal fails for now (ErrUnavailable, ErrThrottled), the old token is kept
+// until shortly before it expires. ErrMisconfigured and ErrDenied drop it, except
+// for a missing right of the client. Without a token, each call tries again.
 //
-// A call with WithSubjectToken reads the ServiceAccount with the Client each time, as one with WithServiceAccount does. A deleted or
-// re-created ServiceAccount therefore gets no credential of the old one. The method Token alone does not read it.
+// A call with WithSubjectToken reads the ServiceAccount with the Client each
+// time, as one with WithServiceAccount does. A deleted or re-created
+// ServiceAccount therefore gets no credential of the old one. The method Token
+// alone does not read it.
 //
-// A TokenRequest is safe for concurrent use. It must not be copied, nor its fields changed, after its first use.
+// A TokenRequest is safe for concurrent use. It must not be copied, nor its
+// fields changed, after its first use.
 type TokenRequest struct {
 	// Client needs the verbs get on serviceaccounts and create on serviceaccounts/token.
 	Client KubernetesClient
@@ -115,60 +121,72 @@ type TokenRequest struct {
 	// BoundObject optionally binds the token to an object's life.
 	BoundObject *authenticationv1.BoundObjectReference
 
-	invalidated invalidation
-	mu          sync.Mutex
-	held        map[string]*heldToken // by the UID that the caller knows, and by audiences
+	refused atomic.Pointer[time.Time]
+	once    sync.Once
+	tokens  *cache.TokenCache // by the UID that the caller knows, and by audiences
 }
 
-// heldToken is the last token for one key, and the request for the next one.
-type heldToken struct {
-	last  *tokenFlight // nil if there is no token
-	next  *tokenFlight // nil if no request is in flight
-	renew time.Time
+// serviceAccountToken is a token of a TokenRequest in its cache.
+type serviceAccountToken struct {
+	jwt    redact.Secret
+	expiry time.Time
 }
 
-// tokenFlight is one request, and its result once done is closed.
-type tokenFlight struct {
-	done             chan struct{}
-	jwt              redact.Secret
-	obtained, expiry time.Time
-	err              error
-}
-
-// usable reports whether the request has returned a valid token. A refusal does not count against a very young one, as in the cache.
-func (f *tokenFlight) usable(now, invalidBefore time.Time) bool {
-	return f != nil && before(now, f.obtained.Add(f.lifetime())) && (f.obtained.After(invalidBefore) || now.Sub(f.obtained) < replaceTokenAfter)
-}
-
-func (f *tokenFlight) lifetime() time.Duration { return f.expiry.Sub(f.obtained) }
-
-// before reports whether now lies before t on both clocks. The wall clock may be set back, and the monotonic one, which Round drops,
-// stands still while a machine is suspended.
-func before(now, t time.Time) bool { return now.Before(t) && now.Round(0).Before(t.Round(0)) }
+// GetDuration implements Token.
+func (t *serviceAccountToken) GetDuration() time.Duration { return time.Until(t.expiry) }
 
 // Invalidate replaces all tokens of the TokenRequest, as WithInvalidBefore of this moment does. Call it when a service has refused one.
-func (r *TokenRequest) Invalidate() { r.invalidated.set(time.Now()) }
+func (r *TokenRequest) Invalidate() {
+	now := time.Now()
+	r.refused.Store(&now)
+}
 
 // Token implements SubjectTokenSource. A caller leaves when its context ends; the request goes on for the others.
 func (r *TokenRequest) Token(ctx context.Context, audiences []string) (string, time.Time, error) {
 	return r.token(ctx, audiences, "", time.Time{})
 }
 
-// token is Token for a call that may know the UID of the ServiceAccount, and that tokens obtained until invalidBefore were refused.
-func (r *TokenRequest) token(ctx context.Context, audiences []string, uid types.UID, invalidBefore time.Time) (string, time.Time, error) {
+// token is Token for a call that may know the UID of the ServiceAccount, and when
+// a service refused a token.
+func (r *TokenRequest) token(ctx context.Context, audiences []string, uid types.UID, invalidBefore time.Time,
+) (string, time.Time, error) {
 	if err := r.check(); err != nil {
 		return "", time.Time{}, err
 	}
-	if t := r.invalidated.time(); t.After(invalidBefore) {
-		invalidBefore = t
+	if t := r.refused.Load(); t != nil && t.After(invalidBefore) {
+		invalidBefore = *t
 	}
-	f := r.flight(ctx, audiences, uid, invalidBefore)
-	select {
-	case <-f.done:
-		return f.jwt.Reveal(), f.expiry, f.err
-	case <-ctx.Done():
+	r.once.Do(func() { // these options are valid
+		r.tokens, _ = cache.NewTokenCache(maxHeldTokens, cache.WithoutMaxDuration(),
+			cache.WithMaxExchangesPerTenant(maxHeldTokens))
+	})
+	k := &keyBuilder{}
+	k.Add("uid", string(uid))
+	k.AddList("audiences", audiences)
+	audiences = slices.Clone(audiences)
+	token, _, err := r.tokens.GetOrSet(ctx, cache.Request{
+		Key: k.sum(), Patient: true, Insistent: true, InvalidBefore: invalidBefore, Classify: classifyTokenRequest,
+		Mint: func(ctx context.Context, _ []Token) (cache.Minted, error) {
+			jwt, expiry, err := r.request(ctx, audiences)
+			return cache.Minted{Token: &serviceAccountToken{redact.New(jwt), expiry}}, err
+		},
+	})
+	held, err := as[*serviceAccountToken](token, err)
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return "", time.Time{}, kubernetesError(ctx.Err(), opCreateToken)
+	case err != nil:
+		return "", time.Time{}, err
 	}
+	return held.jwt.Reveal(), held.expiry, nil
+}
+
+// classifyTokenRequest also drops a token if the ServiceAccount has another UID,
+// since the token is void then.
+func classifyTokenRequest(err error) cache.Failure {
+	f := classify(err)
+	f.Permanent = f.Permanent || apierrors.IsConflict(err)
+	return f
 }
 
 func (r *TokenRequest) check() error {
@@ -178,68 +196,11 @@ func (r *TokenRequest) check() error {
 	return nil
 }
 
-// flight returns the request whose token is usable, else the one in flight. It starts one if there is neither or a renewal is due.
-func (r *TokenRequest) flight(ctx context.Context, audiences []string, uid types.UID, invalidBefore time.Time) *tokenFlight {
-	key, now := fmt.Sprintf("%q %q", uid, audiences), time.Now()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	maps.DeleteFunc(r.held, func(_ string, h *heldToken) bool { return h.next == nil && !h.last.usable(now, time.Time{}) })
-	if r.held == nil {
-		r.held = map[string]*heldToken{}
-	}
-	h := r.held[key]
-	if h == nil {
-		h = &heldToken{}
-		r.held[key] = h
-	}
-	usable := h.last.usable(now, invalidBefore)
-	if h.next == nil && (!usable || !before(now, h.renew)) {
-		h.next = &tokenFlight{done: make(chan struct{})}
-		go r.run(context.WithoutCancel(ctx), h, h.next, slices.Clone(audiences))
-	}
-	if usable {
-		return h.last
-	}
-	return h.next
-}
-
-func (r *TokenRequest) run(ctx context.Context, h *heldToken, f *tokenFlight, audiences []string) {
-	ctx, stop := context.WithTimeout(ctx, tokenRequestTimeout)
-	defer stop()
-	defer func() {
-		if p := recover(); p != nil {
-			f.err = panicked(p)
-		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		f.obtained = time.Now()
-		h.finish(f)
-		close(f.done)
-	}()
-	token, expiry, err := r.request(ctx, audiences)
-	f.jwt, f.expiry, f.err = redact.New(token), expiry, err
-}
-
-// finish replaces the token, or decides how long the old one stays.
-func (h *heldToken) finish(f *tokenFlight) {
-	h.next = nil
-	switch {
-	case f.err == nil:
-		h.last, h.renew = f, f.obtained.Add(f.lifetime()/5*4)
-	case providers.Permanent(f.err), apierrors.IsConflict(f.err): // with another UID, the old token is void
-		h.last = nil
-	default:
-		h.renew = f.obtained.Add(max(minTokenRetry, RetryAfter(f.err)))
-	}
-}
-
 const (
 	defaultTokenLifetime = time.Hour
 	minTokenLifetime     = 10 * time.Minute      // the API server refuses less
 	maxTokenLifetime     = 1<<32*time.Second - 1 // and more
-	tokenRequestTimeout  = 30 * time.Second
-	minTokenRetry        = time.Second      // between failed renewals
-	replaceTokenAfter    = 10 * time.Second // as cache.Request.InvalidBefore
+	maxHeldTokens        = 1024                  // of a TokenRequest
 )
 
 const opCreateToken = "create ServiceAccount token"

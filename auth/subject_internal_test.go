@@ -4,12 +4,12 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,39 +50,20 @@ func TestAudiencesOfThePodsOwnToken(t *testing.T) {
 	}
 }
 
-// shifted returns start on clocks that have moved differently since then.
-func shifted(t *testing.T, start time.Time, wall, monotonic time.Duration) time.Time {
-	t.Helper()
-	later := start.Add(wall)
-	*(*int64)(unsafe.Add(unsafe.Pointer(&later), 8)) += int64(monotonic - wall) // the monotonic clock of time.Time
-	if later.Sub(start) != monotonic || later.Round(0).Sub(start.Round(0)) != wall {
-		t.Fatal("time.Time has another layout now")
-	}
-	return later
-}
-
-// A suspended machine stops the monotonic clock, and the wall clock can be set back. Neither makes an old token valid.
-func TestHeldTokenHoldsOnBothClocks(t *testing.T) {
-	obtained := time.Now()
-	f := &tokenFlight{obtained: obtained, expiry: obtained.Add(time.Hour).Round(0)}
-	h := &heldToken{next: f}
-	h.finish(f)
+// Root may read every file, so the test does not depend on the file system.
+func TestCauseOfAnUnreadableTokenFile(t *testing.T) {
 	for name, tc := range map[string]struct {
-		wall, monotonic time.Duration
-		usable, fresh   bool
+		err  error
+		want provider.Cause
 	}{
-		"fresh":                               {47 * time.Minute, 47 * time.Minute, true, true},
-		"due":                                 {49 * time.Minute, 49 * time.Minute, true, false},
-		"expired":                             {time.Hour, time.Hour, false, false},
-		"suspended: only the wall clock":      {time.Hour, time.Minute, false, false},
-		"set back: only the monotonic clock":  {time.Minute, time.Hour, false, false},
-		"set back for long":                   {-24 * time.Hour, time.Hour, false, false},
-		"due after a suspension":              {49 * time.Minute, time.Minute, true, false},
-		"due although the wall clock is slow": {time.Minute, 49 * time.Minute, true, false},
+		"permission denied": {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrPermission}, provider.CauseTokenFileForbidden},
+		"missing":           {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrNotExist}, ""},
 	} {
-		now := shifted(t, obtained, tc.wall, tc.monotonic)
-		if usable, fresh := h.last.usable(now, time.Time{}), before(now, h.renew); usable != tc.usable || fresh != tc.fresh {
-			t.Errorf("%s: usable %t, fresh %t", name, usable, fresh)
-		}
+		t.Run(name, func(t *testing.T) {
+			var e *Error
+			if err := (fileTokenSource{"token"}).unreadable(tc.err); !errors.As(err, &e) || e.Cause != tc.want {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }

@@ -130,6 +130,8 @@ func TestHardTime(t *testing.T) {
 		"a long one is cut":                {12 * time.Hour, time.Hour, time.Hour},
 		"the maximum of the configuration": {time.Hour, time.Minute, time.Minute},
 		"for ever":                         {math.MaxInt64, time.Hour, time.Hour},
+		"a long one without a maximum":     {24 * time.Hour, longest, 24*time.Hour - 30*time.Second},
+		"for ever without a maximum":       {math.MaxInt64, longest, longest},
 		"a nanosecond":                     {1, time.Hour, 1},
 	} {
 		now := instantAt(time.Now(), time.Now().Add(-time.Second))

@@ -18,6 +18,9 @@ const (
 	defaultRate                  = 1000 // a second
 	defaultBurst                 = 500
 	defaultMaxExchangesPerTenant = 8
+
+	// longest bounds the arithmetic of WithoutMaxDuration.
+	longest = 365 * 24 * time.Hour
 )
 
 // Option configures a TokenCache.
@@ -26,6 +29,13 @@ type Option func(*TokenCache)
 // WithMaxDuration bounds the time that a token is kept, however long it is valid. At most MaxDuration, the default. Trust that
 // was revoked at the provider can still be used for that time.
 func WithMaxDuration(d time.Duration) Option { return func(c *TokenCache) { c.maxDuration = d } }
+
+// WithoutMaxDuration keeps each token for as long as it is valid, a year at most.
+// It takes the place of WithMaxDuration in the private cache of one client that
+// would otherwise keep its credential itself.
+func WithoutMaxDuration() Option {
+	return func(c *TokenCache) { c.maxDuration, c.unbounded = longest, true }
+}
 
 // WithRate bounds how many exchanges start, over all tenants and providers: limit a second, and burst at once. The default is
 // 1,000 a second and a burst of 500. Match it to the quotas of the clouds and of the API server. An exchange waits for its turn
@@ -63,6 +73,9 @@ func (c *TokenCache) check() error {
 		return fmt.Errorf("the patience of callers must be positive, not %s", c.limits.patience)
 	case c.observer == nil:
 		return errors.New("the observer is nil; leave the option out")
+	}
+	if c.unbounded {
+		return nil
 	}
 	return checkMaxDuration(c.maxDuration)
 }
