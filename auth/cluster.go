@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/cache"
 )
 
 const opCluster = "get access to the cluster"
@@ -36,7 +35,9 @@ func GetRESTConfig(ctx context.Context, provider Provider, opts ...Option) (*RES
 	return as[*RESTConfig](get(ctx, provider, opCluster, append(slices.Clip(opts), forCluster), remoteCluster))
 }
 
-// forCluster picks the default ServiceAccount for clusters. Their configurations ask again before each use.
+// forCluster picks the default ServiceAccount for clusters. The minimum lifetime
+// of the Settings leaves configurations of clusters alone, as it does adapters:
+// they ask again by themselves.
 func forCluster(o *Options) {
 	if o.renews = true; o.Usage == UsageAccess {
 		o.Usage = UsageKubeConfig
@@ -129,32 +130,28 @@ func checkCAData(data string) error {
 	}
 }
 
-// GetClusterConfig returns a rest.Config for the cluster that the options of GetRESTConfig name. Every request gets a
-// credential that is valid then, through the cache of the options. It waits for as long as the request's context allows. The config is good for as long
-// as the cluster keeps its address. After a 401 the next request brings a new credential, at most every ten seconds. The
+// GetClusterConfig returns a rest.Config for the cluster that the options of
+// GetRESTConfig name. Every request gets a credential that is valid then, through
+// the cache of the options. It waits for as long as the request's context allows.
+// The config is good for as long as the cluster keeps its address. After a 401
+// the next request brings a new credential, at most every ten seconds. The
 // credential is only ever sent to the cluster's address.
 //
-// Options, Policy and ServiceAccount are checked for each request: deleting the ServiceAccount or a refusal of the Policy stops
-// the next one. Without a cache the config itself keeps one credential, for 80 % of its lifetime.
+// Options, Policy and ServiceAccount are checked for each request: deleting the
+// ServiceAccount or a refusal of the Policy stops the next one. Without a cache
+// the config itself keeps the credential, for 75 to 80 % of its lifetime.
 //
-// The proxy and the HTTP client of the options serve the provider's API; set those for the cluster on the result. The
-// config is safe for concurrent use as rest.Configs are. Errors of requests are those of GetRESTConfig.
-func GetClusterConfig(ctx context.Context, provider Provider, opts ...Option) (config *rest.Config, err error) {
-	source := &clusterSource{provider: provider}
-	source.opts = source.invalidated.observedBy(opts)
-	var o Options
-	o.apply(opts)
-	if !o.Cache.Enabled() {
-		if source.own, err = cache.NewTokenCache(maxOwnTokens); err != nil {
-			return nil, err
-		}
-	}
-	first, err := source.get(ctx, func(o *Options) { o.patient = false })
+// The proxy and the HTTP client of the options serve the provider's API; set
+// those for the cluster on the result. The config is safe for concurrent use as
+// rest.Configs are. Errors of requests are those of GetRESTConfig.
+func GetClusterConfig(ctx context.Context, provider Provider, opts ...Option) (*rest.Config, error) {
+	source := newAdapter(provider, opts)
+	first, err := GetRESTConfig(ctx, provider, source.options(impatient)...)
 	if err != nil {
 		return nil, err
 	}
 	host, _, _ := strings.Cut(strings.TrimPrefix(first.Host(), "https://"), "/")
-	config = &rest.Config{Host: first.Host(), TLSClientConfig: rest.TLSClientConfig{CAData: first.CAData()}}
+	config := &rest.Config{Host: first.Host(), TLSClientConfig: rest.TLSClientConfig{CAData: first.CAData()}}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &clusterTransport{next: next, source: source, host: host}
 	})
@@ -164,7 +161,7 @@ func GetClusterConfig(ctx context.Context, provider Provider, opts ...Option) (c
 // clusterTransport adds the credential to requests.
 type clusterTransport struct {
 	next   http.RoundTripper
-	source *clusterSource
+	source *adapter
 	host   string
 }
 
@@ -182,7 +179,7 @@ func (t *clusterTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	clone.Header.Set("Authorization", "Bearer "+credential.BearerToken())
 	resp, err := t.next.RoundTrip(clone)
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
-		t.source.invalidated.set(obtained)
+		t.source.invalidate(obtained)
 	}
 	return resp, err
 }
@@ -196,30 +193,8 @@ func (t *clusterTransport) credential(r *http.Request) (*RESTConfig, error) {
 				Message: fmt.Sprintf("the credential is for the cluster at %q, not for %.300q", t.host, r.URL.Host)}
 		}
 	}
-	return t.source.get(r.Context())
+	return GetRESTConfig(r.Context(), t.source.provider, t.source.options()...)
 }
 
 // WrappedRoundTripper lets client-go find the transport underneath.
 func (t *clusterTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
-
-// maxOwnTokens bounds the tokens that an adapter keeps itself: those of one ServiceAccount, whose annotations may change.
-const maxOwnTokens = 64
-
-// clusterSource gets the credentials of one config.
-type clusterSource struct {
-	provider    Provider
-	opts        []Option
-	invalidated invalidation
-	own         *cache.TokenCache // nil if the options have a cache
-}
-
-func (s *clusterSource) get(ctx context.Context, ofCall ...Option) (*RESTConfig, error) {
-	return GetRESTConfig(ctx, s.provider, append(append(s.opts, ofCall...), s.keep)...)
-}
-
-// keep takes the place of a cache, except for its patience.
-func (s *clusterSource) keep(o *Options) {
-	if s.own != nil {
-		o.Cache, o.patient = s.own, true
-	}
-}

@@ -179,6 +179,7 @@ func keyCases() []keyCase {
 		{field: "ClusterResource", opts: []Option{WithClusterResource("c")}, same: "access tokens are not for a cluster; its audience is in the key"},
 		{field: "ClusterAddress", opts: []Option{WithClusterAddress("c")}, same: "access tokens are not for a cluster; its audience is in the key"},
 		{field: "invalidBefore", opts: []Option{WithInvalidBefore(time.Now())}, same: "the new credential takes the place of the old one"},
+		{field: "private", opts: []Option{func(o *Options) { o.private = true }}, same: "it says whose cache it is"},
 		{field: "patient", opts: []Option{func(o *Options) { o.patient = true }}, same: "it says how long to wait for a credential"},
 		{field: "Identity", opts: []Option{func(o *Options) { o.Identity = "other" }}, same: "the call sets it to the provider's answer, which the key has"},
 		{field: "TokenIssued", opts: []Option{func(o *Options) { o.TokenIssued = true }}, same: "it follows from the source, whose token the key has"},

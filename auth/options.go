@@ -51,6 +51,7 @@ type Options struct {
 	defaulted     defaultAccount // if ServiceAccount comes from the Settings
 	invalidBefore time.Time
 	patient       bool // as cache.Request.Patient
+	private       bool // Cache belongs to an adapter
 	renews        bool // asks again before each use
 }
 

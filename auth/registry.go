@@ -38,9 +38,8 @@ type Keychain struct {
 	// Strict makes Resolve fail for a registry that no provider knows, instead of anonymous access. Set it before the first use.
 	Strict bool
 
-	providers   *ProviderSet
-	opts        []Option
-	invalidated invalidation
+	providers *ProviderSet
+	adapter   *adapter // without a provider
 }
 
 var (
@@ -55,14 +54,12 @@ var (
 //	keychain := auth.NewKeychain(providers, auth.WithServiceAccount(sa, kubeClient), auth.WithCache(tokenCache, object))
 //	image, err := remote.Image(ref, remote.WithAuthFromKeychain(keychain), remote.WithContext(ctx))
 func NewKeychain(providers *ProviderSet, opts ...Option) *Keychain {
-	k := &Keychain{providers: providers}
-	k.opts = k.invalidated.observedBy(opts)
-	return k
+	return &Keychain{providers: providers, adapter: newAdapter(nil, opts)}
 }
 
 // Invalidate replaces the credentials of all registries, as WithInvalidBefore of this moment does. Call it when a registry has
 // refused one.
-func (k *Keychain) Invalidate() { k.invalidated.set(time.Now()) }
+func (k *Keychain) Invalidate() { k.adapter.invalidate(time.Now()) }
 
 // resolveTimeout bounds the two methods without a context.
 const resolveTimeout = time.Minute
@@ -78,7 +75,7 @@ func (k *Keychain) Resolve(target authn.Resource) (authn.Authenticator, error) {
 // anonymous access. The result asks the cache again at each use, so that a pull may take longer than the lifetime of a credential.
 func (k *Keychain) ResolveContext(ctx context.Context, target authn.Resource) (authn.Authenticator, error) {
 	o := &Options{}
-	o.apply(k.opts)
+	o.apply(k.adapter.opts)
 	provider, err := k.providerOf(target.RegistryStr(), o)
 	switch {
 	case err != nil:
@@ -90,13 +87,9 @@ func (k *Keychain) ResolveContext(ctx context.Context, target authn.Resource) (a
 	case provider == nil:
 		return authn.Anonymous, nil
 	}
-	a := &RegistryAuthenticator{provider: provider, registry: target.RegistryStr(), opts: k.opts}
-	credentials, err := a.credentials(ctx)
-	if err != nil {
+	a := &RegistryAuthenticator{provider: provider, registry: target.RegistryStr(), adapter: k.adapter}
+	if _, err := a.credentials(ctx); err != nil {
 		return nil, err
-	}
-	if !o.Cache.Enabled() {
-		return credentials, nil
 	}
 	return a, nil
 }
@@ -125,10 +118,10 @@ func (k *Keychain) providerOf(registry string, o *Options) (Provider, error) {
 
 // RegistryAuthenticator gets the credentials of one registry with GetArtifactRegistryCredentials, at each use. It is safe for concurrent use.
 type RegistryAuthenticator struct {
-	provider    Provider
-	registry    string
-	opts        []Option
-	invalidated invalidation
+	provider Provider
+	registry string
+	adapter  *adapter
+	ofCall   []Option
 }
 
 var _ authn.ContextAuthenticator = (*RegistryAuthenticator)(nil)
@@ -139,17 +132,16 @@ var _ authn.ContextAuthenticator = (*RegistryAuthenticator)(nil)
 //
 //	image, err := remote.Image(ref, remote.WithAuth(auth.NewRegistryAuthenticator(provider, ref.Context().Name(), opts...)), remote.WithContext(ctx))
 func NewRegistryAuthenticator(provider Provider, artifactRepository string, opts ...Option) *RegistryAuthenticator {
-	a := &RegistryAuthenticator{provider: provider, registry: artifactRepository}
 	// A reconciler tries a pull again, so a service that hangs holds none of its workers.
-	a.opts = append(a.invalidated.observedBy(opts), func(o *Options) { o.patient = false })
-	return a
+	return &RegistryAuthenticator{provider: provider, registry: artifactRepository,
+		adapter: newAdapter(provider, opts), ofCall: []Option{impatient}}
 }
 
 // Invalidate replaces the credentials, as WithInvalidBefore of this moment does. Call it when the registry has refused one.
-func (a *RegistryAuthenticator) Invalidate() { a.invalidated.set(time.Now()) }
+func (a *RegistryAuthenticator) Invalidate() { a.adapter.invalidate(time.Now()) }
 
 func (a *RegistryAuthenticator) credentials(ctx context.Context) (*ArtifactRegistryCredentials, error) {
-	return GetArtifactRegistryCredentials(ctx, a.provider, a.registry, a.opts...)
+	return GetArtifactRegistryCredentials(ctx, a.provider, a.registry, a.adapter.options(a.ofCall...)...)
 }
 
 // Authorization implements authn.Authenticator.

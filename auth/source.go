@@ -3,54 +3,77 @@ package auth
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/workloadid/workloadid/cache"
 )
 
-// AccessTokenSource gets access tokens with the same options over and over, as clients of SDKs do before each of their
-// requests. It is safe for concurrent use.
-type AccessTokenSource struct {
-	provider    Provider
-	opts        []Option
-	invalidated invalidation
-}
+// AccessTokenSource gets access tokens with the same options over and over, as
+// clients of SDKs do before each of their requests. Without a cache among the
+// options it keeps the tokens itself. It is safe for concurrent use.
+type AccessTokenSource struct{ adapter *adapter }
 
-// NewAccessTokenSource returns a source for the options of GetAccessToken. Neither they nor the fields of the provider may
-// change any more.
+// NewAccessTokenSource returns a source for the options of GetAccessToken.
+// Neither they nor the fields of the provider may change any more.
 func NewAccessTokenSource(provider Provider, opts ...Option) *AccessTokenSource {
-	s := &AccessTokenSource{provider: provider}
-	s.opts = s.invalidated.observedBy(opts)
-	return s
+	return &AccessTokenSource{newAdapter(provider, opts)}
 }
 
-// Invalidate has the tokens of the source replaced, as WithInvalidBefore of this moment does, because a service has refused one.
-func (s *AccessTokenSource) Invalidate() { s.invalidated.set(time.Now()) }
+// Invalidate replaces the tokens of the source, as WithInvalidBefore of this
+// moment does. Call it when a service has refused one.
+func (s *AccessTokenSource) Invalidate() { s.adapter.invalidate(time.Now()) }
 
-// Token is GetAccessToken, except that it waits for as long as ctx allows, without the bound of cache.WithPatience. With a
-// ServiceAccount, that is read each time; the Policy's functions are asked each time. The options of the call follow those of the source.
+// Token is GetAccessToken, except that it waits for as long as ctx allows,
+// without the bound of cache.WithPatience. With a ServiceAccount, that is read
+// each time; the Policy's functions are asked each time. The options of the call
+// follow those of the source.
 func (s *AccessTokenSource) Token(ctx context.Context, ofCall ...Option) (Token, error) {
-	return GetAccessToken(ctx, s.provider, append(s.opts, ofCall...)...)
+	return GetAccessToken(ctx, s.adapter.provider, s.adapter.options(ofCall...)...)
 }
 
-// invalidation is the time at which a service last refused a credential of one adapter. The zero value is ready for use.
-type invalidation struct{ at atomic.Pointer[time.Time] }
+// adapter is what the adapters share: a provider, the options of each call, and
+// the time at which a service last refused a credential.
+type adapter struct {
+	provider Provider
+	opts     []Option
+	refused  atomic.Pointer[time.Time]
+	own      func() *cache.TokenCache
+}
 
-func (i *invalidation) set(t time.Time) { i.at.Store(&t) }
+func newAdapter(provider Provider, opts []Option) *adapter {
+	a := &adapter{provider: provider, own: sync.OnceValue(newOwnCache)}
+	a.opts = slices.Clip(append(slices.Clone(opts), a.complete))
+	return a
+}
 
-func (i *invalidation) time() (t time.Time) {
-	if at := i.at.Load(); at != nil {
-		t = *at
+// maxOwnTokens bounds the credentials that an adapter keeps itself: those of one
+// subject, whose annotations may change, for a few registries or scopes.
+const maxOwnTokens = 64
+
+// newOwnCache needs no Close: it has a goroutine only during an exchange.
+func newOwnCache() *cache.TokenCache {
+	c, _ := cache.NewTokenCache(maxOwnTokens, cache.WithoutMaxDuration()) // these options are valid
+	return c
+}
+
+// complete ends the options of a call. The adapter's callers wait for as long as
+// their contexts allow, because clients of SDKs do not come back.
+func (a *adapter) complete(o *Options) {
+	o.patient, o.renews = true, true
+	if o.private = !o.Cache.Enabled(); o.private {
+		o.Cache = a.own()
 	}
-	return t
+	if t := a.refused.Load(); t != nil {
+		o.invalidBefore = *t
+	}
 }
 
-// observedBy returns the options of an adapter. They end with the time as it is when they are resolved. The adapter's callers wait for
-// as long as their contexts allow, because clients of SDKs do not come back.
-func (i *invalidation) observedBy(opts []Option) []Option {
-	return slices.Clip(append(slices.Clone(opts), func(o *Options) {
-		o.patient, o.renews = true, true
-		if t := i.time(); !t.IsZero() {
-			o.invalidBefore = t
-		}
-	}))
-}
+// impatient bounds the wait for an adapter whose callers do come back. One that
+// keeps its credential itself might be gone by then, and the exchange with it.
+func impatient(o *Options) { o.patient = o.private }
+
+func (a *adapter) options(ofCall ...Option) []Option { return append(a.opts, ofCall...) }
+
+func (a *adapter) invalidate(t time.Time) { a.refused.Store(&t) }
