@@ -73,18 +73,10 @@ func isPlainCluster(arn string) bool {
 	if len(arn) < len(prefix) || arn[:len(prefix)] != prefix {
 		return false
 	}
-	region, rest := cut(arn[len(prefix):])
+	region, rest, _ := strings.Cut(arn[len(prefix):], ":")
 	const name = accountLength + len(infix)
 	return len(rest) > name && rest[accountLength:name] == infix && awsname.ValidAccount(rest[:accountLength]) &&
 		awsname.ValidClusterName(rest[name:]) && awsname.IsCommercialRegion(region)
-}
-
-// cut is strings.Cut at a colon, quicker: this runs on every hit of the cache.
-func cut(s string) (before, after string) {
-	if i := strings.IndexByte(s, ':'); i >= 0 {
-		return s[:i], s[i+1:]
-	}
-	return s, ""
 }
 
 // cutSession parses arn:<partition>:sts::<account>:assumed-role/<role>/<session>. It returns nothing for another ARN. Services other

@@ -69,7 +69,7 @@ func (p *Provider) clusterOf(opts *provider.Options) (awsname.ClusterARN, error)
 // GetAccessTokenOptionsForCluster asks for one token, from STS in the cluster's region unless the caller chose a region. Only the bearer
 // depends on the cluster's name.
 func (p *Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
-	access := provider.ClusterAccess{AccessTokens: p.oneToken[:], CacheKey: clusterName(opts), TakesAll: true}
+	access := provider.ClusterAccess{AccessTokens: [][]provider.Option{nil}, CacheKey: clusterName(opts), TakesAll: true}
 	if opts.STSRegion != "" && isPlainCluster(opts.ClusterResource) && access.CacheKey == "" {
 		return access, nil
 	}

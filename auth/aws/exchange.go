@@ -170,7 +170,7 @@ func hostOf(endpoint string) string {
 func (p *Provider) isOtherService(opts *provider.Options) bool {
 	host, given := strings.CutPrefix(opts.STSEndpoint, "https://")
 	host = strings.TrimSuffix(host, "/")
-	name, _ := cut(host) // without the port
+	name, _, _ := strings.Cut(host, ":") // without the port
 	return given && slices.Contains(p.AllowedSTSHosts, host) && !awsname.IsSTSHost(name)
 }
 
@@ -273,7 +273,7 @@ func (t *Token) provider() aws.CredentialsProvider {
 
 // secrets returns the parts that no message may repeat.
 func (t *Token) secrets() []string {
-	p := t.parts(partCount)
+	p := t.parts()
 	return []string{p[partSecret], p[partSessionToken]}
 }
 

@@ -62,7 +62,7 @@ func (*Provider) NewGitCredentials(_ context.Context, gitInput string, accessTok
 		return nil, err
 	}
 	host, path, region := readGitInput(gitInput)
-	parts := token.parts(partSessionToken + 1)
+	parts := token.parts()
 	user := parts[partKeyID]
 	if session := parts[partSessionToken]; session != "" {
 		user += "%" + session

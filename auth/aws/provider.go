@@ -50,9 +50,8 @@ type Provider struct {
 	maxDelay time.Duration // between two tries; 0 is the constant, and tests wait less
 
 	once      sync.Once
-	region    string               // of the environment
-	audiences [1]string            // the default, so that it is not allocated on every hit
-	oneToken  [1][]provider.Option // no options for one token, for the same reason
+	region    string    // of the environment
+	audiences [1]string // the default, so that it is not allocated on every hit
 }
 
 var (

@@ -2,7 +2,6 @@ package aws
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -13,14 +12,14 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// Token is a set of AWS credentials. It is immutable and prints as a redacted summary.
+// Token is a set of AWS credentials. It is immutable and prints as a redacted
+// summary.
 type Token struct {
-	// text holds all parts: a cache may hold very many tokens, and one string is smaller than seven.
+	// text holds all parts: a cache may hold very many tokens, and one string is
+	// smaller than seven.
 	text redact.Secret
 	// expires is in seconds since 1970. Zero: the credentials do not expire.
 	expires int64
-	// ends are the ends of the first parts. Clients of the SDK read these before every request.
-	ends [partAccount + 1]uint16
 }
 
 // The parts of a token.
@@ -38,40 +37,23 @@ const (
 // separator occurs in no credential, because credentials go into headers.
 const separator = "\x00"
 
-// newToken returns nil if a part is malformed or too long.
+// newToken returns nil if a part is malformed.
 func newToken(expires time.Time, parts [partCount]string) *Token {
 	text := strings.Join(parts[:], separator)
 	if strings.Count(text, separator) != partCount-1 {
 		return nil
 	}
 	t := &Token{text: redact.New(text)}
-	end := 0
-	for i := range t.ends {
-		end += len(parts[i])
-		if end > math.MaxUint16 {
-			return nil
-		}
-		t.ends[i] = uint16(end)
-		end += len(separator)
-	}
 	if !expires.IsZero() {
 		t.expires = expires.Unix()
 	}
 	return t
 }
 
-// parts returns the first n of them.
-func (t *Token) parts(n int) (p [partCount]string) {
-	text, start := t.text.Reveal(), 0
-	for i := range n {
-		end := len(text)
-		if i < len(t.ends) {
-			end = int(t.ends[i])
-		} else if length := strings.IndexByte(text[start:], separator[0]); length >= 0 {
-			end = start + length
-		}
-		p[i] = text[start:end]
-		start = min(end+len(separator), len(text))
+func (t *Token) parts() (p [partCount]string) {
+	rest := t.text.Reveal()
+	for i := range p {
+		p[i], rest, _ = strings.Cut(rest, separator)
 	}
 	return p
 }
@@ -87,28 +69,23 @@ func (t *Token) GetDuration() time.Duration {
 	return time.Until(time.Unix(t.expires, 0))
 }
 
-// Credentials returns the credentials in the SDK's type, which does not redact itself.
+// Credentials returns the credentials in the SDK's type, which does not redact
+// itself.
 func (t *Token) Credentials() aws.Credentials {
-	// The method parts is slower, and clients of the SDK call this one before every request.
-	text := t.text.Reveal()
-	if text == "" {
-		return aws.Credentials{Source: "workloadid"}
-	}
-	keyID, secret, session, account := t.ends[partKeyID], t.ends[partSecret], t.ends[partSessionToken], t.ends[partAccount]
-	const next = uint16(len(separator))
+	p := t.parts()
 	return aws.Credentials{
-		AccessKeyID:     text[:keyID],
-		SecretAccessKey: text[keyID+next : secret],
-		SessionToken:    text[secret+next : session],
+		AccessKeyID:     p[partKeyID],
+		SecretAccessKey: p[partSecret],
+		SessionToken:    p[partSessionToken],
 		Source:          "workloadid",
 		CanExpire:       t.expires != 0,
 		Expires:         t.ExpiresAt(),
-		AccountID:       text[session+next : account],
+		AccountID:       p[partAccount],
 	}
 }
 
 // AccessKeyID returns the ID of the access key. It is no secret.
-func (t *Token) AccessKeyID() string { return t.parts(partKeyID + 1)[partKeyID] }
+func (t *Token) AccessKeyID() string { return t.parts()[partKeyID] }
 
 // ExpiresAt returns the time at which the credentials expire, in whole seconds. It is zero if they do not.
 func (t *Token) ExpiresAt() time.Time {
@@ -119,12 +96,12 @@ func (t *Token) ExpiresAt() time.Time {
 }
 
 // AccountID returns the account of the assumed role, "" if it is unknown.
-func (t *Token) AccountID() string { return t.parts(partAccount + 1)[partAccount] }
+func (t *Token) AccountID() string { return t.parts()[partAccount] }
 
 // AssumedRoleARN returns the ARN of the session, arn:<partition>:sts::<account>:assumed-role/<role>/<session name>. It is
 // "" for the controller's own identity.
 func (t *Token) AssumedRoleARN() string {
-	p := t.parts(partCount)
+	p := t.parts()
 	if p[partRole] == "" {
 		return ""
 	}
@@ -132,7 +109,7 @@ func (t *Token) AssumedRoleARN() string {
 }
 
 // SessionName returns the name of the session. It is "" for the controller's own identity.
-func (t *Token) SessionName() string { return t.parts(partSession + 1)[partSession] }
+func (t *Token) SessionName() string { return t.parts()[partSession] }
 
 // FromToken returns the AWS credentials in a token that auth.GetAccessToken returned for this provider.
 func FromToken(t auth.Token) (*Token, error) {
