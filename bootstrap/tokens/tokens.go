@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/tokenexpiry"
 )
 
 // Manager manages the tokens of a cluster. It is safe for concurrent use.
@@ -26,7 +27,9 @@ type Manager struct {
 }
 
 // Create stores a token and returns the stored configuration. Without a Token it generates one. It never overwrites a token of
-// the same ID. It refuses a token without usages, and an expiry that is past after rounding down to a second.
+// the same ID. It refuses a token without usages, and an expiry that is past
+// after rounding down to a second. If the expiry is past by the cluster's clock
+// only, Create deletes the token again and returns an error with both times.
 func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*bootstrap.TokenConfig, error) {
 	if config.Token.IsZero() {
 		generated, err := bootstrap.GenerateToken()
@@ -53,6 +56,13 @@ func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*boo
 			return nil, fmt.Errorf("create bootstrap token: there is one with the ID %q already; delete it, or choose another", config.Token.ID())
 		}
 		return nil, fmt.Errorf("create bootstrap token: %w", err)
+	}
+	if err := tokenexpiry.CheckCreated(config.Expires, secret.CreationTimestamp.Time); err != nil {
+		// The cluster may run no cleaner.
+		if left := m.Client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); client.IgnoreNotFound(left) != nil {
+			err = fmt.Errorf("%w; deleting it failed: %w", err, left)
+		}
+		return nil, fmt.Errorf("create bootstrap token %q: %w", config.Token.ID(), err)
 	}
 	return &config, nil
 }

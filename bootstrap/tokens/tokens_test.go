@@ -1,6 +1,7 @@
 package tokens_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/bootstrap/tokens"
@@ -94,5 +96,58 @@ func TestListMalformedGroups(t *testing.T) {
 	list, err := tokens.Manager{Client: fake.NewClientBuilder().WithObjects(s).Build()}.List(t.Context())
 	if err != nil || len(list) != 1 || list[0].Config == nil || list[0].Err == nil || strings.Contains(list[0].Err.Error(), "hunter2") {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// The API server's clock decides when a token expires.
+func TestCreateByTheClockOfTheCluster(t *testing.T) {
+	for name, row := range map[string]clockRow{
+		"same clock":                    {ttl: time.Hour},
+		"cluster ahead by half the TTL": {ahead: 30 * time.Minute, ttl: time.Hour},
+		"cluster ahead by the TTL":      {ahead: time.Hour, ttl: time.Hour, refused: true},
+		"cluster ahead by more":         {ahead: 25 * time.Hour, ttl: time.Hour, refused: true},
+		"cluster behind":                {ahead: -24 * time.Hour, ttl: time.Hour},
+		"without expiry":                {ahead: 24 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, row.test) })
+	}
+}
+
+// clockRow is a token that is created at an API server with another clock.
+type clockRow struct {
+	ahead, ttl time.Duration // ttl 0: never expires
+	refused    bool
+}
+
+func (row clockRow) test(t *testing.T) {
+	now := time.Now().UTC()
+	at := func(d time.Duration) string { return now.Add(d).Format(time.RFC3339) }
+	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			o.SetCreationTimestamp(metav1.NewTime(now.Add(row.ahead)))
+			return c.Create(ctx, o, opts...)
+		},
+	}).Build()
+	config := bootstrap.TokenConfig{Usages: []string{bootstrap.UsageSigning}}
+	if row.ttl != 0 {
+		config.Expires = now.Add(row.ttl)
+	}
+	m := tokens.Manager{Client: c}
+	_, err := m.Create(t.Context(), config)
+	left, listErr := m.List(t.Context())
+	if listErr != nil {
+		t.Fatal(listErr)
+	}
+	if !row.refused {
+		if err != nil || len(left) != 1 {
+			t.Errorf("%d tokens, %v", len(left), err)
+		}
+		return
+	}
+	if err == nil || !strings.Contains(err.Error(), at(row.ttl)) || !strings.Contains(err.Error(), at(row.ahead)) {
+		t.Errorf("%v, want both times", err)
+	}
+	if len(left) != 0 {
+		t.Errorf("the expired token is left: %+v", left)
 	}
 }

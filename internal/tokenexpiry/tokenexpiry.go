@@ -40,3 +40,14 @@ func Set(data map[string][]byte, expires time.Time) error {
 	data[bootstrapapi.BootstrapTokenExpirationKey] = []byte(text)
 	return nil
 }
+
+// CheckCreated fails if the expiry had passed when the API server created the
+// object, by the API server's clock. The local clock may be behind it. A zero
+// time means that the object never expires, or that the server named no time.
+func CheckCreated(expires, created time.Time) error {
+	if expires.IsZero() || created.IsZero() || created.Before(expires) {
+		return nil
+	}
+	return fmt.Errorf("it expires at %q, but the cluster's clock shows %q: correct the clock of this machine or of the cluster, or choose a later expiry",
+		expires.UTC().Format(time.RFC3339), created.UTC().Format(time.RFC3339))
+}
