@@ -460,6 +460,44 @@ func TestClusterInfoThatIsRefused(t *testing.T) {
 }
 
 // What client-go refuses for its names, kind or apiVersion we refuse, and nothing that it accepts.
+func TestClusterInfoErrorsNameTheValueAndTheRemedy(t *testing.T) {
+	const clusters = "clusters: [{name: prod, cluster: {server: 'https://10.0.0.1:6443'}}]\n"
+	of := func(cluster string) string { return "clusters: [{name: '', cluster: {" + cluster + "}}]" }
+	for name, row := range map[string]struct {
+		content string
+		want    []string
+	}{
+		"IPv6 without brackets":          {of("server: 'https://2001:db8::19e:6443'"), []string{`"https://2001:db8::19e:6443"`, "brackets"}},
+		"IPv6 without brackets and port": {of("server: 'https://fd00::1'"), []string{`"https://fd00::1"`, "brackets"}},
+		"server of another scheme":       {of("server: 'http://10.0.0.1'"), []string{`"http://10.0.0.1"`, "https://"}},
+		"port out of range":              {of("server: 'https://10.0.0.1:99999'"), []string{`"https://10.0.0.1:99999"`, "65535"}},
+		"port that is a word":            {of("server: 'https://10.0.0.1:https'"), []string{`"https://10.0.0.1:https"`, "65535"}},
+		"context does not exist": {clusters + "contexts: [{name: other, context: {cluster: prod}}]\ncurrent-context: admin@prod",
+			[]string{"current-context", `"admin@prod"`, `"other"`}},
+		"no current context":           {clusters, []string{"current-context", `"prod"`}},
+		"context of a missing cluster": {clusters + "contexts: [{name: c, context: {cluster: gone}}]\ncurrent-context: c", []string{`"c"`, `"gone"`, `"prod"`}},
+		"proxy": {of("server: 'https://10.0.0.1', proxy-url: 'http://user:hunter2@proxy.example:3128'"),
+			[]string{"proxy-url", "proxy.example:3128", "HTTPS_PROXY"}},
+		"local CA file": {of("server: 'https://10.0.0.1', certificate-authority: /etc/ca.crt"), []string{`"/etc/ca.crt"`, "certificate-authority-data"}},
+		"insecure":      {of("server: 'https://10.0.0.1', insecure-skip-tls-verify: true"), []string{"insecure-skip-tls-verify", "certificate-authority-data"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := bootstrap.ParseClusterInfo([]byte(row.content))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, want := range row.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%v, want %s", err, want)
+				}
+			}
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("shows a password: %v", err)
+			}
+		})
+	}
+}
+
 func TestClusterInfoIsThatOfKubernetes(t *testing.T) {
 	const one = "clusters: [{name: '', cluster: {server: https://a}}]\n"
 	for name, content := range map[string]string{

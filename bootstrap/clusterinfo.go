@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // ClusterInfo holds the address of a cluster and the CAs to trust there. Encoded, it is a kubeconfig with one unnamed cluster.
@@ -135,33 +137,53 @@ func (k *kubeconfig) checkNames() error {
 }
 
 func (k *kubeconfig) cluster() (cluster, error) {
-	wanted := ""
-	for _, c := range k.Contexts {
-		if c.Name == k.CurrentContext && k.CurrentContext != "" {
-			wanted = c.Context.Cluster
-		}
-	}
-	for _, name := range []string{"", wanted} {
-		for _, c := range k.Clusters {
-			if c.Name == name {
-				return c.Cluster, nil
-			}
-		}
-	}
 	if len(k.Clusters) == 0 {
 		return cluster{}, errors.New("it holds no cluster")
 	}
-	return cluster{}, errors.New("it holds no unnamed cluster, and none of the current context")
+	if c := k.named(""); c != nil {
+		return *c, nil
+	}
+	if k.CurrentContext == "" {
+		return cluster{}, fmt.Errorf("it holds no unnamed cluster and no current-context: "+
+			"set current-context to a context of the cluster %.100q", k.Clusters[0].Name)
+	}
+	for _, context := range k.Contexts {
+		if context.Name != k.CurrentContext {
+			continue
+		}
+		if c := k.named(context.Context.Cluster); c != nil {
+			return *c, nil
+		}
+		return cluster{}, fmt.Errorf("its context %.100q names the cluster %.100q, which it does not hold: "+
+			"name one that it holds, such as %.100q", context.Name, context.Context.Cluster, k.Clusters[0].Name)
+	}
+	const missing = "its current-context %.100q is not among its contexts: "
+	if len(k.Contexts) == 0 {
+		return cluster{}, fmt.Errorf(missing+"add it", k.CurrentContext)
+	}
+	return cluster{}, fmt.Errorf(missing+"set it to one that is, such as %.100q", k.CurrentContext, k.Contexts[0].Name)
+}
+
+// named returns nil if there is no such cluster.
+func (k *kubeconfig) named(name string) *cluster {
+	for i := range k.Clusters {
+		if k.Clusters[i].Name == name {
+			return &k.Clusters[i].Cluster
+		}
+	}
+	return nil
 }
 
 func (c cluster) info() (*ClusterInfo, error) {
 	switch {
 	case c.Insecure:
-		return nil, errors.New("it switches the verification of certificates off (insecure-skip-tls-verify)")
+		return nil, errors.New("it switches the verification of certificates off: " +
+			"replace insecure-skip-tls-verify with certificate-authority-data")
 	case c.CAFile != "":
 		return nil, fmt.Errorf("it names a local file, %.100q, instead of certificate-authority-data", c.CAFile)
 	case c.ProxyURL != "":
-		return nil, errors.New("it sets a proxy")
+		return nil, fmt.Errorf("it sets the proxy %.200q: remove proxy-url, and set HTTPS_PROXY in the environment if the cluster is behind it",
+			redact.URL(c.ProxyURL))
 	}
 	info := &ClusterInfo{Server: c.Server, CAData: c.CAData, TLSServerName: c.TLSServerName}
 	if err := info.check(); err != nil {

@@ -8,22 +8,33 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/workloadid/workloadid/internal/address"
 )
 
 // serverURL accepts https URLs of API servers. Host and port are strict, because commands that people paste contain them, and
 // because an early error is better than a timeout.
 func serverURL(server string) (*url.URL, error) {
 	u, err := url.Parse(server)
+	isHTTPS := strings.HasPrefix(server, "https://")
 	switch {
 	case strings.Contains(server, "@") && (err != nil || u.User != nil): // a password must not be repeated
 		return nil, errors.New("the server has to be https://<host>[:<port>], without a user name or a password")
+	case isHTTPS && address.LacksBrackets(server):
+		return nil, fmt.Errorf("the server has to be https://[<IPv6>][:<port>], with the IPv6 address in brackets, not %.200q", server)
+	case err != nil && isHTTPS && !strings.ContainsAny(server, "?#"):
+		return nil, errHost(server)
 	case err != nil || u.Scheme != "https" || strings.ContainsAny(server, "?#"):
 		return nil, fmt.Errorf("the server has to be https://<host>[:<port>], not %.200q", server)
 	case !validHost(u.Hostname()) || !validPort(u):
-		return nil, fmt.Errorf("the server has to be https://<host>[:<port>] with a DNS name or an IP address (IPv6 in brackets) "+
-			"and a port of 1 to 65535, not %.200q", server)
+		return nil, errHost(server)
 	}
 	return u, nil
+}
+
+func errHost(server string) error {
+	return fmt.Errorf("the server has to be https://<host>[:<port>] with a DNS name or an IP address (IPv6 in brackets) "+
+		"and a port of 1 to 65535, not %.200q", server)
 }
 
 // maxName is the length of a DNS name, in bytes.

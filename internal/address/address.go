@@ -49,6 +49,8 @@ func parse(address string, allowed Part) (u *url.URL, problem string) {
 		return nil, "it holds invalid characters"
 	case strings.Contains(address, "#"):
 		return nil, "it holds a fragment"
+	case LacksBrackets(address):
+		return nil, "an IPv6 address in a URL is in brackets, https://[<address>][:<port>]"
 	case err != nil || u.Opaque != "":
 		return nil, "it is not a URL"
 	case u.User != nil:
@@ -62,6 +64,18 @@ func parse(address string, allowed Part) (u *url.URL, problem string) {
 		return nil, "it has no valid host or port"
 	}
 	return u, ""
+}
+
+// LacksBrackets reports whether the host of an https URL is an IPv6 address
+// without brackets. url.Parse refuses some of them as an invalid port.
+func LacksBrackets(address string) bool {
+	host, _, _ := strings.Cut(strings.TrimPrefix(address, "https://"), "/")
+	for _, s := range []string{host, host[:max(strings.LastIndex(host, ":"), 0)]} {
+		if ip, err := netip.ParseAddr(s); err == nil && ip.Is6() {
+			return true
+		}
+	}
+	return false
 }
 
 // IsLoopback reports whether a host is this machine: localhost, or an address of the loopback interface.
