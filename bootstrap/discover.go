@@ -37,8 +37,9 @@ type DiscoverOption func(*discovery)
 // or the verified answer differs from the signed one.
 var ErrPins = errors.New("the cluster is not proved to be the one that the pins name")
 
-// WithPins makes Discover accept the cluster only if one of its CAs is pinned. The discovery trusts only the pinned CAs. The
-// returned ClusterInfo holds all CAs that the cluster names.
+// WithPins makes Discover accept the cluster only if one of its CAs is pinned.
+// The discovery trusts only the pinned CAs; the others may only complete a chain
+// to a pinned one. The returned ClusterInfo holds all CAs that the cluster names.
 func WithPins(pins PinSet) DiscoverOption { return func(d *discovery) { d.pins = pins } }
 
 // WithoutPins makes Discover trust the signature alone. Any other holder of the token can then impersonate the cluster.
@@ -71,8 +72,8 @@ func WithProgress(report func(waitingFor string)) DiscoverOption {
 
 // discovery is the part that all addresses share.
 type discovery struct {
-	servers    []string // https URLs
-	serverName string   // empty: the host of the server
+	servers    []endpoint
+	serverName string // empty: the host of the server
 	token      Token
 	pins       PinSet
 	unpinned   bool
@@ -83,10 +84,16 @@ type discovery struct {
 	final      []Cause
 }
 
+// endpoint is an address to ask.
+type endpoint struct {
+	server string // https URL
+	name   string // that the server's certificate must have; never empty
+}
+
 // attempt is the discovery at one address.
 type attempt struct {
 	*discovery
-	server   string
+	endpoint
 	interval time.Duration
 	states   chan<- state
 	waiting  string
@@ -108,8 +115,10 @@ type result struct {
 //
 //  1. It reads cluster-info without credentials from an unverified server, until cluster-info is signed with the token.
 //  2. It verifies the signature. It reads a wrong one once more, because it may lag behind a change. Then the failure is final.
-//  3. With pins, one of the CAs must be pinned. Discover reads cluster-info again over a connection that trusts only the pinned
-//     CAs, and only for the host of the address (see WithServerName). The content must be the same.
+//  3. With pins, one of the CAs must be pinned. Discover reads cluster-info
+//     again over a connection that trusts only chains to a pinned CA, and only
+//     for the host of the address (see WithServerName). The content must be the
+//     same.
 //
 // Discover asks all addresses at the same time, and the first success wins. A final failure at one address does not stop the
 // others, so a forged answer cannot keep the machine from joining.
@@ -139,8 +148,8 @@ func (d *discovery) race(ctx context.Context) (*ClusterInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	states, results := make(chan state), make(chan result)
-	for _, server := range d.servers {
-		a := &attempt{discovery: d, server: server, interval: d.interval, states: states}
+	for _, e := range d.servers {
+		a := &attempt{discovery: d, endpoint: e, interval: d.interval, states: states}
 		go func() {
 			info, err := a.run(ctx)
 			results <- result{info, err}
@@ -235,7 +244,10 @@ func (d *discovery) check(servers []string) error {
 		if err != nil {
 			return err
 		}
-		d.servers = append(d.servers, "https://"+u.Host+strings.TrimSuffix(u.EscapedPath(), "/"))
+		d.servers = append(d.servers, endpoint{
+			server: "https://" + u.Host + strings.TrimSuffix(u.EscapedPath(), "/"),
+			name:   cmp.Or(d.serverName, u.Hostname()),
+		})
 	}
 	return nil
 }
@@ -322,7 +334,7 @@ func (a *attempt) confirm(ctx context.Context, info *ClusterInfo, content string
 		err.CAs = certificates
 		return err
 	}
-	data, err := a.get(ctx, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: poolOf(pinned), ServerName: a.serverName})
+	data, err := a.get(ctx, a.pinnedTLS(pinned, certificates))
 	if err != nil {
 		return err
 	}
@@ -330,6 +342,27 @@ func (a *attempt) confirm(ctx context.Context, info *ClusterInfo, content string
 		return final(CauseContentDiffers, "%w: cluster-info differs over the verified connection: an attacker is in between, or it has just changed", ErrPins)
 	}
 	return nil
+}
+
+// pinnedTLS trusts only chains to a pinned CA. The unpinned CAs of cluster-info
+// serve as intermediates, because an API server may send its leaf alone.
+// crypto/tls takes intermediates from the server only, so VerifyConnection does
+// what it would do.
+func (a *attempt) pinnedTLS(pinned, all []*x509.Certificate) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: a.name,
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies
+		VerifyConnection: func(s tls.ConnectionState) error {
+			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{
+				DNSName: a.name, Roots: poolOf(pinned),
+				Intermediates: poolOf(slices.Concat(s.PeerCertificates[1:], all)),
+			})
+			if err != nil {
+				return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
+			}
+			return nil
+		},
+	}
 }
 
 // get reads the data of cluster-info, without credentials.

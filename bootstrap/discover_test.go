@@ -37,13 +37,24 @@ type ca struct {
 
 func newCA(t testing.TB) ca {
 	t.Helper()
+	return issueCA(t, nil)
+}
+
+// issueCA makes a CA that the parent signs. Nil: it signs itself.
+func issueCA(t testing.TB, parent *ca) ca {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	issuer, signer := template, key
+	if parent != nil {
+		template.Subject.CommonName = "intermediate"
+		issuer, signer = parent.cert, parent.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer, &key.PublicKey, signer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +136,52 @@ func TestDiscover(t *testing.T) {
 }
 
 // Cluster parts boot out of order: each state is told once, and the discovery goes on by itself.
+// The server sends its leaf alone, as kubeadm's apiserver.crt is.
+func TestDiscoverBelowAnIntermediateCA(t *testing.T) {
+	root, other := newCA(t), newCA(t)
+	between := issueCA(t, &root)
+	lower := issueCA(t, &between)
+	forAnotherName := &x509.Certificate{DNSNames: []string{"other.example.com"}}
+	for name, row := range map[string]struct {
+		signer   ca
+		template *x509.Certificate
+		bundle   []ca
+		pin      ca
+		cause    bootstrap.Cause // empty: discovered
+	}{
+		"pin of the intermediate":           {signer: between, bundle: []ca{between, root}, pin: between},
+		"pin of the root":                   {signer: between, bundle: []ca{between, root}, pin: root},
+		"pin of the root above two":         {signer: lower, bundle: []ca{lower, between, root}, pin: root},
+		"pin of the middle one of three":    {signer: lower, bundle: []ca{root, between, lower}, pin: between},
+		"intermediate absent":               {signer: lower, bundle: []ca{lower, root}, pin: root, cause: bootstrap.CauseCertificateOfAnotherCA},
+		"pin of a CA below the server's":    {signer: between, bundle: []ca{lower, between, root}, pin: lower, cause: bootstrap.CauseCertificateOfAnotherCA},
+		"server's CA unpinned":              {signer: other, bundle: []ca{other, root}, pin: root, cause: bootstrap.CauseCertificateOfAnotherCA},
+		"certificate for another name":      {signer: between, template: forAnotherName, bundle: []ca{between, root}, pin: root, cause: bootstrap.CauseCertificateForAnotherName},
+		"pin of a CA outside cluster-info":  {signer: between, bundle: []ca{between}, pin: root, cause: bootstrap.CauseCANotPinned},
+		"pin of the root, unrelated CA too": {signer: between, bundle: []ca{other, between, root}, pin: root},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var bundle []byte
+			for _, c := range row.bundle {
+				bundle = append(bundle, c.pem...)
+			}
+			template := row.template
+			if template == nil {
+				template = &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+			}
+			server := row.signer.serverWith(t, template, configMap(signedInfo(t, wellKnown, bundle)))
+			info, err := bootstrap.Discover(t.Context(), []string{server.URL}, parse(t, wellKnown), row.pin.pin(), bootstrap.WithTimeout(20*time.Second))
+			if row.cause != "" {
+				wantCause(t, name, err, row.cause)
+				return
+			}
+			if err != nil || string(info.CAData) != string(bundle) {
+				t.Errorf("%+v, %v", info, err)
+			}
+		})
+	}
+}
+
 func TestDiscoverWaits(t *testing.T) {
 	authority := newCA(t)
 	good := signedInfo(t, wellKnown, authority.pem)
