@@ -243,7 +243,7 @@ const unverifiedToken = "unverified token"
 // tenant returns the tenant whose slots in the cache an exchange takes. A value
 // with a blank is no namespace.
 func (s *resolved) tenant() string {
-	tenant := s.opts.tenantOfCluster()
+	tenant := s.opts.tenantOfCluster(s.product != nil)
 	if id := s.opts.ClusterID; id != "" {
 		return id + " " + tenant
 	}
@@ -251,13 +251,14 @@ func (s *resolved) tenant() string {
 }
 
 // tenantOfCluster prefers the owner's namespace for the controller's own
-// identity, for a token in hand, and for an address that an object names, which
-// might hang.
-func (o *Options) tenantOfCluster() string {
+// identity, for a token in hand, and for what an object names and what might
+// hang: an address, or the cluster, registry or repository of a derived
+// credential.
+func (o *Options) tenantOfCluster(derived bool) string {
 	subject := o.subject()
 	owner, own, inHand := o.owner().Namespace, subject.Name == "", o.SubjectServiceAccount != nil
 	switch {
-	case owner != "" && (own || inHand || o.STSEndpoint != "" || o.ProxyURL != nil):
+	case owner != "" && (own || inHand || derived || o.STSEndpoint != "" || o.ProxyURL != nil):
 		return owner
 	case inHand:
 		return unverifiedToken

@@ -107,14 +107,14 @@ func validateOptions(p Provider, o *provider.Options) error {
 	return nil
 }
 
-// checkOwner skips callers that hold a token of the ServiceAccount themselves
-// and act for no object.
+// checkOwner skips only callers that hold a token of the ServiceAccount and act
+// for no object. A TokenRequest uses the controller's own right to make tokens.
 func (o *Options) checkOwner() error {
 	owner := o.owner()
-	if o.ServiceAccount != nil || o.SubjectServiceAccount != nil && *owner != (cache.InvolvedObject{}) {
-		return o.Policy.checkNamespace(owner, o.subject())
+	if o.IsOwnIdentity() || o.TokenInHand && *owner == (cache.InvolvedObject{}) {
+		return nil
 	}
-	return nil
+	return o.Policy.checkNamespace(owner, o.subject())
 }
 
 // subject names the ServiceAccount. It is empty for the controller's own identity.

@@ -116,28 +116,29 @@ func TestTenantOfAnExchange(t *testing.T) {
 	inHand := WithSubjectToken(NewStaticTokenSource("x"), corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "owner", Name: "app"}})
 	proxy, owner := WithProxyURL(url.URL{Scheme: "http", Host: "h"}), WithOwner(cache.InvolvedObject{Namespace: "owner", Name: "o"})
 	for name, tc := range map[string]struct {
-		opts []Option
-		sa   string
-		want string
+		opts      []Option
+		sa        string
+		want      string
+		ofDerived string // if it differs
 	}{
-		"own ServiceAccount":                {[]Option{owner}, "owner", "owner"},
-		"shared ServiceAccount":             {[]Option{owner}, "shared", "shared"},
-		"shared, own proxy":                 {[]Option{owner, proxy}, "shared", "owner"},
-		"shared, own endpoint":              {[]Option{owner, WithSTSEndpoint("https://e")}, "shared", "owner"},
-		"controller":                        {[]Option{owner}, "", "owner"},
-		"controller, a region":              {[]Option{owner, WithSTSRegion("r1")}, "", "owner"},
-		"controller, for itself":            {nil, "", ""},
-		"the same, a region":                {[]Option{WithSTSRegion("r1")}, "", "region r1"},
-		"token in hand":                     {[]Option{inHand}, "owner", "unverified token"},
-		"token in hand, owner":              {[]Option{inHand, owner}, "owner", "owner"},
-		"token in hand, own proxy":          {[]Option{inHand, owner, proxy}, "owner", "owner"},
-		"controller, own proxy":             {[]Option{owner, proxy}, "", "owner"},
-		"controller, proxy, unknown":        {[]Option{proxy}, "", ""},
-		"ServiceAccount of cluster one":     {[]Option{owner, WithClusterID("one")}, "owner", "one owner"},
-		"the same namespace of cluster two": {[]Option{owner, WithClusterID("two")}, "owner", "two owner"},
-		"controller, for cluster two":       {[]Option{owner, WithClusterID("two")}, "", "two owner"},
-		"token in hand, involved object":    {[]Option{inHand, WithCache(nil, cache.InvolvedObject{Namespace: "owner", Name: "o"})}, "owner", "owner"},
-		"token in hand, cluster two":        {[]Option{inHand, WithClusterID("two")}, "owner", "two unverified token"},
+		"own ServiceAccount":                {[]Option{owner}, "owner", "owner", ""},
+		"shared ServiceAccount":             {[]Option{owner}, "shared", "shared", "owner"},
+		"shared, own proxy":                 {[]Option{owner, proxy}, "shared", "owner", ""},
+		"shared, own endpoint":              {[]Option{owner, WithSTSEndpoint("https://e")}, "shared", "owner", ""},
+		"controller":                        {[]Option{owner}, "", "owner", ""},
+		"controller, a region":              {[]Option{owner, WithSTSRegion("r1")}, "", "owner", ""},
+		"controller, for itself":            {nil, "", "", ""},
+		"the same, a region":                {[]Option{WithSTSRegion("r1")}, "", "region r1", ""},
+		"token in hand":                     {[]Option{inHand}, "owner", "unverified token", ""},
+		"token in hand, owner":              {[]Option{inHand, owner}, "owner", "owner", ""},
+		"token in hand, own proxy":          {[]Option{inHand, owner, proxy}, "owner", "owner", ""},
+		"controller, own proxy":             {[]Option{owner, proxy}, "", "owner", ""},
+		"controller, proxy, unknown":        {[]Option{proxy}, "", "", ""},
+		"ServiceAccount of cluster one":     {[]Option{owner, WithClusterID("one")}, "owner", "one owner", ""},
+		"the same namespace of cluster two": {[]Option{owner, WithClusterID("two")}, "owner", "two owner", ""},
+		"controller, for cluster two":       {[]Option{owner, WithClusterID("two")}, "", "two owner", ""},
+		"token in hand, involved object":    {[]Option{inHand, WithCache(nil, cache.InvolvedObject{Namespace: "owner", Name: "o"})}, "owner", "owner", ""},
+		"token in hand, cluster two":        {[]Option{inHand, WithClusterID("two")}, "owner", "two unverified token", ""},
 	} {
 		s := &resolved{}
 		for _, opt := range tc.opts {
@@ -148,6 +149,12 @@ func TestTenantOfAnExchange(t *testing.T) {
 		}
 		if got := s.tenant(); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+		if s.product = (&product{}); tc.ofDerived == "" {
+			tc.ofDerived = tc.want
+		}
+		if got := s.tenant(); got != tc.ofDerived {
+			t.Errorf("%s, derived credential: %q, want %q", name, got, tc.ofDerived)
 		}
 	}
 }
