@@ -49,7 +49,8 @@ func classify(err error) cache.Failure {
 		return f
 	}
 	reason, requesting := reasonOf(e), e.Operation == opCreateToken
-	f.Permanent, f.Shared = providers.Permanent(e), !requesting
+	void := providers.Permanent(e)
+	f.Refused, f.Permanent, f.Shared = void && reason == ErrDenied, void && reason != ErrDenied, !requesting
 	switch {
 	case requesting && (reason == ErrUnavailable || reason == ErrThrottled):
 		f.Result = cache.ResultKubernetesUnavailable

@@ -181,11 +181,11 @@ func (r *TokenRequest) token(ctx context.Context, audiences []string, uid types.
 	return held.jwt.Reveal(), held.expiry, nil
 }
 
-// classifyTokenRequest also drops a token if the ServiceAccount has another UID,
-// since the token is void then.
+// classifyTokenRequest drops a token that the API server would not issue again,
+// also if the ServiceAccount has another UID.
 func classifyTokenRequest(err error) cache.Failure {
 	f := classify(err)
-	f.Permanent = f.Permanent || apierrors.IsConflict(err)
+	f.Permanent = f.Permanent || f.Refused || apierrors.IsConflict(err)
 	return f
 }
 

@@ -29,8 +29,9 @@ type (
 const (
 	// ErrMisconfigured means that a retry is pointless until an object or a setting is edited.
 	ErrMisconfigured = provider.ErrMisconfigured
-	// ErrDenied means that a policy, Kubernetes or the provider refused. A cached credential is dropped, unless the controller
-	// lacks an RBAC rule.
+	// ErrDenied means that a policy, Kubernetes or the provider refused. A cached
+	// credential is dropped at the second refusal, at least half a minute after
+	// the first, unless the controller lacks an RBAC rule.
 	ErrDenied = provider.ErrDenied
 	// ErrThrottled means that the service asks to slow down, or that a limit of the token cache kept the exchange from starting
 	// (a *cache.LimitError). A cached credential is kept while it is valid.

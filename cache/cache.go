@@ -108,6 +108,10 @@ type Failure struct {
 	// Permanent drops the token that was to be renewed. Without it, the token
 	// stays while it is valid.
 	Permanent bool
+	// Refused drops that token at the second such failure in a row, 30 seconds
+	// after the first at the earliest: services that are eventually consistent
+	// refuse a good request now and then.
+	Refused bool
 	// Shared says that the other keys of Request.Group would fail too. It counts
 	// for errors of Mint only.
 	Shared bool

@@ -32,7 +32,9 @@
 // fills its own slots and nothing else. An exchange that a limit does not let start fails with a LimitError, which is no failure of
 // its key.
 //
-// A key that fails is tried again after a back-off of one second that doubles to half a minute. Until then callers get the
-// same error. A refresh that fails keeps the token until its hard time. If Request.Classify says that the error is
-// permanent, the token is dropped at once. Request.Group makes keys back off together.
+// A key that fails is tried again after a back-off of one second that doubles to
+// half a minute. Until then callers get the same error. A refresh that fails
+// keeps the token until its hard time. If Request.Classify says that the error is
+// permanent, the token is dropped at once. A refusal drops it the second time,
+// half a minute later at the earliest. Request.Group makes keys back off together.
 package cache

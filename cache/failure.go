@@ -154,6 +154,8 @@ type failure struct {
 	of    Failing
 	count int
 	until instant // holds back the key
+
+	refused bool // the token that was to be renewed; the next refusal drops it
 }
 
 func (f failure) forgotten(now instant) bool { return !now.before(f.until.add(forgetAfter)) }
@@ -189,13 +191,22 @@ func (c *TokenCache) heldBack(req Request, hasToken bool, now instant) *BackoffE
 	return c.heldByGroup(req, now)
 }
 
+// confirmAfter is how long a refusal to renew a token holds back the key, so that
+// the next one is another answer of an eventually consistent service.
+const confirmAfter = 30 * time.Second
+
 // recordFailure keeps the failure of a key.
 func (c *TokenCache) recordFailure(req Request, v verdict, now instant) {
-	if v.Permanent {
+	last, _ := c.failures.Peek(req.Key)
+	again := last.refused && !last.forgotten(now)
+	if e, ok := c.entries.Peek(req.Key); ok && e.valid(now) && v.Refused && !again {
+		v.RetryAfter = max(v.RetryAfter, confirmAfter)
+		again = true
+	} else if v.Permanent || v.Refused {
 		c.entries.Remove(req.Key)
 	}
-	last, _ := c.failures.Peek(req.Key)
 	failed := last.again(v, now)
+	failed.refused = again
 	failed.of = Failing{Provider: req.Provider, Result: v.Result}
 	c.failures.Remove(req.Key) // counts it down
 	c.failures.Add(req.Key, failed)
