@@ -176,12 +176,17 @@ type HTTPClients struct{ pool transport.Pool }
 // proxies of the environment.
 //
 // The client is safe to send a credential with. It refuses redirects, because another host must not get the credential. It reads
-// at most 1 MiB of an answer and fails with *http.MaxBytesError beyond that. A request takes at most 20 seconds with its answer,
+// at most 1 MiB of an answer, 64 KiB of one with a status from 400 on, and fails
+// with *http.MaxBytesError beyond that. A request takes at most 20 seconds with its answer,
 // unless the client of Options.HTTPClient has a time-out of its own. Options.ProxyURL carries https only, and never a request to the
 // metadata service of the machine. Send credentials to https addresses only: the environment's HTTP_PROXY sees plain http.
 func (c *HTTPClients) For(opts *Options) *http.Client {
 	return c.pool.For(opts.HTTPClient, opts.ProxyURL)
 }
+
+// ForTokens returns the client of For for answers that hold only a token. It
+// reads at most 64 KiB of each answer.
+func (c *HTTPClients) ForTokens(opts *Options) *http.Client { return transport.ForTokens(c.For(opts)) }
 
 // Redact makes a text that a service sent fit for Error.Message, Error.Code or Error.RequestID. It returns one printable line of at
 // most 300 bytes.

@@ -108,13 +108,13 @@ func refuseInside(_ context.Context, _, address string, _ syscall.RawConn) error
 // Derive returns a guarded client whose transport is a changed copy of the client's. It is nil if the client's transport is not
 // http.Transport. The caller closes idle connections.
 func Derive(client *http.Client, change func(*http.Transport)) *http.Client {
-	next := client.Transport
+	next, limit := client.Transport, int64(MaxBody)
 	for {
 		b, ok := next.(bounded)
 		if !ok {
 			break
 		}
-		next = b.next
+		next, limit = b.next, min(limit, b.bytes)
 	}
 	if next == nil {
 		next = http.DefaultTransport
@@ -126,7 +126,7 @@ func Derive(client *http.Client, change func(*http.Transport)) *http.Client {
 	t = t.Clone()
 	change(t)
 	derived := *client
-	derived.Transport = t
+	derived.Transport = BoundedTo(t, limit)
 	return Guard(&derived)
 }
 

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -22,8 +23,11 @@ import (
 const (
 	// maxTransports bounds the sets of connections of a pool: tenants can set proxies.
 	maxTransports = 64
-	// MaxBody bounds the body of an answer, in bytes.
+	// MaxBody bounds the body of an answer that describes an object, in bytes.
 	MaxBody = 1 << 20
+	// MaxToken bounds the body of a refusal, and of an answer that holds only a
+	// token, in bytes. Parsing takes far more memory than the body has.
+	MaxToken = 64 << 10
 	// RequestTimeout bounds one request with its answer, in addition to its context.
 	RequestTimeout = 20 * time.Second
 
@@ -188,7 +192,16 @@ func isLocal(host string) bool {
 // awsMetadata holds the IPv6 addresses of the instance metadata service and of EKS Pod Identity: fd00:ec2::254 and ::23.
 var awsMetadata = netip.MustParsePrefix("fd00:ec2::/32")
 
-// Bounded returns a RoundTripper that reads at most MaxBody bytes of each answer and fails beyond that.
+// ForTokens returns a copy of a client for answers that hold only a token. It
+// reads at most MaxToken bytes of each, and shares the client's connections.
+func ForTokens(client *http.Client) *http.Client {
+	limited := *client
+	limited.Transport = BoundedTo(cmp.Or(limited.Transport, http.DefaultTransport), MaxToken)
+	return &limited
+}
+
+// Bounded returns a RoundTripper that reads at most MaxBody bytes of each
+// answer, and MaxToken bytes of a refusal. It fails beyond that.
 func Bounded(next http.RoundTripper) http.RoundTripper { return BoundedTo(next, MaxBody) }
 
 // BoundedTo is Bounded for another number of bytes.
@@ -204,7 +217,11 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp.Body = http.MaxBytesReader(nil, resp.Body, b.bytes)
+	limit := b.bytes
+	if resp.StatusCode >= http.StatusBadRequest {
+		limit = min(limit, MaxToken)
+	}
+	resp.Body = http.MaxBytesReader(nil, resp.Body, limit)
 	return resp, nil
 }
 

@@ -79,18 +79,49 @@ func TestWhatAServerMayNotDo(t *testing.T) {
 	mux.HandleFunc("/redirect", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://127.0.0.1:1/stolen", http.StatusTemporaryRedirect)
 	})
-	mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, strings.Repeat("a", transport.MaxBody+1))
-	})
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	c := client(t, &transport.Pool{}, nil, "")
 	if _, err := get(t, c, server.URL+"/redirect"); err == nil || !strings.Contains(transport.Message(err), strconv.Quote(strings.TrimPrefix(server.URL, "http://"))+": refused to follow a redirect") {
 		t.Errorf("redirect: %v", err)
 	}
-	var tooLarge *http.MaxBytesError
-	if _, err := get(t, c, server.URL+"/large"); !errors.As(err, &tooLarge) {
-		t.Errorf("large answer: %v", err)
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var status, size int
+		_, _ = fmt.Sscanf(r.URL.Path, "/%d/%d", &status, &size)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, strings.Repeat("a", size))
+	}))
+	defer server.Close()
+	whole := client(t, &transport.Pool{}, nil, "")
+	tokens := transport.ForTokens(whole)
+	outside := transport.Derive(tokens, func(*http.Transport) {})
+	defer outside.CloseIdleConnections()
+	for name, tc := range map[string]struct {
+		client *http.Client
+		status int
+		limit  int
+	}{
+		"an object":                   {whole, 200, transport.MaxBody},
+		"a refusal":                   {whole, 403, transport.MaxToken},
+		"a failure":                   {whole, 503, transport.MaxToken},
+		"a token":                     {tokens, 200, transport.MaxToken},
+		"no token":                    {tokens, 400, transport.MaxToken},
+		"a token of a derived client": {outside, 200, transport.MaxToken},
+		"a token of a guarded client": {transport.Guard(tokens), 200, transport.MaxToken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := func(size int) string { return fmt.Sprintf("%s/%d/%d", server.URL, tc.status, size) }
+			if body, err := get(t, tc.client, at(tc.limit)); err != nil || len(body) != tc.limit {
+				t.Errorf("%d bytes, %v", len(body), err)
+			}
+			var tooLarge *http.MaxBytesError
+			if _, err := get(t, tc.client, at(tc.limit+1)); !errors.As(err, &tooLarge) || tooLarge.Limit != int64(tc.limit) {
+				t.Errorf("one byte more: %v", err)
+			}
+		})
 	}
 }
 
