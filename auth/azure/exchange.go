@@ -21,10 +21,7 @@ const opExchange = "exchange the ServiceAccount token at Microsoft Entra ID"
 // the client credentials grant of RFC 6749, section 4.4, with the token as client assertion (RFC 7523, section 2.2).
 func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount,
 	opts *provider.Options) (auth.Token, error) {
-	tenant, clientID, err := p.identity(sa, opts)
-	if err != nil {
-		return nil, err
-	}
+	tenant, clientID, _ := strings.Cut(opts.Identity, "/") // as GetIdentity joined them
 	e, authority, err := p.environmentOf(opts)
 	if err != nil {
 		return nil, err

@@ -24,7 +24,8 @@ func FuzzTokenAnswer(f *testing.F) {
 			return // these are tried again, after a while
 		}
 		client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) { return respond(r, status, text), nil })}
-		got, err := (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), canary, &sa, &provider.Options{HTTPClient: client})
+		got, err := (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), canary, &sa,
+			&provider.Options{HTTPClient: client, Identity: tenantID + "/" + clientA})
 		if (err == nil) == (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)
 		}
@@ -58,7 +59,7 @@ func FuzzAuthority(f *testing.F) {
 			}
 			return respond(r, 400, "{}"), nil
 		})}
-		opts := &auth.Options{Options: provider.Options{HTTPClient: client}}
+		opts := &auth.Options{Options: provider.Options{HTTPClient: client, Identity: tenantID + "/" + clientA}}
 		azure.WithAuthorityHost(authority)(opts)
 		_, _ = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), "jwt", &sa, &opts.Options) // what counts is where it went
 	})

@@ -116,36 +116,31 @@ func (p *Provider) GetAudiences(context.Context, *corev1.ServiceAccount, *provid
 
 // GetIdentity returns "<tenant>/<client ID>".
 func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
-	tenant, client, err := p.identity(sa, opts)
-	if err != nil {
-		return "", err
-	}
-	return tenant + "/" + client, nil
-}
-
-func (p *Provider) identity(sa *corev1.ServiceAccount, opts *provider.Options) (tenant, client string, err error) {
 	client, ok := sa.Annotations[ClientIDAnnotation]
 	if !ok {
-		return "", "", self.MisconfiguredAs(provider.CauseIdentityMissing, "set it to the client ID of an application or a managed identity",
+		return "", self.MisconfiguredAs(provider.CauseIdentityMissing, "set it to the client ID of an application or a managed identity",
 			"the annotation %q is missing", ClientIDAnnotation)
 	}
 	if !azurename.ValidGUID(client) {
-		return "", "", self.MisconfiguredAs(provider.CauseIdentityMalformed, "set it to the client ID, not to the name or the resource ID of the identity",
+		return "", self.MisconfiguredAs(provider.CauseIdentityMalformed, "set it to the client ID, not to the name or the resource ID of the identity",
 			"the annotation %q is not a GUID: %.100q", ClientIDAnnotation, client)
 	}
-	tenant, ok = sa.Annotations[TenantIDAnnotation]
+	tenant, ok := sa.Annotations[TenantIDAnnotation]
 	if !ok {
 		if tenant = p.learn().tenant; tenant == "" {
-			return "", "", self.MisconfiguredAs(provider.CauseIdentityMissing, "set it, or the environment variable AZURE_TENANT_ID",
+			return "", self.MisconfiguredAs(provider.CauseIdentityMissing, "set it, or the environment variable AZURE_TENANT_ID",
 				"the annotation %q is missing", TenantIDAnnotation)
 		}
 	}
 	if !azurename.ValidTenant(tenant) {
-		return "", "", self.MisconfiguredAs(provider.CauseTargetMalformed, "set it to the GUID or to a domain of the tenant",
+		return "", self.MisconfiguredAs(provider.CauseTargetMalformed, "set it to the GUID or to a domain of the tenant",
 			"the tenant of the annotation %q or of AZURE_TENANT_ID is neither a GUID nor a domain: %.100q",
 			TenantIDAnnotation, tenant)
 	}
-	return tenant, client, checkTenant(tenant, opts)
+	if err := checkTenant(tenant, opts); err != nil {
+		return "", err
+	}
+	return tenant + "/" + client, nil
 }
 
 // GetTokenLifetime returns what TokenExpirationAnnotation says.

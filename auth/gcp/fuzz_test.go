@@ -36,7 +36,8 @@ func FuzzAnswers(f *testing.F) {
 			resp.Request = r
 			return resp, nil
 		})}
-		got, err := (&gcp.Provider{}).NewTokenForServiceAccount(t.Context(), canary, sa, &provider.Options{HTTPClient: client})
+		got, err := (&gcp.Provider{}).NewTokenForServiceAccount(t.Context(), canary, sa,
+			&provider.Options{HTTPClient: client, Identity: email("tenant-a")})
 		if (err == nil) == (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)
 		}
