@@ -29,9 +29,11 @@ func newClouds(t testing.TB) *world {
 	w.cloud.Azure().AddTenant("login.microsoftonline.us", usTenant)
 	w.cloud.Azure().AddTenant("login.chinacloudapi.cn", cnTenant)
 	w.cloud.Azure().AddTenant(ownAuthority, ownTenant)
+	audiences := map[string]string{"public": azure.DefaultAudience, "us": azure.DefaultAudience + "USGov",
+		"cn": azure.DefaultAudience + "China", "own": "https://" + ownAuthority}
 	for name, tenant := range tenants {
 		w.cloud.Azure().AddFederatedCredential(tenant, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
-			Subject: "system:serviceaccount:tenant-a:" + name, Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
+			Subject: "system:serviceaccount:tenant-a:" + name, Audience: audiences[name], Fetch: w.issuer.HTTPClient()})
 	}
 	return w
 }
@@ -280,6 +282,87 @@ func TestOwnIdentityIsNotSentToAnotherAuthorityForObjects(t *testing.T) {
 	if _, err := w.controller(t, p, auth.WithSTSEndpoint("https://"+ownAuthority)); err != nil {
 		t.Errorf("the controller for itself: %v", err)
 	}
+}
+
+// The operator of a cloud cannot use a ServiceAccount's token at another one.
+func TestEachCloudHasAnAudienceOfItsOwn(t *testing.T) {
+	clearEnvironment(t)
+	const own, public, entra = "https://" + ownAuthority, "https://login.microsoftonline.com", azure.DefaultAudience
+	private, listed := []azure.Cloud{privateCloud()}, []azure.Cloud{{AuthorityHost: public}}
+	file := writeFile(t, []byte(`{"activeDirectoryEndpoint":"`+own+`"}`))
+	for name, tc := range map[string]struct {
+		clouds          []azure.Cloud
+		ours, audience  string // AuthorityHost and Audience of the provider
+		file, authority string // AZURE_ENVIRONMENT_FILEPATH, and the call's
+		want            string
+	}{
+		"public":                   {want: entra},
+		"public, named":            {clouds: private, authority: public, want: entra},
+		"public, an alias":         {authority: "https://LOGIN.windows.net:443/", want: entra},
+		"US Government":            {authority: "https://login.microsoftonline.us", want: entra + "USGov"},
+		"China":                    {authority: "https://login.partner.microsoftonline.cn", want: entra + "China"},
+		"China, of the provider":   {ours: "https://login.chinacloudapi.cn", want: entra + "China"},
+		"private":                  {clouds: private, authority: own, want: own},
+		"private, of the provider": {clouds: private, ours: own, want: own},
+		"private, set": {clouds: []azure.Cloud{{AuthorityHost: own + ":8443", Audience: "api://contoso"}},
+			authority: own + ":8443", want: "api://contoso"},
+		"private, the provider's audience":      {clouds: private, audience: "api://x", authority: own, want: own},
+		"public, the provider's audience":       {clouds: private, audience: "api://x", authority: public, want: "api://x"},
+		"public, a private provider's audience": {clouds: private, ours: own, audience: "api://x", authority: public, want: entra},
+		"a genuine host that is listed":         {clouds: listed, authority: public, want: entra},
+		"of a file":                             {file: file, want: own},
+		"of a file, the provider's audience":    {audience: "api://x", file: file, want: "api://x"},
+		"public beside a file":                  {audience: "api://x", file: file, authority: public, want: entra},
+		"an unknown authority":                  {ours: own, want: own},
+		"an unknown authority, a port":          {ours: own + ":8443", want: own + ":8443"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("AZURE_ENVIRONMENT_FILEPATH", tc.file)
+			p := &azure.Provider{PrivateClouds: tc.clouds, AuthorityHost: tc.ours, Audience: tc.audience}
+			audiences, err := p.GetAudiences(t.Context(), nil, &provider.Options{STSEndpoint: tc.authority})
+			if err != nil || !slices.Equal(audiences, []string{tc.want}) {
+				t.Errorf("the audiences are %q, %v; want %q", audiences, err, tc.want)
+			}
+		})
+	}
+}
+
+// A registry outside Azure receives no token that Azure's registries accept.
+func TestRegistriesWithAnAuthorityOfMicrosofts(t *testing.T) {
+	clearEnvironment(t)
+	cloud := azure.Cloud{AuthorityHost: "https://login.microsoftonline.com", RegistrySuffix: ownRegistry}
+	p := &azure.Provider{PrivateClouds: []azure.Cloud{cloud}}
+	_, err := p.GetAccessTokenOptionsForArtifactRepository("example."+ownRegistry, &provider.Options{})
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "login.microsoftonline.com", "ResourceManagerAudience",
+		"PrivateClouds")
+	want := []string{azurename.RegistryAudience + "/.default"}
+	if got := registryScopes(t, p, "example.azurecr.io"); !slices.Equal(got, want) {
+		t.Errorf("a registry of Azure: scopes %q", got)
+	}
+	cloud.ResourceManagerAudience = "api://contoso"
+	p = &azure.Provider{PrivateClouds: []azure.Cloud{cloud}}
+	if got := registryScopes(t, p, "example."+ownRegistry); !slices.Equal(got, []string{"api://contoso/.default"}) {
+		t.Errorf("with an audience: scopes %q", got)
+	}
+}
+
+// The remedy names the audience of the token and the options that set it.
+func TestAudienceThatIsNotTrusted(t *testing.T) {
+	clearEnvironment(t)
+	w := newClouds(t)
+	w.cloud.Azure().RemoveFederatedCredentials(usTenant, clientA)
+	w.cloud.Azure().AddFederatedCredential(usTenant, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+		Subject: "system:serviceaccount:tenant-a:us", Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
+	us := azure.WithAuthorityHost("https://login.microsoftonline.us")
+	_, err := w.get(t, "tenant-a", "us", us)
+	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS700212", `to "api://AzureADTokenExchangeUSGov"`,
+		"auth.WithAudiences", "azure.Provider.Audience")
+	allowed := auth.WithPolicy(auth.Policy{Audiences: []string{azure.DefaultAudience, "api://other"}})
+	if _, err := w.get(t, "tenant-a", "us", us, allowed, auth.WithAudiences(azure.DefaultAudience)); err != nil {
+		t.Error(err)
+	}
+	_, err = w.get(t, "tenant-a", "us", us, allowed, auth.WithAudiences("api://other"))
+	testworld.CheckError(t, err, auth.ErrDenied, `to "api://other"`)
 }
 
 // Clouds whose federated credentials have another audience.

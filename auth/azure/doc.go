@@ -10,7 +10,8 @@
 //	    azure.workload.identity/tenant-id: 72f988bf-86f1-41af-91ab-2d7cd011db47 # optional, else AZURE_TENANT_ID
 //
 // and adds a federated credential to it, with the cluster's issuer, the subject system:serviceaccount:tenant-a:app and the
-// audience api://AzureADTokenExchange.
+// audience api://AzureADTokenExchange. Other clouds have other audiences, see
+// DefaultAudience.
 //
 // The controller passes the credentials to any client of the Azure SDK:
 //
@@ -25,7 +26,8 @@
 //
 // The authority is the host of the token service and selects one of Microsoft's clouds. It is that of WithAuthorityHost, else that of the
 // Provider, else the environment variable AZURE_AUTHORITY_HOST, else the public one. Azure Resource Manager, the default scope and the
-// container registries belong to the same cloud. One process can use several clouds.
+// container registries belong to the same cloud, and so does the audience of the
+// ServiceAccount's token. One process can use several clouds.
 //
 // Provider.PrivateClouds or the file of AZURE_ENVIRONMENT_FILEPATH describes private clouds. The file is a JSON object with
 // activeDirectoryEndpoint, resourceManagerEndpoint, tokenAudience and containerRegistryDNSSuffix. Without activeDirectoryEndpoint the

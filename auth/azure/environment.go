@@ -22,8 +22,16 @@ type Cloud struct {
 	ResourceManagerEndpoint string
 	// ResourceManagerAudience is the audience of tokens for Azure Resource Manager. Empty: its address. A trailing slash counts.
 	ResourceManagerAudience string
-	// RegistrySuffix is the domain of its container registries, such as "azurecr.region.example". Optional.
+	// RegistrySuffix is the domain of its container registries, such as
+	// "azurecr.region.example". Optional. They receive tokens for Azure Resource
+	// Manager, so with an authority of Microsoft's set ResourceManagerAudience or
+	// ResourceManagerEndpoint too.
 	RegistrySuffix string
+	// Audience is the audience of the ServiceAccount tokens that AuthorityHost
+	// receives. Empty: AuthorityHost, or the audience of Microsoft's cloud if
+	// the authority is Microsoft's. The operator of a cloud can use such a token
+	// wherever its audience is trusted, so give each cloud another one.
+	Audience string
 }
 
 // environment is a cloud in the form that calls need.
@@ -34,6 +42,7 @@ type environment struct {
 	registry    string       // the domain of container registries, "" if there are none
 	public      bool         // Azure DevOps accepts its tokens
 	microsoft   *environment // Microsoft's cloud, if a private cloud uses its authority
+	audiences   [1]string    // of ServiceAccount tokens
 
 	// Prepared, because calls that the cache answers need them too.
 	defaultScopes []string
@@ -64,7 +73,6 @@ type surroundings struct {
 	tenant       string // AZURE_TENANT_ID
 	environments []*environment
 	standard     *environment // for calls that name no authority
-	audiences    [1]string
 	gitScope     []provider.Option
 	proxy        *tokenProxy // nil without IdentityBindings
 	err          error
@@ -74,12 +82,16 @@ func (p *Provider) learn() *surroundings {
 	p.once.Do(func() {
 		s := &p.learned
 		s.tenant = os.Getenv("AZURE_TENANT_ID")
-		s.audiences[0] = cmp.Or(p.Audience, DefaultAudience)
 		s.gitScope = scope(azurename.DevOpsAudience)
-		if s.err = s.findEnvironments(p); s.err == nil && p.IdentityBindings {
-			s.audiences[0] = IdentityBindingAudience
+		if s.err = s.findEnvironments(p); s.err != nil {
+			return
+		}
+		audience := p.Audience
+		if p.IdentityBindings {
+			audience = IdentityBindingAudience
 			s.proxy, s.err = p.findTokenProxy()
 		}
+		s.standard.audiences[0] = cmp.Or(audience, s.standard.audiences[0])
 	})
 	return &p.learned
 }
@@ -87,7 +99,8 @@ func (p *Provider) learn() *surroundings {
 // findEnvironments puts private clouds first: they may use the authority of a public one.
 func (s *surroundings) findEnvironments(p *Provider) error {
 	for i, c := range azurename.Clouds() {
-		e := &environment{name: c.Name, authorities: c.Authorities, management: c.ManagementHost, registry: c.RegistrySuffix, public: i == 0}
+		e := &environment{name: c.Name, authorities: c.Authorities, management: c.ManagementHost,
+			registry: c.RegistrySuffix, public: i == 0, audiences: [1]string{c.FederatedAudience}}
 		s.environments = append(s.environments, e.prepare(c.ManagementAudience, azurename.RegistryAudience))
 	}
 	var private []*environment
@@ -124,7 +137,8 @@ func (s *surroundings) findStandard(authority string) error {
 	}
 	if s.standard = s.at(host); s.standard == nil {
 		// The controller's own setting needs no permission.
-		s.standard = &environment{name: "the cloud of " + host, authorities: []string{host}}
+		s.standard = &environment{name: "the cloud of " + host, authorities: []string{host},
+			audiences: [1]string{"https://" + host}}
 		s.environments = append(s.environments, s.standard.prepare("", azurename.RegistryAudience))
 	}
 	return nil
@@ -148,12 +162,13 @@ func (s *surroundings) private(c Cloud) (*environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &environment{}
+	e := &environment{audiences: [1]string{"https://" + host}}
 	if microsoft := s.at(host); microsoft != nil {
 		*e = *microsoft
 		e.microsoft = microsoft
 	}
 	e.name, e.authorities = "the cloud of "+host, []string{host}
+	e.audiences[0] = cmp.Or(c.Audience, e.audiences[0])
 	audience := c.ResourceManagerAudience
 	if c.ResourceManagerEndpoint != "" {
 		if e.management, err = parseAuthority("address of Azure Resource Manager", c.ResourceManagerEndpoint); err != nil {
@@ -169,6 +184,9 @@ func (s *surroundings) private(c Cloud) (*environment, error) {
 			return nil, fmt.Errorf("the domain of container registries %.300q is none", c.RegistrySuffix)
 		}
 		e.registry = suffix
+		if e.microsoft != nil && audience == "" {
+			e.registryScope = nil // its registries could use Microsoft's tokens at Microsoft's
+		}
 	}
 	return e, nil
 }

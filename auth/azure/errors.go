@@ -189,35 +189,33 @@ func isTransient(answer transport.Answer) bool {
 }
 
 // exchangeError explains why Entra gave no token for a ServiceAccount.
-func exchangeError(answer transport.Answer, tenant, clientID string, sa *corev1.ServiceAccount, opts *provider.Options,
-	oidcToken string) error {
+func exchangeError(answer transport.Answer, tenant, clientID string, audiences []string, sa *corev1.ServiceAccount,
+	opts *provider.Options, oidcToken string) error {
 	e := classify(answer, opExchange, oidcToken)
 	e.Message = fmt.Sprintf("client ID %q of tenant %q: %s", clientID, tenant, e.Message)
-	if remedy := federationRemedy(e, clientID, opts.SubjectClaim(sa), opts.IssuerName()); remedy != "" {
-		e.Remedy = remedy
-	}
+	explainFederation(e, clientID, opts.SubjectClaim(sa), opts.IssuerName(), audiences)
 	return e
 }
 
-// federationRemedy names the part of a federated credential that does not match.
-func federationRemedy(e *auth.Error, clientID, subject, issuer string) string {
+// explainFederation names the part of a federated credential that does not match.
+func explainFederation(e *auth.Error, clientID, subject, issuer string, audiences []string) {
 	number, _ := aadsts(e.Code)
 	switch number {
 	case noFederation, wrongFederation:
-		return fmt.Sprintf("add a federated credential with %s (compare the slash at its end) "+
+		e.Remedy = fmt.Sprintf("add a federated credential with %s (compare the slash at its end) "+
 			"and the subject %q to the identity %q", issuer, subject, clientID)
 	case wrongIssuer:
-		return fmt.Sprintf("set the issuer of the federated credential of %q to %s, "+
+		e.Remedy = fmt.Sprintf("set the issuer of the federated credential of %q to %s, "+
 			"with or without a slash at its end as the token has it", clientID, issuer)
 	case wrongSubject:
-		return fmt.Sprintf("set the subject of the federated credential of %q to %q; a new one takes minutes to be known everywhere",
-			clientID, subject)
+		e.Remedy = fmt.Sprintf("set the subject of the federated credential of %q to %q; "+
+			"a new one takes minutes to be known everywhere", clientID, subject)
 	case wrongCase:
-		return fmt.Sprintf("write the subject of the federated credential of %q as %q: upper and lower case count",
+		e.Remedy = fmt.Sprintf("write the subject of the federated credential of %q as %q: upper and lower case count",
 			clientID, subject)
 	case wrongAudience:
-		return fmt.Sprintf("set the audience of the federated credential of %q to that of the token; the default is %q",
-			clientID, DefaultAudience)
+		e.Remedy = fmt.Sprintf("set the audience of the federated credential of %q to %.300q, or give the token another one",
+			clientID, strings.Join(audiences, " "))
+		_ = e.About("auth.WithAudiences", "azure.Provider.Audience", "azure.Cloud.Audience")
 	}
-	return ""
 }

@@ -53,7 +53,11 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	case answer.Status != http.StatusOK && proxy != nil:
 		return nil, bindingError(answer, tenant, clientID, sa, oidcToken)
 	case answer.Status != http.StatusOK:
-		return nil, exchangeError(answer, tenant, clientID, sa, opts, oidcToken)
+		audiences := opts.Audiences
+		if len(audiences) == 0 {
+			audiences = e.audiences[:]
+		}
+		return nil, exchangeError(answer, tenant, clientID, audiences, sa, opts, oidcToken)
 	}
 	return readToken(answer.Body, tenant, asked)
 }

@@ -29,7 +29,9 @@ const (
 	TokenExpirationAnnotation = annotation.AzureTokenExpiration
 )
 
-// DefaultAudience is the default audience of federated credentials.
+// DefaultAudience is the default audience of federated credentials in the public
+// cloud. Azure China has DefaultAudience+"China", Azure US Government
+// DefaultAudience+"USGov", and a private cloud Cloud.Audience.
 const DefaultAudience = azurename.FederatedAudience
 
 // IdentityBindingAudience is the audience of ServiceAccount tokens for Provider.IdentityBindings.
@@ -43,7 +45,9 @@ type Provider struct {
 	AuthorityHost string
 	// PrivateClouds are clouds besides Microsoft's own. WithAuthorityHost accepts their authorities.
 	PrivateClouds []Cloud
-	// Audience replaces DefaultAudience, for clouds whose federated credentials have another one.
+	// Audience replaces the audience of ServiceAccount tokens for the cloud of
+	// AuthorityHost. Calls that name the authority of another cloud keep the
+	// audience of that cloud.
 	Audience string
 	// IdentityBindings sends the token requests of ServiceAccounts, and of the controller's own workload identity, to
 	// the token proxy of the controller's AKS cluster; the section Identity bindings says how it is found. It excludes
@@ -108,10 +112,14 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccou
 	}
 }
 
-// GetAudiences returns DefaultAudience, the Audience of the Provider, or IdentityBindingAudience with IdentityBindings.
-func (p *Provider) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Options) ([]string, error) {
-	s := p.learn()
-	return s.audiences[:], nil
+// GetAudiences returns the audience of the call's cloud, see DefaultAudience and
+// the fields Audience. With IdentityBindings it is IdentityBindingAudience.
+func (p *Provider) GetAudiences(_ context.Context, _ *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
+	e, _, err := p.environmentOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	return e.audiences[:], nil
 }
 
 // GetIdentity returns "<tenant>/<client ID>".

@@ -71,6 +71,11 @@ func (p *Provider) GetAccessTokenOptionsForArtifactRepository(host string, opts 
 	if e.microsoft != nil && e.microsoft.hasRegistry(host) {
 		return e.microsoft.registryScope, nil
 	}
+	if e.registryScope == nil {
+		return nil, self.Misconfigured(
+			"set ResourceManagerAudience, or tokenAudience in the file of AZURE_ENVIRONMENT_FILEPATH",
+			"the audience of the registries of %s is not known", e.name).About(optionClouds)
+	}
 	return e.registryScope, nil
 }
 

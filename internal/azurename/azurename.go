@@ -17,6 +17,9 @@ type Cloud struct {
 	BlobSuffix string
 	// GraphHost is the host of Microsoft Graph.
 	GraphHost string
+	// FederatedAudience is the audience of federated credentials that
+	// Microsoft documents for the cloud.
+	FederatedAudience string
 }
 
 // Clouds returns Microsoft's clouds, the public one first. Azure Germany has closed.
@@ -27,23 +30,27 @@ func Clouds() []Cloud {
 			Authorities:    []string{"login.microsoftonline.com", "login.windows.net", "login.microsoft.com"},
 			ManagementHost: "management.azure.com", ManagementAudience: "https://management.azure.com",
 			RegistrySuffix: "azurecr.io", BlobSuffix: "blob.core.windows.net", GraphHost: "graph.microsoft.com",
+			FederatedAudience: FederatedAudience,
 		},
 		{
 			Name:           "Azure China",
 			Authorities:    []string{"login.chinacloudapi.cn", "login.partner.microsoftonline.cn"},
 			ManagementHost: "management.chinacloudapi.cn", ManagementAudience: "https://management.core.chinacloudapi.cn",
 			RegistrySuffix: "azurecr.cn", BlobSuffix: "blob.core.chinacloudapi.cn", GraphHost: "microsoftgraph.chinacloudapi.cn",
+			FederatedAudience: FederatedAudience + "China",
 		},
 		{
 			Name:           "Azure US Government",
 			Authorities:    []string{"login.microsoftonline.us"},
 			ManagementHost: "management.usgovcloudapi.net", ManagementAudience: "https://management.core.usgovcloudapi.net",
 			RegistrySuffix: "azurecr.us", BlobSuffix: "blob.core.usgovcloudapi.net", GraphHost: "graph.microsoft.us",
+			FederatedAudience: FederatedAudience + "USGov",
 		},
 	}
 }
 
-// The audiences of access tokens, the same in all clouds.
+// The audiences of access tokens, the same in all clouds, and that of federated
+// credentials in the public one.
 const (
 	RegistryAudience  = "https://containerregistry.azure.net"
 	ClusterAudience   = "6dae42f8-4368-4678-94ff-3960e28e3630" // the server application of AKS

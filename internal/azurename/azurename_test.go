@@ -35,7 +35,8 @@ func TestValidTenant(t *testing.T) {
 func TestClouds(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range Clouds() {
-		for _, s := range append([]string{c.Name, c.ManagementHost, c.ManagementAudience, c.RegistrySuffix, c.BlobSuffix}, c.Authorities...) {
+		for _, s := range append([]string{c.Name, c.ManagementHost, c.ManagementAudience, c.RegistrySuffix, c.BlobSuffix,
+			c.FederatedAudience}, c.Authorities...) {
 			if s == "" || seen[s] {
 				t.Errorf("%q stands in two clouds, or is missing in %s", s, c.Name)
 			}

@@ -76,7 +76,8 @@ func (id *Identity) Settings() []Setting {
 		{GroupIdentity, "allow-shell-out", &id.allowShellOut, "auth.WithAllowShellOut", "without a ServiceAccount: run az, a credential_process and similar programs", 0},
 
 		{groupRequest, "provider", &id.Provider, "", "aws, azure, gcp, generic or exchange; else found by the host or the ServiceAccount's annotations", aboutSource | common},
-		{groupRequest, "audience", &id.audiences, "auth.WithAudiences auth.Policy.Audiences exchange.Provider.KubernetesAudience", "audience of the ServiceAccount's token instead of the provider's own", common},
+		{groupRequest, "audience", &id.audiences, "auth.WithAudiences auth.Policy.Audiences exchange.Provider.KubernetesAudience azure.Provider.Audience azure.Cloud.Audience",
+			"audience of the ServiceAccount's token instead of the provider's own", common},
 		{groupRequest, "api-server-audience", &id.apiServerAudiences, "auth.Policy.APIServerAudiences", "an audience of the cluster's own API server, as in its --api-audiences: no token with it is sent out", 0},
 		{groupRequest, "scope", &id.scopes, "auth.WithScopes", "scope of the access token", common},
 		{groupRequest, "token-lifetime", &id.tokenLifetime, "auth.WithTokenLifetime", "lifetime of the ServiceAccount's token, 10m at least", 0},
