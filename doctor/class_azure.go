@@ -66,7 +66,9 @@ func azureCatalog() catalog {
 		known(IdentityNotConfigured, "Azure", "no identity is set up for the ServiceAccount or its pod", "correct label and annotations and restart the pod",
 			`the pod lacks the label azure.workload.identity/use: "true"`, "an annotation is misspelt", "the webhook is not installed", "the pod was not restarted"),
 		known(RegistryDenied, acr, "the registry refuses", "correct the registry or the client ID, if another one was meant",
-			"the role AcrPull is missing, or was assigned less than ten minutes ago", "a token of another tenant", "the registry's network rules").grant(assign + "AcrPull --scope REGISTRY_ID"),
+			"the role AcrPull is missing, or was assigned less than ten minutes ago",
+			"the registry has ABAC repository permissions and wants the role Container Registry Repository Reader instead",
+			"a token of another tenant", "the registry's network rules").grant(assign + "AcrPull --scope REGISTRY_ID"),
 		known(ClusterDenied, aks, "the identity is known, but may not", "correct the cluster or the client ID, if another one was meant",
 			`Azure RBAC wants a role "Azure Kubernetes Service RBAC ..."`, "the role Azure Kubernetes Service Cluster User is missing").
 			grant(assign + `"Azure Kubernetes Service Cluster User Role" --scope CLUSTER_ID`),

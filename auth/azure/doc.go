@@ -44,9 +44,16 @@
 //
 // # Registries, clusters, Git
 //
-// auth.GetArtifactRegistryCredentials accepts <registry>.azurecr.io and the registries of the other clouds. The identity needs the role
-// AcrPull. auth.GetRESTConfig accepts AKS clusters with Microsoft Entra integration by their resource ID. The identity needs the role
-// Azure Kubernetes Service Cluster User Role, which can read the cluster too, and permissions in the cluster itself.
+// auth.GetArtifactRegistryCredentials accepts <registry>.azurecr.io, its replicas
+// <registry>.<region>.geo.azurecr.io, and the registries of the other clouds.
+// The identity needs the role AcrPull, or Container Registry Repository Reader
+// in a registry with ABAC repository permissions.
+//
+// auth.GetRESTConfig accepts AKS clusters with Microsoft Entra integration by
+// their resource ID. The identity needs the role Azure Kubernetes Service
+// Cluster User Role, which can read the cluster too, and permissions in the
+// cluster itself.
+//
 // auth.GetGitCredentials accepts Azure DevOps of the public cloud: dev.azure.com and <organization>.visualstudio.com. It ignores the
 // user name in a clone URL.
 //

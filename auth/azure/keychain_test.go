@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/random"
@@ -15,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -83,5 +85,96 @@ func TestKeychainReportsMisconfiguration(t *testing.T) {
 			_, err = auth.NewKeychain(providers).ResolveContext(t.Context(), target)
 			testworld.CheckError(t, err, auth.ErrMisconfigured, want)
 		}
+	}
+}
+
+// What is named as Azure's registries are, and is none, is a mistake that
+// anonymous access would hide.
+func TestHostsOfTheKeychain(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
+	providers, err := auth.NewProviderSet(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type outcome int
+	const (
+		credentials outcome = iota
+		anonymous
+		refused
+	)
+	for host, want := range map[string]outcome{
+		"example.azurecr.io":                           credentials,
+		"example-h4sh.azurecr.io":                      credentials,
+		"example.eastus2.geo.azurecr.io":               credentials,
+		"example-h4sh.westeurope.geo.azurecr.io":       credentials,
+		"Example.EastUS2.geo.azurecr.io:443":           credentials,
+		"mcr.microsoft.com":                            anonymous,
+		"eastus2.data.mcr.microsoft.com":               anonymous,
+		"example.eastus2.data.azurecr.io":              anonymous,
+		"example-h4sh.eastus2.data.azurecr.cn":         anonymous,
+		"exampleazurecr.io":                            anonymous,
+		"azurecr.io.evil.example":                      anonymous,
+		"example.eastus2.geoazurecr.io":                anonymous,
+		"example.eastus2.dataazurecr.io":               anonymous,
+		"ghcr.io":                                      anonymous,
+		"azurecr.io":                                   refused,
+		"shrt.azurecr.io":                              refused,
+		"exa-mple-x.azurecr.io":                        refused,
+		"example.azurecr.io:8443":                      refused,
+		"geo.azurecr.io":                               refused,
+		"eastus2.geo.azurecr.io":                       refused,
+		"a.b.example.eastus2.geo.azurecr.io":           refused,
+		"example.east-us.geo.azurecr.io":               refused,
+		"example.eastus2.replica.azurecr.io":           refused,
+		"data.azurecr.io":                              refused,
+		"eastus2.data.azurecr.io":                      refused,
+		"a.example.eastus2.data.azurecr.io":            refused,
+		"example.chinanorth3.geo.azurecr.cn":           refused, // of another cloud
+		"example.usgovvirginia.geo.azurecr.us":         refused,
+		"example.azurecr.de":                           refused, // Azure Germany has closed
+		"example.germanycentral.geo.azurecr.de":        refused,
+		"example.east.geo." + ownRegistry:              refused, // of another cloud
+		"example.unknown." + ownRegistry:               refused,
+		"example.east.data." + ownRegistry:             anonymous,
+		"evil-azurecr.azs.contoso.example":             anonymous,
+		"example.eastus2.geo.azurecr.io.evil.example":  anonymous,
+		"example.eastus2.data.azurecr.io.evil.example": anonymous,
+		"evil.example.eastus2.geo-azurecr.io":          anonymous,
+		"example.eastus2.data.azurecr.io.azurecr.io":   refused,
+	} {
+		t.Run(host, func(t *testing.T) {
+			login, _, _ := strings.Cut(strings.ToLower(host), ":")
+			w.cloud.Azure().SetRegistry(login, authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
+			target, err := name.NewRegistry(host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := w.cloud.Calls("", "")
+			keychain := auth.NewKeychain(providers, w.options("tenant-a", "app")...)
+			got, err := keychain.ResolveContext(t.Context(), target)
+			switch want {
+			case credentials:
+				if err != nil || got == authn.Anonymous {
+					t.Fatalf("anonymous %t, %v", got == authn.Anonymous, err)
+				}
+				log := w.cloud.Log()
+				if last := log[len(log)-1]; last.Service != "acr" || last.Host != login || last.Parameters["service"] != login {
+					t.Errorf("the exchange: %+v", last)
+				}
+				return
+			case anonymous:
+				if err != nil || got != authn.Anonymous {
+					t.Errorf("got %v, %v", got, err)
+				}
+			case refused:
+				testworld.CheckError(t, err, auth.ErrMisconfigured, login)
+			}
+			expectNone(t, w.cloud.Calls("", "")-before)
+			if _, err := p.ParseArtifactRepository(host+"/app", &provider.Options{}); err == nil {
+				t.Error("it is a registry")
+			}
+		})
 	}
 }

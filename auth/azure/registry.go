@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,22 +45,27 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *prov
 				"the registry %q belongs to %s, the authority to %s", host, other.name, e.name).About(optionAuthority)
 		}
 	}
-	return "", self.Misconfigured("use <registry>.azurecr.io/<repository>", "%.300q is not a registry of Azure Container Registry", host)
+	return "", self.Misconfigured("use <registry>.azurecr.io/<repository>",
+		"%.300q is not a login server of Azure Container Registry", host)
 }
 
 func (e *environment) hasRegistry(host string) bool {
 	return azurename.IsRegistry(host, e.registry) || e.microsoft != nil && e.microsoft.hasRegistry(host)
 }
 
-// OwnsRegistry implements provider.RegistryOwner for the registries of all clouds that the Provider knows. It knows Microsoft's clouds even
-// if its settings are malformed: findEnvironments begins with them.
+// OwnsRegistry implements provider.RegistryOwner for every name in the registry
+// domains of the clouds that the Provider knows, except data endpoints. It knows
+// Microsoft's clouds even if its settings are malformed: findEnvironments begins
+// with them.
 func (p *Provider) OwnsRegistry(host string) bool {
+	name, _, _ := strings.Cut(host, ":")
+	domains := []string{azurename.ClosedRegistrySuffix}
 	for _, e := range p.learn().environments {
-		if e.hasRegistry(host) {
-			return true
-		}
+		domains = append(domains, e.registry)
 	}
-	return false
+	return slices.ContainsFunc(domains, func(domain string) bool {
+		return azurename.InRegistryDomain(name, domain) && !azurename.IsRegistryData(name, domain)
+	})
 }
 
 // GetAccessTokenOptionsForArtifactRepository returns the scope of the registry's cloud.
@@ -148,7 +154,8 @@ func registryError(answer transport.Answer, host, secret string) error {
 		e.Reason, e.Remedy = auth.ErrMisconfigured, "correct the name of the registry"
 	default:
 		e.Reason = auth.ErrDenied
-		e.Remedy = "assign the identity the role AcrPull on the registry, wait some minutes, and check that both are of one tenant"
+		e.Remedy = "assign the identity the role AcrPull on the registry (with ABAC repository permissions, which ignore AcrPull, " +
+			"Container Registry Repository Reader), wait some minutes, and check that both are of one tenant"
 	}
 	return e
 }

@@ -66,7 +66,8 @@ func TestRegistryThatRefuses(t *testing.T) {
 	w.cloud.Azure().SetRegistry("foreign.azurecr.io", authtest.AzureRegistry{Tenant: usTenant, Pull: []string{clientA}})
 	for _, host := range []string{"example.azurecr.io", "foreign.azurecr.io"} {
 		_, err := w.registryCredentials(t, &azure.Provider{}, "app", host+"/app")
-		testworld.CheckError(t, err, auth.ErrDenied, host, "AcrPull", "HTTP 401", "UNAUTHORIZED")
+		testworld.CheckError(t, err, auth.ErrDenied, host, "AcrPull", "HTTP 401", "UNAUTHORIZED",
+			"ABAC", "Container Registry Repository Reader")
 	}
 	_, err := w.registryCredentials(t, &azure.Provider{}, "app", "absent.azurecr.io/app")
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "absent.azurecr.io", "HTTP 404")

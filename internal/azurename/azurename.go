@@ -85,7 +85,7 @@ func ValidTenant(s string) bool { return ValidGUID(s) || validDomain(s) }
 
 // validDomain is a DNS name of two labels or more.
 func validDomain(s string) bool {
-	const maxName, maxLabel = 253, 63
+	const maxName = 253
 	if len(s) > maxName {
 		return false
 	}
@@ -106,26 +106,75 @@ func validDomain(s string) bool {
 	return labels > 1
 }
 
-// IsRegistry reports whether host, in lower case, is the login server of a container registry below suffix:
+// ClosedRegistrySuffix ended the names of container registries in Azure Germany,
+// which has closed.
+const ClosedRegistrySuffix = "azurecr.de"
+
+// IsRegistry reports whether host, in lower case, is a login server of a
+// container registry below suffix:
 //
 //	<5 to 50 letters and digits>[-<letters and digits>].<suffix>
+//	<the same>.<region>.geo.<suffix>
 //
-// The part after the hyphen is the hash of registries with a domain name label scope. The data endpoints of a registry,
-// <name>.<region>.data.<suffix>, hand out blobs only and are none.
+// The part after the hyphen is the hash of registries with a domain name label
+// scope. The second form is one replica of a registry.
 func IsRegistry(host, suffix string) bool {
-	const minName, maxName, maxLabel = 5, 50, 63
-	if suffix == "" || len(host) <= len(suffix)+1 || !strings.HasSuffix(host, suffix) || host[len(host)-len(suffix)-1] != '.' {
-		return false
+	name, ok := below(host, suffix)
+	if replica, regional := strings.CutSuffix(name, ".geo"); ok && regional {
+		name, ok = nameOf(replica)
 	}
-	label := host[:len(host)-len(suffix)-1]
-	name, hash := label, ""
-	if i := strings.IndexByte(label, '-'); i >= 0 {
-		name, hash = label[:i], label[i+1:]
-		if hash == "" {
+	return ok && isRegistryName(name)
+}
+
+// IsRegistryData reports whether host, in lower case, is a data endpoint of a
+// registry, <name>.<region>.data.<suffix>. Login servers redirect downloads to
+// it, with an address that needs no credential.
+func IsRegistryData(host, suffix string) bool {
+	rest, ok := below(host, suffix)
+	endpoint, data := strings.CutSuffix(rest, ".data")
+	name, ofRegion := nameOf(endpoint)
+	return ok && data && ofRegion && isRegistryName(name)
+}
+
+// InRegistryDomain reports whether host, in lower case, is suffix or a name
+// below it.
+func InRegistryDomain(host, suffix string) bool {
+	_, ok := below(host, suffix)
+	return ok || suffix != "" && host == suffix
+}
+
+// below returns the part of a host before "." and suffix.
+func below(host, suffix string) (name string, ok bool) {
+	name, ok = strings.CutSuffix(host, suffix)
+	if !ok || suffix == "" {
+		return "", false
+	}
+	return strings.CutSuffix(name, ".")
+}
+
+// nameOf returns the name in <name>.<region>.
+func nameOf(replica string) (name string, ok bool) {
+	name, region, ok := strings.Cut(replica, ".")
+	return name, ok && isLabel(region)
+}
+
+func isRegistryName(label string) bool {
+	const minName, maxName = 5, 50
+	name, hash, hashed := strings.Cut(label, "-")
+	return len(name) >= minName && len(name) <= maxName && len(label) <= maxLabel && isLabel(name) &&
+		(!hashed || isLabel(hash))
+}
+
+const maxLabel = 63
+
+// isLabel reports whether s is letters and digits, as many as a DNS name allows.
+func isLabel(s string) bool {
+	for i := range len(s) {
+		if !alphanumeric(s[i]) {
 			return false
 		}
 	}
-	return len(name) >= minName && len(name) <= maxName && len(label) <= maxLabel && all(name) && all(hash)
+	return s != "" && len(s) <= maxLabel
 }
 
 // IsDevOps reports whether host, in lower case, serves Git repositories of Azure DevOps over HTTPS: dev.azure.com and
@@ -134,7 +183,7 @@ func IsDevOps(host string) bool {
 	if host == "dev.azure.com" {
 		return true
 	}
-	const suffix, maxLabel = ".visualstudio.com", 63
+	const suffix = ".visualstudio.com"
 	organization, ok := strings.CutSuffix(host, suffix)
 	if !ok || organization == "" || len(organization) > maxLabel || isReserved(organization) {
 		return false
@@ -205,15 +254,6 @@ func validClusterName(s string) bool {
 		}
 	}
 	return s != "" && len(s) <= maxName && alphanumeric(s[0]) && alphanumeric(s[len(s)-1])
-}
-
-func all(s string) bool {
-	for i := range len(s) {
-		if !alphanumeric(s[i]) {
-			return false
-		}
-	}
-	return true
 }
 
 func alphanumeric(c byte) bool {
