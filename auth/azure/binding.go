@@ -59,7 +59,7 @@ func (p *Provider) findTokenProxy() (*tokenProxy, error) {
 		target.Path = "/" // JoinPath would return a relative path
 	}
 	t := &tokenProxy{target: target, serverName: os.Getenv(serverNameVariable), caFile: os.Getenv(caFileVariable),
-		caData: []byte(os.Getenv(caDataVariable)), base: p.clients.For(&provider.Options{})}
+		caData: []byte(os.Getenv(caDataVariable)), base: p.clients.ForTokens(&provider.Options{})}
 	if t.caFile != "" && len(t.caData) > 0 {
 		return nil, self.Misconfigured("set one of them, or none for the roots of the system",
 			"the environment variables %s and %s exclude each other", caFileVariable, caDataVariable)

@@ -7,11 +7,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/transport"
 )
 
 // bindingError explains why the token proxy gave no token for a ServiceAccount.
-func bindingError(answer transport.Answer, tenant, clientID string, sa *corev1.ServiceAccount, oidcToken string) error {
+func bindingError(answer entraAnswer, tenant, clientID string, sa *corev1.ServiceAccount, oidcToken string) error {
 	e := classify(answer, opExchange, oidcToken)
 	explainBinding(e, answer, clientID, fmt.Sprintf("the ServiceAccount %q", sa.Namespace+"/"+sa.Name))
 	e.Message = fmt.Sprintf("client ID %q of tenant %q: %s", clientID, tenant, e.Message)
@@ -20,7 +19,7 @@ func bindingError(answer transport.Answer, tenant, clientID string, sa *corev1.S
 
 // explainBinding completes the error of a refusal. Microsoft documents no body for the proxy's own refusals, so those
 // are the answers without an AADSTS number.
-func explainBinding(e *auth.Error, answer transport.Answer, clientID, subject string) {
+func explainBinding(e *auth.Error, answer entraAnswer, clientID, subject string) {
 	const maintained = "create the identity binding of %q with the cluster again: AKS maintains its federated credential"
 	number, _ := aadsts(e.Code)
 	switch {
@@ -35,7 +34,7 @@ func explainBinding(e *auth.Error, answer transport.Answer, clientID, subject st
 		e.Reason, e.Remedy = auth.ErrDenied, fmt.Sprintf("check that %s belongs to the cluster of the token proxy, "+
 			"and that its token has the audience %q", subject, IdentityBindingAudience)
 	}
-	if parseEntra(answer.Body) == nil && e.Reason == auth.ErrDenied {
+	if answer.refusal == nil && e.Reason == auth.ErrDenied {
 		e.Message = "the token proxy of the cluster refuses the request"
 	}
 }

@@ -32,8 +32,8 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Option
 	}
 	request := policy.TokenRequestOptions{Scopes: scopes, Claims: claimsOf(opts)}
 	var missing []error
-	for _, source := range sources(p.clients.For(opts), p.learn().proxy, authority, opts) {
-		token, err := source.token(ctx, request)
+	for _, source := range sources(p.clients.ForTokens(opts), p.learn().proxy, authority, opts) {
+		token, err := retryStale(ctx, func() (sdkToken, error) { return source.token(ctx, request) })
 		if err == nil {
 			tenant := ""
 			if source.fromEnvironment {

@@ -289,6 +289,18 @@ func TestControllerWhenEntraFails(t *testing.T) {
 	}
 }
 
+// The controller's own workload identity meets stale replicas of Entra too.
+func TestControllerAtAStaleReplica(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	configure(t, tenantID, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
+	w.cloud.AddFault(authtest.Fault{Action: "token", Times: 1, Status: 401, Code: "invalid_client",
+		Message: "AADSTS700213: No matching federated identity record found for presented assertion subject 'x'."})
+	if _, err := w.controller(t, &azure.Provider{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // The command-line tools run with AllowShellOut only.
 func TestCommandLineTools(t *testing.T) {
 	clearEnvironment(t)

@@ -1,11 +1,14 @@
 package azure
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -41,13 +44,18 @@ func aadsts(description string) (number int, text string) {
 	return number, strings.TrimPrefix(text, ":")
 }
 
-// parseEntra returns nil if an answer is not an error of the token endpoint.
-func parseEntra(body []byte) *entraError {
+// entraAnswer is an answer of the token endpoint, parsed once.
+type entraAnswer struct {
+	transport.Answer
+	refusal *entraError // nil: it is no error of the token endpoint
+}
+
+func parseEntra(answer transport.Answer) entraAnswer {
 	e := &entraError{}
-	if json.Unmarshal(body, e) != nil || e.Kind == "" {
-		return nil
+	if answer.Status == http.StatusOK || json.Unmarshal(answer.Body, e) != nil || e.Kind == "" {
+		e = nil
 	}
-	return e
+	return entraAnswer{answer, e}
 }
 
 func (e *entraError) number() int {
@@ -67,9 +75,9 @@ func (e *entraError) message() string {
 }
 
 // classify goes by status and number, never by the text.
-func classify(answer transport.Answer, operation string, secrets ...string) *auth.Error {
-	e := refused(answer, operation, "x-ms-request-id", secrets...)
-	parsed := parseEntra(answer.Body)
+func classify(answer entraAnswer, operation string, secrets ...string) *auth.Error {
+	e := refused(answer.Answer, operation, "x-ms-request-id", secrets...)
+	parsed := answer.refusal
 	if parsed == nil {
 		e.Message = "the answer is not one of Microsoft Entra ID"
 		if answer.Status == http.StatusTooManyRequests {
@@ -179,17 +187,49 @@ func reasonOf(status, number int, kind string) (provider.Reason, string) {
 }
 
 // isTransient recognizes refusals that another try may mend.
-func isTransient(answer transport.Answer) bool {
-	e := parseEntra(answer.Body)
-	if e == nil || answer.Status < http.StatusBadRequest {
+func (a entraAnswer) isTransient() bool {
+	if a.refusal == nil || a.Status < http.StatusBadRequest {
 		return false
 	}
-	number := e.number()
+	number := a.refusal.number()
 	return number == issuerUnreachable || number == issuerBroken || number == issuerBrokenToo || isTemporaryNumber(number)
 }
 
+// isStale recognizes refusals that Entra also gives when one of its replicas
+// does not know a federated credential yet. About 2 % of good requests meet it.
+func isStale(err error) bool {
+	var e *auth.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch number, _ := aadsts(e.Code); number {
+	case wrongFederation, wrongIssuer, wrongAudience, wrongSubject:
+		return true
+	}
+	return false
+}
+
+// replicaDelay is the time before the second try after a stale refusal. These
+// are the commonest mistakes too, so there is no third.
+const replicaDelay = 2 * time.Second
+
+// retryStale tries again once if the refusal may be stale. It returns the
+// refusal if ctx ends before that.
+func retryStale[T any](ctx context.Context, try func() (T, error)) (T, error) {
+	token, err := try()
+	if !isStale(err) {
+		return token, err
+	}
+	select {
+	case <-time.After(replicaDelay):
+		return try()
+	case <-ctx.Done():
+		return token, err
+	}
+}
+
 // exchangeError explains why Entra gave no token for a ServiceAccount.
-func exchangeError(answer transport.Answer, tenant, clientID string, audiences []string, sa *corev1.ServiceAccount,
+func exchangeError(answer entraAnswer, tenant, clientID string, audiences []string, sa *corev1.ServiceAccount,
 	opts *provider.Options, oidcToken string) error {
 	e := classify(answer, opExchange, oidcToken)
 	e.Message = fmt.Sprintf("client ID %q of tenant %q: %s", clientID, tenant, e.Message)

@@ -2,6 +2,7 @@ package azure_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -35,13 +36,8 @@ func TestErrorsOfEntra(t *testing.T) {
 		reason provider.Reason
 		want   []string
 	}{
-		"no federation, old":  {refusal(400, "invalid_request", "AADSTS70021: No matching federated identity record found for presented assertion. Assertion Issuer: 'https://x/'."), auth.ErrDenied, []string{"AADSTS70021", "add a federated credential", `"system:serviceaccount:tenant-a:app"`}},
 		"no federation":       {refusal(401, "invalid_client", "AADSTS70025: The client 'x' has no configured federated identity credentials."), auth.ErrDenied, []string{"add a federated credential"}},
-		"issuer":              {refusal(401, "invalid_client", "AADSTS700211: No matching federated identity record found for presented assertion issuer 'https://x/'."), auth.ErrDenied, []string{"issuer of the federated credential", "slash"}},
-		"audience":            {refusal(401, "invalid_client", "AADSTS700212: No matching"), auth.ErrDenied, []string{`"api://AzureADTokenExchange"`}},
-		"subject":             {refusal(401, "invalid_client", "AADSTS700213: No matching"), auth.ErrDenied, []string{`"system:serviceaccount:tenant-a:app"`}},
 		"case":                {refusal(401, "invalid_client", "AADSTS7002138: No matching"), auth.ErrDenied, []string{"upper and lower case"}},
-		"separators of 2022":  {refusal(401, "invalid_client", "AADSTS700213: No matching\r\nTrace ID: f6fa952b\r\nCorrelation ID: 1\r\nTimestamp: 2024-06-04 11:40:28Z"), auth.ErrDenied, []string{"No matching (HTTP 401, AADSTS700213)"}},
 		"no application":      {refusal(400, "unauthorized_client", "AADSTS700016: Application with identifier 'x' was not found in the directory 'Contoso'."), auth.ErrMisconfigured, []string{"client ID", "object or resource ID"}},
 		"no tenant":           {refusal(400, "invalid_request", "AADSTS90002: Tenant 'x' not found."), auth.ErrMisconfigured, []string{"authority host"}},
 		"bad tenant":          {refusal(400, "invalid_request", "AADSTS900023: Specified tenant identifier"), auth.ErrMisconfigured, []string{"correct the tenant"}},
@@ -90,6 +86,131 @@ func TestErrorsOfEntra(t *testing.T) {
 			if name == "throttled" && auth.RetryAfter(err) != 30*time.Second {
 				t.Errorf("retry after %s", auth.RetryAfter(err))
 			}
+		})
+	}
+}
+
+// entraRefusing refuses requests with a description in turn, then accepts them.
+// The last one stays if it is not "".
+func entraRefusing(asked *int, descriptions ...string) *http.Client {
+	return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		text := descriptions[min(*asked, len(descriptions)-1)]
+		*asked++
+		if text == "" {
+			return respond(r, http.StatusOK, goodToken), nil
+		}
+		body := fmt.Sprintf(`{"error":"invalid_client","error_description":%q}`, text)
+		return respond(r, http.StatusUnauthorized, body), nil
+	})}
+}
+
+// A replica of Entra that does not know a credential yet costs two seconds. A
+// mistake is denied then, with its remedy.
+func TestStaleRefusals(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	const noRecord = "No matching federated identity record found for presented assertion"
+	for name, tc := range map[string]struct {
+		answers []string
+		asked   int
+		want    []string // nil: a token
+	}{
+		"once, in general":   {[]string{"AADSTS70021: " + noRecord + ".", ""}, 2, nil},
+		"once, the issuer":   {[]string{"AADSTS700211: " + noRecord + " issuer 'https://x/'.", ""}, 2, nil},
+		"once, the audience": {[]string{"AADSTS700212: " + noRecord + " audience 'x'.", ""}, 2, nil},
+		"once, the subject":  {[]string{"AADSTS700213: " + noRecord + " subject 'x'.", ""}, 2, nil},
+		"twice":              {[]string{"AADSTS700213: " + noRecord, "AADSTS70021: " + noRecord, ""}, 2, []string{"70021"}},
+		"no federation": {[]string{"AADSTS70021: " + noRecord + ". Assertion Issuer: 'https://x/'."}, 2,
+			[]string{"AADSTS70021", "add a federated credential", `"system:serviceaccount:tenant-a:app"`}},
+		"issuer":   {[]string{"AADSTS700211: " + noRecord}, 2, []string{"issuer of the federated credential", "slash"}},
+		"audience": {[]string{"AADSTS700212: " + noRecord}, 2, []string{`"api://AzureADTokenExchange"`}},
+		"subject":  {[]string{"AADSTS700213: " + noRecord}, 2, []string{`"system:serviceaccount:tenant-a:app"`}},
+		"separators of 2022": {[]string{"AADSTS700213: No\r\nTrace ID: f6\r\nTimestamp: 2024"}, 2,
+			[]string{": No (HTTP 401, AADSTS700213)"}},
+		"case":            {[]string{"AADSTS7002138: " + noRecord, ""}, 1, []string{"upper and lower case"}},
+		"no credential":   {[]string{"AADSTS70025: The client has no federated credentials.", ""}, 1, []string{"add"}},
+		"another mistake": {[]string{"AADSTS700027: The certificate is not registered.", ""}, 1, []string{"AADSTS700027"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked, start := 0, time.Now()
+				_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(entraRefusing(&asked, tc.answers...)))
+				if want := time.Duration(tc.asked-1) * 2 * time.Second; asked != tc.asked || time.Since(start) != want {
+					t.Errorf("%d requests in %s, want %d in %s", asked, time.Since(start), tc.asked, want)
+				}
+				if tc.want != nil {
+					testworld.CheckError(t, err, auth.ErrDenied, tc.want...)
+				} else if err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A caller without time for a second try learns what is refused.
+func TestStaleRefusalAtTheEndOfTheCall(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		asked := 0
+		entra := entraRefusing(&asked, "AADSTS700213: No matching")
+		_, err := auth.GetAccessToken(ctx, &azure.Provider{}, w.options("tenant-a", "app", auth.WithHTTPClient(entra))...)
+		testworld.CheckError(t, err, auth.ErrDenied, "AADSTS700213")
+		if asked != 1 {
+			t.Errorf("%d requests", asked)
+		}
+	})
+}
+
+// A hostile service makes nothing large stay in memory, or be parsed.
+func TestLargeAnswers(t *testing.T) {
+	clearEnvironment(t)
+	w := newWorld(t)
+	const ok, limit = http.StatusOK, "larger than 65536 bytes"
+	fill := strings.Repeat("x", 65<<10)
+	get := func(t *testing.T, client *http.Client) error {
+		_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(client))
+		return err
+	}
+	registry := func(t *testing.T, client *http.Client) error {
+		_, err := w.registryCredentials(t, &azure.Provider{}, "app", "example.azurecr.io/app", auth.WithHTTPClient(client))
+		return err
+	}
+	cluster := func(t *testing.T, client *http.Client) error {
+		_, err := w.restConfig(t, &azure.Provider{}, "app", auth.WithClusterResource(clusterID), auth.WithHTTPClient(client))
+		return err
+	}
+	for name, tc := range map[string]struct {
+		use    func(*testing.T, *http.Client) error
+		path   string
+		status int
+		body   string
+		reason provider.Reason
+		want   string
+	}{
+		"token": {get, "/token", ok, `{"token_type":"Bearer","expires_in":60,"access_token":"t","x":"` + fill + `"}`,
+			auth.ErrUnavailable, limit},
+		"refusal of Entra": {get, "/token", 401, `{"error":"invalid_client","error_description":"` + fill + `"}`,
+			auth.ErrUnavailable, limit},
+		"refresh token": {registry, "/exchange", ok, `{"refresh_token":"` + fill + `"}`, auth.ErrUnavailable, limit},
+		"refusal of ACR": {registry, "/exchange", 401, `{"errors":[{"code":"UNAUTHORIZED","message":"` + fill + `"}]}`,
+			auth.ErrUnavailable, limit},
+		"refusal of ARM": {cluster, "/my-cluster", 403, `{"error":{"code":"AuthorizationFailed","message":"` + fill + `"}}`,
+			auth.ErrUnavailable, limit},
+		"description by ARM": {cluster, "/my-cluster", ok, `{"properties":{"agentPoolProfiles":"` + fill + `"}}`,
+			auth.ErrMisconfigured, "no Microsoft Entra integration"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tc.use(t, &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+				if strings.HasSuffix(r.URL.Path, tc.path) {
+					return respond(r, tc.status, tc.body), nil
+				}
+				return respond(r, ok, goodToken), nil
+			})})
+			testworld.CheckError(t, err, tc.reason, tc.want)
 		})
 	}
 }

@@ -40,26 +40,42 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	if claims := claimsOf(opts); claims != "" {
 		form.Set("claims", claims)
 	}
-	asked := time.Now() // the lifetime in the answer counts from then, to be safe
 	endpoint := "https://" + authority + "/" + tenant + "/oauth2/v2.0/token"
+	return retryStale(ctx, func() (auth.Token, error) {
+		asked := time.Now() // the lifetime in the answer counts from then, to be safe
+		answer, err := p.askEntra(ctx, endpoint, form, opts)
+		switch {
+		case err != nil:
+			return nil, self.Unanswered(opExchange, err, oidcToken)
+		case answer.Status != http.StatusOK && p.learn().proxy != nil:
+			return nil, bindingError(answer, tenant, clientID, sa, oidcToken)
+		case answer.Status != http.StatusOK:
+			audiences := opts.Audiences
+			if len(audiences) == 0 {
+				audiences = e.audiences[:]
+			}
+			return nil, exchangeError(answer, tenant, clientID, audiences, sa, opts, oidcToken)
+		}
+		return readToken(answer.Body, tenant, asked)
+	})
+}
+
+// askEntra sends a form to the token endpoint, or to the token proxy.
+func (p *Provider) askEntra(ctx context.Context, endpoint string, form url.Values, opts *provider.Options,
+) (entraAnswer, error) {
 	proxy := p.learn().proxy
-	answer, err := transport.Send(ctx, proxy.clientOr(p.clients.For(opts)), func() (*http.Request, error) {
+	var last entraAnswer
+	answer, err := transport.Send(ctx, proxy.clientOr(p.clients.ForTokens(opts)), func() (*http.Request, error) {
 		req, err := oauth.NewRequest(ctx, endpoint, form)
 		return proxy.reroute(req), err
-	}, isTransient)
-	switch {
-	case err != nil:
-		return nil, self.Unanswered(opExchange, err, oidcToken)
-	case answer.Status != http.StatusOK && proxy != nil:
-		return nil, bindingError(answer, tenant, clientID, sa, oidcToken)
-	case answer.Status != http.StatusOK:
-		audiences := opts.Audiences
-		if len(audiences) == 0 {
-			audiences = e.audiences[:]
-		}
-		return nil, exchangeError(answer, tenant, clientID, audiences, sa, opts, oidcToken)
+	}, func(answer transport.Answer) bool {
+		last = parseEntra(answer)
+		return last.isTransient()
+	})
+	if last.Status != answer.Status { // Send retries some statuses whatever the answer holds
+		last = parseEntra(answer)
 	}
-	return readToken(answer.Body, tenant, asked)
+	return last, err
 }
 
 // TokenServiceURL returns the address of the authority for an exchange with these options, with IdentityBindings that

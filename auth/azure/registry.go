@@ -97,7 +97,9 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, host stri
 	if token.tenant != "" {
 		form.Set("tenant", token.tenant)
 	}
-	answer, err := transport.Send(ctx, p.clients.For(opts), func() (*http.Request, error) { return oauth.NewRequest(ctx, "https://"+host+"/oauth2/exchange", form) }, nil)
+	answer, err := transport.Send(ctx, p.clients.ForTokens(opts), func() (*http.Request, error) {
+		return oauth.NewRequest(ctx, "https://"+host+"/oauth2/exchange", form)
+	}, nil)
 	if err != nil {
 		return nil, self.Unanswered(opRegistry, err, secret)
 	}
@@ -154,8 +156,8 @@ func registryError(answer transport.Answer, host, secret string) error {
 		e.Reason, e.Remedy = auth.ErrMisconfigured, "correct the name of the registry"
 	default:
 		e.Reason = auth.ErrDenied
-		e.Remedy = "assign the identity the role AcrPull on the registry (with ABAC repository permissions, which ignore AcrPull, " +
-			"Container Registry Repository Reader), wait some minutes, and check that both are of one tenant"
+		e.Remedy = "assign the identity the role AcrPull on the registry (with ABAC repository permissions, which ignore " +
+			"AcrPull, Container Registry Repository Reader), wait some minutes, and check that both are of one tenant"
 	}
 	return e
 }

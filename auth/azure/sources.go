@@ -143,7 +143,8 @@ func (s source) failed(ctx context.Context, err error) error {
 	refusal, failure := s.record.last()
 	switch {
 	case refusal != nil && s.imds && refusal.Status == http.StatusBadRequest && os.Getenv("AZURE_CLIENT_ID") == "":
-		return &notSetUp{source: s.name, why: "the metadata service knows no identity of this machine", definite: parseEntra(refusal.Body) != nil}
+		return &notSetUp{source: s.name, why: "the metadata service knows no identity of this machine",
+			definite: refusal.refusal != nil}
 	case refusal != nil:
 		e := classify(*refusal, opControllerToken, s.secrets...)
 		if s.imds && (refusal.Status == http.StatusNotFound || refusal.Status == http.StatusGone) {
@@ -171,7 +172,7 @@ type recorder struct {
 	proxy  *tokenProxy  // receives all requests; nil: none
 
 	mu      sync.Mutex
-	refusal *transport.Answer
+	refusal *entraAnswer
 	failure error
 }
 
@@ -188,22 +189,23 @@ func (r *recorder) Do(req *http.Request) (*http.Response, error) {
 		r.remember(nil, err)
 		return nil, err
 	}
-	answer := &transport.Answer{Status: resp.StatusCode, Header: resp.Header, Body: body}
-	if answer.Status == http.StatusOK {
-		answer = nil
+	var refusal *entraAnswer
+	if resp.StatusCode != http.StatusOK {
+		answer := parseEntra(transport.Answer{Status: resp.StatusCode, Header: resp.Header, Body: body})
+		refusal = &answer
 	}
-	r.remember(answer, nil)
+	r.remember(refusal, nil)
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	return resp, nil
 }
 
-func (r *recorder) remember(refusal *transport.Answer, failure error) {
+func (r *recorder) remember(refusal *entraAnswer, failure error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refusal, r.failure = refusal, failure
 }
 
-func (r *recorder) last() (*transport.Answer, error) {
+func (r *recorder) last() (*entraAnswer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.refusal, r.failure
