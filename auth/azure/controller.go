@@ -32,7 +32,11 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Option
 	}
 	request := policy.TokenRequestOptions{Scopes: scopes, Claims: claimsOf(opts)}
 	var missing []error
-	for _, source := range sources(p.clients.ForTokens(opts), p.learn().proxy, authority, opts) {
+	audience := e.audiences[0]
+	if e == p.learn().standard {
+		audience = "" // the environment names both the token file and the authority
+	}
+	for _, source := range sources(p.clients.ForTokens(opts), p.learn().proxy, authority, audience, opts) {
 		token, err := retryStale(ctx, func() (sdkToken, error) { return source.token(ctx, request) })
 		if err == nil {
 			tenant := ""

@@ -289,6 +289,25 @@ func TestControllerWhenEntraFails(t *testing.T) {
 	}
 }
 
+// The token in the controller's file goes to another cloud only with the
+// audience of that cloud.
+func TestTokenFileAtAnotherCloud(t *testing.T) {
+	clearEnvironment(t)
+	w := newClouds(t)
+	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
+	w.cloud.Azure().AddFederatedCredential(ownTenant, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+		Subject: "system:serviceaccount:tenant-a:app", Audience: "https://" + ownAuthority, Fetch: w.issuer.HTTPClient()})
+	own := azure.WithAuthorityHost("https://" + ownAuthority)
+	configure(t, ownTenant, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
+	_, err := w.controller(t, p, own)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "AZURE_FEDERATED_TOKEN_FILE", `"https://`+ownAuthority+`"`)
+	expectNone(t, w.cloud.Calls("", ""))
+	configure(t, ownTenant, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.mountToken(t, "https://"+ownAuthority))
+	if _, err := w.controller(t, p, own); err != nil {
+		t.Error(err)
+	}
+}
+
 // The controller's own workload identity meets stale replicas of Entra too.
 func TestControllerAtAStaleReplica(t *testing.T) {
 	clearEnvironment(t)

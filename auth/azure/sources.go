@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +20,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/jwt"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -42,8 +46,10 @@ type source struct {
 	record          *recorder
 }
 
-// sources returns all sources in their order. They serve one call. A token proxy (nil: none) serves workload identity.
-func sources(client *http.Client, proxy *tokenProxy, authority string, opts *provider.Options) []source {
+// sources returns all sources in their order. They serve one call. A token proxy
+// (nil: none) serves workload identity. Its token needs the audience, if that is
+// not "".
+func sources(client *http.Client, proxy *tokenProxy, authority, audience string, opts *provider.Options) []source {
 	record := &recorder{client: client}
 	// No instance discovery: environmentOf has checked the authority, and private clouds have no such service.
 	options := azcore.ClientOptions{
@@ -62,7 +68,7 @@ func sources(client *http.Client, proxy *tokenProxy, authority string, opts *pro
 					ClientOptions: options, DisableInstanceDiscovery: true})
 			}},
 		{name: "workload identity", absent: noWorkloadIdentity, fromEnvironment: true, record: recordBound,
-			make: func() (azcore.TokenCredential, error) { return newWorkloadIdentity(bound) }},
+			make: func() (azcore.TokenCredential, error) { return newWorkloadIdentity(bound, audience) }},
 		{name: "managed identity", imds: true,
 			absent: func(ctx context.Context) string { return noManagedIdentity(ctx, client) },
 			make:   func() (azcore.TokenCredential, error) { return newManagedIdentity(options) }},
@@ -92,9 +98,16 @@ func noWorkloadIdentity(context.Context) string {
 	return ""
 }
 
-func newWorkloadIdentity(options azcore.ClientOptions) (azcore.TokenCredential, error) {
-	if _, err := os.Stat(os.Getenv("AZURE_FEDERATED_TOKEN_FILE")); err != nil { //nolint:gosec // the controller's own environment
+func newWorkloadIdentity(options azcore.ClientOptions, audience string) (azcore.TokenCredential, error) {
+	content, err := providers.ReadFile(os.Getenv("AZURE_FEDERATED_TOKEN_FILE"))
+	if err != nil {
 		return nil, err // the error of the SDK would not name the cause
+	}
+	if audience != "" {
+		claims, err := jwt.Parse(strings.TrimSpace(string(content)))
+		if err != nil || !slices.Contains(claims.Audience, audience) {
+			return nil, fmt.Errorf("the token of AZURE_FEDERATED_TOKEN_FILE lacks the audience %q of the call's cloud", audience)
+		}
 	}
 	return azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{
 		ClientOptions: options, DisableInstanceDiscovery: true})
