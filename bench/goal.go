@@ -9,9 +9,13 @@ import (
 type goal struct {
 	ratio float64 // of the reference to ours, at least
 	bound float64 // of ours to the bound, at most
-	// allocFree allows no allocation per call. Less than one in twenty calls is noise of the runtime.
-	allocFree bool
+	// allocs are the allocations of a call, at most.
+	allocs float64
 }
+
+// noAllocs is a goal for allocs. Less than one in twenty calls is noise of the
+// runtime.
+const noAllocs = 0.05
 
 // text returns the goal as the report's table shows it.
 func (g goal) text() string {
@@ -22,8 +26,12 @@ func (g goal) text() string {
 	if g.bound != 0 {
 		parts = append(parts, fmt.Sprintf("lower bound ≤ %.3g", g.bound))
 	}
-	if g.allocFree {
+	switch g.allocs {
+	case 0:
+	case noAllocs:
 		parts = append(parts, "no allocation")
+	default:
+		parts = append(parts, fmt.Sprintf("≤ %.0f allocations", g.allocs))
 	}
 	if parts == nil {
 		return "–"
@@ -33,7 +41,6 @@ func (g goal) text() string {
 
 // missed says by how much r misses the goal, and what the lower bound would reach. It is empty if r meets the goal.
 func (g goal) missed(r result) string {
-	const noise = 0.05
 	var parts []string
 	if got := ratio(r.theirs, r.ours); g.ratio != 0 && got < g.ratio {
 		parts = append(parts, fmt.Sprintf("%.1f times better than the reference, not %.0f; the lower bound is %.1f times better", got, g.ratio, ratio(r.theirs, r.bound)))
@@ -41,7 +48,7 @@ func (g goal) missed(r result) string {
 	if got := ratio(r.ours, r.bound); g.bound != 0 && got > g.bound {
 		parts = append(parts, fmt.Sprintf("%.2f times the lower bound, not %.3g", got, g.bound))
 	}
-	if got := r.allocs[0]; g.allocFree && got > noise {
+	if got := r.allocs[0]; g.allocs != 0 && got > g.allocs {
 		parts = append(parts, fmt.Sprintf("%.1f allocations per call", got))
 	}
 	if parts == nil {

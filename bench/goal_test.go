@@ -3,7 +3,7 @@ package main
 import "testing"
 
 func TestGoal(t *testing.T) {
-	g := goal{ratio: 4, bound: 1.25, allocFree: true}
+	g := goal{ratio: 4, bound: 1.25, allocs: noAllocs}
 	for name, tt := range map[string]struct {
 		ours, theirs, bound, allocs float64
 		missed                      string
@@ -24,7 +24,8 @@ func TestGoal(t *testing.T) {
 			}
 		})
 	}
-	if g.text() != "≥ 4, lower bound ≤ 1.25, no allocation" || (goal{}).text() != "–" {
+	if g.text() != "≥ 4, lower bound ≤ 1.25, no allocation" || (goal{}).text() != "–" ||
+		(goal{allocs: 7}).text() != "≤ 7 allocations" {
 		t.Errorf("the table shows %q", g.text())
 	}
 }
