@@ -20,6 +20,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/testing/slowserver"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -529,4 +530,31 @@ func TestFieldsAreChecked(t *testing.T) {
 			}
 		})
 	}
+}
+
+// slowStore has the documents of an object store that hangs.
+type slowStore struct {
+	*memory
+	server *slowserver.Client
+}
+
+func (s slowStore) Write(ctx context.Context, path string, _ []byte, _ string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, s.server.URL+"/"+path, http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := s.server.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	return fmt.Errorf("%s: %w", response.Status, issuer.ErrChanged)
+}
+
+func TestPublishReportsAWriteThatTimesOut(t *testing.T) {
+	key := es256(t, "key")
+	slowserver.Test(t, nil, func(t *testing.T, server *slowserver.Client) error {
+		_, err := newPublisher(newAPIServer(key), slowStore{newMemory(), server}).Publish(t.Context())
+		return err
+	})
 }

@@ -7,14 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/retry"
+	"github.com/workloadid/workloadid/internal/optimistic"
 )
-
-// maxTries is how often a publication meets the writes of others before it is given up.
-const maxTries = 8
 
 // discoveryDocument holds what clouds read of OpenID Connect Discovery 1.0, section 3.
 type discoveryDocument struct {
@@ -60,12 +55,11 @@ type change func(ctx context.Context, r record) (record, error)
 // update changes the record and publishes what follows from it. It begins anew when others write meanwhile.
 func (p *Publisher) update(ctx context.Context, change change) (result Result, err error) {
 	changed := func(err error) bool { return errors.Is(err, ErrChanged) }
-	pauses := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: maxTries}
-	err = retry.OnError(pauses, changed, func() error { return p.tryUpdate(ctx, change, &result) })
+	err = optimistic.Write(ctx, changed, func() error { return p.tryUpdate(ctx, change, &result) })
 	if !changed(err) {
 		return result, err
 	}
-	e := self.Unanswered("", fmt.Errorf("%d tries met other writers: %w", maxTries, err))
+	e := self.Unanswered("", fmt.Errorf("%d tries met other writers: %w", optimistic.Tries, err))
 	e.Remedy = "check that nothing else writes these files and that the store answers the newest ones"
 	return result, e
 }

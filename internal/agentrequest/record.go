@@ -11,9 +11,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/optimistic"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 )
@@ -68,7 +68,8 @@ func Approve(ctx context.Context, c client.Client, csr *certificatesv1.Certifica
 	if err != nil {
 		return fmt.Errorf("approve CertificateSigningRequest %q: %w", csr.Name, err)
 	}
-	if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return replaceAgent(ctx, c, request) }); err != nil {
+	err = optimistic.Write(ctx, apierrors.IsConflict, func() error { return replaceAgent(ctx, c, request) })
+	if err != nil {
 		return err
 	}
 	return SetApproved(ctx, c, csr, message)

@@ -18,11 +18,11 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/hubkubeconfig"
+	"github.com/workloadid/workloadid/internal/optimistic"
 	"github.com/workloadid/workloadid/internal/tracing"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration"
@@ -302,7 +302,7 @@ func (a *Agent) Unjoin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { return withdraw(ctx, hub, a.opts.Cluster) })
+	err = optimistic.Write(ctx, apierrors.IsConflict, func() error { return withdraw(ctx, hub, a.opts.Cluster) })
 	switch {
 	case apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err):
 		return fmt.Errorf("the hub at %q refuses the credential of cluster %q; to remove the cluster, deny it there: %w",

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
+	"github.com/workloadid/workloadid/internal/testing/slowserver"
 	"github.com/workloadid/workloadid/internal/testing/spantest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -600,4 +601,13 @@ func TestAgentUsesTheDriversOwnConfiguration(t *testing.T) {
 	if !w.joined() || !strings.Contains(string(w.secret().Data["kubeconfig"]), "command: aws") {
 		t.Errorf("joined %t, kubeconfig %s", w.joined(), w.secret().Data["kubeconfig"])
 	}
+}
+
+func TestAgentReportsAWithdrawalThatTimesOut(t *testing.T) {
+	w := newAgentWorld(t)
+	w.join()
+	slowserver.TestObject(t, regtest.Scheme(t), w.cluster(), func(c client.WithWatch) error {
+		w.hub = c
+		return w.agent.Unjoin(t.Context())
+	})
 }

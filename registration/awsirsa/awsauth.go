@@ -7,17 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/optimistic"
 	"github.com/workloadid/workloadid/registration"
 )
 
@@ -29,10 +27,8 @@ func AWSAuthManifest() string { return awsAuthManifest }
 
 const mapRoles = "mapRoles"
 
-// conflicts is how often an edit is made again, for many clusters at once.
-func conflicts() wait.Backoff {
-	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 12, Cap: time.Second}
-}
+// isChanged reports that another writer has changed or created the ConfigMap.
+func isChanged(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
 // awsAuth is the binding through the ConfigMap kube-system/aws-auth.
 type awsAuth struct{ client client.Client }
@@ -85,7 +81,7 @@ func (a awsAuth) unbind(ctx context.Context, g *grant) error {
 // edit changes the list, which the nodes of the hub may depend on too: what cannot be read is never overwritten, and no change by another is
 // lost.
 func (a awsAuth) edit(ctx context.Context, g *grant, change func([]entry) ([]entry, error)) error {
-	err := retry.OnError(conflicts(), func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }, func() error {
+	err := optimistic.Write(ctx, isChanged, func() error {
 		configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "aws-auth"}}
 		if err := a.client.Get(ctx, client.ObjectKeyFromObject(configMap), configMap); client.IgnoreNotFound(err) != nil {
 			return err

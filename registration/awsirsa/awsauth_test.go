@@ -17,6 +17,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
+	"github.com/workloadid/workloadid/internal/testing/slowserver"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 )
 
@@ -221,4 +222,17 @@ func TestHubOptionsAreChecked(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A revocation that counts as done would let the hub delete its record.
+func TestAWSAuthReportsAWriteThatTimesOut(t *testing.T) {
+	var writes int
+	cloud, kube := newCloud(), configMap(t, nodes, &writes)
+	_, err := newHub(t, cloud, withAWSAuth(kube)).Grant(t.Context(), "shop1", managedARN)
+	regtest.Must(t, err)
+	mapped := &corev1.ConfigMap{}
+	regtest.Must(t, kube.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: "aws-auth"}, mapped))
+	slowserver.TestObject(t, regtest.Scheme(t), mapped, func(c client.WithWatch) error {
+		return newHub(t, cloud, withAWSAuth(c)).Revoke(t.Context(), "shop1", managedARN)
+	})
 }

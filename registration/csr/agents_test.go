@@ -20,6 +20,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
+	"github.com/workloadid/workloadid/internal/testing/slowserver"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -256,4 +257,12 @@ func TestApproveReplacesTheRecord(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The approval follows the record of its agent.
+func TestApproveReportsARecordThatTimesOut(t *testing.T) {
+	own := requestOf(t, "csr1", "agent1", bootstrapUser)
+	slowserver.TestObject(t, regtest.Scheme(t), recordFor(t, requestOf(t, "csr2", "thief", bootstrapUser)), func(c client.WithWatch) error {
+		return agentrequest.Approve(t.Context(), c, own, "by a person")
+	})
 }

@@ -5,11 +5,12 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/optimistic"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -21,7 +22,7 @@ const MaxConditionMessage = 32768
 // hubs are an atomic list: an apply of one condition would delete all others.
 func PatchStatus(ctx context.Context, c client.Client, cluster *ocm.ManagedCluster, change func(*ocm.ManagedClusterStatus) bool) error {
 	first := true
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	return optimistic.Write(ctx, apierrors.IsConflict, func() error {
 		if !first {
 			if err := c.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 				return err

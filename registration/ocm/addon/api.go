@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"reflect"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
+	"github.com/workloadid/workloadid/internal/optimistic"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -73,7 +74,7 @@ func setStatus(addOn client.Object, s Status) {
 // so it patches with a resourceVersion and retries on conflict. Unknown fields survive.
 func PatchStatus(ctx context.Context, c client.Client, addOn client.Object, change func(*Status) bool) error {
 	first := true
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	return optimistic.Write(ctx, apierrors.IsConflict, func() error {
 		if !first {
 			if err := c.Get(ctx, client.ObjectKeyFromObject(addOn), addOn); err != nil {
 				return err

@@ -25,6 +25,7 @@ import (
 	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
+	"github.com/workloadid/workloadid/internal/testing/slowserver"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -302,4 +303,11 @@ func TestHubInitProbes(t *testing.T) {
 			t.Errorf("got %s, want %s", out.String(), want)
 		}
 	}
+}
+
+func TestRecordDenialReportsATimeout(t *testing.T) {
+	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	slowserver.TestObject(t, regtest.Scheme(t), cluster, func(c client.WithWatch) error {
+		return recordDenial(t.Context(), c, "shop")
+	})
 }

@@ -13,12 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/optimistic"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -166,7 +166,7 @@ func isDenied(cluster *ocm.ManagedCluster) bool {
 // recordDenial keeps the hub from approving a cluster that is not accepted and never was. It fails if the hub was faster.
 // Other writers of the status only cause another attempt.
 func recordDenial(ctx context.Context, c client.Client, name string) error {
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	return optimistic.Write(ctx, apierrors.IsConflict, func() error {
 		cluster := &ocm.ManagedCluster{}
 		if err := c.Get(ctx, client.ObjectKey{Name: name}, cluster); err != nil {
 			return err
