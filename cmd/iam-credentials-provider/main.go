@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -144,6 +145,9 @@ func inCluster(log io.Writer, work func(context.Context, *rest.Config) error) fu
 			return errors.New("run it in a cluster, or set KUBECONFIG")
 		} else if err != nil {
 			return fmt.Errorf("find the API server: %w", err)
+		}
+		if kube.Proxy == nil { // HTTPS_PROXY is for services outside the cluster
+			kube.Proxy = http.ProxyURL(nil)
 		}
 		logTo(log)
 		return work(cmd.Context(), kube)

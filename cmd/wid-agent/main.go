@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -45,6 +46,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("%w: run the agent in a cluster, or set KUBECONFIG", err)
+	}
+	if config.Proxy == nil { // HTTPS_PROXY is for services outside the cluster
+		config.Proxy = http.ProxyURL(nil)
 	}
 	return runAgent(ctx, config, o)
 }

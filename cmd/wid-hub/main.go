@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -60,6 +61,9 @@ func runAs(ctx context.Context, log io.Writer, err error, program func(context.C
 	}
 	if config.Insecure { // the package refuses it too, after a manager has asked for the kinds that it caches
 		return fmt.Errorf("insecure-skip-tls-verify is set for the API server %q: set certificate-authority-data instead", config.Host)
+	}
+	if config.Proxy == nil { // HTTPS_PROXY is for services outside the cluster
+		config.Proxy = http.ProxyURL(nil)
 	}
 	return program(ctx, config)
 }

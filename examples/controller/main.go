@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -72,6 +73,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("%w: run the controller in a cluster, or set KUBECONFIG", err)
+	}
+	if config.Proxy == nil { // HTTPS_PROXY is for services outside the cluster
+		config.Proxy = http.ProxyURL(nil)
 	}
 	return start(ctx, config, o, &Reconciler{AWS: &aws.Provider{}})
 }

@@ -5,6 +5,8 @@ package apiserver
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 
 	"k8s.io/client-go/rest"
 
@@ -22,8 +24,16 @@ func CheckVerified(config *rest.Config) error {
 	case config.Insecure:
 		return fmt.Errorf("insecure-skip-tls-verify is set for the API server %.300q, so another host could answer for it%s", u.Host, remedy)
 	// A proxy has a loopback interface of its own.
-	case u.Scheme != "https" && (config.Proxy != nil || !address.IsLoopback(u.Hostname())):
+	case u.Scheme != "https" && (usesProxy(config, u) || !address.IsLoopback(u.Hostname())):
 		return fmt.Errorf("the API server %.300q is reached without https, so another host could answer for it%s", u.Scheme+"://"+u.Host, remedy)
 	}
 	return nil
+}
+
+func usesProxy(config *rest.Config, u *url.URL) bool {
+	if config.Proxy == nil {
+		return false // the environment's proxies leave out loopback addresses
+	}
+	proxy, err := config.Proxy(&http.Request{URL: u})
+	return err != nil || proxy != nil
 }
