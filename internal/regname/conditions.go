@@ -8,6 +8,9 @@ const (
 	ConditionClockSynced = "ManagedClusterConditionClockSynced"
 	// ConditionDeleting says what keeps a deleted cluster. It is one of Open Cluster Management, and so is its reason.
 	ConditionDeleting = "Deleting"
+	// ConditionReconciled is False while a reconcile of the hub fails, and
+	// quotes the error. The hub removes it afterwards.
+	ConditionReconciled = "HubReconciled"
 	// ConditionIAMRoleReady reports whether the agent can use its AWS IAM role on the hub.
 	ConditionIAMRoleReady = "ClusterIAMRoleReady"
 )

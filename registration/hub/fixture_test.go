@@ -116,8 +116,9 @@ type hubTest struct {
 
 	mu      sync.Mutex
 	writes  []string
-	failAt  int  // the number of the write that fails; 0 is none
-	applied bool // it fails after it was applied
+	failAt  int                     // the number of the write that fails; 0 is none
+	applied bool                    // it fails after it was applied
+	refuse  func(what string) error // answers a write, if it returns an error
 	events  []string
 }
 
@@ -156,6 +157,11 @@ func (h *hubTest) write(what string, object client.Object, apply func() error) e
 	h.writes = append(h.writes, fmt.Sprintf("%s %T %s", what, object, object.GetName()))
 	crash := len(h.writes) == h.failAt
 	h.mu.Unlock()
+	if h.refuse != nil {
+		if err := h.refuse(what + fmt.Sprintf(" %T ", object)); err != nil {
+			return err
+		}
+	}
 	if crash && !h.applied {
 		return errCrash
 	}

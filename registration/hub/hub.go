@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal"
@@ -129,6 +131,9 @@ const (
 	reasonRecordLost         = "RecordLost"
 )
 
+// reasonReconcileFailed is the reason of regname.ConditionReconciled.
+const reasonReconcileFailed = "ReconcileFailed"
+
 // Reconcile implements reconcile.Reconciler. It requeues the cluster for the exact time when a grant or a Lease is due.
 func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if next, ok := h.skip(ctx, req.Name); ok {
@@ -143,19 +148,48 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 	if err != nil || !cluster.DeletionTimestamp.IsZero() {
 		cluster.Name = req.Name
 		again, err := h.release(ctx, cluster)
-		return reconcile.Result{RequeueAfter: again}, err
+		return reconcile.Result{RequeueAfter: again}, h.reportFailure(ctx, cluster, err)
 	}
+	next, err := h.reconcile(ctx, cluster)
+	return reconcile.Result{RequeueAfter: next}, h.reportFailure(ctx, cluster, err)
+}
+
+// reconcile brings a cluster that is not being deleted to the documented state,
+// and returns when to look again.
+func (h *Hub) reconcile(ctx context.Context, cluster *ocm.ManagedCluster) (time.Duration, error) {
 	h.setAvailable(cluster)
 	decideErr := h.decide(ctx, cluster)
 	next, err := h.checkLease(ctx, cluster)
 	if err := errors.Join(decideErr, err); err != nil {
-		return reconcile.Result{}, err
+		return 0, err
 	}
 	if at := h.memory(cluster.Name).nextAt; !at.IsZero() {
 		// What became due during the reconcile is not lost.
 		next = earliest(next, max(at.Sub(h.options.Now()), time.Millisecond))
 	}
-	return reconcile.Result{RequeueAfter: next}, nil
+	return next, nil
+}
+
+// reportFailure shows the error of a reconcile as a condition of its own, since
+// the others show what is granted. It returns the error, so that the reconcile
+// is retried. A conflict alone is not shown.
+func (h *Hub) reportFailure(ctx context.Context, cluster *ocm.ManagedCluster, failure error) error {
+	shown := meta.FindStatusCondition(cluster.Status.Conditions, regname.ConditionReconciled) != nil
+	switch {
+	case cluster.ResourceVersion == "", ctx.Err() != nil, apierrors.IsConflict(failure), failure == nil && !shown:
+		return failure
+	case failure == nil:
+		return client.IgnoreNotFound(internal.PatchStatus(ctx, h.options.Client, cluster, func(s *ocm.ManagedClusterStatus) bool {
+			return meta.RemoveStatusCondition(&s.Conditions, regname.ConditionReconciled)
+		}))
+	}
+	c := metav1.Condition{Type: regname.ConditionReconciled, Status: metav1.ConditionFalse, Reason: reasonReconcileFailed,
+		Message: kubeerror.Message(failure)}
+	err := h.report(ctx, cluster, corev1.EventTypeWarning, c)
+	if err != nil {
+		h.event(cluster, corev1.EventTypeWarning, c.Reason, c.Message)
+	}
+	return errors.Join(failure, client.IgnoreNotFound(err))
 }
 
 // decide brings everything but the Lease to the documented state.

@@ -178,11 +178,13 @@ func (a *acceptance) joined(ctx context.Context) (waitingFor string, err error) 
 	if err := a.hub.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 		return "", cli.AnswerOf(err, fmt.Sprintf("read ManagedCluster %q", cluster.Name))
 	}
-	accepted := conditionOf(cluster, ocm.ConditionHubAccepted)
+	accepted, failing := conditionOf(cluster, ocm.ConditionHubAccepted), conditionOf(cluster, regname.ConditionReconciled)
 	refused := accepted.Status == metav1.ConditionFalse && accepted.ObservedGeneration == cluster.Generation && accepted.Reason != ocm.ReasonHubDenied
 	switch {
 	case !cluster.Spec.HubAcceptsClient:
 		return "", cli.Problem(auth.ErrDenied, "check whether an administrator denied it or wid unjoin ran", "cluster %q was denied meanwhile", cluster.Name)
+	case accepted.Status != metav1.ConditionTrue && failing.Status == metav1.ConditionFalse:
+		return fmt.Sprintf("for the hub to let cluster %q in, which it retries: %s", cluster.Name, failing.Message), nil
 	case refused && accepted.Reason == regname.ReasonGrantFailed:
 		return fmt.Sprintf("for the hub to let cluster %q in, which it retries: %s", cluster.Name, accepted.Message), nil
 	case refused:

@@ -321,3 +321,32 @@ func TestHubStatusOfADeletedCluster(t *testing.T) {
 		t.Errorf("status is %q", got)
 	}
 }
+
+// An error that the hub retries is shown wherever a command waits for the hub.
+func TestCommandsShowTheErrorOfTheHub(t *testing.T) {
+	for name, accepts := range map[string]bool{"accept": true, "deny": false} {
+		t.Run(name, func(t *testing.T) {
+			fails := metav1.Condition{Type: regname.ConditionReconciled, Status: metav1.ConditionFalse, Reason: "ReconcileFailed", Message: "policy says\nno"}
+			before := metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted}
+			if accepts {
+				before = denied(time.Hour)
+			}
+			c := cluster("shop", accepts, before, fails)
+			hub := newHub(t, c)
+			d := &deciding{cmd: newHubAccept(), hub: hub}
+			wait := func(ctx context.Context) (string, error) { return d.revoking(ctx, "shop") }
+			if accepts {
+				wait = (&acceptance{deciding: d, cluster: c}).joined
+			}
+			if waitingFor, err := wait(t.Context()); err != nil || !strings.Contains(waitingFor, "policy says no") {
+				t.Errorf("waits %q, %v", waitingFor, err)
+			}
+			all, err := clustersOf(t.Context(), hub)
+			regtest.Must(t, err)
+			var table strings.Builder
+			if statusTable(&table, all); all[0].Failure != "policy says no" || !strings.Contains(table.String(), "the hub has not acted yet; error: policy says no") {
+				t.Errorf("status is %+v:\n%s", all, table.String())
+			}
+		})
+	}
+}

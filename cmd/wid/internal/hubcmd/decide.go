@@ -229,6 +229,9 @@ func (d *deciding) revoking(ctx context.Context, name string) (waitingFor string
 	case isDenied(cluster):
 		return "", nil
 	}
+	if failing := conditionOf(cluster, regname.ConditionReconciled); failing.Status == metav1.ConditionFalse {
+		return fmt.Sprintf("for the hub to take away the access of cluster %q, which it retries: %s", name, failing.Message), nil
+	}
 	return fmt.Sprintf("for the hub program to take away the access of cluster %q: see whether Deployment %q runs", name, hubProgram), nil
 }
 

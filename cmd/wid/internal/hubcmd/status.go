@@ -103,7 +103,7 @@ func accepted(c *Cluster) string {
 	switch {
 	case c.Deleting:
 		detail = "deleting"
-	case c.Accepted && granted && c.Reason == ocm.ReasonHubAccepted:
+	case c.Accepted && granted && c.Reason == ocm.ReasonHubAccepted && c.Failure == "":
 		return "true"
 	case !c.Accepted && denied:
 		detail = "denied"
@@ -111,6 +111,9 @@ func accepted(c *Cluster) string {
 		detail = "waiting"
 	case granted != c.Accepted && !refused:
 		detail = "the hub has not acted yet"
+	}
+	if c.Failure != "" {
+		detail += fmt.Sprintf("; error: %.200s", c.Failure)
 	}
 	return fmt.Sprintf("%t (%s)", c.Accepted, detail)
 }
@@ -124,10 +127,13 @@ type Cluster struct {
 	// Accepted is the administrator's decision. Condition reports what the hub has done.
 	Accepted bool `json:"accepted"`
 	// Deleting says that the cluster is being deleted and has no access. Message then says what keeps it.
-	Deleting        bool                   `json:"deleting,omitempty"`
-	Condition       metav1.ConditionStatus `json:"condition,omitempty"`
-	Reason          string                 `json:"reason,omitempty"`
-	Message         string                 `json:"message,omitempty"`
+	Deleting  bool                   `json:"deleting,omitempty"`
+	Condition metav1.ConditionStatus `json:"condition,omitempty"`
+	Reason    string                 `json:"reason,omitempty"`
+	Message   string                 `json:"message,omitempty"`
+	// Failure is the error that the hub met last and retries, empty if there is
+	// none.
+	Failure         string                 `json:"failure,omitempty"`
 	Joined          metav1.ConditionStatus `json:"joined,omitempty"`
 	Available       metav1.ConditionStatus `json:"available,omitempty"`
 	Created         metav1.Time            `json:"created"`
@@ -197,6 +203,7 @@ func stateOf(c *ocm.ManagedCluster, role *rbacv1.ClusterRole, pending, denied []
 		s.AuthType = "invalid"
 	}
 	accepted := conditionOf(c, ocm.ConditionHubAccepted)
+	s.Failure = conditionOf(c, regname.ConditionReconciled).Message
 	s.Condition, s.Reason, s.Message = accepted.Status, accepted.Reason, accepted.Message
 	if s.Deleting = !c.DeletionTimestamp.IsZero(); s.Deleting {
 		s.Message = cmp.Or(conditionOf(c, regname.ConditionDeleting).Message, s.Message)

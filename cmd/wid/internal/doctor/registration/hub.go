@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -42,8 +43,9 @@ func (e *examination) showCluster(ctx context.Context) doctor.Finding {
 	case e.clusterErr != nil:
 		return unread("ManagedCluster %s: %s", e.ClusterName, kubeerror.Message(e.clusterErr))
 	case c.DeletionTimestamp != nil:
+		why := cmp.Or(against(c.Status.Conditions, regname.ConditionReconciled, regname.ConditionDeleting), &metav1.Condition{})
 		return doctor.Failed("Deleting", e.readCluster("see what its finalizers wait for:"), "being deleted since %s; finalizers %.300s. %s",
-			kube.Stamp(c.DeletionTimestamp.Time), strings.Join(c.Finalizers, ", "), quote(conditionOf(c.Status.Conditions, regname.ConditionDeleting))).
+			kube.Stamp(c.DeletionTimestamp.Time), strings.Join(c.Finalizers, ", "), quote(*why)).
 			With(c.DeletionTimestamp.Time, time.Time{})
 	}
 	accepted := time.Time{}
@@ -90,9 +92,13 @@ func (e *examination) showDecision(context.Context) doctor.Finding {
 	idle := e.atHub("see why its program does not act:", "kubectl logs -n "+hubNamespace+" deploy/"+regname.HubDeployment)
 	since := c.LastTransitionTime.Time
 	f := doctor.Passed("%s", quote(c))
+	failing := against(e.cluster.Status.Conditions, regname.ConditionReconciled)
 	switch {
 	case !accepts && denied:
 		f = doctor.Failed(c.Reason, e.accept(), "%s. %s", wanted, quote(c))
+	case failing != nil:
+		f, since = doctor.Failed(failing.Reason, e.readCluster("correct the cause that it quotes, and the hub retries:"),
+			"%s. %s", wanted, quote(*failing)), failing.LastTransitionTime.Time
 	case !accepts && c.Status == metav1.ConditionTrue:
 		f = doctor.Failed("HubNotActing", idle, "%s, but the agent still has access: %s", wanted, quote(c))
 	case !accepts:

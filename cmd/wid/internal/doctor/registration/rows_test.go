@@ -140,6 +140,11 @@ func TestRows(t *testing.T) {
 		"Events in the cluster may not be read": {func(_ *testing.T, w *world) { w.forbidden["Event "+agents] = true }, "", "? agent       its Events cannot be read", ""},
 		"denied":                                {func(_ *testing.T, w *world) { w.decide(false, metav1.ConditionFalse, ocm.ReasonHubDenied) }, ocm.ReasonHubDenied, "✗ decision", accept},
 		"the hub has not acted":                 {func(_ *testing.T, w *world) { w.decide(true, "", "") }, "HubNotActing", "✗ decision", "kubectl --context HUB logs"},
+		"the hub's API server refuses what it does": {func(_ *testing.T, w *world) {
+			w.decide(true, "", "")
+			meta.SetStatusCondition(&w.cluster().Status.Conditions, metav1.Condition{Type: regname.ConditionReconciled, Status: metav1.ConditionFalse,
+				Reason: "ReconcileFailed", Message: "policy says no"})
+		}, "ReconcileFailed", "policy says no", "kubectl --context HUB"},
 		"the hub still lets it in": {func(_ *testing.T, w *world) { w.decide(false, metav1.ConditionTrue, ocm.ReasonHubAccepted) }, "HubNotActing",
 			"still has access", "kubectl --context HUB logs"},
 		"a role that AWS refuses": {func(_ *testing.T, w *world) {
