@@ -167,10 +167,10 @@ func (s *resolved) derive(ctx context.Context, tokens []Token) (cache.Minted, er
 	})
 }
 
-// made calls make, which makes a credential of other credentials.
-func (s *resolved) made(ctx context.Context, make func(context.Context) (Token, error)) (cache.Minted, error) {
+// made calls combine, which makes a credential of other credentials.
+func (s *resolved) made(ctx context.Context, combine func(context.Context) (Token, error)) (cache.Minted, error) {
 	return traced(ctx, s, "Derive", func(ctx context.Context) (cache.Minted, error) {
-		token, err := make(ctx)
+		token, err := combine(ctx)
 		return s.checked(token, err, "")
 	})
 }

@@ -21,7 +21,7 @@ type product struct {
 // of the provider's Parse method.
 func newProduct[T Token](kind string, p Provider, o *Options, input string, err error,
 	options func(string, *provider.Options) ([]provider.Option, error),
-	make func(context.Context, string, Token, *provider.Options) (T, error)) (*product, error) {
+	combine func(context.Context, string, Token, *provider.Options) (T, error)) (*product, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func newProduct[T Token](kind string, p Provider, o *Options, input string, err 
 	list, err := options(input, &o.Options)
 	return &product{inputs: [][2]string{{kind, input}}, lists: [][]provider.Option{list},
 		make: func(ctx context.Context, tokens []Token, opts *provider.Options) (Token, error) {
-			return make(ctx, input, tokens[0], opts)
+			return combine(ctx, input, tokens[0], opts)
 		}}, err
 }
 
