@@ -31,12 +31,15 @@ const (
 	maxRegistryLife = 13 * time.Hour
 )
 
-var _ provider.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
+var (
+	_ provider.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
+	_ provider.RegistryOwner                       = (*Provider)(nil)
+)
 
 // ParseArtifactRepository accepts repositories in Amazon ECR, of all partitions, and in ECR Public:
 //
 //	<account>.dkr.ecr[-fips].<region>.<suffix>/<repository>
-//	<account>.dkr-ecr.<region>.on.aws/<repository>
+//	<account>.dkr-ecr[-fips].<region>.on.aws/<repository>
 //	public.ecr.aws/<alias>/<repository>
 func (*Provider) ParseArtifactRepository(artifactRepository string, _ *provider.Options) (registryInput string, err error) {
 	if region, ok := awsname.RegionOfPlainRegistry(artifactRepository); ok {
@@ -63,6 +66,10 @@ func (*Provider) ParseArtifactRepository(artifactRepository string, _ *provider.
 	}
 	return input, nil
 }
+
+// OwnsRegistry implements provider.RegistryOwner for the hosts of AWS that are
+// named as registries of ECR. A Keychain is not anonymous there.
+func (*Provider) OwnsRegistry(host string) bool { return awsname.LooksLikeRegistry(host) }
 
 func readRegistryInput(input string) awsname.Registry {
 	if input == publicInput {
@@ -110,7 +117,7 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, registryI
 
 func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *provider.Options,
 ) (encoded string, expiry *time.Time, err error) {
-	o := ecr.Options{Region: r.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: p.newRetryer()}
+	o := ecr.Options{Region: r.Region, HTTPClient: p.clients.ForTokens(opts), Credentials: token.provider(), Retryer: p.newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint || r.FIPS)
 	o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint || r.DualStack)
 	out, err := ecr.New(o).GetAuthorizationToken(ctx, &ecr.GetAuthorizationTokenInput{})
@@ -125,7 +132,7 @@ func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry,
 
 func (p *Provider) publicAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *provider.Options,
 ) (encoded string, expiry *time.Time, err error) {
-	o := ecrpublic.Options{Region: r.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: p.newRetryer()}
+	o := ecrpublic.Options{Region: r.Region, HTTPClient: p.clients.ForTokens(opts), Credentials: token.provider(), Retryer: p.newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)
 	o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint)
 	out, err := ecrpublic.New(o).GetAuthorizationToken(ctx, &ecrpublic.GetAuthorizationTokenInput{})

@@ -37,8 +37,9 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provide
 	}
 }
 
-// OwnsRegistry implements provider.RegistryOwner for the registries of all known universes.
-func (*Provider) OwnsRegistry(host string) bool { return gcpname.RegistryUniverse(host) != "" }
+// OwnsRegistry implements provider.RegistryOwner for the hosts that are named as
+// registries of a known universe. A Keychain is not anonymous there.
+func (*Provider) OwnsRegistry(host string) bool { return gcpname.LooksLikeRegistry(host) }
 
 // GetAccessTokenOptionsForArtifactRepository returns none: the default scopes suffice.
 func (*Provider) GetAccessTokenOptionsForArtifactRepository(string, *provider.Options) ([]provider.Option, error) {

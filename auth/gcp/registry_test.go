@@ -90,7 +90,18 @@ func TestUniversesKeepTheirTokens(t *testing.T) {
 	repository := &url.URL{Scheme: "https", Host: gitHost, Path: "/project/repo"}
 	_, err := s3ns.ParseGitRepository(repository, &provider.Options{})
 	testworld.CheckError(t, err, auth.ErrMisconfigured, gitHost, `"googleapis.com"`, `"s3nsapis.fr"`)
-	if google.OwnsRegistry("ghcr.io") {
-		t.Error("ghcr.io is none of Google's")
+}
+
+// At a host that is named as a registry of Google, but whose form is not known, a
+// Keychain is not anonymous. Some hosts have public images alone.
+func TestHostsNamedAsRegistries(t *testing.T) {
+	for host, want := range map[string]bool{
+		"gcr.io": true, "us-docker.pkg.dev": true, "us-west1.gcr.io": true, "us_1-docker.pkg.dev": true, "a.us-docker.pkg.dev": true,
+		"x-y.s3nsregistry.fr": true, "mirror.gcr.io": false, "k8s.gcr.io": false, "ghcr.io": false, "evilgcr.io": false,
+		"us-maven.pkg.dev": false, "us-docker.pkg.dev.evil.example": false,
+	} {
+		if got := (&gcp.Provider{}).OwnsRegistry(host); got != want {
+			t.Errorf("%q: %t", host, got)
+		}
 	}
 }

@@ -232,7 +232,7 @@ const (
 // ParseRegistry parses the hosts of ECR:
 //
 //	<account>.dkr.ecr[-fips].<region>.<suffix>
-//	<account>.dkr-ecr.<region>.<dual-stack suffix of registries>
+//	<account>.dkr-ecr[-fips].<region>.<dual-stack suffix of registries>
 //	public.ecr.aws, ecr-public.aws.com
 //
 // where the suffix is that of the region's own partition.
@@ -246,6 +246,17 @@ func ParseRegistry(host string) (Registry, bool) {
 	r, ok := parseRegional(host[accountLength+1:])
 	r.Account = host[:accountLength]
 	return r, ok
+}
+
+// LooksLikeRegistry reports whether a host is AWS's and named as a registry of
+// ECR, also if ParseRegistry does not know its form.
+func LooksLikeRegistry(host string) bool {
+	of := func(suffix string) bool { return suffix != "" && strings.HasSuffix(host, "."+suffix) }
+	if host == "public.ecr.aws" || host == "ecr-public.aws.com" || of("ecr.aws") {
+		return true
+	}
+	return (strings.Contains(host, ".dkr.ecr") || strings.Contains(host, ".dkr-ecr")) &&
+		slices.ContainsFunc(partitions[:], func(p Partition) bool { return of(p.Suffix) || of(p.DualStack) || of(p.Registries) })
 }
 
 // RegionOfPlainRegistry recognizes the usual form of a repository, <account>.dkr.ecr.<region>.amazonaws.com[/<repository>] in the
@@ -269,6 +280,8 @@ func parseRegional(s string) (Registry, bool) {
 		s, r.FIPS = s[len("dkr.ecr-fips."):], true
 	case strings.HasPrefix(s, "dkr-ecr."):
 		s, r.DualStack = s[len("dkr-ecr."):], true
+	case strings.HasPrefix(s, "dkr-ecr-fips."):
+		s, r.FIPS, r.DualStack = s[len("dkr-ecr-fips."):], true, true
 	default:
 		return Registry{}, false
 	}

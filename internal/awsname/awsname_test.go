@@ -84,6 +84,8 @@ func TestPartitions(t *testing.T) {
 func TestRegistries(t *testing.T) {
 	const a = "123456789012"
 	for host, want := range map[string]awsname.Registry{
+		"123456789012.dkr-ecr-fips.us-east-1.on.aws":              {Account: "123456789012", Region: "us-east-1", FIPS: true, DualStack: true},
+		"123456789012.dkr-ecr-fips.us-gov-west-1.on.aws":          {Account: "123456789012", Region: "us-gov-west-1", FIPS: true, DualStack: true},
 		a + ".dkr.ecr.eu-central-1.amazonaws.com":                 {Account: a, Region: "eu-central-1"},
 		a + ".dkr.ecr-fips.us-gov-west-1.amazonaws.com":           {Account: a, Region: "us-gov-west-1", FIPS: true},
 		a + ".dkr.ecr.cn-north-1.amazonaws.com.cn":                {Account: a, Region: "cn-north-1"},
@@ -243,4 +245,30 @@ func FuzzCommercialRegion(f *testing.F) {
 			t.Errorf("%q: %t, but it lies in %q", region, got, p.Name)
 		}
 	})
+}
+
+// A host that is named as a registry, but whose form is not known, belongs to AWS
+// all the same: anonymous access to it fails at the registry alone.
+func TestHostsNamedAsRegistries(t *testing.T) {
+	for host, want := range map[string]bool{
+		"123456789012.dkr.ecr.eu-west-1.amazonaws.com":                  true,
+		"123456789012.dkr-ecr-fips.us-east-1.on.aws":                    true,
+		"123456789012.dkr-ecr.cn-north-1.on.amazonwebservices.com.cn":   true,
+		"123456789012.dkr-ecr-next.us-east-1.on.aws":                    true,
+		"123456789012.dkr.ecr-next.us-east-1.amazonaws.com":             true,
+		"12345.dkr.ecr.eu-west-1.amazonaws.com":                         true,
+		"vpce-0123456789abcdef0-a.dkr.ecr.eu-west-1.vpce.amazonaws.com": true,
+		"public.ecr.aws":                  true,
+		"next.ecr.aws":                    true,
+		"ecr-public.aws.com":              true,
+		"api.ecr.eu-west-1.amazonaws.com": false,
+		"s3.eu-west-1.amazonaws.com":      false,
+		"x.dkr.ecr.evil.example":          false,
+		"ecr.aws.evil.example":            false,
+		"docker.io":                       false,
+	} {
+		if got := awsname.LooksLikeRegistry(host); got != want {
+			t.Errorf("%q: %t", host, got)
+		}
+	}
 }

@@ -63,6 +63,18 @@ func RegistryUniverse(host string) string {
 	return ""
 }
 
+// LooksLikeRegistry reports whether a host is named as a registry of a universe,
+// also if RegistryUniverse does not know its form. It leaves out the hosts whose
+// images are public, such as the mirror of Docker Hub.
+func LooksLikeRegistry(host string) bool {
+	switch host {
+	case "mirror.gcr.io", "k8s.gcr.io", "marketplace.gcr.io", "launcher.gcr.io", "gke.gcr.io":
+		return false
+	}
+	return RegistryUniverse(host) != "" || strings.HasSuffix(host, ".gcr.io") || strings.HasSuffix(host, "-docker.pkg.dev") ||
+		strings.HasSuffix(host, ".s3nsregistry.fr")
+}
+
 // IsGitHost accepts the hosts of Git over HTTPS of Secure Source Manager, which the default universe alone has, in lower case:
 //
 //	<instance>-<project number>-git.<location>.sourcemanager.dev
