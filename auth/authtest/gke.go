@@ -3,6 +3,7 @@ package authtest
 import (
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 )
@@ -17,6 +18,8 @@ type GKECluster struct {
 	Legacy bool
 	// CA is the cluster's certificate authority in PEM. Empty: there is no masterAuth.
 	CA []byte
+	// NodePools are the names of its node pools. Each has about 20 KiB of a whole answer.
+	NodePools []string
 	// Viewers are the members with the permission container.clusters.get.
 	Viewers []string
 	// Body replaces the whole answer, if it is set.
@@ -53,8 +56,27 @@ func (g *GCP) serveContainer(w http.ResponseWriter, r *http.Request, host string
 		case cluster.Body != "":
 			return []byte(cluster.Body), nil
 		}
-		return cluster.document(name), nil
+		return selected(cluster.document(name), r.URL.Query().Get("fields")), nil
 	})
+}
+
+// selected leaves out the members of a document that a partial response does not
+// ask for. It knows the outermost members alone.
+func selected(document map[string]any, fields string) map[string]any {
+	if fields == "" {
+		return document
+	}
+	asked, depth := map[string]bool{}, 0
+	for part := range strings.SplitSeq(fields, ",") {
+		if depth == 0 {
+			name, _, _ := strings.Cut(part, "(")
+			name, _, _ = strings.Cut(name, "/")
+			asked[name] = true
+		}
+		depth += strings.Count(part, "(") - strings.Count(part, ")")
+	}
+	maps.DeleteFunc(document, func(name string, _ any) bool { return !asked[name] })
+	return document
 }
 
 func (c GKECluster) document(name string) map[string]any {
@@ -75,6 +97,14 @@ func (c GKECluster) document(name string) map[string]any {
 			config["dnsEndpointConfig"] = map[string]any{"endpoint": c.DNSEndpoint, "allowExternalTraffic": true}
 		}
 		d["controlPlaneEndpointsConfig"] = config
+	}
+	var pools []any
+	for _, pool := range c.NodePools {
+		const labels = "a label of a node pool with a long value,"
+		pools = append(pools, map[string]any{"name": pool, "config": map[string]any{"labels": map[string]any{"long": strings.Repeat(labels, 500)}}})
+	}
+	if len(pools) > 0 {
+		d["nodePools"] = pools
 	}
 	if len(c.CA) > 0 {
 		d["masterAuth"] = map[string]any{"clusterCaCertificate": base64.StdEncoding.EncodeToString(c.CA)}

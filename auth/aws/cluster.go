@@ -1,11 +1,13 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -59,7 +61,7 @@ func (p *Provider) clusterOf(opts *provider.Options) (awsname.ClusterARN, error)
 		return awsname.ClusterARN{}, self.Misconfigured("use arn:aws:eks:<region>:<account>:cluster/<name>",
 			"%.300q is not the ARN of an EKS cluster: %v", opts.ClusterResource, err)
 	}
-	if name != "" && name != arn.Name {
+	if name != "" && name != arn.Name && !isClusterID(name) {
 		return awsname.ClusterARN{}, self.Misconfigured("leave the name out",
 			"the cluster's ARN names %q, but the name is %q", arn.Name, name).About("aws.WithClusterName")
 	}
@@ -93,12 +95,13 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 	if err != nil {
 		return nil, err
 	}
-	address, ca := opts.ClusterAddress, []byte(opts.CAData)
+	address, ca, id := opts.ClusterAddress, []byte(opts.CAData), cmp.Or(clusterName(opts), cluster.Name)
 	if address == "" || len(ca) == 0 {
-		if address, ca, err = p.describeCluster(ctx, cluster, token, opts); err != nil {
+		if address, ca, id, err = p.describeCluster(ctx, cluster, token, opts); err != nil {
 			return nil, err
 		}
 	}
+	cluster.Name = id
 	bearer, expiry, err := clusterBearer(ctx, cluster, token, time.Now())
 	if err != nil {
 		return nil, err
@@ -106,20 +109,37 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 	return provider.NewRESTConfig(address, bearer, ca, expiry), nil
 }
 
-// describeCluster asks EKS for address and certificate authority.
+// isClusterID recognizes the ID of a local cluster on AWS Outposts, a UUID.
+func isClusterID(s string) bool {
+	const length, hyphens = 36, 4
+	return len(s) == length && strings.Count(s, "-") == hyphens && allOf(s, "-") && s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-'
+}
+
+// describeCluster asks EKS for address and certificate authority, and for the
+// name that the cluster's authenticator has: the ID of a local cluster on AWS
+// Outposts, else the name of the cluster.
 func (p *Provider) describeCluster(ctx context.Context, cluster awsname.ClusterARN, token *Token, opts *provider.Options,
-) (address string, ca []byte, err error) {
+) (address string, ca []byte, id string, err error) {
 	o := eks.Options{Region: cluster.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: p.newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)
 	o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint)
 	out, err := eks.New(o).DescribeCluster(ctx, &eks.DescribeClusterInput{Name: &cluster.Name})
 	if err != nil {
-		return "", nil, clusterError(err, cluster, token)
+		return "", nil, "", clusterError(err, cluster, token)
 	}
 	if out.Cluster == nil {
-		return "", nil, unusable("it holds no cluster")
+		return "", nil, "", unusable("it holds no cluster")
 	}
-	return readCluster(out.Cluster, cluster, opts)
+	given := clusterName(opts)
+	switch id = cmp.Or(aws.ToString(out.Cluster.Id), cluster.Name); {
+	case id != cluster.Name && !isClusterID(id):
+		return "", nil, "", unusable("it holds the cluster ID %.100q", id)
+	case given != "" && given != cluster.Name && given != id:
+		return "", nil, "", self.Misconfigured("leave the name out",
+			"the ID of the cluster %q is %q, but the name is %q", cluster.String(), id, given).About("aws.WithClusterName")
+	}
+	address, ca, err = readCluster(out.Cluster, cluster, opts)
+	return address, ca, id, err
 }
 
 // readCluster returns address and certificate authority of the cluster. A given address has to be the cluster's own, and a given CA wins

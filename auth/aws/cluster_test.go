@@ -300,3 +300,41 @@ func TestDerivedCredentialsHonourTheContext(t *testing.T) {
 		}
 	}
 }
+
+// The authenticator of a local cluster on AWS Outposts knows the cluster by its
+// ID, not by its name (aws eks get-token --cluster-id).
+func TestLocalClusterOnOutposts(t *testing.T) {
+	w := newWorld(t).clusters()
+	const id = "0d1b0c63-1f3a-4a55-9a6d-5a3f6a1c0001"
+	byID := strings.Replace(clusterARN, "cluster/prod", "cluster/"+id, 1)
+	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: byID, Endpoint: clusterEndpoint, CA: w.cloud.CA()})
+	w.cloud.AWS().SetEKSAccessEntry(byID, role("tenant-a"), authtest.EKSAccessEntry{})
+	withID := func(id string) authtest.Fault {
+		return authtest.Fault{Service: "eks", Action: "DescribeCluster", Rewrite: func(b []byte) []byte {
+			return []byte(strings.Replace(string(b), `"cluster":{`, `"cluster":{"id":"`+id+`",`, 1))
+		}}
+	}
+	remove := w.cloud.AddFault(withID(id))
+	whole := []auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(string(w.cloud.CA()))}
+	for name, opts := range map[string][]auth.Option{
+		"described":                {},
+		"described, with its ID":   {aws.WithClusterName(id)},
+		"with address, CA, and ID": append(whole, aws.WithClusterName(id)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := w.cluster(t, &aws.Provider{}, append(opts, auth.WithClusterResource(clusterARN))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := w.cloud.AWS().VerifyEKSToken(byID, c.BearerToken()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	_, err := w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN), aws.WithClusterName("ffffffff-1f3a-4a55-9a6d-5a3f6a1c0001"))
+	testworld.CheckError(t, err, auth.ErrMisconfigured, id, "ffffffff-")
+	remove()
+	defer w.cloud.AddFault(withID("another"))()
+	_, err = w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
+	testworld.CheckError(t, err, auth.ErrUnavailable, `"another"`)
+}

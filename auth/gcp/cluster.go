@@ -104,7 +104,7 @@ func (p *Provider) describeCluster(ctx context.Context, token *Token, opts *prov
 	cluster := &clusterAnswer{name: opts.ClusterResource}
 	err := self.Call(ctx, p.clients.For(opts), providers.Request{
 		Operation: opCluster, Service: service, Method: http.MethodGet, Bearer: token.AccessToken(),
-		URL: "https://container." + p.universe() + "/v1/" + cluster.name,
+		URL: "https://container." + p.universe() + "/v1/" + cluster.name + "?fields=" + url.QueryEscape(clusterFields),
 	}, cluster, func(answer transport.Answer) error { return clusterError(answer, cluster.name, token.AccessToken()) })
 	return cluster, err
 }
@@ -121,6 +121,11 @@ func clusterError(answer transport.Answer, name, secret string) *auth.Error {
 	}
 	return e
 }
+
+// clusterFields are the fields of clusterAnswer: node pools can have most of a
+// large answer.
+const clusterFields = "status,endpoint,masterAuth/clusterCaCertificate,privateClusterConfig(publicEndpoint,privateEndpoint)," +
+	"controlPlaneEndpointsConfig(dnsEndpointConfig/endpoint,ipEndpointsConfig(enabled,publicEndpoint,privateEndpoint))"
 
 // clusterAnswer holds the fields of the resource Cluster that access depends on.
 type clusterAnswer struct {
@@ -188,18 +193,16 @@ func (c *clusterAnswer) endpoints() ([]endpoint, error) {
 	if ip := c.Endpoints.IP; ip.Enabled == nil || *ip.Enabled {
 		hosts = []string{ip.PublicEndpoint, c.Private.PublicEndpoint, c.legacyPublic(), ip.PrivateEndpoint, c.Private.PrivateEndpoint, c.Endpoint}
 	}
-	dns := c.Endpoints.DNS.Endpoint
 	var all []endpoint
-	for _, host := range append(hosts, dns) {
+	for i, host := range append(hosts, c.Endpoints.DNS.Endpoint) {
 		if host == "" {
 			continue
 		}
 		address, err := provider.ParseClusterAddress("https://" + host)
-		// Only the name identifies a DNS endpoint: every domain gets a certificate of a public CA.
-		if err != nil || strings.Contains(host, "/") || host == dns && !gcpname.IsDNSEndpoint(strings.ToLower(host)) {
+		if err != nil || strings.Contains(host, "/") {
 			return nil, self.Unusable(opCluster, service, "cluster %q has the malformed endpoint %.100q", c.name, host)
 		}
-		all = append(all, endpoint{address: address, publicCA: host == dns})
+		all = append(all, endpoint{address: address, publicCA: i == len(hosts)})
 	}
 	return all, nil
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -191,6 +192,23 @@ func TestSecondaryRateLimitWithoutAHint(t *testing.T) {
 
 const goodAnswer = `{"token":"ghs_value","expires_at":"EXPIRY","permissions":{"contents":"read","metadata":"read"},` +
 	`"repository_selection":"selected","repositories":[{"name":"app"}]}`
+
+// GitHub describes each repository of a token in about 6 KB.
+func TestTokenForHundredRepositories(t *testing.T) {
+	var names, described []string
+	for i := range 100 {
+		name := fmt.Sprintf("repository-%d", i)
+		names = append(names, name)
+		described = append(described, `{"name":"`+name+`","description":"`+strings.Repeat("x", 6000)+`"}`)
+	}
+	body := strings.Replace(goodAnswer, "EXPIRY", time.Now().Add(time.Hour).UTC().Format(time.RFC3339), 1)
+	body = strings.Replace(body, `{"name":"app"}`, strings.Join(described, ","), 1)
+	p := newWorld(t).granting(github.Grant{Installation: 42, Repositories: names, Permissions: map[string]string{"contents": "read"}})
+	if _, err := p.NewTokenForServiceAccount(t.Context(), "", testworld.ServiceAccount("tenant-a", "app"),
+		&provider.Options{HTTPClient: &http.Client{Transport: created(body)}}); err != nil {
+		t.Error(err)
+	}
+}
 
 // An answer that gives more than was asked for, or does not tell, gives nothing.
 func TestAnswers(t *testing.T) {
