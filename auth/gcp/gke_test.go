@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
@@ -63,12 +64,12 @@ func TestOutsideGKE(t *testing.T) {
 	_, err := w.getFrom(t, p, "tenant-a", "gke")
 	testworld.CheckError(t, err, auth.ErrMisconfigured, gcp.WorkloadIdentityProviderAnnotation, "outside GKE", `"tenant-a/gke"`)
 	// A virtual machine that is no node.
+	p = &gcp.Provider{}
 	w.cloud.GCP().SetMetadata(&authtest.GCPMetadata{ProjectID: "project"})
 	_, err = w.getFrom(t, p, "tenant-a", "gke")
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "cluster-location")
-	// What has failed is not remembered.
 	w.inGKE()
-	if _, err := w.getFrom(t, p, "tenant-a", "gke"); err != nil {
+	if _, err := w.getFrom(t, &gcp.Provider{}, "tenant-a", "gke"); err != nil {
 		t.Error(err)
 	}
 	if n := w.issuer.TokenRequests(); n != 1 {
@@ -179,4 +180,61 @@ func TestMetadataWithoutAProxy(t *testing.T) {
 			t.Errorf("with proxy %v: got %q, %v", proxy, audiences, err)
 		}
 	}
+}
+
+// A metadata server that hangs holds a caller for 5 s once. Then the failure is
+// remembered, for longer each time, until the server answers.
+func TestMetadataServerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		values := map[string]string{"project-id": "p1", "cluster-location": "us-central1", "cluster-name": "c1"}
+		var hangs atomic.Bool
+		var calls atomic.Int32
+		hangs.Store(true)
+		opts := &provider.Options{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			calls.Add(1)
+			if hangs.Load() {
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			resp := answer(http.StatusOK, values[path.Base(r.URL.Path)])
+			resp.Header = http.Header{"Metadata-Flavor": {"Google"}}
+			return resp, nil
+		})}}
+		p := &gcp.Provider{}
+		ask := func() (time.Duration, error) {
+			start := time.Now()
+			_, err := p.GetAudiences(t.Context(), testworld.ServiceAccount("tenant-a", "gke"), opts)
+			return time.Since(start), err
+		}
+		var together sync.WaitGroup
+		for range 20 {
+			together.Go(func() {
+				took, err := ask()
+				testworld.CheckError(t, err, auth.ErrUnavailable, "outside GKE set the annotation")
+				if took > 5*time.Second {
+					t.Errorf("a caller waited %s", took)
+				}
+			})
+		}
+		together.Wait()
+		for round := range 8 {
+			took, err := ask()
+			wait := min(time.Second<<round, 30*time.Second)
+			if took != 0 || !errors.Is(err, auth.ErrUnavailable) || auth.RetryAfter(err) != wait {
+				t.Errorf("round %d: took %s, retry after %s, %v", round, took, auth.RetryAfter(err), err)
+			}
+			time.Sleep(wait) // of the bubble
+			if took, err := ask(); took != 5*time.Second || err == nil {
+				t.Errorf("round %d: the next request took %s, %v", round, took, err)
+			}
+		}
+		if n := calls.Load(); n != 9 {
+			t.Errorf("%d requests", n)
+		}
+		hangs.Store(false)
+		time.Sleep(30 * time.Second)
+		if _, err := ask(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -44,14 +44,14 @@ type metadataClient struct {
 
 func (m *metadataClient) httpClient(opts *provider.Options) *http.Client {
 	if opts.HTTPClient != nil {
-		return transport.Guard(opts.HTTPClient)
+		return transport.ForTokens(transport.Guard(opts.HTTPClient))
 	}
 	m.once.Do(func() {
 		direct := &http.Transport{
 			DialContext:     (&net.Dialer{Timeout: metadataDialTimeout}).DialContext,
 			IdleConnTimeout: metadataTimeout, // it is asked once an hour
 		}
-		m.client = &http.Client{Timeout: metadataTimeout, CheckRedirect: transport.NoRedirect, Transport: transport.Bounded(direct)}
+		m.client = &http.Client{Timeout: metadataTimeout, CheckRedirect: transport.NoRedirect, Transport: transport.BoundedTo(direct, transport.MaxToken)}
 	})
 	return m.client
 }
@@ -134,19 +134,62 @@ type gkeCluster struct {
 
 func (c *gkeCluster) pool() string { return c.audiences[0] }
 
-// clusterLoader learns the cluster on first need, with one request at a time. It does not remember a failure.
+// clusterLoader learns the cluster on first need, with one request at a time. It
+// remembers a failure for a while, as the cache does: no caller waits again for a
+// server that hangs.
 type clusterLoader struct {
 	loaded atomic.Pointer[gkeCluster]
+	failed atomic.Pointer[learnFailure]
 	flight singleflight.Group
 }
 
-// learnTimeout bounds the requests that callers share. They do not end with the caller that caused them.
-const learnTimeout = 30 * time.Second
+// learnFailure is the last failure.
+type learnFailure struct {
+	err   error
+	until time.Time
+	delay time.Duration
+}
+
+const (
+	// learnTimeout bounds the requests that callers share. They do not end with
+	// the caller that caused them, and take as long as the cache lets a caller wait.
+	learnTimeout = 5 * time.Second
+
+	minLearnDelay, maxLearnDelay = time.Second, 30 * time.Second
+)
+
+// held returns the failure while no new request is due.
+func (l *clusterLoader) held(now time.Time) error {
+	f := l.failed.Load()
+	if f == nil || !now.Before(f.until) {
+		return nil
+	}
+	var known *auth.Error
+	if !errors.As(f.err, &known) {
+		return f.err
+	}
+	held := *known // callers share the original
+	held.Wait = max(held.Wait, f.until.Sub(now))
+	return &held
+}
+
+// fail remembers a failure. It serves one request at a time.
+func (l *clusterLoader) fail(err error, now time.Time) {
+	f := &learnFailure{err: err, delay: minLearnDelay}
+	if last := l.failed.Load(); last != nil {
+		f.delay = min(2*last.delay, maxLearnDelay)
+	}
+	f.until = now.Add(f.delay)
+	l.failed.Store(f)
+}
 
 // gkeCluster returns early if the context of the caller ends.
 func (p *Provider) gkeCluster(ctx context.Context, opts *provider.Options) (*gkeCluster, error) {
 	if c := p.cluster.loaded.Load(); c != nil {
 		return c, nil
+	}
+	if err := p.cluster.held(time.Now()); err != nil {
+		return nil, err
 	}
 	client := p.metadata.httpClient(opts) // the options belong to the caller
 	done := p.cluster.flight.DoChan("", func() (_ any, err error) {
@@ -159,7 +202,9 @@ func (p *Provider) gkeCluster(ctx context.Context, opts *provider.Options) (*gke
 		defer stop()
 		c, err := p.loadCluster(ctx, client)
 		if err != nil {
-			return nil, outsideGKE(err)
+			err = outsideGKE(err)
+			p.cluster.fail(err, time.Now())
+			return nil, err
 		}
 		p.cluster.loaded.Store(c)
 		return c, nil
