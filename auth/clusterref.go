@@ -3,6 +3,7 @@ package auth
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,7 +63,7 @@ func (r *clusterReference) validate() error {
 		return misconfigured("set it to the https address of the cluster's API server", "the key %q is missing", refAddress)
 	case r.provider == genericProvider && r.cluster != "":
 		return misconfigured("leave it out", "the provider %q knows no clusters by name, but the key %q is set", genericProvider, refCluster)
-	case r.provider != genericProvider && r.cluster == "" && (r.address == "" || r.caData == ""):
+	case r.provider != genericProvider && r.cluster == "" && r.address == "": // the provider decides about an address
 		return misconfigured(fmt.Sprintf("set %q, or both %q and %q", refCluster, refAddress, refCA),
 			"the keys do not identify a cluster")
 	case r.serviceAccountName != "" && !validServiceAccountName(r.serviceAccountName):
@@ -71,10 +72,21 @@ func (r *clusterReference) validate() error {
 	}
 	if r.address != "" {
 		if _, err := provider.ParseClusterAddress(r.address); err != nil {
-			return err
+			return ofKey(err, refAddress)
 		}
 	}
-	return checkCAData(r.caData)
+	return ofKey(checkCAData(r.caData), refCA)
+}
+
+// ofKey names the key whose value an error is about.
+func ofKey(err error, key string) error {
+	var known *Error
+	if !errors.As(err, &known) {
+		return err
+	}
+	named := *known
+	named.Message = fmt.Sprintf("the key %q: %s", key, known.Message)
+	return &named
 }
 
 const (
@@ -102,11 +114,11 @@ func parseAudiences(text string) ([]string, error) {
 	}
 	var audiences []string
 	if len(text) > maxAudiencesText || hasAlias(text) {
-		return nil, misconfigured("write a short YAML list of strings, without anchors and aliases", "the key %q is not a YAML list of strings", refAudiences)
+		return nil, misconfigured("write a short YAML list of strings, without anchors and aliases", "the key %q is not a YAML list of strings: %.100q", refAudiences, text)
 	}
 	if strings.HasPrefix(text, "-") || strings.HasPrefix(text, "[") || strings.HasPrefix(text, "#") {
 		if err := yaml.UnmarshalStrict([]byte(text), &audiences); err != nil {
-			return nil, misconfigured("write a YAML list of strings", "the key %q is not a YAML list of strings", refAudiences)
+			return nil, misconfigured("write a YAML list of strings", "the key %q is not a YAML list of strings: %.100q", refAudiences, text)
 		}
 	} else {
 		for line := range strings.Lines(text) {
@@ -185,9 +197,13 @@ func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, 
 	}
 	provider, err := providers.Get(r.provider)
 	if err != nil {
-		return nil, inConfigMap(err, configMap)
+		return nil, inConfigMap(ofKey(err, refProvider), configMap)
 	}
-	return GetClusterConfig(ctx, provider, slices.Concat(opts, []Option{WithOwner(owner), r.option(configMap.Namespace, c)})...)
+	config, err := GetClusterConfig(ctx, provider, slices.Concat(opts, []Option{WithOwner(owner), r.option(configMap.Namespace, c)})...)
+	if err != nil {
+		return nil, fmt.Errorf("ConfigMap %q: %w", configMap.String(), err) // its values shape the call
+	}
+	return config, nil
 }
 
 func inConfigMap(err error, key client.ObjectKey) error {
