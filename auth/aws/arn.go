@@ -37,6 +37,7 @@ const (
 	maxRolePath   = 512
 	maxRoleName   = 64
 	accountLength = 12
+	maxARN        = 2048 // of IAM
 )
 
 // ParseRoleARN parses the ARN of an IAM role. The error does not repeat the ARN.
@@ -85,7 +86,7 @@ func cutSession(arn, session string) (partition, account, role string) {
 	partition, service, region, account, resource := awsname.SplitARN(arn)
 	resource, isSession := strings.CutSuffix(resource, "/"+session)
 	role, isRole := strings.CutPrefix(resource, "assumed-role/")
-	if !strings.HasPrefix(arn, "arn:") || service != "sts" || region != "" || account != "" && !awsname.ValidAccount(account) ||
+	if len(arn) > maxARN || !strings.HasPrefix(arn, "arn:") || service != "sts" || region != "" || account != "" && !awsname.ValidAccount(account) ||
 		!isSession || !isRole || role == "" || strings.Contains(role, ":") {
 		return "", "", ""
 	}

@@ -166,8 +166,9 @@ func chainClient(opts *provider.Options) *awshttp.BuildableClient {
 		WithTransportOptions(func(t *http.Transport) { transport.UseProxy(t, opts.ProxyURL) })
 }
 
-// sending is the last step of each request of the SDK. It sends the request with the client of the options, if any, and bounds the
-// answer.
+// sending is the last step of each request of the SDK. It sends the request with
+// the client of the options, if any, and bounds the answer, which holds only
+// credentials.
 func sending(given *http.Client) func(*middleware.Stack) error {
 	var handler middleware.Handler
 	if given != nil {
@@ -181,7 +182,7 @@ func sending(given *http.Client) func(*middleware.Stack) error {
 			out, metadata, err = next.HandleDeserialize(ctx, in)
 		}
 		if answer, ok := out.RawResponse.(*smithyhttp.Response); ok && answer.Response != nil {
-			answer.Body = http.MaxBytesReader(nil, answer.Body, transport.MaxBody)
+			answer.Body = http.MaxBytesReader(nil, answer.Body, transport.MaxToken)
 		}
 		return out, metadata, err
 	}

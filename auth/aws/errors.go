@@ -15,6 +15,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -41,7 +42,7 @@ func exchangeError(err error, arn string, sa *corev1.ServiceAccount, opts *provi
 // classify goes by status and code of an error of the SDK. The text decides only where these say nothing.
 func classify(err error, operation string, secrets ...string) *auth.Error {
 	e := self.Unavailable(operation, "", "")
-	e.Err = err
+	e.Err = providers.Kept(err)
 	var response *awshttp.ResponseError
 	if errors.As(err, &response) {
 		e.StatusCode, e.RequestID = response.HTTPStatusCode(), provider.Redact(response.ServiceRequestID(), secrets...)
@@ -70,9 +71,10 @@ func classify(err error, operation string, secrets ...string) *auth.Error {
 	return e
 }
 
-// forgetRequest leaves status and header. The cache keeps errors for minutes, and the request holds a token. With the certificates and
-// buffers it takes three quarters of the memory of a failing tenant.
-func forgetRequest(r *http.Response) { r.Request, r.TLS, r.Body = nil, nil, http.NoBody }
+// forgetRequest leaves the status. The cache keeps errors for minutes, and the
+// request holds a token. With the certificates, buffers and headers it takes
+// three quarters of the memory of a failing tenant.
+func forgetRequest(r *http.Response) { r.Request, r.TLS, r.Body, r.Header = nil, nil, http.NoBody, nil }
 
 // reasonOf goes by the codes of AWS STS and of the other services.
 func reasonOf(code, message string, status int) (provider.Reason, string) {

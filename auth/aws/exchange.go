@@ -66,7 +66,7 @@ func (p *Provider) checkPartition(arn string, opts *provider.Options) error {
 
 // stsClient uses explicit options only: nothing of the environment signs or directs the request.
 func (p *Provider) stsClient(opts *provider.Options, credentials aws.CredentialsProvider) *sts.Client {
-	o := sts.Options{Region: p.stsRegion(opts), HTTPClient: p.clients.For(opts), Credentials: credentials, Retryer: p.newRetryer()}
+	o := sts.Options{Region: p.stsRegion(opts), HTTPClient: p.clients.ForTokens(opts), Credentials: credentials, Retryer: p.newRetryer()}
 	if opts.STSEndpoint != "" {
 		o.BaseEndpoint = &opts.STSEndpoint
 		o.Region = cmp.Or(awsname.STSRegion(hostOf(opts.STSEndpoint)), o.Region) // the region of the signature

@@ -145,7 +145,7 @@ func (p *Provider) fileToken(ctx context.Context, opts *provider.Options, name s
 	case err != nil:
 		return nil, badFile(err)
 	}
-	client := p.clients.For(opts)
+	client := p.clients.ForTokens(opts)
 	ctx, cancel := context.WithTimeout(ctx, fileTokenTimeout)
 	defer cancel()
 	params := google.CredentialsParams{Scopes: scopes(opts), UniverseDomain: p.UniverseDomain}
@@ -201,14 +201,14 @@ func (t *boundTransport) explain(err error) *auth.Error {
 	}
 	if t.refusal != nil {
 		e, _ := classify(*t.refusal, opControllerToken)
-		e.Err = err
+		e.Err = providers.Kept(err)
 		return e
 	}
 	if t.failure != nil {
 		return self.Unanswered(opControllerToken, t.failure)
 	}
 	e := self.Unavailable(opControllerToken, "", "the credentials in the file gave no token")
-	e.Err = err
+	e.Err = providers.Kept(err)
 	return e
 }
 

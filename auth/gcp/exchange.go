@@ -51,7 +51,7 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 
 func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount, opts *provider.Options,
 ) (*exchange, error) {
-	e := &exchange{provider: p, opts: opts, client: p.clients.For(opts), oidcToken: oidcToken, email: opts.Identity}
+	e := &exchange{provider: p, opts: opts, client: p.clients.ForTokens(opts), oidcToken: oidcToken, email: opts.Identity}
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
 		w, err := p.workloadIdentityProvider(sa)
 		if err != nil {

@@ -54,6 +54,16 @@ func (n Name) Refused(operation string, answer transport.Answer) *provider.Error
 		Wait: transport.RetryAfter(answer.Header, time.Now())}
 }
 
+// Kept returns err unless its text is long. The cache keeps errors for minutes,
+// one for each failing key, and a service chooses what the error of an SDK holds.
+func Kept(err error) error {
+	const most = 4 << 10
+	if err != nil && len(err.Error()) > most {
+		return nil
+	}
+	return err
+}
+
 // Unusable returns the error of an answer that lacks what was asked for.
 func (n Name) Unusable(operation, service, format string, args ...any) *provider.Error {
 	return n.Unavailable(operation, "check that no proxy answers for "+service+", and that the clocks agree",

@@ -99,7 +99,7 @@ func withoutLogins(text string) string {
 // cut shortens a text between two characters.
 func cut(text string, most int) string {
 	if len(text) <= most {
-		return text
+		return strings.Clone(text) // a part would keep the whole answer of a service
 	}
 	for most > 0 && !utf8.RuneStart(text[most]) {
 		most--
