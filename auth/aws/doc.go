@@ -53,5 +53,6 @@
 // # S3-compatible services
 //
 // MinIO and Ceph issue credentials in the same way. Provider.AllowedSTSHosts has to list their hosts. With such a host in
-// auth.WithSTSEndpoint, role names are those of that service, such as arn:minio:iam:::role/app.
+// auth.WithSTSEndpoint, role names are those of that service, such as arn:minio:iam:::role/app. The audience of the token is
+// the URL of the service, or the one in Provider.STSAudiences, since a service could use a token for AWS itself.
 package aws

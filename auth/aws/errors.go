@@ -20,21 +20,27 @@ import (
 )
 
 // exchangeError explains why STS gave no credentials for a ServiceAccount.
-func exchangeError(err error, arn string, sa *corev1.ServiceAccount, opts *provider.Options, oidcToken string) error {
+func (p *Provider) exchangeError(err error, arn string, sa *corev1.ServiceAccount, opts *provider.Options, oidcToken string) error {
 	e := classify(err, opAssumeRole, oidcToken)
 	answer := e.Message
 	e.Message = fmt.Sprintf("role %q: %s", arn, e.Message)
 	switch {
+	case e.Code == "AccessDenied" && isOtherService(opts):
+		e.Remedy = fmt.Sprintf("correct the role, or let the service at %q trust %s with the client ID %q and allow the role to the subject %q",
+			otherService(opts), opts.IssuerName(), p.audienceOf(otherService(opts)), opts.SubjectClaim(sa))
 	case e.Code == "AccessDenied":
 		e.Remedy = fmt.Sprintf("correct the role, or let its trust policy allow sts:AssumeRoleWithWebIdentity to the OIDC provider of %s "+
 			"for the subject %q", opts.IssuerName(), opts.SubjectClaim(sa))
 	case strings.Contains(answer, "No OpenIDConnect provider found"):
 		e.Remedy = "use a role that trusts this issuer, or create the IAM OIDC provider for " + opts.IssuerName() +
 			" in the account of the role"
+	case e.Code == "InvalidIdentityToken" && strings.Contains(answer, "audience") && isOtherService(opts):
+		e.Remedy = fmt.Sprintf("correct the audience, or set it as client ID at the service; the default is %q", p.audienceOf(otherService(opts)))
 	case e.Code == "InvalidIdentityToken" && strings.Contains(answer, "audience"):
 		e.Remedy = fmt.Sprintf("correct the audience, or add it to the client IDs of the IAM OIDC provider; the default is %q", DefaultAudience)
 	case cannotVerify(e.Code, answer):
-		e.Remedy = "make the issuer's discovery document and keys readable for AWS, and publish the current keys"
+		e.Remedy = "make the issuer's discovery document and keys readable for AWS, publish the current keys, " +
+			"and check that the account of the role has the IAM OIDC provider for " + opts.IssuerName()
 	}
 	return e
 }
@@ -124,9 +130,11 @@ func isTemporary(code string) bool {
 	return known || code == "ServerException" || code == "ServiceUnavailableException" || code == "IDPCommunicationError"
 }
 
-// cannotVerify reports that STS could not fetch the issuer's keys.
+// cannotVerify reports that STS could not fetch the issuer's keys. The second
+// text is the newer one, which STS also has for an issuer that it does not know.
 func cannotVerify(code, message string) bool {
-	return code == "InvalidIdentityToken" && strings.Contains(message, "retrieve verification key")
+	return code == "InvalidIdentityToken" &&
+		(strings.Contains(message, "retrieve verification key") || strings.Contains(message, "could not be validated"))
 }
 
 // serviceError explains why a service other than STS refused credentials of STS.

@@ -47,7 +47,7 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	out, err := p.stsClient(opts, aws.AnonymousCredentials{}).AssumeRoleWithWebIdentity(ctx, &sts.AssumeRoleWithWebIdentityInput{
 		RoleArn: &arn, RoleSessionName: &session, WebIdentityToken: &oidcToken, DurationSeconds: durationSeconds(opts)})
 	if err != nil {
-		return nil, exchangeError(err, arn, sa, opts, oidcToken)
+		return nil, p.exchangeError(err, arn, sa, opts, oidcToken)
 	}
 	return p.sessionToken(opAssumeRole, out.Credentials, out.AssumedRoleUser, session, opts)
 }
@@ -115,7 +115,7 @@ func (p *Provider) sessionToken(operation string, c *types.Credentials, user *ty
 		return nil, unusable("it holds no credentials")
 	}
 	longest := maxSession
-	if p.isOtherService(opts) {
+	if isOtherService(opts) {
 		longest = maxOtherSession
 	}
 	parts := [partCount]string{partKeyID: aws.ToString(c.AccessKeyId), partSecret: aws.ToString(c.SecretAccessKey),
@@ -166,13 +166,16 @@ func hostOf(endpoint string) string {
 	return u.Hostname()
 }
 
-// isOtherService reports whether these options name an allowed service other than AWS.
-func (p *Provider) isOtherService(opts *provider.Options) bool {
-	host, given := strings.CutPrefix(opts.STSEndpoint, "https://")
-	host = strings.TrimSuffix(host, "/")
-	name, _, _ := strings.Cut(host, ":") // without the port
-	return given && slices.Contains(p.AllowedSTSHosts, host) && !awsname.IsSTSHost(name)
+// otherService returns the host of a service other than AWS, with its port, ""
+// if these options name none. ValidateOptions has allowed it.
+func otherService(opts *provider.Options) string {
+	if opts.STSEndpoint == "" || hostOf(opts.STSEndpoint) != "" {
+		return ""
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(opts.STSEndpoint, "https://"), "/")
 }
+
+func isOtherService(opts *provider.Options) bool { return otherService(opts) != "" }
 
 // checkSTSEndpoint accepts an STS endpoint of AWS or an allowed host. That host receives the ServiceAccount's token.
 func checkSTSEndpoint(endpoint string, allowed []string) error {

@@ -133,9 +133,9 @@ func (r *AssumeRole) check() error {
 }
 
 // checkFor checks the role for the service that these options name.
-func (r *chainedRole) checkFor(p *Provider, opts *provider.Options) error {
+func (r *chainedRole) checkFor(opts *provider.Options) error {
 	err := r.errARN
-	if err != nil && p.isOtherService(opts) {
+	if err != nil && isOtherService(opts) {
 		err = r.errOther
 	}
 	if err != nil {
@@ -269,7 +269,8 @@ func sessionPrefix(opts *provider.Options) string {
 }
 
 // WithClusterName names the EKS cluster of auth.WithClusterAddress, in the account of the role and the region of auth.WithSTSRegion.
-// Without auth.WithCAData, EKS confirms the address. auth.WithClusterResource takes the bare name too.
+// Without auth.WithCAData, EKS confirms the address. auth.WithClusterResource takes the bare name too. Beside the ARN of a local cluster
+// on AWS Outposts it is the cluster's ID, which EKS returns if it is asked for address or CA.
 //
 // With auth.WithCAData, any address receives a bearer that the cluster of that name accepts for a quarter of an hour. So do not let a
 // tenant choose both address and name for the controller's own identity.
@@ -289,7 +290,7 @@ func (p *Provider) checkOptions(opts *provider.Options) error {
 		if roles++; roles > maxChain {
 			return self.Misconfigured("pass fewer", "there are more than %d roles to assume", maxChain).About(optionAssumeRole)
 		}
-		if err := role.checkFor(p, opts); err != nil {
+		if err := role.checkFor(opts); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"sync"
@@ -39,8 +40,10 @@ const DefaultAudience = "sts.amazonaws.com"
 type Provider struct {
 	// AllowedSTSHosts are further hosts for auth.WithSTSEndpoint, with the port if it is not 443. They receive the tokens of
 	// ServiceAccounts. Role names at such a host may be those of a compatible service (MinIO, Ceph): any partition and region, and an
-	// account that is empty or none of AWS.
+	// account that is empty or none of AWS. Tokens for a host that is not AWS's own have the audience https://<host>.
 	AllowedSTSHosts []string
+	// STSAudiences replaces that audience for hosts in AllowedSTSHosts.
+	STSAudiences map[string]string
 	// UseFIPSEndpoint selects endpoints that conform to FIPS 140.
 	UseFIPSEndpoint bool
 	// UseDualStackEndpoint selects endpoints that are reachable with IPv6 too.
@@ -73,7 +76,7 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 				"%v", err)
 		}
 	}
-	if opts.OnBehalf && p.isOtherService(opts) {
+	if opts.OnBehalf && isOtherService(opts) {
 		return self.Denied("name a ServiceAccount",
 			"objects may not use the controller's own identity at the STS endpoint %q, which is not one of AWS", redact.URL(opts.STSEndpoint))
 	}
@@ -118,10 +121,15 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccou
 	addOptionsToKey(key, opts)
 }
 
-// GetAudiences returns DefaultAudience, or the value of AudienceAnnotation if the controller allows it.
+// GetAudiences returns DefaultAudience, or the value of AudienceAnnotation if the controller allows it. A service other than AWS has its
+// audience from STSAudiences, else its URL: it could use a token for AWS there.
 func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
 	audience, ok := sa.Annotations[AudienceAnnotation]
-	if !ok || audience == DefaultAudience {
+	host := otherService(opts)
+	switch {
+	case host != "" && (!ok || audience == p.audienceOf(host)):
+		return []string{p.audienceOf(host)}, nil
+	case host == "" && (!ok || audience == DefaultAudience):
 		p.learn()
 		return p.audiences[:], nil
 	}
@@ -129,6 +137,15 @@ func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, op
 		return nil, err
 	}
 	return []string{audience}, nil
+}
+
+// audienceOf returns the audience of a service other than AWS, DefaultAudience
+// for no host.
+func (p *Provider) audienceOf(host string) string {
+	if host == "" {
+		return DefaultAudience
+	}
+	return cmp.Or(p.STSAudiences[host], "https://"+host)
 }
 
 // GetIdentity checks and returns the role ARN of the ServiceAccount.
@@ -141,7 +158,7 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options
 	if isPlainRole(arn) {
 		return arn, nil
 	}
-	if _, err := parseRoleARN(arn, p.isOtherService(opts)); err != nil {
+	if _, err := parseRoleARN(arn, isOtherService(opts)); err != nil {
 		return "", self.MisconfiguredAs(provider.CauseIdentityMalformed, "set it to arn:aws:iam::<account>:role/<name>",
 			"the annotation %q is not the ARN of a role: %v: %.600q", RoleARNAnnotation, err, arn)
 	}

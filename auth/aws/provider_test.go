@@ -397,7 +397,7 @@ func TestConformance(t *testing.T) {
 	h.ForeignGitURLs = []string{"https://git-codecommit.eu-central-1.amazonaws.com.evil.example/v1/repos/a",
 		"https://github.com/org/repo"}
 	h.Annotations = map[string]string{aws.TokenExpirationAnnotation: "1800"}
-	h.Fields = map[string]any{"AllowedSTSHosts": nil, "UseFIPSEndpoint": true, "UseDualStackEndpoint": true}
+	h.Fields = map[string]any{"AllowedSTSHosts": nil, "STSAudiences": nil, "UseFIPSEndpoint": true, "UseDualStackEndpoint": true}
 	authtest.RunConformance(t, h)
 }
 

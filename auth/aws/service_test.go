@@ -1,6 +1,7 @@
 package aws_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -18,9 +20,10 @@ func newService(t *testing.T, annotations ...string) *world {
 	t.Helper()
 	w := newWorld(t, testworld.ServiceAccount("tenant-a", "bucket", annotations...))
 	w.cloud.AWS().AddSTSHost("minio.example")
-	for _, account := range []string{"", "team_a"} {
-		w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), aws.DefaultAudience)
+	for _, owner := range []string{"", "team_a"} {
+		w.cloud.AWS().AddOIDCProvider(owner, w.issuer.URL(), w.issuer.HTTPClient(), "https://"+minio)
 	}
+	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "https://"+minio, aws.DefaultAudience) // for own identity
 	return w
 }
 
@@ -140,4 +143,38 @@ func TestChainAtACompatibleService(t *testing.T) {
 	}
 	_, err = w.get(t, "tenant-a", "app", further)
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "12 digits", next)
+}
+
+// A service could use a token with the audience of AWS at AWS.
+func TestAudienceIsTheServices(t *testing.T) {
+	const vpce = "vpce-0123456789abcdef0-abcdefgh.sts.eu-central-1.vpce.amazonaws.com"
+	p := &aws.Provider{AllowedSTSHosts: []string{minio, "ceph.example", "sts.amazonaws.com", "sts.eu-central-1.amazonaws.com:8443", vpce},
+		STSAudiences: map[string]string{"ceph.example": "ceph", "sts.amazonaws.com": "other"}}
+	sa := testworld.ServiceAccount("tenant-a", "bucket")
+	for endpoint, want := range map[string]string{
+		"":                          aws.DefaultAudience,
+		"https://" + minio:          "https://" + minio,
+		"https://" + minio + "/":    "https://" + minio,
+		"https://ceph.example":      "ceph",
+		"https://sts.amazonaws.com": aws.DefaultAudience,
+		"https://" + vpce:           aws.DefaultAudience,
+		"https://sts.eu-central-1.amazonaws.com:8443": aws.DefaultAudience,
+	} {
+		opts := &provider.Options{STSEndpoint: endpoint, STSRegion: "eu-central-1"}
+		if err := p.ValidateOptions(opts); err != nil {
+			t.Errorf("%q: %v", endpoint, err)
+		}
+		if got, err := p.GetAudiences(t.Context(), sa, opts); err != nil || !slices.Equal(got, []string{want}) {
+			t.Errorf("%q: got %q, %v", endpoint, got, err)
+		}
+	}
+	forAWS := testworld.ServiceAccount("tenant-a", "bucket", aws.AudienceAnnotation, aws.DefaultAudience)
+	_, err := p.GetAudiences(t.Context(), forAWS, &provider.Options{STSEndpoint: "https://" + minio})
+	testworld.CheckError(t, err, auth.ErrDenied)
+}
+
+func TestRefusalOfACompatibleServiceNamesTheClientID(t *testing.T) {
+	w := newService(t, aws.RoleARNAnnotation, "arn:minio:iam:::role/app")
+	_, err := w.getOfService(t, &aws.Provider{AllowedSTSHosts: []string{minio}}, "https://"+minio)
+	testworld.CheckError(t, err, auth.ErrDenied, `client ID "https://`+minio+`"`)
 }

@@ -83,7 +83,7 @@ func reasonOf(status int, s serviceError) provider.Reason {
 		return auth.ErrUnavailable // an unknown answer may be one of a proxy
 	case s.reason == "SERVICE_DISABLED", s.code == "invalid_target", s.code == "invalid_request", s.code == "invalid_scope",
 		s.code == "INVALID_ARGUMENT", s.code == "NOT_FOUND", s.code == "FAILED_PRECONDITION", status == http.StatusNotFound,
-		strings.Contains(s.message, "mapped attribute exceeds"):
+		isTooLong(s):
 		return auth.ErrMisconfigured
 	case s.code == "invalid_grant" && (isStale(s) || cannotVerify(s)), s.code == "UNAUTHENTICATED":
 		return auth.ErrUnavailable // the service could not verify the token, or does not know a new one yet
@@ -129,6 +129,12 @@ func cannotVerify(s serviceError) bool {
 	return strings.Contains(s.message, "connecting to the given credential's issuer")
 }
 
+// isTooLong reports that the subject is longer than google.subject may be. The
+// service names the attribute in the text, and did not before.
+func isTooLong(s serviceError) bool {
+	return strings.Contains(s.message, "mapped attribute ") && strings.Contains(s.message, "exceeds the 127 bytes limit")
+}
+
 // isTransient recognizes answers to the tokens of a cluster whose keys are new.
 func isTransient(answer transport.Answer) bool {
 	return answer.Status == http.StatusBadRequest && cannotVerify(parseError(answer.Body))
@@ -147,9 +153,22 @@ func (e *exchange) exchangeError(answer transport.Answer) *auth.Error {
 	return err
 }
 
+// tokenAudience returns the audience of the ServiceAccount's token.
+func (e *exchange) tokenAudience() string {
+	switch host := e.provider.otherService(e.opts); {
+	case len(e.opts.Audiences) > 0:
+		return e.opts.Audiences[0]
+	case host != "":
+		return e.provider.audienceOf(host)
+	}
+	return e.audience
+}
+
 // exchangeRemedy names the most frequent cause of each error.
 func (e *exchange) exchangeRemedy(s serviceError) string {
 	switch {
+	case isTooLong(s):
+		return "map a shorter attribute to google.subject, or shorten the names"
 	case s.code == "invalid_target":
 		return "check that pool and provider exist and are enabled, and that the project is given by its number; " +
 			"new ones take minutes"
@@ -160,7 +179,7 @@ func (e *exchange) exchangeRemedy(s serviceError) string {
 	case s.code == "invalid_scope":
 		return "check the scopes"
 	case strings.Contains(s.message, "audience in ID Token"):
-		return fmt.Sprintf("add %q to the allowed audiences of the workload identity provider", e.audience)
+		return fmt.Sprintf("add %q to the allowed audiences of the workload identity provider", e.tokenAudience())
 	case strings.Contains(s.message, "issuer in ID Token"):
 		return "set the provider's issuer URI to " + e.opts.IssuerName() + ", letter by letter"
 	case cannotVerify(s):
@@ -169,8 +188,6 @@ func (e *exchange) exchangeRemedy(s serviceError) string {
 		return "upload the current JWKS of " + e.opts.IssuerName() + " to the provider"
 	case isStale(s):
 		return "check the clock of the cluster's control plane: Google finds a new token stale"
-	case strings.Contains(s.message, "mapped attribute exceeds"):
-		return "map a shorter attribute to google.subject, or shorten the names"
 	}
 	return ""
 }

@@ -162,6 +162,19 @@ func (p *Provider) stsURL(opts *provider.Options) (string, error) {
 	return "https://" + host + stsPath, nil
 }
 
+// otherService returns the host of a service other than Google's, with its port,
+// "" if these options name none. ValidateOptions has allowed it.
+func (p *Provider) otherService(opts *provider.Options) string {
+	if opts.STSEndpoint == "" {
+		return ""
+	}
+	u, err := address.Parse("STS endpoint", strings.TrimSuffix(opts.STSEndpoint, stsPath), 0)
+	if err != nil || gcpname.IsSTSHost(u.Hostname(), p.universe()) {
+		return ""
+	}
+	return u.Host
+}
+
 const stsPath = "/v1/token"
 
 func (p *Provider) checkSTSEndpoint(endpoint string) (host string, err error) {

@@ -1,6 +1,7 @@
 package gcp
 
 import (
+	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,8 +37,10 @@ type Provider struct {
 	// constraints/iam.allowServiceAccountCredentialLifetimeExtension has to list the service accounts.
 	AllowExtendedLifetime bool
 	// AllowedSTSHosts are further hosts for auth.WithSTSEndpoint, with the port if it is not 443. They receive the tokens of
-	// ServiceAccounts.
+	// ServiceAccounts. Tokens for a host that is not Google's own have the audience https://<host>.
 	AllowedSTSHosts []string
+	// STSAudiences replaces that audience for hosts in AllowedSTSHosts.
+	STSAudiences map[string]string
 
 	clients  provider.HTTPClients
 	metadata metadataClient
@@ -90,8 +93,12 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAcco
 }
 
 // GetAudiences returns the full resource name of the provider that WorkloadIdentityProviderAnnotation names. Without the annotation it
-// returns the workload identity pool of the GKE cluster, which it learns once from the metadata server.
+// returns the workload identity pool of the GKE cluster, which it learns once from the metadata server. A service other than Google's has
+// its audience from STSAudiences, else its URL: it could use a token for Google there.
 func (p *Provider) GetAudiences(ctx context.Context, sa *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
+	if host := p.otherService(opts); host != "" {
+		return []string{p.audienceOf(host)}, nil
+	}
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
 		w, err := p.workloadIdentityProvider(sa)
 		if err != nil {
@@ -104,6 +111,11 @@ func (p *Provider) GetAudiences(ctx context.Context, sa *corev1.ServiceAccount, 
 		return nil, err
 	}
 	return cluster.audiences[:], nil
+}
+
+// audienceOf returns the audience of a service other than Google's.
+func (p *Provider) audienceOf(host string) string {
+	return cmp.Or(p.STSAudiences[host], "https://"+host)
 }
 
 // resourceName is the audience that names a provider at the security token service.

@@ -241,7 +241,7 @@ func TestConformance(t *testing.T) {
 		Cluster:             []auth.Option{auth.WithClusterResource(clusterName)},
 		GitURL:              "https://" + gitHost + "/project/repo",
 		ForeignGitURLs:      []string{"https://" + gitHost + ".evil.example/project/repo", "https://github.com/org/repo"},
-		Fields:              map[string]any{"UniverseDomain": "universe.example", "AllowExtendedLifetime": nil, "AllowedSTSHosts": nil},
+		Fields:              map[string]any{"UniverseDomain": "universe.example", "AllowExtendedLifetime": nil, "AllowedSTSHosts": nil, "STSAudiences": nil},
 		NoRegions:           true,
 		New:                 func(*testing.T) auth.Provider { return &gcp.Provider{} },
 		Options:             []auth.Option{auth.WithHTTPClient(w.cloud.Client())},
