@@ -22,7 +22,7 @@ func gcpCatalog() catalog {
 		{reason: SignatureNotVerified, code: grant, text: "verify the ID Token signature"},
 		{reason: TokenExpired, code: grant, text: "stale to sign-in"},
 		{reason: AttributeConditionRefuses, code: "unauthorized_client"},
-		{reason: SubjectTooLong, text: "mapped attribute exceeds"},
+		{reason: SubjectTooLong, text: "exceeds the 127 bytes limit"},
 		{reason: APIDisabled, text: "has not been used in project", knowsBetter: true},
 		{reason: IdentityNotFound, text: "Gaia id not found"},
 		{reason: IdentityMalformed, cause: provider.CauseIdentityMalformed},

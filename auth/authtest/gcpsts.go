@@ -238,7 +238,8 @@ func (g *GCP) verify(r *http.Request, p *poolProvider, subjectToken string) (tok
 	}
 	const maxSubject = 127
 	if len(claims.Subject) > maxSubject {
-		return claims, grant("The size of mapped attribute exceeds the 127 bytes limit.")
+		return claims, grant("The size of mapped attribute google.subject exceeds the 127 bytes limit. " +
+			"Either modify your attribute mapping or the incoming assertion to produce a mapped attribute that is less than 127 bytes.")
 	}
 	var all map[string]any
 	if token.UnsafeClaimsWithoutVerification(&all) != nil || claims.Subject == "" ||

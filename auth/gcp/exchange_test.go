@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -421,4 +422,44 @@ func TestServiceAccountOfTheCaller(t *testing.T) {
 	}
 	_, err = w.get(t, "tenant-a", "app", callers(email("tenant-b")))
 	testworld.CheckError(t, err, auth.ErrDenied, fmt.Sprintf("service account %q", email("tenant-b")), "the caller, not the ServiceAccount, set")
+}
+
+// A service could use a token with the audience of Google at Google.
+func TestAudienceIsTheServices(t *testing.T) {
+	const own = "sts.corp.example:8443"
+	p := &gcp.Provider{AllowedSTSHosts: []string{own, "sts.other.example", "sts.googleapis.com"},
+		STSAudiences: map[string]string{"sts.other.example": "other", "sts.googleapis.com": "wrong"}}
+	sa := testworld.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider)
+	for endpoint, want := range map[string]string{
+		"":                                     "//iam.googleapis.com/" + poolProvider,
+		"https://" + own:                       "https://" + own,
+		"https://" + own + "/v1/token":         "https://" + own,
+		"https://sts.other.example":            "other",
+		"https://sts.googleapis.com":           "//iam.googleapis.com/" + poolProvider,
+		"https://sts-private.p.googleapis.com": "//iam.googleapis.com/" + poolProvider,
+	} {
+		opts := &provider.Options{STSEndpoint: endpoint}
+		if err := p.ValidateOptions(opts); err != nil {
+			t.Errorf("%q: %v", endpoint, err)
+		}
+		if got, err := p.GetAudiences(t.Context(), sa, opts); err != nil || !slices.Equal(got, []string{want}) {
+			t.Errorf("%q: got %q, %v", endpoint, got, err)
+		}
+	}
+}
+
+func TestSubjectThatIsTooLong(t *testing.T) {
+	for _, code := range []string{"invalid_request", "invalid_grant"} {
+		for name, text := range map[string]string{
+			"2024": "The size of mapped attribute exceeds the 127 bytes limit.",
+			"2026": "The size of mapped attribute google.subject exceeds the 127 bytes limit. Either modify your attribute mapping.",
+		} {
+			t.Run(code+", "+name, func(t *testing.T) {
+				w := newWorld(t)
+				w.cloud.AddFault(authtest.Fault{Service: "gcp-sts", Status: 400, Code: code, Message: text})
+				_, err := w.get(t, "tenant-a", "app")
+				testworld.CheckError(t, err, auth.ErrMisconfigured, "map a shorter attribute")
+			})
+		}
+	}
 }
