@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -162,7 +163,8 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 		{"tenant-a", "own", auth.ErrDenied, "Policy.AllowCluster", nil},
 		{"tenant-a", "own", auth.ErrDenied, "own identity", []auth.Option{auth.WithPolicy(auth.Policy{RequireServiceAccount: true})}},
 	} {
-		if _, err := get(tc.namespace, tc.name, tc.opts...); !errors.Is(err, tc.reason) || !strings.Contains(err.Error(), tc.want) {
+		if _, err := get(tc.namespace, tc.name, tc.opts...); !errors.Is(err, tc.reason) || !strings.Contains(err.Error(), tc.want) ||
+			!strings.Contains(err.Error(), strconv.Quote(tc.namespace+"/"+tc.name)) {
 			t.Errorf("%s/%s: %v", tc.namespace, tc.name, err)
 		}
 	}
