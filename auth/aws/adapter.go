@@ -18,7 +18,8 @@ var _ aws.CredentialsProvider = (*CredentialsProvider)(nil)
 // NewCredentialsProvider returns an aws.CredentialsProvider with a Provider of its own, for the options of auth.GetAccessToken. To make
 // many, share a Provider and use its method.
 //
-// Pass auth.WithCache: clients of the SDK ask for credentials before every request. Pass the result to a client's own options, as in
+// Clients of the SDK ask for credentials before every request. Without auth.WithCache the result keeps them itself, so each of several
+// makes exchanges of its own. Pass the result to a client's own options, as in
 // s3.Options.Credentials. config.LoadDefaultConfig would keep the credentials until they expire, also after the ServiceAccount was
 // deleted or re-annotated.
 func NewCredentialsProvider(opts ...auth.Option) *CredentialsProvider {

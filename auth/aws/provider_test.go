@@ -131,6 +131,19 @@ func TestCredentialsProvider(t *testing.T) {
 	}
 }
 
+func TestCredentialsProviderWithoutCache(t *testing.T) {
+	w := newWorld(t)
+	creds := aws.NewCredentialsProvider(w.options("tenant-a", "app")...)
+	for range 10 {
+		if _, err := creds.Retrieve(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.cloud.Calls("sts", ""); n != 1 {
+		t.Errorf("%d exchanges for ten requests", n)
+	}
+}
+
 // What tenant B writes on his ServiceAccount gets him nothing of A's: STS goes by the subject.
 func TestTenantCopiesAnnotations(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))

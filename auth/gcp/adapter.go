@@ -20,7 +20,8 @@ var _ oauth2.TokenSource = (*TokenSource)(nil)
 // NewTokenSource returns an oauth2.TokenSource with a Provider of its own, for the options of auth.GetAccessToken. To make many, share
 // a Provider and use its method. All calls use ctx, because the method Token takes no context.
 //
-// Pass auth.WithCache: clients ask for a token before every request.
+// Clients ask for a token before every request. Without auth.WithCache the result
+// keeps it itself, so each of several makes exchanges of its own.
 func NewTokenSource(ctx context.Context, opts ...auth.Option) *TokenSource {
 	return (&Provider{}).NewTokenSource(ctx, opts...)
 }
@@ -52,7 +53,8 @@ type Credentials struct {
 // NewCredentials returns credentials of cloud.google.com/go/auth with a Provider of their own, for the options of auth.GetAccessToken.
 // To make many, share a Provider and use its method.
 //
-// Pass auth.WithCache: clients ask for a token before every request.
+// Clients ask for a token before every request. Without auth.WithCache the result
+// keeps it itself, so each of several makes exchanges of its own.
 func NewCredentials(opts ...auth.Option) *Credentials {
 	return (&Provider{}).NewCredentials(opts...)
 }

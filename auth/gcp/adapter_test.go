@@ -70,6 +70,22 @@ func TestTokenSource(t *testing.T) {
 	}
 }
 
+func TestAdaptersWithoutCache(t *testing.T) {
+	w := newWorld(t)
+	source := gcp.NewTokenSource(t.Context(), w.options("tenant-a", "app")...)
+	credentials := gcp.NewCredentials(w.options("tenant-a", "app")...)
+	for range 10 {
+		_, err := source.Token()
+		_, alsoErr := credentials.Token(t.Context())
+		if err := errors.Join(err, alsoErr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.cloud.Calls("gcp-sts", ""); n != 2 {
+		t.Errorf("%d exchanges of two adapters", n)
+	}
+}
+
 // The credentials honour the context of each call, not one that they were made with.
 func TestCredentials(t *testing.T) {
 	w := newWorld(t)
