@@ -96,7 +96,7 @@ func TestUniversesKeepTheirTokens(t *testing.T) {
 // Keychain is not anonymous. Some hosts have public images alone.
 func TestHostsNamedAsRegistries(t *testing.T) {
 	for host, want := range map[string]bool{
-		"gcr.io": true, "us-docker.pkg.dev": true, "us-west1.gcr.io": true, "us_1-docker.pkg.dev": true, "a.us-docker.pkg.dev": true,
+		"gcr.io": true, "us-docker.pkg.dev": true, "us-west1.gcr.io": false, "us_1-docker.pkg.dev": true, "a.us-docker.pkg.dev": true,
 		"x-y.s3nsregistry.fr": true, "mirror.gcr.io": false, "k8s.gcr.io": false, "ghcr.io": false, "evilgcr.io": false,
 		"us-maven.pkg.dev": false, "us-docker.pkg.dev.evil.example": false,
 	} {

@@ -89,11 +89,11 @@ func IsSTSHost(host string) bool {
 // STSRegion returns the region for the signature of requests to a host that IsSTSHost accepts: us-east-1 for the global endpoint of the
 // commercial partition, "" for other hosts without a region.
 func STSRegion(host string) string {
-	service, rest := cut(host, '.')
+	service, rest, _ := strings.Cut(host, ".")
 	if !strings.HasPrefix(service, "sts") {
-		_, rest = cut(rest, '.') // of a VPC endpoint
+		_, rest, _ = strings.Cut(rest, ".") // of a VPC endpoint
 	}
-	if region, _ := cut(rest, '.'); ValidRegion(region) {
+	if region, _, _ := strings.Cut(rest, "."); ValidRegion(region) {
 		return region
 	}
 	if rest == "amazonaws.com" {
@@ -178,14 +178,6 @@ func all(s string, ok func(byte) bool) bool {
 	return true
 }
 
-// cut is a quicker strings.Cut. It runs on every hit of the cache.
-func cut(s string, at byte) (before, after string) {
-	if i := strings.IndexByte(s, at); i >= 0 {
-		return s[:i], s[i+1:]
-	}
-	return s, ""
-}
-
 // Endpoint is the host of a service in a region.
 type Endpoint struct {
 	Service, Region string
@@ -198,7 +190,7 @@ func ParseEndpoint(host string, services ...string) (Endpoint, bool) {
 		if len(host) <= len(service) || host[:len(service)] != service || host[len(service)] != '.' {
 			continue
 		}
-		region, suffix := cut(host[len(service)+1:], '.')
+		region, suffix, _ := strings.Cut(host[len(service)+1:], ".")
 		p, ok := PartitionOf(region)
 		if ok && (suffix == p.Suffix || suffix == p.DualStack) {
 			return Endpoint{service, region, suffix == p.DualStack}, true
@@ -263,7 +255,7 @@ func LooksLikeRegistry(host string) bool {
 // commercial partition. It runs on every hit of the cache. ParseRegistry accepts all forms.
 func RegionOfPlainRegistry(repository string) (region string, ok bool) {
 	const infix, suffix = ".dkr.ecr.", ".amazonaws.com"
-	host, _ := cut(repository, '/')
+	host, _, _ := strings.Cut(repository, "/")
 	start, end := accountLength+len(infix), len(host)-len(suffix)
 	if start > end || host[accountLength:start] != infix || host[end:] != suffix || !ValidAccount(host[:accountLength]) {
 		return "", false
@@ -285,7 +277,7 @@ func parseRegional(s string) (Registry, bool) {
 	default:
 		return Registry{}, false
 	}
-	region, suffix := cut(s, '.')
+	region, suffix, _ := strings.Cut(s, ".")
 	p, ok := PartitionOf(region)
 	want := p.Suffix
 	if r.DualStack {

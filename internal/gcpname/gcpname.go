@@ -64,14 +64,10 @@ func RegistryUniverse(host string) string {
 }
 
 // LooksLikeRegistry reports whether a host is named as a registry of a universe,
-// also if RegistryUniverse does not know its form. It leaves out the hosts whose
-// images are public, such as the mirror of Docker Hub.
+// also if RegistryUniverse does not know its form. Names below gcr.io do not
+// count: Container Registry gets no new ones, and some are public mirrors.
 func LooksLikeRegistry(host string) bool {
-	switch host {
-	case "mirror.gcr.io", "k8s.gcr.io", "marketplace.gcr.io", "launcher.gcr.io", "gke.gcr.io":
-		return false
-	}
-	return RegistryUniverse(host) != "" || strings.HasSuffix(host, ".gcr.io") || strings.HasSuffix(host, "-docker.pkg.dev") ||
+	return RegistryUniverse(host) != "" || strings.HasSuffix(host, "-docker.pkg.dev") ||
 		strings.HasSuffix(host, ".s3nsregistry.fr")
 }
 
@@ -85,7 +81,7 @@ func IsGitHost(host string) bool {
 		return false
 	}
 	labels, _ = strings.CutSuffix(labels, ".p")
-	name, location := cut(labels, '.')
+	name, location, _ := strings.Cut(labels, ".")
 	name, ok = strings.CutSuffix(name, "-git")
 	dash := strings.LastIndexByte(name, '-')
 	return ok && dash > 0 && validLabel(name[:dash]) && ValidProjectNumber(name[dash+1:]) && ValidLocation(location) &&
@@ -107,7 +103,7 @@ func ValidProjectNumber(s string) bool {
 
 // ValidProject reports whether s is the ID of a project, [<domain>:]<name>, or its number.
 func ValidProject(s string) bool {
-	if domain, name := cut(s, ':'); name != "" {
+	if domain, name, _ := strings.Cut(s, ":"); name != "" {
 		return validLabels(domain) && validLabel(name)
 	}
 	return validLabel(s)
@@ -134,7 +130,7 @@ func validLabel(s string) bool {
 
 func validLabels(s string) bool {
 	for {
-		label, rest := cut(s, '.')
+		label, rest, _ := strings.Cut(s, ".")
 		if !validLabel(label) {
 			return false
 		}
@@ -143,14 +139,6 @@ func validLabels(s string) bool {
 		}
 		s = rest
 	}
-}
-
-// cut is a quicker strings.Cut for one character. It runs on every hit of the cache.
-func cut(s string, sep byte) (before, after string) {
-	if i := strings.IndexByte(s, sep); i >= 0 {
-		return s[:i], s[i+1:]
-	}
-	return s, ""
 }
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }

@@ -47,19 +47,19 @@ func ParseWorkloadIdentityProvider(s, universe string) (WorkloadIdentityProvider
 
 // part takes <key>/<value> off the front.
 func part(key, s string) (value, rest string, err error) {
-	got, rest := cut(s, '/')
+	got, rest, _ := strings.Cut(s, "/")
 	if got != key {
 		return "", "", misplaced(key, got)
 	}
-	value, rest = cut(rest, '/')
+	value, rest, _ = strings.Cut(rest, "/")
 	return value, rest, nil
 }
 
 func trimPrefix(s, universe string) (string, error) {
 	name := strings.TrimPrefix(s, "https:")
 	if strings.HasPrefix(name, "//") {
-		host, rest := cut(name[len("//"):], '/')
-		service, domain := cut(host, '.')
+		host, rest, _ := strings.Cut(name[len("//"):], "/")
+		service, domain, _ := strings.Cut(host, ".")
 		if service != "iam" || domain != universe {
 			return "", fmt.Errorf("its host has to be iam.%s, not %.100q", universe, host)
 		}
