@@ -11,6 +11,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -112,7 +113,7 @@ func readToken(body []byte, tenant string, now time.Time) (auth.Token, error) {
 	unusable := func(format string, args ...any) (auth.Token, error) {
 		return nil, self.Unusable(opExchange, "Microsoft Entra ID", format, args...)
 	}
-	answer, err := oauth.ParseObject(body)
+	answer, err := exactjson.ParseObject(body)
 	if err != nil {
 		return unusable("%v", err)
 	}

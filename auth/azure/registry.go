@@ -14,6 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/azurename"
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/providers"
@@ -115,7 +116,7 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, host stri
 
 // readRefreshToken reads the expiry from the refresh token, because the answer has none beside it.
 func readRefreshToken(body []byte, now time.Time) (token string, expiry time.Time, err error) {
-	answer, err := oauth.ParseObject(body)
+	answer, err := exactjson.ParseObject(body)
 	if err != nil {
 		return "", expiry, err
 	}

@@ -1,11 +1,13 @@
 package exchange
 
 import (
+	"context"
 	"net/http"
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/transport"
 )
 
 const (
@@ -32,13 +34,32 @@ func NewAnthropic(organizationID, federationRuleID, kubernetesAudience string) *
 		KubernetesAudience: kubernetesAudience, AssumeBearer: true, AssumedLifetime: 10 * time.Minute,
 		Parameters:          map[string]string{"organization_id": organizationID},
 		AnnotatedParameters: map[string]string{"federation_rule_id": AnthropicFederationRuleAnnotation},
-		protocol: &protocol{name: "Anthropic", ownAudience: true, takesOnce: true,
-			headers: map[string]string{"Anthropic-Beta": "oauth-2025-04-20,oidc-federation-2026-04-01"},
-			reasons: map[int]provider.Reason{http.StatusBadRequest: auth.ErrMisconfigured, http.StatusUnauthorized: auth.ErrDenied}},
+		service:             anthropic{oauthForm{name: "Anthropic", ownAudience: true}},
 	}
 	if federationRuleID != "" {
 		p.Parameters["federation_rule_id"] = federationRuleID
 		p.AnnotatedParameters = map[string]string{"service_account_id": AnthropicServiceAccountAnnotation}
 	}
 	return p
+}
+
+// anthropic takes a token once.
+type anthropic struct{ oauthForm }
+
+func (anthropic) headers() map[string]string {
+	return map[string]string{"Anthropic-Beta": "oauth-2025-04-20,oidc-federation-2026-04-01"}
+}
+
+func (anthropic) send(ctx context.Context, client *http.Client, r *tokenRequest) (transport.Answer, error) {
+	return transport.SendOnce(ctx, client, func() (*http.Request, error) { return r.make(ctx) })
+}
+
+func (anthropic) reason(status int) (provider.Reason, string) {
+	switch status {
+	case http.StatusBadRequest:
+		return auth.ErrMisconfigured, ""
+	case http.StatusUnauthorized:
+		return auth.ErrDenied, ""
+	}
+	return "", ""
 }

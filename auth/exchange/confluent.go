@@ -10,6 +10,6 @@ func NewConfluent(kubernetesAudience string) *Provider {
 	return &Provider{
 		Name: "confluent", Endpoint: "https://api.confluent.cloud/sts/v1/oauth2/token", KubernetesAudience: kubernetesAudience,
 		AnnotatedParameters: map[string]string{"identity_pool_id": ConfluentIdentityPoolAnnotation},
-		protocol:            &protocol{name: "Confluent Cloud", ownAudience: true},
+		service:             oauthForm{name: "Confluent Cloud", ownAudience: true},
 	}
 }

@@ -20,6 +20,6 @@ func NewDatabricks(url, kubernetesAudience string) *Provider {
 		Name: "databricks", Endpoint: endpoint + "/v1/token", KubernetesAudience: kubernetesAudience,
 		DefaultScopes:       []string{"all-apis"},
 		AnnotatedParameters: map[string]string{"client_id": DatabricksClientIDAnnotation},
-		protocol:            &protocol{name: "Databricks", ownAudience: true},
+		service:             oauthForm{name: "Databricks", ownAudience: true},
 	}
 }

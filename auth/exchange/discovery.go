@@ -11,7 +11,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/address"
-	"github.com/workloadid/workloadid/internal/oauth"
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -44,7 +44,7 @@ func (p *Provider) discover(ctx context.Context, httpClient *http.Client) (endpo
 			problem.Message, problem.Err = transport.Message(err), err
 			return nil, problem
 		}
-		document, err := oauth.ParseObject(answer.Body)
+		document, err := exactjson.ParseObject(answer.Body)
 		if err == nil && answer.Status == http.StatusOK {
 			return p.tokenEndpoint(document)
 		}
@@ -68,7 +68,7 @@ func getJSON(ctx context.Context, address string) (*http.Request, error) {
 }
 
 // tokenEndpoint accepts metadata only of the configured issuer, and an endpoint only at an allowed host.
-func (p *Provider) tokenEndpoint(document oauth.Object) (*url.URL, *auth.Error) {
+func (p *Provider) tokenEndpoint(document exactjson.Object) (*url.URL, *auth.Error) {
 	// RFC 8414, section 3.3, demands that they are identical.
 	if issuer := document.Text("issuer"); issuer != p.IssuerURL {
 		return nil, self.Misconfigured("use exactly the issuer of the server's metadata, a slash at the end included",

@@ -12,17 +12,30 @@ const DockerHubConnectionAnnotation = annotationPrefix + "docker-hub-connection-
 //
 // Docker documents connections for GitHub Actions only: that a Kubernetes issuer is accepted is unproven.
 func NewDockerHub(organization string) *Provider {
-	var problem error
-	if organization == "" || strings.Contains(organization, ":") { // a colon would end the user name
-		problem = self.Misconfigured("name the organization of Docker Hub", "%.100q is not an organization", organization)
-	}
 	return &Provider{
 		Name: "docker-hub", Endpoint: "https://identity.docker.com/oauth/token", KubernetesAudience: "https://identity.docker.com",
 		SubjectTokenType:    TokenTypeIDToken,
 		Parameters:          map[string]string{"expires_in": "3600"},
 		AnnotatedParameters: map[string]string{"connection_id": DockerHubConnectionAnnotation},
 		AssumeBearer:        true,
-		protocol: &protocol{name: "Docker Hub", registries: []string{"index.docker.io", "docker.io", "registry-1.docker.io"},
-			key: organization, problem: problem, registryUser: func(map[string]string) string { return organization }},
+		service:             dockerHub{oauthForm{name: "Docker Hub"}, organization},
 	}
 }
+
+type dockerHub struct {
+	oauthForm
+	organization string
+}
+
+func (d dockerHub) check(p *Provider) error {
+	if d.organization == "" || strings.Contains(d.organization, ":") { // a colon would end the user name
+		return self.Misconfigured("name the organization of Docker Hub", "%.100q is not an organization", d.organization)
+	}
+	return d.oauthForm.check(p)
+}
+
+func (dockerHub) hosts() []string {
+	return []string{"index.docker.io", "docker.io", "registry-1.docker.io"}
+}
+
+func (d dockerHub) user(map[string]string) string { return d.organization }

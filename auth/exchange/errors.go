@@ -30,10 +30,7 @@ const (
 func (r *tokenRequest) refusal(answer transport.Answer, a oauth.Answer) error {
 	e := r.failure(answer, a)
 	e.Code = r.clean(shortCode(a.Code))
-	e.Message = "the server refuses"
-	if s := r.provider.protocol; s != nil {
-		e.Message = s.name + " refuses"
-	}
+	e.Message = cmp.Or(r.provider.form().title(), "the server") + " refuses"
 	if e.Reason == auth.ErrUnavailable || e.Reason == auth.ErrThrottled {
 		e.Message = strings.TrimSuffix(e.Message, "refuses") + "fails"
 	}
@@ -59,7 +56,7 @@ func (r *tokenRequest) notJSON(answer transport.Answer) error {
 
 // requestID reads the header or the member by which services name a request.
 func (r *tokenRequest) requestID(answer transport.Answer) string {
-	o, _ := oauth.ParseObject(answer.Body) // nil if it is not JSON
+	o, _ := r.object(answer) // nil if it is not JSON
 	return r.clean(cmp.Or(answer.Header.Get("X-Request-Id"), answer.Header.Get("Request-Id"), o.Text("request_id")))
 }
 
@@ -71,10 +68,10 @@ func (r *tokenRequest) failure(answer transport.Answer, a oauth.Answer) *auth.Er
 	if a.Failed && code == "" { // a refusal of the service, though without a code
 		e.Reason, e.Remedy = auth.ErrDenied, r.trustRemedy()
 	}
-	if s := r.provider.protocol; s != nil && a.Failed && s.reasons[answer.Status] != "" { // a proxy's page has no reason of the service
-		e.Reason, e.Remedy = s.reasons[answer.Status], r.trustRemedy()
-		if e.Reason == auth.ErrMisconfigured {
-			e.Remedy = fmt.Sprintf("check that %s knows %s", s.name, r.known())
+	if reason, place := r.provider.form().reason(answer.Status); a.Failed && reason != "" { // a proxy's page has no reason of the service
+		e.Reason, e.Remedy = reason, r.trustRemedy()
+		if reason == auth.ErrMisconfigured {
+			e.Remedy = fmt.Sprintf("check that %s knows %s", r.provider.form().title(), r.known(place))
 		}
 	}
 	if code == "invalid_client" && e.Reason == auth.ErrMisconfigured {
@@ -123,10 +120,7 @@ func (r *tokenRequest) reasonOf(code string) (reason provider.Reason, remedy str
 
 // trustRemedy names the token that the server has to trust, and what the ServiceAccount asked for.
 func (r *tokenRequest) trustRemedy() string {
-	purpose := r.provider.Grant.title()
-	if s := r.provider.protocol; s != nil {
-		purpose = s.name
-	}
+	purpose := cmp.Or(r.provider.form().title(), r.provider.Grant.title())
 	if named := r.named(); len(named) > 0 {
 		purpose += " with " + strings.Join(named, ", ")
 	}
@@ -147,9 +141,9 @@ func (r *tokenRequest) named() (list []string) {
 }
 
 // known lists what a service has to know, with the names of the controller's parameters alone.
-func (r *tokenRequest) known() string {
+func (r *tokenRequest) known(place string) string {
 	list := r.named()
-	if place := r.provider.protocol.place; place != "" {
+	if place != "" {
 		list = append(list, place)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.provider.Parameters)) {
@@ -166,12 +160,12 @@ func (g Grant) title() string {
 }
 
 // isTransient reports failures that pass by themselves although their status does not tell.
-func isTransient(answer transport.Answer) bool {
+func (r *tokenRequest) isTransient(answer transport.Answer) bool {
 	if answer.Status != http.StatusBadRequest {
 		return answer.Status == http.StatusRequestTimeout
 	}
-	a, _ := oauth.ParseAnswer(answer.Body) // without a code if it is not JSON
-	return slices.Contains([]string{"temporarily_unavailable", "server_error", "slow_down"}, a.Code)
+	o, _ := r.object(answer) // without a code if it is not JSON
+	return slices.Contains([]string{"temporarily_unavailable", "server_error", "slow_down"}, o.Text("error"))
 }
 
 // shortCode drops malformed codes, because messages hold codes unquoted.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -51,12 +52,7 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, sa *corev1
 	r := &tokenRequest{provider: p, opts: opts, endpoint: endpoint, Exchange: x, parameters: parameters}
 	r.addSecrets(subjectToken, x.ActorToken)
 	r.addSecrets(slices.Collect(maps.Values(p.Headers))...)
-	newRequest := func() (*http.Request, error) { return r.make(ctx) }
-	send := func() (transport.Answer, error) { return transport.Send(ctx, httpClient, newRequest, isTransient) }
-	if p.protocol != nil && p.protocol.takesOnce {
-		send = func() (transport.Answer, error) { return transport.SendOnce(ctx, httpClient, newRequest) }
-	}
-	answer, err := send()
+	answer, err := p.form().send(ctx, httpClient, r)
 	if err != nil {
 		return nil, unavailable(err, "", r.secrets...)
 	}
@@ -75,6 +71,23 @@ type tokenRequest struct {
 	form          url.Values
 	authorization string
 	secrets       []string
+
+	parsed *parsed // of the last try
+}
+
+// parsed is the JSON of an answer, or an error if it is none.
+type parsed struct {
+	object exactjson.Object
+	err    error
+}
+
+// object parses an answer once.
+func (r *tokenRequest) object(answer transport.Answer) (exactjson.Object, error) {
+	if r.parsed == nil {
+		o, err := exactjson.ParseObject(answer.Body)
+		r.parsed = &parsed{o, err}
+	}
+	return r.parsed.object, r.parsed.err
 }
 
 func (r *tokenRequest) addSecrets(secrets ...string) {
@@ -86,11 +99,8 @@ func (r *tokenRequest) addSecrets(secrets ...string) {
 }
 
 func (r *tokenRequest) make(ctx context.Context) (*http.Request, error) {
-	newRequest := r.newRequest
-	if s := r.provider.protocol; s != nil && s.request != nil {
-		newRequest = func(ctx context.Context) (*http.Request, error) { return s.request(ctx, r) }
-	}
-	req, err := newRequest(ctx)
+	r.parsed = nil
+	req, err := r.provider.form().request(ctx, r)
 	if err != nil {
 		return nil, err
 	}

@@ -8,5 +8,5 @@ package exchange
 // token endpoint comes from the realm's metadata. No annotation is needed: the realm finds the client by issuer and subject.
 func NewKeycloak(realmURL string) *Provider {
 	return &Provider{Name: "keycloak", IssuerURL: realmURL, Grant: GrantClientCredentials,
-		protocol: &protocol{name: "Keycloak"}}
+		service: oauthForm{name: "Keycloak"}}
 }

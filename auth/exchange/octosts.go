@@ -6,9 +6,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-
-	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/oauth"
 )
 
 const (
@@ -27,21 +24,19 @@ func NewOctoSTS(host string) *Provider {
 	return &Provider{
 		Name: "octo-sts", Endpoint: "https://" + host + "/sts/exchange", KubernetesAudience: host, AssumedLifetime: time.Hour,
 		AnnotatedParameters: map[string]string{"scope": OctoSTSScopeAnnotation, "identity": OctoSTSIdentityAnnotation},
-		protocol: &protocol{name: "octo-sts", parameters: []string{"identity", "scope"}, foldsCase: []string{"scope"}, answer: tokenAnswer,
-			request: func(ctx context.Context, r *tokenRequest) (*http.Request, error) {
-				query := url.Values{"scope": {r.parameters["scope"]}, "identity": {r.parameters["identity"]}}
-				req, err := getJSON(ctx, r.endpoint.String()+"?"+query.Encode())
-				if err == nil {
-					req.Header.Set("Authorization", "Bearer "+r.SubjectToken)
-				}
-				return req, err
-			}},
+		service:             octoSTS{tokenForm{newOwnForm("octo-sts", "identity", "scope")}},
 	}
 }
 
-// tokenAnswer reads the member token. What has none is a refusal.
-func tokenAnswer(o oauth.Object) (oauth.Answer, *auth.Error) {
-	token := o.Text("token")
-	return oauth.Answer{AccessToken: token, TokenType: "Bearer", ExpiresIn: o.Seconds("expires_in"), Failed: token == "",
-		Description: o.Text("message")}, nil
+type octoSTS struct{ tokenForm }
+
+func (octoSTS) ignoresCase(parameter string) bool { return parameter == "scope" }
+
+func (octoSTS) request(ctx context.Context, r *tokenRequest) (*http.Request, error) {
+	query := url.Values{"scope": {r.parameters["scope"]}, "identity": {r.parameters["identity"]}}
+	req, err := getJSON(ctx, r.endpoint.String()+"?"+query.Encode())
+	if err == nil {
+		req.Header.Set("Authorization", "Bearer "+r.SubjectToken)
+	}
+	return req, err
 }

@@ -15,6 +15,6 @@ func NewOpenAI(identityProviderID string) *Provider {
 		KubernetesAudience: "https://api.openai.com/v1", AssumeBearer: true, AssumedLifetime: time.Hour,
 		Parameters:          map[string]string{"identity_provider_id": identityProviderID},
 		AnnotatedParameters: map[string]string{"service_account_id": OpenAIServiceAccountAnnotation},
-		protocol:            &protocol{name: "OpenAI"},
+		service:             oauthForm{name: "OpenAI"},
 	}
 }

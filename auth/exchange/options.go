@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
@@ -65,8 +64,8 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 		return self.Misconfigured("leave it out; the controller configures the server",
 			"the STS endpoint %q is refused: tokens go to the provider's own server only", redact.URL(opts.STSEndpoint)).About("auth.WithSTSEndpoint")
 	}
-	if s := p.protocol; s != nil && s.request != nil && len(opts.Scopes) > 0 {
-		return self.Misconfigured("leave them out", "%s takes no scopes, got %.100q", s.name, opts.Scopes).About("auth.WithScopes")
+	if err := p.form().checkOptions(opts); err != nil {
+		return err
 	}
 	for _, scope := range p.scopes(opts) {
 		if !oauth.ValidScope(scope) {
@@ -95,30 +94,6 @@ type config struct {
 
 	parameters []parameter // by name
 	annotated  int
-	texts      texts
-}
-
-// texts returns one string for the same bytes, so that a hit of the cache allocates nothing. It is safe for concurrent use.
-type texts struct {
-	mu    sync.Mutex
-	known map[string]*[1]string
-}
-
-// maxTexts bounds what annotations can fill.
-const maxTexts = 4096
-
-func (t *texts) intern(text []byte) *[1]string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if known := t.known[string(text)]; known != nil {
-		return known
-	}
-	if t.known == nil || len(t.known) >= maxTexts {
-		t.known = map[string]*[1]string{}
-	}
-	one := &[1]string{string(text)}
-	t.known[one[0]] = one
-	return one
 }
 
 func (p *Provider) learn() *config {
@@ -161,9 +136,6 @@ func (p *Provider) check() error {
 	}
 	if p.Client != nil && p.Client.settings().problem != nil {
 		return p.Client.settings().problem
-	}
-	if p.protocol != nil && p.protocol.problem != nil {
-		return p.protocol.problem
 	}
 	return p.checkForm(p.config.parameters)
 }
@@ -220,15 +192,12 @@ func canonicalHosts(hosts []string) (canonical []string, err error) {
 	return canonical, nil
 }
 
-// fingerprint tells Provider values apart that share a cache. The actor shapes the token too, but sources of tokens cannot be
+// fingerprint tells Provider values apart that share a cache. Go's syntax shows each field of the service. The actor shapes the token too, but sources of tokens cannot be
 // compared: such a Provider shares with none.
 func (p *Provider) fingerprint() string {
 	values := []string{p.Endpoint, p.IssuerURL, p.RequestedTokenType, p.SubjectTokenType, p.ActorTokenType, p.TokenFile,
-		p.KubernetesAudience, p.AssumedLifetime.String(), string(p.Grant), fmt.Sprint(p.JSONBody, p.AssumeBearer),
+		p.KubernetesAudience, p.AssumedLifetime.String(), string(p.Grant), fmt.Sprint(p.JSONBody, p.AssumeBearer), fmt.Sprintf("%#v", p.service),
 		fmt.Sprintf("%q %q %q %q", p.Parameters, p.AnnotatedParameters, p.headers(), p.DefaultScopes)} // fmt sorts the keys of maps
-	if p.protocol != nil {
-		values = append(values, p.protocol.name, p.protocol.key)
-	}
 	if p.Client != nil {
 		values = append(values, p.Client.settings().method, p.Client.settings().id)
 	}

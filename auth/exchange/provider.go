@@ -95,7 +95,7 @@ type Provider struct {
 	// ClientAudience is the audience of the token that ServiceAccountAssertion sends. Empty: KubernetesAudience.
 	ClientAudience string
 
-	protocol   *protocol
+	service    service // nil: plain OAuth 2.0
 	clients    provider.HTTPClients
 	discovered atomic.Pointer[url.URL]
 
@@ -114,10 +114,7 @@ func (p *Provider) GetName() string { return cmp.Or(p.Name, ProviderName) }
 
 // ServiceName returns the service's own spelling of its name, such as "Vault", or GetName for a server that no constructor knows.
 func (p *Provider) ServiceName() string {
-	if p.protocol == nil {
-		return p.GetName()
-	}
-	return p.protocol.name
+	return cmp.Or(p.form().title(), p.GetName())
 }
 
 // AddToCacheKey implements provider.CacheKeyContributor.
@@ -138,15 +135,10 @@ func (p *Provider) GetAudiences(_ context.Context, serviceAccount *corev1.Servic
 	if c.err != nil {
 		return nil, c.err
 	}
-	if p.protocol == nil || p.protocol.audience == "" || p.KubernetesAudience != "" {
+	if p.KubernetesAudience != "" {
 		return c.audiences[:], nil
 	}
-	value, err := c.parameters[0].valueFor(serviceAccount)
-	if err != nil {
-		return nil, err
-	}
-	var on [320]byte // the stack
-	return c.texts.intern(append(append(on[:0], p.protocol.audience...), value...))[:], nil
+	return p.form().audiences(c, serviceAccount)
 }
 
 // GetIdentity returns the values of AnnotatedParameters: a single value by itself, several as name=value,name=value in the

@@ -16,21 +16,30 @@ const QuayRobotAnnotation = annotationPrefix + "quay-robot"
 // hour.
 func NewQuay(host string) *Provider {
 	host = strings.ToLower(host) // as RegistryHost returns it
-	robot := func(parameters map[string]string) string { return parameters["robot"] }
 	return &Provider{
 		Name: "quay", Endpoint: "https://" + host + "/oauth2/federation/robot/token", AssumedLifetime: time.Hour,
 		AnnotatedParameters: map[string]string{"robot": QuayRobotAnnotation},
-		protocol: &protocol{name: "Quay", parameters: []string{"robot"}, answer: tokenAnswer, registries: []string{host}, registryUser: robot,
-			request: func(ctx context.Context, r *tokenRequest) (*http.Request, error) {
-				if !validRobot(robot(r.parameters)) {
-					return nil, self.Misconfigured("use <organization>+<robot>", "%.256q is not a robot account", robot(r.parameters)).About(optionAnnotated)
-				}
-				req, err := getJSON(ctx, r.endpoint.String())
-				if err == nil {
-					req.SetBasicAuth(robot(r.parameters), r.SubjectToken)
-					r.addSecrets(req.Header.Get("Authorization")[len("Basic "):])
-				}
-				return req, err
-			}},
+		service:             quay{tokenForm{newOwnForm("Quay", "robot")}, host},
 	}
+}
+
+type quay struct {
+	tokenForm
+	host string
+}
+
+func (q quay) hosts() []string                        { return []string{q.host} }
+func (quay) user(parameters map[string]string) string { return parameters["robot"] }
+
+func (q quay) request(ctx context.Context, r *tokenRequest) (*http.Request, error) {
+	robot := q.user(r.parameters)
+	if robot == "" || strings.Contains(robot, ":") { // a colon would end the user name, and give another robot the token
+		return nil, self.Misconfigured("use <organization>+<robot>", "%.256q is not a robot account", robot).About(optionAnnotated)
+	}
+	req, err := getJSON(ctx, r.endpoint.String())
+	if err == nil {
+		req.SetBasicAuth(robot, r.SubjectToken)
+		r.addSecrets(req.Header.Get("Authorization")[len("Basic "):])
+	}
+	return req, err
 }

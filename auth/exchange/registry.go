@@ -16,7 +16,7 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provide
 	if err != nil {
 		return "", err
 	}
-	if p.protocol == nil || !slices.Contains(p.protocol.registries, host) {
+	if r, ok := p.service.(registry); !ok || !slices.Contains(r.hosts(), host) {
 		return "", self.Misconfigured("use the provider of that registry", "%.300q is not a registry of this service", host)
 	}
 	return host, nil

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/workloadid/workloadid/internal/oauth"
 )
 
@@ -19,10 +21,19 @@ func NewTailscale() *Provider {
 	return &Provider{
 		Name: "tailscale", Endpoint: "https://api.tailscale.com/api/v2/oauth/token-exchange", AssumeBearer: true, AssumedLifetime: time.Hour,
 		AnnotatedParameters: map[string]string{"client_id": TailscaleClientIDAnnotation},
-		protocol: &protocol{name: "Tailscale", parameters: []string{"client_id"},
-			audience: "api.tailscale.com/",
-			request: func(ctx context.Context, r *tokenRequest) (*http.Request, error) {
-				return oauth.NewRequest(ctx, r.endpoint.String(), url.Values{"client_id": {r.parameters["client_id"]}, "jwt": {r.SubjectToken}})
-			}},
+		service:             tailscale{newOwnForm("Tailscale", "client_id")},
 	}
+}
+
+type tailscale struct{ ownForm }
+
+func (tailscale) sends(Grant) fields { return fieldsOfBearer } // its answer is OAuth's
+
+func (tailscale) audiences(c *config, sa *corev1.ServiceAccount) ([]string, error) {
+	clientID, err := c.parameters[0].valueFor(sa)
+	return []string{"api.tailscale.com/" + clientID}, err
+}
+
+func (tailscale) request(ctx context.Context, r *tokenRequest) (*http.Request, error) {
+	return oauth.NewRequest(ctx, r.endpoint.String(), url.Values{"client_id": {r.parameters["client_id"]}, "jwt": {r.SubjectToken}})
 }

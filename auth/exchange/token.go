@@ -78,11 +78,11 @@ func FromToken(t auth.Token) (*Token, error) {
 
 // read makes a Token of the answer (RFC 8693, section 2.2.1), or explains why there is none.
 func (r *tokenRequest) read(answer transport.Answer) (auth.Token, error) {
-	o, err := oauth.ParseObject(answer.Body)
+	o, err := r.object(answer)
 	if err != nil {
 		return nil, r.notJSON(answer)
 	}
-	a, problem := r.parse(o)
+	a, problem := r.provider.form().answer(r.provider, o)
 	if problem != nil && answer.Status == http.StatusOK {
 		problem.Operation, problem.RequestID = opExchange, r.requestID(answer)
 		return nil, problem
@@ -98,24 +98,6 @@ func (r *tokenRequest) read(answer transport.Answer) (auth.Token, error) {
 	return token, nil
 }
 
-// parse reads an answer of the service. An error may be an object with the members type and message, as several services send.
-func (r *tokenRequest) parse(o oauth.Object) (a oauth.Answer, problem *auth.Error) {
-	if s := r.provider.protocol; s != nil && s.answer != nil {
-		return s.answer(o)
-	}
-	a = oauth.ReadAnswer(o)
-	if text := o.Text("message"); r.provider.protocol != nil && a.AccessToken == "" && text != "" {
-		a.Failed, a.Description = true, text
-	}
-	if nested, err := oauth.ParseObject(o["error"]); err == nil {
-		a.Code, a.Description = nested.Text("type"), nested.Text("message")
-	}
-	if a.TokenType == "" && r.provider.AssumeBearer {
-		a.TokenType = "Bearer"
-	}
-	return a, nil
-}
-
 func (r *tokenRequest) newToken(a *oauth.Answer) (_ *Token, problem *auth.Error) {
 	switch err := oauth.CheckToken(a.AccessToken); {
 	case a.AccessToken == "":
@@ -126,8 +108,8 @@ func (r *tokenRequest) newToken(a *oauth.Answer) (_ *Token, problem *auth.Error)
 		return nil, unusable("access_token is what was sent to it")
 	}
 	t := &Token{value: redact.New(a.AccessToken), bearer: strings.EqualFold(a.TokenType, "Bearer"), issuedType: a.IssuedTokenType}
-	if s := r.provider.protocol; s != nil && s.registryUser != nil {
-		t.registryUser = s.registryUser(r.parameters)
+	if s, ok := r.provider.service.(registry); ok {
+		t.registryUser = s.user(r.parameters)
 	}
 	if problem = r.checkTypes(a); problem != nil {
 		return nil, problem

@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/oauth"
 )
 
@@ -37,32 +37,50 @@ func NewVault(server VaultServer) *Provider {
 	if mount == "" {
 		mount = "jwt"
 	}
-	p := &Provider{
+	return &Provider{
 		Name: "vault", Endpoint: strings.TrimSuffix(server.Address, "/") + "/v1/auth/" + (&url.URL{Path: mount}).EscapedPath() + "/login",
 		KubernetesAudience: server.KubernetesAudience, AnnotatedParameters: map[string]string{"role": VaultRoleAnnotation},
-		protocol: &protocol{name: "Vault", ownAudience: true, foldsCase: []string{"role"}, parameters: []string{"role"}, answer: vaultAnswer,
-			reasons: map[int]provider.Reason{http.StatusNotFound: auth.ErrMisconfigured}, place: fmt.Sprintf("the mount %.200q", mount),
-			request: func(ctx context.Context, r *tokenRequest) (*http.Request, error) {
-				return newJSONRequest(ctx, r.endpoint.String(), map[string]string{"role": r.parameters["role"], "jwt": r.SubjectToken})
-			}},
+		service: vault{ownForm{oauthForm{name: "Vault", ownAudience: true}, []string{"role"}}, mount, server.Namespace},
 	}
-	if server.Namespace != "" {
-		p.protocol.headers = map[string]string{"X-Vault-Namespace": server.Namespace}
-		p.protocol.place += fmt.Sprintf(" in the namespace %.200q", server.Namespace)
-	}
-	return p
 }
 
-func vaultAnswer(o oauth.Object) (oauth.Answer, *auth.Error) {
-	var refusals []string
-	_ = json.Unmarshal(o["errors"], &refusals) // stays empty
-	login, _ := oauth.ParseObject(o["auth"])   // nil if it is no object
+type vault struct {
+	ownForm
+	mount, namespace string
+}
+
+func (vault) ignoresCase(parameter string) bool { return parameter == "role" }
+
+func (v vault) headers() map[string]string {
+	if v.namespace == "" {
+		return nil
+	}
+	return map[string]string{"X-Vault-Namespace": v.namespace}
+}
+
+func (v vault) reason(status int) (reason provider.Reason, place string) {
+	if status != http.StatusNotFound {
+		return "", ""
+	}
+	place = fmt.Sprintf("the mount %.200q", v.mount)
+	if v.namespace != "" {
+		place += fmt.Sprintf(" in the namespace %.200q", v.namespace)
+	}
+	return auth.ErrMisconfigured, place
+}
+
+func (vault) request(ctx context.Context, r *tokenRequest) (*http.Request, error) {
+	return newJSONRequest(ctx, r.endpoint.String(), map[string]string{"role": r.parameters["role"], "jwt": r.SubjectToken})
+}
+
+func (vault) answer(_ *Provider, o exactjson.Object) (oauth.Answer, *auth.Error) {
+	login := o.Object("auth")
 	a := oauth.Answer{AccessToken: login.Text("client_token"), TokenType: "Bearer", ExpiresIn: login.Seconds("lease_duration"),
-		Failed: o["errors"] != nil && string(o["errors"]) != "null", Description: strings.Join(refusals, "; ")}
+		Failed: o.Has("errors"), Description: strings.Join(o.Texts("errors"), "; ")}
 	switch {
 	case a.Failed:
 		return a, nil
-	case login["mfa_requirement"] != nil && string(login["mfa_requirement"]) != "null":
+	case login.Has("mfa_requirement"):
 		return a, self.Misconfigured("exempt the role from MFA", "Vault requires a second factor for this role")
 	case a.AccessToken == "":
 		return a, self.Misconfigured("check the address and the mount", "the answer of Vault holds no client_token")

@@ -10,7 +10,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/oauth"
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -42,7 +42,7 @@ func (r *request) refused(answer transport.Answer) error {
 	case status < http.StatusInternalServerError && status != http.StatusRequestTimeout:
 		e.Message, e.Remedy, e.Option = "this is not what GitHub answers", "check the URL of the API", optionURL
 	}
-	if o, err := oauth.ParseObject(answer.Body); err == nil && o.Text("message") != "" {
+	if o, err := exactjson.ParseObject(answer.Body); err == nil && o.Text("message") != "" {
 		e.Message += ": " + redact.Text(o.Text("message"), r.jwt)
 	}
 	return e

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
@@ -43,7 +44,7 @@ func (r *request) read(answer transport.Answer) (auth.Token, error) {
 	if answer.Status != http.StatusCreated {
 		return nil, r.refused(answer)
 	}
-	o, err := oauth.ParseObject(answer.Body)
+	o, err := exactjson.ParseObject(answer.Body)
 	if err != nil {
 		return nil, unusable(answer, err.Error())
 	}
@@ -58,7 +59,7 @@ func (r *request) read(answer transport.Answer) (auth.Token, error) {
 		return nil, unusable(answer, "its token has expired, or it does not tell when")
 	}
 	given := Grant{AllRepositories: o.Text("repository_selection") != "selected"}
-	var repositories []oauth.Object
+	var repositories []exactjson.Object
 	if json.Unmarshal(o["permissions"], &given.Permissions) != nil || given.Permissions == nil ||
 		!r.grant.AllRepositories && (json.Unmarshal(o["repositories"], &repositories) != nil || len(repositories) == 0) {
 		return nil, unusable(answer, "it does not tell the permissions or the repositories of its token")

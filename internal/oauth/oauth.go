@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/jwt"
 )
 
@@ -72,14 +73,14 @@ type Answer struct {
 
 // ParseAnswer reads the body of an answer. Its errors never hold a part of it.
 func ParseAnswer(body []byte) (Answer, error) {
-	o, err := ParseObject(body)
+	o, err := exactjson.ParseObject(body)
 	return ReadAnswer(o), err
 }
 
 // ReadAnswer reads the members of an answer.
-func ReadAnswer(o Object) Answer {
+func ReadAnswer(o exactjson.Object) Answer {
 	a := Answer{AccessToken: o.Text("access_token"), TokenType: o.Text("token_type"), IssuedTokenType: o.Text("issued_token_type"),
-		Failed: o.has("error"), Code: o.Text("error"), Description: o.Text("error_description"), ExpiresIn: o.Seconds("expires_in")}
+		Failed: o.Has("error"), Code: o.Text("error"), Description: o.Text("error_description"), ExpiresIn: o.Seconds("expires_in")}
 	if scope := (*string)(nil); json.Unmarshal(o["scope"], &scope) == nil {
 		a.Scope = scope
 	}
@@ -115,44 +116,3 @@ func AbsoluteURI(s string) bool {
 }
 
 func unprintable(r rune) bool { return r <= ' ' || r > '~' }
-
-// Object is a JSON object whose names are compared whole, unlike those of encoding/json.
-type Object map[string]json.RawMessage
-
-// ParseObject reads a JSON object. Its errors never hold a part of it.
-func ParseObject(body []byte) (Object, error) {
-	var o Object
-	if err := json.Unmarshal(body, &o); err != nil || o == nil {
-		return nil, errors.New("it is not a JSON object") // the decoder's error could quote the body
-	}
-	return o, nil
-}
-
-// Text returns a member that is a string, else "".
-func (o Object) Text(name string) string {
-	var s string
-	_ = json.Unmarshal(o[name], &s) // s stays empty
-	return s
-}
-
-// has ignores empty members, because some servers send every member.
-func (o Object) has(name string) bool {
-	raw := string(o[name])
-	return raw != "" && raw != "null" && raw != `""`
-}
-
-// Seconds returns a number of seconds, also from a string: zero if the member is missing, negative if it is malformed or not positive, and
-// perhaps infinite.
-func (o Object) Seconds(name string) float64 {
-	if !o.has(name) {
-		return 0
-	}
-	var n json.Number
-	if json.Unmarshal(o[name], &n) != nil {
-		return -1
-	}
-	if seconds, _ := n.Float64(); seconds > 0 { // the error says that it is infinite
-		return seconds
-	}
-	return -1
-}

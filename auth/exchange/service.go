@@ -1,0 +1,153 @@
+package exchange
+
+import (
+	"context"
+	"maps"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/exactjson"
+	"github.com/workloadid/workloadid/internal/oauth"
+	"github.com/workloadid/workloadid/internal/transport"
+)
+
+// annotationPrefix begins the annotations of services that define none.
+const annotationPrefix = "workloadid.github.io/"
+
+// service is an authorization server as its constructor knows it. A service
+// embeds oauthForm, whose methods are right for OAuth 2.0, and replaces those
+// that differ. Its value is a part of the cache key.
+type service interface {
+	// title returns the service's own spelling of its name. It is empty for a
+	// server that no constructor knows.
+	title() string
+	// check refuses arguments of the constructor.
+	check(*Provider) error
+	// checkOptions refuses options of a call.
+	checkOptions(*provider.Options) error
+	// sends returns the fields of a Provider that the form can send.
+	sends(Grant) fields
+	// parameters returns those of the form, each of which is required. Nil means
+	// any.
+	parameters() []string
+	// ignoresCase reports whether the service ignores the case of a parameter.
+	// Policies see it in lower case.
+	ignoresCase(parameter string) bool
+	// audiences returns those of the ServiceAccount's token if
+	// Provider.KubernetesAudience is empty.
+	audiences(*config, *corev1.ServiceAccount) ([]string, error)
+	headers() map[string]string
+
+	// request builds a request anew for each try.
+	request(context.Context, *tokenRequest) (*http.Request, error)
+	send(context.Context, *http.Client, *tokenRequest) (transport.Answer, error)
+	answer(*Provider, exactjson.Object) (oauth.Answer, *auth.Error)
+	// reason wins over OAuth's codes in the service's own refusals. An empty one
+	// leaves it to them. The place is where the service looks, for the remedy of
+	// ErrMisconfigured.
+	reason(status int) (reason provider.Reason, place string)
+}
+
+// registry is a service whose issued token is the password of container
+// registries.
+type registry interface {
+	hosts() []string
+	user(parameters map[string]string) string
+}
+
+// form returns the service, which is plain OAuth 2.0 unless a constructor says
+// otherwise.
+func (p *Provider) form() service {
+	if p.service == nil {
+		return oauthForm{}
+	}
+	return p.service
+}
+
+// headers returns those of a request, with those of the service.
+func (p *Provider) headers() map[string]string {
+	own := p.form().headers()
+	if len(own) == 0 {
+		return p.Headers
+	}
+	all := maps.Clone(own)
+	maps.Copy(all, p.Headers)
+	return all
+}
+
+// fields are groups of a Provider's fields that only some forms can send.
+type fields uint8
+
+const (
+	fieldsOfExchange fields = 1 << iota // of RFC 8693
+	fieldsOfClient
+	fieldsOfOAuth
+	fieldsOfBearer
+	allFields = fieldsOfExchange | fieldsOfClient | fieldsOfOAuth | fieldsOfBearer
+)
+
+// unsent returns the first field, by name, that is set although it is not among
+// those that the form sends.
+func (p *Provider) unsent(sends fields) (option string) {
+	for _, field := range []struct {
+		name  string
+		group fields
+		set   bool
+	}{
+		{"ActorToken", fieldsOfExchange, p.ActorToken != nil},
+		{"ActorTokenType", fieldsOfExchange, p.ActorTokenType != ""},
+		{"AllowedAudiences", fieldsOfOAuth, len(p.AllowedAudiences) > 0},
+		{"AllowedEndpointHosts", fieldsOfOAuth, len(p.AllowedEndpointHosts) > 0},
+		{"AllowedResources", fieldsOfOAuth, len(p.AllowedResources) > 0},
+		{"AssumeBearer", fieldsOfBearer, p.AssumeBearer},
+		{"Audience", fieldsOfOAuth, p.Audience != ""},
+		{"Client", fieldsOfClient, p.Client != nil},
+		{"ClientAudience", fieldsOfClient, p.ClientAudience != ""},
+		{"DefaultScopes", fieldsOfOAuth, len(p.DefaultScopes) > 0},
+		{"Grant", fieldsOfOAuth, p.Grant != ""},
+		{"IssuerURL", fieldsOfOAuth, p.IssuerURL != ""},
+		{"JSONBody", fieldsOfOAuth, p.JSONBody},
+		{"RequestedTokenType", fieldsOfExchange, p.RequestedTokenType != ""},
+		{"Resource", fieldsOfOAuth, p.Resource != ""},
+		{"SubjectTokenType", fieldsOfExchange, p.SubjectTokenType != ""},
+	} {
+		if field.set && field.group&sends == 0 {
+			return "exchange.Provider." + field.name
+		}
+	}
+	return ""
+}
+
+// ownForm is the form of a service that has little of OAuth's. It takes exactly
+// its own parameters and no scopes.
+type ownForm struct {
+	oauthForm
+	takes []string
+}
+
+func newOwnForm(name string, parameters ...string) ownForm {
+	return ownForm{oauthForm{name: name}, parameters}
+}
+
+func (ownForm) sends(Grant) fields     { return 0 }
+func (f ownForm) parameters() []string { return f.takes }
+
+func (f ownForm) checkOptions(opts *provider.Options) error {
+	if len(opts.Scopes) == 0 {
+		return nil
+	}
+	return self.Misconfigured("leave them out", "%s takes no scopes, got %.100q", f.name, opts.Scopes).
+		About("auth.WithScopes")
+}
+
+// tokenForm is an ownForm whose answer has the member token, or is a refusal.
+type tokenForm struct{ ownForm }
+
+func (tokenForm) answer(_ *Provider, o exactjson.Object) (oauth.Answer, *auth.Error) { //nolint:unparam // of the interface
+	token := o.Text("token")
+	return oauth.Answer{AccessToken: token, TokenType: "Bearer", ExpiresIn: o.Seconds("expires_in"), Failed: token == "",
+		Description: o.Text("message")}, nil
+}
