@@ -52,7 +52,7 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, sa *corev1
 	r := &tokenRequest{provider: p, opts: opts, endpoint: endpoint, Exchange: x, parameters: parameters}
 	r.addSecrets(subjectToken, x.ActorToken)
 	r.addSecrets(slices.Collect(maps.Values(p.Headers))...)
-	answer, err := p.form().send(ctx, httpClient, r)
+	answer, err := p.form().send(ctx, transport.ForTokens(httpClient), r)
 	if err != nil {
 		return nil, unavailable(err, "", r.secrets...)
 	}

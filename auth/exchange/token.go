@@ -21,6 +21,7 @@ const (
 	// maxLifetime is how long a token counts as valid at most. A longer-lived one is exchanged again sooner.
 	maxLifetime  = 24 * time.Hour
 	maxTokenType = 256
+	maxScope     = 8 << 10 // bytes, which the cache keeps
 )
 
 // summary makes the type that embeds it print as a redacted summary.
@@ -154,6 +155,9 @@ func (r *tokenRequest) checkTypes(a *oauth.Answer) *auth.Error {
 func (r *tokenRequest) scope(a *oauth.Answer) (string, *auth.Error) {
 	if a.Scope == nil {
 		return r.Scope, nil
+	}
+	if len(*a.Scope) > maxScope {
+		return "", unusable(fmt.Sprintf("scope is larger than %d bytes", maxScope))
 	}
 	scopes := strings.Fields(*a.Scope)
 	for _, want := range r.provider.scopes(r.opts) {
