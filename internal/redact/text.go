@@ -14,6 +14,9 @@ import (
 const (
 	// maxText bounds the message of a service, in bytes.
 	maxText = 300
+	// maxHead is how much of the beginning of a longer message is kept, in bytes.
+	// Some libraries begin with 200 bytes that say the same for each cause.
+	maxHead = 120
 	// maxLine bounds a message that this module or a provider composes around the message of a service, in bytes.
 	maxLine = 1 << 10
 	// maxSearched bounds how much of a message is searched for unknown credentials, in bytes. The rest is never shown.
@@ -23,8 +26,21 @@ const (
 	minSecret = 8
 )
 
-// Text makes the message or the code of a service fit for an error: without secrets, one line, printable, cut to 300 bytes.
-func Text(message string, secrets ...string) string { return cut(line(message, secrets), maxText) }
+// Text makes the message or the code of a service fit for an error: without
+// secrets, one line, printable, 300 bytes. A longer one keeps its beginning and
+// its end. Beyond 8 KiB it keeps its beginning, because the end is not searched
+// for credentials.
+func Text(message string, secrets ...string) string {
+	text := line(message, secrets)
+	if len(text) <= maxText || len(message) > maxSearched {
+		return strings.Clone(cut(text, maxText)) // the message may be large
+	}
+	end := len(text) - (maxText - maxHead)
+	for !utf8.RuneStart(text[end]) {
+		end++
+	}
+	return cut(text, maxHead) + text[end:]
+}
 
 // Line makes a whole message fit for an error, which may quote a service: without secrets, one line, printable, cut to 1 KiB.
 func Line(message string, secrets ...string) string { return cut(line(message, secrets), maxLine) }

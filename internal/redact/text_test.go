@@ -31,8 +31,10 @@ func TestText(t *testing.T) {
 		"terminal escapes become blanks":  {"\x1b[31mred", "[31mred"},
 		"invalid UTF-8 becomes blanks":    {"a\xffb", "a b"},
 		"300 bytes stay":                  {strings.Repeat("x", 300), strings.Repeat("x", 300)},
-		"301 bytes are cut":               {strings.Repeat("x", 301), strings.Repeat("x", 300) + "…"},
-		"the cut lies between characters": {"x" + strings.Repeat("ä", 200), "x" + strings.Repeat("ä", 149) + "…"},
+		"301 bytes are cut":               {strings.Repeat("x", 301), strings.Repeat("x", 120) + "…" + strings.Repeat("x", 180)},
+		"the end of a long text stays":    {strings.Repeat("boilerplate ", 30) + "the cause", strings.Repeat("boilerplate ", 10) + "…" + (strings.Repeat("boilerplate ", 30) + "the cause")[189:]},
+		"a text beyond the search is cut": {strings.Repeat("x", 9<<10) + "Bearer exec-secret-0123456789", strings.Repeat("x", 300) + "…"},
+		"the cut lies between characters": {"x" + strings.Repeat("ä", 200), "x" + strings.Repeat("ä", 59) + "…" + strings.Repeat("ä", 90)},
 		"secrets vanish before the cut":   {strings.Repeat("x", 290) + secretJWT, strings.Repeat("x", 290) + "[redacted]"},
 		"a secret longer than the search": {strings.Repeat(secretJWT+" ", 500) + "end", strings.TrimSuffix(strings.Repeat("[redacted] ", 28)[:300], " ") + "…"},
 	} {
