@@ -53,14 +53,21 @@ func (s *oauthCall) exchange() (any, *oauthError) {
 		return nil, err
 	}
 	if err := s.checkGrants(id); err != nil {
+		if grant == grantJWTBearer && err.code == "invalid_request" {
+			err.code = "invalid_grant"
+		}
 		return nil, err
 	}
 	return s.answer(id), nil
 }
 
 func (s *oauthCall) subject(grant string) (tokenClaims, *oauthError) {
-	if grant == grantJWTBearer { // RFC 7523, section 2.1
-		return s.verified("assertion")
+	if grant == grantJWTBearer { // RFC 7523, sections 2.1 and 3.1
+		claims, err := s.verified("assertion")
+		if err != nil {
+			err.code = "invalid_grant"
+		}
+		return claims, err
 	}
 	return s.token("subject_token", "subject_token_type")
 }

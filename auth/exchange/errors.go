@@ -24,6 +24,11 @@ const (
 	optionIssuer          = "exchange.Provider.IssuerURL"
 	optionTokenType       = "exchange.Provider.RequestedTokenType"
 	optionAssumedLifetime = "exchange.Provider.AssumedLifetime"
+	optionClient          = "exchange.Provider.Client"
+	optionSubjectType     = "exchange.Provider.SubjectTokenType"
+	optionScopes          = "exchange.Provider.DefaultScopes"
+	optionAudience        = "exchange.Provider.Audience"
+	optionResource        = "exchange.Provider.Resource"
 )
 
 // refusal returns the error of an error response (RFC 6749, section 5.2).
@@ -60,62 +65,160 @@ func (r *tokenRequest) requestID(answer transport.Answer) string {
 	return r.clean(cmp.Or(answer.Header.Get("X-Request-Id"), answer.Header.Get("Request-Id"), o.Text("request_id")))
 }
 
+// failure classifies an answer by the code (RFC 6749, section 5.2, and RFC
+// 8693, section 2.2.2), because servers differ in the status, and by what the
+// request held.
 func (r *tokenRequest) failure(answer transport.Answer, a oauth.Answer) *auth.Error {
-	code := a.Code
 	e := &auth.Error{Operation: opExchange, StatusCode: answer.Status, RequestID: r.requestID(answer),
 		Wait: transport.RetryAfter(answer.Header, time.Now())}
-	e.Reason, e.Remedy = r.reasonOf(code)
-	if a.Failed && code == "" { // a refusal of the service, though without a code
-		e.Reason, e.Remedy = auth.ErrDenied, r.trustRemedy()
-	}
-	if reason, place := r.provider.form().reason(answer.Status); a.Failed && reason != "" { // a proxy's page has no reason of the service
-		e.Reason, e.Remedy = reason, r.trustRemedy()
+	v := r.verdict(a)
+	// A proxy's page has no reason of the service.
+	if reason, place := r.provider.form().reason(answer.Status); a.Failed && reason != "" {
+		v = verdict{reason: reason, remedy: r.trustRemedy()}
 		if reason == auth.ErrMisconfigured {
-			e.Remedy = fmt.Sprintf("check that %s knows %s", r.provider.form().title(), r.known(place))
+			v.remedy = fmt.Sprintf("check that %s knows %s", r.provider.form().title(), r.known(place))
 		}
-	}
-	if code == "invalid_client" && e.Reason == auth.ErrMisconfigured {
-		e.Option = "exchange.Provider.Client"
 	}
 	switch status := answer.Status; {
 	case status == http.StatusTooManyRequests:
-		e.Reason = auth.ErrThrottled
-		if code == "" {
-			e.Remedy = ""
+		v.reason = auth.ErrThrottled
+		if a.Code == "" {
+			v.remedy = ""
 		}
 	case status == http.StatusRequestTimeout || status >= http.StatusInternalServerError:
-		e.Reason = auth.ErrUnavailable
+		v.reason = auth.ErrUnavailable
+	case v.unknown && r.provider.form().title() == "" &&
+		(status == http.StatusNotFound || status == http.StatusMethodNotAllowed):
+		v = verdictOf(auth.ErrMisconfigured, "correct the path of the token endpoint", optionEndpoint, optionIssuer)
 	}
-	return e
+	e.Reason, e.Remedy = v.reason, v.remedy
+	return e.About(v.options...)
 }
 
-// reasonOf goes by the code (RFC 6749, section 5.2, and RFC 8693, section 2.2.2), because servers differ in the status.
-func (r *tokenRequest) reasonOf(code string) (reason provider.Reason, remedy string) {
-	if r.provider.Grant == GrantClientCredentials && slices.Contains([]string{"invalid_client", "unauthorized_client"}, code) {
+// verdict is the class of a refusal, and its remedy with the fields that it is
+// about.
+type verdict struct {
+	reason  provider.Reason
+	remedy  string
+	options []string
+	unknown bool // no code of OAuth tells
+}
+
+func verdictOf(reason provider.Reason, remedy string, options ...string) verdict {
+	return verdict{reason: reason, remedy: remedy, options: options}
+}
+
+func (r *tokenRequest) verdict(a oauth.Answer) verdict {
+	p, code := r.provider, a.Code
+	noClient := p.Client == nil && p.form().title() == "" // a service knows the controller otherwise
+	if p.Grant == GrantClientCredentials && slices.Contains([]string{"invalid_client", "unauthorized_client"}, code) {
 		code = "invalid_grant" // the tenant is the client
 	}
 	switch code {
-	case "invalid_request", "invalid_grant", "invalid_subject_token", "access_denied":
-		// In RFC 8693, invalid_request is also the code for tokens that the server does not trust.
-		return auth.ErrDenied, r.trustRemedy()
+	case "invalid_request":
+		return r.malformed()
+	case "invalid_grant", "invalid_subject_token", "access_denied":
+		return verdictOf(auth.ErrDenied, r.trustRemedy())
 	case "invalid_client":
-		return auth.ErrMisconfigured, "correct the client: its ID, way of authentication, secret or key have to be those registered at the server"
+		remedy := "correct the client: its ID, way of authentication, secret or key have to be those registered at the server"
+		if noClient {
+			remedy = "set the client as which the controller is registered at the server"
+		}
+		return verdictOf(auth.ErrMisconfigured, remedy, optionClient)
 	case "unauthorized_client":
-		return auth.ErrDenied, "allow token exchange to the client at the server"
+		remedy := fmt.Sprintf("allow %s to the client at the server", p.Grant.short())
+		if noClient {
+			return verdictOf(auth.ErrDenied, remedy+", or set the client that has it", optionClient)
+		}
+		return verdictOf(auth.ErrDenied, remedy)
 	case "unsupported_grant_type":
-		return auth.ErrMisconfigured, fmt.Sprintf("enable %s at the server, or use one that has it", r.provider.Grant.title())
+		remedy := fmt.Sprintf("enable %s at the server, or use one that has it", p.Grant.title())
+		return verdictOf(auth.ErrMisconfigured, remedy, optionGrant)
+	case "request_not_supported":
+		if p.Grant == GrantTokenExchange {
+			remedy := "use token types that the server takes, unlike " + r.types()
+			return verdictOf(auth.ErrMisconfigured, remedy, optionSubjectType, optionTokenType)
+		}
+		return verdictOf(auth.ErrMisconfigured, "correct "+r.sent(), optionGrant, optionParameters)
 	case "invalid_scope":
-		return auth.ErrDenied, fmt.Sprintf("allow the scopes %.100q to this ServiceAccount and client at the server, or request others", r.opts.Scopes)
+		if scopes := p.scopes(r.opts); len(scopes) > 0 {
+			const remedy = "allow the scopes %.100q to this ServiceAccount and client at the server, or request others"
+			return verdictOf(auth.ErrDenied, fmt.Sprintf(remedy, scopes))
+		}
+		return verdictOf(auth.ErrDenied, "request a scope that the server allows", "auth.WithScopes", optionScopes)
 	case "invalid_target":
-		return auth.ErrDenied, fmt.Sprintf("allow audience %.200q and resource %.200q to this ServiceAccount and client, or request others", r.Audience, r.Resource)
+		if target := quoted("audience", r.Audience, "resource", r.Resource); target != "" {
+			return verdictOf(auth.ErrDenied, "allow "+target+" to this ServiceAccount and client, or request others")
+		}
+		const remedy = "name the service that accepts the token, as the server knows it"
+		return verdictOf(auth.ErrDenied, remedy, optionAudience, optionResource)
 	case "server_error", "temporarily_unavailable":
-		return auth.ErrUnavailable, ""
+		return verdict{reason: auth.ErrUnavailable}
 	case "slow_down": // of RFC 8628
-		return auth.ErrThrottled, ""
-	case "": // perhaps not the server's own answer
-		return auth.ErrUnavailable, fmt.Sprintf("check that %q is up, what guards it, and that its token endpoint is the right one", r.endpoint.Host)
+		return verdict{reason: auth.ErrThrottled}
+	case "":
+		if a.Failed { // a refusal of the service, though without a code
+			return verdict{reason: auth.ErrDenied, remedy: r.trustRemedy(), unknown: true}
+		}
+		remedy := fmt.Sprintf("check that %q is up, what guards it, and that its token endpoint is the right one", r.endpoint.Host)
+		return verdict{reason: auth.ErrUnavailable, remedy: remedy, unknown: true} // perhaps not the server's own answer
 	}
-	return auth.ErrDenied, ""
+	return verdict{reason: auth.ErrDenied, unknown: true}
+}
+
+// malformed explains invalid_request. In RFC 8693 it is also the code for
+// tokens that the server does not trust. The assertions of RFC 7523 have codes
+// of their own, so that the rest of the request is wrong.
+func (r *tokenRequest) malformed() verdict {
+	p := r.provider
+	options := []string{optionGrant, optionParameters}
+	if p.Grant != GrantClientCredentials {
+		options = append(options, optionClient)
+	}
+	switch {
+	case p.Grant != GrantTokenExchange:
+		return verdictOf(auth.ErrMisconfigured, "correct "+r.sent(), options...)
+	case p.form().title() != "":
+		return verdictOf(auth.ErrDenied, r.trustRemedy())
+	}
+	return verdictOf(auth.ErrDenied, r.trustRemedy()+", or correct "+r.sent(), options...)
+}
+
+// sent names what a request held beside the ServiceAccount's token. Values of
+// parameters are the controller's own.
+func (r *tokenRequest) sent() string {
+	p, list := r.provider, []string{r.provider.Grant.title()}
+	switch {
+	case p.Grant == GrantClientCredentials: // the tenant is the client
+	case p.Client == nil:
+		list = append(list, "the missing client")
+	default:
+		list = append(list, fmt.Sprintf("the client %.100q", p.Client.settings().id))
+	}
+	for _, one := range p.learn().parameters {
+		list = append(list, "the parameter "+one.name)
+	}
+	if target := quoted("audience", r.Audience, "resource", r.Resource); target != "" {
+		list = append(list, target)
+	}
+	return strings.Join(list, ", ")
+}
+
+// types names the token types of a request.
+func (r *tokenRequest) types() string {
+	return quoted("subject_token_type", r.SubjectTokenType, "actor_token_type", r.ActorTokenType,
+		"requested_token_type", r.RequestedTokenType)
+}
+
+// quoted lists the names whose values are not empty.
+func quoted(namesAndValues ...string) string {
+	var list []string
+	for pair := range slices.Chunk(namesAndValues, 2) {
+		if pair[1] != "" {
+			list = append(list, fmt.Sprintf("%s %.200q", pair[0], pair[1]))
+		}
+	}
+	return strings.Join(list, " and ")
 }
 
 // trustRemedy names the token that the server has to trust, and what the ServiceAccount asked for.
@@ -155,6 +258,13 @@ func (r *tokenRequest) known(place string) string {
 func (g Grant) title() string {
 	if g == GrantTokenExchange {
 		return "token exchange (RFC 8693)"
+	}
+	return g.short()
+}
+
+func (g Grant) short() string {
+	if g == GrantTokenExchange {
+		return "token exchange"
 	}
 	return "the grant " + string(g)
 }

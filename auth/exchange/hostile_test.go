@@ -91,7 +91,8 @@ func TestFederatedClientsAreChecked(t *testing.T) {
 		option auth.Option
 		want   string
 	}{
-		"a parameter":          {func(p *exchange.Provider) { p.Parameters = map[string]string{"pool": "one"} }, nil, "the parameter pool is unknown"},
+		"a parameter": {func(p *exchange.Provider) { p.Parameters = map[string]string{"pool": "one"} }, nil,
+			"the parameter pool is unknown (HTTP 400, invalid_request); correct the grant client_credentials, the parameter pool"},
 		"a long-lived token":   {nil, auth.WithTokenLifetime(2 * time.Hour), "more than 3,600 seconds"},
 		"another audience":     {func(p *exchange.Provider) { p.KubernetesAudience = "other" }, nil, "not for this server"},
 		"a scope not granted":  {nil, auth.WithScopes("admin"), "scope"},
@@ -116,7 +117,11 @@ func TestFederatedClientsAreChecked(t *testing.T) {
 				}
 				return
 			}
-			testworld.CheckError(t, err, auth.ErrDenied, tc.want)
+			reason := auth.ErrDenied
+			if strings.Contains(tc.want, "invalid_request") || p.JSONBody { // what the controller sends is wrong
+				reason = auth.ErrMisconfigured
+			}
+			testworld.CheckError(t, err, reason, tc.want)
 		})
 	}
 }

@@ -233,3 +233,63 @@ func TestHostsOfServicesInLowerCase(t *testing.T) {
 		t.Errorf("octo-sts: %v", err)
 	}
 }
+
+const (
+	// fositeRequest and fositeGrant begin each description of fosite with the codes invalid_request and invalid_grant.
+	fositeRequest = "The request is missing a required parameter, includes an invalid parameter value, includes a parameter more than once, " +
+		"or is otherwise malformed. Make sure that the various parameters are correct, be aware of case sensitivity and trim your parameters. "
+	fositeGrant = "The provided authorization grant (e.g., authorization code, resource owner credentials) or refresh token is invalid, expired, " +
+		"revoked, does not match the redirection URI used in the authorization request, or was issued to another client. "
+)
+
+// Class and remedy follow from the grant, the code and what the request held, because a code means another thing in each.
+func TestRefusalsByWhatWasSent(t *testing.T) {
+	client := exchange.ClientSecretBasic("controller", secretOf("correct-horse-battery"))
+	fosite := `The JWT in "assertion" request parameter MUST contain an "aud" (audience) claim containing a value "https://hydra.example/oauth2/token" that identifies the authorization server.`
+	for name, tc := range map[string]struct {
+		provider      *exchange.Provider
+		code, message string
+		reason        provider.Reason
+		want, not     string
+	}{
+		"fosite: no client": {&exchange.Provider{}, "invalid_request", fositeRequest + "Client credentials missing or malformed in both HTTP Authorization header and HTTP POST body.",
+			auth.ErrDenied, "or correct token exchange (RFC 8693), the missing client (exchange.Provider.Grant, exchange.Provider.Parameters, exchange.Provider.Client)", ""},
+		"fosite: the cause of a long text": {&exchange.Provider{Grant: exchange.GrantJWTBearer}, "invalid_grant", fositeGrant + fosite,
+			auth.ErrDenied, `containing a value "https://hydra.example/oauth2/token" that identifies`, ""},
+		"fosite: grant without a handler": {&exchange.Provider{Grant: exchange.GrantJWTBearer, Client: client}, "invalid_request", fositeRequest,
+			auth.ErrMisconfigured, `correct the grant urn:ietf:params:oauth:grant-type:jwt-bearer, the client "controller"`, "let the server trust"},
+		"Dex: unknown connector": {&exchange.Provider{Client: client, Parameters: map[string]string{"connector_id": "x1"}}, "invalid_request", "Requested connector does not exist.",
+			auth.ErrDenied, `or correct token exchange (RFC 8693), the client "controller", the parameter connector_id`, "x1"},
+		"Dex: token types": {&exchange.Provider{RequestedTokenType: exchange.TokenTypeJWT}, "request_not_supported", "Invalid requested_token_type.",
+			auth.ErrMisconfigured, `unlike subject_token_type "urn:ietf:params:oauth:token-type:jwt" and requested_token_type "urn:ietf:params:oauth:token-type:jwt"`, ""},
+		"request_not_supported of an assertion": {&exchange.Provider{Grant: exchange.GrantJWTBearer}, "request_not_supported", "",
+			auth.ErrMisconfigured, "correct the grant urn:ietf:params:oauth:grant-type:jwt-bearer", "token_type"},
+		"assertion: malformed": {&exchange.Provider{Grant: exchange.GrantClientCredentials}, "invalid_request", "",
+			auth.ErrMisconfigured, "correct the grant client_credentials (exchange.Provider.Grant, exchange.Provider.Parameters)", "let the server trust"},
+		"assertion: not trusted": {&exchange.Provider{Grant: exchange.GrantJWTBearer}, "invalid_grant", "",
+			auth.ErrDenied, "let the server trust issuer", ""},
+		"client may not use jwt-bearer": {&exchange.Provider{Grant: exchange.GrantJWTBearer, Client: client}, "unauthorized_client", "",
+			auth.ErrDenied, "allow the grant urn:ietf:params:oauth:grant-type:jwt-bearer to the client", "token exchange to"},
+		"no client that may exchange": {&exchange.Provider{}, "unauthorized_client", "",
+			auth.ErrDenied, "allow token exchange to the client at the server, or set the client that has it (exchange.Provider.Client)", ""},
+		"no client":               {&exchange.Provider{}, "invalid_client", "", auth.ErrMisconfigured, "set the client as which the controller is registered", "secret or key"},
+		"another client":          {&exchange.Provider{Client: client}, "invalid_client", "", auth.ErrMisconfigured, "secret or key have to be", ""},
+		"no target":               {&exchange.Provider{}, "invalid_target", "", auth.ErrDenied, "name the service that accepts the token", `""`},
+		"an audience alone":       {&exchange.Provider{Audience: "api"}, "invalid_target", "", auth.ErrDenied, `allow audience "api" to this`, "resource"},
+		"a resource alone":        {&exchange.Provider{Resource: api}, "invalid_target", "", auth.ErrDenied, `allow resource "` + api + `" to this`, "audience"},
+		"no scope":                {&exchange.Provider{}, "invalid_scope", "", auth.ErrDenied, "request a scope that the server allows (auth.WithScopes, exchange.Provider.DefaultScopes)", "[]"},
+		"scopes of the provider":  {&exchange.Provider{DefaultScopes: []string{"read"}}, "invalid_scope", "", auth.ErrDenied, `allow the scopes ["read"]`, ""},
+		"grant that is not known": {&exchange.Provider{}, "unsupported_grant_type", "", auth.ErrMisconfigured, "(exchange.Provider.Grant)", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tc.provider.Endpoint = w.oauth.TokenEndpoint()
+			w.cloud.AddFault(authtest.Fault{Status: http.StatusBadRequest, Code: tc.code, Message: tc.message})
+			_, err := w.get(t, tc.provider)
+			testworld.CheckError(t, err, tc.reason, tc.want)
+			if tc.not != "" && strings.Contains(err.Error(), tc.not) {
+				t.Errorf("%q is in %v", tc.not, err)
+			}
+		})
+	}
+}
