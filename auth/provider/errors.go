@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // Reason says what the caller of a failed operation should do next. Each Reason is itself an error, for errors.Is.
@@ -135,7 +137,7 @@ func (e *Error) details() string {
 		parts = append(parts, fmt.Sprintf("HTTP %d", e.StatusCode))
 	}
 	if e.Code != "" {
-		parts = append(parts, e.Code)
+		parts = append(parts, redact.Text(e.Code)) // that of an API server may be any text
 	}
 	if len(parts) == 0 {
 		return ""
@@ -158,13 +160,18 @@ func (e *Error) Is(target error) bool {
 	return ok && r == e.reason()
 }
 
-// RetryAfter returns how long the service asked to wait before the next try. If it did not say, that is one second for ErrThrottled, and zero
-// otherwise.
+// maxWait bounds the time that a service asks to wait. An API server of a
+// tenant can ask for 68 years.
+const maxWait = time.Hour
+
+// RetryAfter returns how long the service asked to wait before the next try, an
+// hour at most. If it did not say, that is one second for ErrThrottled, and
+// zero otherwise.
 func (e *Error) RetryAfter() time.Duration {
 	if e.Wait == 0 && e.reason() == ErrThrottled {
 		return time.Second
 	}
-	return e.Wait
+	return min(e.Wait, maxWait)
 }
 
 func (e *Error) reason() Reason {

@@ -1,6 +1,8 @@
 package provider_test
 
 import (
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ func TestRetryAfterOfThrottledErrors(t *testing.T) {
 	}{
 		"no hint":                  {provider.Error{Reason: provider.ErrThrottled}, time.Second},
 		"a hint":                   {provider.Error{Reason: provider.ErrThrottled, Wait: 30 * time.Second}, 30 * time.Second},
+		"68 years":                 {provider.Error{Reason: provider.ErrThrottled, Wait: math.MaxInt32 * time.Second}, time.Hour},
 		"unavailable, no hint":     {provider.Error{Reason: provider.ErrUnavailable}, 0},
 		"unavailable, with a hint": {provider.Error{Wait: time.Minute}, time.Minute},
 	} {
@@ -23,5 +26,13 @@ func TestRetryAfterOfThrottledErrors(t *testing.T) {
 				t.Errorf("got %s", got)
 			}
 		})
+	}
+}
+
+// The code of an API server may be any text.
+func TestCodesInErrors(t *testing.T) {
+	e := &provider.Error{Reason: provider.ErrDenied, StatusCode: 403, Code: "\x1b[31mRed\n" + strings.Repeat("x", 3<<20)}
+	if text := e.Error(); len(text) > 400 || !strings.HasPrefix(text, "denied (HTTP 403, [31mRed x") {
+		t.Errorf("got %.500q", text)
 	}
 }
