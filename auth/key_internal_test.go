@@ -184,6 +184,7 @@ func keyCases() []keyCase {
 		{field: "Identity", opts: []Option{func(o *Options) { o.Identity = "other" }}, same: "the call sets it to the provider's answer, which the key has"},
 		{field: "TokenIssued", opts: []Option{func(o *Options) { o.TokenIssued = true }}, same: "it follows from the source, whose token the key has"},
 		{field: "TokenInHand", opts: []Option{func(o *Options) { o.TokenInHand = true }}, same: "it follows from the source, whose token the key has"},
+		{field: "TokenRepeats", opts: []Option{func(o *Options) { o.TokenRepeats = true }}, same: "it follows from the source, whose token the key has"},
 		{field: "renews", opts: []Option{func(o *Options) { o.renews = true }}, same: "it says who asks again"},
 		{field: "TracerProvider", opts: []Option{WithTracerProvider(noop.NewTracerProvider())}, same: "spans record what happens and change nothing"},
 		{field: "AllowShellOut", opts: []Option{WithAllowShellOut()}, same: "ServiceAccounts never use the environment"},

@@ -17,17 +17,23 @@ const (
 	AnthropicServiceAccountAnnotation = annotationPrefix + "anthropic-service-account-id"
 )
 
-// NewAnthropic returns a Provider for Anthropic's API. A federation rule of the organization has to know the cluster's issuer, or
-// its keys, the subject system:serviceaccount:<namespace>:<name>, and the audience, which is yours to choose.
+// NewAnthropic returns a Provider for Anthropic's API. A federation rule of the
+// organization has to know the cluster's issuer, or its keys, the subject
+// system:serviceaccount:<namespace>:<name>, and the audience, which is yours to
+// choose.
 //
-// A rule names one service account. With an empty federationRuleID each ServiceAccount needs AnthropicFederationRuleAnnotation.
-// Otherwise the rule and its service account are the same for all ServiceAccounts that it matches, and Anthropic only compares
-// AnthropicServiceAccountAnnotation with it: that separates no tenants. Set workspace_id in
-// Parameters where the rule has several workspaces. Calls of the API carry the header "anthropic-beta: oauth-2025-04-20". An
-// answer without a lifetime counts as valid for AssumedLifetime.
+// A rule names one service account. With an empty federationRuleID each
+// ServiceAccount needs AnthropicFederationRuleAnnotation. Otherwise the rule
+// and its service account are the same for all ServiceAccounts that it matches,
+// and Anthropic only compares AnthropicServiceAccountAnnotation with it: that
+// separates no tenants. Set workspace_id in Parameters where the rule has
+// several workspaces. Calls of the API carry the header "anthropic-beta:
+// oauth-2025-04-20". An answer without a lifetime counts as valid for
+// AssumedLifetime.
 //
-// Anthropic accepts each token once, unless the issuer there has check_jti off. So no request is repeated: a lost answer is
-// ErrUnavailable, and the next call sends a new token.
+// Anthropic accepts each token once, unless the issuer there has check_jti off.
+// So no request is repeated: a lost answer is ErrUnavailable, and the next call
+// sends a new token. An auth.TokenRequest, which repeats its token, is refused.
 func NewAnthropic(organizationID, federationRuleID, kubernetesAudience string) *Provider {
 	p := &Provider{
 		Name: "anthropic", Endpoint: "https://api.anthropic.com/v1/oauth/token", Grant: GrantJWTBearer, JSONBody: true,
@@ -48,6 +54,14 @@ type anthropic struct{ oauthForm }
 
 func (anthropic) headers() map[string]string {
 	return map[string]string{"Anthropic-Beta": "oauth-2025-04-20,oidc-federation-2026-04-01"}
+}
+
+func (anthropic) checkOptions(opts *provider.Options) error {
+	if !opts.TokenRepeats {
+		return nil
+	}
+	return self.Misconfigured("name the ServiceAccount instead, so that each exchange has a new token",
+		"Anthropic takes each token once, and a TokenRequest repeats it").About("auth.WithServiceAccount")
 }
 
 func (anthropic) send(ctx context.Context, client *http.Client, r *tokenRequest) (transport.Answer, error) {

@@ -153,6 +153,20 @@ func TestAnthropicsTokensAreSentOnce(t *testing.T) {
 	testworld.CheckError(t, get(), auth.ErrDenied, "used before")
 }
 
+// A TokenRequest repeats its token for most of an hour. Anthropic would refuse
+// the renewal, which drops the cached token.
+func TestAnthropicRefusesTokensThatRepeat(t *testing.T) {
+	p := exchange.NewAnthropic("org-1", "rule-1", "our-audience")
+	err := p.ValidateOptions(&provider.Options{TokenRepeats: true})
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "takes each token once", "auth.WithServiceAccount")
+	if err := p.ValidateOptions(&provider.Options{}); err != nil {
+		t.Error(err)
+	}
+	if err := exchange.NewOpenAI("idp-1").ValidateOptions(&provider.Options{TokenRepeats: true}); err != nil {
+		t.Errorf("OpenAI: %v", err)
+	}
+}
+
 // A policy of Databricks' account finds the principal by claims. An account has an endpoint of its own.
 func TestDatabricksAccount(t *testing.T) {
 	f := newFederation(t, authtest.FederationDatabricks)
@@ -235,14 +249,16 @@ func TestHostsOfServicesInLowerCase(t *testing.T) {
 }
 
 const (
-	// fositeRequest and fositeGrant begin each description of fosite with the codes invalid_request and invalid_grant.
+	// fositeRequest and fositeGrant begin each description of fosite with the
+	// codes invalid_request and invalid_grant.
 	fositeRequest = "The request is missing a required parameter, includes an invalid parameter value, includes a parameter more than once, " +
 		"or is otherwise malformed. Make sure that the various parameters are correct, be aware of case sensitivity and trim your parameters. "
 	fositeGrant = "The provided authorization grant (e.g., authorization code, resource owner credentials) or refresh token is invalid, expired, " +
 		"revoked, does not match the redirection URI used in the authorization request, or was issued to another client. "
 )
 
-// Class and remedy follow from the grant, the code and what the request held, because a code means another thing in each.
+// Class and remedy follow from the grant, the code and what the request held,
+// because a code means another thing in each.
 func TestRefusalsByWhatWasSent(t *testing.T) {
 	client := exchange.ClientSecretBasic("controller", secretOf("correct-horse-battery"))
 	fosite := `The JWT in "assertion" request parameter MUST contain an "aud" (audience) claim containing a value "https://hydra.example/oauth2/token" that identifies the authorization server.`
