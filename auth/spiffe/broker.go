@@ -31,11 +31,14 @@ func IDs(trustDomain spiffeid.TrustDomain) IDFunc {
 	}
 }
 
-// BrokerSource issues the JWT-SVIDs of ServiceAccounts with the SPIFFE Broker API. It refuses calls without a
-// ServiceAccount. It is safe for concurrent use, and keeps no token.
+// BrokerSource issues the JWT-SVIDs of ServiceAccounts with the SPIFFE Broker
+// API. It belongs to one cluster, that of its agent (Config.ClusterID), and
+// refuses calls for another cluster or without a ServiceAccount. It is safe for
+// concurrent use, and keeps no token.
 //
-// An agent that does not know the ServiceAccount makes the source read the ServiceAccount once more. If the
-// ServiceAccount still exists, the source asks again, and a second refusal is ErrDenied.
+// An agent that does not know the ServiceAccount makes the source read the
+// ServiceAccount once more. If the ServiceAccount still exists, the source asks
+// again, and a second refusal is ErrDenied.
 type BrokerSource struct {
 	api    broker.APIClient
 	id     IDFunc
@@ -58,23 +61,34 @@ func NewBrokerSource(conn grpc.ClientConnInterface, id IDFunc, config Config) (*
 }
 
 // Key implements auth.SubjectSource.
-func (*BrokerSource) Key() string { return "spiffe broker" }
+func (s *BrokerSource) Key() string { return "spiffe broker " + s.config.ClusterID }
 
 // Subject implements auth.SubjectSource. It returns Config.Issuer and the SPIFFE ID of the ServiceAccount.
-func (s *BrokerSource) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (issuer, subject string, err error) {
-	id, err := s.idOf(sa)
+func (s *BrokerSource) Subject(sa *corev1.ServiceAccount, opts *auth.Options) (issuer, subject string, err error) {
+	id, err := s.idOf(sa, opts)
 	if err != nil {
 		return "", "", err
 	}
 	return s.config.Issuer, id.String(), nil
 }
 
-func (s *BrokerSource) idOf(sa *corev1.ServiceAccount) (spiffeid.ID, error) {
+// idOf refuses a ServiceAccount of another cluster, whose API server chooses
+// namespace, name and UID.
+func (s *BrokerSource) idOf(sa *corev1.ServiceAccount, opts *auth.Options) (spiffeid.ID, error) {
 	if sa == nil {
 		e := fail(auth.ErrMisconfigured, "use a source of the Workload API, or name a ServiceAccount",
 			"the Broker API issues tokens of ServiceAccounts alone")
 		e.Cause = provider.CauseNoOwnIdentity
 		return spiffeid.ID{}, e.About(optionWorkload, "auth.WithServiceAccount")
+	}
+	cluster := ""
+	if opts != nil {
+		cluster = opts.ClusterID
+	}
+	if cluster != s.config.ClusterID {
+		return spiffeid.ID{}, fail(auth.ErrMisconfigured, "use a source of that cluster's agent, or name the cluster of this one",
+			"the call is for the cluster %.300q, the source belongs to %.300q", cluster, s.config.ClusterID).
+			About(optionCluster, "auth.WithClusterID")
 	}
 	id, err := s.id(sa)
 	if err != nil {
@@ -86,7 +100,7 @@ func (s *BrokerSource) idOf(sa *corev1.ServiceAccount) (spiffeid.ID, error) {
 // Token implements auth.SubjectSource. It returns the JWT-SVID and its expiry.
 func (s *BrokerSource) Token(ctx context.Context, sa *corev1.ServiceAccount, audiences []string, opts *auth.Options,
 ) (jwt string, expiry time.Time, err error) {
-	id, err := s.idOf(sa)
+	id, err := s.idOf(sa, opts)
 	if err != nil {
 		return "", time.Time{}, err
 	}

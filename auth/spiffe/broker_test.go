@@ -485,6 +485,9 @@ func TestSourcesAreChecked(t *testing.T) {
 			return second(spiffe.NewBrokerSource(w.conn, spiffe.IDs(trustDomain),
 				conflict))
 		},
+		"workload with a cluster": func() error {
+			return second(spiffe.NewWorkloadSource(fixed{}, controllerID, spiffe.Config{ClusterID: "one"}))
+		},
 		"workload without a client": func() error {
 			return second(spiffe.NewWorkloadSource(nil, controllerID,
 				spiffe.Config{}))
@@ -503,3 +506,40 @@ func TestSourcesAreChecked(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// The API server of a tenant's cluster shows any namespace, name and UID. The
+// agent would take them for its own cluster's.
+func TestSourcesBelongToOneCluster(t *testing.T) {
+	w := newTrust(t)
+	own := newSource(t, w.conn, spiffe.Config{Issuer: w.issuer.URL(), ClusterID: "one"})
+	for name, tc := range map[string]struct {
+		source  *spiffe.BrokerSource
+		cluster string
+		want    string // of the refusal
+	}{
+		"its cluster":                  {own, "one", ""},
+		"no cluster":                   {w.source, "", ""},
+		"another cluster":              {own, "two", `the call is for the cluster "two", the source belongs to "one"`},
+		"a call without a cluster":     {own, "", `the cluster ""`},
+		"a source without a cluster":   {w.source, "two", "(spiffe.Config.ClusterID, auth.WithClusterID)"},
+		"a prefix of the cluster's ID": {own, "on", `"on"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := w.agent.Fetches()
+			err := w.call(t.Context(), "tenant-a", auth.WithSubjectSource(tc.source), auth.WithClusterID(tc.cluster))
+			if tc.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
+			if n := w.agent.Fetches() - before; n != 0 {
+				t.Errorf("the agent was asked %d times", n)
+			}
+		})
+	}
+	if own.Key() == w.source.Key() {
+		t.Error("sources of two clusters have one key")
+	}
+}

@@ -13,6 +13,12 @@ type Config struct {
 	// and Google Cloud find the keys by this claim. Services that know the keys of the trust domain otherwise need no
 	// claim. It excludes Issuer.
 	AllowNoIssuer bool
+	// ClusterID names the cluster whose ServiceAccounts the agent of a
+	// BrokerSource knows, with the text of auth.WithClusterID. A call with another
+	// text, or with one if this is empty, is refused: the ServiceAccount of
+	// another cluster can have the same namespace, name and UID. A WorkloadSource
+	// refuses it.
+	ClusterID string
 }
 
 // check reports a conflict when a source is made.
@@ -27,6 +33,7 @@ func (c *Config) check() error {
 const (
 	optionIssuer   = "spiffe.Config.Issuer"
 	optionNoIssuer = "spiffe.Config.AllowNoIssuer"
+	optionCluster  = "spiffe.Config.ClusterID"
 	optionBroker   = "spiffe.NewBrokerSource"
 	optionWorkload = "spiffe.NewWorkloadSource"
 	optionConn     = "spiffe.NewBrokerConn"

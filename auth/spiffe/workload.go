@@ -35,6 +35,9 @@ func NewWorkloadSource(svids jwtsvid.Source, id spiffeid.ID, config Config) (*Wo
 	if err := config.check(); err != nil {
 		return nil, err
 	}
+	if config.ClusterID != "" {
+		return nil, fail(auth.ErrMisconfigured, "leave it out", "the Workload API knows no clusters").About(optionCluster)
+	}
 	return &WorkloadSource{svids, id, config}, nil
 }
 
