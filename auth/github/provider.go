@@ -24,10 +24,11 @@ const self = providers.Name("")
 
 // Values of auth.Error.Option.
 const (
-	optionAppID = "github.Provider.AppID"
-	optionGrant = "github.Provider.Grant"
-	optionSign  = "github.Provider.Sign"
-	optionURL   = "github.Provider.URL"
+	optionAppID   = "github.Provider.AppID"
+	optionCluster = "github.Provider.ClusterID"
+	optionGrant   = "github.Provider.Grant"
+	optionSign    = "github.Provider.Sign"
+	optionURL     = "github.Provider.URL"
 )
 
 // Provider implements auth.Provider with GitHub Apps. Sign and Grant are required; without them every call is refused
@@ -52,6 +53,10 @@ type Provider struct {
 	// Each call asks Grant, concurrently and without a context, so it answers from memory. An answer must not change
 	// later.
 	Grant func(serviceAccount *corev1.ServiceAccount) (Grant, error)
+	// ClusterID names the cluster whose ServiceAccounts Grant knows, with the text
+	// of auth.WithClusterID. A call for a ServiceAccount with another text, or
+	// with one if this is empty, is refused.
+	ClusterID string
 	// OwnGrant is what the controller gets in calls that name no ServiceAccount. Zero refuses those with ErrMisconfigured.
 	OwnGrant Grant
 
@@ -101,6 +106,9 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	case len(opts.Scopes) > 0:
 		return self.Misconfigured("narrow the permissions instead", "a GitHub App has no scopes, got %s", brief(opts.Scopes)).
 			About("auth.WithScopes", "github.WithPermissions")
+	case !opts.IsOwnIdentity() && opts.ClusterID != p.ClusterID:
+		return self.Misconfigured("use a provider of that cluster", "the call is for the cluster %.300q, the provider's grants are for %.300q",
+			opts.ClusterID, p.ClusterID).About(optionCluster, "auth.WithClusterID")
 	case opts.TokenInHand || opts.TokenIssued:
 		return self.Misconfigured("name the ServiceAccount and a Kubernetes client instead",
 			"GitHub sees no subject token, so a token in hand and one of another issuer prove nothing").

@@ -539,7 +539,7 @@ func TestConformance(t *testing.T) {
 				Options:   []auth.Option{auth.WithHTTPClient(w.cloud.Client())},
 				NoRegions: true, Client: w.client,
 				Good: account("tenant-a"), Other: account("tenant-b"), Refused: account("stranger"),
-				Fields: map[string]any{"Name": "other", "AppID": "other", "URL": "https://other.example/api/v3", "Sign": nil,
+				Fields: map[string]any{"Name": "other", "ClusterID": nil, "AppID": "other", "URL": "https://other.example/api/v3", "Sign": nil,
 					"Grant":    func(*corev1.ServiceAccount) (github.Grant, error) { return other, nil },
 					"OwnGrant": nil},
 				Break: func(t *testing.T, how provider.Reason) {
@@ -588,6 +588,32 @@ func TestExpiry(t *testing.T) {
 					t.Errorf("%v, %v", token, err)
 				}
 			})
+		})
+	}
+}
+
+// GitHub sees no token of the cluster, and the API server of a tenant's cluster
+// shows any namespace and name.
+func TestProvidersBelongToOneCluster(t *testing.T) {
+	for name, tc := range map[string]struct{ provider, call, want string }{
+		"its cluster":                  {"one", "one", ""},
+		"no cluster":                   {"", "", ""},
+		"another cluster":              {"one", "two", `the call is for the cluster "two", the provider's grants are for "one"`},
+		"a call without a cluster":     {"one", "", `the cluster ""`},
+		"a provider without a cluster": {"", "two", "(github.Provider.ClusterID, auth.WithClusterID)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.provider()
+			p.ClusterID = tc.provider
+			err := p.ValidateOptions(&provider.Options{Subject: client.ObjectKey{Namespace: "tenant-a", Name: "app"}, ClusterID: tc.call})
+			if tc.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 		})
 	}
 }

@@ -30,14 +30,20 @@ type Options struct {
 	// TokenInHand reports that the caller holds the ServiceAccount's token (auth.WithSubjectToken), so that only the service can verify
 	// it. A provider that sends it to no service refuses the call.
 	TokenInHand bool
-	// TokenRepeats reports that the source of the subject token is an auth.TokenRequest, which returns the same token until it renews
-	// it. A provider whose service takes each token once refuses the call.
+	// TokenRepeats reports that the source of the subject token is an
+	// auth.TokenRequest, which returns the same token until it renews it. A
+	// provider whose service takes each token once refuses the call.
 	TokenRepeats bool
 	// TokenIssued reports that an auth.SubjectSource issues the subject token, and not the API server.
 	TokenIssued bool
 	// TokenIssuer and TokenSubject are the claims iss and sub of the subject token if an auth.SubjectSource issues it.
 	// They are empty otherwise. SubjectClaim and IssuerName serve remedies.
 	TokenIssuer, TokenSubject string
+
+	// ClusterID names the cluster of the ServiceAccount (auth.WithClusterID). A
+	// provider that proves the ServiceAccount to no service belongs to one
+	// cluster, and compares it.
+	ClusterID string
 
 	Audiences   []string
 	Scopes      []string
