@@ -2,7 +2,6 @@ package authtest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/workloadid/workloadid/internal/exactjson"
 )
 
 // oidcProvider is a cloud's trust in an issuer.
@@ -103,7 +104,11 @@ func (p *oidcProvider) get(ctx context.Context, url string, into any) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%w: %s answers %d", errKeys, url, resp.StatusCode)
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxDocument)).Decode(into); err != nil {
+	content, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
+	if err == nil {
+		err = exactjson.Unmarshal(content, into)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %s: %w", errKeys, url, err)
 	}
 	return nil

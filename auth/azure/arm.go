@@ -12,6 +12,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -152,7 +153,7 @@ func (m *manager) failed(answer transport.Answer) error {
 			Message string `json:"message"`
 		} `json:"error"`
 	}
-	parsed := json.Unmarshal(answer.Body, &body) == nil && body.Error.Code != ""
+	parsed := exactjson.Unmarshal(answer.Body, &body) == nil && body.Error.Code != ""
 	if parsed {
 		e.Code = provider.Redact(body.Error.Code, m.secret)
 		e.Message = fmt.Sprintf("cluster %q: %s", m.id, provider.Redact(body.Error.Message, m.secret))

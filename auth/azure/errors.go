@@ -2,7 +2,6 @@ package azure
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -52,7 +52,7 @@ type entraAnswer struct {
 
 func parseEntra(answer transport.Answer) entraAnswer {
 	e := &entraError{}
-	if answer.Status == http.StatusOK || json.Unmarshal(answer.Body, e) != nil || e.Kind == "" {
+	if answer.Status == http.StatusOK || exactjson.Unmarshal(answer.Body, e) != nil || e.Kind == "" {
 		e = nil
 	}
 	return entraAnswer{answer, e}

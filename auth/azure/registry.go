@@ -2,7 +2,6 @@ package azure
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -144,7 +143,7 @@ func registryError(answer transport.Answer, host, secret string) error {
 			Message string `json:"message"`
 		} `json:"errors"`
 	}
-	parsed := json.Unmarshal(answer.Body, &body) == nil && len(body.Errors) > 0
+	parsed := exactjson.Unmarshal(answer.Body, &body) == nil && len(body.Errors) > 0
 	if parsed {
 		e.Code = provider.Redact(body.Errors[0].Code, secret)
 		e.Message = fmt.Sprintf("registry %q: %s", host, provider.Redact(strings.TrimSpace(body.Errors[0].Message), secret))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -23,11 +24,11 @@ func parseError(body []byte) serviceError {
 		Error       json.RawMessage `json:"error"`
 		Description string          `json:"error_description"`
 	}
-	if json.Unmarshal(body, &outer) != nil || len(outer.Error) == 0 {
+	if exactjson.Unmarshal(body, &outer) != nil || len(outer.Error) == 0 {
 		return serviceError{}
 	}
 	var code string
-	if json.Unmarshal(outer.Error, &code) == nil {
+	if exactjson.Unmarshal(outer.Error, &code) == nil {
 		return serviceError{code: code, message: outer.Description, known: code != ""}
 	}
 	var inner struct {
@@ -41,7 +42,7 @@ func parseError(body []byte) serviceError {
 			Reason string `json:"reason"`
 		} `json:"errors"`
 	}
-	if json.Unmarshal(outer.Error, &inner) != nil {
+	if exactjson.Unmarshal(outer.Error, &inner) != nil {
 		return serviceError{}
 	}
 	e := serviceError{code: inner.Status, message: inner.Message, known: true}

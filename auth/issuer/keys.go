@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/workloadid/workloadid/internal/exactjson"
 )
 
 const (
@@ -102,11 +104,11 @@ func parseKeySet(content []byte) (keySet, error) {
 	var set struct {
 		Keys keySet `json:"keys"`
 	}
-	var syntax *json.SyntaxError
-	var mismatch *json.UnmarshalTypeError
-	switch err := json.Unmarshal(content, &set); {
-	case errors.As(err, &syntax):
+	if !json.Valid(content) {
 		return nil, fmt.Errorf("%w: the content is no JSON", errNoKeySet)
+	}
+	var mismatch *json.UnmarshalTypeError
+	switch err := exactjson.Unmarshal(content, &set); {
 	case errors.As(err, &mismatch), err == nil && set.Keys == nil:
 		return nil, errNoKeySet
 	case err != nil:

@@ -2,9 +2,10 @@ package issuer
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"time"
+
+	"github.com/workloadid/workloadid/internal/exactjson"
 )
 
 const (
@@ -53,7 +54,7 @@ func parseRecord(content []byte, issuer string) (record, error) {
 	}
 	r = record{}
 	const remedy = "restore the file, or delete it: published keys stay, and removed keys come back while the API server shows them"
-	if err := json.Unmarshal(content, &r); err != nil {
+	if err := exactjson.Unmarshal(content, &r); err != nil {
 		return r, self.Misconfigured(remedy, "%s of the store is damaged: %s", RecordFile, err)
 	}
 	if r.Version != recordVersion {

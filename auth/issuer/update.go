@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/optimistic"
 )
 
@@ -102,7 +103,7 @@ func checkOwner(discovery []byte, issuer string) error {
 	if !json.Valid(discovery) {
 		return nil
 	}
-	if err := json.Unmarshal(discovery, &d); err != nil || d.Issuer != issuer {
+	if err := exactjson.Unmarshal(discovery, &d); err != nil || d.Issuer != issuer {
 		return foreign(DiscoveryFile, d.Issuer, issuer)
 	}
 	return nil

@@ -3,7 +3,6 @@ package issuer
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"mime"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -108,8 +108,11 @@ func (x *verifier) checkAnswer(d document, reachable, public CheckName) bool {
 		Problem: fmt.Sprintf("The issuer answers %d: %s", d.Status, d.address)}
 	if d.Status == http.StatusUnauthorized || d.Status == http.StatusForbidden {
 		c.Problem, c.Remedy = fmt.Sprintf("The issuer answers %d to anonymous requests.", d.Status), "Let anyone read "+d.address+"."
-		var s struct{ Kind, APIVersion string } // of an API server's refusal
-		if json.Unmarshal(d.Body, &s) == nil && s.Kind == "Status" && s.APIVersion == "v1" {
+		var s struct { // of an API server's refusal
+			Kind       string `json:"kind"`
+			APIVersion string `json:"apiVersion"`
+		}
+		if exactjson.Unmarshal(d.Body, &s) == nil && s.Kind == "Status" && s.APIVersion == "v1" {
 			c.Name = CheckDiscoveryAnonymous
 		}
 	}
@@ -120,7 +123,7 @@ func (x *verifier) checkAnswer(d document, reachable, public CheckName) bool {
 func (x *verifier) checkDiscovery(d document) (string, bool) {
 	var parsed discoveryDocument
 	bad := Check{Name: CheckDiscoveryDocument, Remedy: "Publish the documents again."}
-	if json.Unmarshal(d.Body, &parsed) != nil || parsed.Issuer == "" && parsed.JWKSURI == "" {
+	if exactjson.Unmarshal(d.Body, &parsed) != nil || parsed.Issuer == "" && parsed.JWKSURI == "" {
 		bad.Problem = "This is not a discovery document: " + d.address
 		return "", x.failed(bad)
 	}
@@ -158,7 +161,7 @@ func (x *verifier) header() (h struct {
 	h.Algorithm = string(jose.RS256)
 	part, _, _ := strings.Cut(x.token, ".")
 	content, _ := base64.RawURLEncoding.DecodeString(part) // a malformed one verifies nothing
-	_ = json.Unmarshal(content, &h)
+	_ = exactjson.Unmarshal(content, &h)
 	return h
 }
 

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/workloadid/workloadid/internal/exactjson"
 )
 
 // MaxSize bounds what is taken for a token, in bytes. Tokens of real API servers have one or two thousand.
@@ -46,7 +48,7 @@ func Parse(token string) (*Claims, error) {
 		return nil, errors.New("it is not a JWT: its payload is not base64url")
 	}
 	c := &Claims{}
-	if err := json.Unmarshal(content, c); err != nil {
+	if err := exactjson.Unmarshal(content, c); err != nil {
 		return nil, errors.New("it is not a JWT: its payload is not a JSON object of claims")
 	}
 	return c, nil

@@ -28,6 +28,15 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// The receiver of a token compares the names of claims whole, so a claim in
+// other letters must not hide the one that counts.
+func TestParseComparesNamesWhole(t *testing.T) {
+	c, err := jwt.Parse(token(`{"aud":"right","sub":"right","AUD":"wrong","Sub":"wrong","EXP":1700000000,"kubernetes.io":{"ServiceAccount":{"uid":"u"}}}`))
+	if err != nil || !slices.Equal(c.Audience, []string{"right"}) || c.Subject != "right" || !c.Expiry.IsZero() || c.Kubernetes.ServiceAccount.UID != "" {
+		t.Errorf("got %+v, %v", c, err)
+	}
+}
+
 func TestParseHasNoExpiryWhereItIsUnusable(t *testing.T) {
 	for _, payload := range []string{`{}`, `{"exp":0}`, `{"exp":-1}`, `{"exp":1e300}`, `{"exp":null}`} {
 		c, err := jwt.Parse(token(payload))

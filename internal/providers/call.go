@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -25,7 +26,7 @@ func (n Name) Call(ctx context.Context, client *http.Client, r Request, into any
 		return n.Unanswered(r.Operation, err, append([]string{r.Bearer}, r.Secrets...)...)
 	case answer.Status != http.StatusOK:
 		return refused(answer)
-	case json.Unmarshal(answer.Body, into) != nil:
+	case exactjson.Unmarshal(answer.Body, into) != nil:
 		return n.Unusable(r.Operation, r.Service, "it is not the JSON object that was expected")
 	}
 	return nil

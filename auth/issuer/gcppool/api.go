@@ -3,7 +3,6 @@ package gcppool
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/issuer/internal/object"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -120,8 +120,10 @@ var refusals = object.Refusals{
 
 // refused explains an answer that is no success, by status and code.
 func refused(operation string, answer transport.Answer, token string) error {
-	var body struct{ Error status }
-	_ = json.Unmarshal(answer.Body, &body) // leaves it empty
+	var body struct {
+		Error status `json:"error"`
+	}
+	_ = exactjson.Unmarshal(answer.Body, &body) // leaves it empty
 	e := self.Refused(operation, answer)
 	e.Code = provider.Redact(body.Error.Status, token)
 	e.Message = cmp.Or(provider.Redact(body.Error.Message, token), "the answer is not one of Google")

@@ -3,7 +3,6 @@ package issuercmd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +18,7 @@ import (
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
+	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -218,10 +218,12 @@ func (c *check) addUploaded(ctx context.Context, v *issuer.Verification) error {
 	if err != nil {
 		return err
 	}
-	var given struct{ Issuer string }
+	var given struct {
+		Issuer string `json:"issuer"`
+	}
 	document, _, err := s.Read(ctx, issuer.DiscoveryFile)
 	if err == nil {
-		err = json.Unmarshal(document, &given)
+		err = exactjson.Unmarshal(document, &given)
 	}
 	if err == nil {
 		v.Keys, _, err = s.Read(ctx, issuer.KeysFile)
