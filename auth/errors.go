@@ -74,10 +74,9 @@ func unavailable(remedy, format string, args ...any) *Error {
 
 // kubernetesError classifies an answer of the API server. The message names users, objects and rules, never tokens.
 func kubernetesError(err error, operation string) *Error {
-	e := &Error{Operation: operation, Reason: ErrUnavailable, Message: foreignMessage(err), Err: err}
+	e := &Error{Operation: operation, Reason: ErrUnavailable, Message: foreignMessage(err), Code: kubeerror.Code(err), Err: kubeerror.Bounded(err)}
 	if status, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // clients return Status errors bare
 		e.StatusCode = int(status.Status().Code)
-		e.Code = string(status.Status().Reason)
 	}
 	switch {
 	case apierrors.IsForbidden(err):

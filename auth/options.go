@@ -44,7 +44,6 @@ type Options struct {
 	Usage    Usage
 
 	MinimumLifetime time.Duration
-	ClusterID       string
 	GitURL          *url.URL
 	TracerProvider  trace.TracerProvider // nil for no spans
 
@@ -260,7 +259,7 @@ func (o *Options) resolve() error {
 	}
 	o.Subject = o.subject()
 	_, requested := o.SubjectToken.(*TokenRequest) // of the API server, which knows the ServiceAccount
-	o.TokenInHand, o.TokenIssued = o.SubjectToken != nil && !requested, o.SubjectSource != nil
+	o.TokenInHand, o.TokenRepeats, o.TokenIssued = o.SubjectToken != nil && !requested, requested, o.SubjectSource != nil
 	o.OnBehalf = o.IsOwnIdentity() && *o.owner() != (cache.InvolvedObject{})
 	if len(o.Annotations) > 0 && o.ServiceAccount == nil && o.SubjectServiceAccount == nil {
 		return misconfigured("name a ServiceAccount, or leave the annotations out to act as the controller",

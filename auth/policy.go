@@ -90,6 +90,9 @@ type AuthorizeRequest struct {
 	Provider string
 	// Owner is the object on whose behalf the credential is needed.
 	Owner cache.InvolvedObject
+	// ClusterID is that of WithClusterID, and names the cluster of the
+	// ServiceAccount. It is empty without the option.
+	ClusterID string
 	// ServiceAccount is the identity it names; empty for the controller's own.
 	ServiceAccount client.ObjectKey
 	// Annotations are those of WithAnnotations, which win over the ServiceAccount's. The hook must not change or keep the map.

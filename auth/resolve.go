@@ -235,6 +235,7 @@ func (s *resolved) authorize(ctx context.Context) error {
 	request := AuthorizeRequest{
 		Provider:       s.name,
 		Owner:          *s.opts.owner(),
+		ClusterID:      s.opts.ClusterID,
 		ServiceAccount: s.opts.subject(),
 		Annotations:    s.opts.Annotations,
 		Subject:        s.opts.TokenSubject, SubjectIdentity: s.subjectIdentity,

@@ -156,8 +156,15 @@ func TestAnthropicsTokensAreSentOnce(t *testing.T) {
 // A TokenRequest repeats its token for most of an hour. Anthropic would refuse
 // the renewal, which drops the cached token.
 func TestAnthropicRefusesTokensThatRepeat(t *testing.T) {
+	f := newFederation(t, authtest.FederationAnthropic)
+	sa := serviceAccount("tenant-a")
+	sa.Annotations = f.annotations
+	source := &auth.TokenRequest{Client: f.client, ServiceAccount: sa}
+	_, err := auth.GetAccessToken(t.Context(), f.provider, auth.WithSubjectToken(source, *sa), auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(f.cloud.Client()))
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "takes each token once")
+	expectNone(t, f.requests())
 	p := exchange.NewAnthropic("org-1", "rule-1", "our-audience")
-	err := p.ValidateOptions(&provider.Options{TokenRepeats: true})
+	err = p.ValidateOptions(&provider.Options{TokenRepeats: true})
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "takes each token once", "auth.WithServiceAccount")
 	if err := p.ValidateOptions(&provider.Options{}); err != nil {
 		t.Error(err)

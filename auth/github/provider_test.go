@@ -592,6 +592,13 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
+// The option of the call reaches the provider.
+func TestAnotherClusterGetsNoToken(t *testing.T) {
+	w := newWorld(t)
+	_, err := get(t.Context(), w.provider(), w.options("tenant-a", auth.WithClusterID("two"))...)
+	testworld.CheckError(t, err, auth.ErrMisconfigured, `the call is for the cluster "two"`)
+}
+
 // GitHub sees no token of the cluster, and the API server of a tenant's cluster
 // shows any namespace and name.
 func TestProvidersBelongToOneCluster(t *testing.T) {
