@@ -89,33 +89,33 @@ const (
 	allFields = fieldsOfExchange | fieldsOfClient | fieldsOfOAuth | fieldsOfBearer
 )
 
-// unsent returns the first field, by name, that is set although it is not among
-// those that the form sends.
+// unsent returns the first field, by name, that is set although the form does not
+// send it, and "" if there is none.
 func (p *Provider) unsent(sends fields) (option string) {
 	for _, field := range []struct {
-		name  string
-		group fields
-		set   bool
+		option string
+		group  fields
+		set    bool
 	}{
-		{"ActorToken", fieldsOfExchange, p.ActorToken != nil},
-		{"ActorTokenType", fieldsOfExchange, p.ActorTokenType != ""},
-		{"AllowedAudiences", fieldsOfOAuth, len(p.AllowedAudiences) > 0},
-		{"AllowedEndpointHosts", fieldsOfOAuth, len(p.AllowedEndpointHosts) > 0},
-		{"AllowedResources", fieldsOfOAuth, len(p.AllowedResources) > 0},
-		{"AssumeBearer", fieldsOfBearer, p.AssumeBearer},
-		{"Audience", fieldsOfOAuth, p.Audience != ""},
-		{"Client", fieldsOfClient, p.Client != nil},
-		{"ClientAudience", fieldsOfClient, p.ClientAudience != ""},
-		{"DefaultScopes", fieldsOfOAuth, len(p.DefaultScopes) > 0},
-		{"Grant", fieldsOfOAuth, p.Grant != ""},
-		{"IssuerURL", fieldsOfOAuth, p.IssuerURL != ""},
-		{"JSONBody", fieldsOfOAuth, p.JSONBody},
-		{"RequestedTokenType", fieldsOfExchange, p.RequestedTokenType != ""},
-		{"Resource", fieldsOfOAuth, p.Resource != ""},
-		{"SubjectTokenType", fieldsOfExchange, p.SubjectTokenType != ""},
+		{"exchange.Provider.ActorToken", fieldsOfExchange, p.ActorToken != nil},
+		{"exchange.Provider.ActorTokenType", fieldsOfExchange, p.ActorTokenType != ""},
+		{"exchange.Provider.AllowedAudiences", fieldsOfOAuth, len(p.AllowedAudiences) > 0},
+		{"exchange.Provider.AllowedEndpointHosts", fieldsOfOAuth, len(p.AllowedEndpointHosts) > 0},
+		{"exchange.Provider.AllowedResources", fieldsOfOAuth, len(p.AllowedResources) > 0},
+		{"exchange.Provider.AssumeBearer", fieldsOfBearer, p.AssumeBearer},
+		{"exchange.Provider.Audience", fieldsOfOAuth, p.Audience != ""},
+		{"exchange.Provider.Client", fieldsOfClient, p.Client != nil},
+		{"exchange.Provider.ClientAudience", fieldsOfClient, p.ClientAudience != ""},
+		{"exchange.Provider.DefaultScopes", fieldsOfOAuth, len(p.DefaultScopes) > 0},
+		{"exchange.Provider.Grant", fieldsOfOAuth, p.Grant != ""},
+		{"exchange.Provider.IssuerURL", fieldsOfOAuth, p.IssuerURL != ""},
+		{"exchange.Provider.JSONBody", fieldsOfOAuth, p.JSONBody},
+		{"exchange.Provider.RequestedTokenType", fieldsOfExchange, p.RequestedTokenType != ""},
+		{"exchange.Provider.Resource", fieldsOfOAuth, p.Resource != ""},
+		{"exchange.Provider.SubjectTokenType", fieldsOfExchange, p.SubjectTokenType != ""},
 	} {
 		if field.set && field.group&sends == 0 {
-			return "exchange.Provider." + field.name
+			return field.option
 		}
 	}
 	return ""
