@@ -24,8 +24,8 @@ var (
 )
 
 // HubManifest holds the manifests of a hub in YAML, apart from the CustomResourceDefinition ocm.CRD. It has the namespace and the
-// least RBAC of the hub controller, the ClusterRoles for clusters' namespaces, and the admission policies that guard acceptance and
-// bound the size of each object that agents and bootstrap users write.
+// least RBAC of the hub controller, the ClusterRoles for clusters' namespaces, and the admission policies. These guard acceptance, bound
+// the size of each object that agents and bootstrap users write, and refuse times that Go cannot read.
 func HubManifest() string { return hubManifest }
 
 // RelayManifest holds the namespace of a relay on the hub, its ServiceAccount "registration-relay" and the right to read the hub's CA for

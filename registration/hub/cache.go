@@ -142,7 +142,7 @@ func stripCluster(cluster *ocm.ManagedCluster, annotations map[string]string, fi
 		sum := sha256.Sum256(fmt.Appendf(nil, "%q", annotations))
 		annotations = map[string]string{hashAnnotation: hex.EncodeToString(sum[:])}
 	}
-	cluster.Annotations = annotations
+	cluster.Annotations, cluster.Unreadable = annotations, ""
 	cluster.Spec = ocm.ManagedClusterSpec{HubAcceptsClient: cluster.Spec.HubAcceptsClient}
 	var conditions []metav1.Condition
 	for _, kind := range []string{ocm.ConditionHubAccepted, ocm.ConditionJoined, ocm.ConditionAvailable} {

@@ -4,6 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/workloadid/workloadid/internal/lenient"
 )
 
 // GroupVersion is the API of ManagedClusters.
@@ -27,6 +29,19 @@ type ManagedCluster struct {
 	Spec ManagedClusterSpec `json:"spec,omitempty"`
 	// +optional
 	Status ManagedClusterStatus `json:"status,omitempty"`
+
+	// Unreadable quotes the first value that Go cannot decode, although the API
+	// server stored it, and is empty if there is none. The field of that value
+	// is zero, or 1970 for the time of a condition. It is not on the wire.
+	Unreadable string `json:"-"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It reads everything but the values
+// that Go cannot decode, so that none of them fails a list.
+func (c *ManagedCluster) UnmarshalJSON(data []byte) (err error) {
+	type plain ManagedCluster
+	c.Unreadable, err = lenient.Unmarshal(data, (*plain)(c), &c.Status.Conditions)
+	return err
 }
 
 // ManagedClusterSpec is the state that the hub's administrator and the agent ask for.
@@ -68,9 +83,12 @@ type Taint struct {
 	Value string `json:"value,omitempty"`
 	// +kubebuilder:validation:Enum=NoSelect;PreferNoSelect;NoSelectIfNew
 	Effect string `json:"effect"`
+	// TimeAdded is in RFC 3339. API servers accept other texts too, and
+	// registration does not read it.
 	// +nullable
 	// +optional
-	TimeAdded metav1.Time `json:"timeAdded"`
+	// +kubebuilder:validation:Format=date-time
+	TimeAdded string `json:"timeAdded,omitempty"`
 }
 
 // ManagedClusterStatus is the state that hub and agent observe.

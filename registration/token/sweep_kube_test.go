@@ -8,6 +8,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -26,6 +27,15 @@ func (a *testAgent) orphan() {
 	regtest.Eventually(a.T, "the add-on is gone", func() bool {
 		return apierrors.IsNotFound(a.Admin.Get(a.T.Context(), client.ObjectKey{Namespace: a.cluster, Name: a.addOn}, addOn(a.cluster, a.addOn)))
 	})
+}
+
+// unreadable stores times that Go cannot read in the statuses of add-on and cluster.
+func (a *testAgent) unreadable() {
+	a.T.Helper()
+	patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "replace", "path": "/status/conditions/0/lastTransitionTime", "value": "2026-01-01t00:00:00z"}]`))
+	for _, o := range []client.Object{addOn(a.cluster, a.addOn), managedCluster(a.cluster, true)} {
+		regtest.Must(a.T, a.Admin.Status().Patch(a.T.Context(), o, patch))
+	}
 }
 
 // recreate creates the add-on again, as it was declared.
@@ -71,7 +81,7 @@ func (k *kube) foreign(cluster string) (all []string) {
 func TestTokensEndWithTheAddOn(t *testing.T) {
 	k := newKube(t)
 	k.Hub.ControllerManager(t, "garbage-collector-controller")
-	orphan, deny := (*testAgent).orphan, func(a *testAgent) { k.SetAccepted(a.cluster, false) }
+	orphan, unreadable, deny := (*testAgent).orphan, (*testAgent).unreadable, func(a *testAgent) { k.SetAccepted(a.cluster, false) }
 	cases := []struct {
 		name, cluster string
 		end           []func(*testAgent)
@@ -82,6 +92,8 @@ func TestTokensEndWithTheAddOn(t *testing.T) {
 		{name: "an orphan while the hub runs", cluster: "orphan", end: []func(*testAgent){orphan}},
 		{name: "an orphan while the hub is down", cluster: "orphan-down", end: []func(*testAgent){orphan}, restart: []func(*token.HubOptions){}},
 		{name: "an orphan of a denied cluster", cluster: "orphan-denied", end: []func(*testAgent){orphan, deny}, restart: []func(*token.HubOptions){}},
+		{name: "a denied cluster whose times cannot be read, while the hub runs", cluster: "times", end: []func(*testAgent){unreadable, deny}},
+		{name: "a denied cluster whose times cannot be read", cluster: "times-down", end: []func(*testAgent){unreadable, deny}, restart: []func(*token.HubOptions){}},
 		{name: "an orphan of a hub that only removes", cluster: "orphan-remove", end: []func(*testAgent){orphan}, restart: []func(*token.HubOptions){removeOnly}},
 	}
 	for i := range cases {

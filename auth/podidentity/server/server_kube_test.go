@@ -339,6 +339,27 @@ func TestReady(t *testing.T) {
 	}
 }
 
+// The API server accepts times that Go cannot read. The policy refuses them, but one may have been stored before.
+func TestBindingWithATimeThatGoCannotRead(t *testing.T) {
+	var bad *v1alpha1.IAMBinding
+	w := newEnvironment(t, func(w *environment) {
+		bad = &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "bad"},
+			Spec: v1alpha1.IAMBindingSpec{AWS: v1alpha1.AWSRole{RoleARN: w.role("bad")}, ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "bad"}}}
+		w.must(w.admin.Create(t.Context(), bad))
+		patch := `{"status": {"conditions": [{"type": "A", "status": "True", "reason": "A", "message": "", "lastTransitionTime": "2026-01-01t00:00:00z"}]}}`
+		w.must(w.admin.Status().Patch(t.Context(), bad, client.RawPatch(types.MergePatchType, []byte(patch))))
+	})
+	if err := w.server.Ready(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody)); err != nil {
+		t.Error(err)
+	}
+	w.bind("app", w.role("app"))
+	for _, account := range []string{"app", "bad"} {
+		token := w.workerToken(account)
+		w.eventually("pods of "+account+" have credentials", func() bool { return w.ask(token).status == http.StatusOK })
+	}
+	w.awaitCondition(bad, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
+}
+
 func TestBindingOfALongIdentity(t *testing.T) {
 	w := newEnvironment(t)
 	path := strings.Repeat("p", 510) + "/" // 512 with the slash before it

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/workloadid/workloadid/internal/lenient"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -26,6 +27,14 @@ type ManagedClusterAddOn struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Status ManagedClusterAddOnStatus `json:"status,omitempty"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It reads everything but the values
+// that Go cannot decode, so that none of them fails a list.
+func (a *ManagedClusterAddOn) UnmarshalJSON(data []byte) error {
+	type plain ManagedClusterAddOn
+	_, err := lenient.Unmarshal(data, (*plain)(a), &a.Status.Conditions)
+	return err
 }
 
 // ManagedClusterAddOnStatus holds the fields that registration uses.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/workloadid/workloadid/internal/lenient"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -31,6 +32,14 @@ type ManagedClusterAddOn struct {
 	Spec ManagedClusterAddOnSpec `json:"spec,omitempty"`
 	// +optional
 	Status ManagedClusterAddOnStatus `json:"status,omitempty"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It reads everything but the values
+// that Go cannot decode, so that none of them fails a list.
+func (a *ManagedClusterAddOn) UnmarshalJSON(data []byte) error {
+	type plain ManagedClusterAddOn
+	_, err := lenient.Unmarshal(data, (*plain)(a), &a.Status.Conditions)
+	return err
 }
 
 // ManagedClusterAddOnSpec is left to other controllers.

@@ -112,6 +112,45 @@ func TestPolicyChecksTheAllowList(t *testing.T) {
 	}
 }
 
+// One such time would fail the list of all bindings in programs written in Go.
+func TestPolicyRefusesTimesThatGoCannotRead(t *testing.T) {
+	w := newEnvironment(t)
+	ns := w.cluster.Namespace(t)
+	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{"*"}})
+	b := binding(ns, account+"app")
+	if err := w.Create(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	report := func(at string) error {
+		patch := fmt.Sprintf(`{"status": {"conditions": [{"type": "A", "status": "True", "reason": "A", "message": "", "lastTransitionTime": %s}]}}`, at)
+		return w.Status().Patch(t.Context(), b.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
+	}
+	refused := func(at string) bool {
+		err := report(at)
+		return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "is not in RFC 3339")
+	}
+	const before, other = `"2026-01-01t00:00:00z"`, `"2026-01-02t00:00:00z"`
+	kubetest.Eventually(t, "the policy is in force", func() bool { return refused(before) })
+	for _, at := range []string{`"2026-01-01T00:00:00+99:99"`, `"2026-01-01T00:00:00+24:30"`, `"2026-01-01T00:00:00x5Z"`, `"2026-01-01T00:00:00Ztx"`,
+		`"9999-12-31T23:59:59-01:00"`, `[]`} {
+		if !refused(at) {
+			t.Errorf("%s: %v", at, report(at))
+		}
+	}
+	if err := report(`"2026-01-01T00:00:00Z"`); err != nil {
+		t.Error(err)
+	}
+	w.without(t, "iambindings-times.iam.aws.k8s.io", func() bool { return report(before) == nil })
+	kubetest.Eventually(t, "the policy is in force again", func() bool { return refused(other) })
+	if err := report(before); err != nil {
+		t.Errorf("what was stored before: %v", err)
+	}
+	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}, "finalizers": []}}`))
+	if err := w.Patch(t.Context(), b.DeepCopy(), label); err != nil {
+		t.Errorf("a label beside what was stored before: %v", err)
+	}
+}
+
 // Servers and webhooks read whole bindings before they drop the metadata.
 func TestPolicyBoundsMetadata(t *testing.T) {
 	w := newEnvironment(t)
@@ -383,19 +422,25 @@ func owners(n, size int) []metav1.OwnerReference {
 // createUnbound creates a binding with finalizers of a size, while the policy is not in force.
 func (w *environment) createUnbound(t *testing.T, ns string, size int) *v1alpha1.IAMBinding {
 	t.Helper()
+	b := binding(ns, account+"app")
+	b.Finalizers = finalizers(size)
+	w.without(t, "iambindings-metadata.iam.aws.k8s.io", func() bool { return w.Create(t.Context(), b) == nil })
+	return b
+}
+
+// without does something while a policy is not in force.
+func (w *environment) without(t *testing.T, policy string, do func() bool) {
+	t.Helper()
 	bound := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
-	if err := w.cluster.Client().Get(t.Context(), client.ObjectKey{Name: "iambindings-metadata.iam.aws.k8s.io"}, bound); err != nil {
+	if err := w.cluster.Client().Get(t.Context(), client.ObjectKey{Name: policy}, bound); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.cluster.Client().Delete(t.Context(), bound); err != nil {
 		t.Fatal(err)
 	}
-	b := binding(ns, account+"app")
-	b.Finalizers = finalizers(size)
-	kubetest.Eventually(t, "the policy is not in force", func() bool { return w.Create(t.Context(), b) == nil })
+	kubetest.Eventually(t, "the policy is not in force", do)
 	bound.ResourceVersion = ""
 	if err := w.cluster.Client().Create(t.Context(), bound); err != nil {
 		t.Fatal(err)
 	}
-	return b
 }

@@ -6,6 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/workloadid/workloadid/internal/lenient"
 )
 
 // GroupVersion is the API of pod identity.
@@ -29,6 +31,14 @@ type IAMBinding struct {
 	Spec IAMBindingSpec `json:"spec"`
 	// +optional
 	Status IAMBindingStatus `json:"status,omitempty"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It reads everything but the values
+// that Go cannot decode, so that none of them fails a list.
+func (b *IAMBinding) UnmarshalJSON(data []byte) error {
+	type plain IAMBinding
+	_, err := lenient.Unmarshal(data, (*plain)(b), &b.Status.Conditions)
+	return err
 }
 
 // IAMBindingSpec names the role and the pods that get it.

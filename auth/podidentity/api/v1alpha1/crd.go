@@ -18,5 +18,5 @@ func BindingCRD() string { return bindingCRD }
 func AllowListCRD() string { return allowListCRD }
 
 // Policy holds the ValidatingAdmissionPolicies with their bindings, in YAML. They refuse IAMBindings that the IAMRoleAllowList does not
-// allow, and those with more than 32,768 characters of metadata.
+// allow, those with more than 32,768 characters of metadata, and those with a time in their status that Go cannot read.
 func Policy() string { return policy }

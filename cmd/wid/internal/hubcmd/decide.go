@@ -19,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/optimistic"
+	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -265,9 +266,14 @@ func CleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, olderTh
 	err := cli.Each(ctx, hub, &ocm.ManagedClusterList{}, func(cluster *ocm.ManagedCluster) {
 		since := conditionOf(cluster, ocm.ConditionHubAccepted).LastTransitionTime.Time
 		// While only one of the administrator and the hub denies a cluster, it stays.
-		if isDenied(cluster) && !cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp.IsZero() && since.Before(before) {
-			outcomes = append(outcomes, cleanUpOne(ctx, cmd, hub, cluster, since, dryRun))
+		if !isDenied(cluster) || cluster.Spec.HubAcceptsClient || !cluster.DeletionTimestamp.IsZero() || !since.Before(before) {
+			return
 		}
+		if cluster.Unreadable != "" { // the time may be what is missing
+			outcomes = append(outcomes, cli.Say(cmd, "left alone: %s", unreadable(cluster.Name, redact.Line(cluster.Unreadable))))
+			return
+		}
+		outcomes = append(outcomes, cleanUpOne(ctx, cmd, hub, cluster, since, dryRun))
 	})
 	if err == nil && len(outcomes) == 0 {
 		return cli.Say(cmd, "none denied for %s", shortDuration(olderThan))

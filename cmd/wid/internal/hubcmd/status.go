@@ -75,6 +75,17 @@ func statusTable(w io.Writer, all []Cluster) {
 		cli.Row(w, c.Name, c.AuthType, accepted(&c), string(cmp.Or(c.Joined, "-")), string(cmp.Or(c.Available, "-")),
 			duration.HumanDuration(time.Since(c.Created.Time)), requests(&c), cmp.Or(cli.OneLine(c.Claim), "-"))
 	}
+	for _, c := range all {
+		if c.Unreadable != "" {
+			cli.Row(w, unreadable(c.Name, c.Unreadable))
+		}
+	}
+}
+
+// unreadable says what of a ManagedCluster cannot be decoded, and what to do.
+func unreadable(name, value string) string {
+	return fmt.Sprintf("cluster %q: a value of the ManagedCluster cannot be read: %s. Correct it with kubectl edit managedcluster %[1]s, "+
+		"and --subresource status if it is in the status", name, value)
 }
 
 // requests returns the number of pending requests, with the reasons of their refusals, and that of denied ones.
@@ -133,11 +144,13 @@ type Cluster struct {
 	Message   string                 `json:"message,omitempty"`
 	// Failure is the error that the hub met last and retries, empty if there is
 	// none.
-	Failure         string                 `json:"failure,omitempty"`
-	Joined          metav1.ConditionStatus `json:"joined,omitempty"`
-	Available       metav1.ConditionStatus `json:"available,omitempty"`
-	Created         metav1.Time            `json:"created"`
-	PendingRequests []AgentRequest         `json:"pendingRequests,omitempty"`
+	Failure   string                 `json:"failure,omitempty"`
+	Joined    metav1.ConditionStatus `json:"joined,omitempty"`
+	Available metav1.ConditionStatus `json:"available,omitempty"`
+	Created   metav1.Time            `json:"created"`
+	// Unreadable quotes a value of the ManagedCluster that Go cannot decode.
+	Unreadable      string         `json:"unreadable,omitempty"`
+	PendingRequests []AgentRequest `json:"pendingRequests,omitempty"`
 	// DeniedRequests stay about an hour. Kubernetes then deletes them.
 	DeniedRequests []AgentRequest `json:"deniedRequests,omitempty"`
 }
@@ -197,7 +210,8 @@ func stateOf(c *ocm.ManagedCluster, role *rbacv1.ClusterRole, pending, denied []
 	if role == nil {
 		role = &rbacv1.ClusterRole{}
 	}
-	s := Cluster{Name: c.Name, Accepted: c.Spec.HubAcceptsClient, Created: c.CreationTimestamp, PendingRequests: pending, DeniedRequests: denied}
+	s := Cluster{Name: c.Name, Accepted: c.Spec.HubAcceptsClient, Created: c.CreationTimestamp, PendingRequests: pending, DeniedRequests: denied,
+		Unreadable: redact.Line(c.Unreadable)}
 	var err error
 	if s.AuthType, s.Claim, err = claimOf(c, role); err != nil {
 		s.AuthType = "invalid"

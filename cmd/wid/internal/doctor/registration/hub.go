@@ -18,6 +18,7 @@ import (
 	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/lenient"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -53,7 +54,11 @@ func (e *examination) showCluster(ctx context.Context) doctor.Finding {
 		accepted = decided.LastTransitionTime.Time
 	}
 	events := e.events(ctx, metav1.NamespaceDefault, c.UID, e.readCluster("read the whole of it:"))
-	return doctor.Passed("created %s ago", doctor.Age(c.CreationTimestamp.Time)).With(time.Time{}, accepted, events...)
+	text := fmt.Sprintf("created %s ago", doctor.Age(c.CreationTimestamp.Time))
+	if c.Unreadable != "" {
+		text += fmt.Sprintf("; a value cannot be read: %s", c.Unreadable)
+	}
+	return doctor.Passed("%s", text).With(time.Time{}, accepted, events...)
 }
 
 // showProgram goes by the conditions of the Deployment, and asks the API server for a right without which the program does nothing.
@@ -169,6 +174,13 @@ type addOn struct {
 	Status struct {
 		Conditions []metav1.Condition `json:"conditions"`
 	} `json:"status"`
+}
+
+// UnmarshalJSON reads all but the values that Go cannot decode.
+func (a *addOn) UnmarshalJSON(data []byte) error {
+	type plain addOn
+	_, err := lenient.Unmarshal(data, (*plain)(a), &a.Status.Conditions)
+	return err
 }
 
 // showAddOns quotes the first condition about a credential that is False.
