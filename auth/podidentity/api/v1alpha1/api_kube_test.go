@@ -121,12 +121,13 @@ func TestPolicyRefusesTimesThatGoCannotRead(t *testing.T) {
 	if err := w.Create(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	report := func(at string) error {
+	report := func(at string, dryRun ...string) error {
 		patch := fmt.Sprintf(`{"status": {"conditions": [{"type": "A", "status": "True", "reason": "A", "message": "", "lastTransitionTime": %s}]}}`, at)
-		return w.Status().Patch(t.Context(), b.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
+		return w.Status().Patch(t.Context(), b.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)),
+			&client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: dryRun}})
 	}
 	refused := func(at string) bool {
-		err := report(at)
+		err := report(at, "All")
 		return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "is not in RFC 3339")
 	}
 	const before, other = `"2026-01-01t00:00:00z"`, `"2026-01-02t00:00:00z"`

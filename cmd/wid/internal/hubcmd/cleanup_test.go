@@ -30,6 +30,32 @@ func deniedCluster(name string, ago time.Duration) *ocm.ManagedCluster {
 	return c
 }
 
+// unreadableCluster is denied at a time that Go writes as the year 10000, and then cannot read.
+func unreadableCluster(name string) *ocm.ManagedCluster {
+	c := deniedCluster(name, time.Hour)
+	c.Status.Conditions[0].LastTransitionTime = metav1.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+	return c
+}
+
+func TestUnreadableClusterIsShownAndSpared(t *testing.T) {
+	hub := newHub(t, unreadableCluster("far"), deniedCluster("near", 2*time.Hour))
+	all, err := clustersOf(t.Context(), hub)
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	var out strings.Builder
+	statusTable(&out, all)
+	text, err := cleanUpFake(t, hub, false)
+	if err != nil || !strings.Contains(text, `cluster "near" deleted`) {
+		t.Errorf("cleanup says %q, %v", text, err)
+	}
+	for _, text := range []string{out.String(), text} {
+		if !strings.Contains(text, `cluster "far": a value of the ManagedCluster cannot be read`) || !strings.Contains(text, "10000-01-01T00:00:00Z") {
+			t.Errorf("got %q", text)
+		}
+	}
+}
+
 // deletingHub calls on in place of each deletion.
 func deletingHub(t *testing.T, on func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error,
 	clusters ...client.Object) client.WithWatch {

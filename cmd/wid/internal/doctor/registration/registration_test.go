@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 const secretValue = "secretvaluesecretvalue"
@@ -34,7 +36,7 @@ func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	if err := ocm.AddToScheme(scheme); err != nil {
+	if err := errors.Join(ocm.AddToScheme(scheme), addon.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...)

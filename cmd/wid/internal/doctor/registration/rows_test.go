@@ -26,11 +26,13 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/registration"
+	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/regname"
 	contract "github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 // forbidding is a hub that knows the agent, and refuses it everything else.
@@ -230,5 +232,21 @@ func TestRequestsForAPerson(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Go writes such a time as the year 10000, and then cannot read it.
+func TestTimesThatGoCannotReadAreShown(t *testing.T) {
+	at := metav1.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+	w := healthy(t)
+	w.cluster().Status.Conditions = append(w.cluster().Status.Conditions, metav1.Condition{Type: "A", Status: metav1.ConditionTrue, LastTransitionTime: at})
+	a := &v1alpha1.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "a"}}
+	a.Status.Conditions = []metav1.Condition{{Type: addon.ConditionTokenInfrastructureReady, Status: metav1.ConditionFalse, Reason: "Bad", LastTransitionTime: at}}
+	report := registration.Run(t.Context(), registration.Config{ClusterName: "cluster1", Hub: newClient(t, append(w.hub, a)...)})
+	if f := report.Of("cluster"); f.Result != doctor.Pass || !strings.Contains(f.Message, "cannot be read") || !strings.Contains(f.Message, "10000-01-01") {
+		t.Errorf("the cluster: %+v", f)
+	}
+	if f := report.Of("addons"); f.Result != doctor.Fail || !strings.Contains(f.Message, "Bad") {
+		t.Errorf("the add-ons: %+v", f)
 	}
 }
