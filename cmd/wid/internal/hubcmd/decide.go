@@ -269,7 +269,7 @@ func CleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, olderTh
 		if !isDenied(cluster) || cluster.Spec.HubAcceptsClient || !cluster.DeletionTimestamp.IsZero() || !since.Before(before) {
 			return
 		}
-		if cluster.Unreadable != "" { // the time may be what is missing
+		if cluster.Unreadable != "" && since.Unix() == 0 { // the time of the denial is what cannot be read
 			outcomes = append(outcomes, cli.Say(cmd, "left alone: %s", unreadable(cluster.Name, redact.Line(cluster.Unreadable))))
 			return
 		}
