@@ -37,13 +37,13 @@ const conditions = `[{type: A, status: "True", reason: A, message: a, observedGe
 type kind struct {
 	object     client.Object
 	list       client.ObjectList
-	conditions func(client.Object) *[]metav1.Condition // nil: none
+	conditions *[]metav1.Condition // of the object; nil: none
 	full       string
 }
 
 func cluster() kind {
-	return kind{&ocm.ManagedCluster{}, &ocm.ManagedClusterList{},
-		func(o client.Object) *[]metav1.Condition { return &o.(*ocm.ManagedCluster).Status.Conditions }, `
+	o := &ocm.ManagedCluster{}
+	return kind{o, &ocm.ManagedClusterList{}, &o.Status.Conditions, `
 spec:
   hubAcceptsClient: true
   leaseDurationSeconds: 60
@@ -56,8 +56,8 @@ status:
 }
 
 func newerAddOn() kind {
-	return kind{&addon.ManagedClusterAddOn{}, &addon.ManagedClusterAddOnList{},
-		func(o client.Object) *[]metav1.Condition { return &o.(*addon.ManagedClusterAddOn).Status.Conditions }, `
+	o := &addon.ManagedClusterAddOn{}
+	return kind{o, &addon.ManagedClusterAddOnList{}, &o.Status.Conditions, `
 status:
   namespace: a
   healthCheck: {mode: Lease}
@@ -68,8 +68,8 @@ status:
 }
 
 func olderAddOn() kind {
-	return kind{&addons.ManagedClusterAddOn{}, &addons.ManagedClusterAddOnList{},
-		func(o client.Object) *[]metav1.Condition { return &o.(*addons.ManagedClusterAddOn).Status.Conditions }, `
+	o := &addons.ManagedClusterAddOn{}
+	return kind{o, &addons.ManagedClusterAddOnList{}, &o.Status.Conditions, `
 spec: {}
 status:
   namespace: a
@@ -80,8 +80,8 @@ status:
 }
 
 func binding() kind {
-	return kind{&pods.IAMBinding{}, &pods.IAMBindingList{},
-		func(o client.Object) *[]metav1.Condition { return &o.(*pods.IAMBinding).Status.Conditions }, `
+	o := &pods.IAMBinding{}
+	return kind{o, &pods.IAMBindingList{}, &o.Status.Conditions, `
 spec:
   containers: [a]
   serviceAccountRef: {name: a}
@@ -242,7 +242,7 @@ func (w *world) mustWrite(t *testing.T, k kind, object client.Object) {
 		return
 	}
 	base, _ := k.object.DeepCopyObject().(client.Object)
-	meta.SetStatusCondition(k.conditions(k.object), metav1.Condition{Type: "B", Status: metav1.ConditionTrue, Reason: "B"})
+	meta.SetStatusCondition(k.conditions, metav1.Condition{Type: "B", Status: metav1.ConditionTrue, Reason: "B"})
 	err := w.Status().Patch(t.Context(), k.object, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 	if err != nil {
 		t.Errorf("write a condition of %s: %v", object.GetName(), err)
