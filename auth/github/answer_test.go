@@ -242,8 +242,8 @@ func TestAnswers(t *testing.T) {
 		"permissions malformed":     {replace(`"contents":"read"`, `"contents":1`), auth.ErrUnavailable, "permissions"},
 		"no token":                  {replace("ghs_value", ""), auth.ErrUnavailable, "no token"},
 		"a token with a line break": {replace("ghs_value", `ghs_\nvalue`), auth.ErrUnavailable, "invalid characters"},
-		"expired":                   {replace("EXPIRY", "2020-01-01T00:00:00Z"), auth.ErrUnavailable, "expired"},
-		"expiry malformed":          {replace("EXPIRY", "tomorrow"), auth.ErrUnavailable, "expired"},
+		"expired":                   {replace("EXPIRY", "2020-01-01T00:00:00Z"), auth.ErrUnavailable, "2020-01-01T00:00:00Z, and the clock"},
+		"expiry malformed":          {replace("EXPIRY", "tomorrow"), auth.ErrUnavailable, `"tomorrow"`},
 		"not an object":             {"[]", auth.ErrUnavailable, "JSON"},
 		"nothing":                   {"", auth.ErrUnavailable, "JSON"},
 	} {

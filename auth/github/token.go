@@ -55,8 +55,11 @@ func (r *request) read(answer transport.Answer) (auth.Token, error) {
 		return nil, unusable(answer, err.Error())
 	case value == r.jwt:
 		return nil, unusable(answer, "its token is what was sent")
-	case badTime != nil || !expiresAt.After(time.Now()):
-		return nil, unusable(answer, "its token has expired, or it does not tell when")
+	case badTime != nil:
+		return nil, unusable(answer, fmt.Sprintf("it says %.100q instead of the time at which its token expires", o.Text("expires_at")))
+	case !expiresAt.After(time.Now()):
+		return nil, unusable(answer, fmt.Sprintf("its token has expired at %s, and the clock here shows %s",
+			expiresAt.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339)))
 	}
 	given := Grant{AllRepositories: o.Text("repository_selection") != "selected"}
 	var repositories []exactjson.Object
