@@ -61,7 +61,8 @@ func get(ctx context.Context, p Provider, operation string, opts []Option, deriv
 		return nil, s.nameCaller(s.describe(err))
 	}
 	if hit {
-		s.recycle()
+		*s = resolved{}
+		hits.Put(s)
 	}
 	return token, nil
 }
@@ -70,19 +71,11 @@ func get(ctx context.Context, p Provider, operation string, opts []Option, deriv
 // miss never goes back: its plan may outlive the call.
 var hits = sync.Pool{New: func() any { return &resolved{} }}
 
-func (s *resolved) recycle() {
-	buf := s.scratch[:0]
-	*s = resolved{}
-	s.scratch = buf
-	hits.Put(s)
-}
-
 // run asks the cache, which alone keeps, shares and renews credentials. Only a
 // miss needs the whole plan.
 func (s *resolved) run(ctx context.Context) (token Token, hit bool, err error) {
 	key := s.key()
 	if token, ok := s.opts.Cache.Get(key.sum(), s.opts.InvolvedObject, s.opts.MinimumLifetime, s.opts.invalidBefore); ok {
-		s.scratch = key.inputs
 		return token, true, nil
 	}
 	token, _, err = s.opts.Cache.GetOrSet(ctx, s.plan(key))

@@ -131,7 +131,7 @@ func (s *resolved) planAll(lists [][]provider.Option) (plans []cache.Request, er
 	}
 	for _, list := range lists {
 		of := *s
-		of.product, of.scratch = nil, nil
+		of.product = nil
 		of.opts.applyToAccessToken(list)
 		if err := validateOptions(of.provider, &of.opts.Options); err != nil {
 			return nil, s.describe(err)

@@ -39,7 +39,7 @@ type resolved struct {
 	jwt             redact.Secret // of the caller's own source
 
 	// Memory that a hit needs and the next one uses again.
-	scratch []byte
+	scratch [512]byte // of the key; a longer one gets memory of its own
 	builder keyBuilder
 	read    corev1.ServiceAccount
 }
