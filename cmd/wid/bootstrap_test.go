@@ -150,7 +150,7 @@ func TestBootstrapMistakes(t *testing.T) {
 		"--timeout is more than 0":  {cli.ExitUsage, []string{"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "--timeout=0"}},
 		"in a folder that exists":   {cli.ExitUsage, []string{"discover", "127.0.0.1:1", "--token", token, "--unsafe-skip-ca-verification", "-f", "/nonexistent/x.yaml"}},
 		`not "signin"`:              {cli.ExitUsage, []string{"create", "--usages=signin"}},
-		"must not be empty":         {cli.ExitUsage, []string{"create", "--usages="}},
+		"set but empty":             {cli.ExitUsage, []string{"create", "--usages="}},
 		`unknown command "bogus"`:   {cli.ExitUsage, []string{"bogus"}},
 	} {
 		out, err := wid(t, "", append([]string{"bootstrap"}, tc.args...)...)

@@ -89,7 +89,7 @@ func TestDocumentedCommandsParse(t *testing.T) {
 					found++
 					cmd, args, err := newRoot().Find(strings.Fields(match[1]))
 					if err == nil {
-						err = cmd.ParseFlags(args)
+						err = cmd.ParseFlags(filledIn(args))
 					}
 					if err == nil {
 						err = cmd.ValidateArgs(cmd.Flags().Args())
@@ -106,6 +106,17 @@ func TestDocumentedCommandsParse(t *testing.T) {
 	}
 }
 
+// filledIn puts values in the place of what wid knows as placeholders.
+func filledIn(args []string) (filled []string) {
+	for _, arg := range args {
+		if cli.CheckValue(arg) != nil {
+			arg = "filled-in"
+		}
+		filled = append(filled, arg)
+	}
+	return filled
+}
+
 // parseWid has wid's own parser read words of a shell.
 func parseWid(t *testing.T) func(words string) error {
 	return func(words string) error {
@@ -115,7 +126,7 @@ func parseWid(t *testing.T) func(words string) error {
 		}
 		cmd, rest, err := newRoot().Find(strings.Split(strings.TrimSpace(string(out)), "\n"))
 		if err == nil {
-			err = cmd.ParseFlags(rest)
+			err = cmd.ParseFlags(filledIn(rest))
 		}
 		if err == nil {
 			err = cmd.ValidateArgs(cmd.Flags().Args())

@@ -58,7 +58,7 @@ func TestHubMistakes(t *testing.T) {
 		"hub, unknown command":      {args: []string{"hub", "acept"}, code: cli.ExitUsage, want: `unknown command "acept"`},
 		"init without image":        {args: []string{"hub", "init"}, code: cli.ExitUsage, want: "--image"},
 		"init, unknown auth type":   {args: []string{"hub", "init", image, "--registration-auth=csr,ldap"}, code: cli.ExitUsage, want: `--registration-auth: unknown auth type "ldap": use one of aws-irsa, csr`},
-		"init, no auth type":        {args: []string{"hub", "init", image, "--registration-auth="}, code: cli.ExitUsage, want: "--registration-auth must not be empty"},
+		"init, no auth type":        {args: []string{"hub", "init", image, "--registration-auth="}, code: cli.ExitUsage, want: "--registration-auth: it is set but empty"},
 		"init, waiting for nothing": {args: []string{"hub", "init", image, "--wait"}, code: cli.ExitUsage, want: "--apply"},
 		"init, token without end":   {args: []string{"hub", "init", image, "--token-ttl=0"}, code: cli.ExitUsage, want: "--token-ttl"},
 		"init, token":               {args: []string{"hub", "init", image, "--registration-auth=csr,token"}, code: cli.ExitUsage, want: "token registers add-ons only"},

@@ -145,9 +145,9 @@ func TestHubAcceptComparesTheClaim(t *testing.T) {
 	for name, c := range map[string]struct{ claims, flag, want string }{
 		"the same":                  {eksManaged, eksManaged, ""},
 		"another ARN":               {eksAttacker, eksManaged, `claims "` + eksAttacker + `" instead of "` + eksManaged},
-		"none, as certificates":     {"", "", ""},
+		"none, as certificates":     {"", cli.None, ""},
 		"none instead of an ARN":    {"", eksManaged, `claims nothing instead of "arn:`},
-		"an ARN instead of none":    {eksAttacker, "", `claims "` + eksAttacker},
+		"an ARN instead of none":    {eksAttacker, cli.None, `claims "` + eksAttacker},
 		"an ARN that begins alike":  {eksManaged + "2", eksManaged, `claims "` + eksManaged + `2" instead of`},
 		"an ARN in other case only": {eksManaged, strings.ToUpper(eksManaged), "instead of"},
 	} {
@@ -187,7 +187,7 @@ func TestHubAcceptNamesTheRights(t *testing.T) {
 			login(t, w.Hub.User(t, cluster, "", append([]rbacv1.PolicyRule{rule("get", ocm.GroupVersion.Group, "managedclusters"),
 				rule("patch", ocm.GroupVersion.Group, "managedclusters/status"), rule("get", rbacv1.GroupName, "clusterroles"),
 				rule("list", "certificates.k8s.io", "certificatesigningrequests")}, row.has...)...))
-			args := []string{"hub", "accept", "--clusters=" + cluster, "--claim="}
+			args := []string{"hub", "accept", "--clusters=" + cluster, "--claim=none"}
 			if row.deny {
 				args = []string{"hub", "deny", "--clusters=" + cluster}
 			}

@@ -193,7 +193,7 @@ func (w *initWorld) testReplicas(t *testing.T) {
 		t.Errorf("init overwrites a field that it was not asked for, or applies some objects: %v\n%s", err, out)
 	}
 	installed("after a conflict", 3, 1)
-	must(t, hubInit("--replicas=1", "--image-pull-secret=", "--force-conflicts")...)
+	must(t, hubInit("--replicas=1", "--image-pull-secret=none", "--force-conflicts")...)
 	installed("with --replicas", 1, 0)
 	fails(t, cli.ExitUsage, "--replicas", hubInit("--replicas=-1")...)
 }

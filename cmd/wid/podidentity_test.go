@@ -88,7 +88,7 @@ func TestTrustPolicyFlagsThatCannotWork(t *testing.T) {
 		want string
 	}{
 		"no server role":                {[]string{"b"}, "--server-role is missing"},
-		"no cluster":                    {[]string{"b", "--server-role=" + podServerRole, "--cluster="}, `--cluster ""`},
+		"no cluster":                    {[]string{"b", "--server-role=" + podServerRole, "--cluster="}, "--cluster: it is set but empty"},
 		"cluster that is no label":      {[]string{"b", "--server-role=" + podServerRole, "--cluster=a.b"}, `--cluster "a.b"`},
 		"no binding":                    {[]string{"--server-role=" + podServerRole}, "accepts 1 arg"},
 		"two bindings":                  {[]string{"b", "c", "--server-role=" + podServerRole}, "accepts 1 arg"},

@@ -280,7 +280,7 @@ func TestMistakesInExtras(t *testing.T) {
 		"role":                 {[]string{"--provider=aws", "--assume-role=shared"}, "", cli.ExitMisconfigured, "use arn:aws:iam::<account>:role/<name> (--assume-role)"},
 		"policy":               {[]string{"--provider=aws", "--assume-role=" + role("x"), "--session-policy={"}, "", cli.ExitMisconfigured, "JSON"},
 		"duration":             {[]string{"--provider=aws", "--session-duration=0s"}, "", cli.ExitMisconfigured, "(--session-duration)"},
-		"prefix":               {[]string{"--provider=aws", "--session-name-prefix="}, "", cli.ExitMisconfigured, "(--session-name-prefix)"},
+		"prefix":               {[]string{"--provider=aws", "--session-name-prefix="}, "", cli.ExitUsage, "--session-name-prefix: it is set but empty"},
 		"life, token":          {[]string{"--provider=aws", "--token-lifetime=20m"}, "", cli.ExitMisconfigured, "leave them out"},
 		"shell":                {[]string{"--provider=aws", "--allow-shell-out"}, "", cli.ExitUsage, "wid's own identity"},
 		"delegate":             {[]string{"--provider=gcp", "--delegate=jane@example.com"}, "", cli.ExitMisconfigured, "jane@example.com"},

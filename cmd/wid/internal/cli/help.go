@@ -61,7 +61,7 @@ func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// Finish gives a command and its subcommands completion, --help-all and the exit code of wrong usage.
+// Finish gives a command and its subcommands completion, --help-all, the exit code of wrong usage, and CheckValue.
 func Finish(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		Finish(child)
@@ -70,7 +70,9 @@ func Finish(cmd *cobra.Command) {
 	if check == nil {
 		check = cobra.NoArgs
 	}
-	cmd.Args = func(cmd *cobra.Command, args []string) error { return wrongUsage(cmd, check(cmd, args)) }
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		return wrongUsage(cmd, cmp.Or(checkValues(cmd, args), check(cmd, args)))
+	}
 	cmd.SetFlagErrorFunc(wrongUsage)
 	offerContexts(cmd)
 	cmd.InitDefaultHelpFlag()
@@ -243,9 +245,14 @@ func Offer(cmd *cobra.Command, flag string, values ...string) {
 	}
 }
 
+// kubeconfigOf returns the flag of the kubeconfig by the flag of its context.
+func kubeconfigOf() map[string]string {
+	return map[string]string{"context": "kubeconfig", "hub-context": "hub-kubeconfig"}
+}
+
 // offerContexts completes contexts by the flag that names their kubeconfig. Completion asks no cluster, since that may run a program and log in.
 func offerContexts(cmd *cobra.Command) {
-	for flag, kubeconfig := range map[string]string{"context": "kubeconfig", "hub-context": "hub-kubeconfig"} {
+	for flag, kubeconfig := range kubeconfigOf() {
 		if cmd.Flag(flag) == nil {
 			continue
 		}

@@ -175,11 +175,18 @@ func variableOf(flag string) string {
 // fromEnvironment sets the flags that the command line left out.
 func (id *Identity) fromEnvironment() error {
 	for _, s := range id.Settings() {
-		value := os.Getenv(variableOf(s.Name))
-		if value == "" || id.changed(s.Name) || id.noEnvironment && s.Group != GroupProgram {
+		value, isSet := os.LookupEnv(variableOf(s.Name))
+		if !isSet || id.changed(s.Name) || id.noEnvironment && s.Group != GroupProgram {
 			continue
 		}
-		if err := id.Flags.Set(s.Name, value); err != nil {
+		err := cli.CheckValue(value)
+		if err == nil {
+			err = id.Flags.Set(s.Name, value)
+		}
+		if err == nil {
+			err = cli.CheckFlag(id.Flags.Lookup(s.Name))
+		}
+		if err != nil {
 			return cli.Usagef("the environment variable %s cannot be used: %v", variableOf(s.Name), err)
 		}
 	}

@@ -39,7 +39,7 @@ func newHubAccept() *cobra.Command {
 	}, "wait until the clusters have joined, also for those that have not asked yet")
 	f := cmd.Flags()
 	f.StringVar(&d.approves, "approve-request", "", "name of the request to approve: one of several, of another user than bootstrap users, or for a cluster that has an agent already, which the hub then no longer renews")
-	f.StringVar(&d.claim, "claim", "", "claim that the cluster must have, such as its ARN; empty for certificates")
+	f.StringVar(&d.claim, "claim", "", "claim that the cluster must have, such as its ARN; "+cli.None+" for certificates")
 	return cmd
 }
 
@@ -89,11 +89,15 @@ func (a *acceptance) described() string {
 }
 
 func (a *acceptance) checkClaim(context.Context) error {
-	if !a.cmd.Flags().Changed("claim") || a.claim == a.deciding.claim {
+	wanted := a.deciding.claim
+	if wanted == cli.None {
+		wanted = ""
+	}
+	if !a.cmd.Flags().Changed("claim") || a.claim == wanted {
 		return nil
 	}
 	return cli.Problem(auth.ErrDenied, "find out who joined under this name, or correct --claim",
-		"cluster %q claims %s instead of %s", a.cluster.Name, orNothing(a.claim), orNothing(a.deciding.claim))
+		"cluster %q claims %s instead of %s", a.cluster.Name, orNothing(a.claim), orNothing(wanted))
 }
 
 func orNothing(claim string) string {

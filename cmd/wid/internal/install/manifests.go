@@ -46,7 +46,7 @@ func (i *Installing) Bind(cmd *cobra.Command, program, waitsFor string) {
 	f := cmd.Flags()
 	f.StringVar(&i.Image, "image", ReleaseImage(buildinfo.Read().Version, program), "image whose entrypoint is "+program+"; a release of wid has a default")
 	f.Int32Var(&i.replicas, "replicas", 2, "number of replicas; a Deployment that runs keeps its own without this flag")
-	f.StringSliceVar(&i.pullSecrets, "image-pull-secret", nil, "name of a Secret for the registry of the image; may be repeated; a Deployment that runs keeps its own without this flag")
+	f.StringSliceVar(&i.pullSecrets, "image-pull-secret", nil, "name of a Secret for the registry of the image; may be repeated; a Deployment that runs keeps its own without this flag, and loses them with "+cli.None)
 	f.BoolVar(&i.Apply, "apply", false, "apply the manifests to the cluster of the kubeconfig, instead of printing them")
 	f.BoolVar(&i.Wait, "wait", false, "with --apply: wait until "+waitsFor)
 	f.BoolVar(&i.force, "force-conflicts", false, "with --apply: overwrite what others have changed of the same objects")
@@ -81,7 +81,7 @@ func (i *Installing) Replicas(cmd *cobra.Command, running *appsv1.Deployment) (r
 			i.asked = append(i.asked, field)
 		}
 	}
-	replicas, pullSecrets = &i.replicas, slices.DeleteFunc(slices.Clone(i.pullSecrets), func(name string) bool { return name == "" })
+	replicas, pullSecrets = &i.replicas, slices.DeleteFunc(slices.Clone(i.pullSecrets), func(name string) bool { return name == cli.None })
 	if !cmd.Flags().Changed("replicas") {
 		replicas = nil
 		if running != nil {
