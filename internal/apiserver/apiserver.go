@@ -3,7 +3,6 @@
 package apiserver
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -11,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/internal/address"
+	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // CheckVerified refuses an API server for which another host on the network could answer: its certificate is not
@@ -20,7 +20,7 @@ func CheckVerified(config *rest.Config) error {
 	u, _, err := rest.DefaultServerUrlFor(config)
 	switch {
 	case err != nil:
-		return errors.New("the address of the API server is malformed" + remedy)
+		return fmt.Errorf("the address %q of the API server is malformed%s", redact.URL(config.Host), remedy)
 	case config.Insecure:
 		return fmt.Errorf("insecure-skip-tls-verify is set for the API server %.300q, so another host could answer for it%s", u.Host, remedy)
 	// A proxy has a loopback interface of its own.

@@ -53,7 +53,10 @@ type Side struct {
 // context.
 func (s *Side) Config() (*rest.Config, string, error) {
 	config, namespace, err := s.KubeFile.Config()
-	if err != nil {
+	switch {
+	case errors.As(err, new(*auth.Error)):
+		return nil, "", err
+	case err != nil:
 		return nil, "", Problem(auth.ErrMisconfigured, "pass --kubeconfig, or set KUBECONFIG", "cannot read the kubeconfig: %s", KubeconfigMistake(err))
 	}
 	Announce(config, s.Notices)
@@ -194,6 +197,9 @@ func (k KubeFile) Config() (*rest.Config, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
+	if err := k.check(loader); err != nil {
+		return nil, "", err
+	}
 	config, err := loader.ClientConfig()
 	if err != nil {
 		return nil, "", err
@@ -201,6 +207,31 @@ func (k KubeFile) Config() (*rest.Config, string, error) {
 	BoundAnswers(config)
 	namespace, _, err := loader.Namespace()
 	return config, namespace, err
+}
+
+// check finds the mistakes for which client-go has no words, or none that name the value.
+func (k KubeFile) check(loader clientcmd.ClientConfig) error {
+	config, err := loader.RawConfig()
+	if err != nil || clientcmdapi.IsConfigEmpty(&config) {
+		return nil //nolint:nilerr // client-go reports it
+	}
+	name, what := k.Context, "context"
+	if name == "" {
+		name, what = config.CurrentContext, "current-context"
+	}
+	picking := "name a context that exists: " + k.Kubectl("kubectl config get-contexts") + " lists them"
+	at, ok := config.Contexts[name]
+	if !ok {
+		return Problem(auth.ErrMisconfigured, picking, "the %s %.200q does not exist in the kubeconfig", what, name)
+	}
+	cluster, ok := config.Clusters[at.Cluster]
+	switch {
+	case !ok:
+		return Problem(auth.ErrMisconfigured, "correct it, or "+picking, "the %s %.200q of the kubeconfig names the cluster %.200q, which does not exist", what, name, at.Cluster)
+	case address.LacksBrackets(cluster.Server):
+		return Problem(auth.ErrMisconfigured, "put the IPv6 address in brackets, as in https://[<address>]:<port>", "the kubeconfig's cluster %.200q has the server %.200q", at.Cluster, cluster.Server)
+	}
+	return nil
 }
 
 // Load reads the files once, since a pipe such as <(…) of the shell has no second time.

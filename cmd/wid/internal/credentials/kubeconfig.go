@@ -290,8 +290,8 @@ func (id *Identity) KubeFile() cli.KubeFile {
 }
 
 func noCluster(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.As(err, new(*auth.Error)) {
+		return err
 	}
 	return &auth.Error{Reason: auth.ErrMisconfigured, Err: err,
 		Message: "the ServiceAccount's cluster cannot be found: " + cli.KubeconfigMistake(err),
