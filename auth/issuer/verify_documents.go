@@ -226,7 +226,8 @@ func (x *verifier) checkKeys(content []byte, which, remedy string) {
 			Remedy: remedy, Got: kids(set.lacking(nil)), Want: want})
 		x.check(len(foreign) == 0, Check{Name: CheckForeignKeys, Warning: true, Got: kids(foreign), Want: want,
 			Problem: "The " + which + " keys hold others than the API server's. Tokens that those sign are accepted.",
-			Remedy:  "Wait if these are former keys of the API server. Otherwise remove them at once."})
+			Remedy: "Wait if these are former keys of the API server: publishing removes each after its last token. " +
+				"Otherwise remove them at once."})
 	}
 	if x.token == "" {
 		x.skipped(CheckSigningKey, x.noToken)

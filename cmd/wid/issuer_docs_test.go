@@ -23,7 +23,7 @@ func issuerBlocks(t *testing.T) []document.Block {
 }
 
 // issuerWorld is an administrator with a cluster, a web server for oidc.example.com that serves a directory, and clouds. The programs aws,
-// az and gcloud write down their arguments.
+// az and gcloud write down their arguments, and find nothing.
 type issuerWorld struct {
 	*world
 	t       *testing.T
@@ -45,7 +45,7 @@ func newIssuerWorld(t *testing.T, flags ...kubetest.Flag) *issuerWorld {
 	}
 	w.write(t, filepath.Join(w.home, ".kube", "config"), string(kubeconfig))
 	for _, program := range []string{"aws", "az", "gcloud"} {
-		w.write(t, filepath.Join(w.home, "bin", program), "#!/bin/bash\nprintf '%s\\t' "+program+" \"$@\" >> \"$HOME/calls\"\necho >> \"$HOME/calls\"\n")
+		w.write(t, filepath.Join(w.home, "bin", program), "#!/bin/bash\nprintf '%s\\t' "+program+" \"$@\" >> \"$HOME/calls\"\necho >> \"$HOME/calls\"\n[[ $* != *\" get-\"* ]]\n")
 		if err := os.Chmod(filepath.Join(w.home, "bin", program), 0o700); err != nil { //nolint:gosec // a program
 			t.Fatal(err)
 		}

@@ -231,6 +231,27 @@ func TestIssuerCheck(t *testing.T) {
 			t.Errorf("with the provider of %s: %+v", issuerURL, r)
 		}
 	}
+	// A key that is published and that the API server does not have may be a former key, whose tokens are valid.
+	var published, others struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	other, _ := storetest.Get(t, w.issuer.HTTPClient(), w.issuer.URL()+"/openid/v1/jwks")
+	if err := errors.Join(json.Unmarshal(keys, &published), json.Unmarshal(other, &others)); err != nil || len(others.Keys) == 0 {
+		t.Fatal(err)
+	}
+	published.Keys = append(published.Keys, others.Keys...)
+	both, err := json.Marshal(published)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, authtest.WorkloadIdentityProvider{Issuer: w.cluster.IssuerURL(), JWKS: both,
+		Admins: []string{"user:admin@example.com"}})
+	r = w.wid(t, "", "issuer", "check", "--kubeconfig="+w.kubeconfig, "--service-account="+w.namespace+"/app", "--to=gcp://"+gcpProvider)
+	_, warning, _ := strings.Cut(r.stdout, "warn  ForeignKeys")
+	warning, _, _ = strings.Cut(warning, "\nok ")
+	if !strings.Contains(warning, "fix   Wait if these are former keys") || strings.Contains(warning, "run ") || strings.Contains(r.stdout, "remove-key") {
+		t.Errorf("with a former key: %+v", r)
+	}
 }
 
 // --resolve and --ca-file reach a server before its name is public.

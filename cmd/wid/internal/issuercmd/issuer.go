@@ -262,11 +262,10 @@ func textOf(checks []issuer.Check) string {
 	return b.String()
 }
 
-// commandFor returns the command of this program that corrects a failure, "" if none does.
+// commandFor returns the command of this program that corrects a failure, "" if none does. It has none that removes a
+// key: a former key leaves by itself, and removing it earlier ends tokens that are valid.
 func commandFor(check issuer.CheckName) string {
 	switch check {
-	case issuer.CheckForeignKeys:
-		return "wid issuer publish --to STORE --remove-key KID"
 	case issuer.CheckDiscoveryPublic, issuer.CheckDiscoveryDocument, issuer.CheckDiscoveryIssuer, issuer.CheckKeysPublic, issuer.CheckKeySet, issuer.CheckKeysOfCluster,
 		issuer.CheckSigningKey, issuer.CheckSignature:
 		return "wid issuer publish --to STORE"

@@ -136,6 +136,9 @@ func written(file string, document any) (string, error) {
 	return "cat > " + file + " <<'EOF'\n" + string(content) + "\nEOF", err
 }
 
+// unless returns the command that creates what check, which prints nothing, does not find.
+func unless(check, create string) string { return "{ " + check + "; } >/dev/null 2>&1 ||\n  " + create }
+
 func newTrustAWS() *cobra.Command {
 	role := ""
 	cmd := newTrustOf(&trust{}, "AWS", "Print the commands that create the IAM OIDC provider, without a thumbprint since AWS trusts public CAs, and a role for the ServiceAccount.",
@@ -151,9 +154,10 @@ func (t *trust) aws(role string) (document any, script []string, err error) {
 		return nil, nil, cli.Usagef("--role %.640q is not the ARN of a role: %v", role, err)
 	}
 	host := strings.TrimPrefix(t.issuer, "https://")
+	provider := "arn:" + arn.Partition + ":iam::" + arn.Account + ":oidc-provider/" + host
 	policy := object{"Version": "2012-10-17", "Statement": []object{{
 		"Effect": "Allow", "Action": "sts:AssumeRoleWithWebIdentity",
-		"Principal": object{"Federated": "arn:" + arn.Partition + ":iam::" + arn.Account + ":oidc-provider/" + host},
+		"Principal": object{"Federated": provider},
 		"Condition": object{"StringEquals": object{host + ":aud": aws.DefaultAudience, host + ":sub": t.subject()}},
 	}}}
 	if u, err := url.Parse(t.issuer); err == nil && u.Port() != "" {
@@ -164,9 +168,14 @@ func (t *trust) aws(role string) (document any, script []string, err error) {
 		path = " --path " + shell.Word(arn.Path, "PATH")
 	}
 	file, err := written("trust-policy.json", policy)
-	return policy, append(script, "# Once for each issuer and account: leave it out if the provider exists.",
-		"aws iam create-open-id-connect-provider --url "+shell.Word(t.issuer, "ISSUER")+" --client-id-list "+aws.DefaultAudience, file,
-		"aws iam create-role --role-name "+shell.Word(arn.Name, "ROLE")+path+" --assume-role-policy-document file://trust-policy.json",
+	name := shell.Word(arn.Name, "ROLE")
+	return policy, append(script, "# The provider serves each ServiceAccount of the issuer in the account.",
+		unless("aws iam get-open-id-connect-provider --open-id-connect-provider-arn "+shell.Word(provider, "PROVIDER_ARN"),
+			"aws iam create-open-id-connect-provider --url "+shell.Word(t.issuer, "ISSUER")+" --client-id-list "+aws.DefaultAudience), file,
+		"# A role that exists with another policy stays as it is, and stops this script.",
+		unless("aws iam get-role --role-name "+name+" --query Role.AssumeRolePolicyDocument --output json |\n"+
+			"  jq -ne --slurpfile want trust-policy.json '[inputs] == $want'",
+			"aws iam create-role --role-name "+name+path+" --assume-role-policy-document file://trust-policy.json"),
 		t.annotate(aws.RoleARNAnnotation, shell.Word(role, "ROLE_ARN"))), err
 }
 
@@ -234,11 +243,12 @@ func (t *trust) gcp(name, email string, uploaded bool) (document any, script []s
 		}
 		script, keys = append(script, t.Kubectl("kubectl get --raw /openid/v1/jwks")+" > jwks.json"), " --jwk-json-path jwks.json"
 	}
-	script = append(script,
-		"# Leave the next two lines out for a further ServiceAccount of this cluster. If the pool exists for another cluster, choose another one.",
-		"gcloud iam workload-identity-pools create "+p.Pool+where,
-		"gcloud iam workload-identity-pools providers create-oidc "+p.Provider+where+" --workload-identity-pool "+p.Pool+" --issuer-uri "+shell.Word(t.issuer, "ISSUER")+
-			" --allowed-audiences "+audience+" --attribute-mapping google.subject=assertion.sub"+keys)
+	of, issuer := p.Provider+where+" --workload-identity-pool "+p.Pool, shell.Word(t.issuer, "ISSUER")
+	script = append(script, "# If the pool exists without this provider, it may be another cluster's: this script stops. Choose another pool.",
+		unless(`test "$(gcloud iam workload-identity-pools providers describe `+of+` --format 'value(oidc.issuerUri)')" = `+issuer,
+			"(set -e; gcloud iam workload-identity-pools create "+p.Pool+where+"\n"+
+				"  gcloud iam workload-identity-pools providers create-oidc "+of+" --issuer-uri "+issuer+
+				" --allowed-audiences "+audience+" --attribute-mapping google.subject=assertion.sub"+keys+")"))
 	if email != "" {
 		word := shell.Word(email, "EMAIL")
 		script = append(script, "gcloud iam service-accounts add-iam-policy-binding "+word+" --role roles/iam.workloadIdentityUser --member "+shell.Word(member, "MEMBER"),
