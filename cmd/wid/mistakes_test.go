@@ -394,6 +394,19 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
+// An annotation chose the audience, so a flag cannot mend it.
+func TestAudienceOfAnAnnotation(t *testing.T) {
+	w := newWorld(t)
+	annotated := "--annotation=" + aws.RoleARNAnnotation + "=" + role("tenant-a")
+	r := w.wid(t, "", "token", "--provider=aws", "--region=eu-central-1", w.tokenFile(t, aws.DefaultAudience), annotated,
+		"--annotation="+aws.AudienceAnnotation+"=sts.amazon.com")
+	want := `The annotation eks.amazonaws.com/audience of the ServiceAccount is "sts.amazon.com". Remove it: ` +
+		"kubectl annotate sa -n tenant-a app eks.amazonaws.com/audience-\n"
+	if r.code != cli.ExitDenied || !strings.HasSuffix(r.stderr, want) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // What is gone when kubectl runs is not named to it.
 func TestKubeconfigOfPipes(t *testing.T) {
 	w := newWorld(t)

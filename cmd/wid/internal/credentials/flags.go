@@ -240,6 +240,9 @@ func (id *Identity) InTermsOfFlags(err error) error {
 	if errors.As(err, &known) {
 		own := *known
 		own.Remedy, own.Option = remedyFor(err, known), id.FlagsOf(known.Option)
+		if known.Cause == provider.CauseAudienceNotAllowed && id.chosen != nil { // no flag mends it
+			own.Remedy, own.Option = id.chosen(), ""
+		}
 		text = strings.Replace(text, known.Error(), own.Error(), 1) // err may wrap it
 	}
 	return &reworded{err, id.Clients.Clean(text)}
@@ -257,8 +260,6 @@ func (r *reworded) Unwrap() error { return r.error }
 func remedyFor(err error, e *auth.Error) string {
 	var cluster *unreached
 	switch {
-	case e.Cause == provider.CauseAudienceNotAllowed:
-		return "pass it"
 	case e.Remedy == "" && errors.Is(err, context.DeadlineExceeded):
 		return "raise --timeout, or check what does not answer"
 	case e.Remedy == "" && errors.As(err, &cluster):

@@ -96,6 +96,9 @@ type Identity struct {
 	puller *kubeletv1.CredentialProviderRequest
 
 	Clients cli.Clients
+
+	// chosen returns the remedy for an audience that the ServiceAccount's annotation chose.
+	chosen func() string
 }
 
 // Complete applies the environment to flags that are not set, and refuses contradictions.
@@ -219,6 +222,12 @@ func (id *Identity) resolve(ctx context.Context) (*source, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if sa := s.account; sa != nil && sa.Annotations[aws.AudienceAnnotation] != "" {
+		id.chosen = func() string {
+			text, command := cli.ChosenAudience(sa.Namespace, sa.Name, sa.Annotations[aws.AudienceAnnotation])
+			return text + " " + id.KubeFile().Kubectl(command)
+		}
 	}
 	s.opts = append(opts, s.opts...)
 	return s, nil

@@ -118,8 +118,7 @@ func TestRemedyByCause(t *testing.T) {
 		cause provider.Cause
 		want  string
 	}{
-		"audience not allowed": {provider.CauseAudienceNotAllowed, "denied: no; pass it (--audience)"},
-		"another cause":        {provider.CauseTokenExpired, "denied: no; do this (--audience)"},
+		"another cause": {provider.CauseTokenExpired, "denied: no; do this (--audience)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := &auth.Error{Reason: auth.ErrDenied, Message: "no", Cause: tc.cause, Remedy: "do this", Option: "auth.Policy.Audiences"}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
+	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
@@ -90,6 +91,10 @@ func TestPrintedEditsCorrect(t *testing.T) {
 		{"client ID missing", "aws", func(w *environment) {
 			w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "other")
 		}, true},
+		{"an audience in the annotation", "aws", func(w *environment) {
+			annotate(aws.AudienceAnnotation, "sts.amazon.com")(w)
+			w.config.Options = append(w.config.Options, auth.WithPolicy(auth.Policy{AllowAnyAudience: true})) // as wid doctor
+		}, false},
 		{"slash at the end of the issuer", "azure", credential(func(c *authtest.FederatedCredential) { c.Issuer += "/" }), true},
 		{"another subject", "azure", credential(func(c *authtest.FederatedCredential) { c.Subject += "x" }), true},
 		{"another audience", "azure", credential(func(c *authtest.FederatedCredential) { c.Audience = "api://other" }), true},

@@ -10,6 +10,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/internal/kube"
 	reason "github.com/workloadid/workloadid/doctor"
@@ -100,6 +101,10 @@ func (e *examination) remedyOf(class reason.Class) doctor.Remedy { //nolint:gocr
 	case reason.IssuerNotTrusted, reason.IssuerCertificateChanged:
 		correct(e.isMeant(), contexts)
 	case reason.AudienceNotTrusted:
+		if q := e.query(); e.Provider.GetName() == aws.ProviderName && q.Annotations[annotation.AWSAudience] != "" {
+			text, command := cli.ChosenAudience(q.Claims.Namespace, q.Claims.ServiceAccount, q.Annotations[annotation.AWSAudience])
+			return doctor.Do(text, command)
+		}
 		r.Text = before + "If the audience was chosen, remove it from annotation and options."
 	case reason.TrustPolicyRefusesSubject, reason.NoFederatedCredential, reason.SubjectNotTrusted, reason.SubjectCaseDiffers, reason.AttributeConditionRefuses:
 		correct("If the identity is wrong:", e.annotating(e.cloud.settings[0].annotation))
