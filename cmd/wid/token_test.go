@@ -189,18 +189,18 @@ func TestExtrasOfGoogle(t *testing.T) {
 // The authority of another cloud, which the environment would have to name otherwise.
 func TestAuthorityHost(t *testing.T) {
 	w := newWorld(t)
-	const tenant, us = "b8e3e4f6-86f1-41af-91ab-2d7cd011db47", "https://login.microsoftonline.us"
+	const tenant, us, audience = "b8e3e4f6-86f1-41af-91ab-2d7cd011db47", "https://login.microsoftonline.us", azure.DefaultAudience + "USGov"
 	w.cloud.Azure().AddTenant("login.microsoftonline.us", tenant)
 	w.cloud.Azure().AddFederatedCredential(tenant, azureClient, authtest.FederatedCredential{Issuer: w.issuer.URL(), Subject: subjectOfApp,
-		Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
-	args := []string{"--provider=azure", w.tokenFile(t, azure.DefaultAudience), "--annotation=" + azure.ClientIDAnnotation + "=" + azureClient,
+		Audience: audience, Fetch: w.issuer.HTTPClient()})
+	args := []string{"--provider=azure", "--annotation=" + azure.ClientIDAnnotation + "=" + azureClient,
 		"--annotation=" + azure.TenantIDAnnotation + "=" + tenant}
-	values, _ := w.revealed(t, append(args, "--authority-host="+us)...)
+	values, _ := w.revealed(t, append(args, w.tokenFile(t, audience), "--authority-host="+us)...)
 	calls := w.cloud.Log()
 	if id, ok := w.cloud.Azure().Identity(values["AZURE_ACCESS_TOKEN"]); !ok || id.Tenant != tenant || calls[len(calls)-1].Host != "login.microsoftonline.us" {
 		t.Errorf("got %+v", id)
 	}
-	if r := w.wid(t, "", append([]string{"token"}, args...)...); r.code == 0 {
+	if r := w.wid(t, "", append([]string{"token", w.tokenFile(t, azure.DefaultAudience)}, args...)...); r.code == 0 {
 		t.Error("the public cloud knows the tenant")
 	}
 }
