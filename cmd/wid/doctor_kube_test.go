@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
@@ -131,7 +133,7 @@ func TestDoctorOfBadKubeconfig(t *testing.T) {
 	}
 }
 
-// Without --provider the annotations name the cloud. If there are none, or if they cannot be read, nothing is examined.
+// Without --provider the annotations name the cloud. If they name none, or if they cannot be read, that is the report.
 func TestDoctorWithoutProvider(t *testing.T) {
 	t.Parallel()
 	w := newKubeWorld(t)
@@ -145,16 +147,84 @@ func TestDoctorWithoutProvider(t *testing.T) {
 	forbidden, unreachable := filepath.Join(w.home, "guesser.yaml"), filepath.Join(w.home, "unreachable.yaml")
 	w.write(t, forbidden, kubeconfigOf(t, config.Host, config.CAData, config.CertData, config.KeyData, ""))
 	w.write(t, unreachable, kubeconfigThrough("https://127.0.0.1:1", ""))
-	for name, tc := range map[string]struct{ account, kubeconfig, says string }{
-		"no annotation":       {w.namespace + "/bare", w.kubeconfig, "has no annotations: annotate it, or name the provider with --provider"},
-		"no ServiceAccount":   {w.namespace + "/absent", w.kubeconfig, `serviceaccounts "absent" not found`},
-		"no right to read it": {w.namespace + "/app", forbidden, "cannot get resource"},
-		"no answer":           {"tenant-a/app", unreachable, "connection refused"},
+	w.create(t, "typo", map[string]string{"eks.amazonaws.com/rolearn": role("tenant-a")})
+	w.create(t, "empty", map[string]string{"azure.workload.identity/client-id": "", "team": "a"})
+	w.create(t, "both", map[string]string{"eks.amazonaws.com/role-arn": role("tenant-a"), "azure.workload.identity/client-id": "x"})
+	const annotate = "kubectl --kubeconfig %s annotate sa -n %s %s --overwrite "
+	for name, tc := range map[string]struct {
+		flag, kubeconfig string
+		code             int
+		class            string
+		says             []string
+	}{
+		"no annotation": {"--service-account=" + w.namespace + "/bare", w.kubeconfig, doctor.ExitFail, "IdentityNotConfigured",
+			[]string{"has no annotation of a cloud", "{annotations none}", "eks.amazonaws.com/role-arn=arn:", "azure.workload.identity/client-id=", "workload-identity-provider=", "--provider"}},
+		"a misspelt annotation": {"--service-account=" + w.namespace + "/typo", w.kubeconfig, doctor.ExitFail, "IdentityNotConfigured",
+			[]string{`"eks.amazonaws.com/rolearn": "` + role("tenant-a"), fmt.Sprintf(annotate, w.kubeconfig, w.namespace, "typo"), "--provider"}},
+		"an empty annotation": {"--service-account=" + w.namespace + "/empty", w.kubeconfig, doctor.ExitFail, "IdentityNotConfigured",
+			[]string{`"azure.workload.identity/client-id": ""`, `"team": "a"`, "azure.workload.identity/client-id=CLIENT_ID"}},
+		"no ServiceAccount": {"--service-account=" + w.namespace + "/absent", w.kubeconfig, doctor.ExitFail, "ServiceAccountNotFound",
+			[]string{"ServiceAccount " + w.namespace + "/absent does not exist", "config get-contexts"}},
+		"no pod": {"--pod=" + w.namespace + "/absent", w.kubeconfig, doctor.ExitFail, "IdentityNotConfigured",
+			[]string{"Pod " + w.namespace + "/absent does not exist", "get pods -n " + w.namespace}},
+		"no right to read it": {"--service-account=" + w.namespace + "/app", forbidden, doctor.ExitFail, "RightMissing", []string{"cannot get resource", "create rolebinding"}},
+		"no answer":           {"--service-account=tenant-a/app", unreachable, doctor.ExitUncertain, "", []string{"connection refused", "get sa -n tenant-a app"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := w.wid(t, "", "doctor", "--kubeconfig="+tc.kubeconfig, "--service-account="+tc.account)
-			if r.code != doctor.ExitUsage || r.stdout != "" || !strings.Contains(r.stderr, tc.says) || !strings.Contains(r.stderr, "--provider") {
-				t.Errorf("%+v", r)
+			r := w.wid(t, "", "doctor", "--kubeconfig="+tc.kubeconfig, tc.flag, "-o=json")
+			f := targetReport(t, r).Worst()
+			if r.code != tc.code || f.Class != tc.class || f.Check != "service-account" {
+				t.Errorf("ends with %d: %+v", r.code, f)
+			}
+			for _, want := range tc.says {
+				if text := fmt.Sprint(f.Message, f.Observed, f.Expected, f.Details, f.Remedy.Text, f.Remedy.Commands); !strings.Contains(text, want) {
+					t.Errorf("no %q in %s", want, text)
+				}
+			}
+		})
+	}
+	t.Run("two clouds", func(t *testing.T) {
+		r := w.wid(t, "", "doctor", "--kubeconfig="+w.kubeconfig, "--service-account="+w.namespace+"/both")
+		if r.code != doctor.ExitUsage || r.stdout != "" || !strings.Contains(r.stderr, "pick one with --provider") {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// The commands that the doctor prints run at a real API server, and correct the set-up.
+func TestDoctorCommandsOfAnnotations(t *testing.T) {
+	t.Parallel()
+	w := newKubeWorld(t)
+	examine := func() (result, *doctor.Finding) {
+		r := w.wid(t, "", append([]string{"doctor", "-o=json"}, w.app()...)...)
+		return r, targetReport(t, r).Worst()
+	}
+	for _, row := range []struct {
+		annotations map[string]string
+		class       string
+	}{
+		{map[string]string{"eks.amazonaws.com/role-arn": role("tenant-a"), "eks.amazonaws.com/audience": "sts.amazon.com"}, "AudienceNotTrusted"},
+		{map[string]string{"eks.amazonaws.com/role-anr": role("tenant-a")}, "IdentityNotConfigured"},
+	} {
+		t.Run(row.class, func(t *testing.T) {
+			sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"}}
+			if err := w.cluster.Client().Get(t.Context(), client.ObjectKeyFromObject(sa), sa); err != nil {
+				t.Fatal(err)
+			}
+			sa.Annotations = row.annotations
+			if err := w.cluster.Client().Update(t.Context(), sa); err != nil {
+				t.Fatal(err)
+			}
+			r, f := examine()
+			if r.code != doctor.ExitFail || f.Class != row.class || len(f.Remedy.Commands) != 1 {
+				t.Fatalf("%+v", f)
+			}
+			command := strings.NewReplacer("ACCOUNT_ID", account, "ROLE_NAME", "tenant-a").Replace(f.Remedy.Commands[0])
+			if r := w.exec(t, "", nil, "bash", "-euc", command); r.code != 0 {
+				t.Fatalf("%s: %+v", command, r)
+			}
+			if r, f := examine(); r.code == doctor.ExitFail {
+				t.Errorf("%s does not correct it: %+v", command, f)
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package doctorcmd
 
 import (
-	"context"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -75,15 +74,3 @@ func describe(name string, config *rest.Config) string {
 }
 
 func same(s string) string { return s }
-
-func readAccount(ctx context.Context, kube client.Reader, key, pod client.ObjectKey) (*corev1.ServiceAccount, error) {
-	if key.Name == "" {
-		p := &corev1.Pod{}
-		if err := kube.Get(ctx, pod, p); err != nil {
-			return nil, err
-		}
-		key = client.ObjectKey{Namespace: pod.Namespace, Name: p.Spec.ServiceAccountName}
-	}
-	sa := &corev1.ServiceAccount{}
-	return sa, kube.Get(ctx, key, sa)
-}

@@ -2,7 +2,6 @@ package doctorcmd
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 
@@ -84,15 +83,25 @@ func (d *DoctorFlags) inTermsOfFlags(f *doctor.Finding) {
 
 func (d *DoctorFlags) examine(ctx context.Context) (*doctor.Report, error) {
 	d.Examination = d.of("")
-	for _, step := range []func(context.Context) error{d.names, d.connect, d.provider, d.sources} {
-		if err := step(ctx); err != nil {
-			return nil, err
-		}
+	if err := d.names(); err != nil {
+		return nil, err
+	}
+	if err := d.connect(); err != nil {
+		return nil, err
+	}
+	if report, err := d.detect(ctx); report != nil || err != nil {
+		return report, err
+	}
+	if err := d.provider(); err != nil {
+		return nil, err
+	}
+	if err := d.sources(); err != nil {
+		return nil, err
 	}
 	return identitydoctor.Run(ctx, d.Config), nil
 }
 
-func (d *DoctorFlags) names(context.Context) (err error) {
+func (d *DoctorFlags) names() (err error) {
 	if d.ServiceAccount, err = credentials.ParseKey("service-account", d.id.ServiceAccount); err != nil {
 		return err
 	}
@@ -107,7 +116,7 @@ func (d *DoctorFlags) names(context.Context) (err error) {
 }
 
 // connect finds the cluster of the ServiceAccount: this one in a pod, and for callers that hold a token only one that is named.
-func (d *DoctorFlags) connect(context.Context) (err error) {
+func (d *DoctorFlags) connect() (err error) {
 	switch {
 	case d.id.HasToken() && !d.id.NamesCluster():
 		return nil
@@ -135,12 +144,7 @@ func (d *DoctorFlags) connect(context.Context) (err error) {
 	return err
 }
 
-func (d *DoctorFlags) provider(ctx context.Context) (err error) {
-	if d.id.Provider == "" {
-		if err := d.detect(ctx); err != nil {
-			return err
-		}
-	}
+func (d *DoctorFlags) provider() (err error) {
 	if d.Provider, err = d.id.Named(); err != nil {
 		return err
 	}
@@ -150,25 +154,26 @@ func (d *DoctorFlags) provider(ctx context.Context) (err error) {
 	return err
 }
 
-// detect takes the provider from the annotations of one cloud.
-func (d *DoctorFlags) detect(ctx context.Context) error {
+// detect takes the provider from the annotations of one cloud. The report says
+// why the ServiceAccount has none.
+func (d *DoctorFlags) detect(ctx context.Context) (report *doctor.Report, err error) {
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: d.Annotations}}
 	switch isNamed := d.ServiceAccount.Name != "" || d.Pod.Name != ""; {
+	case d.id.Provider != "":
+		return nil, nil //nolint:nilnil // nothing to detect
 	case d.Client != nil && isNamed:
-		d.waiting.begin(doctor.Check{Title: "the ServiceAccount and its annotations"})
-		var err error
-		if sa, err = readAccount(ctx, d.Client, d.ServiceAccount, d.Pod); err != nil {
-			return fmt.Errorf("name the provider with --provider, or correct this: %w", cli.AnswerOf(err, "read the ServiceAccount's annotations"))
+		if sa, report = identitydoctor.Detect(ctx, d.Config, credentials.CloudsOf); report != nil {
+			return report, nil
 		}
 	case len(d.Annotations) == 0:
-		return nil // Named explains it
+		return nil, nil //nolint:nilnil // Named explains it
 	}
-	return d.id.Detect(sa)
+	return nil, d.id.Detect(sa)
 }
 
 // sources finds what the checks read. AWS is asked only on request, because the login of the person at the command line is not the one under
 // examination and has more rights.
-func (d *DoctorFlags) sources(context.Context) (err error) {
+func (d *DoctorFlags) sources() (err error) {
 	if d.trustLive {
 		if d.Provider.GetName() != aws.ProviderName {
 			return cli.Usagef("--trust-live is for aws; the answer of %s names what does not fit", d.Provider.GetName())

@@ -20,8 +20,9 @@ type cloud struct {
 // setting is an annotation, the variable that the webhook makes of it, and a value to be filled in.
 type setting struct{ annotation, variable, example string }
 
-func cloudOf(p auth.Provider) cloud {
-	switch p.GetName() {
+// cloudNamed returns the zero value for a service that is no cloud.
+func cloudNamed(name string) cloud {
+	switch name {
 	case "aws":
 		return cloud{name: "AWS", service: "AWS STS", tokenFile: "AWS_WEB_IDENTITY_TOKEN_FILE", hiding: []string{"AWS_ACCESS_KEY_ID"},
 			settings: []setting{{annotation.AWSRoleARN, "AWS_ROLE_ARN", "arn:aws:iam::ACCOUNT_ID:role/ROLE_NAME"}}}
@@ -32,6 +33,16 @@ func cloudOf(p auth.Provider) cloud {
 	case "gcp":
 		return cloud{name: "Google Cloud", service: "Google STS", settings: []setting{{annotation.GCPWorkloadIdentityProvider, "",
 			"projects/PROJECT_NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER"}}}
+	}
+	return cloud{}
+}
+
+func cloudOf(p auth.Provider) cloud {
+	if p == nil { // see Detect
+		return cloud{}
+	}
+	if c := cloudNamed(p.GetName()); c.trustsIssuers() {
+		return c
 	}
 	if s, ok := p.(interface{ ServiceName() string }); ok {
 		return cloud{name: s.ServiceName(), service: s.ServiceName()}

@@ -16,7 +16,7 @@ import (
 
 // Config names what to examine, and the means. A check without its means is skipped or Unknown.
 type Config struct {
-	Provider auth.Provider // required
+	Provider auth.Provider // required by Run
 	Options  []auth.Option // of the calls that fail, without the ServiceAccount and its token
 
 	// ServiceAccount is the identity to act as. Empty means that of the token, of the Pod, or else the process's own.

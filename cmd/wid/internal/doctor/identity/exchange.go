@@ -79,7 +79,9 @@ func (e *examination) query() *doctor.TrustQuery {
 		q.Claims = *e.token.claims
 	}
 	q.Claims.Namespace, q.Claims.ServiceAccount, q.Annotations = sa.Namespace, sa.Name, sa.Annotations
-	q.Identity, _ = e.Provider.GetIdentity(sa, e.resolved()) // service-account reports it
+	if e.Provider != nil { // see Detect
+		q.Identity, _ = e.Provider.GetIdentity(sa, e.resolved()) // service-account reports it
+	}
 	return q
 }
 

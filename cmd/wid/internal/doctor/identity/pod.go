@@ -16,7 +16,6 @@ import (
 // checkPod examines what the webhook has given to this pod, or to the named one.
 func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 	pod, want := e.readPod(ctx), e.key()
-	namespace := shell.Word(e.Pod.Namespace, "NAMESPACE")
 	switch {
 	case e.InPod:
 		return e.examineVariables("this pod")
@@ -24,15 +23,21 @@ func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 		return doctor.Skipped("No pod was named.")
 	case pod == nil:
 		return doctor.Skipped(noCluster)
-	case apierrors.IsNotFound(pod.err):
-		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Correct the name. "+e.isMeant(), "kubectl get pods -n "+namespace), "Pod %s does not exist.", e.Pod)
 	case pod.err != nil:
-		return e.unreadable("Pod "+e.Pod.String(), pod.err, "kubectl get pod -n "+namespace+" "+shell.Word(e.Pod.Name, "POD_NAME"))
+		return e.unreadablePod(pod.err)
 	case accountOf(&pod.value) != want.Name || e.Pod.Namespace != want.Namespace:
 		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Set serviceAccountName in the pod's template."), "Pod %s runs as another ServiceAccount.", e.Pod).
 			Compare("pod", e.Pod.Namespace+"/"+accountOf(&pod.value), "expected", want.String())
 	}
 	return e.examineVariables("pod " + e.Pod.String())
+}
+
+func (e *examination) unreadablePod(err error) doctor.Finding {
+	namespace := shell.Word(e.Pod.Namespace, "NAMESPACE")
+	if apierrors.IsNotFound(err) {
+		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Correct the name. "+e.isMeant(), "kubectl get pods -n "+namespace), "Pod %s does not exist.", e.Pod)
+	}
+	return e.unreadable("Pod "+e.Pod.String(), err, "kubectl get pod -n "+namespace+" "+shell.Word(e.Pod.Name, "POD_NAME"))
 }
 
 func (e *examination) examineVariables(where string) doctor.Finding {

@@ -20,14 +20,8 @@ func (e *examination) checkServiceAccount(ctx context.Context) doctor.Finding {
 	switch {
 	case e.own() || e.key().Name == "" && e.token.claims == nil:
 		return doctor.Skipped("No ServiceAccount was named.")
-	case account != nil && apierrors.IsNotFound(account.err):
-		return doctor.Failed(reason.ServiceAccountNotFound, doctor.Do("Correct namespace and name. "+e.isMeant(), contexts),
-			"ServiceAccount %s does not exist.", e.key())
-	case account != nil && account.err != nil && (e.annotationsUnknown() || e.Token == nil):
-		if apierrors.IsForbidden(account.err) {
-			return e.missingRight(ctx, "You may not read ServiceAccount %s: %s.", e.key(), strings.TrimRight(kubeerror.Message(account.err, e.secrets...), "."))
-		}
-		return e.unreadable("ServiceAccount "+e.key().String(), account.err, e.query().Fill("kubectl get sa -n NAMESPACE SERVICE_ACCOUNT"))
+	case account != nil && account.err != nil && (apierrors.IsNotFound(account.err) || e.annotationsUnknown() || e.Token == nil):
+		return e.unreadableAccount(ctx, account.err)
 	case e.annotationsUnknown():
 		return doctor.Unclear(doctor.Do("Pass --kubeconfig, or the annotation: --annotation "+e.missingKey(e.serviceAccount())+"=VALUE"),
 			"The annotations of the ServiceAccount are unknown.")
@@ -35,6 +29,17 @@ func (e *examination) checkServiceAccount(ctx context.Context) doctor.Finding {
 		return doctor.Passed(byAgent)
 	}
 	return e.checkAnnotations(ctx, e.serviceAccount())
+}
+
+func (e *examination) unreadableAccount(ctx context.Context, err error) doctor.Finding {
+	switch {
+	case apierrors.IsNotFound(err):
+		return doctor.Failed(reason.ServiceAccountNotFound, doctor.Do("Correct namespace and name. "+e.isMeant(), contexts),
+			"ServiceAccount %s does not exist.", e.key())
+	case apierrors.IsForbidden(err):
+		return e.missingRight(ctx, "You may not read ServiceAccount %s: %s.", e.key(), strings.TrimRight(kubeerror.Message(err, e.secrets...), "."))
+	}
+	return e.unreadable("ServiceAccount "+e.key().String(), err, e.query().Fill("kubectl get sa -n NAMESPACE SERVICE_ACCOUNT"))
 }
 
 // annotationsUnknown reports that the identity was not read, so nothing can be exchanged.
@@ -87,5 +92,10 @@ func (e *examination) annotating(key string) string {
 			value = s.example
 		}
 	}
+	return e.annotation(key, value)
+}
+
+// annotation returns the command that sets an annotation of the ServiceAccount.
+func (e *examination) annotation(key, value string) string {
 	return e.query().Fill("kubectl annotate sa -n NAMESPACE SERVICE_ACCOUNT --overwrite ") + key + "=" + value
 }
