@@ -19,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/internal/connlimit"
 )
 
 // requestTimeout bounds the time until an answer. A client that waits a little longer always gets one.
@@ -133,6 +134,7 @@ func (s *Server) serve(ctx context.Context, r *http.Request) (*aws.Token, error)
 	if err != nil {
 		return nil, err
 	}
+	connlimit.Prove(ctx)
 	if err := s.namespaces.take(pod.namespace); err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/internal/apiserver"
+	"github.com/workloadid/workloadid/internal/connlimit"
 )
 
 // CheckAPIServer returns an error for an API server for which another host on the network could answer: its certificate is not verified, or
@@ -85,7 +86,8 @@ const (
 // Listen serves HTTPS on a listener while the manager runs, on every replica. New connections use the current certificate and key on
 // disk. If these cannot be loaded, Listen logs the error and keeps the previous pair. The manager closes the listener.
 //
-// Beyond Options.MaxConnections, the address with the most connections loses its oldest one, so that no address locks out another.
+// Beyond Options.MaxConnections, a connection without a valid token is closed first, and of these the oldest one of the address with the most.
+// So no address locks out another. For IPv6 an address is a /64, and its /48 counts too.
 func (s *Server) Listen(mgr ctrl.Manager, listener net.Listener, certFile, keyFile string) error {
 	watcher, err := certwatcher.New(certFile, keyFile)
 	if err != nil {
@@ -95,7 +97,8 @@ func (s *Server) Listen(mgr ctrl.Manager, listener net.Listener, certFile, keyFi
 	if err := mgr.Add(watcher); err != nil {
 		return err
 	}
-	bounded := &connections{Listener: listener, max: s.options.MaxConnections, gauge: s.metrics.connections, evicted: s.metrics.evicted}
+	bounded := &connlimit.Listener{Listener: listener, Max: s.options.MaxConnections,
+		Changed: func(open int) { s.metrics.connections.Set(float64(open)) }, Evicted: s.metrics.evicted.Inc}
 	timeout := shutdownTimeout
 	return mgr.Add(&manager.Server{
 		Name: "podidentity",

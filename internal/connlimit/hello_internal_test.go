@@ -1,7 +1,6 @@
-package server
+package connlimit
 
 import (
-	"bytes"
 	"io"
 	"net"
 	"testing"
@@ -10,7 +9,7 @@ import (
 // A ClientHello that never ends would take 64 KiB of crypto/tls for each connection.
 func TestUnfinishedHelloIsBounded(t *testing.T) {
 	ours, theirs := net.Pipe()
-	c := &connection{Conn: ours, listener: &connections{}}
+	c := &conn{Conn: ours, listener: &Listener{}}
 	c.unread.Store(maxHello)
 	go func() {
 		defer theirs.Close()                          //nolint:errcheck // nothing was kept
@@ -25,7 +24,7 @@ func TestUnfinishedHelloIsBounded(t *testing.T) {
 // Once the server has answered, the limits of net/http count.
 func TestAnsweredClientSendsMore(t *testing.T) {
 	ours, theirs := net.Pipe()
-	c := &connection{Conn: ours, listener: &connections{}}
+	c := &conn{Conn: ours, listener: &Listener{}}
 	c.unread.Store(maxHello)
 	go func() {
 		defer theirs.Close() //nolint:errcheck // nothing was kept
@@ -37,20 +36,5 @@ func TestAnsweredClientSendsMore(t *testing.T) {
 	}
 	if n, err := io.Copy(io.Discard, c); err != nil || n != 3*maxHello {
 		t.Errorf("%d bytes, %v", n, err)
-	}
-}
-
-// A flood of failed handshakes leaves some lines a second, not one for each.
-func TestErrorLogIsBounded(t *testing.T) {
-	var out bytes.Buffer
-	logger := newErrorLog()
-	limited := logger.Writer().(errorLog) //nolint:errcheck,forcetypeassert // newErrorLog sets it
-	limited.out = &out
-	logger.SetOutput(limited)
-	for range 1000 {
-		logger.Print("http: TLS handshake error")
-	}
-	if n := bytes.Count(out.Bytes(), []byte("\n")); n < 1 || n > 100 {
-		t.Errorf("%d lines", n)
 	}
 }
