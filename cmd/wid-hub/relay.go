@@ -55,8 +55,8 @@ func parseRelayFlags(args []string, out io.Writer) (o relayOptions, err error) {
 	fs.StringVar(&o.address, "bind-address", ":8443", "address that agents connect to, with TLS")
 	fs.StringVar(&o.certFile, "tls-cert-file", "", "file with the serving certificate and its chain, read again when it changes; required")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", "", "file with the key of that certificate; required")
-	fs.IntVar(&o.connections, "max-connections", 2000, "connections at a time; others are closed. An agent and each of its add-ons have one or two")
-	fs.IntVar(&o.perAddress, "max-connections-per-address", 500, "connections at a time from one remote address, a /64 for IPv6")
+	fs.IntVar(&o.connections, "max-connections", 2000, "connections at a time. An agent and each of its add-ons have one or two. Beyond it, those without an accepted credential are closed first")
+	fs.IntVar(&o.perAddress, "max-connections-per-address", 1500, "connections at a time from one remote address, a /64 for IPv6. Clusters behind one NAT address share it: use three for each")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
 	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
 	version := fs.Bool("version", false, "print the version")
@@ -155,7 +155,7 @@ func (s *relayServer) serve(ctx context.Context, certificate *certwatcher.CertWa
 	config := relay.TLSConfig(nil) // the handler verifies certificates, by the CA of the moment
 	config.GetCertificate = certificate.GetCertificate
 	server := &http.Server{TLSConfig: config, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, // no WriteTimeout: it would end watches
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 100},
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 100, WriteByteTimeout: 30 * time.Second},
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelDebug), // any client can cause these
 		Handler:  http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { (*s.handler.Load()).ServeHTTP(w, req) })}
 	stopped := make(chan struct{})

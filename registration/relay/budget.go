@@ -4,9 +4,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/netip"
 	"strings"
 	"sync"
+
+	"github.com/workloadid/workloadid/internal/connlimit"
 )
 
 const (
@@ -16,8 +17,8 @@ const (
 	maxShare = 4 << 20
 )
 
-// errFull means that a body does not fit into its budget.
-var errFull = errors.New("no memory for bodies is left")
+// errFull means that a body or a request does not fit into its budget.
+var errFull = errors.New("the budget is used up")
 
 // budget counts what payers hold, such as the bytes of bodies in memory. It is safe for concurrent use.
 type budget struct {
@@ -77,7 +78,7 @@ func payer(req *http.Request) string {
 	if presented := req.TLS.PeerCertificates; len(presented) > 0 {
 		return clusterOf(presented[0].Subject.CommonName)
 	}
-	return network(req.RemoteAddr)
+	return connlimit.Network(req.RemoteAddr)
 }
 
 // clusterOf returns the cluster in the user name of an agent or an add-on. The hub reserves the cluster name "cluster".
@@ -85,18 +86,4 @@ func clusterOf(user string) string {
 	name := strings.TrimPrefix(strings.TrimPrefix(user, agentPrefix), "cluster:")
 	cluster, _, _ := strings.Cut(name, ":")
 	return cluster
-}
-
-// network returns the address without its port. Of IPv6 it returns the /64, since one client has at least that many addresses.
-func network(remote string) string {
-	address, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return remote
-	}
-	ip, bits := address.Addr().Unmap(), 64
-	if ip.Is4() {
-		bits = 32
-	}
-	prefix, _ := ip.Prefix(bits) // neither is too long
-	return prefix.String()
 }

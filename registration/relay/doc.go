@@ -21,7 +21,7 @@
 //
 // # Refusals
 //
-// Refusals have the form of the API server's errors.
+// Refusals have the form of the API server's errors, except a 429 without a body.
 //
 //	400  a certificate together with Authorization; any Impersonate-* header
 //	400  exec, attach, port-forward and other upgrades; CONNECT
@@ -30,7 +30,7 @@
 //	401  no credential; a certificate that has expired, has another CA or is not for clients
 //	403  a certificate with a user or group outside of the prefix above
 //	413  a body of more than 3 MB
-//	429  a body beyond the limits below, with Retry-After
+//	429  a body or a request beyond the limits below, with Retry-After
 //	502  the hub is down, redirects, hangs, or refuses the relay's own credential; the relay's log says why
 //
 // A 401 makes an agent request another certificate. The relay therefore never forwards a 401 about its own credential. If the hub does not let
@@ -45,8 +45,22 @@
 // Clients without a valid credential therefore cannot use up the memory of joined agents. From 16 addresses they can still block first
 // contacts and add-ons with tokens. Behind a load balancer that hides addresses, one client suffices.
 //
-// The server in front limits the rest. Set ReadHeaderTimeout, MaxHeaderBytes and HTTP2.MaxConcurrentStreams, and limit connections by
-// LimitListener, as the program wid-hub relay does.
+// # Connections and requests
+//
+// A request is unproven until its certificate is verified or the hub has
+// accepted its token with a 2xx answer. Unproven requests share 4,096 slots, and
+// one address holds at most 256. Requests with certificates share 20,000 slots,
+// and one cluster with its add-ons holds at most 1,000. Accepted requests with
+// tokens share another 20,000, and one address holds at most 10,000. The relay
+// refuses others with 429 and no body, because HTTP/2 lets a client delay a body.
+// A client that reads nothing for 30 s loses its stream or its connection.
+//
+// LimitListener bounds connections. It closes connections without an accepted
+// credential first, so a flood displaces no joined agent. Clients behind one NAT
+// address share the bound of an address.
+//
+// The server in front limits the rest. Set ReadHeaderTimeout, MaxHeaderBytes and
+// HTTP2.MaxConcurrentStreams as the program wid-hub relay does.
 //
 // # Time
 //

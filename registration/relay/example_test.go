@@ -51,6 +51,6 @@ func serve(address string) error {
 	}
 	server := &http.Server{Handler: handler, TLSConfig: config, // no WriteTimeout: it would end watches
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100}}
-	return server.ServeTLS(relay.LimitListener(listener, 2000, 500), "", "")
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100, WriteByteTimeout: 30 * time.Second}}
+	return server.ServeTLS(relay.LimitListener(listener, 2000, 1500), "", "")
 }

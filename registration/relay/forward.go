@@ -9,10 +9,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
+	"strconv"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/internal/connlimit"
 )
 
 // forwarded are the headers of a client that reach the hub, besides a bearer token. An API server reads identities from configurable headers, so
@@ -22,8 +25,9 @@ var forwarded = [...]string{"Accept", "Accept-Encoding", "Content-Type", "If-Non
 // upstream forwards to the hub. Requests with certificates and with bearer tokens have one each, because a client without any
 // credential can send a made-up token. So it cannot take the memory that agents need.
 type upstream struct {
-	handler http.Handler
-	bodies  *budget
+	handler  http.Handler
+	bodies   *budget
+	requests *budget // with a verified credential
 }
 
 // serve forwards a request that was admitted, or refuses it if its body does not fit.
@@ -92,6 +96,19 @@ func checkAnswer(answer *http.Response) error {
 	return nil
 }
 
+// checkBearerAnswer also notes that the hub has accepted a token: it answers 2xx
+// to no other.
+func (r *relay) checkBearerAnswer(answer *http.Response) error {
+	if ctx := answer.Request.Context(); answer.StatusCode/100 == 2 {
+		connlimit.Prove(ctx)
+		own, _ := ctx.Value(slotKey{}).(*slot) // ServeHTTP sets it
+		if !own.move(r.bearer.requests, own.payer) {
+			return errFull
+		}
+	}
+	return checkAnswer(answer)
+}
+
 // checkOwnAnswer also refuses a 401: it is about the relay's credential, and an agent would throw its own away.
 func checkOwnAnswer(answer *http.Response) error {
 	if answer.StatusCode == http.StatusUnauthorized {
@@ -116,6 +133,10 @@ func (s *stream) Read(p []byte) (int, error) {
 
 // fail answers when there is no answer of the hub to hand on.
 func (r *relay) fail(w http.ResponseWriter, req *http.Request, err error) {
+	if errors.Is(err, errFull) {
+		busy(w)
+		return
+	}
 	if !errors.Is(req.Context().Err(), context.Canceled) { // the client has not left
 		r.opts.ErrorLog.Printf("relay: %v", err)
 	}
@@ -147,8 +168,13 @@ func tooMany(w http.ResponseWriter) *refusal {
 	return newRefusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "the bodies of other requests fill the memory that the relay has for them: try again later")
 }
 
+// write flushes the answer: net/http would else wait for a client that does not
+// read it after the handler has returned, when no budget counts the request.
 func (s *refusal) write(w http.ResponseWriter) {
+	body, _ := json.Marshal(s) // of strings and numbers
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(int(s.Code))
-	_ = json.NewEncoder(w).Encode(s) // the client may have left
+	_, _ = w.Write(body) // the client may have left
+	_ = http.NewResponseController(w).Flush()
 }

@@ -2,11 +2,13 @@ package relay
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/internal/address"
+	"github.com/workloadid/workloadid/internal/connlimit"
 )
 
 // Options configures a relay.
@@ -38,12 +41,22 @@ func TLSConfig(clientCAs *x509.CertPool) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, ClientCAs: clientCAs}
 }
 
+// LimitListener returns a listener that bounds the open connections: of all, and
+// of each remote address, a /64 for IPv6. Beyond a bound it closes another
+// connection: first one without a verified certificate or a token that the hub
+// has accepted, then the oldest of the address with the most.
+func LimitListener(listener net.Listener, most, perAddress int) net.Listener {
+	return &connlimit.Listener{Listener: listener, Max: most, PerAddress: perAddress}
+}
+
 // relay is the handler.
 type relay struct {
 	opts   Options
 	hub    *url.URL
 	agents *upstream // with the relay's own credential
 	bearer *upstream // without any
+	// unproven counts requests whose credential is not verified yet, by address.
+	unproven *budget
 }
 
 // New returns the handler. The handler itself verifies the certificates of clients, whatever the TLS configuration of the server. It
@@ -57,16 +70,17 @@ func New(opts Options) (http.Handler, error) {
 		return nil, err
 	}
 	opts.ErrorLog = cmp.Or(opts.ErrorLog, log.Default())
-	r := &relay{opts: opts, hub: hub}
+	r := &relay{opts: opts, hub: hub, unproven: newBudget(maxUnproven, maxUnprovenShare)}
 	own, err := r.proxy(rest.CopyConfig(opts.Hub), checkOwnAnswer)
 	if err != nil {
 		return nil, err
 	}
-	anonymous, err := r.proxy(rest.AnonymousClientConfig(opts.Hub), checkAnswer)
+	anonymous, err := r.proxy(rest.AnonymousClientConfig(opts.Hub), r.checkBearerAnswer)
 	if err != nil {
 		return nil, err
 	}
-	r.agents, r.bearer = &upstream{own, newBudget(maxBodies, maxShare)}, &upstream{anonymous, newBudget(maxBodies, maxShare)}
+	r.agents = &upstream{own, newBudget(maxBodies, maxShare), newBudget(maxRequests, maxClusterRequests)}
+	r.bearer = &upstream{anonymous, newBudget(maxBodies, maxShare), newBudget(maxRequests, maxAddressRequests)}
 	return measure(opts.Registerer, r)
 }
 
@@ -95,12 +109,29 @@ func (r *relay) proxy(config *rest.Config, check func(*http.Response) error) (*h
 }
 
 func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	refused := r.admit(req)
-	if refused == nil {
-		refused = r.upstream(req).serve(w, req)
+	timed := newTimedWriter(w)
+	defer timed.start()
+	own := &slot{}
+	if !own.move(r.unproven, connlimit.Network(req.RemoteAddr)) {
+		busy(timed)
+		return
 	}
-	if refused != nil {
-		refused.write(w)
+	defer own.release()
+	refused := r.admit(req)
+	switch {
+	case refused != nil:
+		refused.write(timed)
+		return
+	case len(req.TLS.PeerCertificates) > 0: // admit has verified it
+		connlimit.Prove(req.Context())
+		if !own.move(r.agents.requests, payer(req)) {
+			busy(timed)
+			return
+		}
+	}
+	req = req.WithContext(context.WithValue(req.Context(), slotKey{}, own))
+	if refused := r.upstream(req).serve(timed, req); refused != nil {
+		refused.write(timed)
 	}
 }
 

@@ -1,0 +1,92 @@
+package relay
+
+import (
+	"net/http"
+	"time"
+)
+
+// Bounds of the requests in flight, watches included. A request takes about
+// 25 KB while its client does not read.
+const (
+	// maxUnproven bounds those without a verified certificate or an answer of
+	// the hub that accepts their token.
+	maxUnproven      = 4096
+	maxUnprovenShare = 256 // of one address
+	// maxRequests bounds the others: those with certificates, and those with
+	// tokens.
+	maxRequests        = 20000
+	maxClusterRequests = 1000  // of a cluster with its add-ons
+	maxAddressRequests = 10000 // with tokens, for a fleet behind one address
+)
+
+// writeTimeout bounds each write to a client. The timeout of a server would
+// bound whole answers and end watches.
+const writeTimeout = 30 * time.Second
+
+// slot is the place of a request in a budget. Only the goroutine of the request
+// uses it.
+type slot struct {
+	budget *budget
+	payer  string
+}
+
+type slotKey struct{}
+
+// move charges the request to another budget. If it does not fit there, nothing
+// changes.
+func (s *slot) move(to *budget, payer string) bool {
+	if !to.reserve(payer, 1) {
+		return false
+	}
+	s.release()
+	s.budget, s.payer = to, payer
+	return true
+}
+
+func (s *slot) release() {
+	if s.budget != nil {
+		s.budget.release(s.payer, 1)
+	}
+}
+
+// busy refuses a request for which there is no slot. The answer has no body,
+// since HTTP/2 lets a client delay a body.
+func busy(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	w.WriteHeader(http.StatusTooManyRequests)
+}
+
+// timedWriter ends the connection or the stream of a client that does not read.
+type timedWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func newTimedWriter(w http.ResponseWriter) *timedWriter {
+	t := &timedWriter{w, http.NewResponseController(w)}
+	t.stop() // a connection of HTTP/1 keeps the deadline of its last request
+	return t
+}
+
+// Unwrap lets http.ResponseController find the deadlines.
+func (t *timedWriter) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// Write implements http.ResponseWriter.
+func (t *timedWriter) Write(b []byte) (int, error) {
+	t.start()
+	defer t.stop()
+	return t.ResponseWriter.Write(b)
+}
+
+// FlushError is what http.ResponseController calls.
+func (t *timedWriter) FlushError() error {
+	t.start()
+	defer t.stop()
+	return t.control.Flush()
+}
+
+// start sets the deadline, which also bounds what net/http writes after the
+// handler has returned. Only a recorder has none.
+func (t *timedWriter) start() { _ = t.control.SetWriteDeadline(time.Now().Add(writeTimeout)) }
+
+func (t *timedWriter) stop() { _ = t.control.SetWriteDeadline(time.Time{}) }
