@@ -47,6 +47,7 @@ func (in *injection) run() error {
 		in.warnf("no container of the pod gets the credentials of IAMBinding %q: check its spec.containers and the annotation %s",
 			in.binding.Name, AnnotationSkipContainers)
 	}
+	in.warnOfQoS()
 	insert(in, "/spec/initContainers", len(spec.InitContainers), 0, missing...)
 	return in.addVolume()
 }
@@ -56,7 +57,7 @@ func (in *injection) refuse() error {
 	switch {
 	case spec.HostNetwork:
 		return in.deny("the pod has hostNetwork, so every process of the node could get the credentials: remove hostNetwork")
-	case slices.Contains([]corev1.OSName{spec.OS.Name, spec.NodeSelector.OS, spec.NodeSelector.OldOS}, corev1.Windows):
+	case in.pod.runsOnWindows():
 		return in.deny("the pod runs on Windows, for which there is no sidecar")
 	case len(spec.Containers) == 0, slices.ContainsFunc(spec.Containers, isNameless), slices.ContainsFunc(spec.InitContainers, isNameless):
 		return in.deny("the pod has no container, or one without a name: name each")

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
@@ -37,6 +38,14 @@ type pod struct {
 			OS    corev1.OSName `json:"kubernetes.io/os"`
 			OldOS corev1.OSName `json:"beta.kubernetes.io/os"` // nodes still have it
 		} `json:"nodeSelector"`
+		Affinity struct {
+			NodeAffinity struct {
+				Required struct {
+					Terms list[nodeTerm] `json:"nodeSelectorTerms"`
+				} `json:"requiredDuringSchedulingIgnoredDuringExecution"`
+			} `json:"nodeAffinity"`
+		} `json:"affinity"`
+		Resources      resources       `json:"resources"`
 		Containers     list[container] `json:"containers"`
 		InitContainers list[container] `json:"initContainers"`
 		Volumes        list[volume]    `json:"volumes"`
@@ -50,20 +59,40 @@ type container struct {
 	Env           list[variable]                 `json:"env"`
 	RestartPolicy *corev1.ContainerRestartPolicy `json:"restartPolicy"`
 	StartupProbe  *struct{}                      `json:"startupProbe"`
-	Resources     struct {
-		Limits struct {
-			CPU given `json:"cpu"`
-		} `json:"limits"`
-	} `json:"resources"`
+	Resources     resources                      `json:"resources"`
 }
 
-// given reports that a field has a value, of any type.
-type given bool
+// resources has the two resources that decide the QoS class.
+type resources struct {
+	Requests cpuMemory `json:"requests"`
+	Limits   cpuMemory `json:"limits"`
+}
+
+type cpuMemory struct {
+	CPU    quantity `json:"cpu"`
+	Memory quantity `json:"memory"`
+}
+
+// quantity is nil if the pod has none, and zero if it cannot be read: the API
+// server refuses that pod.
+type quantity struct{ *resource.Quantity }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (g *given) UnmarshalJSON(raw []byte) error {
-	*g = string(raw) != "null"
+func (q *quantity) UnmarshalJSON(raw []byte) error {
+	if string(raw) != "null" {
+		q.Quantity = &resource.Quantity{}
+		_ = q.Quantity.UnmarshalJSON(raw)
+	}
 	return nil
+}
+
+// nodeTerm is one of the alternatives of a required node affinity.
+type nodeTerm struct {
+	Expressions list[struct {
+		Key      string                      `json:"key"`
+		Operator corev1.NodeSelectorOperator `json:"operator"`
+		Values   list[string]                `json:"values"`
+	}] `json:"matchExpressions"`
 }
 
 type variable struct {

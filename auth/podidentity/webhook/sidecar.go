@@ -116,17 +116,69 @@ func (o *Options) checkResources() error {
 }
 
 // resources has a CPU limit in a pod whose containers all have one. A ResourceQuota on limits.cpu refuses a pod with a container that has none.
+// In a Guaranteed pod the requests equal the limits, because Kubernetes computes the QoS class over all containers.
 func (in *injection) resources() corev1.ResourceRequirements {
 	r := *in.options.Resources.DeepCopy()
 	_, limited := r.Limits[corev1.ResourceCPU]
-	unlimited := func(c container) bool { return !isReserved(c) && !bool(c.Resources.Limits.CPU) }
-	if !limited && !slices.ContainsFunc(slices.Concat(in.pod.Spec.Containers, in.pod.Spec.InitContainers), unlimited) {
+	unlimited := func(c container) bool { return c.Resources.Limits.CPU.Quantity == nil }
+	if !limited && !in.pod.hasOwn(unlimited) {
 		if r.Limits == nil {
 			r.Limits = corev1.ResourceList{}
 		}
 		r.Limits[corev1.ResourceCPU] = in.options.CPULimit
 	}
+	if in.pod.isGuaranteed() {
+		for name, limit := range r.Limits {
+			if r.Requests == nil {
+				r.Requests = corev1.ResourceList{}
+			}
+			r.Requests[name] = limit
+		}
+	}
+	for name, given := range in.pod.Spec.Resources.given() {
+		if given {
+			delete(r.Requests, name)
+			delete(r.Limits, name)
+		}
+	}
 	return r
+}
+
+// given reports which resources a pod sets for all its containers together. The
+// sidecar shares them, since a request of its own could exceed them.
+func (r resources) given() map[corev1.ResourceName]bool {
+	return map[corev1.ResourceName]bool{
+		corev1.ResourceCPU:    r.Requests.CPU.Quantity != nil || r.Limits.CPU.Quantity != nil,
+		corev1.ResourceMemory: r.Requests.Memory.Quantity != nil || r.Limits.Memory.Quantity != nil,
+	}
+}
+
+// warnOfQoS warns about a pod that is no longer Guaranteed: the operator gives
+// the sidecar no memory limit.
+func (in *injection) warnOfQoS() {
+	_, limited := in.options.Resources.Limits[corev1.ResourceMemory]
+	if given := in.pod.Spec.Resources.given(); !limited && !given[corev1.ResourceCPU] && !given[corev1.ResourceMemory] && in.pod.isGuaranteed() {
+		in.warnf("the pod's QoS class becomes Burstable instead of Guaranteed, because its container %q has no memory limit: set one for all sidecars (--sidecar-limits)",
+			podidentity.ProxyContainer)
+	}
+}
+
+// hasOwn reports whether a container that is not the webhook's fulfils a condition.
+func (p *pod) hasOwn(condition func(container) bool) bool {
+	return slices.ContainsFunc(slices.Concat(p.Spec.Containers, p.Spec.InitContainers), func(c container) bool { return !isReserved(c) && condition(c) })
+}
+
+// isGuaranteed reports whether the pod has the QoS class Guaranteed by its containers, without those of the webhook.
+func (p *pod) isGuaranteed() bool {
+	return !p.hasOwn(func(c container) bool { return !c.Resources.isGuaranteed() })
+}
+
+// isGuaranteed reports whether requests equal limits. A request defaults to its limit.
+func (r resources) isGuaranteed() bool {
+	equal := func(request, limit quantity) bool {
+		return limit.Quantity != nil && !limit.IsZero() && (request.Quantity == nil || request.Cmp(*limit.Quantity) == 0)
+	}
+	return equal(r.Requests.CPU, r.Limits.CPU) && equal(r.Requests.Memory, r.Limits.Memory)
 }
 
 // restricted passes the Pod Security level restricted.

@@ -149,7 +149,8 @@ func (h *handler) answer(ctx context.Context, req *admissionv1.AdmissionRequest)
 	case err != nil:
 		return refuse(http.StatusInternalServerError, err)
 	case len(found) == 0:
-		return admission.Allowed("no IAMBinding"), "unbound"
+		return admission.Allowed("no IAMBinding").WithWarnings(fmt.Sprintf("no IAMBinding of namespace %.253q names the ServiceAccount %.253q, so the pod gets no AWS credentials: "+
+			"create one and then the pod again, or set the annotation %s: \"false\"", req.Namespace, account, AnnotationInject)), "unbound"
 	case len(found) > 1:
 		return admission.Denied(fmt.Sprintf("the IAMBindings %.253q and %.253q of namespace %.253q name the same ServiceAccount %.253q, so none of them serves: delete all but one",
 			found[0].Name, found[1].Name, req.Namespace, account)), "denied"
