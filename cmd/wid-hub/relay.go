@@ -42,6 +42,7 @@ const (
 type relayOptions struct {
 	address, certFile, keyFile   string
 	connections, perAddress      int
+	requests                     int
 	metricsAddress, probeAddress string
 }
 
@@ -57,6 +58,8 @@ func parseRelayFlags(args []string, out io.Writer) (o relayOptions, err error) {
 	fs.StringVar(&o.keyFile, "tls-private-key-file", "", "file with the key of that certificate; required")
 	fs.IntVar(&o.connections, "max-connections", 2000, "connections at a time. An agent and each of its add-ons have one or two. Beyond it, those without an accepted credential are closed first")
 	fs.IntVar(&o.perAddress, "max-connections-per-address", 1500, "connections at a time from one remote address, a /64 for IPv6. Clusters behind one NAT address share it: use three for each")
+	fs.IntVar(&o.requests, "max-requests", relay.DefaultMaxRequests, "requests in flight with client certificates, watches included; one cluster has a tenth. "+
+		"Half as many may have tokens. A watch takes about 40 KiB and a connection 70 KiB: raise the memory limit of 512 MiB with these flags")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
 	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
 	version := fs.Bool("version", false, "print the version")
@@ -71,8 +74,8 @@ func parseRelayFlags(args []string, out io.Writer) (o relayOptions, err error) {
 		return o, fmt.Errorf("unexpected argument %q: see wid-hub relay --help", fs.Arg(0))
 	case o.certFile == "" || o.keyFile == "":
 		return o, errors.New("--tls-cert-file and --tls-private-key-file are required: agents verify the relay by this certificate")
-	case o.connections < 1 || o.perAddress < 1:
-		return o, errors.New("--max-connections and --max-connections-per-address must be at least 1")
+	case o.connections < 1 || o.perAddress < 1 || o.requests < 1:
+		return o, errors.New("--max-connections, --max-connections-per-address and --max-requests must be at least 1")
 	}
 	return o, nil
 }
@@ -127,7 +130,8 @@ func (s *relayServer) load(ctx context.Context) error {
 	if !pool.AppendCertsFromPEM(cas) {
 		s.log.Info("The hub publishes no CA for client certificates, so the relay serves bearer tokens only.", "configMap", namespace+"/"+name, "key", key)
 	}
-	handler, err := relay.New(relay.Options{Hub: s.hub, ClientCAs: pool, Registerer: metrics.Registry, ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelError)})
+	handler, err := relay.New(relay.Options{Hub: s.hub, ClientCAs: pool, MaxRequests: s.options.requests, Registerer: metrics.Registry,
+		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelError)})
 	if err != nil {
 		return err
 	}

@@ -23,9 +23,9 @@ import (
 
 func TestRelayFlags(t *testing.T) {
 	files := []string{"--tls-cert-file=c", "--tls-private-key-file=k"}
-	o, err := parseRelayFlags(append(files, "--bind-address=:1", "--max-connections=3", "--max-connections-per-address=2", "--metrics-bind-address=0",
-		"--health-probe-bind-address=:2"), io.Discard)
-	if want := (relayOptions{":1", "c", "k", 3, 2, "0", ":2"}); err != nil || o != want {
+	o, err := parseRelayFlags(append(files, "--bind-address=:1", "--max-connections=3", "--max-connections-per-address=2", "--max-requests=4",
+		"--metrics-bind-address=0", "--health-probe-bind-address=:2"), io.Discard)
+	if want := (relayOptions{":1", "c", "k", 3, 2, 4, "0", ":2"}); err != nil || o != want {
 		t.Errorf("%+v, %v", o, err)
 	}
 	for name, row := range map[string]struct {
@@ -34,6 +34,7 @@ func TestRelayFlags(t *testing.T) {
 	}{
 		"no certificate":         {nil, "--tls-cert-file and --tls-private-key-file are required"},
 		"no connections":         {append(files, "--max-connections=0"), "must be at least 1"},
+		"no requests":            {append(files, "--max-requests=0"), "must be at least 1"},
 		"argument":               {append(files, "x"), `unexpected argument "x": see wid-hub relay --help`},
 		"flag of the controller": {append(files, "--leader-elect"), "unknown flag: --leader-elect"},
 		"missing kubeconfig":     {files, "set KUBECONFIG"},

@@ -70,11 +70,10 @@ func (l *Listener) Accept() (net.Conn, error) {
 // context is the request's. It does nothing on a connection of another
 // listener.
 func Prove(ctx context.Context) {
-	local, ok := ctx.Value(http.LocalAddrContextKey).(localAddr)
-	if !ok {
+	c := of(ctx)
+	if c == nil {
 		return
 	}
-	c := local.conn
 	c.listener.mu.Lock()
 	var surplus *conn
 	if !c.proven && slices.Contains(c.listener.open, c) {
@@ -83,6 +82,23 @@ func Prove(ctx context.Context) {
 	}
 	c.listener.mu.Unlock()
 	c.listener.evict(surplus)
+}
+
+// Proven reports whether [Prove] was called for the request's connection.
+func Proven(ctx context.Context) bool {
+	c := of(ctx)
+	if c == nil {
+		return false
+	}
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	return c.proven
+}
+
+// of returns the connection of a request, or nil if another listener accepted it.
+func of(ctx context.Context) *conn {
+	local, _ := ctx.Value(http.LocalAddrContextKey).(localAddr)
+	return local.conn
 }
 
 // surplus returns the connection to close if a bound is exceeded: of the

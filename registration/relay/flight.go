@@ -5,19 +5,26 @@ import (
 	"time"
 )
 
-// Bounds of the requests in flight, watches included. A request takes about
-// 25 KB while its client does not read.
+// Bounds of the requests whose credential is not verified yet. While its client
+// does not read, the answer of such a request takes 14 KiB.
 const (
-	// maxUnproven bounds those without a verified certificate or an answer of
-	// the hub that accepts their token.
 	maxUnproven      = 4096
 	maxUnprovenShare = 256 // of one address
-	// maxRequests bounds the others: those with certificates, and those with
-	// tokens.
-	maxRequests        = 20000
-	maxClusterRequests = 1000  // of a cluster with its add-ons
-	maxAddressRequests = 10000 // with tokens, for a fleet behind one address
 )
+
+// DefaultMaxRequests fits into the 512 MiB of the relay's manifest: a watch takes
+// about 40 KiB, and a connection 70 KiB.
+const DefaultMaxRequests = 5000
+
+// certificateRequests returns the budget of requests with certificates. One
+// cluster has a tenth of it.
+func certificateRequests(most int) *budget { return newBudget(int64(most), int64(max(1, most/10))) } //nolint:mnd // above
+
+// tokenRequests returns the budget of requests with accepted tokens: half of the
+// other. One address has four fifths of it, for a fleet behind one address.
+func tokenRequests(most int) *budget {
+	return newBudget(int64(max(1, most/2)), int64(max(1, most*2/5))) //nolint:mnd // above
+}
 
 // writeTimeout bounds each write to a client. The timeout of a server would
 // bound whole answers and end watches.
@@ -35,6 +42,9 @@ type slotKey struct{}
 // move charges the request to another budget. If it does not fit there, nothing
 // changes.
 func (s *slot) move(to *budget, payer string) bool {
+	if s.budget == to {
+		return true
+	}
 	if !to.reserve(payer, 1) {
 		return false
 	}

@@ -117,6 +117,53 @@ func TestStalledRequestsAreBounded(t *testing.T) {
 	}
 }
 
+// Clients that fill the budget of unproven requests delay no client that has
+// joined: neither one with a certificate nor one whose connection is proven.
+func TestStalledRequestsDelayNoJoinedAgent(t *testing.T) {
+	w := newWorld(t, nil)
+	get := func(c *http.Client, header http.Header) int {
+		t.Helper()
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, w.relay.URL+"/api", nil)
+		request.Header = header.Clone()
+		answer, err := c.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode
+	}
+	addOn, token := w.client(t, nil), from("192.0.2.1:1")
+	if code := get(addOn, token); code != http.StatusOK {
+		t.Fatal(code)
+	}
+	for address := range 16 {
+		for range 3 {
+			c := stall(t, w.dialHTTP2(t))
+			if err := c.get(fmt.Sprintf("192.0.2.%d:1", address+1), 100); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.answers(100); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, row := range map[string]struct {
+		client *http.Client
+		header http.Header
+		want   int
+	}{
+		"certificate on a new connection": {w.client(t, w.ca.issue(t, nil)), http.Header{testAddress: {"192.0.2.1:1"}}, http.StatusOK},
+		"token on a proven connection":    {addOn, token, http.StatusOK},
+		"token on a new connection":       {w.client(t, nil), from("192.0.2.99:1"), http.StatusTooManyRequests},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if code := get(row.client, row.header); code != row.want {
+				t.Errorf("answer %d, want %d", code, row.want)
+			}
+		})
+	}
+}
+
 // Watches that the hub has accepted leave the share of their address to first
 // contacts.
 func TestAcceptedWatchesLeaveRoom(t *testing.T) {

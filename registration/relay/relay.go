@@ -27,6 +27,10 @@ type Options struct {
 	// ClientCAs holds the hub's CAs for client certificates, from --client-ca-file. The API server publishes them in the ConfigMap
 	// kube-system/extension-apiserver-authentication. Required.
 	ClientCAs *x509.CertPool
+	// MaxRequests bounds the requests in flight with verified certificates,
+	// watches included. Half as many may have accepted tokens. Default:
+	// DefaultMaxRequests.
+	MaxRequests int
 	// Registerer takes the metrics. Several relays in one process share them. Nil drops them.
 	Registerer prometheus.Registerer
 	// ErrorLog receives errors of connections to the hub. Clients do not see them. Default: the standard logger.
@@ -69,6 +73,10 @@ func New(opts Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opts.MaxRequests < 0 {
+		return nil, fmt.Errorf("MaxRequests is %d: set a positive number, or 0 for %d", opts.MaxRequests, DefaultMaxRequests)
+	}
+	opts.MaxRequests = cmp.Or(opts.MaxRequests, DefaultMaxRequests)
 	opts.ErrorLog = cmp.Or(opts.ErrorLog, log.Default())
 	r := &relay{opts: opts, hub: hub, unproven: newBudget(maxUnproven, maxUnprovenShare)}
 	own, err := r.proxy(rest.CopyConfig(opts.Hub), checkOwnAnswer)
@@ -79,8 +87,8 @@ func New(opts Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.agents = &upstream{own, newBudget(maxBodies, maxShare), newBudget(maxRequests, maxClusterRequests)}
-	r.bearer = &upstream{anonymous, newBudget(maxBodies, maxShare), newBudget(maxRequests, maxAddressRequests)}
+	r.agents = &upstream{own, newBudget(maxBodies, maxShare), certificateRequests(opts.MaxRequests)}
+	r.bearer = &upstream{anonymous, newBudget(maxBodies, maxShare), tokenRequests(opts.MaxRequests)}
 	return measure(opts.Registerer, r)
 }
 
@@ -111,28 +119,32 @@ func (r *relay) proxy(config *rest.Config, check func(*http.Response) error) (*h
 func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	timed := newTimedWriter(w)
 	defer timed.start()
+	refused := r.admit(req) // it waits for nothing, so it needs no slot
 	own := &slot{}
-	if !own.move(r.unproven, connlimit.Network(req.RemoteAddr)) {
+	if !own.move(r.firstBudget(req, refused == nil)) {
 		busy(timed)
 		return
 	}
 	defer own.release()
-	refused := r.admit(req)
-	switch {
-	case refused != nil:
+	if refused == nil {
+		req = req.WithContext(context.WithValue(req.Context(), slotKey{}, own))
+		refused = r.upstream(req).serve(timed, req)
+	}
+	if refused != nil {
 		refused.write(timed)
-		return
-	case len(req.TLS.PeerCertificates) > 0: // admit has verified it
+	}
+}
+
+// firstBudget returns the budget in which a request starts, and its payer there.
+func (r *relay) firstBudget(req *http.Request, admitted bool) (*budget, string) {
+	if admitted && len(req.TLS.PeerCertificates) > 0 { // admit has verified it
 		connlimit.Prove(req.Context())
-		if !own.move(r.agents.requests, payer(req)) {
-			busy(timed)
-			return
-		}
+		return r.agents.requests, payer(req)
 	}
-	req = req.WithContext(context.WithValue(req.Context(), slotKey{}, own))
-	if refused := r.upstream(req).serve(timed, req); refused != nil {
-		refused.write(timed)
+	if admitted && connlimit.Proven(req.Context()) {
+		return r.bearer.requests, payer(req)
 	}
+	return r.unproven, connlimit.Network(req.RemoteAddr)
 }
 
 func (r *relay) upstream(req *http.Request) *upstream {

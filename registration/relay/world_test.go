@@ -161,6 +161,7 @@ func (w *world) start(t testing.TB, o relay.Options, config *tls.Config) {
 		}
 		handler.ServeHTTP(rw, r)
 	}))
+	w.relay.Listener = relay.LimitListener(w.relay.Listener, 1000, 1000)
 	w.relay.TLS, w.relay.EnableHTTP2 = config, true
 	w.relay.Config.ErrorLog = log.New(io.Discard, "", 0)
 	w.relay.StartTLS()
