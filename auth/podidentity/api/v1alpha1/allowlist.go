@@ -33,20 +33,20 @@ type IAMRoleAllowListSpec struct {
 }
 
 // AllowRule allows each of its namespaces each of its roles. A pattern is a whole value, or a prefix and a final "*". No other
-// character has a special meaning.
+// character has a special meaning. The API server refuses a pattern that can match no namespace or no role.
 type AllowRule struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=64
-	// +kubebuilder:validation:items:Pattern=`^[^*]*\*?$`
+	// +kubebuilder:validation:items:Pattern=`^(\*|[a-z0-9][-a-z0-9]*\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$`
 	Namespaces []string `json:"namespaces"`
 	// Roles are patterns of role ARNs, such as arn:aws:iam::123456789012:role/team-a/*.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=640
-	// +kubebuilder:validation:items:Pattern=`^[^*]*\*?$`
+	// +kubebuilder:validation:items:Pattern=`^(\*|arn:(\*|aws[a-z-]*(\*|:(\*|iam::([0-9]{0,12}\*|[0-9]{12}:(\*|role(\*|/[!-)+-~]*(\*|[A-Za-z0-9_+=,.@-]))))))))$`
 	Roles []string `json:"roles"`
 }
 

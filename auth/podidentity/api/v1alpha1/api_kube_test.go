@@ -370,14 +370,17 @@ func TestBindingValidation(t *testing.T) {
 
 func TestAllowListValidation(t *testing.T) {
 	w := newEnvironment(t)
+	if err := w.Delete(t.Context(), &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}}); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err) // of another test
+	}
 	list := func(name, namespace, role string) *v1alpha1.IAMRoleAllowList {
 		return &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IAMRoleAllowListSpec{
 			Rules: []v1alpha1.AllowRule{{Namespaces: []string{namespace}, Roles: []string{role}}}}}
 	}
 	for name, bad := range map[string]*v1alpha1.IAMRoleAllowList{
-		"another name":            list("other", "a", "b"),
-		"asterisk in the middle":  list(v1alpha1.AllowListName, "a*b", "b"),
-		"two asterisks":           list(v1alpha1.AllowListName, "a**", "b"),
+		"another name":            list("other", "a", "*"),
+		"asterisk in the middle":  list(v1alpha1.AllowListName, "a*b", "*"),
+		"two asterisks":           list(v1alpha1.AllowListName, "a**", "*"),
 		"asterisk in the account": list(v1alpha1.AllowListName, "a", "arn:aws:iam::*:role/x"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -385,6 +388,37 @@ func TestAllowListValidation(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+	// A pattern that matches no role, or no namespace, is a mistake.
+	for field, patterns := range map[string]map[string]bool{
+		"roles[0]": {
+			"*": true, "arn:*": true, "arn:aws*": true, "arn:aws-cn:*": true, "arn:aws:iam::*": true, "arn:aws:iam::1234*": true,
+			"arn:aws:iam::123456789012:*": true, account + "*": true, account + "x": true, account + "team-a/*": true, account + "team-a/x": true,
+			"arn:aws-us-gov:iam::123456789012:role/x": true,
+			"arn:aws:iam::123456789012:rle/team-a/*":  false, "arn:aws:iam::123456789012:user/x": false,
+			"arn:aws:sts::123456789012:assumed-role/*": false, "arn:aws:iam:eu-west-1:123456789012:role/*": false,
+			"arn:aws:iam::12345678901:role/*": false, "arn:aws:iam::1234567890123*": false, "arn:aws:iam::123456789012:role": false,
+			account: false, account + "team-a/": false, "team-a/*": false, "reporting": false, " " + account + "*": false, account + "team a/*": false,
+			"arn:AWS:iam::123456789012:role/*": false, "": false,
+		},
+		"namespaces[0]": {"*": true, "a": true, "team-*": true, "team-a": true, "1*": true,
+			"Team-A": false, "team_a": false, "-a": false, "a-": false, "team-a/*": false, "": false},
+	} {
+		for pattern, valid := range patterns {
+			t.Run(field+" "+pattern, func(t *testing.T) {
+				l := list(v1alpha1.AllowListName, "a", pattern)
+				if field == "namespaces[0]" {
+					l = list(v1alpha1.AllowListName, pattern, "*")
+				}
+				err := w.Create(t.Context(), l, client.DryRunAll)
+				if valid && err != nil {
+					t.Error(err)
+				}
+				if !valid && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), fmt.Sprintf("spec.rules[0].%s: Invalid value: %q", field, pattern))) {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
 	}
 }
 
