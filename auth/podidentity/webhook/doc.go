@@ -3,6 +3,8 @@
 // New returns an http.Handler for a MutatingWebhookConfiguration on the creation of pods. The configuration needs failurePolicy Fail,
 // reinvocationPolicy IfNeeded, sideEffects None, and a namespaceSelector for the namespaces that opt in.
 //
+// A second rule may send it the creation and update of IAMBindings, with failurePolicy Ignore. It warns about two of one ServiceAccount.
+//
 // The handler adds three things to a pod:
 //
 //   - a native sidecar, first among the init containers; its startup probe succeeds once it has credentials

@@ -15,6 +15,7 @@ type head struct {
 			Mirror *string `json:"kubernetes.io/config.mirror"`
 			Inject string  `json:"iam.aws.k8s.io/inject"`
 		} `json:"annotations"`
+		OwnerReferences []struct{} `json:"ownerReferences"`
 	} `json:"metadata"`
 	Spec struct {
 		ServiceAccountName string `json:"serviceAccountName"`

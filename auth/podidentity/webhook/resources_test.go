@@ -105,8 +105,16 @@ func TestUnboundServiceAccountIsAWarning(t *testing.T) {
 	if !r.Allowed || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], `"defualt"`) {
 		t.Errorf("allowed %t, warnings %q", r.Allowed, r.Warnings)
 	}
-	r = admit(t, h, `{"metadata":{"annotations":{"`+webhook.AnnotationInject+`":"false"}},"spec":{"serviceAccountName":"defualt","containers":[{"name":"a"}]}}`)
-	if len(r.Warnings) > 0 {
-		t.Errorf("opted out: warnings %q", r.Warnings)
+	for name, metadata := range map[string]string{
+		"opted out":           `{"annotations":{"` + webhook.AnnotationInject + `":"false"}}`,
+		"pod of a DaemonSet":  `{"ownerReferences":[{"apiVersion":"apps/v1","kind":"DaemonSet","name":"d","uid":"u","controller":true}]}`,
+		"static pod's mirror": `{"annotations":{"kubernetes.io/config.mirror":"hash"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := admit(t, h, `{"metadata":`+metadata+`,"spec":{"serviceAccountName":"defualt","containers":[{"name":"a"}]}}`)
+			if !r.Allowed || len(r.Warnings) > 0 {
+				t.Errorf("allowed %t, warnings %q", r.Allowed, r.Warnings)
+			}
+		})
 	}
 }

@@ -133,6 +133,9 @@ func (h *handler) handle(ctx context.Context, req *admissionv1.AdmissionRequest)
 
 // answer decodes the pod after it has found a binding, because a decoded pod takes several times its size.
 func (h *handler) answer(ctx context.Context, req *admissionv1.AdmissionRequest) (admission.Response, string) {
+	if req.Resource.Group == v1alpha1.GroupVersion.Group && req.Resource.Resource == "iambindings" && req.SubResource == "" {
+		return h.answerBinding(ctx, req), "skipped"
+	}
 	if req.Operation != admissionv1.Create || req.Resource.Resource != "pods" || req.SubResource != "" {
 		return admission.Allowed("not the creation of a pod"), "skipped"
 	}
@@ -149,8 +152,12 @@ func (h *handler) answer(ctx context.Context, req *admissionv1.AdmissionRequest)
 	case err != nil:
 		return refuse(http.StatusInternalServerError, err)
 	case len(found) == 0:
-		return admission.Allowed("no IAMBinding").WithWarnings(fmt.Sprintf("no IAMBinding of namespace %.253q names the ServiceAccount %.253q, so the pod gets no AWS credentials: "+
-			"create one and then the pod again, or set the annotation %s: \"false\"", req.Namespace, account, AnnotationInject)), "unbound"
+		response := admission.Allowed("no IAMBinding")
+		if len(head.Metadata.OwnerReferences) == 0 { // else only the log of a controller would show it, for each pod
+			response = response.WithWarnings(fmt.Sprintf("no IAMBinding of namespace %.253q names the ServiceAccount %.253q, so the pod gets no AWS credentials: "+
+				"create one and then the pod again, or set the annotation %s: \"false\"", req.Namespace, account, AnnotationInject))
+		}
+		return response, "unbound"
 	case len(found) > 1:
 		return admission.Denied(fmt.Sprintf("the IAMBindings %.253q and %.253q of namespace %.253q name the same ServiceAccount %.253q, so none of them serves: delete all but one",
 			found[0].Name, found[1].Name, req.Namespace, account)), "denied"

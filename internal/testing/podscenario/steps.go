@@ -115,8 +115,11 @@ func (s *Scenario) registerWebhook(ctx context.Context) error {
 	if err := yaml.UnmarshalStrict([]byte(manifests.WebhookConfiguration()), registration); err != nil {
 		return err
 	}
-	url := "https://" + s.Webhook + *registration.Webhooks[0].ClientConfig.Service.Path
-	registration.Webhooks[0].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: s.ca}
+	for i := range registration.Webhooks {
+		hook := &registration.Webhooks[i]
+		url := "https://" + s.Webhook + *hook.ClientConfig.Service.Path
+		hook.ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: s.ca}
+	}
 	return s.Admin.Create(ctx, registration)
 }
 
