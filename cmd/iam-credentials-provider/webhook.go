@@ -99,6 +99,7 @@ func runWebhook(ctx context.Context, kube *rest.Config, o webhookOptions) error 
 		return err
 	}
 	mgr.GetWebhookServer().Register(webhookPath, handler) // which also adds the server to the manager
+	mgr.GetWebhookServer().Register(webhook.BindingsPath, handler)
 	// The informer starts with the manager instead of with the first pod.
 	if _, err := mgr.GetCache().GetInformer(ctx, &v1alpha1.IAMBinding{}, cache.BlockUntilSynced(false)); err != nil {
 		return err

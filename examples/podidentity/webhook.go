@@ -35,6 +35,7 @@ func (d *demo) runWebhook(ctx context.Context, kube *rest.Config) error {
 		return err
 	}
 	mgr.GetWebhookServer().Register("/pods", handler) // which also adds the server to the manager
+	mgr.GetWebhookServer().Register(webhook.BindingsPath, handler)
 	return mgr.Start(ctx)
 }
 

@@ -12,6 +12,10 @@ import (
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 )
 
+// BindingsPath is the path for reviews of IAMBindings. No answer there refuses
+// one, so that a busy webhook holds up none.
+const BindingsPath = "/iambindings"
+
 // answerBinding admits an IAMBinding, with a warning if it conflicts with
 // another one. The cache may be behind, so a condition tells it too.
 func (h *handler) answerBinding(ctx context.Context, req *admissionv1.AdmissionRequest) admission.Response {

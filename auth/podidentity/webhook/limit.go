@@ -53,6 +53,10 @@ type review struct {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	response, result := h.respond(w, r)
 	h.results.WithLabelValues(result).Inc()
+	if r.URL.Path == BindingsPath && !response.Allowed { // an error, which failurePolicy Ignore leaves without effect
+		http.Error(w, result, http.StatusServiceUnavailable)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // every http.Server supports it
 	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{                       // fails if the client is gone
