@@ -17,8 +17,10 @@ import (
 
 const opCluster = "get access to the cluster"
 
-// GetRESTConfig returns access to a remote Kubernetes cluster: the one that WithClusterResource names in the provider's API,
-// or that is at WithClusterAddress. GetClusterConfig makes a rest.Config of client-go that renews itself.
+// GetRESTConfig returns access to a remote Kubernetes cluster: the one that
+// WithClusterResource names in the provider's API, or that is at
+// WithClusterAddress. GetClusterConfig makes a rest.Config of client-go that
+// renews itself.
 //
 //   - WithClusterResource alone: address and CA come from the provider's API.
 //   - With WithClusterAddress: the address has to be one of the cluster's.
@@ -92,8 +94,9 @@ func checkedConfig(config *RESTConfig, err error) (Token, error) {
 	return provider.NewRESTConfig(host, config.BearerToken(), config.CAData(), config.ExpiresAt()), nil
 }
 
-// maxCAData bounds the part of a cached credential that an object supplies, in bytes. Each edit of the object makes another one,
-// which stays for up to an hour.
+// maxCAData bounds the part of a cached credential that an object supplies, in
+// bytes. Each edit of the object makes another one, which stays for up to an
+// hour.
 const maxCAData = 64 << 10
 
 // checkCAForm is quick, for hits of the cache.
@@ -107,8 +110,9 @@ func checkCAForm(data string) error {
 	return nil
 }
 
-// checkCAData accepts certificates in PEM and nothing else. It runs before an exchange only: parsing certificates costs more than
-// the rest of a hit of the cache.
+// checkCAData accepts certificates in PEM and nothing else. It runs before an
+// exchange only: parsing certificates costs more than the rest of a hit of the
+// cache.
 func checkCAData(data string) error {
 	if err := checkCAForm(data); err != nil || data == "" {
 		return err

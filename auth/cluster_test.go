@@ -66,7 +66,8 @@ func eachCache(t *testing.T, test func(t *testing.T, tokens *cache.TokenCache)) 
 	})
 }
 
-// The credential of a config is renewed while the config is in use: before it expires, and after the cluster has refused it.
+// The credential of a config is renewed while the config is in use: before it
+// expires, and after the cluster has refused it.
 func TestClusterConfigRenewsItself(t *testing.T) {
 	eachCache(t, func(t *testing.T, tokens *cache.TokenCache) {
 		k8s, provider, server := newCluster(), newClouds(), &apiServer{}

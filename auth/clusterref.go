@@ -38,8 +38,9 @@ type clusterReference struct {
 	caData    string
 }
 
-// parseClusterReference ignores unknown keys, and an empty value counts as an absent key. Whether cluster, address and CA may be set
-// together depends on the provider: GetRESTConfig decides.
+// parseClusterReference ignores unknown keys, and an empty value counts as an
+// absent key. Whether cluster, address and CA may be set together depends on
+// the provider: GetRESTConfig decides.
 func parseClusterReference(data map[string]string) (*clusterReference, error) {
 	r := &clusterReference{
 		provider:           strings.TrimSpace(data[refProvider]),
@@ -94,8 +95,8 @@ const (
 	maxAudiencesText = 16 << 10
 )
 
-// hasAlias finds YAML's anchors and aliases, with which a small text can expand to a huge one. None begins after the characters of
-// an audience.
+// hasAlias finds YAML's anchors and aliases, with which a small text can expand
+// to a huge one. None begins after the characters of an audience.
 func hasAlias(text string) bool {
 	const inside = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._=&*%~+"
 	for i := range len(text) {
@@ -154,11 +155,14 @@ func (r *clusterReference) option(namespace string, c KubernetesClient) Option {
 	}
 }
 
-// GetClusterConfigFromConfigMap is GetClusterConfig for the cluster that a ConfigMap names. The ConfigMap has to lie in the
-// namespace of the owner unless Policy.AllowConfigMap allows it. The ServiceAccount that it names lies in the ConfigMap's namespace.
-// Without one the controller's own identity is used, and Policy.AllowCluster decides about the cluster if an owner is known. c reads the
-// ConfigMap (verb get on configmaps) and the ServiceAccount. Values of the ConfigMap win over opts. The config does not follow later
-// changes of the ConfigMap: build it again for each reconciliation.
+// GetClusterConfigFromConfigMap is GetClusterConfig for the cluster that a
+// ConfigMap names. The ConfigMap has to lie in the namespace of the owner
+// unless Policy.AllowConfigMap allows it. The ServiceAccount that it names lies
+// in the ConfigMap's namespace. Without one the controller's own identity is
+// used, and Policy.AllowCluster decides about the cluster if an owner is known.
+// c reads the ConfigMap (verb get on configmaps) and the ServiceAccount. Values
+// of the ConfigMap win over opts. The config does not follow later changes of
+// the ConfigMap: build it again for each reconciliation.
 //
 // Unknown keys are ignored. A missing, malformed or contradictory value fails with ErrMisconfigured.
 //

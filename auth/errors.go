@@ -19,8 +19,10 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// RetryAfter returns how long to wait before a retry: the time that the service asked for or, if the token cache backs off
-// after repeated failures, the rest of that. It is never zero for ErrThrottled. Otherwise zero means unknown: use a back-off of your own.
+// RetryAfter returns how long to wait before a retry: the time that the service
+// asked for or, if the token cache backs off after repeated failures, the rest
+// of that. It is never zero for ErrThrottled. Otherwise zero means unknown: use
+// a back-off of your own.
 func RetryAfter(err error) time.Duration {
 	var longest time.Duration
 	if hint, ok := err.(interface{ RetryAfter() time.Duration }); ok { //nolint:errorlint // looks at each node of the tree
@@ -151,9 +153,10 @@ func panicked(value any) error {
 	return &cache.PanicError{Type: fmt.Sprintf("%T", value), Stack: string(debug.Stack())}
 }
 
-// hideProxy replaces the description of a request that got no answer through the proxy of the call. A tenant may have chosen
-// the proxy, and would learn from the details, the failed operation among them, which hosts the controller's network has and
-// what listens there.
+// hideProxy replaces the description of a request that got no answer through
+// the proxy of the call. A tenant may have chosen the proxy, and would learn
+// from the details, the failed operation among them, which hosts the
+// controller's network has and what listens there.
 func (o *Options) hideProxy(err *Error) *Error {
 	if o.ProxyURL == nil || !transport.Unanswered(err.Err) {
 		return err

@@ -21,8 +21,8 @@ import (
 // Option sets one of the Options. Build options once and reuse them: they are safe for concurrent use.
 type Option func(*Options)
 
-// Options are the options of one call. Callers pass them by the With functions, which document the fields. The part of providers is
-// embedded.
+// Options are the options of one call. Callers pass them by the With functions,
+// which document the fields. The part of providers is embedded.
 type Options struct {
 	provider.Options
 
@@ -97,9 +97,10 @@ func WithServiceAccount(serviceAccount client.ObjectKey, c KubernetesClient) Opt
 // WithClient sets the client for the default ServiceAccount of the Settings, for calls that name none themselves.
 func WithClient(c KubernetesClient) Option { return func(o *Options) { o.Client = c } }
 
-// WithSubjectToken sets a source of tokens of serviceAccount, for callers that hold a token already and have no Kubernetes client,
-// such as plugins of the kubelet and of kubectl. Namespace, name and the annotations that the provider reads are required. The UID,
-// if set, has to be the token's.
+// WithSubjectToken sets a source of tokens of serviceAccount, for callers that
+// hold a token already and have no Kubernetes client, such as plugins of the
+// kubelet and of kubectl. Namespace, name and the annotations that the provider
+// reads are required. The UID, if set, has to be the token's.
 func WithSubjectToken(source SubjectTokenSource, serviceAccount corev1.ServiceAccount) Option {
 	own := serviceAccount.DeepCopy() // inputs of the key must not change
 	return func(o *Options) {
@@ -108,13 +109,16 @@ func WithSubjectToken(source SubjectTokenSource, serviceAccount corev1.ServiceAc
 	}
 }
 
-// WithAnnotations sets the caller's identity: annotations that win over those of the ServiceAccount. It serves APIs whose spec names
-// the role, the client ID or the e-mail address. The provider checks the values like the ServiceAccount's, and Policy.Authorize sees
-// them. The token is still the ServiceAccount's, so the cloud has to trust that ServiceAccount for this identity. Without a
-// ServiceAccount the call is refused.
+// WithAnnotations sets the caller's identity: annotations that win over those
+// of the ServiceAccount. It serves APIs whose spec names the role, the client
+// ID or the e-mail address. The provider checks the values like the
+// ServiceAccount's, and Policy.Authorize sees them. The token is still the
+// ServiceAccount's, so the cloud has to trust that ServiceAccount for this
+// identity. Without a ServiceAccount the call is refused.
 //
-// The map is cloned. An empty value neither sets nor removes an annotation, so that optional fields of a spec can be passed as they
-// are. Of several WithAnnotations the last one counts.
+// The map is cloned. An empty value neither sets nor removes an annotation, so
+// that optional fields of a spec can be passed as they are. Of several
+// WithAnnotations the last one counts.
 func WithAnnotations(annotations map[string]string) Option {
 	annotations = maps.Clone(annotations)
 	maps.DeleteFunc(annotations, func(_, value string) bool { return value == "" })
@@ -126,15 +130,18 @@ func WithBoundObject(ref authenticationv1.BoundObjectReference) Option {
 	return func(o *Options) { o.BoundObject = &ref }
 }
 
-// WithTokenLifetime sets the lifetime to request for the ServiceAccount's token, at least 10 minutes. The API server may
-// grant another one.
+// WithTokenLifetime sets the lifetime to request for the ServiceAccount's
+// token, at least 10 minutes. The API server may grant another one.
 func WithTokenLifetime(d time.Duration) Option { return func(o *Options) { o.TokenLifetime = d } }
 
-// WithCache names the owner of the call, also without a cache: the object on whose behalf the credential is needed, and whose namespace
-// the Policy checks. It sets the cache too, nil for none, and the object labels the cache's metrics.
+// WithCache names the owner of the call, also without a cache: the object on
+// whose behalf the credential is needed, and whose namespace the Policy checks.
+// It sets the cache too, nil for none, and the object labels the cache's
+// metrics.
 //
-// A controller that reads ServiceAccounts of several clusters passes WithClusterID too. Without it, ServiceAccounts of the same name
-// and UID in two clusters share credentials; a restored backup of etcd has the same UIDs.
+// A controller that reads ServiceAccounts of several clusters passes
+// WithClusterID too. Without it, ServiceAccounts of the same name and UID in
+// two clusters share credentials; a restored backup of etcd has the same UIDs.
 func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option {
 	return func(o *Options) {
 		o.Cache = c
@@ -142,17 +149,22 @@ func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option 
 	}
 }
 
-// WithMinimumLifetime sets how long a cached credential should still be valid, for a credential that is used for some
-// time or handed on. If less than d is left, the call waits for a renewal. If the renewal fails for now (ErrUnavailable,
-// ErrThrottled), the call returns the cached credential while it is valid.
+// WithMinimumLifetime sets how long a cached credential should still be valid,
+// for a credential that is used for some time or handed on. If less than d is
+// left, the call waits for a renewal. If the renewal fails for now
+// (ErrUnavailable, ErrThrottled), the call returns the cached credential while
+// it is valid.
 //
-// At most three quarters of a credential's lifetime apply, so that a short-lived credential does not cause an exchange for every
-// call. Registry, Git and cluster credentials pass d on to their access tokens. The option renews earlier; it does not make the
-// provider issue longer credentials.
+// At most three quarters of a credential's lifetime apply, so that a
+// short-lived credential does not cause an exchange for every call. Registry,
+// Git and cluster credentials pass d on to their access tokens. The option
+// renews earlier; it does not make the provider issue longer credentials.
 func WithMinimumLifetime(d time.Duration) Option { return func(o *Options) { o.MinimumLifetime = d } }
 
-// WithClusterID names the cluster that the ServiceAccounts are read from, with a text that no other cluster of the same cache
-// has, such as the UID of the namespace kube-system. It is part of the cache key, so that no two clusters share credentials.
+// WithClusterID names the cluster that the ServiceAccounts are read from, with
+// a text that no other cluster of the same cache has, such as the UID of the
+// namespace kube-system. It is part of the cache key, so that no two clusters
+// share credentials.
 func WithClusterID(id string) Option { return func(o *Options) { o.ClusterID = id } }
 
 // WithOwner sets the object on whose behalf the credential is needed, if it differs from the involved object of
@@ -184,16 +196,20 @@ func WithScopes(scopes ...string) Option {
 // WithSTSRegion sets the region of the token service, for providers that have regions. Others ignore it.
 func WithSTSRegion(region string) Option { return func(o *Options) { o.STSRegion = region } }
 
-// WithSTSEndpoint sets the address of the token service. The provider accepts only addresses of its cloud and those that the
-// controller has allowed. A provider without provider.OptionsValidator accepts none.
+// WithSTSEndpoint sets the address of the token service. The provider accepts
+// only addresses of its cloud and those that the controller has allowed. A
+// provider without provider.OptionsValidator accepts none.
 func WithSTSEndpoint(endpoint string) Option { return func(o *Options) { o.STSEndpoint = endpoint } }
 
-// WithProxyURL sets the proxy (http, https or socks5) for requests to the provider. Without it the environment's
-// proxy settings apply. Only https goes through this proxy: plain http, which metadata services speak, is dialled directly.
+// WithProxyURL sets the proxy (http, https or socks5) for requests to the
+// provider. Without it the environment's proxy settings apply. Only https goes
+// through this proxy: plain http, which metadata services speak, is dialled
+// directly.
 //
-// Objects may choose the proxy as far as Policy.AllowProxy lets them. All failures to get an answer through it have the same
-// text, so that tenants cannot explore the controller's network with it. The time still differs, and errors.As reaches the cause:
-// do not show that to tenants.
+// Objects may choose the proxy as far as Policy.AllowProxy lets them. All
+// failures to get an answer through it have the same text, so that tenants
+// cannot explore the controller's network with it. The time still differs, and
+// errors.As reaches the cause: do not show that to tenants.
 func WithProxyURL(proxy url.URL) Option { return func(o *Options) { o.ProxyURL = &proxy } }
 
 // WithHTTPClient sets the client for requests to the provider, instead of the shared transports of the provider value.
@@ -211,8 +227,9 @@ func WithClusterAddress(address string) Option {
 	return func(o *Options) { o.ClusterAddress = address }
 }
 
-// WithGitURL sets the address of the Git repository for GetGitCredentials. A bare user name in it is ignored, as in the clone URLs of
-// Azure DevOps. A password is refused.
+// WithGitURL sets the address of the Git repository for GetGitCredentials. A
+// bare user name in it is ignored, as in the clone URLs of Azure DevOps. A
+// password is refused.
 func WithGitURL(gitURL url.URL) Option {
 	if _, password := gitURL.User.Password(); !password {
 		gitURL.User = nil
@@ -220,20 +237,25 @@ func WithGitURL(gitURL url.URL) Option {
 	return func(o *Options) { o.GitURL = &gitURL }
 }
 
-// WithProviderOption sets an option of one provider. Its package uses a key of an unexported type, as with context.WithValue. The
-// value must not change after that. A provider whose credential depends on it adds it to the cache key (provider.CacheKeyContributor).
+// WithProviderOption sets an option of one provider. Its package uses a key of
+// an unexported type, as with context.WithValue. The value must not change
+// after that. A provider whose credential depends on it adds it to the cache
+// key (provider.CacheKeyContributor).
 func WithProviderOption(key, value any) Option {
 	set := provider.WithOption(key, value)
 	return func(o *Options) { set(&o.Options) }
 }
 
-// WithInvalidBefore makes credentials invalid that were cached at this time or before, and the access tokens that they were
-// made of, because a service has refused one. Pass the time of the refusal, or the time at which the call obtained the refused
-// credential, which spares a newer one.
+// WithInvalidBefore makes credentials invalid that were cached at this time or
+// before, and the access tokens that they were made of, because a service has
+// refused one. Pass the time of the refusal, or the time at which the call
+// obtained the refused credential, which spares a newer one.
 //
-// A credential that is younger than ten seconds is returned nevertheless: a service that refuses everything must not cause an
-// exchange for every request. Calls at the same time share the exchange. Calls without this option keep the old credential until
-// there is a new one. A TokenRequest that WithSubjectToken has set replaces its token too. Adapters, TokenRequest and the Keychain have
+// A credential that is younger than ten seconds is returned nevertheless: a
+// service that refuses everything must not cause an exchange for every request.
+// Calls at the same time share the exchange. Calls without this option keep the
+// old credential until there is a new one. A TokenRequest that WithSubjectToken
+// has set replaces its token too. Adapters, TokenRequest and the Keychain have
 // a method Invalidate instead, and GetClusterConfig needs neither.
 func WithInvalidBefore(t time.Time) Option { return func(o *Options) { o.invalidBefore = t } }
 
@@ -241,17 +263,20 @@ func WithInvalidBefore(t time.Time) Option { return func(o *Options) { o.invalid
 // controller's own identity. Use it only in programs that a person runs.
 func WithAllowShellOut() Option { return func(o *Options) { o.AllowShellOut = true } }
 
-// WithTracerProvider records OpenTelemetry spans of what is not cached: "TokenRequest", a token of a ServiceAccount, or
-// "SubjectToken", that of a SubjectSource; "Exchange", an access token, with one of these in it; and "Derive", a
-// registry, Git or cluster credential made of access tokens. Their parent is
-// the span of the call that caused the exchange, which others may share. Attributes name the provider, the operation, the ServiceAccount
-// and its identity in the cloud; error.type is the Reason. No span holds a secret. A call that finds its credential in the cache
-// records nothing.
+// WithTracerProvider records OpenTelemetry spans of what is not cached:
+// "TokenRequest", a token of a ServiceAccount, or "SubjectToken", that of a
+// SubjectSource; "Exchange", an access token, with one of these in it; and
+// "Derive", a registry, Git or cluster credential made of access tokens. Their
+// parent is the span of the call that caused the exchange, which others may
+// share. Attributes name the provider, the operation, the ServiceAccount and
+// its identity in the cloud; error.type is the Reason. No span holds a secret.
+// A call that finds its credential in the cache records nothing.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(o *Options) { o.TracerProvider = p }
 }
 
-// resolve fills in the defaults of the Settings and refuses missing, malformed and contradictory options. It uses no network.
+// resolve fills in the defaults of the Settings and refuses missing, malformed
+// and contradictory options. It uses no network.
 func (o *Options) resolve() error {
 	o.setPolicy(cmp.Or(o.Policy, strictest)) // an Option of a test may have set the field
 	if err := o.resolveServiceAccount(); err != nil {

@@ -14,11 +14,14 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// Policy restricts the tenants of a controller. It is checked on every call, before any token is requested or sent, and
-// on cache hits too. Rules that depend on annotations are checked after the ServiceAccount has been read. The zero value is the
-// strictest: only objects of its own namespace may use a ServiceAccount, and only with the audiences of the provider.
+// Policy restricts the tenants of a controller. It is checked on every call,
+// before any token is requested or sent, and on cache hits too. Rules that
+// depend on annotations are checked after the ServiceAccount has been read. The
+// zero value is the strictest: only objects of its own namespace may use a
+// ServiceAccount, and only with the audiences of the provider.
 //
-// All calls share a Policy, so it must not be changed once it is in use. Its functions run on the hot path and concurrently.
+// All calls share a Policy, so it must not be changed once it is in use. Its
+// functions run on the hot path and concurrently.
 type Policy struct {
 	// AllowCrossNamespace allows owner to use a ServiceAccount of another namespace. Nil never does.
 	AllowCrossNamespace func(owner cache.InvolvedObject, serviceAccount client.ObjectKey) bool
@@ -27,34 +30,46 @@ type Policy struct {
 	// Nil allows whatever the rest of the Policy does.
 	Authorize func(ctx context.Context, request AuthorizeRequest) error
 
-	// RequireServiceAccount refuses objects that name no ServiceAccount, with ErrDenied, unless the Settings have a default
-	// for them: no object gets the controller's own identity.
+	// RequireServiceAccount refuses objects that name no ServiceAccount, with
+	// ErrDenied, unless the Settings have a default for them: no object gets
+	// the controller's own identity.
 	RequireServiceAccount bool
 
-	// AllowCluster allows the controller's own identity to be used for a cluster on behalf of an object. The cluster receives
-	// a credential of the controller, so a tenant could otherwise collect it with a cluster of its own. Nil never
-	// allows it. Three cases need no permission: a ServiceAccount, a call without an owner, where the controller itself chose
-	// the cluster, and a token that only this one cluster accepts (provider.ClusterAccess.OneCluster).
+	// AllowCluster allows the controller's own identity to be used for a
+	// cluster on behalf of an object. The cluster receives a credential of the
+	// controller, so a tenant could otherwise collect it with a cluster of its
+	// own. Nil never allows it. Three cases need no permission: a
+	// ServiceAccount, a call without an owner, where the controller itself
+	// chose the cluster, and a token that only this one cluster accepts
+	// (provider.ClusterAccess.OneCluster).
 	AllowCluster func(request ClusterRequest) bool
 
-	// AllowConfigMap allows owner to use a ConfigMap that lies outside its namespace. It is also asked for an owner without a
-	// namespace and for a call without an owner; the ConfigMap itself is the owner of the rest of that call. Nil refuses all of
-	// these. AllowCluster and AllowCrossNamespace still check the cluster and the ServiceAccount that the ConfigMap names.
+	// AllowConfigMap allows owner to use a ConfigMap that lies outside its
+	// namespace. It is also asked for an owner without a namespace and for a
+	// call without an owner; the ConfigMap itself is the owner of the rest of
+	// that call. Nil refuses all of these. AllowCluster and AllowCrossNamespace
+	// still check the cluster and the ServiceAccount that the ConfigMap names.
 	AllowConfigMap func(owner cache.InvolvedObject, configMap client.ObjectKey) bool
 
-	// AllowProxy allows the proxy of WithProxyURL to be used on behalf of owner, where objects choose it: the controller connects
-	// to any address that a proxy's URL names, also inside its network. Nil allows every proxy.
+	// AllowProxy allows the proxy of WithProxyURL to be used on behalf of
+	// owner, where objects choose it: the controller connects to any address
+	// that a proxy's URL names, also inside its network. Nil allows every
+	// proxy.
 	AllowProxy func(owner cache.InvolvedObject, proxy url.URL) bool
 
-	// Audiences are the audiences that callers and annotations may choose instead of the provider's own. A tenant that picks
-	// any audience could relay the token to a service that trusts that audience.
+	// Audiences are the audiences that callers and annotations may choose
+	// instead of the provider's own. A tenant that picks any audience could
+	// relay the token to a service that trusts that audience.
 	Audiences []string
 
-	// AllowAnyAudience lifts the restriction of Audiences, for controllers whose users may all use each other's identities.
+	// AllowAnyAudience lifts the restriction of Audiences, for controllers
+	// whose users may all use each other's identities.
 	AllowAnyAudience bool
 
-	// APIServerAudiences are the audiences of the cluster's own API server, in addition to the usual ones and, in a pod, to
-	// those of the pod's own token. The receiver of such a token could use it against the API server, so none is ever sent out.
+	// APIServerAudiences are the audiences of the cluster's own API server, in
+	// addition to the usual ones and, in a pod, to those of the pod's own
+	// token. The receiver of such a token could use it against the API server,
+	// so none is ever sent out.
 	APIServerAudiences []string
 
 	ownTokenFile string // for tests
@@ -95,7 +110,8 @@ type AuthorizeRequest struct {
 	ClusterID string
 	// ServiceAccount is the identity it names; empty for the controller's own.
 	ServiceAccount client.ObjectKey
-	// Annotations are those of WithAnnotations, which win over the ServiceAccount's. The hook must not change or keep the map.
+	// Annotations are those of WithAnnotations, which win over the
+	// ServiceAccount's. The hook must not change or keep the map.
 	Annotations map[string]string
 	// Subject is the claim sub of the token that the SubjectSource of the call issues. It is empty without one.
 	Subject string
@@ -103,8 +119,9 @@ type AuthorizeRequest struct {
 	SubjectIdentity string
 	// Identity is what the annotations ask for, such as a role ARN: the caller's, else the ServiceAccount's.
 	Identity string
-	// Chain are the further identities that are assumed from Identity, in order, such as role ARNs. The credential is that of
-	// the last one. The hook must not change or keep the slice.
+	// Chain are the further identities that are assumed from Identity, in
+	// order, such as role ARNs. The credential is that of the last one. The
+	// hook must not change or keep the slice.
 	Chain []string
 	// Audiences are those of the Kubernetes token. The hook must not change or keep the slice.
 	Audiences []string
@@ -116,15 +133,17 @@ type ClusterRequest struct {
 	Owner cache.InvolvedObject
 	// Resource is the cluster's full name in the provider's API. It is empty if only the address names the cluster.
 	Resource string
-	// Address is the canonical address of the cluster's API server (ParseClusterAddress). It is empty if the provider's API
-	// supplies it.
+	// Address is the canonical address of the cluster's API server
+	// (ParseClusterAddress). It is empty if the provider's API supplies it.
 	Address string
-	// CAFromObject reports that the CA certificates come with the call. They replace the CA that the provider's API reports.
+	// CAFromObject reports that the CA certificates come with the call. They
+	// replace the CA that the provider's API reports.
 	CAFromObject bool
 }
 
-// isAPIServerAudience knows the audiences that API servers have by default, whatever their issuer is. Others are caught when the
-// token comes back, because the API server's default audience is the issuer.
+// isAPIServerAudience knows the audiences that API servers have by default,
+// whatever their issuer is. Others are caught when the token comes back,
+// because the API server's default audience is the issuer.
 func (p *Policy) isAPIServerAudience(audience string) bool {
 	switch audience {
 	case "https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local",

@@ -15,8 +15,8 @@ const opRegistry = "get artifact registry credentials"
 // "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app". The provider refuses registries that are not its own, with
 // ErrMisconfigured: no other registry receives the credentials. NewKeychain picks the provider by the registry.
 //
-// Policy, cache and errors are those of GetAccessToken. Cached credentials cost one lookup and need no access token. It is safe
-// for concurrent use.
+// Policy, cache and errors are those of GetAccessToken. Cached credentials cost
+// one lookup and need no access token. It is safe for concurrent use.
 func GetArtifactRegistryCredentials(ctx context.Context, provider Provider, artifactRepository string, opts ...Option,
 ) (*ArtifactRegistryCredentials, error) {
 	return as[*ArtifactRegistryCredentials](get(ctx, provider, opRegistry, opts, registryOf(artifactRepository)))
@@ -35,7 +35,8 @@ func registryOf(artifactRepository string) derivation {
 
 // Keychain is a keychain of go-containerregistry for the registries of its providers. It is safe for concurrent use.
 type Keychain struct {
-	// Strict makes Resolve fail for a registry that no provider knows, instead of anonymous access. Set it before the first use.
+	// Strict makes Resolve fail for a registry that no provider knows, instead
+	// of anonymous access. Set it before the first use.
 	Strict bool
 
 	providers *ProviderSet
@@ -47,9 +48,11 @@ var (
 	_ authn.ContextKeychain = (*Keychain)(nil)
 )
 
-// NewKeychain returns a keychain that gets the credentials of a registry with GetArtifactRegistryCredentials and the given
-// options, from the provider that knows the registry by its host. All other registries get anonymous access, or with Strict an
-// error. Combine it with others by authn.NewMultiKeychain. Where an object names the provider, use NewRegistryAuthenticator.
+// NewKeychain returns a keychain that gets the credentials of a registry with
+// GetArtifactRegistryCredentials and the given options, from the provider that
+// knows the registry by its host. All other registries get anonymous access, or
+// with Strict an error. Combine it with others by authn.NewMultiKeychain. Where
+// an object names the provider, use NewRegistryAuthenticator.
 //
 //	keychain := auth.NewKeychain(providers, auth.WithServiceAccount(sa, kubeClient), auth.WithCache(tokenCache, object))
 //	image, err := remote.Image(ref, remote.WithAuthFromKeychain(keychain), remote.WithContext(ctx))
@@ -57,8 +60,8 @@ func NewKeychain(providers *ProviderSet, opts ...Option) *Keychain {
 	return &Keychain{providers: providers, adapter: newAdapter(nil, opts)}
 }
 
-// Invalidate replaces the credentials of all registries, as WithInvalidBefore of this moment does. Call it when a registry has
-// refused one.
+// Invalidate replaces the credentials of all registries, as WithInvalidBefore
+// of this moment does. Call it when a registry has refused one.
 func (k *Keychain) Invalidate() { k.adapter.invalidate(time.Now()) }
 
 // resolveTimeout bounds the two methods without a context.
@@ -71,8 +74,10 @@ func (k *Keychain) Resolve(target authn.Resource) (authn.Authenticator, error) {
 	return k.ResolveContext(ctx, target)
 }
 
-// ResolveContext implements authn.ContextKeychain. If a provider's credentials cannot be obtained, it returns an error, never
-// anonymous access. The result asks the cache again at each use, so that a pull may take longer than the lifetime of a credential.
+// ResolveContext implements authn.ContextKeychain. If a provider's credentials
+// cannot be obtained, it returns an error, never anonymous access. The result
+// asks the cache again at each use, so that a pull may take longer than the
+// lifetime of a credential.
 func (k *Keychain) ResolveContext(ctx context.Context, target authn.Resource) (authn.Authenticator, error) {
 	o := &Options{}
 	o.apply(k.adapter.opts)
@@ -116,7 +121,8 @@ func (k *Keychain) providerOf(registry string, o *Options) (Provider, error) {
 	return nil, nil
 }
 
-// RegistryAuthenticator gets the credentials of one registry with GetArtifactRegistryCredentials, at each use. It is safe for concurrent use.
+// RegistryAuthenticator gets the credentials of one registry with
+// GetArtifactRegistryCredentials, at each use. It is safe for concurrent use.
 type RegistryAuthenticator struct {
 	provider Provider
 	registry string
@@ -126,9 +132,12 @@ type RegistryAuthenticator struct {
 
 var _ authn.ContextAuthenticator = (*RegistryAuthenticator)(nil)
 
-// NewRegistryAuthenticator returns an authenticator of go-containerregistry for the registry of an artifact repository and the provider
-// that an object names. A registry that is not the provider's is an error, ErrMisconfigured, when the authenticator is used. It waits no
-// longer than GetArtifactRegistryCredentials does for a service that hangs; a Keychain waits for as long as the context allows.
+// NewRegistryAuthenticator returns an authenticator of go-containerregistry for
+// the registry of an artifact repository and the provider that an object names.
+// A registry that is not the provider's is an error, ErrMisconfigured, when the
+// authenticator is used. It waits no longer than GetArtifactRegistryCredentials
+// does for a service that hangs; a Keychain waits for as long as the context
+// allows.
 //
 //	image, err := remote.Image(ref, remote.WithAuth(auth.NewRegistryAuthenticator(provider, ref.Context().Name(), opts...)), remote.WithContext(ctx))
 func NewRegistryAuthenticator(provider Provider, artifactRepository string, opts ...Option) *RegistryAuthenticator {
@@ -137,7 +146,8 @@ func NewRegistryAuthenticator(provider Provider, artifactRepository string, opts
 		adapter: newAdapter(provider, opts), ofCall: []Option{impatient}}
 }
 
-// Invalidate replaces the credentials, as WithInvalidBefore of this moment does. Call it when the registry has refused one.
+// Invalidate replaces the credentials, as WithInvalidBefore of this moment
+// does. Call it when the registry has refused one.
 func (a *RegistryAuthenticator) Invalidate() { a.adapter.invalidate(time.Now()) }
 
 func (a *RegistryAuthenticator) credentials(ctx context.Context) (*ArtifactRegistryCredentials, error) {

@@ -32,7 +32,8 @@ func TestAccessTokenSourceOfTheController(t *testing.T) {
 	}
 }
 
-// What may change is looked at each time: the ServiceAccount, and what the policy thinks of the controller's own identity.
+// What may change is looked at each time: the ServiceAccount, and what the
+// policy thinks of the controller's own identity.
 func TestAccessTokenSourceChecksEachTime(t *testing.T) {
 	k8s, provider, tokens := newCluster(), &exchange{}, testworld.Cache(t)
 	key := k8s.create("tenant-a", "app", nil)

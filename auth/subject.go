@@ -26,15 +26,18 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// SubjectTokenSource returns Kubernetes tokens of a ServiceAccount: subject tokens in the words of RFC 8693. Implementations are
-// safe for concurrent use and honour the context.
+// SubjectTokenSource returns Kubernetes tokens of a ServiceAccount: subject
+// tokens in the words of RFC 8693. Implementations are safe for concurrent use
+// and honour the context.
 //
-// Token returns a JWT with exactly the given audiences and the time at which it expires; for the zero time the claim exp
-// counts. The library checks its audience, subject and expiry before sending it anywhere.
+// Token returns a JWT with exactly the given audiences and the time at which it
+// expires; for the zero time the claim exp counts. The library checks its
+// audience, subject and expiry before sending it anywhere.
 //
-// A source passed with WithSubjectToken is asked on every call, also when the credential is cached, because only
-// the token proves the caller's identity. An expired token is refused, whatever is cached. The source should return the same
-// token while that is fresh, since a new one means a new exchange.
+// A source passed with WithSubjectToken is asked on every call, also when the
+// credential is cached, because only the token proves the caller's identity. An
+// expired token is refused, whatever is cached. The source should return the
+// same token while that is fresh, since a new one means a new exchange.
 type SubjectTokenSource interface {
 	Token(ctx context.Context, audiences []string) (jwt string, expiry time.Time, err error)
 }
@@ -135,7 +138,8 @@ type serviceAccountToken struct {
 // GetDuration implements Token.
 func (t *serviceAccountToken) GetDuration() time.Duration { return time.Until(t.expiry) }
 
-// Invalidate replaces all tokens of the TokenRequest, as WithInvalidBefore of this moment does. Call it when a service has refused one.
+// Invalidate replaces all tokens of the TokenRequest, as WithInvalidBefore of
+// this moment does. Call it when a service has refused one.
 func (r *TokenRequest) Invalidate() {
 	now := time.Now()
 	r.refused.Store(&now)
@@ -295,8 +299,10 @@ func checkExpiry(expiry, now time.Time) error {
 // ownTokenFile is where the kubelet mounts a token for the API server into each pod.
 const ownTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path
 
-// ownAudiences returns the audiences of the pod's own token, which the API server accepts however it is configured. The file
-// is read for each token that is checked, which costs little beside an exchange. Outside a pod there are none.
+// ownAudiences returns the audiences of the pod's own token, which the API
+// server accepts however it is configured. The file is read for each token that
+// is checked, which costs little beside an exchange. Outside a pod there are
+// none.
 func (p *Policy) ownAudiences() []string {
 	content, err := os.ReadFile(cmp.Or(p.ownTokenFile, ownTokenFile))
 	if err != nil {

@@ -111,7 +111,8 @@ func TestTenantsNeverSeeEachOthersCredentials(t *testing.T) {
 	wg.Wait()
 }
 
-// An exchange takes the slots of the owner's namespace with the controller's own identity, or through an object's address.
+// An exchange takes the slots of the owner's namespace with the controller's
+// own identity, or through an object's address.
 func TestTenantOfAnExchange(t *testing.T) {
 	inHand := WithSubjectToken(NewStaticTokenSource("x"), corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "owner", Name: "app"}})
 	proxy, owner := WithProxyURL(url.URL{Scheme: "http", Host: "h"}), WithOwner(cache.InvolvedObject{Namespace: "owner", Name: "o"})

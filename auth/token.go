@@ -4,8 +4,10 @@ import "github.com/workloadid/workloadid/auth/provider"
 
 // These types are declared in package provider, because providers make their values.
 type (
-	// Token is a short-lived credential. Its content differs from provider to provider: the adapters and the function FromToken of each
-	// provider give access to it. It is immutable, is shared between callers, and prints as a redacted summary.
+	// Token is a short-lived credential. Its content differs from provider to
+	// provider: the adapters and the function FromToken of each provider give
+	// access to it. It is immutable, is shared between callers, and prints as a
+	// redacted summary.
 	//
 	//	GetDuration() time.Duration // how long the credential is still valid, approximately from now
 	Token = provider.Token
@@ -17,10 +19,12 @@ type (
 	RESTConfig = provider.RESTConfig
 	// Provider obtains one kind of credential, such as *aws.Provider. Package provider says how to write one.
 	Provider = provider.Provider
-	// KubernetesClient is the part of the client of controller-runtime that auth uses. Every client.Client is one. For a clientset of
-	// client-go, package auth/clientgo makes one.
+	// KubernetesClient is the part of the client of controller-runtime that
+	// auth uses. Every client.Client is one. For a clientset of client-go,
+	// package auth/clientgo makes one.
 	KubernetesClient = provider.KubernetesClient
-	// Error reports why a credential cannot be obtained, in the fields Provider, ServiceAccount, Reason, Message, Remedy and others. Its text
+	// Error reports why a credential cannot be obtained, in the fields
+	// Provider, ServiceAccount, Reason, Message, Remedy and others. Its text
 	// holds no secret and is stable from one try to the next.
 	Error = provider.Error
 )
@@ -33,11 +37,13 @@ const (
 	// credential is dropped at the second refusal, at least half a minute after
 	// the first, unless the controller lacks an RBAC rule.
 	ErrDenied = provider.ErrDenied
-	// ErrThrottled means that the service asks to slow down, or that a limit of the token cache kept the exchange from starting
-	// (a *cache.LimitError). A cached credential is kept while it is valid.
+	// ErrThrottled means that the service asks to slow down, or that a limit of
+	// the token cache kept the exchange from starting (a *cache.LimitError). A
+	// cached credential is kept while it is valid.
 	ErrThrottled = provider.ErrThrottled
-	// ErrUnavailable means that the service could not be reached, gave no usable answer, or takes longer than the patience of the
-	// token cache (a *cache.PendingError). A cached credential is kept while it is valid.
+	// ErrUnavailable means that the service could not be reached, gave no
+	// usable answer, or takes longer than the patience of the token cache (a
+	// *cache.PendingError). A cached credential is kept while it is valid.
 	ErrUnavailable = provider.ErrUnavailable
 )
 

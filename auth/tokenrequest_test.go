@@ -81,7 +81,8 @@ func TestTokenRequestKeepsALongToken(t *testing.T) {
 	})
 }
 
-// While a renewal fails for now, callers get the old token and make at most one request a second. After its expiry they get the error.
+// While a renewal fails for now, callers get the old token and make at most one
+// request a second. After its expiry they get the error.
 func TestTokenRequestKeepsTheTokenWhileRenewalsFail(t *testing.T) {
 	for name, failure := range map[string]error{
 		"unavailable":                   errors.New("connection refused"),
@@ -170,7 +171,8 @@ func TestTokenRequestDropsTheTokenOnAPermanentError(t *testing.T) {
 	}
 }
 
-// A call with WithInvalidBefore gets another token, once in ten seconds. Other calls keep the old one until there is a new one.
+// A call with WithInvalidBefore gets another token, once in ten seconds. Other
+// calls keep the old one until there is a new one.
 func TestTokenRequestWithInvalidBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), &exchange{}
@@ -234,7 +236,8 @@ func TestTokenRequestOfAReCreatedServiceAccount(t *testing.T) {
 	}
 }
 
-// Each call compares the ServiceAccount with the living one, although the source holds a valid token and the cache a valid credential.
+// Each call compares the ServiceAccount with the living one, although the
+// source holds a valid token and the cache a valid credential.
 func TestTokenRequestChecksTheServiceAccount(t *testing.T) {
 	for name, tc := range map[string]struct {
 		known  types.UID // to the caller

@@ -15,7 +15,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
-// What is not in the cache records spans: the TokenRequest in its exchange, then what is derived. A hit records none, and allocates nothing.
+// What is not in the cache records spans: the TokenRequest in its exchange,
+// then what is derived. A hit records none, and allocates nothing.
 func TestSpans(t *testing.T) {
 	k8s, provider, spans := newCluster(), newClouds(), &spantest.Recorder{}
 	key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})

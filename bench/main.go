@@ -1,5 +1,7 @@
-// Command bench measures workloadid beside the reference library of RFC-0010 (github.com/fluxcd/pkg/auth) and beside a
-// lower bound: the least that has to be done for the same result. All three run in one process, in turn, for several rounds.
+// Command bench measures workloadid beside the reference library of RFC-0010
+// (github.com/fluxcd/pkg/auth) and beside a lower bound: the least that has to
+// be done for the same result. All three run in one process, in turn, for
+// several rounds.
 //
 //	make bench
 //
@@ -8,8 +10,10 @@
 //
 //	ratio <case> <theirs/ours> lower-bound <ours/bound>
 //
-// where the first number is how many times ours is better and the second how far it is from the lower bound. Both are medians of
-// the rounds' own ratios, so that a machine that slows down for a while does not shift them. RESULTS.md has the rest.
+// where the first number is how many times ours is better and the second how
+// far it is from the lower bound. Both are medians of the rounds' own ratios,
+// so that a machine that slows down for a while does not shift them. RESULTS.md
+// has the rest.
 package main
 
 import (

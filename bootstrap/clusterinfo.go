@@ -14,10 +14,11 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// ClusterInfo holds the address of a cluster and the CAs to trust there. Encoded, it is a kubeconfig with one unnamed cluster.
+// ClusterInfo holds the address of a cluster and the CAs to trust there.
+// Encoded, it is a kubeconfig with one unnamed cluster.
 type ClusterInfo struct {
-	// Server is the URL of the API server, https://<host>[:<port>][/<path>]. The host is a DNS name or an IP address, the default
-	// port is 443.
+	// Server is the URL of the API server, https://<host>[:<port>][/<path>].
+	// The host is a DNS name or an IP address, the default port is 443.
 	Server string
 	// CAData holds the certificates of the CAs to trust, in PEM, and no secret. Empty: the system's CAs.
 	CAData []byte
@@ -33,8 +34,8 @@ const (
 	configKind    = "Config"
 )
 
-// kubeconfig is the relevant part of client.config/v1. Fields that could steal credentials or run a program are refused, and all
-// others are ignored.
+// kubeconfig is the relevant part of client.config/v1. Fields that could steal
+// credentials or run a program are refused, and all others are ignored.
 type kubeconfig struct {
 	APIVersion     string         `json:"apiVersion,omitempty"`
 	Kind           string         `json:"kind,omitempty"`
@@ -70,12 +71,13 @@ type namedUser struct {
 	User map[string]any `json:"user"`
 }
 
-// ParseClusterInfo parses a kubeconfig in YAML or JSON, at most 1 MiB. It returns the unnamed cluster, or else the cluster of the
-// current context.
+// ParseClusterInfo parses a kubeconfig in YAML or JSON, at most 1 MiB. It
+// returns the unnamed cluster, or else the cluster of the current context.
 //
-// It refuses credentials and private keys, commands, local paths, proxies, the insecure flag, servers without https, and YAML
-// anchors with aliases. Like kubectl, it refuses two clusters or contexts of one name, and a kind or apiVersion other than Config
-// and v1. Both may be absent.
+// It refuses credentials and private keys, commands, local paths, proxies, the
+// insecure flag, servers without https, and YAML anchors with aliases. Like
+// kubectl, it refuses two clusters or contexts of one name, and a kind or
+// apiVersion other than Config and v1. Both may be absent.
 func ParseClusterInfo(content []byte) (*ClusterInfo, error) {
 	if len(content) > maxClusterInfo {
 		return nil, fmt.Errorf("it is larger than %d bytes", maxClusterInfo)
@@ -112,8 +114,9 @@ var (
 	alias  = regexp.MustCompile(`(?:^|[^A-Za-z0-9])\*`)
 )
 
-// mayExpand reports whether an alias may repeat an anchor, which can expand a few bytes to megabytes. It uses no parser, because
-// two parsers may disagree. It therefore also matches comments and text, where no program writes both.
+// mayExpand reports whether an alias may repeat an anchor, which can expand a
+// few bytes to megabytes. It uses no parser, because two parsers may disagree.
+// It therefore also matches comments and text, where no program writes both.
 func mayExpand(content []byte) bool { return anchor.Match(content) && alias.Match(content) }
 
 // checkNames refuses duplicate names, because readers differ in which one they take.
@@ -192,8 +195,9 @@ func (c cluster) info() (*ClusterInfo, error) {
 	return info, nil
 }
 
-// Certificates returns the CAs. It skips text between the certificates, as in RFC 7468. Any other PEM block is an error, because
-// cluster information is public and must not hold a private key.
+// Certificates returns the CAs. It skips text between the certificates, as in
+// RFC 7468. Any other PEM block is an error, because cluster information is
+// public and must not hold a private key.
 func (i *ClusterInfo) Certificates() ([]*x509.Certificate, error) {
 	var certificates []*x509.Certificate
 	for block, rest := pem.Decode(i.CAData); block != nil; block, rest = pem.Decode(rest) {
@@ -242,8 +246,9 @@ func (i *ClusterInfo) check() error {
 	return err
 }
 
-// Encode returns the kubeconfig in YAML, as kubeadm writes it. It is public: of CAData it contains only the certificates. It
-// refuses what ParseClusterInfo refuses.
+// Encode returns the kubeconfig in YAML, as kubeadm writes it. It is public: of
+// CAData it contains only the certificates. It refuses what ParseClusterInfo
+// refuses.
 func (i *ClusterInfo) Encode() ([]byte, error) {
 	if _, err := serverURL(i.Server); err != nil {
 		return nil, err
@@ -275,8 +280,10 @@ func (i *ClusterInfo) Pins() (PinSet, error) {
 	return set, nil
 }
 
-// JoinCommand returns the kubeadm command that joins the cluster, with a pin for each CA. It is one line, safe for a shell, and
-// contains the token. It fails without a token, without a certificate, and if Server is invalid or has a path.
+// JoinCommand returns the kubeadm command that joins the cluster, with a pin
+// for each CA. It is one line, safe for a shell, and contains the token. It
+// fails without a token, without a certificate, and if Server is invalid or has
+// a path.
 func (i *ClusterInfo) JoinCommand(t Token) (string, error) {
 	if t.IsZero() {
 		return "", errors.New("there is no token to join with")

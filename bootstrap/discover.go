@@ -33,8 +33,9 @@ const (
 // DiscoverOption configures Discover.
 type DiscoverOption func(*discovery)
 
-// ErrPins means that the pins do not prove the cluster. None of its CAs is pinned, the server's certificate has another CA or name,
-// or the verified answer differs from the signed one.
+// ErrPins means that the pins do not prove the cluster. None of its CAs is
+// pinned, the server's certificate has another CA or name, or the verified
+// answer differs from the signed one.
 var ErrPins = errors.New("the cluster is not proved to be the one that the pins name")
 
 // WithPins makes Discover accept the cluster only if one of its CAs is pinned.
@@ -48,8 +49,10 @@ func WithoutPins() DiscoverOption { return func(d *discovery) { d.unpinned = tru
 // WithTimeout bounds the whole discovery, 5 minutes by default. It must be positive.
 func WithTimeout(t time.Duration) DiscoverOption { return func(d *discovery) { d.timeout = t } }
 
-// WithTokenPatience bounds the wait while cluster-info is signed for other tokens only. Discover then fails, at its first look after that
-// time, with the cause NotSignedForToken. A new token is signed for within seconds. The default 0 waits until the timeout.
+// WithTokenPatience bounds the wait while cluster-info is signed for other
+// tokens only. Discover then fails, at its first look after that time, with the
+// cause NotSignedForToken. A new token is signed for within seconds. The
+// default 0 waits until the timeout.
 func WithTokenPatience(patience time.Duration) DiscoverOption {
 	return func(d *discovery) { d.patience = patience }
 }
@@ -59,13 +62,16 @@ func WithFinalCauses(causes ...Cause) DiscoverOption {
 	return func(d *discovery) { d.final = causes }
 }
 
-// WithServerName makes Discover check the server's certificate against this DNS name or IP address. The default is the host of
-// each address. A tunnel needs it, because no certificate names its address. The caller must know the name, because a name from
-// cluster-info proves nothing.
+// WithServerName makes Discover check the server's certificate against this DNS
+// name or IP address. The default is the host of each address. A tunnel needs
+// it, because no certificate names its address. The caller must know the name,
+// because a name from cluster-info proves nothing.
 func WithServerName(name string) DiscoverOption { return func(d *discovery) { d.serverName = name } }
 
-// WithProgress calls report whenever the discovery waits for something else, on the goroutine of Discover. With several addresses
-// the text begins with the address, and an address that failed for good is reported too. Nil: no reports.
+// WithProgress calls report whenever the discovery waits for something else, on
+// the goroutine of Discover. With several addresses the text begins with the
+// address, and an address that failed for good is reported too. Nil: no
+// reports.
 func WithProgress(report func(waitingFor string)) DiscoverOption {
 	return func(d *discovery) { d.report = report }
 }
@@ -110,8 +116,9 @@ type result struct {
 	err  *AddressError
 }
 
-// Discover finds out how to reach a cluster. It takes addresses ("host", "host:port" or an https URL without user, query and
-// fragment) and a token with the usage "signing":
+// Discover finds out how to reach a cluster. It takes addresses ("host",
+// "host:port" or an https URL without user, query and fragment) and a token
+// with the usage "signing":
 //
 //  1. It reads cluster-info without credentials from an unverified server, until cluster-info is signed with the token.
 //  2. It verifies the signature. It reads a wrong one once more, because it may lag behind a change. Then the failure is final.
@@ -120,18 +127,23 @@ type result struct {
 //     for the host of the address (see WithServerName). The content must be the
 //     same.
 //
-// Discover asks all addresses at the same time, and the first success wins. A final failure at one address does not stop the
-// others, so a forged answer cannot keep the machine from joining.
+// Discover asks all addresses at the same time, and the first success wins. A
+// final failure at one address does not stop the others, so a forged answer
+// cannot keep the machine from joining.
 //
-// Discover waits for conditions that pass: a missing server, permission, ConfigMap or signature, and a slow clock. It waits after
-// every status but 200, because a proxy may answer until its server is up. Permanent mistakes fail at once. Malformed arguments
-// fail before any packet is sent.
+// Discover waits for conditions that pass: a missing server, permission,
+// ConfigMap or signature, and a slow clock. It waits after every status but
+// 200, because a proxy may answer until its server is up. Permanent mistakes
+// fail at once. Malformed arguments fail before any packet is sent.
 //
-// A failed discovery is a DiscoveryError with a typed cause for each address. After the timeout, it names for each address the last
-// reason and its likely causes, and wraps the context's error. ErrSignature and ErrPins mean that an address belongs to another
-// cluster, or that an attacker is in between. No error holds the token's secret.
+// A failed discovery is a DiscoveryError with a typed cause for each address.
+// After the timeout, it names for each address the last reason and its likely
+// causes, and wraps the context's error. ErrSignature and ErrPins mean that an
+// address belongs to another cluster, or that an attacker is in between. No
+// error holds the token's secret.
 //
-// Write access to the ConfigMap kube-public/cluster-info decides what Discover trusts, because the cluster signs its content.
+// Write access to the ConfigMap kube-public/cluster-info decides what Discover
+// trusts, because the cluster signs its content.
 func Discover(ctx context.Context, servers []string, token Token, opts ...DiscoverOption) (*ClusterInfo, error) {
 	d := &discovery{token: token, timeout: defaultTimeout, interval: minInterval}
 	for _, opt := range opts {
@@ -318,9 +330,10 @@ func signed(data map[string]string) bool {
 	return false
 }
 
-// confirm reads cluster-info again over a connection that trusts only the pinned certificates. The caller supplies the server's
-// name, because the content is not trusted yet. Any holder of a certificate of the CA, such as a kubelet, could put its own name
-// there.
+// confirm reads cluster-info again over a connection that trusts only the
+// pinned certificates. The caller supplies the server's name, because the
+// content is not trusted yet. Any holder of a certificate of the CA, such as a
+// kubelet, could put its own name there.
 func (a *attempt) confirm(ctx context.Context, info *ClusterInfo, content string) *AddressError {
 	certificates, malformed := info.Certificates()
 	if malformed != nil {

@@ -452,7 +452,8 @@ func TestDiscoverFailsAtAllAddresses(t *testing.T) {
 	}
 }
 
-// A neighbour with the same token and a certificate of the cluster's authority for his own name cannot have that name checked.
+// A neighbour with the same token and a certificate of the cluster's authority
+// for his own name cannot have that name checked.
 func TestDiscoverProvesTheNameThatTheCallerGave(t *testing.T) {
 	authority, evil := newCA(t), newCA(t)
 	data := signed(t, wellKnown, &bootstrap.ClusterInfo{Server: "https://evil.example", CAData: append(slices.Clone(authority.pem), evil.pem...), TLSServerName: "worker-7"})

@@ -12,8 +12,9 @@ import (
 	"github.com/workloadid/workloadid/internal/address"
 )
 
-// serverURL accepts https URLs of API servers. Host and port are strict, because commands that people paste contain them, and
-// because an early error is better than a timeout.
+// serverURL accepts https URLs of API servers. Host and port are strict,
+// because commands that people paste contain them, and because an early error
+// is better than a timeout.
 func serverURL(server string) (*url.URL, error) {
 	u, err := url.Parse(server)
 	isHTTPS := strings.HasPrefix(server, "https://")

@@ -184,8 +184,9 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 // Enabled reports whether the cache keeps anything: it is not nil and its capacity is not 0.
 func (c *TokenCache) Enabled() bool { return c != nil && c.capacity > 0 }
 
-// Get returns the token of the key if it is fresh and meets MinimumLifetime and InvalidBefore of a Request. It does no I/O and
-// allocates nothing. It counts no miss: GetOrSet does.
+// Get returns the token of the key if it is fresh and meets MinimumLifetime and
+// InvalidBefore of a Request. It does no I/O and allocates nothing. It counts
+// no miss: GetOrSet does.
 func (c *TokenCache) Get(key Key, object InvolvedObject, minimumLifetime time.Duration, invalidBefore time.Time) (Token, bool) {
 	if !c.Enabled() {
 		return nil, false
@@ -201,8 +202,8 @@ func (c *TokenCache) Get(key Key, object InvolvedObject, minimumLifetime time.Du
 	return e.token, true
 }
 
-// find returns the entry of the key if it is valid, or nil, and whether it is valid for the request too. The caller holds the
-// lock.
+// find returns the entry of the key if it is valid, or nil, and whether it is
+// valid for the request too. The caller holds the lock.
 func (c *TokenCache) find(key Key, invalidBefore time.Time, now instant) (e *entry, usable bool) {
 	e, ok := c.entries.Get(key)
 	if !ok || c.closed || !e.valid(now) {
@@ -211,8 +212,9 @@ func (c *TokenCache) find(key Key, invalidBefore time.Time, now instant) (e *ent
 	return e, invalidBefore.IsZero() || !e.isReplaceable(now) || e.minted.mono > int64(invalidBefore.Sub(c.base))
 }
 
-// GetOrSet returns the token of the key and mints it if there is no valid one. retrieved reports whether the token was in the
-// cache. A token for which the caller waited counts as minted.
+// GetOrSet returns the token of the key and mints it if there is no valid one.
+// retrieved reports whether the token was in the cache. A token for which the
+// caller waited counts as minted.
 //
 // The error is that of Needs or Mint, or the context's, or ErrClosed. While a
 // key is held back after failures, it is a *BackoffError around the error of the
@@ -332,8 +334,9 @@ func (c *TokenCache) current(req Request) (got Minted) {
 	return got
 }
 
-// Invalidate removes the token of the key, because a service has refused it although it should still be valid. A token that is
-// younger than ten seconds stays.
+// Invalidate removes the token of the key, because a service has refused it
+// although it should still be valid. A token that is younger than ten seconds
+// stays.
 func (c *TokenCache) Invalidate(key Key) {
 	c.locked(func() { c.drop(key, c.now()) })
 }
@@ -345,8 +348,8 @@ func (c *TokenCache) drop(key Key, now instant) {
 	}
 }
 
-// Delete removes the token of the key and forgets its failures, but not those of its group. The result of an exchange in flight
-// is not kept.
+// Delete removes the token of the key and forgets its failures, but not those
+// of its group. The result of an exchange in flight is not kept.
 func (c *TokenCache) Delete(key Key) {
 	c.locked(func() {
 		c.entries.Remove(key)
@@ -377,8 +380,9 @@ func (c *TokenCache) locked(f func()) {
 // Len returns the number of tokens in the cache. Some may have expired within the last half minute.
 func (c *TokenCache) Len() int { return c.Stats().Items }
 
-// Close ends all exchanges, drops all tokens, and returns when no goroutine of the cache runs any more. Requests under way
-// and later ones fail. Close may be called more than once.
+// Close ends all exchanges, drops all tokens, and returns when no goroutine of
+// the cache runs any more. Requests under way and later ones fail. Close may be
+// called more than once.
 func (c *TokenCache) Close() {
 	if c == nil {
 		return

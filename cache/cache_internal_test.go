@@ -497,7 +497,8 @@ func TestOptionsThatCannotWork(t *testing.T) {
 	}
 }
 
-// Many requests of a thousand tenants run at once with refreshes, deletions and evictions. Each tenant gets its own token.
+// Many requests of a thousand tenants run at once with refreshes, deletions and
+// evictions. Each tenant gets its own token.
 func TestTenantsNeverSeeEachOthersTokens(t *testing.T) {
 	const tenants, workers, requests = 1000, 16, 200_000
 	// It is too small for all, and stale all the time.

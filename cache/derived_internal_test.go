@@ -216,8 +216,9 @@ func keepsSlotsBusy(t *testing.T, c *TokenCache, tenant string, d time.Duration)
 	}
 }
 
-// derivedOn returns the request of a tenant for a credential that is made of others, depth of them, one inside the other. All tenants share
-// their keys. The innermost is a credential of its own.
+// derivedOn returns the request of a tenant for a credential that is made of
+// others, depth of them, one inside the other. All tenants share their keys.
+// The innermost is a credential of its own.
 func derivedOn(c *TokenCache, depth int, tenant string) Request {
 	req := Request{Key: key(depth), Tenant: tenant, Provider: "test", Fresh: true, Mint: plain(slowly(10 * time.Millisecond))}
 	if depth > 0 {
@@ -226,7 +227,8 @@ func derivedOn(c *TokenCache, depth int, tenant string) Request {
 	return req
 }
 
-// A tenant that uses all of its slots requests a credential that others share. At no depth do the others wait for a slot of that tenant.
+// A tenant that uses all of its slots requests a credential that others share.
+// At no depth do the others wait for a slot of that tenant.
 func TestSharedDerivedCredentialOfTenantWithoutSlot(t *testing.T) {
 	for _, depth := range []int{0, 1, 2, 5} {
 		for name, busyFirst := range map[string]bool{"blocked before the other joins": true, "blocked later": false} {

@@ -17,20 +17,27 @@
 //		},
 //	})
 //
-// Until its soft time, 80 % of its remaining lifetime less a little jitter, a token is fresh and served without any I/O. Then it
-// is still served at once, while one refresh runs in the background. At its hard time, shortly before it expires and no later
-// than the maximum duration, callers wait for a new one. Both times hold on the monotonic and on the wall clock, so that neither
-// a suspended machine nor a corrected clock makes the cache serve an expired token.
+// Until its soft time, 80 % of its remaining lifetime less a little jitter, a
+// token is fresh and served without any I/O. Then it is still served at once,
+// while one refresh runs in the background. At its hard time, shortly before it
+// expires and no later than the maximum duration, callers wait for a new one.
+// Both times hold on the monotonic and on the wall clock, so that neither a
+// suspended machine nor a corrected clock makes the cache serve an expired
+// token.
 //
-// Each key has one exchange in flight, however many callers wait for it. A caller whose context ends leaves. The exchange goes on
-// for the others, with a deadline of its own. No lock is held meanwhile. A caller also leaves, with a PendingError, once the exchange
-// has run for five seconds (WithPatience), so that an exchange that hangs does not hold the workers of a controller.
+// Each key has one exchange in flight, however many callers wait for it. A
+// caller whose context ends leaves. The exchange goes on for the others, with a
+// deadline of its own. No lock is held meanwhile. A caller also leaves, with a
+// PendingError, once the exchange has run for five seconds (WithPatience), so
+// that an exchange that hangs does not hold the workers of a controller.
 //
-// Two limits keep tenants apart. At each provider a tenant has 8 slots for exchanges (WithMaxExchangesPerTenant). An exchange
-// waits for one for two seconds at most, and not at all while every slot has been held for longer than the patience. Over all,
-// exchanges start at a rate (WithRate), and at most 4,096 run with each provider. A tenant with many keys at an address that hangs
-// fills its own slots and nothing else. An exchange that a limit does not let start fails with a LimitError, which is no failure of
-// its key.
+// Two limits keep tenants apart. At each provider a tenant has 8 slots for
+// exchanges (WithMaxExchangesPerTenant). An exchange waits for one for two
+// seconds at most, and not at all while every slot has been held for longer
+// than the patience. Over all, exchanges start at a rate (WithRate), and at
+// most 4,096 run with each provider. A tenant with many keys at an address that
+// hangs fills its own slots and nothing else. An exchange that a limit does not
+// let start fails with a LimitError, which is no failure of its key.
 //
 // A key that fails is tried again after a back-off of one second that doubles to
 // half a minute. Until then callers get the same error. A refresh that fails

@@ -31,8 +31,9 @@ func (e *BackoffError) Unwrap() error { return e.Err }
 // RetryAfter returns how long the key is still held back.
 func (e *BackoffError) RetryAfter() time.Duration { return e.wait }
 
-// LimitError is the error of an exchange that a limit of the cache did not let start. It says nothing about the key or the
-// provider, so the key does not back off and keeps its token.
+// LimitError is the error of an exchange that a limit of the cache did not let
+// start. It says nothing about the key or the provider, so the key does not
+// back off and keeps its token.
 type LimitError struct {
 	message string
 	noSlot  bool // the tenant uses all of its slots
@@ -51,8 +52,9 @@ func lacksSlot(err error) bool {
 	return limit != nil && limit.noSlot
 }
 
-// PendingError is the error of a caller that has waited for as long as WithPatience allows. The exchange goes on and its result is cached,
-// so the key does not back off.
+// PendingError is the error of a caller that has waited for as long as
+// WithPatience allows. The exchange goes on and its result is cached, so the
+// key does not back off.
 type PendingError struct{ patience time.Duration }
 
 func (e *PendingError) Error() string {
@@ -62,7 +64,8 @@ func (e *PendingError) Error() string {
 // RetryAfter returns the patience: the exchange may well take as long again.
 func (e *PendingError) RetryAfter() time.Duration { return e.patience }
 
-// PanicError is the error of a Mint that panicked. Its text names only the type of the panic's value, which could be a secret.
+// PanicError is the error of a Mint that panicked. Its text names only the type
+// of the panic's value, which could be a secret.
 type PanicError struct {
 	// Type is the type of the panic's value.
 	Type string
@@ -181,8 +184,8 @@ func holdBack(err error, until, now instant) *BackoffError {
 	return &BackoffError{Err: err, wait: until.sub(now)}
 }
 
-// heldBack returns the error of a key that its own failure holds back, or that of its group if it has no token. The caller
-// holds the lock, here and below.
+// heldBack returns the error of a key that its own failure holds back, or that
+// of its group if it has no token. The caller holds the lock, here and below.
 func (c *TokenCache) heldBack(req Request, hasToken bool, now instant) *BackoffError {
 	own, _ := c.failures.Get(req.Key)
 	if held := holdBack(own.err, own.until, now); held != nil || hasToken {
@@ -227,8 +230,9 @@ type groupFailure struct {
 	prober  *flight // tries for the group and holds back the rest
 }
 
-// heldByGroup returns the error for a key that its group holds back, or nil. Keys that have not failed themselves try first,
-// because a few keys that always fail could otherwise take every try from a key that would succeed.
+// heldByGroup returns the error for a key that its group holds back, or nil.
+// Keys that have not failed themselves try first, because a few keys that
+// always fail could otherwise take every try from a key that would succeed.
 func (c *TokenCache) heldByGroup(req Request, now instant) *BackoffError {
 	g, ok := c.groups.Get(req.Group)
 	if !ok || g.only != (Key{}) || g.forgotten(now) {

@@ -42,8 +42,10 @@ func (s *slots) hang(patience time.Duration) bool {
 	return last != 0 && time.Since(time.Unix(0, last)) > patience
 }
 
-// limits keep tenants apart. An exchange waits briefly for one of the few slots of its tenant at the provider, then for its turn
-// of a rate at which exchanges of all tenants start. An exchange that hangs holds its slot, but cannot hold a rate.
+// limits keep tenants apart. An exchange waits briefly for one of the few slots
+// of its tenant at the provider, then for its turn of a rate at which exchanges
+// of all tenants start. An exchange that hangs holds its slot, but cannot hold
+// a rate.
 //
 // At a rate that the machine cannot serve, exchanges starve each other until all outlive the patience. While the
 // machine lags, they start as others end. A service or tenant that is slow makes no lag.
@@ -69,8 +71,9 @@ func newLimits() *limits {
 		turn: make(chan struct{}, 1), yield: runtime.Gosched, slots: map[tenantAt]*slots{}, running: map[string]int{}}
 }
 
-// enter waits until an exchange may start, at most turnWait for the rate. It calls block before it waits for a slot. The caller
-// calls leave when the exchange has ended. The error is a *LimitError, or that of ctx.
+// enter waits until an exchange may start, at most turnWait for the rate. It
+// calls block before it waits for a slot. The caller calls leave when the
+// exchange has ended. The error is a *LimitError, or that of ctx.
 func (l *limits) enter(ctx context.Context, t tenantAt, turnWait time.Duration, block func()) (leave func(), err error) {
 	// Without this first check, a provider that hangs would use up the rate with exchanges that cannot run.
 	if err := l.run(t.provider, 0); err != nil {

@@ -22,7 +22,8 @@ func isLimited(err error) bool {
 	return errors.As(err, &limit)
 }
 
-// askForever makes many tenants request credentials that their service never returns, until stop. Their keys begin at first.
+// askForever makes many tenants request credentials that their service never
+// returns, until stop. Their keys begin at first.
 func askForever(t *testing.T, c *TokenCache, tenants int, provider string, first int) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -112,8 +113,9 @@ func TestTenantOfTwoServices(t *testing.T) {
 	})
 }
 
-// Two hundred keys of a tenant that hang, asked for by twenty workers: a worker is free after the patience, or without a slot after two
-// seconds, or at once if all slots hang.
+// Two hundred keys of a tenant that hang, asked for by twenty workers: a worker
+// is free after the patience, or without a slot after two seconds, or at once
+// if all slots hang.
 func TestHangingKeysHoldWorkersBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
@@ -150,7 +152,8 @@ func TestHangingKeysHoldWorkersBriefly(t *testing.T) {
 	})
 }
 
-// An exchange without a slot is no failure of the key: nothing backs off, nothing is dropped, and the next call tries at once.
+// An exchange without a slot is no failure of the key: nothing backs off,
+// nothing is dropped, and the next call tries at once.
 func TestLimitedExchangeIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &recorder{}
@@ -220,7 +223,8 @@ func (r *recorder) add(to *map[string]int, result string) {
 	(*to)[result]++
 }
 
-// Two tenants share a key. The other one never waits for a slot of the one without, which gets what the other one minted.
+// Two tenants share a key. The other one never waits for a slot of the one
+// without, which gets what the other one minted.
 func TestSharedKeyOfTenantWithoutSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t, WithMaxExchangesPerTenant(1)), &minter{mint: hourly}
@@ -278,7 +282,8 @@ func TestRenewalOfASharedKey(t *testing.T) {
 	})
 }
 
-// The rate lets a burst start at once and the others in turn. An exchange whose turn would come too late is refused at once.
+// The rate lets a burst start at once and the others in turn. An exchange whose
+// turn would come too late is refused at once.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t, WithRate(10, 5), withMintTimeout(3*time.Second)), &minter{mint: hourly}
@@ -341,7 +346,8 @@ func TestInfiniteRate(t *testing.T) {
 	})
 }
 
-// A provider at the limit of running exchanges refuses others at once, and uses none of the rate. Other providers are not affected.
+// A provider at the limit of running exchanges refuses others at once, and uses
+// none of the rate. Other providers are not affected.
 func TestRunningExchangesPerProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t, withMintTimeout(time.Minute))

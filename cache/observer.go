@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Observer observes a cache. Its methods are called concurrently, on the hot path, without any lock of the cache. They must
-// not block.
+// Observer observes a cache. Its methods are called concurrently, on the hot
+// path, without any lock of the cache. They must not block.
 type Observer interface {
-	// Attach is called once by each cache that has this observer. stats returns the cache's gauges at any time, and does not
-	// keep the cache in memory.
+	// Attach is called once by each cache that has this observer. stats returns
+	// the cache's gauges at any time, and does not keep the cache in memory.
 	Attach(stats func() Stats)
 	// Request is called for every request: hit if the token was in the cache, ok if there is no error.
 	Request(object InvolvedObject, hit, ok bool)
@@ -60,8 +60,10 @@ type Stats struct {
 	QueuedForSlot int // exchanges that wait because their tenant uses all of its slots
 	QueuedForRate int // exchanges that wait because of the start rate
 	Waiting       int // callers that wait for an exchange
-	// Failing is the number of keys whose last exchange failed. It does not grow with the attempts. A key is forgotten when it
-	// succeeds, or about five minutes after its back-off if it is no longer requested. Nil if none.
+	// Failing is the number of keys whose last exchange failed. It does not
+	// grow with the attempts. A key is forgotten when it succeeds, or about
+	// five minutes after its back-off if it is no longer requested. Nil if
+	// none.
 	Failing map[Failing]int
 }
 

@@ -23,8 +23,9 @@ func (c *counter) Request(_ InvolvedObject, _, ok bool) {
 	}
 }
 
-// A cache that was closed and is no longer used leaves the memory, though its observer stays: a controller of many clusters
-// has a cache for each of them, and clusters come and go.
+// A cache that was closed and is no longer used leaves the memory, though its
+// observer stays: a controller of many clusters has a cache for each of them,
+// and clusters come and go.
 func TestObserverKeepsNoCache(t *testing.T) {
 	o := &counter{}
 	used := func() weak.Pointer[TokenCache] {
@@ -75,7 +76,8 @@ type scraper struct {
 
 func (s *scraper) Attach(stats func() Stats) { s.seen = append(s.seen, stats()) }
 
-// Gauges may be asked for from the first moment on: a scrape may come while a second cache with the same metrics is made.
+// Gauges may be asked for from the first moment on: a scrape may come while a
+// second cache with the same metrics is made.
 func TestStatsWhileAttaching(t *testing.T) {
 	for _, capacity := range []int{0, 10} {
 		o := &scraper{}

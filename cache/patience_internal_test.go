@@ -36,7 +36,8 @@ func mustLeave(t *testing.T, c *TokenCache, req Request, after time.Duration) {
 	}
 }
 
-// A caller leaves after the patience, and later ones at once. The exchange goes on and fills the cache. It is no failure of the key.
+// A caller leaves after the patience, and later ones at once. The exchange goes
+// on and fills the cache. It is no failure of the key.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &recorder{}
@@ -98,8 +99,9 @@ func TestPatienceWithAnOldToken(t *testing.T) {
 	}
 }
 
-// A credential that is made of others, one inside the other: the caller leaves when the innermost exchange takes too long. The waits of the
-// exchanges for each other have no patience, so that all of them succeed.
+// A credential that is made of others, one inside the other: the caller leaves
+// when the innermost exchange takes too long. The waits of the exchanges for
+// each other have no patience, so that all of them succeed.
 func TestPatienceOfDerivedCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t), &minter{mint: slowly(7 * time.Second)}
@@ -147,7 +149,8 @@ func TestNoWaitForSlotsThatHang(t *testing.T) {
 	})
 }
 
-// workers are those of a controller. They reconcile objects from one queue, and queue an object again as the documented Reconciler does.
+// workers are those of a controller. They reconcile objects from one queue, and
+// queue an object again as the documented Reconciler does.
 type workers struct {
 	c     *TokenCache
 	queue chan *reconciled
@@ -191,7 +194,8 @@ func (w *workers) work(ctx context.Context) {
 	}
 }
 
-// Ten workers of a controller reconcile the objects of a tenant whose service hangs, and those of a neighbour. The neighbour is hardly late.
+// Ten workers of a controller reconcile the objects of a tenant whose service
+// hangs, and those of a neighbour. The neighbour is hardly late.
 func TestTenantThatHangsHoldsNoWorkers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		objects       int
@@ -239,7 +243,8 @@ func TestTenantThatHangsHoldsNoWorkers(t *testing.T) {
 	}
 }
 
-// The error is that of no exchange: an exchange that fails with it, because it waited without the context of its own, does not back off.
+// The error is that of no exchange: an exchange that fails with it, because it
+// waited without the context of its own, does not back off.
 func TestPatienceOfAPartIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t), &minter{mint: slowly(7 * time.Second)}

@@ -37,19 +37,24 @@ type Harness struct {
 	Good client.ObjectKey
 	// Other names another ServiceAccount that gets a credential. The suite compares it by Secrets with that of Good.
 	Other client.ObjectKey
-	// Refused names a ServiceAccount whose token the service refuses. Annotations equal to those of Good find the most mistakes.
+	// Refused names a ServiceAccount whose token the service refuses.
+	// Annotations equal to those of Good find the most mistakes.
 	Refused client.ObjectKey
 	// Malformed names a ServiceAccount with malformed annotations.
 	Malformed client.ObjectKey
-	// Annotations are further annotations that shape the credential, each with a value for which Good gets a credential. An
-	// annotation of Good itself belongs here, with another value, if GetIdentity refuses its own value followed by "x".
+	// Annotations are further annotations that shape the credential, each with
+	// a value for which Good gets a credential. An annotation of Good itself
+	// belongs here, with another value, if GetIdentity refuses its own value
+	// followed by "x".
 	Annotations map[string]string
-	// Fields are other values of the provider's exported fields, each of which gives Good another access token. The value of a field
-	// on which the access token does not depend is nil. Every exported field belongs here.
+	// Fields are other values of the provider's exported fields, each of which
+	// gives Good another access token. The value of a field on which the access
+	// token does not depend is nil. Every exported field belongs here.
 	Fields map[string]any
 	// NoRegions says that the service has no regions, so that the provider ignores auth.WithSTSRegion.
 	NoRegions bool
-	// Break makes the service fail until the test ends: with ErrThrottled, with ErrUnavailable, or without an answer (Hang).
+	// Break makes the service fail until the test ends: with ErrThrottled, with
+	// ErrUnavailable, or without an answer (Hang).
 	Break func(t *testing.T, how provider.Reason)
 	// Calls returns the number of calls that the service has received.
 	Calls func() int
@@ -69,8 +74,9 @@ type Harness struct {
 // Hang is the argument of Harness.Break for a service that does not answer.
 const Hang provider.Reason = "hang"
 
-// RunConformance checks the contract of auth.Provider, one case in each sub-test of t. It sends requests through the client of
-// auth.WithHTTPClient in Harness.Options, redirects some of them and replaces some answers.
+// RunConformance checks the contract of auth.Provider, one case in each
+// sub-test of t. It sends requests through the client of auth.WithHTTPClient in
+// Harness.Options, redirects some of them and replaces some answers.
 func RunConformance(t *testing.T, h Harness) {
 	derived, overHTTP := len(h.derivedKinds()) > 0, h.options().HTTPClient != nil
 	for _, c := range []struct {
@@ -346,7 +352,8 @@ func (noKey) Add(string, string)            {}
 func (noKey) AddList(string, []string)      {}
 func (noKey) AddVariation(string, []string) {}
 
-// variations are annotations that give Good another credential, or none: its own with other values, and Harness.Annotations.
+// variations are annotations that give Good another credential, or none: its
+// own with other values, and Harness.Annotations.
 func (h *Harness) variations(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -386,8 +393,9 @@ func (h *Harness) testFields(t *testing.T) {
 	}
 }
 
-// sharedCache returns a function that makes a call for Good with something that shapes the credential. All calls share a cache: one that
-// succeeds without a new entry was answered with the credential of another.
+// sharedCache returns a function that makes a call for Good with something that
+// shapes the credential. All calls share a cache: one that succeeds without a
+// new entry was answered with the credential of another.
 func (h *Harness) sharedCache(t *testing.T) func(what string, p auth.Provider, different ...auth.Option) error {
 	tokens := newCache(t)
 	opts := h.ask(h.Good, auth.WithCache(tokens, owner(h.Good)))

@@ -21,7 +21,8 @@ type WorkloadIdentityProvider struct {
 	Fetch *http.Client
 	// JWKS are uploaded keys, which replace Fetch.
 	JWKS []byte
-	// AllowedAudiences are the audiences that tokens may have. Empty: the provider's full resource name, with or without "https:".
+	// AllowedAudiences are the audiences that tokens may have. Empty: the
+	// provider's full resource name, with or without "https:".
 	AllowedAudiences []string
 	// Condition is the attribute condition. Nil admits every token of the issuer.
 	Condition func(claims map[string]any) bool
@@ -68,8 +69,10 @@ func (g *GCP) RemoveWorkloadIdentityProvider(name string) {
 	delete(g.providers, resource)
 }
 
-// SetGKEIdentityNamespace makes the workload identity pool of a project, <project>.svc.id.goog, trust one of its GKE clusters. The
-// issuer may be any, unlike in GKE, where it is the URL of the cluster. number is the number of the project.
+// SetGKEIdentityNamespace makes the workload identity pool of a project,
+// <project>.svc.id.goog, trust one of its GKE clusters. The issuer may be any,
+// unlike in GKE, where it is the URL of the cluster. number is the number of
+// the project.
 func (g *GCP) SetGKEIdentityNamespace(project, number, location, cluster string, issuer string, fetch *http.Client) {
 	universe := g.universeDomain()
 	pool := project + ".svc.id.goog"

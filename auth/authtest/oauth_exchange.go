@@ -72,7 +72,8 @@ func (s *oauthCall) subject(grant string) (tokenClaims, *oauthError) {
 	return s.token("subject_token", "subject_token_type")
 }
 
-// federatedClient is RFC 7523, section 2.2, with a client that the server finds by issuer and subject, as Keycloak does.
+// federatedClient is RFC 7523, section 2.2, with a client that the server finds
+// by issuer and subject, as Keycloak does.
 func (s *oauthCall) federatedClient() (any, *oauthError) {
 	if s.form.Get("client_assertion_type") != jwtBearerAssertion {
 		return nil, refuseOAuth("invalid_request", "client_assertion_type is not the one for JWTs")
@@ -147,7 +148,8 @@ func (s *oauthCall) verified(name string) (tokenClaims, *oauthError) {
 	return claims, nil
 }
 
-// checkGrants looks for one grant that allows the whole request. The refusal names the first check that the best grant fails.
+// checkGrants looks for one grant that allows the whole request. The refusal
+// names the first check that the best grant fails.
 func (s *oauthCall) checkGrants(id OAuthIdentity) *oauthError {
 	if r := id.Resource; r != "" {
 		if u, err := url.Parse(r); err != nil || !u.IsAbs() || u.Fragment != "" {

@@ -49,8 +49,8 @@ func readToken(token string) (*jwt.JSONWebToken, tokenClaims, error) {
 	return parsed, claims, parsed.UnsafeClaimsWithoutVerification(&claims)
 }
 
-// verify checks the signature with the key that the issuer publishes. It fetches the keys if it does not know the one that the
-// token names.
+// verify checks the signature with the key that the issuer publishes. It
+// fetches the keys if it does not know the one that the token names.
 func (p *oidcProvider) verify(ctx context.Context, token *jwt.JSONWebToken) error {
 	id := token.Headers[0].KeyID
 	if id == "" {

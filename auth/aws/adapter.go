@@ -15,13 +15,15 @@ type CredentialsProvider struct {
 
 var _ aws.CredentialsProvider = (*CredentialsProvider)(nil)
 
-// NewCredentialsProvider returns an aws.CredentialsProvider with a Provider of its own, for the options of auth.GetAccessToken. To make
-// many, share a Provider and use its method.
+// NewCredentialsProvider returns an aws.CredentialsProvider with a Provider of
+// its own, for the options of auth.GetAccessToken. To make many, share a
+// Provider and use its method.
 //
-// Clients of the SDK ask for credentials before every request. Without auth.WithCache the result keeps them itself, so each of several
-// makes exchanges of its own. Pass the result to a client's own options, as in
-// s3.Options.Credentials. config.LoadDefaultConfig would keep the credentials until they expire, also after the ServiceAccount was
-// deleted or re-annotated.
+// Clients of the SDK ask for credentials before every request. Without
+// auth.WithCache the result keeps them itself, so each of several makes
+// exchanges of its own. Pass the result to a client's own options, as in
+// s3.Options.Credentials. config.LoadDefaultConfig would keep the credentials
+// until they expire, also after the ServiceAccount was deleted or re-annotated.
 func NewCredentialsProvider(opts ...auth.Option) *CredentialsProvider {
 	return (&Provider{}).NewCredentialsProvider(opts...)
 }

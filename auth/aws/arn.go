@@ -25,7 +25,8 @@ func (a RoleARN) String() string {
 	return "arn:" + a.Partition + ":iam::" + a.Account + ":role" + a.Path + a.Name
 }
 
-// isPlainRole recognizes the usual form of a role ARN, with the partition aws and no path. It runs on every hit of the cache.
+// isPlainRole recognizes the usual form of a role ARN, with the partition aws
+// and no path. It runs on every hit of the cache.
 func isPlainRole(arn string) bool {
 	const prefix, infix = "arn:aws:iam::", ":role/"
 	const account, name = len(prefix) + accountLength, len(prefix) + accountLength + len(infix)
@@ -43,7 +44,8 @@ const (
 // ParseRoleARN parses the ARN of an IAM role. The error does not repeat the ARN.
 func ParseRoleARN(s string) (RoleARN, error) { return parseRoleARN(s, false) }
 
-// parseRoleARN also accepts names of services other than AWS, if other is set. MinIO writes arn:minio:iam:<region>::role/<name>, Ceph
+// parseRoleARN also accepts names of services other than AWS, if other is set.
+// MinIO writes arn:minio:iam:<region>::role/<name>, Ceph
 // arn:aws:iam::<tenant>:role<path><name>. Region and tenant are mostly empty.
 func parseRoleARN(s string, other bool) (RoleARN, error) {
 	partition, service, region, account, resource := awsname.SplitARN(s)
@@ -80,8 +82,9 @@ func isPlainCluster(arn string) bool {
 		awsname.ValidClusterName(rest[name:]) && awsname.IsCommercialRegion(region)
 }
 
-// cutSession parses arn:<partition>:sts::<account>:assumed-role/<role>/<session>. It returns nothing for another ARN. Services other
-// than AWS have no account.
+// cutSession parses
+// arn:<partition>:sts::<account>:assumed-role/<role>/<session>. It returns
+// nothing for another ARN. Services other than AWS have no account.
 func cutSession(arn, session string) (partition, account, role string) {
 	partition, service, region, account, resource := awsname.SplitARN(arn)
 	resource, isSession := strings.CutSuffix(resource, "/"+session)

@@ -29,8 +29,8 @@ const (
 	maxBearer = 4096
 	// emptySHA256 is the hash of a request without a body.
 	emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-	// bearerQuery is the query that the server accepts. It refuses more than 900 seconds in X-Amz-Expires, and goes by the date of the
-	// signature.
+	// bearerQuery is the query that the server accepts. It refuses more than
+	// 900 seconds in X-Amz-Expires, and goes by the date of the signature.
 	bearerQuery = "Action=GetCallerIdentity&Version=2011-06-15&X-Amz-Expires=900"
 )
 
@@ -68,8 +68,9 @@ func (p *Provider) clusterOf(opts *provider.Options) (awsname.ClusterARN, error)
 	return arn, nil
 }
 
-// GetAccessTokenOptionsForCluster asks for one token, from STS in the cluster's region unless the caller chose a region. Only the bearer
-// depends on the cluster's name.
+// GetAccessTokenOptionsForCluster asks for one token, from STS in the cluster's
+// region unless the caller chose a region. Only the bearer depends on the
+// cluster's name.
 func (p *Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
 	access := provider.ClusterAccess{AccessTokens: [][]provider.Option{nil}, CacheKey: clusterName(opts), TakesAll: true}
 	if opts.STSRegion != "" && isPlainCluster(opts.ClusterResource) && access.CacheKey == "" {
@@ -83,8 +84,9 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (prov
 	return access, nil
 }
 
-// NewRESTConfig returns access to an EKS cluster. It calls eks:DescribeCluster only if address or certificate authority is missing. The
-// role needs an access entry in the cluster.
+// NewRESTConfig returns access to an EKS cluster. It calls eks:DescribeCluster
+// only if address or certificate authority is missing. The role needs an access
+// entry in the cluster.
 func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *provider.Options,
 ) (*auth.RESTConfig, error) {
 	token, err := FromToken(accessTokens[0])
@@ -142,8 +144,9 @@ func (p *Provider) describeCluster(ctx context.Context, cluster awsname.ClusterA
 	return address, ca, id, err
 }
 
-// readCluster returns address and certificate authority of the cluster. A given address has to be the cluster's own, and a given CA wins
-// (RFC-0010, "API Changes").
+// readCluster returns address and certificate authority of the cluster. A given
+// address has to be the cluster's own, and a given CA wins (RFC-0010, "API
+// Changes").
 func readCluster(c *types.Cluster, cluster awsname.ClusterARN, opts *provider.Options) (address string, ca []byte, err error) {
 	endpoint, encoded := aws.ToString(c.Endpoint), ""
 	if c.CertificateAuthority != nil {
@@ -193,8 +196,9 @@ func clusterError(err error, cluster awsname.ClusterARN, token *Token) error {
 	return e
 }
 
-// clusterBearer returns a signed request to STS for this cluster only. The API server sends it to learn the identity that signed it
-// (aws-iam-authenticator, pkg/token). It expires with the credentials that signed it.
+// clusterBearer returns a signed request to STS for this cluster only. The API
+// server sends it to learn the identity that signed it (aws-iam-authenticator,
+// pkg/token). It expires with the credentials that signed it.
 func clusterBearer(ctx context.Context, cluster awsname.ClusterARN, token *Token, now time.Time) (string, time.Time, error) {
 	partition, _ := awsname.PartitionOf(cluster.Region) // every ClusterARN has a region with a partition
 	url := "https://sts." + cluster.Region + "." + partition.Suffix + "/?" + bearerQuery

@@ -167,7 +167,8 @@ func TestOwnIdentityIsNotSentToAnyAddress(t *testing.T) {
 	}
 }
 
-// Policy.AllowCluster decides about resource and address. With WithClusterName an object could obtain a bearer for another cluster.
+// Policy.AllowCluster decides about resource and address. With WithClusterName
+// an object could obtain a bearer for another cluster.
 func TestOwnIdentityWithClusterNameIsRefusedForObjects(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t).clusters()

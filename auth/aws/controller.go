@@ -30,9 +30,10 @@ const (
 	noIdentity = "give this process an identity (IAM roles for service accounts or EKS Pod Identity), or name a ServiceAccount"
 )
 
-// NewControllerToken returns credentials from the SDK's default chain: the environment, shared configuration files, IAM
-// roles for service accounts, EKS Pod Identity, the role of the node. A credential_process of the shared configuration runs
-// with auth.WithAllowShellOut only.
+// NewControllerToken returns credentials from the SDK's default chain: the
+// environment, shared configuration files, IAM roles for service accounts, EKS
+// Pod Identity, the role of the node. A credential_process of the shared
+// configuration runs with auth.WithAllowShellOut only.
 func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Options) (auth.Token, error) {
 	chain, err := p.loadChain(ctx, opts) // anew, because a chain keeps credentials that may expire soon
 	if err != nil {
@@ -52,8 +53,9 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Option
 	return t, nil
 }
 
-// IsOwnIdentityError reports whether the controller's own credentials are missing. With WithAssumeRole they are the start of the chain,
-// so no other role helps.
+// IsOwnIdentityError reports whether the controller's own credentials are
+// missing. With WithAssumeRole they are the start of the chain, so no other
+// role helps.
 func (*Provider) IsOwnIdentityError(err error) bool {
 	var known *auth.Error
 	return errors.As(err, &known) && known.Operation == opControllerToken
@@ -103,8 +105,8 @@ func apiMessage(e *auth.Error) string {
 	return e.Message
 }
 
-// chainMessage describes an error before the answer of AWS. It repeats no text of the SDK, which may quote a file or the output of a
-// program.
+// chainMessage describes an error before the answer of AWS. It repeats no text
+// of the SDK, which may quote a file or the output of a program.
 func chainMessage(err error) string {
 	var (
 		process   *processcreds.ProviderError

@@ -25,18 +25,24 @@
 //		auth.WithSTSRegion("eu-central-1"))
 //	bucket := s3.New(s3.Options{Region: "eu-central-1", Credentials: credentials})
 //
-// The region is that of auth.WithSTSRegion, else the environment variable AWS_REGION. It selects the regional endpoint of STS. A call
-// for a ServiceAccount reads nothing else from the environment. Session names are "<namespace>.<name>", so CloudTrail shows the
-// ServiceAccount. Names that are too long for AWS end in a hash.
+// The region is that of auth.WithSTSRegion, else the environment variable
+// AWS_REGION. It selects the regional endpoint of STS. A call for a
+// ServiceAccount reads nothing else from the environment. Session names are
+// "<namespace>.<name>", so CloudTrail shows the ServiceAccount. Names that are
+// too long for AWS end in a hash.
 //
-// The controller's own identity comes from the SDK's chain. A credential_process of the shared configuration needs
-// auth.WithAllowShellOut. AWS_CA_BUNDLE replaces the system's roots for the chain. A client of auth.WithHTTPClient keeps its own.
+// The controller's own identity comes from the SDK's chain. A
+// credential_process of the shared configuration needs auth.WithAllowShellOut.
+// AWS_CA_BUNDLE replaces the system's roots for the chain. A client of
+// auth.WithHTTPClient keeps its own.
 //
 // # Registries, clusters and Git
 //
-// auth.GetArtifactRegistryCredentials and auth.NewKeychain accept Amazon ECR in all partitions and ECR Public. auth.GetRESTConfig accepts
-// EKS clusters by their ARN, auth.GetGitCredentials AWS CodeCommit. They use STS in the region of the registry, the cluster or the
-// repository, unless auth.WithSTSRegion names another one. The role needs these permissions:
+// auth.GetArtifactRegistryCredentials and auth.NewKeychain accept Amazon ECR in
+// all partitions and ECR Public. auth.GetRESTConfig accepts EKS clusters by
+// their ARN, auth.GetGitCredentials AWS CodeCommit. They use STS in the region
+// of the registry, the cluster or the repository, unless auth.WithSTSRegion
+// names another one. The role needs these permissions:
 //
 //   - ECR: ecr:GetAuthorizationToken and the permissions to pull
 //   - ECR Public: ecr-public:GetAuthorizationToken and sts:GetServiceBearerToken
@@ -45,14 +51,19 @@
 //
 // # Further options
 //
-// WithAssumeRole assumes another role, with an external ID, session tags and a source identity. Several form a chain.
-// WithSessionDuration, WithSessionNamePrefix and AssumeRole.SessionName shape the session. These options belong to the controller. If
-// its objects have fields for them, it has to decide which roles, external IDs and tag keys each tenant may name. auth.Policy.Authorize
-// sees all roles of a chain, but not the external ID, which separates the customers of a role.
+// WithAssumeRole assumes another role, with an external ID, session tags and a
+// source identity. Several form a chain. WithSessionDuration,
+// WithSessionNamePrefix and AssumeRole.SessionName shape the session. These
+// options belong to the controller. If its objects have fields for them, it has
+// to decide which roles, external IDs and tag keys each tenant may name.
+// auth.Policy.Authorize sees all roles of a chain, but not the external ID,
+// which separates the customers of a role.
 //
 // # S3-compatible services
 //
-// MinIO and Ceph issue credentials in the same way. Provider.AllowedSTSHosts has to list their hosts. With such a host in
-// auth.WithSTSEndpoint, role names are those of that service, such as arn:minio:iam:::role/app. The audience of the token is
-// the URL of the service, or the one in Provider.STSAudiences, since a service could use a token for AWS itself.
+// MinIO and Ceph issue credentials in the same way. Provider.AllowedSTSHosts
+// has to list their hosts. With such a host in auth.WithSTSEndpoint, role names
+// are those of that service, such as arn:minio:iam:::role/app. The audience of
+// the token is the URL of the service, or the one in Provider.STSAudiences,
+// since a service could use a token for AWS itself.
 package aws

@@ -124,7 +124,8 @@ func isThrottled(code string) bool {
 	return known || strings.HasPrefix(code, "Throttl")
 }
 
-// isTemporary recognizes codes after which another try may succeed: those of the SDK, and some that services send with status 400.
+// isTemporary recognizes codes after which another try may succeed: those of
+// the SDK, and some that services send with status 400.
 func isTemporary(code string) bool {
 	_, known := retry.DefaultRetryableErrorCodes[code]
 	return known || code == "ServerException" || code == "ServiceUnavailableException" || code == "IDPCommunicationError"
@@ -149,8 +150,8 @@ func serviceError(err error, operation string, from *Token) *auth.Error {
 	return e
 }
 
-// isTransient recognizes errors for a cluster whose keys are new, and clock skew: the SDK learns the time of the service from the first
-// answer.
+// isTransient recognizes errors for a cluster whose keys are new, and clock
+// skew: the SDK learns the time of the service from the first answer.
 func isTransient(err error) bool {
 	var api smithy.APIError
 	if !errors.As(err, &api) {

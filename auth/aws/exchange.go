@@ -52,8 +52,9 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	return p.sessionToken(opAssumeRole, out.Credentials, out.AssumedRoleUser, session, opts)
 }
 
-// checkPartition refuses a role outside the partition of the region, because STS does not explain that. An endpoint of the caller need
-// not lie in the region.
+// checkPartition refuses a role outside the partition of the region, because
+// STS does not explain that. An endpoint of the caller need not lie in the
+// region.
 func (p *Provider) checkPartition(arn string, opts *provider.Options) error {
 	region := p.stsRegion(opts)
 	partition, known := awsname.PartitionOf(region)
@@ -140,8 +141,8 @@ func (p *Provider) sessionToken(operation string, c *types.Credentials, user *ty
 	return nil, unusable("the credentials are malformed")
 }
 
-// TokenServiceURL returns the address of STS for an exchange with these options. It uses no network. Its error is that of
-// ValidateOptions.
+// TokenServiceURL returns the address of STS for an exchange with these
+// options. It uses no network. Its error is that of ValidateOptions.
 func (p *Provider) TokenServiceURL(opts *provider.Options) (string, error) {
 	if err := p.ValidateOptions(opts); err != nil {
 		return "", err
@@ -194,11 +195,14 @@ const (
 	sessionHash    = 32 // hexadecimal digits
 )
 
-// controllerSession is the session name of a role that the controller assumes for itself. Those of ServiceAccounts hold a dot.
+// controllerSession is the session name of a role that the controller assumes
+// for itself. Those of ServiceAccounts hold a dot.
 const controllerSession = "workloadid"
 
-// sessionName returns the role session name of a ServiceAccount. No two ServiceAccounts share one: neither prefix nor namespace holds a
-// dot, "=" or "@", so "[<prefix>=]<namespace>.<name>" is unambiguous. Names that are too long for AWS hold an "@", which no part can.
+// sessionName returns the role session name of a ServiceAccount. No two
+// ServiceAccounts share one: neither prefix nor namespace holds a dot, "=" or
+// "@", so "[<prefix>=]<namespace>.<name>" is unambiguous. Names that are too
+// long for AWS hold an "@", which no part can.
 func sessionName(prefix, namespace, name string) string {
 	whole := namespace + "." + name
 	if prefix != "" {

@@ -54,7 +54,8 @@ func (*Provider) GetAccessTokenOptionsForGitRepository(gitInput string, opts *pr
 	return inRegion(region, opts), nil
 }
 
-// NewGitCredentials signs for the repository without network access. The role needs codecommit:GitPull or codecommit:GitPush.
+// NewGitCredentials signs for the repository without network access. The role
+// needs codecommit:GitPull or codecommit:GitPush.
 func (*Provider) NewGitCredentials(_ context.Context, gitInput string, accessToken auth.Token, _ *provider.Options,
 ) (*auth.GitCredentials, error) {
 	token, err := FromToken(accessToken)

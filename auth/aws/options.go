@@ -16,7 +16,8 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// The keys of this package's options. All options are part of the cache key; WithClusterName of that of access to a cluster.
+// The keys of this package's options. All options are part of the cache key;
+// WithClusterName of that of access to a cluster.
 
 type (
 	assumeRoleOption      struct{}
@@ -26,15 +27,17 @@ type (
 	clusterNameOption     struct{}
 )
 
-// AssumeRole is a role to assume with the credentials of the role before it: the role of the WithAssumeRole before, else that of the
-// ServiceAccount, else the controller's own identity.
+// AssumeRole is a role to assume with the credentials of the role before it:
+// the role of the WithAssumeRole before, else that of the ServiceAccount, else
+// the controller's own identity.
 type AssumeRole struct {
-	// RoleARN names the role. Its trust policy has to allow sts:AssumeRole to the role before it, which needs that permission too.
-	// Required.
+	// RoleARN names the role. Its trust policy has to allow sts:AssumeRole to
+	// the role before it, which needs that permission too. Required.
 	RoleARN string
-	// SessionName is the exact name of the session, 2 to 64 letters, digits or +=,.@-_, without the prefix of
-	// WithSessionNamePrefix. Two ServiceAccounts can get the same name. Default: the session name of the ServiceAccount; for the
-	// controller's own identity the prefix, else "workloadid".
+	// SessionName is the exact name of the session, 2 to 64 letters, digits or
+	// +=,.@-_, without the prefix of WithSessionNamePrefix. Two ServiceAccounts
+	// can get the same name. Default: the session name of the ServiceAccount;
+	// for the controller's own identity the prefix, else "workloadid".
 	SessionName string
 	// ExternalID is the value for sts:ExternalId in the trust policy, 2 to 1224 characters. Optional.
 	ExternalID string
@@ -45,11 +48,13 @@ type AssumeRole struct {
 	// SourceIdentity shows in CloudTrail for this role and further ones, 2 to 64 characters. The trust policy has to allow
 	// sts:SetSourceIdentity. Optional.
 	SourceIdentity string
-	// Policy is a session policy in JSON, at most 2048 characters. The session may do what both policy and role allow. Optional.
+	// Policy is a session policy in JSON, at most 2048 characters. The session
+	// may do what both policy and role allow. Optional.
 	Policy string
 }
 
-// chainedRole is an AssumeRole that was checked once, when the option was made: the Provider checks options on every call.
+// chainedRole is an AssumeRole that was checked once, when the option was made:
+// the Provider checks options on every call.
 type chainedRole struct {
 	AssumeRole
 	key       []string
@@ -59,9 +64,11 @@ type chainedRole struct {
 	errARN, errOther error
 }
 
-// WithAssumeRole assumes a further role (role chaining) and returns that role's credentials. Several WithAssumeRole form a chain in
-// the order of the options. The cache keeps the credentials of every role on the way, so many chains of one ServiceAccount need one
-// AssumeRoleWithWebIdentity. AWS limits the sessions of further roles to an hour.
+// WithAssumeRole assumes a further role (role chaining) and returns that role's
+// credentials. Several WithAssumeRole form a chain in the order of the options.
+// The cache keeps the credentials of every role on the way, so many chains of
+// one ServiceAccount need one AssumeRoleWithWebIdentity. AWS limits the
+// sessions of further roles to an hour.
 func WithAssumeRole(role AssumeRole) auth.Option {
 	role.Tags = maps.Clone(role.Tags)
 	role.TransitiveTagKeys = slices.Sorted(slices.Values(role.TransitiveTagKeys))
@@ -210,9 +217,11 @@ type sessionDuration struct {
 
 const minSessionDuration, maxSessionDuration, maxChainedDuration = 15 * time.Minute, 12 * time.Hour, time.Hour
 
-// WithSessionDuration sets the lifetime of the credentials, from 15 minutes to 12 hours in whole seconds, at most the role's
-// MaxSessionDuration. Roles that were assumed with another role's session have an hour at most. The default is an hour. With
-// WithAssumeRole it applies to the last role. The token cache keeps credentials for an hour at most.
+// WithSessionDuration sets the lifetime of the credentials, from 15 minutes to
+// 12 hours in whole seconds, at most the role's MaxSessionDuration. Roles that
+// were assumed with another role's session have an hour at most. The default is
+// an hour. With WithAssumeRole it applies to the last role. The token cache
+// keeps credentials for an hour at most.
 //
 // It needs a ServiceAccount or WithAssumeRole.
 func WithSessionDuration(d time.Duration) auth.Option {
@@ -251,9 +260,10 @@ func (d *sessionDuration) check(opts *provider.Options) error {
 	return nil
 }
 
-// WithSessionNamePrefix puts "<prefix>=" before the names of sessions, so that CloudTrail shows the controller. The prefix has 2 to 24
-// letters, digits, "-" or "_". The ServiceAccount stays part of the name, so no two share a session name. AssumeRole.SessionName stays
-// as it is.
+// WithSessionNamePrefix puts "<prefix>=" before the names of sessions, so that
+// CloudTrail shows the controller. The prefix has 2 to 24 letters, digits, "-"
+// or "_". The ServiceAccount stays part of the name, so no two share a session
+// name. AssumeRole.SessionName stays as it is.
 func WithSessionNamePrefix(prefix string) auth.Option {
 	return auth.WithProviderOption(sessionPrefixOption{}, prefix)
 }
@@ -268,12 +278,15 @@ func sessionPrefix(opts *provider.Options) string {
 	return s
 }
 
-// WithClusterName names the EKS cluster of auth.WithClusterAddress, in the account of the role and the region of auth.WithSTSRegion.
-// Without auth.WithCAData, EKS confirms the address. auth.WithClusterResource takes the bare name too. Beside the ARN of a local cluster
-// on AWS Outposts it is the cluster's ID, which EKS returns if it is asked for address or CA.
+// WithClusterName names the EKS cluster of auth.WithClusterAddress, in the
+// account of the role and the region of auth.WithSTSRegion. Without
+// auth.WithCAData, EKS confirms the address. auth.WithClusterResource takes the
+// bare name too. Beside the ARN of a local cluster on AWS Outposts it is the
+// cluster's ID, which EKS returns if it is asked for address or CA.
 //
-// With auth.WithCAData, any address receives a bearer that the cluster of that name accepts for a quarter of an hour. So do not let a
-// tenant choose both address and name for the controller's own identity.
+// With auth.WithCAData, any address receives a bearer that the cluster of that
+// name accepts for a quarter of an hour. So do not let a tenant choose both
+// address and name for the controller's own identity.
 func WithClusterName(name string) auth.Option {
 	return auth.WithProviderOption(clusterNameOption{}, name)
 }

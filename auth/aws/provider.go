@@ -35,12 +35,16 @@ const (
 // DefaultAudience is the audience that the IAM OIDC provider of a cluster expects.
 const DefaultAudience = "sts.amazonaws.com"
 
-// Provider implements auth.Provider for AWS. The zero value is ready for use. It keeps connections and the configuration of the SDK, so
-// share one in the whole controller. It is safe for concurrent use, as long as its fields stay unchanged.
+// Provider implements auth.Provider for AWS. The zero value is ready for use.
+// It keeps connections and the configuration of the SDK, so share one in the
+// whole controller. It is safe for concurrent use, as long as its fields stay
+// unchanged.
 type Provider struct {
-	// AllowedSTSHosts are further hosts for auth.WithSTSEndpoint, with the port if it is not 443. They receive the tokens of
-	// ServiceAccounts. Role names at such a host may be those of a compatible service (MinIO, Ceph): any partition and region, and an
-	// account that is empty or none of AWS. Tokens for a host that is not AWS's own have the audience https://<host>.
+	// AllowedSTSHosts are further hosts for auth.WithSTSEndpoint, with the port
+	// if it is not 443. They receive the tokens of ServiceAccounts. Role names
+	// at such a host may be those of a compatible service (MinIO, Ceph): any
+	// partition and region, and an account that is empty or none of AWS. Tokens
+	// for a host that is not AWS's own have the audience https://<host>.
 	AllowedSTSHosts []string
 	// STSAudiences replaces that audience for hosts in AllowedSTSHosts.
 	STSAudiences map[string]string
@@ -121,8 +125,9 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccou
 	addOptionsToKey(key, opts)
 }
 
-// GetAudiences returns DefaultAudience, or the value of AudienceAnnotation if the controller allows it. A service other than AWS has its
-// audience from STSAudiences, else its URL: it could use a token for AWS there.
+// GetAudiences returns DefaultAudience, or the value of AudienceAnnotation if
+// the controller allows it. A service other than AWS has its audience from
+// STSAudiences, else its URL: it could use a token for AWS there.
 func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
 	audience, ok := sa.Annotations[AudienceAnnotation]
 	host := otherService(opts)

@@ -153,7 +153,8 @@ func registryError(err error, permissions string, token *Token) error {
 	return e
 }
 
-// registryCredentials refuses an answer of ECR that cannot be used. The form is base64 of "AWS:<password>". Passwords hold colons.
+// registryCredentials refuses an answer of ECR that cannot be used. The form is
+// base64 of "AWS:<password>". Passwords hold colons.
 func registryCredentials(encoded string, expiry, now time.Time) (*auth.ArtifactRegistryCredentials, error) {
 	unusable := func(format string, args ...any) error { return self.Unusable(opRegistry, "ECR", format, args...) }
 	if encoded == "" {

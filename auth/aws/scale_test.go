@@ -39,8 +39,8 @@ func many(t *testing.T, tenants int) (*world, []string) {
 	return w, names
 }
 
-// Two hundred tenants at once, with an STS that takes its time: each makes one exchange, however many callers it has, and
-// gets its own role.
+// Two hundred tenants at once, with an STS that takes its time: each makes one
+// exchange, however many callers it has, and gets its own role.
 func TestManyTenantsAtOnce(t *testing.T) {
 	w, tenants := many(t, 200)
 	w.cloud.AddFault(authtest.Fault{Latency: 50 * time.Millisecond})

@@ -98,8 +98,9 @@ func (t *Token) ExpiresAt() time.Time {
 // AccountID returns the account of the assumed role, "" if it is unknown.
 func (t *Token) AccountID() string { return t.parts()[partAccount] }
 
-// AssumedRoleARN returns the ARN of the session, arn:<partition>:sts::<account>:assumed-role/<role>/<session name>. It is
-// "" for the controller's own identity.
+// AssumedRoleARN returns the ARN of the session,
+// arn:<partition>:sts::<account>:assumed-role/<role>/<session name>. It is ""
+// for the controller's own identity.
 func (t *Token) AssumedRoleARN() string {
 	p := t.parts()
 	if p[partRole] == "" {

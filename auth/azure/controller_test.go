@@ -62,8 +62,8 @@ func (w *world) controller(t *testing.T, p *azure.Provider, more ...auth.Option)
 	return w.whose(token), nil
 }
 
-// In a pod with Entra Workload ID the controller is its own ServiceAccount. Every token is a new one, although the SDK would
-// keep the old one.
+// In a pod with Entra Workload ID the controller is its own ServiceAccount.
+// Every token is a new one, although the SDK would keep the old one.
 func TestControllerWithWorkloadIdentity(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
@@ -224,8 +224,9 @@ func TestControllerCancel(t *testing.T) {
 	hangsAt("token", "/oauth2/v2.0/token")
 }
 
-// unhurried has the world's client wait for the metadata service for ever. Where there is one, it answers within the second
-// that the provider gives it, but this machine may be busy.
+// unhurried has the world's client wait for the metadata service for ever.
+// Where there is one, it answers within the second that the provider gives it,
+// but this machine may be busy.
 func (w *world) unhurried() {
 	next := w.http.Transport
 	w.http = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {

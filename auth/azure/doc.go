@@ -9,8 +9,9 @@
 //	    azure.workload.identity/client-id: d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08
 //	    azure.workload.identity/tenant-id: 72f988bf-86f1-41af-91ab-2d7cd011db47 # optional, else AZURE_TENANT_ID
 //
-// and adds a federated credential to it, with the cluster's issuer, the subject system:serviceaccount:tenant-a:app and the
-// audience api://AzureADTokenExchange. Other clouds have other audiences, see
+// and adds a federated credential to it, with the cluster's issuer, the subject
+// system:serviceaccount:tenant-a:app and the audience
+// api://AzureADTokenExchange. Other clouds have other audiences, see
 // DefaultAudience.
 //
 // The controller passes the credentials to any client of the Azure SDK:
@@ -24,15 +25,20 @@
 //
 // # Clouds
 //
-// The authority is the host of the token service and selects one of Microsoft's clouds. It is that of WithAuthorityHost, else that of the
-// Provider, else the environment variable AZURE_AUTHORITY_HOST, else the public one. Azure Resource Manager, the default scope and the
-// container registries belong to the same cloud, and so does the audience of the
-// ServiceAccount's token. One process can use several clouds.
+// The authority is the host of the token service and selects one of Microsoft's
+// clouds. It is that of WithAuthorityHost, else that of the Provider, else the
+// environment variable AZURE_AUTHORITY_HOST, else the public one. Azure
+// Resource Manager, the default scope and the container registries belong to
+// the same cloud, and so does the audience of the ServiceAccount's token. One
+// process can use several clouds.
 //
-// Provider.PrivateClouds or the file of AZURE_ENVIRONMENT_FILEPATH describes private clouds. The file is a JSON object with
-// activeDirectoryEndpoint, resourceManagerEndpoint, tokenAudience and containerRegistryDNSSuffix. Without activeDirectoryEndpoint the
-// authority is AZURE_AUTHORITY_HOST, else the public one. A private cloud with the authority of one of Microsoft's clouds keeps the
-// registries of that cloud, and every address that it does not replace.
+// Provider.PrivateClouds or the file of AZURE_ENVIRONMENT_FILEPATH describes
+// private clouds. The file is a JSON object with activeDirectoryEndpoint,
+// resourceManagerEndpoint, tokenAudience and containerRegistryDNSSuffix.
+// Without activeDirectoryEndpoint the authority is AZURE_AUTHORITY_HOST, else
+// the public one. A private cloud with the authority of one of Microsoft's
+// clouds keeps the registries of that cloud, and every address that it does not
+// replace.
 //
 // # Identity bindings
 //
@@ -54,8 +60,9 @@
 // Cluster User Role, which can read the cluster too, and permissions in the
 // cluster itself.
 //
-// auth.GetGitCredentials accepts Azure DevOps of the public cloud: dev.azure.com and <organization>.visualstudio.com. It ignores the
-// user name in a clone URL.
+// auth.GetGitCredentials accepts Azure DevOps of the public cloud:
+// dev.azure.com and <organization>.visualstudio.com. It ignores the user name
+// in a clone URL.
 //
 // # Scopes
 //

@@ -15,12 +15,16 @@ import (
 
 // Cloud describes a private cloud, such as Azure Stack.
 type Cloud struct {
-	// AuthorityHost is the address of its token service, https://<host>[:<port>]. It receives the tokens of ServiceAccounts. Required.
+	// AuthorityHost is the address of its token service,
+	// https://<host>[:<port>]. It receives the tokens of ServiceAccounts.
+	// Required.
 	AuthorityHost string
-	// ResourceManagerEndpoint is the address of its Azure Resource Manager. Without it there is no default scope and no access to
-	// clusters by name, unless AuthorityHost belongs to one of Microsoft's clouds.
+	// ResourceManagerEndpoint is the address of its Azure Resource Manager.
+	// Without it there is no default scope and no access to clusters by name,
+	// unless AuthorityHost belongs to one of Microsoft's clouds.
 	ResourceManagerEndpoint string
-	// ResourceManagerAudience is the audience of tokens for Azure Resource Manager. Empty: its address. A trailing slash counts.
+	// ResourceManagerAudience is the audience of tokens for Azure Resource
+	// Manager. Empty: its address. A trailing slash counts.
 	ResourceManagerAudience string
 	// RegistrySuffix is the domain of its container registries, such as
 	// "azurecr.region.example". Optional. They receive tokens for Azure Resource
@@ -50,7 +54,8 @@ type environment struct {
 	clusterScopes [][]provider.Option // AKS, Azure Resource Manager
 }
 
-// prepare sets the scopes. The audience keeps its trailing slash, as in azcore: Entra ID compares audiences byte by byte.
+// prepare sets the scopes. The audience keeps its trailing slash, as in azcore:
+// Entra ID compares audiences byte by byte.
 func (e *environment) prepare(audience, registryAudience string) *environment {
 	e.registryScope = scope(registryAudience)
 	e.clusterScopes = [][]provider.Option{scope(azurename.ClusterAudience), scope(audience)}
@@ -156,7 +161,8 @@ func (s *surroundings) at(authority string) *environment {
 	return nil
 }
 
-// private returns a private cloud. If its authority is Microsoft's, it differs from Microsoft's cloud in the named fields only.
+// private returns a private cloud. If its authority is Microsoft's, it differs
+// from Microsoft's cloud in the named fields only.
 func (s *surroundings) private(c Cloud) (*environment, error) {
 	host, err := parseAuthority("authority", c.AuthorityHost)
 	if err != nil {
@@ -246,7 +252,8 @@ func (p *Provider) environmentOf(opts *provider.Options) (*environment, string, 
 	return e, host, nil
 }
 
-// parseAuthority returns the host of an address, with the port if it is not 443. That host receives the tokens of ServiceAccounts.
+// parseAuthority returns the host of an address, with the port if it is not
+// 443. That host receives the tokens of ServiceAccounts.
 func parseAuthority(option, authority string) (string, error) {
 	u, err := address.Parse(option, authority, 0)
 	if err != nil {

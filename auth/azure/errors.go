@@ -32,8 +32,8 @@ type entraError struct {
 	TraceID     string `json:"trace_id"`
 }
 
-// aadsts splits a text that begins with "AADSTS<number>:". The separators in the text and the fields beside it have changed over the
-// years.
+// aadsts splits a text that begins with "AADSTS<number>:". The separators in
+// the text and the fields beside it have changed over the years.
 func aadsts(description string) (number int, text string) {
 	rest, ok := strings.CutPrefix(description, "AADSTS")
 	text = strings.TrimLeft(rest, "0123456789")

@@ -18,8 +18,10 @@ import (
 
 const opExchange = "exchange the ServiceAccount token at Microsoft Entra ID"
 
-// NewTokenForServiceAccount exchanges the ServiceAccount's token for an access token of its application or managed identity:
-// the client credentials grant of RFC 6749, section 4.4, with the token as client assertion (RFC 7523, section 2.2).
+// NewTokenForServiceAccount exchanges the ServiceAccount's token for an access
+// token of its application or managed identity: the client credentials grant of
+// RFC 6749, section 4.4, with the token as client assertion (RFC 7523, section
+// 2.2).
 func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount,
 	opts *provider.Options) (auth.Token, error) {
 	tenant, clientID, _ := strings.Cut(opts.Identity, "/") // as GetIdentity joined them

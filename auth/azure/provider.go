@@ -37,11 +37,14 @@ const DefaultAudience = azurename.FederatedAudience
 // IdentityBindingAudience is the audience of ServiceAccount tokens for Provider.IdentityBindings.
 const IdentityBindingAudience = "api://AKSIdentityBinding"
 
-// Provider implements auth.Provider for Azure. The zero value is ready for use. It keeps connections and reads the environment once, so
-// share one in the whole controller. It is safe for concurrent use, as long as its fields stay unchanged.
+// Provider implements auth.Provider for Azure. The zero value is ready for use.
+// It keeps connections and reads the environment once, so share one in the
+// whole controller. It is safe for concurrent use, as long as its fields stay
+// unchanged.
 type Provider struct {
-	// AuthorityHost is the authority of calls that name none, such as https://login.microsoftonline.us. Empty: the environment
-	// variable AZURE_AUTHORITY_HOST, else the public authority.
+	// AuthorityHost is the authority of calls that name none, such as
+	// https://login.microsoftonline.us. Empty: the environment variable
+	// AZURE_AUTHORITY_HOST, else the public authority.
 	AuthorityHost string
 	// PrivateClouds are clouds besides Microsoft's own. WithAuthorityHost accepts their authorities.
 	PrivateClouds []Cloud

@@ -25,8 +25,9 @@ const opRegistry = "get credentials of the container registry"
 // registryUser is the user name beside a refresh token.
 const registryUser = "00000000-0000-0000-0000-000000000000"
 
-// ParseArtifactRepository accepts repositories of Azure Container Registry and returns the registry's host. It refuses a registry of
-// another cloud, which accepts no token of this authority.
+// ParseArtifactRepository accepts repositories of Azure Container Registry and
+// returns the registry's host. It refuses a registry of another cloud, which
+// accepts no token of this authority.
 func (p *Provider) ParseArtifactRepository(artifactRepository string, opts *provider.Options) (string, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {

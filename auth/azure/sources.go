@@ -229,8 +229,9 @@ const (
 	metadataPatience = time.Second
 )
 
-// noManagedIdentity finds out whether the machine has a metadata service: elsewhere the SDK would wait long for it. The request lacks
-// the required header, so any answer counts.
+// noManagedIdentity finds out whether the machine has a metadata service:
+// elsewhere the SDK would wait long for it. The request lacks the required
+// header, so any answer counts.
 func noManagedIdentity(ctx context.Context, client *http.Client) string {
 	for _, name := range []string{"IDENTITY_ENDPOINT", "MSI_ENDPOINT", "IMDS_ENDPOINT"} {
 		if os.Getenv(name) != "" {

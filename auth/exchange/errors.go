@@ -45,7 +45,8 @@ func (r *tokenRequest) refusal(answer transport.Answer, a oauth.Answer) error {
 	return e
 }
 
-// notJSON returns the error of an answer from something else than an authorization server, such as a proxy or a load balancer.
+// notJSON returns the error of an answer from something else than an
+// authorization server, such as a proxy or a load balancer.
 func (r *tokenRequest) notJSON(answer transport.Answer) error {
 	e := r.failure(answer, oauth.Answer{})
 	kind, _, err := mime.ParseMediaType(answer.Header.Get("Content-Type"))

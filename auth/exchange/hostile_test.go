@@ -43,7 +43,8 @@ func eachGrant(t *testing.T, test func(*testing.T, *world, *exchange.Provider)) 
 	}
 }
 
-// repeat answers a request for a token with an error that repeats all of the request. Metadata stay those of the server.
+// repeat answers a request for a token with an error that repeats all of the
+// request. Metadata stay those of the server.
 func (w *world) repeat(t *testing.T, said *string) {
 	t.Helper()
 	w.cloud.Handle("oauth.example", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -21,14 +21,14 @@ type (
 	resourceKey struct{}
 )
 
-// WithAudience sets the audience of the issued token for one call, instead of Provider.Audience. It has to be that or one of
-// Provider.AllowedAudiences.
+// WithAudience sets the audience of the issued token for one call, instead of
+// Provider.Audience. It has to be that or one of Provider.AllowedAudiences.
 func WithAudience(audience string) auth.Option {
 	return auth.WithProviderOption(audienceKey{}, audience)
 }
 
-// WithResource sets the resource of the issued token for one call, instead of Provider.Resource. It has to be that or one of
-// Provider.AllowedResources.
+// WithResource sets the resource of the issued token for one call, instead of
+// Provider.Resource. It has to be that or one of Provider.AllowedResources.
 func WithResource(resource string) auth.Option {
 	return auth.WithProviderOption(resourceKey{}, resource)
 }
@@ -192,8 +192,9 @@ func canonicalHosts(hosts []string) (canonical []string, err error) {
 	return canonical, nil
 }
 
-// fingerprint tells Provider values apart that share a cache. Go's syntax shows each field of the service. The actor shapes the token too, but sources of tokens cannot be
-// compared: such a Provider shares with none.
+// fingerprint tells Provider values apart that share a cache. Go's syntax shows
+// each field of the service. The actor shapes the token too, but sources of
+// tokens cannot be compared: such a Provider shares with none.
 func (p *Provider) fingerprint() string {
 	values := []string{p.Endpoint, p.IssuerURL, p.RequestedTokenType, p.SubjectTokenType, p.ActorTokenType, p.TokenFile,
 		p.KubernetesAudience, p.AssumedLifetime.String(), string(p.Grant), fmt.Sprint(p.JSONBody, p.AssumeBearer), fmt.Sprintf("%#v", p.service),

@@ -29,37 +29,47 @@ const (
 	TokenTypeJWT         = oauth.TokenTypeJWT
 )
 
-// Provider implements auth.Provider with an OAuth 2.0 authorization server. Either Endpoint or IssuerURL has to be set;
-// without them every call is refused with ErrMisconfigured. All fields belong to the controller: never fill them in from
-// what a tenant writes. Share one Provider in the whole controller: it keeps connections and what it has learned. It is safe
-// for concurrent use if its fields do not change any more.
+// Provider implements auth.Provider with an OAuth 2.0 authorization server.
+// Either Endpoint or IssuerURL has to be set; without them every call is
+// refused with ErrMisconfigured. All fields belong to the controller: never
+// fill them in from what a tenant writes. Share one Provider in the whole
+// controller: it keeps connections and what it has learned. It is safe for
+// concurrent use if its fields do not change any more.
 type Provider struct {
 	// Name tells several providers of this kind apart. Empty: ProviderName.
 	Name string
 
-	// Endpoint is the https URL of the token endpoint, perhaps with a query (RFC 6749, section 3.2). It excludes IssuerURL.
+	// Endpoint is the https URL of the token endpoint, perhaps with a query
+	// (RFC 6749, section 3.2). It excludes IssuerURL.
 	Endpoint string
-	// IssuerURL is the server's issuer identifier, an https URL without query and fragment. The token endpoint is looked up
-	// in its metadata on first need, once.
+	// IssuerURL is the server's issuer identifier, an https URL without query
+	// and fragment. The token endpoint is looked up in its metadata on first
+	// need, once.
 	IssuerURL string
-	// AllowedEndpointHosts are hosts, with the port if it is not 443, where the issuer's token endpoint may be. The issuer's
-	// own is always allowed.
+	// AllowedEndpointHosts are hosts, with the port if it is not 443, where the
+	// issuer's token endpoint may be. The issuer's own is always allowed.
 	AllowedEndpointHosts []string
 
 	// Grant says how the tenant's token is presented. Fields that it, or a service's own form, cannot send are refused.
 	Grant Grant
 	// JSONBody sends the parameters as a JSON object instead of a form.
 	JSONBody bool
-	// Parameters are sent with each request. They hold no secret, since the server may repeat them in an error that a tenant reads.
-	// Reserved are grant_type, assertion, client_assertion*, client_secret, subject_*, actor_*, requested_token_type, audience,
-	// resource, scope and jwt, and client_id if Client is set.
+	// Parameters are sent with each request. They hold no secret, since the
+	// server may repeat them in an error that a tenant reads. Reserved are
+	// grant_type, assertion, client_assertion*, client_secret, subject_*,
+	// actor_*, requested_token_type, audience, resource, scope and jwt, and
+	// client_id if Client is set.
 	Parameters map[string]string
-	// AnnotatedParameters are sent too: parameter to annotation of the ServiceAccount (auth.WithAnnotations wins). A parameter is
-	// never also in Parameters. An annotation that is missing, or is not 1 to 256 of [A-Za-z0-9._:/@+-], is ErrMisconfigured.
-	// GetIdentity returns them, so that auth.Policy.Authorize sees them.
+	// AnnotatedParameters are sent too: parameter to annotation of the
+	// ServiceAccount (auth.WithAnnotations wins). A parameter is never also in
+	// Parameters. An annotation that is missing, or is not 1 to 256 of
+	// [A-Za-z0-9._:/@+-], is ErrMisconfigured. GetIdentity returns them, so
+	// that auth.Policy.Authorize sees them.
 	AnnotatedParameters map[string]string
-	// Headers are sent with each request. They may hold a key of the controller's: errors never repeat their values. Reserved are
-	// Authorization, Accept, Host and those of the body, and those that a service's constructor sets.
+	// Headers are sent with each request. They may hold a key of the
+	// controller's: errors never repeat their values. Reserved are
+	// Authorization, Accept, Host and those of the body, and those that a
+	// service's constructor sets.
 	Headers map[string]string
 	// AssumeBearer accepts an answer without token_type, which OAuth requires.
 	AssumeBearer bool
@@ -75,16 +85,18 @@ type Provider struct {
 	// RequestedTokenType is the type of token to request, such as TokenTypeAccessToken. Empty leaves that to the server.
 	// Refresh tokens are refused.
 	RequestedTokenType string
-	// AssumedLifetime is the lifetime of a token if neither the answer nor the token itself states one. Zero refuses such an
-	// answer with ErrUnavailable.
+	// AssumedLifetime is the lifetime of a token if neither the answer nor the
+	// token itself states one. Zero refuses such an answer with ErrUnavailable.
 	AssumedLifetime time.Duration
 
 	// KubernetesAudience is the audience of the ServiceAccounts' tokens. Empty: Endpoint or IssuerURL.
 	KubernetesAudience string
-	// SubjectTokenType and ActorTokenType are the types of the ServiceAccount's and of the actor's token. Empty: TokenTypeJWT.
+	// SubjectTokenType and ActorTokenType are the types of the ServiceAccount's
+	// and of the actor's token. Empty: TokenTypeJWT.
 	SubjectTokenType, ActorTokenType string
-	// ActorToken is the source of a token of the party that acts for the ServiceAccount, the controller itself. Every exchange
-	// asks it for KubernetesAudience. Nil sends none.
+	// ActorToken is the source of a token of the party that acts for the
+	// ServiceAccount, the controller itself. Every exchange asks it for
+	// KubernetesAudience. Nil sends none.
 	ActorToken auth.SubjectTokenSource
 	// TokenFile is the controller's own projected ServiceAccount token, with KubernetesAudience, for calls that name no
 	// ServiceAccount. Empty refuses those with ErrMisconfigured.
@@ -112,7 +124,8 @@ var (
 // GetName returns Name, or ProviderName.
 func (p *Provider) GetName() string { return cmp.Or(p.Name, ProviderName) }
 
-// ServiceName returns the service's own spelling of its name, such as "Vault", or GetName for a server that no constructor knows.
+// ServiceName returns the service's own spelling of its name, such as "Vault",
+// or GetName for a server that no constructor knows.
 func (p *Provider) ServiceName() string {
 	return cmp.Or(p.form().title(), p.GetName())
 }
@@ -141,9 +154,10 @@ func (p *Provider) GetAudiences(_ context.Context, serviceAccount *corev1.Servic
 	return p.form().audiences(c, serviceAccount)
 }
 
-// GetIdentity returns the values of AnnotatedParameters: a single value by itself, several as name=value,name=value in the
-// order of their names. Values whose case a service ignores are in lower case. Without such parameters it is "": the
-// ServiceAccount is the identity.
+// GetIdentity returns the values of AnnotatedParameters: a single value by
+// itself, several as name=value,name=value in the order of their names. Values
+// whose case a service ignores are in lower case. Without such parameters it is
+// "": the ServiceAccount is the identity.
 func (p *Provider) GetIdentity(serviceAccount *corev1.ServiceAccount, _ *provider.Options) (string, error) {
 	return p.learn().identity(serviceAccount)
 }

@@ -259,7 +259,8 @@ func TestConformanceOfServices(t *testing.T) {
 	})
 }
 
-// fields are other values of the provider's fields. TestConformance covers those that are nil here, or the service cannot send them.
+// fields are other values of the provider's fields. TestConformance covers
+// those that are nil here, or the service cannot send them.
 func (f *federation) fields() map[string]any {
 	p := f.provider
 	fields := map[string]any{"Name": "other", "KubernetesAudience": "other", "AssumedLifetime": time.Minute,

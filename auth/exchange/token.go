@@ -50,7 +50,8 @@ func (t *Token) Type() string {
 	return "N_A"
 }
 
-// IssuedTokenType returns the URN of the kind of token, such as TokenTypeAccessToken. It is "" if the server did not tell.
+// IssuedTokenType returns the URN of the kind of token, such as
+// TokenTypeAccessToken. It is "" if the server did not tell.
 func (t *Token) IssuedTokenType() string { return t.issuedType }
 
 // Scopes returns the scopes that were granted, in the server's order: those asked for if it did not tell.
@@ -62,8 +63,8 @@ func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 // GetDuration implements auth.Token.
 func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 
-// OAuth2Token returns the token in the type of golang.org/x/oauth2, which does not redact itself. A token that is not an
-// access token is ErrMisconfigured.
+// OAuth2Token returns the token in the type of golang.org/x/oauth2, which does
+// not redact itself. A token that is not an access token is ErrMisconfigured.
 func (t *Token) OAuth2Token() (*oauth2.Token, error) {
 	if !t.bearer {
 		return nil, self.Misconfigured("request an access token, or use the token as it is",
@@ -130,7 +131,8 @@ func unusable(problem string) *auth.Error {
 		"the answer of the server cannot be used: %s", problem)
 }
 
-// checkTypes accepts bearer tokens and those that are no access tokens (N_A). Other types require a proof of possession.
+// checkTypes accepts bearer tokens and those that are no access tokens (N_A).
+// Other types require a proof of possession.
 func (r *tokenRequest) checkTypes(a *oauth.Answer) *auth.Error {
 	issued, want := a.IssuedTokenType, r.RequestedTokenType
 	switch {

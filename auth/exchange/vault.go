@@ -28,10 +28,13 @@ type VaultServer struct {
 	KubernetesAudience string
 }
 
-// NewVault returns a Provider for JWT authentication of Vault and OpenBao. A role has to bind the subject
-// system:serviceaccount:<namespace>:<name> and the audience; each ServiceAccount needs VaultRoleAnnotation. Vault ignores the case
-// of roles, so auth.Policy.Authorize sees them in lower case. Roles need token_type=batch and token_num_uses=0, because a cached
-// token whose uses are limited fails others. The issued token is Vault's, for X-Vault-Token or Authorization: Bearer.
+// NewVault returns a Provider for JWT authentication of Vault and OpenBao. A
+// role has to bind the subject system:serviceaccount:<namespace>:<name> and the
+// audience; each ServiceAccount needs VaultRoleAnnotation. Vault ignores the
+// case of roles, so auth.Policy.Authorize sees them in lower case. Roles need
+// token_type=batch and token_num_uses=0, because a cached token whose uses are
+// limited fails others. The issued token is Vault's, for X-Vault-Token or
+// Authorization: Bearer.
 func NewVault(server VaultServer) *Provider {
 	mount := strings.Trim(server.Mount, "/")
 	if mount == "" {

@@ -17,8 +17,9 @@ type TokenSource struct {
 
 var _ oauth2.TokenSource = (*TokenSource)(nil)
 
-// NewTokenSource returns an oauth2.TokenSource with a Provider of its own, for the options of auth.GetAccessToken. To make many, share
-// a Provider and use its method. All calls use ctx, because the method Token takes no context.
+// NewTokenSource returns an oauth2.TokenSource with a Provider of its own, for
+// the options of auth.GetAccessToken. To make many, share a Provider and use
+// its method. All calls use ctx, because the method Token takes no context.
 //
 // Clients ask for a token before every request. Without auth.WithCache the result
 // keeps it itself, so each of several makes exchanges of its own.
@@ -31,8 +32,8 @@ func (p *Provider) NewTokenSource(ctx context.Context, opts ...auth.Option) *Tok
 	return &TokenSource{ctx, auth.NewAccessTokenSource(p, opts...)}
 }
 
-// Invalidate makes the next call return a new token, after a service has refused the last one. An oauth2.ReuseTokenSource around it
-// keeps the old one.
+// Invalidate makes the next call return a new token, after a service has
+// refused the last one. An oauth2.ReuseTokenSource around it keeps the old one.
 func (s *TokenSource) Invalidate() { s.source.Invalidate() }
 
 // Token implements oauth2.TokenSource. Its errors are those of auth.GetAccessToken.
@@ -50,8 +51,9 @@ type Credentials struct {
 	source *auth.AccessTokenSource
 }
 
-// NewCredentials returns credentials of cloud.google.com/go/auth with a Provider of their own, for the options of auth.GetAccessToken.
-// To make many, share a Provider and use its method.
+// NewCredentials returns credentials of cloud.google.com/go/auth with a
+// Provider of their own, for the options of auth.GetAccessToken. To make many,
+// share a Provider and use its method.
 //
 // Clients ask for a token before every request. Without auth.WithCache the result
 // keeps it itself, so each of several makes exchanges of its own.

@@ -22,8 +22,9 @@ var _ provider.RESTConfigProvider = (*Provider)(nil)
 
 const opCluster = "get the GKE cluster"
 
-// GetAccessTokenOptionsForCluster asks for one access token, for GKE's API and for the cluster. A call without the cluster's name
-// needs its address and certificate authority, or its DNS endpoint.
+// GetAccessTokenOptionsForCluster asks for one access token, for GKE's API and
+// for the cluster. A call without the cluster's name needs its address and
+// certificate authority, or its DNS endpoint.
 func (p *Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
 	name, address := opts.ClusterResource, opts.ClusterAddress
 	if name == "" && (address == "" || opts.CAData == "" && !p.isDNSEndpoint(address)) {
@@ -71,8 +72,9 @@ func checkClusterName(name string) error {
 	return nil
 }
 
-// NewRESTConfig returns access to a GKE cluster. It prefers the public endpoint, then the private one, then the DNS endpoint. A
-// public CA signs the certificate of the DNS endpoint, the cluster's own CA signs the others.
+// NewRESTConfig returns access to a GKE cluster. It prefers the public
+// endpoint, then the private one, then the DNS endpoint. A public CA signs the
+// certificate of the DNS endpoint, the cluster's own CA signs the others.
 func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *provider.Options,
 ) (*auth.RESTConfig, error) {
 	token, err := FromToken(accessTokens[0])
@@ -187,7 +189,8 @@ func (c *clusterAnswer) choose(address string) (endpoint, error) {
 		"cluster %q: %.300q is not one of its addresses", c.name, address)
 }
 
-// endpoints returns all endpoints in the order of preference, some of them twice. The fields of older clusters come last.
+// endpoints returns all endpoints in the order of preference, some of them
+// twice. The fields of older clusters come last.
 func (c *clusterAnswer) endpoints() ([]endpoint, error) {
 	var hosts []string
 	if ip := c.Endpoints.IP; ip.Enabled == nil || *ip.Enabled {

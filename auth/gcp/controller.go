@@ -31,9 +31,11 @@ const (
 		credentialsVariable + "), or name a ServiceAccount"
 )
 
-// NewControllerToken returns an access token of the application default credentials: the file that GOOGLE_APPLICATION_CREDENTIALS
-// names, else the file of the gcloud command, else the metadata server. With WithIDTokenAudience it returns an ID token, which only
-// the metadata server issues.
+// NewControllerToken returns an access token of the application default
+// credentials: the file that GOOGLE_APPLICATION_CREDENTIALS names, else the
+// file of the gcloud command, else the metadata server. With
+// WithIDTokenAudience it returns an ID token, which only the metadata server
+// issues.
 func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Options) (auth.Token, error) {
 	if audience, ok := idTokenAudience(opts); ok {
 		return p.metadataIDToken(ctx, opts, audience)
@@ -98,8 +100,8 @@ func (p *Provider) metadataIDToken(ctx context.Context, opts *provider.Options, 
 
 const credentialsVariable = "GOOGLE_APPLICATION_CREDENTIALS"
 
-// credentialsFile reads the file of application default credentials anew each time, because it can change. The name is empty if
-// there is none.
+// credentialsFile reads the file of application default credentials anew each
+// time, because it can change. The name is empty if there is none.
 func credentialsFile() (content []byte, name string, err error) {
 	if name = os.Getenv(credentialsVariable); name != "" {
 		content, err = providers.ReadFile(name)
@@ -131,8 +133,8 @@ func wellKnownFile() string {
 	return filepath.Join(home, ".config", "gcloud", name)
 }
 
-// fileToken gets a token through Google's library. It makes a new token source for each call, because a source keeps the context of
-// its first call.
+// fileToken gets a token through Google's library. It makes a new token source
+// for each call, because a source keeps the context of its first call.
 func (p *Provider) fileToken(ctx context.Context, opts *provider.Options, name string, content []byte) (*Token, error) {
 	badFile := func(err error) *auth.Error {
 		return self.Misconfigured("write them anew, or unset "+credentialsVariable, "the credentials in the file %q cannot be used: %v", name, err)
@@ -165,8 +167,9 @@ func (p *Provider) fileToken(ctx context.Context, opts *provider.Options, name s
 // fileTokenTimeout bounds all requests for one token.
 const fileTokenTimeout = time.Minute
 
-// boundTransport ends requests with the context of the call, because the library makes some without one. It keeps the last refusal or
-// failure, which the library returns as text only. It serves one goroutine.
+// boundTransport ends requests with the context of the call, because the
+// library makes some without one. It keeps the last refusal or failure, which
+// the library returns as text only. It serves one goroutine.
 type boundTransport struct {
 	ctx     context.Context
 	next    http.RoundTripper

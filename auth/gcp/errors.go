@@ -12,7 +12,8 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// serviceError is an error answer of Google: OAuth 2.0 (RFC 6749, section 5.2) of the token service, AIP-193 of other services.
+// serviceError is an error answer of Google: OAuth 2.0 (RFC 6749, section 5.2)
+// of the token service, AIP-193 of other services.
 type serviceError struct {
 	code, message string
 	reason        string // of google.rpc.ErrorInfo, or of the list of errors of older services

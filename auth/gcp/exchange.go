@@ -28,8 +28,10 @@ type exchange struct {
 	member    string // the ServiceAccount in an IAM policy
 }
 
-// NewTokenForServiceAccount exchanges the ServiceAccount's token at the security token service. If an annotation names a service
-// account, it then impersonates that one. The result is a *Token, or an *IDToken with WithIDTokenAudience.
+// NewTokenForServiceAccount exchanges the ServiceAccount's token at the
+// security token service. If an annotation names a service account, it then
+// impersonates that one. The result is a *Token, or an *IDToken with
+// WithIDTokenAudience.
 func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount,
 	opts *provider.Options) (auth.Token, error) {
 	e, err := p.newExchange(ctx, oidcToken, sa, opts)
@@ -71,8 +73,8 @@ func (p *Provider) newExchange(ctx context.Context, oidcToken string, sa *corev1
 	return e, nil
 }
 
-// minSubjectLife is the shortest lifetime of a token to exchange. STS answers with an internal error if a token expires within
-// seconds.
+// minSubjectLife is the shortest lifetime of a token to exchange. STS answers
+// with an internal error if a token expires within seconds.
 const minSubjectLife = time.Minute
 
 func (e *exchange) checkSubjectToken(now time.Time) error {
@@ -89,7 +91,8 @@ func (e *exchange) checkSubjectToken(now time.Time) error {
 	return nil
 }
 
-// TokenServiceURL returns the address at which an exchange with these options gets a federated token. It uses no network.
+// TokenServiceURL returns the address at which an exchange with these options
+// gets a federated token. It uses no network.
 func (p *Provider) TokenServiceURL(opts *provider.Options) (string, error) { return p.stsURL(opts) }
 
 // federate is the token exchange of RFC 8693.

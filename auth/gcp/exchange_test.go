@@ -173,7 +173,8 @@ func TestExchangeErrorsOfFaults(t *testing.T) {
 	}
 }
 
-// The token that was just exchanged is not accepted: clocks differ, or a region has not heard of it. The next exchange tells.
+// The token that was just exchanged is not accepted: clocks differ, or a region
+// has not heard of it. The next exchange tells.
 func TestFederatedTokenThatIsNotAccepted(t *testing.T) {
 	w := newWorld(t)
 	w.cloud.AddFault(authtest.Fault{Service: "iamcredentials", Status: 401, Code: "UNAUTHENTICATED",

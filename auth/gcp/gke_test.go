@@ -106,7 +106,8 @@ func TestMetadataThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// Concurrent callers share the requests, and their failure outside GKE. Each leaves with its own context, and the others get the answer.
+// Concurrent callers share the requests, and their failure outside GKE. Each
+// leaves with its own context, and the others get the answer.
 func TestMetadataIsLearnedOnce(t *testing.T) {
 	values := map[string]string{"project-id": "p1", "cluster-location": "us-central1", "cluster-name": "c1"}
 	for name, tc := range map[string]struct {

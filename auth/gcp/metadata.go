@@ -36,7 +36,8 @@ const (
 	metadataTimeout      = 5 * time.Second
 )
 
-// metadataClient asks the metadata server, never through a proxy: that would ask for the identity of the proxy's machine.
+// metadataClient asks the metadata server, never through a proxy: that would
+// ask for the identity of the proxy's machine.
 type metadataClient struct {
 	once   sync.Once
 	client *http.Client
@@ -243,7 +244,8 @@ func (p *Provider) loadCluster(ctx context.Context, client *http.Client) (*gkeCl
 	return c, nil
 }
 
-// outsideGKE adds the remedy for other clusters. If the name of the metadata server does not exist, trying again is pointless.
+// outsideGKE adds the remedy for other clusters. If the name of the metadata
+// server does not exist, trying again is pointless.
 func outsideGKE(err error) error {
 	var known *auth.Error
 	if !errors.As(err, &known) {

@@ -20,24 +20,28 @@ const self = providers.Name(ProviderName)
 
 // Annotations of the ServiceAccount.
 const (
-	// ServiceAccountAnnotation is the e-mail address of the service account to impersonate. It is GKE's. Without it, access
-	// is that of the Kubernetes ServiceAccount itself, as a principal of the workload identity pool.
+	// ServiceAccountAnnotation is the e-mail address of the service account to
+	// impersonate. It is GKE's. Without it, access is that of the Kubernetes
+	// ServiceAccount itself, as a principal of the workload identity pool.
 	ServiceAccountAnnotation = annotation.GCPServiceAccount
 	// WorkloadIdentityProviderAnnotation is the provider in a workload identity pool that trusts the cluster,
 	// projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>. Required outside GKE.
 	WorkloadIdentityProviderAnnotation = annotation.GCPWorkloadIdentityProvider
 )
 
-// Provider implements auth.Provider for Google Cloud. The zero value is ready for use. It keeps connections and the name of the GKE
-// cluster, so share one in the whole controller. It is safe for concurrent use, as long as its fields stay unchanged.
+// Provider implements auth.Provider for Google Cloud. The zero value is ready
+// for use. It keeps connections and the name of the GKE cluster, so share one
+// in the whole controller. It is safe for concurrent use, as long as its fields
+// stay unchanged.
 type Provider struct {
 	// UniverseDomain is the domain of the cloud's services. Empty: googleapis.com, Google's own cloud.
 	UniverseDomain string
 	// AllowExtendedLifetime lets WithLifetime ask for up to twelve hours. The organization policy
 	// constraints/iam.allowServiceAccountCredentialLifetimeExtension has to list the service accounts.
 	AllowExtendedLifetime bool
-	// AllowedSTSHosts are further hosts for auth.WithSTSEndpoint, with the port if it is not 443. They receive the tokens of
-	// ServiceAccounts. Tokens for a host that is not Google's own have the audience https://<host>.
+	// AllowedSTSHosts are further hosts for auth.WithSTSEndpoint, with the port
+	// if it is not 443. They receive the tokens of ServiceAccounts. Tokens for
+	// a host that is not Google's own have the audience https://<host>.
 	AllowedSTSHosts []string
 	// STSAudiences replaces that audience for hosts in AllowedSTSHosts.
 	STSAudiences map[string]string
@@ -92,9 +96,11 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAcco
 	addOptionsToKey(key, opts)
 }
 
-// GetAudiences returns the full resource name of the provider that WorkloadIdentityProviderAnnotation names. Without the annotation it
-// returns the workload identity pool of the GKE cluster, which it learns once from the metadata server. A service other than Google's has
-// its audience from STSAudiences, else its URL: it could use a token for Google there.
+// GetAudiences returns the full resource name of the provider that
+// WorkloadIdentityProviderAnnotation names. Without the annotation it returns
+// the workload identity pool of the GKE cluster, which it learns once from the
+// metadata server. A service other than Google's has its audience from
+// STSAudiences, else its URL: it could use a token for Google there.
 func (p *Provider) GetAudiences(ctx context.Context, sa *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
 	if host := p.otherService(opts); host != "" {
 		return []string{p.audienceOf(host)}, nil

@@ -32,8 +32,9 @@ func principal(namespace, name string) string {
 
 func email(tenant string) string { return tenant + "@project.iam.gserviceaccount.com" }
 
-// world is a cluster with two tenants, and a cloud whose pool trusts it. In each tenant, the ServiceAccount app impersonates
-// a service account, and the ServiceAccount direct does not.
+// world is a cluster with two tenants, and a cloud whose pool trusts it. In
+// each tenant, the ServiceAccount app impersonates a service account, and the
+// ServiceAccount direct does not.
 type world struct {
 	issuer *authtest.Issuer
 	cloud  *authtest.Cloud

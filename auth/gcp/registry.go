@@ -17,9 +17,12 @@ var (
 // tokenUser is the user name beside an access token, from which registries and Git servers take the identity.
 const tokenUser = "oauth2accesstoken"
 
-// ParseArtifactRepository accepts repositories in Artifact Registry: at gcr.io, <region>.gcr.io or <location>-docker.pkg.dev, or in
-// the universe s3nsapis.fr at docker.s3nsregistry.fr or <location>-docker.s3nsregistry.fr. All registries of a universe accept the same
-// credential. It refuses a registry of another universe: another company runs it, and the password is the access token.
+// ParseArtifactRepository accepts repositories in Artifact Registry: at gcr.io,
+// <region>.gcr.io or <location>-docker.pkg.dev, or in the universe s3nsapis.fr
+// at docker.s3nsregistry.fr or <location>-docker.s3nsregistry.fr. All
+// registries of a universe accept the same credential. It refuses a registry of
+// another universe: another company runs it, and the password is the access
+// token.
 func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provider.Options) (registryInput string, err error) {
 	host, err := provider.RegistryHost(artifactRepository)
 	if err != nil {

@@ -62,7 +62,8 @@ func TestRegistries(t *testing.T) {
 	}
 }
 
-// The password is the access token: no universe's goes to the registries and Git hosts of another one, another company's.
+// The password is the access token: no universe's goes to the registries and
+// Git hosts of another one, another company's.
 func TestUniversesKeepTheirTokens(t *testing.T) {
 	google, s3ns := &gcp.Provider{}, &gcp.Provider{UniverseDomain: "s3nsapis.fr"}
 	unknown, none := &gcp.Provider{UniverseDomain: "apis.example"}, &gcp.Provider{UniverseDomain: "not a universe"}

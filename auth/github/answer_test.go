@@ -178,7 +178,8 @@ func TestRateLimits(t *testing.T) {
 	}
 }
 
-// A secondary limit without a hint is told from a suspension by its text alone. A token that was valid would else be dropped.
+// A secondary limit without a hint is told from a suspension by its text alone.
+// A token that was valid would else be dropped.
 func TestSecondaryRateLimitWithoutAHint(t *testing.T) {
 	w := newWorld(t)
 	w.cloud.AddFault(authtest.Fault{Match: func(c authtest.Call) bool { return strings.Contains(c.Action, "access_tokens") },

@@ -27,7 +27,8 @@ const (
 // errNoKeySet is the error of content without the form of a key set. Other errors are those of a key in it.
 var errNoKeySet = errors.New("no JSON Web Key Set")
 
-// publicKey is a key in its published form: use "sig", an ID, and the algorithm of its tokens. Certificates are dropped.
+// publicKey is a key in its published form: use "sig", an ID, and the algorithm
+// of its tokens. Certificates are dropped.
 type publicKey struct{ jose.JSONWebKey }
 
 // UnmarshalJSON accepts public keys whose tokens an API server issues, and nothing else.

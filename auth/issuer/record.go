@@ -11,8 +11,9 @@ import (
 const (
 	// maxGap is the longest time between two looks that counts as absence of a key.
 	maxGap = 10 * time.Minute
-	// minGap is the shortest absence that is written, because each look would write the record otherwise. With looks every minute,
-	// one lies between minGap and maxGap after the last one that was written.
+	// minGap is the shortest absence that is written, because each look would
+	// write the record otherwise. With looks every minute, one lies between
+	// minGap and maxGap after the last one that was written.
 	minGap = 3 * time.Minute
 	// maxSeconds bounds durations, so that they do not overflow.
 	maxSeconds = int64(maxLifetime / time.Second)
@@ -46,7 +47,8 @@ type absence struct {
 
 func (a absence) total() time.Duration { return time.Duration(a.Seconds) * time.Second }
 
-// parseRecord returns an empty record if there is none. It does not mend: without the record a leaked key would come back.
+// parseRecord returns an empty record if there is none. It does not mend:
+// without the record a leaked key would come back.
 func parseRecord(content []byte, issuer string) (record, error) {
 	r := record{Version: recordVersion, Issuer: issuer, Keys: []entry{}}
 	if content == nil {

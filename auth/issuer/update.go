@@ -125,8 +125,9 @@ func parsePublished(content []byte) (keySet, error) {
 	return set, nil
 }
 
-// write writes what differs. Keys are written only after the record, even if that is unchanged: its condition proves that
-// no other publisher has removed a key meanwhile.
+// write writes what differs. Keys are written only after the record, even if
+// that is unchanged: its condition proves that no other publisher has removed a
+// key meanwhile.
 func (p *Publisher) write(ctx context.Context, stored map[string]file, r record, want keySet, result *Result) error {
 	next := map[string][]byte{}
 	for path, document := range map[string]any{

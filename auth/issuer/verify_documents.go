@@ -173,7 +173,8 @@ func refusesKeys(address, issuer string) bool {
 		transport.LeadsInside(u.Hostname()) && !strings.EqualFold(u.Host, own.Host)
 }
 
-// readKeys follows an address that the issuer chooses. It leads into the own network only if the issuer's own name does.
+// readKeys follows an address that the issuer chooses. It leads into the own
+// network only if the issuer's own name does.
 func (x *verifier) readKeys(ctx context.Context, httpClient *http.Client, address string) document {
 	u, err := url.Parse(address)
 	own, _ := url.Parse(x.Issuer) // checkURL has parsed it
@@ -212,7 +213,8 @@ func (x *verifier) checkContentTypes(discovery, keys document) {
 	x.passed(CheckContentType)
 }
 
-// checkKeys compares the keys that a cloud has with those of the API server, and verifies the token with them. Which says how it got them.
+// checkKeys compares the keys that a cloud has with those of the API server,
+// and verifies the token with them. Which says how it got them.
 func (x *verifier) checkKeys(content []byte, which, remedy string) {
 	set, err := parseKeySet(content)
 	if err != nil {

@@ -20,11 +20,13 @@ const (
 	// credential is dropped at the second refusal, at least half a minute after
 	// the first, unless the controller lacks an RBAC rule.
 	ErrDenied Reason = "denied"
-	// ErrThrottled means that the service asks to slow down, or that a limit of the token cache kept the exchange from starting
-	// (a *cache.LimitError). A cached credential is kept while it is valid.
+	// ErrThrottled means that the service asks to slow down, or that a limit of
+	// the token cache kept the exchange from starting (a *cache.LimitError). A
+	// cached credential is kept while it is valid.
 	ErrThrottled Reason = "throttled"
-	// ErrUnavailable means that the service could not be reached, gave no usable answer, or takes longer than the patience of the
-	// token cache (a *cache.PendingError). A cached credential is kept while it is valid.
+	// ErrUnavailable means that the service could not be reached, gave no
+	// usable answer, or takes longer than the patience of the token cache (a
+	// *cache.PendingError). A cached credential is kept while it is valid.
 	ErrUnavailable Reason = "unavailable"
 )
 
@@ -53,7 +55,8 @@ const (
 	CauseTokenRequestForbidden Cause = "TokenRequestForbidden"
 	// CauseServiceAccountNotFound means that the ServiceAccount does not exist.
 	CauseServiceAccountNotFound Cause = "ServiceAccountNotFound"
-	// CauseFeatureGateOff means that the feature gate for ServiceAccounts of objects is off, and an object or a default names one.
+	// CauseFeatureGateOff means that the feature gate for ServiceAccounts of
+	// objects is off, and an object or a default names one.
 	CauseFeatureGateOff Cause = "FeatureGateOff"
 	// CauseMetadataServer means that the metadata server of the node gave no usable answer.
 	CauseMetadataServer Cause = "MetadataServer"
@@ -62,8 +65,9 @@ const (
 // Error makes a Reason usable as the target of errors.Is.
 func (r Reason) Error() string { return string(r) }
 
-// Error reports why a credential cannot be obtained. Its text names the object, the problem and the remedy, and never holds a token,
-// a secret or a response body.
+// Error reports why a credential cannot be obtained. Its text names the object,
+// the problem and the remedy, and never holds a token, a secret or a response
+// body.
 //
 // errors.Is(err, ErrDenied) tests the Reason, errors.As reaches the error of the SDK or of the Kubernetes client.
 type Error struct {
@@ -81,8 +85,10 @@ type Error struct {
 	Message string
 	// Remedy is one short sentence without a final stop. Optional.
 	Remedy string
-	// Option is the Go option that the remedy is about, such as "auth.WithAudiences"; several are separated by ", ". Optional.
-	// Message and Remedy name no options, so that programs can put their own setting here.
+	// Option is the Go option that the remedy is about, such as
+	// "auth.WithAudiences"; several are separated by ", ". Optional. Message
+	// and Remedy name no options, so that programs can put their own setting
+	// here.
 	Option string
 	// CallersAnnotations are the annotations that auth.WithAnnotations set, in the order of their names, if the Reason
 	// is ErrMisconfigured or ErrDenied: the problem may be the caller's instead of the ServiceAccount's. Package auth
@@ -101,7 +107,8 @@ type Error struct {
 	Err error `json:"-"`
 }
 
-// Error returns one line: provider, ServiceAccount, operation, reason, message, the caller's annotations, remedy, and the remedy's option in parentheses.
+// Error returns one line: provider, ServiceAccount, operation, reason, message,
+// the caller's annotations, remedy, and the remedy's option in parentheses.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.Provider != "" {

@@ -17,18 +17,23 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// Options are the resolved options of one call, as far as providers read them. Package auth makes and checks them. A provider must
-// neither change them nor keep them beyond the call. The With functions of package auth document the fields that have no comment here.
+// Options are the resolved options of one call, as far as providers read them.
+// Package auth makes and checks them. A provider must neither change them nor
+// keep them beyond the call. The With functions of package auth document the
+// fields that have no comment here.
 type Options struct {
 	// Subject is the ServiceAccount that the credential is for. It is empty for the controller's own identity.
 	Subject client.ObjectKey
-	// OnBehalf reports that the controller's own identity is used on behalf of an object. A provider then sends no credential of the
-	// controller to a service that only the object may have chosen.
+	// OnBehalf reports that the controller's own identity is used on behalf of
+	// an object. A provider then sends no credential of the controller to a
+	// service that only the object may have chosen.
 	OnBehalf bool
-	// Identity is the answer of Provider.GetIdentity in this call, as Policy.Authorize saw it. It is empty for the controller's own identity.
+	// Identity is the answer of Provider.GetIdentity in this call, as
+	// Policy.Authorize saw it. It is empty for the controller's own identity.
 	Identity string
-	// TokenInHand reports that the caller holds the ServiceAccount's token (auth.WithSubjectToken), so that only the service can verify
-	// it. A provider that sends it to no service refuses the call.
+	// TokenInHand reports that the caller holds the ServiceAccount's token
+	// (auth.WithSubjectToken), so that only the service can verify it. A
+	// provider that sends it to no service refuses the call.
 	TokenInHand bool
 	// TokenRepeats reports that the source of the subject token is an
 	// auth.TokenRequest, which returns the same token until it renews it. A
@@ -58,12 +63,14 @@ type Options struct {
 	CAData          string
 	ClusterResource string
 	ClusterAddress  string
-	// ClusterAudience is ClusterAddress as the caller wrote it, because administrators set a cluster's audiences by that form. A token
-	// with this audience is of no use to another cluster. Empty if it is ClusterAddress.
+	// ClusterAudience is ClusterAddress as the caller wrote it, because
+	// administrators set a cluster's audiences by that form. A token with this
+	// audience is of no use to another cluster. Empty if it is ClusterAddress.
 	ClusterAudience string
 
-	// Client, TokenLifetime and BoundObject serve a provider that requests a ServiceAccount token of its own. TokenLifetime is zero for
-	// an hour, or for the lifetime in the provider's annotation.
+	// Client, TokenLifetime and BoundObject serve a provider that requests a
+	// ServiceAccount token of its own. TokenLifetime is zero for an hour, or
+	// for the lifetime in the provider's annotation.
 	Client        KubernetesClient
 	TokenLifetime time.Duration
 	BoundObject   *authenticationv1.BoundObjectReference
@@ -83,12 +90,16 @@ type AudiencePolicy interface {
 	CheckSubjectToken(token string, audiences []string) error
 }
 
-// KubernetesClient is the part of the client of controller-runtime that auth uses. Every client.Client is one. For a clientset of
-// client-go, package auth/clientgo makes one.
+// KubernetesClient is the part of the client of controller-runtime that auth
+// uses. Every client.Client is one. For a clientset of client-go, package
+// auth/clientgo makes one.
 type KubernetesClient interface {
-	// Get reads ServiceAccounts, and ConfigMaps for GetClusterConfigFromConfigMap. Auth writes to neither, so a cache may share its memory.
+	// Get reads ServiceAccounts, and ConfigMaps for
+	// GetClusterConfigFromConfigMap. Auth writes to neither, so a cache may
+	// share its memory.
 	Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error
-	// SubResource returns the client of a sub-resource. Auth calls its Create, for the sub-resource "token" of ServiceAccounts.
+	// SubResource returns the client of a sub-resource. Auth calls its Create,
+	// for the sub-resource "token" of ServiceAccounts.
 	SubResource(name string) client.SubResourceClient
 }
 
@@ -151,8 +162,9 @@ func (o *Options) CheckAudience(audience string) error {
 	return o.Policy.CheckAudience(audience)
 }
 
-// CheckSubjectToken refuses a Kubernetes token that does not have exactly the given audiences, has expired, or could be used against
-// the API server. It serves providers that read the controller's own token.
+// CheckSubjectToken refuses a Kubernetes token that does not have exactly the
+// given audiences, has expired, or could be used against the API server. It
+// serves providers that read the controller's own token.
 func (o *Options) CheckSubjectToken(token string, audiences []string) error {
 	if o.Policy == nil {
 		return noPolicy()
@@ -164,31 +176,38 @@ func noPolicy() error {
 	return &Error{Reason: ErrDenied, Message: "there is no policy for audiences", Remedy: "call the Get functions of package auth"}
 }
 
-// KeyBuilder collects the inputs of a credential for its key in the cache. No two different inputs give the same key. An empty input
-// is left out. A KeyBuilder is not safe for concurrent use.
+// KeyBuilder collects the inputs of a credential for its key in the cache. No
+// two different inputs give the same key. An empty input is left out. A
+// KeyBuilder is not safe for concurrent use.
 type KeyBuilder interface {
 	// Add adds an input.
 	Add(name, value string)
 	// AddList adds an input that has several values, whose order counts.
 	AddList(name string, values []string)
-	// AddVariation adds an input that shapes the credential, but hardly ever decides whether the exchange succeeds, such as the
-	// pod of a session. Keys that differ only in variations back off together after failures. An input that a tenant can easily get
-	// wrong for one object alone is not a variation.
+	// AddVariation adds an input that shapes the credential, but hardly ever
+	// decides whether the exchange succeeds, such as the pod of a session. Keys
+	// that differ only in variations back off together after failures. An input
+	// that a tenant can easily get wrong for one object alone is not a
+	// variation.
 	AddVariation(name string, values []string)
 }
 
-// HTTPClients makes the HTTP clients of a Provider. Keep one HTTPClients in the Provider's value: it shares connections between
-// calls, one set for each proxy. The zero value is ready for use. It is safe for concurrent use.
+// HTTPClients makes the HTTP clients of a Provider. Keep one HTTPClients in the
+// Provider's value: it shares connections between calls, one set for each
+// proxy. The zero value is ready for use. It is safe for concurrent use.
 type HTTPClients struct{ pool transport.Pool }
 
-// For returns the client for a call: that of Options.HTTPClient, else one that uses Options.ProxyURL, else one that uses the
-// proxies of the environment.
+// For returns the client for a call: that of Options.HTTPClient, else one that
+// uses Options.ProxyURL, else one that uses the proxies of the environment.
 //
-// The client is safe to send a credential with. It refuses redirects, because another host must not get the credential. It reads
-// at most 1 MiB of an answer, 64 KiB of one with a status from 400 on, and fails
-// with *http.MaxBytesError beyond that. A request takes at most 20 seconds with its answer,
-// unless the client of Options.HTTPClient has a time-out of its own. Options.ProxyURL carries https only, and never a request to the
-// metadata service of the machine. Send credentials to https addresses only: the environment's HTTP_PROXY sees plain http.
+// The client is safe to send a credential with. It refuses redirects, because
+// another host must not get the credential. It reads at most 1 MiB of an
+// answer, 64 KiB of one with a status from 400 on, and fails with
+// *http.MaxBytesError beyond that. A request takes at most 20 seconds with its
+// answer, unless the client of Options.HTTPClient has a time-out of its own.
+// Options.ProxyURL carries https only, and never a request to the metadata
+// service of the machine. Send credentials to https addresses only: the
+// environment's HTTP_PROXY sees plain http.
 func (c *HTTPClients) For(opts *Options) *http.Client {
 	return c.pool.For(opts.HTTPClient, opts.ProxyURL)
 }
@@ -197,9 +216,11 @@ func (c *HTTPClients) For(opts *Options) *http.Client {
 // reads at most 64 KiB of each answer.
 func (c *HTTPClients) ForTokens(opts *Options) *http.Client { return transport.ForTokens(c.For(opts)) }
 
-// Redact makes a text that a service sent fit for Error.Message, Error.Code or Error.RequestID. It returns one printable line of at
-// most 300 bytes.
+// Redact makes a text that a service sent fit for Error.Message, Error.Code or
+// Error.RequestID. It returns one printable line of at most 300 bytes.
 //
-// The line holds none of the secrets, whether raw, URL-escaped or in base64, no JWT, and no value after "Bearer" or "Basic". Pass
-// every secret that the request carried: services quote requests. Secrets of fewer than 8 bytes stay, and no other encoding is undone.
+// The line holds none of the secrets, whether raw, URL-escaped or in base64, no
+// JWT, and no value after "Bearer" or "Basic". Pass every secret that the
+// request carried: services quote requests. Secrets of fewer than 8 bytes stay,
+// and no other encoding is undone.
 func Redact(text string, secrets ...string) string { return redact.Text(text, secrets...) }

@@ -26,10 +26,11 @@ type Manager struct {
 	Client client.Client
 }
 
-// Create stores a token and returns the stored configuration. Without a Token it generates one. It never overwrites a token of
-// the same ID. It refuses a token without usages, and an expiry that is past
-// after rounding down to a second. If the expiry is past by the cluster's clock
-// only, Create deletes the token again and returns an error with both times.
+// Create stores a token and returns the stored configuration. Without a Token
+// it generates one. It never overwrites a token of the same ID. It refuses a
+// token without usages, and an expiry that is past after rounding down to a
+// second. If the expiry is past by the cluster's clock only, Create deletes the
+// token again and returns an error with both times.
 func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*bootstrap.TokenConfig, error) {
 	if config.Token.IsZero() {
 		generated, err := bootstrap.GenerateToken()

@@ -4,10 +4,12 @@
 //	iam-credentials-provider webhook --audience=pod-identity.example.com --image=registry.example/iam-credentials-pod:v1
 //	iam-credentials-provider certificates
 //
-// The server issues credentials, and the webhook injects the sidecar, iam-credentials-pod, into pods. The third command makes and rotates
-// the certificates of both.
+// The server issues credentials, and the webhook injects the sidecar,
+// iam-credentials-pod, into pods. The third command makes and rotates the
+// certificates of both.
 //
-// Copy main.go, server.go, webhook.go, certificates.go, authority.go, config/iam-credentials-provider and cmd/iam-credentials-pod.
+// Copy main.go, server.go, webhook.go, certificates.go, authority.go,
+// config/iam-credentials-provider and cmd/iam-credentials-pod.
 // examples/podidentity shows them with nothing to set up.
 package main
 

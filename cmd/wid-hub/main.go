@@ -1,5 +1,6 @@
-// Command wid-hub accepts managed clusters and grants them access to the hub that it runs on. Its subcommand relay serves agents without a route
-// to the hub.
+// Command wid-hub accepts managed clusters and grants them access to the hub
+// that it runs on. Its subcommand relay serves agents without a route to the
+// hub.
 //
 //	go run ./cmd/wid-hub --registration-auth csr
 //

@@ -135,7 +135,8 @@ func parseWid(t *testing.T) func(words string) error {
 	}
 }
 
-// checkCommands asserts that each command of kubectl and wid names the side, has flags that its program knows, and deletes nothing.
+// checkCommands asserts that each command of kubectl and wid names the side,
+// has flags that its program knows, and deletes nothing.
 func checkCommands(t *testing.T, commands []string, side string) {
 	t.Helper()
 	kubectl := filepath.Join(kubetest.Assets(t), "kubectl")

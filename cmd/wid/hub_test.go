@@ -28,8 +28,9 @@ func writeFile(t *testing.T, name, content string) string {
 	return path
 }
 
-// Mistakes are found before any request, apart from those that need one. No message holds a token, and nothing is printed that could be
-// taken for manifests.
+// Mistakes are found before any request, apart from those that need one. No
+// message holds a token, and nothing is printed that could be taken for
+// manifests.
 func TestHubMistakes(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nonexistent")
 	const token = "abcdef.0123456789abcdef"
@@ -152,8 +153,9 @@ func TestHubMistakes(t *testing.T) {
 	}
 }
 
-// Without --apply the manifests are printed, and no cluster is contacted. TestManifestsAreAsPrinted of package manifests has
-// the objects, the rights and the arguments that belong to each option.
+// Without --apply the manifests are printed, and no cluster is contacted.
+// TestManifestsAreAsPrinted of package manifests has the objects, the rights
+// and the arguments that belong to each option.
 func TestHubInitPrints(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nonexistent")
 	const csr, aws, arn = "--registration-auth=csr", "--registration-auth=aws-irsa", "--eks-hub-cluster-arn=" + eksHub

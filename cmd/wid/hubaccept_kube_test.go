@@ -229,8 +229,8 @@ func TestHubDenySaysWhetherTheHubHasActed(t *testing.T) {
 	}
 }
 
-// Events are data of other programs. The newest one about a request counts, whatever it says, and without the right to list them the
-// rest is shown.
+// Events are data of other programs. The newest one about a request counts,
+// whatever it says, and without the right to list them the rest is shown.
 func TestHubStatusShowsTheNewestRefusal(t *testing.T) {
 	w := newAcceptWorld(t)
 	const user = "system:bootstrap:abcdef"

@@ -169,7 +169,8 @@ func (w *initWorld) testFlags(t *testing.T) {
 	}
 }
 
-// testReplicas has init leave alone what it was not asked for. It takes replicas that it was asked for, whatever set them.
+// testReplicas has init leave alone what it was not asked for. It takes
+// replicas that it was asked for, whatever set them.
 func (w *initWorld) testReplicas(t *testing.T) {
 	installed := func(step string, replicas int32, secrets int) {
 		t.Helper()
@@ -253,7 +254,8 @@ func (w *initWorld) denied(t *testing.T, name string) {
 	regtest.Must(t, w.admin.Status().Update(t.Context(), cluster))
 }
 
-// testCleanup runs the CronJob, which starts where the Restricted Pod Security Standard is enforced, with the rights of its ServiceAccount.
+// testCleanup runs the CronJob, which starts where the Restricted Pod Security
+// Standard is enforced, with the rights of its ServiceAccount.
 func (w *initWorld) testCleanup(t *testing.T) {
 	must(t, hubInit("--cleanup-image=registry.example/wid:v1")...)
 	jobs := &batchv1.CronJobList{}

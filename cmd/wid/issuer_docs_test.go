@@ -22,8 +22,9 @@ func issuerBlocks(t *testing.T) []document.Block {
 	return document.Read(t, "docs/issuer.md").Blocks()
 }
 
-// issuerWorld is an administrator with a cluster, a web server for oidc.example.com that serves a directory, and clouds. The programs aws,
-// az and gcloud write down their arguments, and find nothing.
+// issuerWorld is an administrator with a cluster, a web server for
+// oidc.example.com that serves a directory, and clouds. The programs aws, az
+// and gcloud write down their arguments, and find nothing.
 type issuerWorld struct {
 	*world
 	t       *testing.T
@@ -191,7 +192,8 @@ func (w *issuerWorld) restart(flags map[string][]string) {
 	w.cluster.Restart(w.t, nil)
 }
 
-// The page leads from nothing to a credential, through a rotation, and to another issuer. Everything is run word for word.
+// The page leads from nothing to a credential, through a rotation, and to
+// another issuer. Everything is run word for word.
 func TestIssuerDocumentation(t *testing.T) {
 	t.Parallel()
 	kubetest.Assets(t)
@@ -243,7 +245,8 @@ func TestIssuerDocumentation(t *testing.T) {
 	}
 }
 
-// A publisher with its own ServiceAccount is locked out by a signing key that is not published yet. A person lets it in again.
+// A publisher with its own ServiceAccount is locked out by a signing key that
+// is not published yet. A person lets it in again.
 func TestIssuerLockOut(t *testing.T) {
 	t.Parallel()
 	kubetest.Assets(t)

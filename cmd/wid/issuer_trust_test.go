@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// cloudPrograms stand in for aws, gcloud and kubectl. As the real ones do, they refuse to create what exists, and describe
-// nothing that does not. Each keeps what it created in a file of $HOME/made.
+// cloudPrograms stand in for aws, gcloud and kubectl. As the real ones do, they
+// refuse to create what exists, and describe nothing that does not. Each keeps
+// what it created in a file of $HOME/made.
 const cloudPrograms = `#!/bin/bash
 made=$HOME/made
 mkdir -p "$made"

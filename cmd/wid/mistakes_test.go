@@ -23,8 +23,9 @@ const (
 	gitGet         = "protocol=https\nhost=" + gitHost + "\npath=v1/repos/my-repo\n\n"
 )
 
-// Whatever goes wrong: the message says what to do, the code says what kind it is, and standard output holds nothing that a
-// caller could take for a credential.
+// Whatever goes wrong: the message says what to do, the code says what kind it
+// is, and standard output holds nothing that a caller could take for a
+// credential.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -1,5 +1,6 @@
-// Command controller is a controller to copy: for each ConfigMap with the label workloadid.example/identity it gets AWS credentials
-// of the ServiceAccount that the ConfigMap names, and writes the identity that AWS sees into it.
+// Command controller is a controller to copy: for each ConfigMap with the label
+// workloadid.example/identity it gets AWS credentials of the ServiceAccount
+// that the ConfigMap names, and writes the identity that AWS sees into it.
 //
 //	kubectl apply -k config/controller
 //	go run ./examples/controller --metrics-bind-address 0

@@ -1,5 +1,6 @@
-// Package address parses the https addresses of settings, tenants and services. These hosts receive tokens, so it compares hosts whole
-// and refuses parts in which a secret or a look-alike could hide.
+// Package address parses the https addresses of settings, tenants and services.
+// These hosts receive tokens, so it compares hosts whole and refuses parts in
+// which a secret or a look-alike could hide.
 package address
 
 import (
@@ -23,8 +24,9 @@ const (
 	Query
 )
 
-// Parse returns the URL https://<host>[:<port>] with the allowed parts and no others. Its error names the option, and shows neither user
-// information nor query and fragment of the address.
+// Parse returns the URL https://<host>[:<port>] with the allowed parts and no
+// others. Its error names the option, and shows neither user information nor
+// query and fragment of the address.
 func Parse(option, address string, allowed Part) (*url.URL, error) {
 	u, problem := parse(address, allowed)
 	if problem != "" {
@@ -106,8 +108,8 @@ func canonicalName(host string) (string, bool) {
 	return strings.ToLower(host), valid
 }
 
-// HostName reports whether s is a DNS name of one label or more in any case, and whether it is in lower case. It runs on every
-// hit of the cache.
+// HostName reports whether s is a DNS name of one label or more in any case,
+// and whether it is in lower case. It runs on every hit of the cache.
 func HostName(s string) (valid, lower bool) {
 	const maxName, maxLabel = 253, 63
 	if s == "" || len(s) > maxName {

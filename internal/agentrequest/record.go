@@ -28,7 +28,8 @@ func GetRole(ctx context.Context, c client.Reader, cluster string) (*rbacv1.Clus
 	return role, nil
 }
 
-// RecordIn returns the agent that a cluster is accepted for, with the key of its approved first request. Agent is "" if none is recorded.
+// RecordIn returns the agent that a cluster is accepted for, with the key of
+// its approved first request. Agent is "" if none is recorded.
 func RecordIn(role *rbacv1.ClusterRole, cluster string) Request {
 	return Request{Cluster: cluster, Agent: role.Annotations[regname.AgentAnnotation], Key: role.Annotations[regname.AgentKeyAnnotation]}
 }
@@ -60,9 +61,12 @@ func Replaces(ctx context.Context, c client.Reader, csr *certificatesv1.Certific
 	return "", nil
 }
 
-// Approve approves a request on behalf of an administrator; the message names the command. From then on the hub approves only
-// requests of this agent, and no longer of the agent in the cluster's ClusterRole. Replacing that agent needs the right to write the
-// ClusterRole. If the ClusterRole names no agent or does not exist yet, the hub finds the approved request and records its agent.
+// Approve approves a request on behalf of an administrator; the message names
+// the command. From then on the hub approves only requests of this agent, and
+// no longer of the agent in the cluster's ClusterRole. Replacing that agent
+// needs the right to write the ClusterRole. If the ClusterRole names no agent
+// or does not exist yet, the hub finds the approved request and records its
+// agent.
 func Approve(ctx context.Context, c client.Client, csr *certificatesv1.CertificateSigningRequest, message string) error {
 	request, err := Parse(csr)
 	if err != nil {

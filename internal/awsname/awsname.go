@@ -86,8 +86,9 @@ func IsSTSHost(host string) bool {
 	return false
 }
 
-// STSRegion returns the region for the signature of requests to a host that IsSTSHost accepts: us-east-1 for the global endpoint of the
-// commercial partition, "" for other hosts without a region.
+// STSRegion returns the region for the signature of requests to a host that
+// IsSTSHost accepts: us-east-1 for the global endpoint of the commercial
+// partition, "" for other hosts without a region.
 func STSRegion(host string) string {
 	service, rest, _ := strings.Cut(host, ".")
 	if !strings.HasPrefix(service, "sts") {
@@ -118,8 +119,10 @@ func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }
 
 func isRegionChar(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' }
 
-// ValidRegion accepts the form of regions: us-east-1, us-gov-west-1, eusc-de-east-1. It has at least two words of letters and a number of
-// up to two digits, with hyphens between them. There is no list, because AWS adds regions.
+// ValidRegion accepts the form of regions: us-east-1, us-gov-west-1,
+// eusc-de-east-1. It has at least two words of letters and a number of up to
+// two digits, with hyphens between them. There is no list, because AWS adds
+// regions.
 func ValidRegion(region string) bool { return wordsOfRegion(region) != 0 }
 
 // wordsOfRegion counts the words of a region, with the number at its end. It returns 0 for anything else.
@@ -159,8 +162,8 @@ func ValidAccount(s string) bool {
 	return true
 }
 
-// ValidClusterName reports whether s can be the name of an EKS cluster: a letter or digit, then letters, digits, "-" and
-// "_", 100 characters in all.
+// ValidClusterName reports whether s can be the name of an EKS cluster: a
+// letter or digit, then letters, digits, "-" and "_", 100 characters in all.
 func ValidClusterName(s string) bool {
 	const maxLength = 100
 	return s != "" && len(s) <= maxLength && s[0] != '-' && s[0] != '_' &&
@@ -184,7 +187,8 @@ type Endpoint struct {
 	DualStack       bool
 }
 
-// ParseEndpoint parses <service>.<region>.<suffix>. It accepts the given services, and the suffixes of the region's own partition.
+// ParseEndpoint parses <service>.<region>.<suffix>. It accepts the given
+// services, and the suffixes of the region's own partition.
 func ParseEndpoint(host string, services ...string) (Endpoint, bool) {
 	for _, service := range services {
 		if len(host) <= len(service) || host[:len(service)] != service || host[len(service)] != '.' {
@@ -251,8 +255,10 @@ func LooksLikeRegistry(host string) bool {
 		slices.ContainsFunc(partitions[:], func(p Partition) bool { return of(p.Suffix) || of(p.DualStack) || of(p.Registries) })
 }
 
-// RegionOfPlainRegistry recognizes the usual form of a repository, <account>.dkr.ecr.<region>.amazonaws.com[/<repository>] in the
-// commercial partition. It runs on every hit of the cache. ParseRegistry accepts all forms.
+// RegionOfPlainRegistry recognizes the usual form of a repository,
+// <account>.dkr.ecr.<region>.amazonaws.com[/<repository>] in the commercial
+// partition. It runs on every hit of the cache. ParseRegistry accepts all
+// forms.
 func RegionOfPlainRegistry(repository string) (region string, ok bool) {
 	const infix, suffix = ".dkr.ecr.", ".amazonaws.com"
 	host, _, _ := strings.Cut(repository, "/")

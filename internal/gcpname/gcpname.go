@@ -6,8 +6,9 @@ import "strings"
 // DefaultUniverse is the domain of Google's own cloud. Sovereign clouds that Google's partners run have others.
 const DefaultUniverse = "googleapis.com"
 
-// ValidUniverse reports whether s can be the domain of a universe: a DNS name of two labels or more, in lower case, whose
-// last label is not a number, as that of an IP address would be.
+// ValidUniverse reports whether s can be the domain of a universe: a DNS name
+// of two labels or more, in lower case, whose last label is not a number, as
+// that of an IP address would be.
 func ValidUniverse(s string) bool {
 	const maxName = 200 // leaves room for the names of services before it
 	dot := strings.LastIndexByte(s, '.')
@@ -41,7 +42,8 @@ func IsSTSHost(host, universe string) bool {
 // s3nsUniverse is that of S3NS, a company in France.
 const s3nsUniverse = "s3nsapis.fr"
 
-// RegistryUniverse returns the universe whose registries have a host, in lower case, or "" if it is not the host of any:
+// RegistryUniverse returns the universe whose registries have a host, in lower
+// case, or "" if it is not the host of any:
 //
 //	googleapis.com  gcr.io, us.gcr.io, eu.gcr.io, asia.gcr.io, <location>-docker.pkg.dev
 //	s3nsapis.fr     docker.s3nsregistry.fr, <location>-docker.s3nsregistry.fr
@@ -71,7 +73,8 @@ func LooksLikeRegistry(host string) bool {
 		strings.HasSuffix(host, ".s3nsregistry.fr")
 }
 
-// IsGitHost accepts the hosts of Git over HTTPS of Secure Source Manager, which the default universe alone has, in lower case:
+// IsGitHost accepts the hosts of Git over HTTPS of Secure Source Manager, which
+// the default universe alone has, in lower case:
 //
 //	<instance>-<project number>-git.<location>.sourcemanager.dev
 //	<instance>-<project number>-git.<location>.p.sourcemanager.dev

@@ -1,5 +1,6 @@
-// Package jwt reads the claims of tokens without verifying them. The service that accepts a token verifies them; here the claims
-// only decide whether a token is fit to be sent out, and when it ends.
+// Package jwt reads the claims of tokens without verifying them. The service
+// that accepts a token verifies them; here the claims only decide whether a
+// token is fit to be sent out, and when it ends.
 package jwt
 
 import (

@@ -11,8 +11,9 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// Message describes an error of a Kubernetes client, without the secrets. The client quotes the body of an answer that is not
-// a Status, such as the page of a proxy. Message leaves that body out.
+// Message describes an error of a Kubernetes client, without the secrets. The
+// client quotes the body of an answer that is not a Status, such as the page of
+// a proxy. Message leaves that body out.
 func Message(err error, secrets ...string) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {

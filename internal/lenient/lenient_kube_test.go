@@ -118,7 +118,8 @@ func badTimes() []string {
 		"9999-12-31T23:59:59-01:00", "0000-01-01T00:00:00+01:00", "0001-01-01T00:00:00Z"}
 }
 
-// Whatever value the schema of a kind accepts in any place, the object and its list are decoded, and its conditions can be written.
+// Whatever value the schema of a kind accepts in any place, the object and its
+// list are decoded, and its conditions can be written.
 func TestValuesThatSchemasAcceptAreDecoded(t *testing.T) {
 	released := func(t *testing.T, name string) string {
 		t.Helper()

@@ -1,5 +1,6 @@
-// Package oauth implements the requests and answers of OAuth 2.0 that several providers share: token exchange (RFC 8693) and the answers
-// of a token endpoint (RFC 6749, section 5).
+// Package oauth implements the requests and answers of OAuth 2.0 that several
+// providers share: token exchange (RFC 8693) and the answers of a token
+// endpoint (RFC 6749, section 5).
 package oauth
 
 import (
@@ -87,8 +88,8 @@ func ReadAnswer(o exactjson.Object) Answer {
 	return a
 }
 
-// CheckToken refuses a value that an Authorization header cannot carry. The characters are those of RFC 6749, appendix A.12, without the
-// blank.
+// CheckToken refuses a value that an Authorization header cannot carry. The
+// characters are those of RFC 6749, appendix A.12, without the blank.
 func CheckToken(value string) error {
 	switch {
 	case value == "":

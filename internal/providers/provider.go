@@ -1,5 +1,6 @@
-// Package providers holds what the providers of this module share: errors that name the provider, calls of REST APIs, checks of
-// tokens, and the annotation for the lifetime of ServiceAccount tokens.
+// Package providers holds what the providers of this module share: errors that
+// name the provider, calls of REST APIs, checks of tokens, and the annotation
+// for the lifetime of ServiceAccount tokens.
 package providers
 
 import (
@@ -74,7 +75,8 @@ func (n Name) fail(reason provider.Reason, operation, remedy, format string, arg
 	return &provider.Error{Provider: string(n), Operation: operation, Reason: reason, Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
-// TokenLifetime returns the lifetime of ServiceAccount tokens that an annotation asks for in seconds, zero if it is missing.
+// TokenLifetime returns the lifetime of ServiceAccount tokens that an
+// annotation asks for in seconds, zero if it is missing.
 func (n Name) TokenLifetime(annotation string, sa *corev1.ServiceAccount) (time.Duration, error) {
 	text, ok := sa.Annotations[annotation]
 	if !ok {
@@ -89,8 +91,9 @@ func (n Name) TokenLifetime(annotation string, sa *corev1.ServiceAccount) (time.
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// Permanent reports whether an error makes a cached credential void. An API server that is starting refuses every TokenRequest until it
-// has read the RBAC objects, so a missing right is not permanent.
+// Permanent reports whether an error makes a cached credential void. An API
+// server that is starting refuses every TokenRequest until it has read the RBAC
+// objects, so a missing right is not permanent.
 func Permanent(err error) bool {
 	var e *provider.Error
 	return errors.As(err, &e) && e.Cause != provider.CauseTokenRequestForbidden &&

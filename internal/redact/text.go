@@ -21,8 +21,9 @@ const (
 	maxLine = 1 << 10
 	// maxSearched bounds how much of a message is searched for unknown credentials, in bytes. The rest is never shown.
 	maxSearched = 8 << 10
-	// minSecret is the length of the shortest form of a secret that is replaced, in bytes. Shorter ones occur in ordinary text,
-	// where the gap would tell them.
+	// minSecret is the length of the shortest form of a secret that is
+	// replaced, in bytes. Shorter ones occur in ordinary text, where the gap
+	// would tell them.
 	minSecret = 8
 )
 
@@ -42,13 +43,15 @@ func Text(message string, secrets ...string) string {
 	return cut(text, maxHead) + text[end:]
 }
 
-// Line makes a whole message fit for an error, which may quote a service: without secrets, one line, printable, cut to 1 KiB.
+// Line makes a whole message fit for an error, which may quote a service:
+// without secrets, one line, printable, cut to 1 KiB.
 func Line(message string, secrets ...string) string { return cut(line(message, secrets), maxLine) }
 
 // Clean replaces what the package promises to replace, and leaves everything else as it is.
 func Clean(text string, secrets ...string) string { return withoutLogins(without(text, secrets)) }
 
-// line is Clean on one line. Blanks that replace unprintable characters can complete a secret, which is replaced as well.
+// line is Clean on one line. Blanks that replace unprintable characters can
+// complete a secret, which is replaced as well.
 func line(text string, secrets []string) string {
 	text = without(text, secrets)
 	text = withoutLogins(text[:min(len(text), maxSearched)])
@@ -102,7 +105,8 @@ func lower(escape func(string) string) func(string) string {
 var (
 	// escaped is a byte as net/url escapes it.
 	escaped = regexp.MustCompile(`%[0-9A-F]{2}`)
-	// login is the content of an Authorization header (RFC 7617, RFC 6750). Words that follow a scheme in a sentence are shorter.
+	// login is the content of an Authorization header (RFC 7617, RFC 6750).
+	// Words that follow a scheme in a sentence are shorter.
 	login = regexp.MustCompile(`(?i)(bearer|basic)\s+[\w.~+/=-]{16,}`)
 	// jwt is the compact form of a JWT (RFC 7519). Every header begins with {" in base64.
 	jwt = regexp.MustCompile(`eyJ[\w-]{8,}\.[\w-]{8,}(\.[\w-]*)*`)

@@ -28,9 +28,11 @@ const (
 
 // Conditions of add-ons, in addition to addon.ConditionTokenInfrastructureReady.
 const (
-	// ConditionRegistrationAccepted is False while the agent refuses an item of an add-on, and True once the cause is gone.
+	// ConditionRegistrationAccepted is False while the agent refuses an item of
+	// an add-on, and True once the cause is gone.
 	ConditionRegistrationAccepted = "RegistrationAccepted"
-	// ConditionTokenRefreshed reports the token of an add-on, under the name of the specification and under that of Open Cluster Management.
+	// ConditionTokenRefreshed reports the token of an add-on, under the name of
+	// the specification and under that of Open Cluster Management.
 	ConditionTokenRefreshed    = "AddonTokenRefreshed"
 	ConditionTokenRefreshedOCM = "TokenRefreshed"
 )
@@ -42,6 +44,7 @@ const (
 	ReasonForbidden          = "Forbidden"
 )
 
-// ActionApprove is the action of Events about a CertificateSigningRequest. Their type is Warning if the hub refuses it, and their reason
-// then names the cause.
+// ActionApprove is the action of Events about a CertificateSigningRequest.
+// Their type is Warning if the hub refuses it, and their reason then names the
+// cause.
 const ActionApprove = "Approve"

@@ -1,5 +1,6 @@
-// Package tokenexpiry reads and writes the expiry in the Secret of a bootstrap token. No other key of the Secret must be well-formed, so
-// a malformed token expires too.
+// Package tokenexpiry reads and writes the expiry in the Secret of a bootstrap
+// token. No other key of the Secret must be well-formed, so a malformed token
+// expires too.
 package tokenexpiry
 
 import (
@@ -10,8 +11,8 @@ import (
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 )
 
-// Of returns the expiry in the data of a Secret, zero for none. An error means that the expiry cannot be parsed. Kubernetes treats such a
-// token as expired.
+// Of returns the expiry in the data of a Secret, zero for none. An error means
+// that the expiry cannot be parsed. Kubernetes treats such a token as expired.
 func Of(data map[string][]byte) (time.Time, error) {
 	text := data[bootstrapapi.BootstrapTokenExpirationKey]
 	if len(text) == 0 {
@@ -27,7 +28,8 @@ func Of(data map[string][]byte) (time.Time, error) {
 	return expires, nil
 }
 
-// Set writes the expiry in whole seconds into data. Zero removes it. It fails if RFC 3339 cannot express the time, after the year 9999.
+// Set writes the expiry in whole seconds into data. Zero removes it. It fails
+// if RFC 3339 cannot express the time, after the year 9999.
 func Set(data map[string][]byte, expires time.Time) error {
 	if expires.IsZero() {
 		delete(data, bootstrapapi.BootstrapTokenExpirationKey)

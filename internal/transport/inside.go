@@ -14,8 +14,9 @@ import (
 // ErrInside is the error of clients of Outside for connections to inside addresses.
 var ErrInside = errors.New("refused to connect to an address of the own network")
 
-// LeadsInside reports whether a host can only lie in the own network, or is malformed: names that cannot be registered, and the addresses
-// of AddressInside. Other names may lead there too.
+// LeadsInside reports whether a host can only lie in the own network, or is
+// malformed: names that cannot be registered, and the addresses of
+// AddressInside. Other names may lead there too.
 func LeadsInside(host string) bool {
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
 	if ip, err := netip.ParseAddr(host); err == nil {
@@ -34,8 +35,9 @@ func LeadsInside(host string) bool {
 		strings.HasSuffix(host, ".home.arpa")
 }
 
-// AddressInside reports whether an address is no public one: loopback, private, shared, link-local, multicast, with a zone, or IPv6 that
-// leads to one of these. The IANA's registries of special-purpose addresses list them.
+// AddressInside reports whether an address is no public one: loopback, private,
+// shared, link-local, multicast, with a zone, or IPv6 that leads to one of
+// these. The IANA's registries of special-purpose addresses list them.
 func AddressInside(ip netip.Addr) bool {
 	if ip.Zone() != "" {
 		return true
@@ -67,7 +69,8 @@ func notPublic() []netip.Prefix {
 	return list
 }
 
-// embeddedIPv4 returns the target of NAT64 (RFC 6052), of stateless translation (RFC 2765, section 2.1) and of 6to4 (RFC 3056).
+// embeddedIPv4 returns the target of NAT64 (RFC 6052), of stateless translation
+// (RFC 2765, section 2.1) and of 6to4 (RFC 3056).
 func embeddedIPv4(ip netip.Addr) (netip.Addr, bool) {
 	b := ip.As16()
 	switch {
@@ -79,8 +82,10 @@ func embeddedIPv4(ip netip.Addr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// Outside returns a client for an untrusted address. It connects to no inside address, also if a name resolves to one. Through a proxy it
-// refuses nothing, because the proxy resolves the name. The result is nil if the client's transport is not http.Transport.
+// Outside returns a client for an untrusted address. It connects to no inside
+// address, also if a name resolves to one. Through a proxy it refuses nothing,
+// because the proxy resolves the name. The result is nil if the client's
+// transport is not http.Transport.
 func Outside(client *http.Client, address string) *http.Client {
 	return Derive(client, func(t *http.Transport) {
 		req, err := http.NewRequest(http.MethodGet, address, nil) //nolint:noctx // is not sent
@@ -105,8 +110,9 @@ func refuseInside(_ context.Context, _, address string, _ syscall.RawConn) error
 	return nil
 }
 
-// Derive returns a guarded client whose transport is a changed copy of the client's. It is nil if the client's transport is not
-// http.Transport. The caller closes idle connections.
+// Derive returns a guarded client whose transport is a changed copy of the
+// client's. It is nil if the client's transport is not http.Transport. The
+// caller closes idle connections.
 func Derive(client *http.Client, change func(*http.Transport)) *http.Client {
 	next, limit := client.Transport, int64(MaxBody)
 	for {

@@ -1,5 +1,6 @@
-// Package transport makes the HTTP clients of the providers: one set of connections for each proxy and certificate authority, with
-// time-outs, bounded answers, and no redirects.
+// Package transport makes the HTTP clients of the providers: one set of
+// connections for each proxy and certificate authority, with time-outs, bounded
+// answers, and no redirects.
 package transport
 
 import (
@@ -38,8 +39,8 @@ const (
 	idlePerHost      = 64
 )
 
-// Pool keeps one client for each proxy and certificate authority. The zero value is ready for use, and a Pool is safe for
-// concurrent use.
+// Pool keeps one client for each proxy and certificate authority. The zero
+// value is ready for use, and a Pool is safe for concurrent use.
 type Pool struct {
 	mu      sync.Mutex
 	clients *simplelru.LRU[key, *http.Client]
@@ -50,7 +51,8 @@ type key struct {
 	ca    [sha256.Size]byte
 }
 
-// Client returns the client for a proxy (nil: those of the environment) and certificate authorities in PEM (empty: those of the system).
+// Client returns the client for a proxy (nil: those of the environment) and
+// certificate authorities in PEM (empty: those of the system).
 func (p *Pool) Client(proxy *url.URL, ca string) (*http.Client, error) {
 	k := key{ca: sha256.Sum256([]byte(ca))}
 	if proxy != nil {
@@ -107,7 +109,8 @@ func newClient(proxy *url.URL, ca string) (*http.Client, error) {
 	return &http.Client{Transport: Bounded(t), Timeout: RequestTimeout, CheckRedirect: NoRedirect}, nil
 }
 
-// For returns the client that a caller has given, guarded as the pool's own are, or the pool's client for proxy if given is nil.
+// For returns the client that a caller has given, guarded as the pool's own
+// are, or the pool's client for proxy if given is nil.
 func (p *Pool) For(given *http.Client, proxy *url.URL) *http.Client {
 	if given != nil {
 		return Guard(given)
@@ -145,8 +148,9 @@ func (e *ProxyError) Error() string {
 	return fmt.Sprintf("the proxy refuses the connection with HTTP %d", e.StatusCode)
 }
 
-// NoRedirect is an http.Client.CheckRedirect: another host must not receive the request. Its error names the host that redirects, never
-// the target, which the answer chose.
+// NoRedirect is an http.Client.CheckRedirect: another host must not receive the
+// request. Its error names the host that redirects, never the target, which the
+// answer chose.
 func NoRedirect(_ *http.Request, via []*http.Request) error {
 	return &redirectError{via[len(via)-1].URL.Host}
 }
@@ -157,7 +161,8 @@ func (e *redirectError) Error() string {
 	return fmt.Sprintf("no answer from %q: refused to follow a redirect", e.host)
 }
 
-// UseProxy makes a transport use a proxy for the requests that needsProxy reports. Nil means the proxies of the environment.
+// UseProxy makes a transport use a proxy for the requests that needsProxy
+// reports. Nil means the proxies of the environment.
 func UseProxy(t *http.Transport, proxy *url.URL) {
 	t.OnProxyConnectResponse = checkProxy
 	t.Proxy = func(r *http.Request) (*url.URL, error) {
@@ -171,8 +176,10 @@ func UseProxy(t *http.Transport, proxy *url.URL) {
 	}
 }
 
-// needsProxy reports whether a request goes through the proxy of the call. Plain http does not: a tenant may have chosen the proxy, and
-// it would read the controller's own identity. Local services do not either: the proxy would reach those of its own machine.
+// needsProxy reports whether a request goes through the proxy of the call.
+// Plain http does not: a tenant may have chosen the proxy, and it would read
+// the controller's own identity. Local services do not either: the proxy would
+// reach those of its own machine.
 func needsProxy(u *url.URL) bool { return u.Scheme == "https" && !isLocal(u.Hostname()) }
 
 // isLocal recognizes loopback, link-local and metadata addresses.
@@ -189,7 +196,8 @@ func isLocal(host string) bool {
 	return ip.IsLoopback() || ip.IsLinkLocalUnicast() || awsMetadata.Contains(ip)
 }
 
-// awsMetadata holds the IPv6 addresses of the instance metadata service and of EKS Pod Identity: fd00:ec2::254 and ::23.
+// awsMetadata holds the IPv6 addresses of the instance metadata service and of
+// EKS Pod Identity: fd00:ec2::254 and ::23.
 var awsMetadata = netip.MustParsePrefix("fd00:ec2::/32")
 
 // ForTokens returns a copy of a client for answers that hold only a token. It

@@ -125,7 +125,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// The controller's own identity travels over plain http from agents and metadata services, which environment variables name.
+// The controller's own identity travels over plain http from agents and
+// metadata services, which environment variables name.
 func TestPlainHTTPIsDialledDirectly(t *testing.T) {
 	alias := testworld.Alias(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "secret") })
 	proxy, asked := testworld.RefusingProxy(t)

@@ -39,12 +39,14 @@ const (
 
 // Reasons of the Warning Events about a hub that the agent cannot use.
 const (
-	// ReasonHubUnreachable means that the hub does not answer, or does not prove to be the hub, at the address in the bootstrap Secret.
+	// ReasonHubUnreachable means that the hub does not answer, or does not
+	// prove to be the hub, at the address in the bootstrap Secret.
 	ReasonHubUnreachable = "HubUnreachable"
 	// ReasonCredentialRefused means that the hub refuses the bootstrap credential, or that there is none.
 	ReasonCredentialRefused = "BootstrapCredentialRefused"
-	// ReasonOwnCredentialRefused means that the hub refuses the agent's own credential, such as a certificate that is not valid at the
-	// hub's time. The agent asks for another one.
+	// ReasonOwnCredentialRefused means that the hub refuses the agent's own
+	// credential, such as a certificate that is not valid at the hub's time.
+	// The agent asks for another one.
 	ReasonOwnCredentialRefused = "CredentialRefused"
 	// ReasonFailed means anything else, such as a webhook of the hub that refuses the ManagedCluster.
 	ReasonFailed = "RegistrationFailed"
@@ -56,19 +58,24 @@ type Options struct {
 	Cluster string
 	// Driver gets the cluster its credential.
 	Driver registration.Driver
-	// Local reads and writes the two Secrets on the managed cluster. Use a client without a cache, such as client.New returns: a
-	// cache would watch all Secrets of the cluster.
+	// Local reads and writes the two Secrets on the managed cluster. Use a
+	// client without a cache, such as client.New returns: a cache would watch
+	// all Secrets of the cluster.
 	Local client.Client
 	// Namespace holds the two Secrets. Default: DefaultNamespace.
 	Namespace string
-	// BootstrapSecret holds the hub's address, its CA and the bootstrap credential under the key "kubeconfig". The agent reads it on
-	// each reconcile, and always takes address and CA from it. A joined cluster needs no user in it. Default: DefaultBootstrapSecret.
+	// BootstrapSecret holds the hub's address, its CA and the bootstrap
+	// credential under the key "kubeconfig". The agent reads it on each
+	// reconcile, and always takes address and CA from it. A joined cluster
+	// needs no user in it. Default: DefaultBootstrapSecret.
 	BootstrapSecret string
-	// Version returns the version of the managed cluster's API server. If it fails, the agent reports the cluster as unavailable.
-	// Nil reports no version, and the cluster as available while the agent runs.
+	// Version returns the version of the managed cluster's API server. If it
+	// fails, the agent reports the cluster as unavailable. Nil reports no
+	// version, and the cluster as available while the agent runs.
 	Version func(context.Context) (string, error)
-	// NewHubClient returns a client of the hub, without making a request. AddOns and drivers use it too. Default: client.New with the
-	// kinds of Kubernetes, ocm and addon.
+	// NewHubClient returns a client of the hub, without making a request.
+	// AddOns and drivers use it too. Default: client.New with the kinds of
+	// Kubernetes, ocm and addon.
 	NewHubClient func(*rest.Config) (client.Client, error)
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
@@ -80,8 +87,9 @@ type Options struct {
 	TracerProvider trace.TracerProvider
 }
 
-// Agent joins one managed cluster to a hub, renews its credential, and reports that the cluster is alive. Calls of Reconcile must not
-// overlap. All other methods are safe for concurrent use.
+// Agent joins one managed cluster to a hub, renews its credential, and reports
+// that the cluster is alive. Calls of Reconcile must not overlap. All other
+// methods are safe for concurrent use.
 type Agent struct {
 	opts    Options
 	metrics *agentMetrics
@@ -274,8 +282,9 @@ func (a *Agent) event(kind, reason, message string) {
 	a.events.add(eventKey{reason: reason}, kind, message)
 }
 
-// HubConfig returns a configuration with the stored credential, for clients in this process. It expires with the credential: call
-// HubConfig again when the Secret has changed. It fails with ErrNotJoined while no credential is stored.
+// HubConfig returns a configuration with the stored credential, for clients in
+// this process. It expires with the credential: call HubConfig again when the
+// Secret has changed. It fails with ErrNotJoined while no credential is stored.
 func (a *Agent) HubConfig(ctx context.Context) (*rest.Config, error) {
 	hub, err := a.readBootstrap(ctx)
 	if err != nil {
@@ -313,8 +322,9 @@ func (a *Agent) Unjoin(ctx context.Context) error {
 	return nil
 }
 
-// withdraw sets hubAcceptsClient to false. Hubs of Open Cluster Management let agents update their ManagedCluster, not patch it: then it
-// updates all that it has read, so that fields of newer versions survive.
+// withdraw sets hubAcceptsClient to false. Hubs of Open Cluster Management let
+// agents update their ManagedCluster, not patch it: then it updates all that it
+// has read, so that fields of newer versions survive.
 func withdraw(ctx context.Context, hub client.Client, name string) error {
 	cluster := &unstructured.Unstructured{}
 	cluster.SetGroupVersionKind(ocm.GroupVersion.WithKind("ManagedCluster"))

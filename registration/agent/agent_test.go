@@ -109,7 +109,8 @@ func TestAgentRecordsSpansOfItsDriver(t *testing.T) {
 	}
 }
 
-// The process ends at each write in turn, before it or after it. Whatever was lost, the cluster joins with one request and one name.
+// The process ends at each write in turn, before it or after it. Whatever was
+// lost, the cluster joins with one request and one name.
 func TestAgentRestartsAtEachWrite(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		for n := 1; ; n++ {
@@ -483,7 +484,8 @@ func TestAgentUnjoins(t *testing.T) {
 	}
 }
 
-// A hub of Open Cluster Management grants update instead of patch. Fields that this build does not know survive an update of all that was read.
+// A hub of Open Cluster Management grants update instead of patch. Fields that
+// this build does not know survive an update of all that was read.
 func TestAgentUnjoinsWhereItMayOnlyUpdate(t *testing.T) {
 	for name, row := range map[string]struct {
 		update error

@@ -36,8 +36,9 @@ type awsAuth struct{ client client.Client }
 // mapping is the content of an entry of mapRoles.
 type mapping map[string]any
 
-// entry is an entry of mapRoles together with its text: encoding the content of another's entry anew would change values such as 0123, since
-// versions of YAML differ in their types.
+// entry is an entry of mapRoles together with its text: encoding the content of
+// another's entry anew would change values such as 0123, since versions of YAML
+// differ in their types.
 type entry struct {
 	mapping
 	node *yaml.Node
@@ -78,8 +79,8 @@ func (a awsAuth) unbind(ctx context.Context, g *grant) error {
 	})
 }
 
-// edit changes the list, which the nodes of the hub may depend on too: what cannot be read is never overwritten, and no change by another is
-// lost.
+// edit changes the list, which the nodes of the hub may depend on too: what
+// cannot be read is never overwritten, and no change by another is lost.
 func (a awsAuth) edit(ctx context.Context, g *grant, change func([]entry) ([]entry, error)) error {
 	err := optimistic.Write(ctx, isChanged, func() error {
 		configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "aws-auth"}}

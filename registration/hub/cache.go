@@ -30,8 +30,10 @@ const hashAnnotation = "registration.open-cluster-management.io/hash-of-annotati
 // Limits of a list in the cache. Those that the hub writes have at most two items and 500 bytes.
 const maxItems, maxList = 16, 2 << 10
 
-// CacheOptions returns options for the cache of a manager that runs a Hub and the controllers of its drivers. They bound the memory that
-// writers of objects can take. The cache keeps what these controllers read, less than 8 KiB of each object:
+// CacheOptions returns options for the cache of a manager that runs a Hub and
+// the controllers of its drivers. They bound the memory that writers of objects
+// can take. The cache keeps what these controllers read, less than 8 KiB of
+// each object:
 //
 //   - CertificateSigningRequests: metadata of those with the label ocm.ClusterNameLabel.
 //   - ManagedClusters: acceptance, the status of the conditions of hub and agent, and a hash in place of the annotations.
@@ -40,8 +42,9 @@ const maxItems, maxList = 16, 2 << 10
 //   - Namespaces, ClusterRoles and metadata of ManagedClusterAddOns: name, times, and the labels that name cluster and add-on.
 //   - All other objects: without managedFields.
 //
-// Other controllers of the manager read the same cache. Let them read other requests and fields through the manager's API reader. Never
-// update an object from this cache, which would remove what the cache does not keep.
+// Other controllers of the manager read the same cache. Let them read other
+// requests and fields through the manager's API reader. Never update an object
+// from this cache, which would remove what the cache does not keep.
 func CacheOptions() cache.Options {
 	byObject := map[client.Object]cache.ByObject{&certificatesv1.CertificateSigningRequest{}: {Label: ofClusters(), Transform: strip}}
 	for _, o := range []client.Object{&ocm.ManagedCluster{}, &corev1.Namespace{}, &corev1.ServiceAccount{},

@@ -33,18 +33,23 @@ import (
 type Options struct {
 	// Client reads and writes the hub. Required.
 	Client client.Client
-	// Reader reads ManagedClusters, records of claims and Leases past the cache of Client. Default: the manager's API reader, or Client
-	// without a manager.
+	// Reader reads ManagedClusters, records of claims and Leases past the cache
+	// of Client. Default: the manager's API reader, or Client without a
+	// manager.
 	Reader client.Reader
 	// Drivers are the auth types that the hub grants. At least one is required.
 	Drivers []registration.HubDriver
 	// Default is the auth type of clusters without the annotations of any driver. "" refuses such clusters.
 	Default string
-	// OCMAgents gives clusters what agents of Open Cluster Management need: to list and watch all certificate requests, and to list, watch
-	// and update their own ManagedCluster. The hub needs the rights of registration.OCMAgentsManifest.
+	// OCMAgents gives clusters what agents of Open Cluster Management need: to
+	// list and watch all certificate requests, and to list, watch and update
+	// their own ManagedCluster. The hub needs the rights of
+	// registration.OCMAgentsManifest.
 	OCMAgents bool
-	// Relay lets the relay of registration.RelayManifest act as the recorded agent of each accepted cluster, and as no other user, on an API
-	// server since 1.36. The hub needs the rights of registration.RelayConstrainedManifest.
+	// Relay lets the relay of registration.RelayManifest act as the recorded
+	// agent of each accepted cluster, and as no other user, on an API server
+	// since 1.36. The hub needs the rights of
+	// registration.RelayConstrainedManifest.
 	Relay bool
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
@@ -52,13 +57,15 @@ type Options struct {
 	Recorder events.EventRecorder
 	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
-	// TracerProvider takes an OpenTelemetry span of each call of a driver: "approve", "grant" and "revoke". Nil records none.
+	// TracerProvider takes an OpenTelemetry span of each call of a driver:
+	// "approve", "grant" and "revoke". Nil records none.
 	TracerProvider trace.TracerProvider
 }
 
-// Hub accepts and revokes clusters, and grants their access. It is a reconcile.Reconciler of ManagedClusters and replaces Open
-// Cluster Management's registration controller: do not run both on one hub. It is safe for concurrent use, except for two calls about
-// one cluster.
+// Hub accepts and revokes clusters, and grants their access. It is a
+// reconcile.Reconciler of ManagedClusters and replaces Open Cluster
+// Management's registration controller: do not run both on one hub. It is safe
+// for concurrent use, except for two calls about one cluster.
 type Hub struct {
 	options Options
 	calls   *prometheus.HistogramVec
@@ -70,8 +77,9 @@ type Hub struct {
 	settled  map[string]settled // by cluster, each until its first reconcile
 }
 
-// memory holds what the hub has seen of a cluster. It may be lost at any time: the next reconcile then reads everything again. Only the
-// reconcile of that cluster uses it.
+// memory holds what the hub has seen of a cluster. It may be lost at any time:
+// the next reconcile then reads everything again. Only the reconcile of that
+// cluster uses it.
 type memory struct {
 	state string
 	// available is that of a cluster that has joined.
@@ -104,7 +112,8 @@ func New(options Options) (*Hub, error) {
 	return h, h.register(options.Registerer)
 }
 
-// refusal is an error that only an edit mends. It becomes the condition HubAcceptedManagedCluster=False, and is not retried.
+// refusal is an error that only an edit mends. It becomes the condition
+// HubAcceptedManagedCluster=False, and is not retried.
 type refusal struct{ reason, message string }
 
 func (r *refusal) Error() string { return r.message }
@@ -113,8 +122,8 @@ func (r *refusal) Error() string { return r.message }
 var errPostponed = errors.New("postponed")
 
 const (
-	// resync is the longest time between two calls of Grant for one cluster. The hub shortens it a little for each cluster, to spread the
-	// calls.
+	// resync is the longest time between two calls of Grant for one cluster.
+	// The hub shortens it a little for each cluster, to spread the calls.
 	resync = time.Hour
 	// callTimeout bounds each call of a driver.
 	callTimeout = time.Minute
@@ -216,8 +225,9 @@ func (h *Hub) decide(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		Reason: refused.reason, Message: refused.message})
 }
 
-// admit grants an accepted cluster what it needs. Each step relies on those before: the finalizer and the record precede the grant,
-// so that a restart at any moment still revokes all that was granted; the RBAC comes last.
+// admit grants an accepted cluster what it needs. Each step relies on those
+// before: the finalizer and the record precede the grant, so that a restart at
+// any moment still revokes all that was granted; the RBAC comes last.
 func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	role, err := h.role(ctx, cluster.Name)
 	if err != nil {
@@ -311,7 +321,8 @@ func checkLost(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
 		"Then deny the cluster and accept it again", registration.ClusterRoleName(cluster.Name), c.Message)}
 }
 
-// exclude revokes a cluster that was accepted and is not any more, or looks whether a new one is approved without a person.
+// exclude revokes a cluster that was accepted and is not any more, or looks
+// whether a new one is approved without a person.
 func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	role, err := h.role(ctx, cluster.Name)
 	if err != nil {
@@ -323,7 +334,8 @@ func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	if !isOurs(role) && !wasAccepted(cluster) {
 		return h.autoApprove(ctx, cluster)
 	}
-	// The condition precedes the loss of the record: otherwise a restart in between may take the cluster for a new one, and approve it.
+	// The condition precedes the loss of the record: otherwise a restart in
+	// between may take the cluster for a new one, and approve it.
 	h.setState(cluster.Name, stateDenied)
 	// A condition that cannot be written keeps nothing granted: the finalizer is a sign too.
 	err = h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
@@ -332,15 +344,17 @@ func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	return errors.Join(err, h.revoke(ctx, cluster, true))
 }
 
-// wasAccepted reports whether the cluster was accepted or denied before. Either sign suffices: where the admission policy is
-// missing, an agent may write the conditions.
+// wasAccepted reports whether the cluster was accepted or denied before. Either
+// sign suffices: where the admission policy is missing, an agent may write the
+// conditions.
 func wasAccepted(cluster *ocm.ManagedCluster) bool {
 	c := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
 	return controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) || grantOf(cluster) != nil || c != nil && c.Reason == ocm.ReasonHubDenied
 }
 
-// autoApprove accepts a new cluster if its driver approves. The hub creates the namespace after that, so one that exists is of an earlier
-// cluster of the name, or of none.
+// autoApprove accepts a new cluster if its driver approves. The hub creates the
+// namespace after that, so one that exists is of an earlier cluster of the
+// name, or of none.
 func (h *Hub) autoApprove(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	claimed, err := h.claim(cluster)
 	if err != nil {
@@ -383,8 +397,10 @@ func (h *Hub) wait(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		Reason: regname.ReasonWaiting, Message: "the cluster waits for an administrator of the hub to accept it"})
 }
 
-// release revokes a cluster that is being deleted, then lets it go. It also revokes what a cluster left behind whose ManagedCluster is
-// gone: the finalizer may have been removed. It returns when to look again at what keeps the cluster.
+// release revokes a cluster that is being deleted, then lets it go. It also
+// revokes what a cluster left behind whose ManagedCluster is gone: the
+// finalizer may have been removed. It returns when to look again at what keeps
+// the cluster.
 func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) (again time.Duration, err error) {
 	exists := cluster.ResourceVersion != ""
 	if exists {
@@ -574,8 +590,8 @@ func (h *Hub) memory(cluster string) *memory {
 	return m
 }
 
-// schedule remembers what the driver verified, if anything, and when to ask it again. What the name hashes to spreads the clusters over a
-// fifth of the time.
+// schedule remembers what the driver verified, if anything, and when to ask it
+// again. What the name hashes to spreads the clusters over a fifth of the time.
 func (h *Hub) schedule(cluster string, verified record, after time.Duration) {
 	if after <= 0 || after > resync {
 		after = resync

@@ -17,9 +17,11 @@ import (
 // MaxConditionMessage is the API server's limit.
 const MaxConditionMessage = 32768
 
-// PatchStatus changes the status of a ManagedCluster, and writes nothing if change alters nothing. It patches with a resourceVersion and
-// tries again on conflict. Server-side apply with one owner for each condition would be simpler, but the conditions of released
-// hubs are an atomic list: an apply of one condition would delete all others.
+// PatchStatus changes the status of a ManagedCluster, and writes nothing if
+// change alters nothing. It patches with a resourceVersion and tries again on
+// conflict. Server-side apply with one owner for each condition would be
+// simpler, but the conditions of released hubs are an atomic list: an apply of
+// one condition would delete all others.
 func PatchStatus(ctx context.Context, c client.Client, cluster *ocm.ManagedCluster, change func(*ocm.ManagedClusterStatus) bool) error {
 	first := true
 	return optimistic.Write(ctx, apierrors.IsConflict, func() error {
@@ -37,7 +39,8 @@ func PatchStatus(ctx context.Context, c client.Client, cluster *ocm.ManagedClust
 	})
 }
 
-// SetCondition sets one condition of a ManagedCluster. A denial counts from the time when it became one, whatever the status was before.
+// SetCondition sets one condition of a ManagedCluster. A denial counts from the
+// time when it became one, whatever the status was before.
 func SetCondition(ctx context.Context, c client.Client, cluster *ocm.ManagedCluster, condition metav1.Condition) error {
 	condition.ObservedGeneration = cluster.Generation
 	if len(condition.Message) > MaxConditionMessage {

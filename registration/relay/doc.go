@@ -1,23 +1,29 @@
-// Package relay forwards requests to a hub's API server, for agents without a route to it. Agents and drivers stay the same: only the
-// bootstrap kubeconfig names the relay as the server.
+// Package relay forwards requests to a hub's API server, for agents without a
+// route to it. Agents and drivers stay the same: only the bootstrap kubeconfig
+// names the relay as the server.
 //
 //	agent ── client certificate ──▶ relay ── own credential, impersonation ──▶ hub
 //	agent ── bearer token ────────▶ relay ── the same bearer token ──────────▶ hub
 //
-// TLS ends at the relay, so the hub never sees the agent's certificate. The relay verifies it on each request and impersonates its user and
-// groups. The hub's RBAC and admission decide as without a relay, so a denied cluster loses its access here too.
+// TLS ends at the relay, so the hub never sees the agent's certificate. The
+// relay verifies it on each request and impersonates its user and groups. The
+// hub's RBAC and admission decide as without a relay, so a denied cluster loses
+// its access here too.
 //
 //	handler, err := relay.New(relay.Options{Hub: config, ClientCAs: clientCAs})
 //	server := &http.Server{Handler: handler, TLSConfig: relay.TLSConfig(clientCAs)}
 //
 // # Trust
 //
-// The relay impersonates only users and groups that begin with "system:open-cluster-management:". RBAC cannot limit its credential to a prefix
-// of names. On API servers since 1.36, hub.Options.Relay names the agents of accepted clusters, and a stolen credential acts as these agents.
+// The relay impersonates only users and groups that begin with
+// "system:open-cluster-management:". RBAC cannot limit its credential to a
+// prefix of names. On API servers since 1.36, hub.Options.Relay names the
+// agents of accepted clusters, and a stolen credential acts as these agents.
 // The right of registration.RelayLegacyManifest equals an administrator's.
 //
-// The relay builds each request to the hub anew, from method, path, query, body and the few headers that the Kubernetes API needs:
-// Accept, Accept-Encoding, Content-Type, If-None-Match, User-Agent and a bearer token.
+// The relay builds each request to the hub anew, from method, path, query, body
+// and the few headers that the Kubernetes API needs: Accept, Accept-Encoding,
+// Content-Type, If-None-Match, User-Agent and a bearer token.
 //
 // # Refusals
 //
@@ -33,17 +39,21 @@
 //	429  a body or a request beyond the limits below, with Retry-After
 //	502  the hub is down, redirects, hangs, or refuses the relay's own credential; the relay's log says why
 //
-// A 401 makes an agent request another certificate. The relay therefore never forwards a 401 about its own credential. If the hub does not let
-// the relay impersonate, agents get the hub's 403 and report WaitingForAcceptance.
+// A 401 makes an agent request another certificate. The relay therefore never
+// forwards a 401 about its own credential. If the hub does not let the relay
+// impersonate, agents get the hub's 403 and report WaitingForAcceptance.
 //
 // # Memory
 //
-// A body stays in memory until the hub has answered. Bodies in flight share 64 MB for requests with certificates, and another 64 MB for
-// requests with tokens. One cluster with its add-ons holds at most 4 MB, under whichever certificates. Clients with tokens hold at most 4 MB
-// per remote address, which is a /64 for IPv6. Bytes count as they arrive, not as announced.
+// A body stays in memory until the hub has answered. Bodies in flight share 64
+// MB for requests with certificates, and another 64 MB for requests with
+// tokens. One cluster with its add-ons holds at most 4 MB, under whichever
+// certificates. Clients with tokens hold at most 4 MB per remote address, which
+// is a /64 for IPv6. Bytes count as they arrive, not as announced.
 //
-// Clients without a valid credential therefore cannot use up the memory of joined agents. From 16 addresses they can still block
-// bodies of requests with tokens. Behind a load balancer that hides addresses, one client suffices.
+// Clients without a valid credential therefore cannot use up the memory of
+// joined agents. From 16 addresses they can still block bodies of requests with
+// tokens. Behind a load balancer that hides addresses, one client suffices.
 //
 // # Connections and requests
 //
@@ -73,6 +83,8 @@
 //
 // # Time
 //
-// The relay ends each answer after 10 minutes, like a watch that the hub ends. The client opens another watch, and the hub checks its rights
-// again. A watch on the hub itself lasts as long as the client asks, also after the cluster was denied or deleted.
+// The relay ends each answer after 10 minutes, like a watch that the hub ends.
+// The client opens another watch, and the hub checks its rights again. A watch
+// on the hub itself lasts as long as the client asks, also after the cluster
+// was denied or deleted.
 package relay

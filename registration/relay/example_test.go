@@ -21,8 +21,9 @@ func Example() {
 	}
 }
 
-// serve runs a relay. Its files are the kubeconfig of the ServiceAccount registration-relay on the hub, the hub's client CA, and
-// a serving certificate that agents trust.
+// serve runs a relay. Its files are the kubeconfig of the ServiceAccount
+// registration-relay on the hub, the hub's client CA, and a serving certificate
+// that agents trust.
 func serve(address string) error {
 	hub, err := clientcmd.BuildConfigFromFlags("", "hub.kubeconfig")
 	if err != nil {

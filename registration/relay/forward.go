@@ -18,12 +18,14 @@ import (
 	"github.com/workloadid/workloadid/internal/connlimit"
 )
 
-// forwarded are the headers of a client that reach the hub, besides a bearer token. An API server reads identities from configurable headers, so
-// a list of those to drop would never be complete.
+// forwarded are the headers of a client that reach the hub, besides a bearer
+// token. An API server reads identities from configurable headers, so a list of
+// those to drop would never be complete.
 var forwarded = [...]string{"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent"}
 
-// upstream forwards to the hub. Requests with certificates and with bearer tokens have one each, because a client without any
-// credential can send a made-up token. So it cannot take the memory that agents need.
+// upstream forwards to the hub. Requests with certificates and with bearer
+// tokens have one each, because a client without any credential can send a
+// made-up token. So it cannot take the memory that agents need.
 type upstream struct {
 	handler  http.Handler
 	bodies   *budget
@@ -43,8 +45,10 @@ func (u *upstream) serve(w http.ResponseWriter, req *http.Request) *refusal {
 	return nil
 }
 
-// readBody reads the whole body before the hub sees the request. A body that streams through can deadlock: the hub answers without
-// reading it, so the client stops sending, and the transport to the hub waits for the rest before it ends the answer.
+// readBody reads the whole body before the hub sees the request. A body that
+// streams through can deadlock: the hub answers without reading it, so the
+// client stops sending, and the transport to the hub waits for the rest before
+// it ends the answer.
 func readBody(w http.ResponseWriter, req *http.Request, arriving io.Reader) *refusal {
 	if req.ContentLength == 0 {
 		return nil

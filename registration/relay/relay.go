@@ -24,7 +24,8 @@ import (
 type Options struct {
 	// Hub holds the https address of the hub's API server and the relay's own credential, which may impersonate. Required.
 	Hub *rest.Config
-	// ClientCAs holds the hub's CAs for client certificates, from --client-ca-file. The API server publishes them in the ConfigMap
+	// ClientCAs holds the hub's CAs for client certificates, from
+	// --client-ca-file. The API server publishes them in the ConfigMap
 	// kube-system/extension-apiserver-authentication. Required.
 	ClientCAs *x509.CertPool
 	// MaxRequests bounds the requests in flight with verified certificates,
@@ -39,8 +40,9 @@ type Options struct {
 
 // TLSConfig returns the configuration of the server in front of the handler. The caller adds its Certificates.
 //
-// As at an API server, the handshake requests a certificate, and the handler verifies it. A client with an expired certificate
-// therefore reads a 401 and requests another one. A failed handshake would not tell it the cause.
+// As at an API server, the handshake requests a certificate, and the handler
+// verifies it. A client with an expired certificate therefore reads a 401 and
+// requests another one. A failed handshake would not tell it the cause.
 func TLSConfig(clientCAs *x509.CertPool) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, ClientCAs: clientCAs}
 }
@@ -63,8 +65,9 @@ type relay struct {
 	unproven *budget
 }
 
-// New returns the handler. The handler itself verifies the certificates of clients, whatever the TLS configuration of the server. It
-// is safe for concurrent use.
+// New returns the handler. The handler itself verifies the certificates of
+// clients, whatever the TLS configuration of the server. It is safe for
+// concurrent use.
 func New(opts Options) (http.Handler, error) {
 	if opts.ClientCAs == nil {
 		return nil, errors.New("the relay has no client CAs: set ClientCAs to those of the hub")

@@ -30,15 +30,17 @@ const DefaultMaxConnections = 2048
 
 // Options configures a Server.
 type Options struct {
-	// Client reads IAMBindings and the IAMRoleAllowList, creates TokenReviews, and writes the status of bindings. Use a manager's
-	// client, which reads from informers. It needs v1alpha1.AddToScheme in its scheme and no rate limit (rest.Config.QPS -1). Let
-	// the manager's cache strip labels, annotations and managed fields of IAMBindings: tenants write them, and the server reads
-	// none. Required.
+	// Client reads IAMBindings and the IAMRoleAllowList, creates TokenReviews,
+	// and writes the status of bindings. Use a manager's client, which reads
+	// from informers. It needs v1alpha1.AddToScheme in its scheme and no rate
+	// limit (rest.Config.QPS -1). Let the manager's cache strip labels,
+	// annotations and managed fields of IAMBindings: tenants write them, and
+	// the server reads none. Required.
 	Client client.Client
 	// Audience is the audience of the pods' tokens. No other service may accept it. Required.
 	Audience string
-	// Cluster is a DNS label that starts the session names. It distinguishes clusters whose servers may assume the same roles.
-	// Required.
+	// Cluster is a DNS label that starts the session names. It distinguishes
+	// clusters whose servers may assume the same roles. Required.
 	Cluster string
 	// Cache holds the credentials. Size it for one entry per pod, one per binding, and the server's own. Required.
 	Cache *cache.TokenCache
@@ -46,7 +48,8 @@ type Options struct {
 	// credentials hands them to its sidecar. The server logs a bundle that sidecars would ignore, and leaves it out. Nil
 	// hands out none.
 	CA func() []byte
-	// AuthOptions apply to all credentials, for example auth.WithSTSRegion. An endpoint of auth.WithSTSEndpoint has to be of AWS.
+	// AuthOptions apply to all credentials, for example auth.WithSTSRegion. An
+	// endpoint of auth.WithSTSEndpoint has to be of AWS.
 	AuthOptions []auth.Option
 	// Events records Events of pods and bindings. Nil records nothing.
 	Events events.EventRecorder
@@ -54,10 +57,12 @@ type Options struct {
 	Logger logr.Logger
 	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
-	// MaxConnections bounds the open connections of Listen, each of which takes up to 100 KiB. Default: DefaultMaxConnections.
+	// MaxConnections bounds the open connections of Listen, each of which takes
+	// up to 100 KiB. Default: DefaultMaxConnections.
 	MaxConnections int
-	// Series holds the series of the cache's metrics by IAMBinding, such as *metrics.Metrics. The server removes those of deleted
-	// bindings, because tenants choose the names. Nil removes nothing.
+	// Series holds the series of the cache's metrics by IAMBinding, such as
+	// *metrics.Metrics. The server removes those of deleted bindings, because
+	// tenants choose the names. Nil removes nothing.
 	Series interface {
 		DeleteEventsForObject(kind, name, namespace, operation string)
 	}
@@ -96,7 +101,8 @@ func New(options Options) (*Server, error) {
 	return s, s.metrics.register(options.Registerer)
 }
 
-// checkSTS refuses services that imitate STS. Package aws lends them no identity of the server, so every pod would get 403.
+// checkSTS refuses services that imitate STS. Package aws lends them no
+// identity of the server, so every pod would get 403.
 func checkSTS(options []auth.Option) error {
 	o := auth.Options{}
 	for _, option := range options {

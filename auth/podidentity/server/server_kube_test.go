@@ -94,7 +94,8 @@ func (w *environment) update(b *v1alpha1.IAMBinding) {
 	})
 }
 
-// The API server caches a TokenReview of a token for ten seconds, so each step has a token of its own. The server caches none, see
+// The API server caches a TokenReview of a token for ten seconds, so each step
+// has a token of its own. The server caches none, see
 // TestEachRequestIsReviewed.
 func TestRefusedAfterThePodIsGone(t *testing.T) {
 	w := newEnvironment(t)

@@ -23,8 +23,10 @@ import (
 	"github.com/workloadid/workloadid/internal/connlimit"
 )
 
-// CheckAPIServer returns an error for an API server for which another host on the network could answer: its certificate is not verified, or
-// it speaks http beyond this machine. SetupWithManager calls it. A program that takes only CAs or bindings from the API server calls it too.
+// CheckAPIServer returns an error for an API server for which another host on
+// the network could answer: its certificate is not verified, or it speaks http
+// beyond this machine. SetupWithManager calls it. A program that takes only CAs
+// or bindings from the API server calls it too.
 func CheckAPIServer(config *rest.Config) error { return apiserver.CheckVerified(config) }
 
 // SetupWithManager adds the handler's index of bindings, and the controller that writes their status on the leader.
@@ -83,11 +85,15 @@ const (
 	shutdownTimeout = requestTimeout
 )
 
-// Listen serves HTTPS on a listener while the manager runs, on every replica. New connections use the current certificate and key on
-// disk. If these cannot be loaded, Listen logs the error and keeps the previous pair. The manager closes the listener.
+// Listen serves HTTPS on a listener while the manager runs, on every replica.
+// New connections use the current certificate and key on disk. If these cannot
+// be loaded, Listen logs the error and keeps the previous pair. The manager
+// closes the listener.
 //
-// Beyond Options.MaxConnections, a connection without a valid token is closed first, and of these the oldest one of the address with the most.
-// So no address locks out another. For IPv6 an address is a /64, and its /48 counts too.
+// Beyond Options.MaxConnections, a connection without a valid token is closed
+// first, and of these the oldest one of the address with the most. So no
+// address locks out another. For IPv6 an address is a /64, and its /48 counts
+// too.
 func (s *Server) Listen(mgr ctrl.Manager, listener net.Listener, certFile, keyFile string) error {
 	watcher, err := certwatcher.New(certFile, keyFile)
 	if err != nil {

@@ -1,9 +1,12 @@
 // Package webhook injects the proxy of package proxy into pods whose ServiceAccount has an IAMBinding.
 //
-// New returns an http.Handler for a MutatingWebhookConfiguration on the creation of pods. The configuration needs failurePolicy Fail,
-// reinvocationPolicy IfNeeded, sideEffects None, and a namespaceSelector for the namespaces that opt in.
+// New returns an http.Handler for a MutatingWebhookConfiguration on the
+// creation of pods. The configuration needs failurePolicy Fail,
+// reinvocationPolicy IfNeeded, sideEffects None, and a namespaceSelector for
+// the namespaces that opt in.
 //
-// A second rule may send it the creation and update of IAMBindings, with failurePolicy Ignore. It warns about two of one ServiceAccount.
+// A second rule may send it the creation and update of IAMBindings, with
+// failurePolicy Ignore. It warns about two of one ServiceAccount.
 //
 // The handler adds three things to a pod:
 //
@@ -11,6 +14,7 @@
 //   - a projected ServiceAccount token with the server's audience
 //   - the variables by which AWS SDKs find the sidecar
 //
-// The other containers start after the sidecar. A second call changes nothing. The additions pass the Pod Security level restricted, unless
-// the pod has AnnotationRedirect.
+// The other containers start after the sidecar. A second call changes nothing.
+// The additions pass the Pod Security level restricted, unless the pod has
+// AnnotationRedirect.
 package webhook

@@ -21,7 +21,8 @@ var stronger = []string{"AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_PROFILE", "A
 // secretForm is the form of rand.Text. A longer secret, in each of many containers, would make a patch without bound.
 var secretForm = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
-// injection is the change of one pod. The patch names single places, so that fields that this build does not know survive.
+// injection is the change of one pod. The patch names single places, so that
+// fields that this build does not know survive.
 type injection struct {
 	options  Options
 	ca       []byte
@@ -75,7 +76,8 @@ func (in *injection) taken(kind, name string) error {
 
 func (in *injection) redirect() bool { return in.pod.Metadata.Annotations.Redirect == "true" }
 
-// missing returns the init containers to add, all or none, and sets the secret. It refuses any other use of their names.
+// missing returns the init containers to add, all or none, and sets the secret.
+// It refuses any other use of their names.
 func (in *injection) missing() ([]corev1.Container, error) {
 	if i := slices.IndexFunc(in.pod.Spec.Containers, isReserved); i >= 0 {
 		return nil, in.taken("container", in.pod.Spec.Containers[i].Name)

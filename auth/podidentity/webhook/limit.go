@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Limits on the cost of requests. The author of a pod writes most of a request, and each pod of the cluster may reach the webhook.
+// Limits on the cost of requests. The author of a pod writes most of a request,
+// and each pod of the cluster may reach the webhook.
 const (
 	maxBody         = 2 << 20 // etcd stores no larger pod
 	maxBodies       = 16 << 20
@@ -36,7 +37,8 @@ const (
 // errBusy asks for another try. It blames no pod.
 var errBusy = errors.New("the webhook has too many requests at the moment: try again")
 
-// review has only the fields of an AdmissionReview that the handler reads. admission.Webhook would also decode the user's groups.
+// review has only the fields of an AdmissionReview that the handler reads.
+// admission.Webhook would also decode the user's groups.
 type review struct {
 	Request struct {
 		UID         types.UID                   `json:"uid"`

@@ -23,9 +23,10 @@ const (
 	tokenFile      = "token"
 	// tokenLifetime is in seconds. The kubelet renews the token at 80 % of it.
 	tokenLifetime = 3600
-	// unprivileged is the user of the sidecar, which can always read the token. With an fsGroup the kubelet gives the token to that
-	// group, which each container has. Otherwise, if all containers run as one user, the sidecar included, the token is that user's.
-	// Otherwise every user can read it.
+	// unprivileged is the user of the sidecar, which can always read the token.
+	// With an fsGroup the kubelet gives the token to that group, which each
+	// container has. Otherwise, if all containers run as one user, the sidecar
+	// included, the token is that user's. Otherwise every user can read it.
 	unprivileged = 65532
 )
 
@@ -50,7 +51,8 @@ func (in *injection) address() string {
 	return "127.0.0.1:" + strconv.Itoa(in.options.Port)
 }
 
-// variables returns the variables of the application. An SDK that needs the redirect sends no Authorization, so its path has the secret.
+// variables returns the variables of the application. An SDK that needs the
+// redirect sends no Authorization, so its path has the secret.
 func (in *injection) variables() []variable {
 	if in.redirect() {
 		return []variable{{Name: envRelativeURI, Value: podidentity.Path + "/" + in.secret}}
@@ -115,8 +117,10 @@ func (o *Options) checkResources() error {
 	return nil
 }
 
-// resources has a CPU limit in a pod whose containers all have one. A ResourceQuota on limits.cpu refuses a pod with a container that has none.
-// In a Guaranteed pod the requests equal the limits, because Kubernetes computes the QoS class over all containers.
+// resources has a CPU limit in a pod whose containers all have one. A
+// ResourceQuota on limits.cpu refuses a pod with a container that has none. In
+// a Guaranteed pod the requests equal the limits, because Kubernetes computes
+// the QoS class over all containers.
 func (in *injection) resources() corev1.ResourceRequirements {
 	r := *in.options.Resources.DeepCopy()
 	_, limited := r.Limits[corev1.ResourceCPU]

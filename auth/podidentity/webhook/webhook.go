@@ -26,12 +26,15 @@ import (
 
 // Options configures the handler. Bindings, Live, Image, Server, CA and Audience are required.
 type Options struct {
-	// Bindings lists the IAMBindings of a namespace from a cache. The webhook uses only spec.serviceAccountRef, spec.containers, and
-	// name, namespace and deletionTimestamp of their metadata. Strip the rest with the cache's DefaultTransform, because it may take
-	// 1.5 MB each without the admission policy v1alpha1.Policy.
+	// Bindings lists the IAMBindings of a namespace from a cache. The webhook
+	// uses only spec.serviceAccountRef, spec.containers, and name, namespace
+	// and deletionTimestamp of their metadata. Strip the rest with the cache's
+	// DefaultTransform, because it may take 1.5 MB each without the admission
+	// policy v1alpha1.Policy.
 	Bindings client.Reader
-	// Live lists them from the API server, in small pages, if the cache has none for a pod. The binding may be newer than the cache.
-	// Use a client without a rate limit (rest.Config.QPS -1).
+	// Live lists them from the API server, in small pages, if the cache has
+	// none for a pod. The binding may be newer than the cache. Use a client
+	// without a rate limit (rest.Config.QPS -1).
 	Live client.Reader
 	// Image is the image of the sidecar. Its program, Command, is cmd/iam-credentials-pod.
 	Image string
@@ -46,7 +49,8 @@ type Options struct {
 	Audience string
 	// Resources are those of the sidecar, and of the init container of AnnotationRedirect. Default: DefaultResources.
 	Resources corev1.ResourceRequirements
-	// CPULimit is the CPU limit of these containers in a pod whose own containers all have one, unless Resources has one. Default:
+	// CPULimit is the CPU limit of these containers in a pod whose own
+	// containers all have one, unless Resources has one. Default:
 	// DefaultCPULimit.
 	CPULimit resource.Quantity
 	// Port is the loopback port of the sidecar, 1024 or higher. Default: DefaultPort.
@@ -64,9 +68,10 @@ const (
 	AnnotationInject = "iam.aws.k8s.io/inject"
 	// AnnotationSkipContainers lists containers, separated by commas, that get no variables.
 	AnnotationSkipContainers = "iam.aws.k8s.io/skip-containers"
-	// AnnotationRedirect requests AWS_CONTAINER_CREDENTIALS_RELATIVE_URI and 169.254.170.2 if its value is "true", for SDKs that
-	// know no other variable. It adds an init container with the capability NET_ADMIN, which the Pod Security levels restricted and
-	// baseline refuse.
+	// AnnotationRedirect requests AWS_CONTAINER_CREDENTIALS_RELATIVE_URI and
+	// 169.254.170.2 if its value is "true", for SDKs that know no other
+	// variable. It adds an init container with the capability NET_ADMIN, which
+	// the Pod Security levels restricted and baseline refuse.
 	AnnotationRedirect = "iam.aws.k8s.io/redirect"
 )
 
@@ -81,8 +86,9 @@ type handler struct {
 
 // New checks the options and returns the handler. It answers AdmissionReviews of v1, and is safe for concurrent use.
 //
-// All bodies together take 16 MiB at most, and those of one connection 4 MiB. Serve HTTP/1.1 only, so that each request of the API
-// server has a connection of its own.
+// All bodies together take 16 MiB at most, and those of one connection 4 MiB.
+// Serve HTTP/1.1 only, so that each request of the API server has a connection
+// of its own.
 func New(o Options) (http.Handler, error) {
 	if o.Bindings == nil || o.Live == nil || o.CA == nil || o.Image == "" || o.Audience == "" {
 		return nil, errors.New("webhook: Bindings, Live, Image, CA and Audience are required")

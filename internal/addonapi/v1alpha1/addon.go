@@ -1,5 +1,7 @@
-// Package v1alpha1 holds the older wire types of OCM's add-on API, which released hubs store. Items converts the registration items
-// to the form that drivers see. Package addon holds v1beta1, and explains why a program uses only one of the two.
+// Package v1alpha1 holds the older wire types of OCM's add-on API, which
+// released hubs store. Items converts the registration items to the form that
+// drivers see. Package addon holds v1beta1, and explains why a program uses
+// only one of the two.
 //
 // +kubebuilder:object:generate=true
 package v1alpha1

@@ -1,5 +1,6 @@
-// Package addon holds the wire types of OCM's add-on API in v1beta1, and their CustomResourceDefinition. Drivers see the items of
-// every version as ocm.Registration.
+// Package addon holds the wire types of OCM's add-on API in v1beta1, and their
+// CustomResourceDefinition. Drivers see the items of every version as
+// ocm.Registration.
 //
 // +kubebuilder:object:generate=true
 // +groupName=addon.open-cluster-management.io
@@ -14,8 +15,10 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// GroupVersion is the newer API of add-ons, which the shipped CustomResourceDefinition serves. Released hubs store v1alpha1. Use one
-// of the two, never both: without the hub's conversion webhook, items written in one version read back empty in the other.
+// GroupVersion is the newer API of add-ons, which the shipped
+// CustomResourceDefinition serves. Released hubs store v1alpha1. Use one of the
+// two, never both: without the hub's conversion webhook, items written in one
+// version read back empty in the other.
 var GroupVersion = schema.GroupVersion{Group: "addon.open-cluster-management.io", Version: "v1beta1"}
 
 // ManagedClusterAddOn is an add-on of a managed cluster, in the cluster's namespace, in v1beta1.

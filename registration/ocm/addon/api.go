@@ -17,7 +17,8 @@ import (
 
 // Condition and label of add-ons.
 const (
-	// ConditionTokenInfrastructureReady reports that the add-on's ServiceAccount exists and that the cluster may request its tokens.
+	// ConditionTokenInfrastructureReady reports that the add-on's
+	// ServiceAccount exists and that the cluster may request its tokens.
 	ConditionTokenInfrastructureReady = "TokenInfrastructureReady"
 	// NameLabel is the label of objects that belong to an add-on, such as its CertificateSigningRequests.
 	NameLabel = "open-cluster-management.io/addon-name"
@@ -53,7 +54,8 @@ func StatusOf(addOn client.Object) Status {
 	return Status{}
 }
 
-// setStatus keeps the namespace and the mode, which the add-on's own controller writes, and items that have not changed.
+// setStatus keeps the namespace and the mode, which the add-on's own controller
+// writes, and items that have not changed.
 func setStatus(addOn client.Object, s Status) {
 	keep := reflect.DeepEqual(StatusOf(addOn).Items, s.Items)
 	switch a := addOn.(type) {
@@ -70,8 +72,9 @@ func setStatus(addOn client.Object, s Status) {
 	}
 }
 
-// PatchStatus changes items and conditions of an add-on. It writes nothing if change returns false. The lists are atomic on the wire,
-// so it patches with a resourceVersion and retries on conflict. Unknown fields survive.
+// PatchStatus changes items and conditions of an add-on. It writes nothing if
+// change returns false. The lists are atomic on the wire, so it patches with a
+// resourceVersion and retries on conflict. Unknown fields survive.
 func PatchStatus(ctx context.Context, c client.Client, addOn client.Object, change func(*Status) bool) error {
 	first := true
 	return optimistic.Write(ctx, apierrors.IsConflict, func() error {

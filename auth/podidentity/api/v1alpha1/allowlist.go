@@ -7,12 +7,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AllowListName is the name of the only IAMRoleAllowList. With several lists, the admission policy would require that all of them
-// agree.
+// AllowListName is the name of the only IAMRoleAllowList. With several lists,
+// the admission policy would require that all of them agree.
 const AllowListName = "cluster"
 
-// IAMRoleAllowList lists the roles that each namespace may use. Its name is AllowListName. Only administrators of the cluster should be
-// able to write it.
+// IAMRoleAllowList lists the roles that each namespace may use. Its name is
+// AllowListName. Only administrators of the cluster should be able to write it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=iamroleallowlists,scope=Cluster
@@ -32,8 +32,10 @@ type IAMRoleAllowListSpec struct {
 	Rules []AllowRule `json:"rules"`
 }
 
-// AllowRule allows each of its namespaces each of its roles. A pattern is a whole value, or a prefix and a final "*". No other
-// character has a special meaning. The API server refuses a pattern that can match no namespace or no role.
+// AllowRule allows each of its namespaces each of its roles. A pattern is a
+// whole value, or a prefix and a final "*". No other character has a special
+// meaning. The API server refuses a pattern that can match no namespace or no
+// role.
 type AllowRule struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1

@@ -13,8 +13,8 @@ import (
 // GroupVersion is the API of pod identity.
 var GroupVersion = schema.GroupVersion{Group: "iam.aws.k8s.io", Version: "v1alpha1"}
 
-// IAMBinding gives the pods of a ServiceAccount in its namespace credentials of an IAM role. Two bindings of one ServiceAccount
-// conflict, and neither serves.
+// IAMBinding gives the pods of a ServiceAccount in its namespace credentials of
+// an IAM role. Two bindings of one ServiceAccount conflict, and neither serves.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -131,12 +131,14 @@ type IAMBindingStatus struct {
 
 // Conditions of an IAMBinding.
 const (
-	// ConditionAccepted reports whether pods are served: the IAMRoleAllowList allows the role, and there is no conflict. Reasons:
-	// Accepted; Conflict or RoleNotAllowed, which are also codes of the server's answers.
+	// ConditionAccepted reports whether pods are served: the IAMRoleAllowList
+	// allows the role, and there is no conflict. Reasons: Accepted; Conflict or
+	// RoleNotAllowed, which are also codes of the server's answers.
 	ConditionAccepted = "Accepted"
 	// ConditionConflict reports whether another binding names the same ServiceAccount. Reasons: Conflict; NoConflict.
 	ConditionConflict = "Conflict"
-	// ConditionRoleAssumable reports whether AWS lets the server assume the role. Reasons: Assumed; NotAccepted, or the code of AWS.
+	// ConditionRoleAssumable reports whether AWS lets the server assume the
+	// role. Reasons: Assumed; NotAccepted, or the code of AWS.
 	ConditionRoleAssumable = "RoleAssumable"
 )
 

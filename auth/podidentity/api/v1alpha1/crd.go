@@ -17,6 +17,8 @@ func BindingCRD() string { return bindingCRD }
 // AllowListCRD is the CustomResourceDefinition of the IAMRoleAllowList, in YAML.
 func AllowListCRD() string { return allowListCRD }
 
-// Policy holds the ValidatingAdmissionPolicies with their bindings, in YAML. They refuse IAMBindings that the IAMRoleAllowList does not
-// allow, those with more than 32,768 characters of metadata, and those with a time in their status that Go cannot read.
+// Policy holds the ValidatingAdmissionPolicies with their bindings, in YAML.
+// They refuse IAMBindings that the IAMRoleAllowList does not allow, those with
+// more than 32,768 characters of metadata, and those with a time in their
+// status that Go cannot read.
 func Policy() string { return policy }

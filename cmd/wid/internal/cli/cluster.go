@@ -76,7 +76,8 @@ func (s *Side) Connect() (client.Client, *rest.Config, error) {
 	return c, config, err
 }
 
-// Info describes the cluster for other machines. A server that is not empty replaces the address. flag is the name of its flag.
+// Info describes the cluster for other machines. A server that is not empty
+// replaces the address. flag is the name of its flag.
 func Info(config *rest.Config, server, flag string) (*bootstrap.ClusterInfo, error) {
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, Usagef("the kubeconfig cannot be used: %s", KubeconfigMistake(err))

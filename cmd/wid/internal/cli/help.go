@@ -87,8 +87,9 @@ func wrongUsage(cmd *cobra.Command, err error) error {
 	return Usagef("%v; see %s --help", err, cmd.CommandPath())
 }
 
-// Help prints the help of a command: usage, description, examples, subcommands, flags, and exit codes last. It wraps texts at the width of the
-// terminal, or after 80 columns. Commands and words longer than that stay whole.
+// Help prints the help of a command: usage, description, examples, subcommands,
+// flags, and exit codes last. It wraps texts at the width of the terminal, or
+// after 80 columns. Commands and words longer than that stay whole.
 func Help(cmd *cobra.Command) error {
 	h := &help{width: WidthOf(cmd)}
 	use := cmd.CommandPath() + strings.TrimPrefix(cmd.UseLine(), cmd.CommandPath())
@@ -190,7 +191,8 @@ func (h *help) flags(group *pflag.FlagSet) {
 	}
 }
 
-// commands lists those of each group with an example, which is the ID of the group. Without groups, each command has one.
+// commands lists those of each group with an example, which is the ID of the
+// group. Without groups, each command has one.
 func (h *help) commands(cmd *cobra.Command) {
 	groups := cmd.Groups()
 	if len(groups) == 0 && cmd.HasAvailableSubCommands() {
@@ -250,7 +252,8 @@ func kubeconfigOf() map[string]string {
 	return map[string]string{"context": "kubeconfig", "hub-context": "hub-kubeconfig"}
 }
 
-// offerContexts completes contexts by the flag that names their kubeconfig. Completion asks no cluster, since that may run a program and log in.
+// offerContexts completes contexts by the flag that names their kubeconfig.
+// Completion asks no cluster, since that may run a program and log in.
 func offerContexts(cmd *cobra.Command) {
 	for flag, kubeconfig := range kubeconfigOf() {
 		if cmd.Flag(flag) == nil {

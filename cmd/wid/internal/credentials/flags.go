@@ -132,8 +132,8 @@ var otherFlags = map[string]string{
 	"azure.Provider.PrivateClouds": "AZURE_ENVIRONMENT_FILEPATH",
 }
 
-// NewIdentity adds the flags to a command. The environment holds each one too, as WID_<NAME>, since some programs call their
-// plugins without arguments.
+// NewIdentity adds the flags to a command. The environment holds each one too,
+// as WID_<NAME>, since some programs call their plugins without arguments.
 func (a *App) NewIdentity(cmd *cobra.Command) *Identity {
 	id := &Identity{App: a, cmd: cmd, Flags: pflag.NewFlagSet("identity", pflag.ContinueOnError), Timeout: cli.DefaultTimeout}
 	id.Flags.SortFlags, cmd.Flags().SortFlags = false, false

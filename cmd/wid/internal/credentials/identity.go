@@ -1,4 +1,5 @@
-// Package credentials holds the commands for credentials of an identity: wid token, kubeconfig and the plugins of other programs.
+// Package credentials holds the commands for credentials of an identity: wid
+// token, kubeconfig and the plugins of other programs.
 package credentials
 
 import (
@@ -38,8 +39,9 @@ func (a *App) warn(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.Stderr, "wid: "+format+"\n", args...)
 }
 
-// Identity holds the flags that all commands for credentials share. Without a ServiceAccount and a token it is the program's own
-// identity ("controller level").
+// Identity holds the flags that all commands for credentials share. Without a
+// ServiceAccount and a token it is the program's own identity ("controller
+// level").
 type Identity struct {
 	*App
 	cmd   *cobra.Command
@@ -199,8 +201,9 @@ type source struct {
 	key string
 }
 
-// resolve finds the identity. With a ServiceAccount of a cluster it reads that, so that deleting or re-annotating it takes
-// effect at once, also on what is kept on disk.
+// resolve finds the identity. With a ServiceAccount of a cluster it reads that,
+// so that deleting or re-annotating it takes effect at once, also on what is
+// kept on disk.
 func (id *Identity) resolve(ctx context.Context) (*source, error) {
 	opts, err := id.Options()
 	if err != nil {
@@ -213,7 +216,8 @@ func (id *Identity) resolve(ctx context.Context) (*source, error) {
 	case id.ServiceAccount != "":
 		s, err = id.fromCluster(ctx)
 	default:
-		// It depends on the whole environment, so nothing of it is kept. The provider generic asks the API server for its own tokens.
+		// It depends on the whole environment, so nothing of it is kept. The
+		// provider generic asks the API server for its own tokens.
 		if config, err := id.PodConfig(); err == nil {
 			if kube, err := newKubeClient(config); err == nil {
 				s.opts = []auth.Option{auth.WithClient(kube)}
@@ -268,7 +272,8 @@ func sourceOfToken(ctx context.Context, token string, annotations map[string]str
 	return &source{opts: []auth.Option{auth.WithSubjectToken(held, sa)}, account: &sa, expires: expires, key: keyOf(&sa, "token", token)}, err
 }
 
-// keyOf holds the parts of a ServiceAccount that shape credentials. Only callers with the same token or login share them.
+// keyOf holds the parts of a ServiceAccount that shape credentials. Only
+// callers with the same token or login share them.
 func keyOf(sa *corev1.ServiceAccount, login ...string) string {
 	return fmt.Sprintf("%q", []any{sa.Namespace, sa.Name, string(sa.UID), sa.Annotations, login})
 }

@@ -141,7 +141,8 @@ func (id *Identity) save(file string, content []byte) error {
 	return nil
 }
 
-// execArgs returns the arguments and variables with which kubectl runs wid. They mean the same in any directory and environment.
+// execArgs returns the arguments and variables with which kubectl runs wid.
+// They mean the same in any directory and environment.
 func (id *Identity) execArgs(provider string, t target) (args []string, env []clientcmdapi.ExecEnvVar, err error) {
 	cluster, err := id.clusterArgs()
 	if err != nil {
@@ -209,7 +210,8 @@ func lasting(what, name string) (string, error) {
 	return path, nil
 }
 
-// loginOf returns the cluster and the user that read a ServiceAccount: another user may have fewer rights. It holds secrets.
+// loginOf returns the cluster and the user that read a ServiceAccount: another
+// user may have fewer rights. It holds secrets.
 func loginOf(config *rest.Config) (string, error) {
 	c := rest.CopyConfig(config)
 	if err := rest.LoadTLSFiles(c); err != nil {
@@ -224,8 +226,9 @@ func loginOf(config *rest.Config) (string, error) {
 		c.Username, c.Password, c.BearerToken, c.BearerTokenFile, c.Impersonate, plugins}), err
 }
 
-// userOf returns the user of a token from a file, since the token changes every hour. A forged name gains nothing: the API server
-// checks the token on every call.
+// userOf returns the user of a token from a file, since the token changes every
+// hour. A forged name gains nothing: the API server checks the token on every
+// call.
 func userOf(token string) string {
 	claims, err := jwt.Parse(strings.TrimSpace(token))
 	if err != nil || claims.Issuer == "" || claims.Subject == "" {

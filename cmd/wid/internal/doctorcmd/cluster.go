@@ -24,7 +24,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// newDoctorClient knows the kinds that the checks read and create, and asks the API server for no others: the lookup of kinds has no deadline.
+// newDoctorClient knows the kinds that the checks read and create, and asks the
+// API server for no others: the lookup of kinds has no deadline.
 func newDoctorClient(config *rest.Config) (client.Client, error) {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for version, kinds := range map[schema.GroupVersion][]string{

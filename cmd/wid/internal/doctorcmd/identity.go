@@ -115,7 +115,8 @@ func (d *DoctorFlags) names() (err error) {
 	return err
 }
 
-// connect finds the cluster of the ServiceAccount: this one in a pod, and for callers that hold a token only one that is named.
+// connect finds the cluster of the ServiceAccount: this one in a pod, and for
+// callers that hold a token only one that is named.
 func (d *DoctorFlags) connect() (err error) {
 	switch {
 	case d.id.HasToken() && !d.id.NamesCluster():
@@ -171,8 +172,9 @@ func (d *DoctorFlags) detect(ctx context.Context) (report *doctor.Report, err er
 	return nil, d.id.Detect(sa)
 }
 
-// sources finds what the checks read. AWS is asked only on request, because the login of the person at the command line is not the one under
-// examination and has more rights.
+// sources finds what the checks read. AWS is asked only on request, because the
+// login of the person at the command line is not the one under examination and
+// has more rights.
 func (d *DoctorFlags) sources() (err error) {
 	if d.trustLive {
 		if d.Provider.GetName() != aws.ProviderName {

@@ -55,7 +55,8 @@ type acceptance struct {
 
 func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	a := &acceptance{deciding: d, cluster: cluster}
-	// A hub with bootstrap users approves all their requests once the cluster is accepted, so the request is read before that.
+	// A hub with bootstrap users approves all their requests once the cluster
+	// is accepted, so the request is read before that.
 	for _, step := range []func(context.Context) error{a.show, a.checkClaim, a.readLease, a.readRequest, a.ask, a.allow} {
 		if err := step(ctx); err != nil {
 			return err
@@ -107,15 +108,16 @@ func orNothing(claim string) string {
 	return fmt.Sprintf("%.300q", claim)
 }
 
-// readLease remembers the Lease of a cluster that has joined before. Its condition Joined outlives the agent, which stops renewing the
-// Lease.
+// readLease remembers the Lease of a cluster that has joined before. Its
+// condition Joined outlives the agent, which stops renewing the Lease.
 func (a *acceptance) readLease(ctx context.Context) error {
 	a.joinedBefore = a.wait && meta.IsStatusConditionTrue(a.cluster.Status.Conditions, ocm.ConditionJoined)
 	_, err := a.renewed(ctx)
 	return err
 }
 
-// renewed reports whether an agent has renewed the Lease since the first call. The hub itself creates a Lease that is missing.
+// renewed reports whether an agent has renewed the Lease since the first call.
+// The hub itself creates a Lease that is missing.
 func (a *acceptance) renewed(ctx context.Context) (bool, error) {
 	if !a.joinedBefore {
 		return true, nil
@@ -176,7 +178,8 @@ func (a *acceptance) approve(ctx context.Context) error {
 	return cli.Say(a.cmd, "cluster %q: request %q of user %q approved", a.cluster.Name, a.request.Name, a.request.Spec.Username)
 }
 
-// joined says what is missing until the cluster has joined. A refusal of the hub ends the wait, except a grant that the hub retries.
+// joined says what is missing until the cluster has joined. A refusal of the
+// hub ends the wait, except a grant that the hub retries.
 func (a *acceptance) joined(ctx context.Context) (waitingFor string, err error) {
 	cluster := a.cluster
 	if err := a.hub.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
@@ -213,9 +216,10 @@ func (a *acceptance) readRequest(ctx context.Context) (err error) {
 	return cli.AnswerOf(err, fmt.Sprintf("read the requests of cluster %q", a.cluster.Name))
 }
 
-// pickRequest returns nil if there is no request to approve. Only the auth type csr has requests. It picks the one pending request of a
-// bootstrap user, unless the cluster has an agent that works or that the hub has recorded. Any other request has to be named. The hub
-// itself approves renewals.
+// pickRequest returns nil if there is no request to approve. Only the auth type
+// csr has requests. It picks the one pending request of a bootstrap user,
+// unless the cluster has an agent that works or that the hub has recorded. Any
+// other request has to be named. The hub itself approves renewals.
 func (a *acceptance) pickRequest(ctx context.Context) (*certificatesv1.CertificateSigningRequest, error) {
 	var pending []certificatesv1.CertificateSigningRequest
 	if a.authType == registration.AuthTypeCSR {
@@ -277,7 +281,8 @@ func isRenewal(r *certificatesv1.CertificateSigningRequest) bool {
 	return err == nil && r.Spec.Username == request.User()
 }
 
-// isBootstrapUser reports whether registration.BootstrapManifest lets a user ask for the first certificate of a cluster.
+// isBootstrapUser reports whether registration.BootstrapManifest lets a user
+// ask for the first certificate of a cluster.
 func isBootstrapUser(spec *certificatesv1.CertificateSigningRequestSpec) bool {
 	return spec.Username == regname.BootstrapUser || slices.Contains(spec.Groups, registration.BootstrapGroup)
 }

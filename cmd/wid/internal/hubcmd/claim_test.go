@@ -103,7 +103,8 @@ func (h *claimHub) decide(hub client.Client, decide func(*deciding, context.Cont
 	return out.String(), err
 }
 
-// A bootstrap user changes the claim of a denied cluster while the hub still revokes by the record: accept shows neither of the two.
+// A bootstrap user changes the claim of a denied cluster while the hub still
+// revokes by the record: accept shows neither of the two.
 func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 	for name, tc := range map[string]struct {
 		annotations map[string]string
@@ -287,7 +288,8 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 	}
 }
 
-// A table shows the reason, the other outputs also the message. Neither shows the record of a cluster that is not accepted.
+// A table shows the reason, the other outputs also the message. Neither shows
+// the record of a cluster that is not accepted.
 func TestHubStatusShowsMessageAndCurrentClaim(t *testing.T) {
 	h := newClaimHub(t)
 	h.create(eksManaged, true)

@@ -40,8 +40,9 @@ type deciding struct {
 	denied  []string      // clusters whose access the hub has to take away
 }
 
-// command returns a command that decides about each cluster. It reads all clusters before it changes the first one, so that a wrong name
-// changes nothing.
+// command returns a command that decides about each cluster. It reads all
+// clusters before it changes the first one, so that a wrong name changes
+// nothing.
 func (d *deciding) command(decide func(context.Context, *ocm.ManagedCluster) error, cmd *cobra.Command, waits string) *cobra.Command {
 	cmd.Flags().StringSliceVar(&d.clusters, "clusters", nil, "names of the clusters")
 	cmd.Flags().BoolVar(&d.wait, "wait", false, waits)
@@ -164,8 +165,9 @@ func isDenied(cluster *ocm.ManagedCluster) bool {
 	return c.Status == metav1.ConditionFalse && c.Reason == ocm.ReasonHubDenied
 }
 
-// recordDenial keeps the hub from approving a cluster that is not accepted and never was. It fails if the hub was faster.
-// Other writers of the status only cause another attempt.
+// recordDenial keeps the hub from approving a cluster that is not accepted and
+// never was. It fails if the hub was faster. Other writers of the status only
+// cause another attempt.
 func recordDenial(ctx context.Context, c client.Client, name string) error {
 	return optimistic.Write(ctx, apierrors.IsConflict, func() error {
 		cluster := &ocm.ManagedCluster{}
@@ -190,7 +192,8 @@ func acceptedMeanwhile(name string) error {
 	return cli.Problem(auth.ErrUnavailable, "run the command again", "cluster %q was accepted meanwhile", name)
 }
 
-// revoked says whether the hub has taken away the access of the denied clusters. Without --wait it gives the hub a moment for all of them.
+// revoked says whether the hub has taken away the access of the denied
+// clusters. Without --wait it gives the hub a moment for all of them.
 func (d *deciding) revoked(ctx context.Context) error {
 	look := ctx
 	if !d.wait {
@@ -216,7 +219,8 @@ func (d *deciding) revoked(ctx context.Context) error {
 
 const afterDenial = "A client certificate stays valid until it expires, and works again if the cluster is accepted again"
 
-// revoking says what is missing until a denied cluster has no access. The hub reports a denial after it has removed the RBAC.
+// revoking says what is missing until a denied cluster has no access. The hub
+// reports a denial after it has removed the RBAC.
 func (d *deciding) revoking(ctx context.Context, name string) (waitingFor string, err error) {
 	cluster := &ocm.ManagedCluster{}
 	err = d.hub.Get(ctx, client.ObjectKey{Name: name}, cluster)
@@ -260,7 +264,8 @@ func NewHubCleanup() *cobra.Command {
 	})
 }
 
-// CleanUp deletes the clusters that have been denied for longer than the given time. After a failure it goes on with the others.
+// CleanUp deletes the clusters that have been denied for longer than the given
+// time. After a failure it goes on with the others.
 func CleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, olderThan time.Duration, dryRun bool) error {
 	before, outcomes := time.Now().Add(-olderThan), []error(nil)
 	err := cli.Each(ctx, hub, &ocm.ManagedClusterList{}, func(cluster *ocm.ManagedCluster) {

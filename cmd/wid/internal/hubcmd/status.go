@@ -129,8 +129,8 @@ func accepted(c *Cluster) string {
 	return fmt.Sprintf("%t (%s)", c.Accepted, detail)
 }
 
-// Cluster is the state of a cluster on the hub. Its conditions are empty if there is none. Reasons and messages are one line of
-// printable text.
+// Cluster is the state of a cluster on the hub. Its conditions are empty if
+// there is none. Reasons and messages are one line of printable text.
 type Cluster struct {
 	Name     string `json:"name"`
 	AuthType string `json:"authType"`
@@ -155,8 +155,9 @@ type Cluster struct {
 	DeniedRequests []AgentRequest `json:"deniedRequests,omitempty"`
 }
 
-// AgentRequest is a request for a certificate that waits for approval or was denied. Reason and Message are those of the denial, or of the
-// hub's newest refusal, empty if there is no Event or the caller may not list Events.
+// AgentRequest is a request for a certificate that waits for approval or was
+// denied. Reason and Message are those of the denial, or of the hub's newest
+// refusal, empty if there is no Event or the caller may not list Events.
 type AgentRequest struct {
 	Name    string `json:"name"`
 	User    string `json:"user"`
@@ -184,8 +185,10 @@ func clustersOf(ctx context.Context, c client.Reader) ([]Cluster, error) {
 	return all, err
 }
 
-// claimOf returns the auth type and the claim that the hub grants or would grant: the recorded one of an accepted cluster, otherwise that
-// of its annotations. role is the ClusterRole of the cluster, empty if there is none. Certificates have no claim.
+// claimOf returns the auth type and the claim that the hub grants or would
+// grant: the recorded one of an accepted cluster, otherwise that of its
+// annotations. role is the ClusterRole of the cluster, empty if there is none.
+// Certificates have no claim.
 func claimOf(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (authType, claim string, err error) {
 	if authType, ok := role.Annotations[regname.AuthTypeAnnotation]; ok && cluster.Spec.HubAcceptsClient {
 		return authType, role.Annotations[regname.ClaimAnnotation], nil
@@ -197,7 +200,8 @@ func claimOf(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (authType, c
 	return registration.AuthTypeAWS, claim, nil
 }
 
-// conditionOf returns a condition of a cluster, empty if there is none. Its reason and message are one line of printable text.
+// conditionOf returns a condition of a cluster, empty if there is none. Its
+// reason and message are one line of printable text.
 func conditionOf(cluster *ocm.ManagedCluster, kind string) (c metav1.Condition) {
 	if found := meta.FindStatusCondition(cluster.Status.Conditions, kind); found != nil {
 		c = *found
@@ -255,8 +259,9 @@ func denialOf(r *certificatesv1.CertificateSigningRequest) *certificatesv1.Certi
 	return agentrequest.Decision(r, certificatesv1.CertificateDenied)
 }
 
-// refusalsOf returns the Event of the newest refusal of each pending request by the UID of the request. It has no reason if there is no
-// Event, or the caller may not list Events.
+// refusalsOf returns the Event of the newest refusal of each pending request by
+// the UID of the request. It has no reason if there is no Event, or the caller
+// may not list Events.
 func refusalsOf(ctx context.Context, c client.Reader, requests []certificatesv1.CertificateSigningRequest) (map[types.UID]eventsv1.Event, error) {
 	newest := map[types.UID]eventsv1.Event{}
 	for i := range requests {

@@ -65,7 +65,8 @@ func (i *Installing) Check() error {
 	return nil
 }
 
-// ReleaseImage returns the image of a program that was released together with a version of wid, "" if it is none of a release.
+// ReleaseImage returns the image of a program that was released together with a
+// version of wid, "" if it is none of a release.
 func ReleaseImage(version, program string) string {
 	if !regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`).MatchString(version) { // no pseudo-version
 		return ""
@@ -73,7 +74,8 @@ func ReleaseImage(version, program string) string {
 	return "ghcr.io/workloadid/" + program + ":" + version
 }
 
-// Replicas returns what the flags say about replicas and pull secrets, else what the Deployment has that runs. It is nil for a new one.
+// Replicas returns what the flags say about replicas and pull secrets, else
+// what the Deployment has that runs. It is nil for a new one.
 func (i *Installing) Replicas(cmd *cobra.Command, running *appsv1.Deployment) (replicas *int32, pullSecrets []string) {
 	i.asked = nil
 	for flag, field := range map[string]string{"replicas": ".spec.replicas", "image": `.spec.template.spec.containers[name="` + regname.Container + `"].image`} {
@@ -136,8 +138,10 @@ func awaitDeployment(ctx context.Context, cmd *cobra.Command, k cli.KubeFile, c 
 
 const fieldOwner = client.FieldOwner("wid")
 
-// ApplyAll applies manifests in order, and says so. A CustomResourceDefinition that something else has installed stays. A dry run finds
-// conflicts before anything is applied. It ignores other errors, since objects need namespaces and definitions that do not exist yet.
+// ApplyAll applies manifests in order, and says so. A CustomResourceDefinition
+// that something else has installed stays. A dry run finds conflicts before
+// anything is applied. It ignores other errors, since objects need namespaces
+// and definitions that do not exist yet.
 func (i *Installing) ApplyAll(ctx context.Context, cmd *cobra.Command, c client.Client, printed string) error {
 	objects, err := manifests.Parse(printed)
 	if err != nil {
@@ -205,7 +209,8 @@ func conflictOf(object *unstructured.Unstructured, err error) error {
 		Remedy: "check the other writer, and pass --force-conflicts to overwrite its changes"}
 }
 
-// keepPodSecurity leaves out the label of a namespace that something else has created: its pods may not meet the standard.
+// keepPodSecurity leaves out the label of a namespace that something else has
+// created: its pods may not meet the standard.
 func keepPodSecurity(ctx context.Context, c client.Client, object *unstructured.Unstructured) error {
 	if object.GetKind() != "Namespace" {
 		return nil
@@ -339,7 +344,8 @@ func connectToEKS(ctx context.Context, hub awsirsa.HubAccess) (*rest.Config, err
 		auth.WithCAData(string(hub.CAData)), aws.WithAssumeRole(aws.AssumeRole{RoleARN: hub.RoleARN}))
 }
 
-// IsEKS reports whether an API server has an address of Amazon EKS. One with another address may still be behind a proxy.
+// IsEKS reports whether an API server has an address of Amazon EKS. One with
+// another address may still be behind a proxy.
 func IsEKS(server string) bool {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -349,7 +355,8 @@ func IsEKS(server string) bool {
 	return strings.HasSuffix(host, ".eks.amazonaws.com") || strings.Contains(host, ".eks-cluster.") && strings.HasSuffix(host, ".api.aws")
 }
 
-// CheckHub refuses auth types that the hub cannot serve. Only the address of EKS is proof; what another address contradicts is a warning.
+// CheckHub refuses auth types that the hub cannot serve. Only the address of
+// EKS is proof; what another address contradicts is a warning.
 func CheckHub(cmd *cobra.Command, authTypes []string, server string) error {
 	csr, aws := slices.Contains(authTypes, registration.AuthTypeCSR), slices.Contains(authTypes, registration.AuthTypeAWS)
 	switch {

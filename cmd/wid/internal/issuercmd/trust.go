@@ -130,7 +130,8 @@ func (t *trust) annotate(key, word string) string {
 	return t.Kubectl(fmt.Sprintf("kubectl annotate serviceaccount -n %s %s --overwrite %s=%s", shell.Word(t.account.Namespace, "NAMESPACE"), shell.Word(t.account.Name, "NAME"), key, word))
 }
 
-// written returns the command that writes a document to a file. All of it is ASCII: package issuer refuses other URLs and IDs of keys.
+// written returns the command that writes a document to a file. All of it is
+// ASCII: package issuer refuses other URLs and IDs of keys.
 func written(file string, document any) (string, error) {
 	content, err := json.MarshalIndent(document, "", "  ")
 	return "cat > " + file + " <<'EOF'\n" + string(content) + "\nEOF", err

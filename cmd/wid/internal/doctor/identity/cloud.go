@@ -5,7 +5,8 @@ import (
 	"github.com/workloadid/workloadid/internal/annotation"
 )
 
-// cloud is what the checks know of a provider: the names of its settings. Without settings it is no cloud, and reads no issuer's documents.
+// cloud is what the checks know of a provider: the names of its settings.
+// Without settings it is no cloud, and reads no issuer's documents.
 type cloud struct {
 	// name is that of the cloud, service that of its token service.
 	name, service string

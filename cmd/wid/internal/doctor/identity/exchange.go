@@ -60,7 +60,8 @@ func (e *examination) tokenService() string {
 	return e.cloud.service
 }
 
-// whose names the identity of a credential: as STS told it, or else as it was asked for. A role's name fits on the line of a healthy report.
+// whose names the identity of a credential: as STS told it, or else as it was
+// asked for. A role's name fits on the line of a healthy report.
 func (e *examination) whose(gained auth.Token) string {
 	if t, ok := gained.(*aws.Token); ok && e.own() && t.AssumedRoleARN() != "" {
 		return t.AssumedRoleARN()
@@ -85,7 +86,8 @@ func (e *examination) query() *doctor.TrustQuery {
 	return q
 }
 
-// remedyOf returns the remedy of a class. It corrects what the user wrote, before the alternative that grants something.
+// remedyOf returns the remedy of a class. It corrects what the user wrote,
+// before the alternative that grants something.
 func (e *examination) remedyOf(class reason.Class) doctor.Remedy { //nolint:gocritic // a copy
 	r, before := doctor.Advice(&class, e.query()), ""
 	if class.Show != "" {

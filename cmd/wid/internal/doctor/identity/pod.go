@@ -94,8 +94,8 @@ func has(variables []corev1.EnvVar, name string) bool {
 	return slices.ContainsFunc(variables, func(v corev1.EnvVar) bool { return v.Name == name })
 }
 
-// usesAgent reports whether the pod gets its credentials from an endpoint, as with EKS Pod Identity. Its ServiceAccount then needs
-// no annotation.
+// usesAgent reports whether the pod gets its credentials from an endpoint, as
+// with EKS Pod Identity. Its ServiceAccount then needs no annotation.
 func (e *examination) usesAgent() bool {
 	given := e.variables()
 	return e.Provider.GetName() == "aws" && has(given, endpointVariable) && !has(given, e.cloud.tokenFile)

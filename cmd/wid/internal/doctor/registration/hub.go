@@ -61,7 +61,8 @@ func (e *examination) showCluster(ctx context.Context) doctor.Finding {
 	return doctor.Passed("%s", text).With(time.Time{}, accepted, events...)
 }
 
-// showProgram goes by the conditions of the Deployment, and asks the API server for a right without which the program does nothing.
+// showProgram goes by the conditions of the Deployment, and asks the API server
+// for a right without which the program does nothing.
 func (e *examination) showProgram(ctx context.Context) doctor.Finding {
 	d, f := e.showDeployment(ctx, e.Hub, e.atHub, client.ObjectKey{Namespace: hubNamespace, Name: regname.HubDeployment})
 	switch {
@@ -126,7 +127,8 @@ func against(conditions []metav1.Condition, kinds ...string) *metav1.Condition {
 	return nil
 }
 
-// showConditions quotes the first condition that is not as it should be. The age of a missing renewal is that of the Lease.
+// showConditions quotes the first condition that is not as it should be. The
+// age of a missing renewal is that of the Lease.
 func (e *examination) showConditions(context.Context) doctor.Finding {
 	all := e.cluster.Status.Conditions
 	joined, available := conditionOf(all, ocm.ConditionJoined), conditionOf(all, ocm.ConditionAvailable)
@@ -220,8 +222,9 @@ func (e *examination) showAddOns(ctx context.Context) doctor.Finding {
 	return f
 }
 
-// credentialConditions are those of an add-on in the order in which it gets its credential. The driver csr leaves its own behind when a token
-// replaces the certificate.
+// credentialConditions are those of an add-on in the order in which it gets its
+// credential. The driver csr leaves its own behind when a token replaces the
+// certificate.
 func credentialConditions(all []metav1.Condition) []string {
 	kinds := []string{regname.ConditionRegistrationAccepted, addon.ConditionTokenInfrastructureReady, regname.ConditionTokenRefreshed,
 		regname.ConditionTokenRefreshedOCM}

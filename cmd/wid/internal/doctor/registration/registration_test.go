@@ -170,7 +170,8 @@ func echo(t *testing.T, code int) (kubeconfigs string) {
 	})
 }
 
-// What an agent, its Secret's server or a spoke's administrator may say does not make the report green, and shows no token.
+// What an agent, its Secret's server or a spoke's administrator may say does
+// not make the report green, and shows no token.
 func TestDeceptions(t *testing.T) {
 	future := metav1.NewTime(time.Now().Add(10000 * time.Hour))
 	for name, tc := range map[string]struct {

@@ -212,7 +212,8 @@ func (w *world) request(t *testing.T) *certificatesv1.CertificateSigningRequest 
 	return r
 }
 
-// The hub leaves these requests to a person, who decides by user, groups and subject. The command is that of the remedy, whatever the Event says.
+// The hub leaves these requests to a person, who decides by user, groups and
+// subject. The command is that of the remedy, whatever the Event says.
 func TestRequestsForAPerson(t *testing.T) {
 	const approve = "wid hub accept --clusters cluster1 --approve-request cluster1-abc --context HUB"
 	for reason, want := range map[string]string{"AlreadyJoined": approve, "AnotherAgent": approve, "AnotherKey": approve, "SeveralRequests": approve,
