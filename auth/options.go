@@ -257,7 +257,15 @@ func WithProviderOption(key, value any) Option {
 // old credential until there is a new one. A TokenRequest that WithSubjectToken
 // has set replaces its token too. Adapters, TokenRequest and the Keychain have
 // a method Invalidate instead, and GetClusterConfig needs neither.
-func WithInvalidBefore(t time.Time) Option { return func(o *Options) { o.invalidBefore = t } }
+func WithInvalidBefore(t time.Time) Option { return func(o *Options) { o.invalidateBefore(t) } }
+
+// invalidateBefore keeps the latest time, because a call and its adapter may both
+// know of a refusal.
+func (o *Options) invalidateBefore(t time.Time) {
+	if t.After(o.invalidBefore) {
+		o.invalidBefore = t
+	}
+}
 
 // WithAllowShellOut lets the provider run command-line tools, and programs that configuration files name, to find the
 // controller's own identity. Use it only in programs that a person runs.

@@ -252,13 +252,13 @@ func (s *resolved) tenant() string {
 
 // tenantOfCluster prefers the owner's namespace for the controller's own
 // identity, for a token in hand, and for what an object names and what might
-// hang: an address, or the cluster, registry or repository of a derived
-// credential.
+// hang: a region, an address, or the cluster, registry or repository of a
+// derived credential.
 func (o *Options) tenantOfCluster(derived bool) string {
 	subject := o.subject()
 	owner, own, inHand := o.owner().Namespace, subject.Name == "", o.SubjectServiceAccount != nil
 	switch {
-	case owner != "" && (own || inHand || derived || o.STSEndpoint != "" || o.ProxyURL != nil):
+	case owner != "" && (own || inHand || derived || o.STSRegion+o.STSEndpoint != "" || o.ProxyURL != nil):
 		return owner
 	case inHand:
 		return unverifiedToken

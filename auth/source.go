@@ -66,7 +66,7 @@ func (a *adapter) complete(o *Options) {
 		o.Cache = a.own()
 	}
 	if t := a.refused.Load(); t != nil {
-		o.invalidBefore = *t
+		o.invalidateBefore(*t)
 	}
 }
 
@@ -76,4 +76,13 @@ func impatient(o *Options) { o.patient = o.private }
 
 func (a *adapter) options(ofCall ...Option) []Option { return append(a.opts, ofCall...) }
 
-func (a *adapter) invalidate(t time.Time) { a.refused.Store(&t) }
+// invalidate keeps the latest time: the refusal of an old credential may arrive
+// after that of a newer one.
+func (a *adapter) invalidate(t time.Time) {
+	for {
+		last := a.refused.Load()
+		if last != nil && !t.After(*last) || a.refused.CompareAndSwap(last, &t) {
+			return
+		}
+	}
+}

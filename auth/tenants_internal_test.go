@@ -125,6 +125,7 @@ func TestTenantOfAnExchange(t *testing.T) {
 		"own ServiceAccount":                {[]Option{owner}, "owner", "owner", ""},
 		"shared ServiceAccount":             {[]Option{owner}, "shared", "shared", "owner"},
 		"shared, own proxy":                 {[]Option{owner, proxy}, "shared", "owner", ""},
+		"shared, own region":                {[]Option{owner, WithSTSRegion("r1")}, "shared", "owner", ""},
 		"shared, own endpoint":              {[]Option{owner, WithSTSEndpoint("https://e")}, "shared", "owner", ""},
 		"controller":                        {[]Option{owner}, "", "owner", ""},
 		"controller, a region":              {[]Option{owner, WithSTSRegion("r1")}, "", "owner", ""},

@@ -222,10 +222,14 @@ func retryStale[T any](ctx context.Context, try func() (T, error)) (T, error) {
 	}
 	select {
 	case <-time.After(replicaDelay):
-		return try()
 	case <-ctx.Done():
 		return token, err
 	}
+	again, failed := try()
+	if failed != nil && !errors.Is(failed, auth.ErrDenied) {
+		failed = err // an outage says less than the refusal
+	}
+	return again, failed
 }
 
 // exchangeError explains why Entra gave no token for a ServiceAccount.

@@ -136,8 +136,8 @@ type gkeCluster struct {
 func (c *gkeCluster) pool() string { return c.audiences[0] }
 
 // clusterLoader learns the cluster on first need, with one request at a time. It
-// remembers a failure for a while, as the cache does: no caller waits again for a
-// server that hangs.
+// remembers a failure for up to half a minute, as the cache does: callers wait
+// for a server that hangs five seconds in that time, no more.
 type clusterLoader struct {
 	loaded atomic.Pointer[gkeCluster]
 	failed atomic.Pointer[learnFailure]
