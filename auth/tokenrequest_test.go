@@ -45,6 +45,30 @@ func tokenRequest(k8s interface {
 	}
 }
 
+// A TokenRequest uses the controller's right to make tokens, so the namespace
+// rule holds although the caller passes it as a token in hand.
+func TestTokenRequestNeedsAnOwner(t *testing.T) {
+	k8s := newCluster()
+	source, _ := tokenRequest(k8s)
+	sa := testworld.ServiceAccount("tenant-a", "app")
+	for name, tc := range map[string]struct {
+		owner auth.Option
+		want  provider.Reason
+		text  string
+	}{
+		"no owner":             {nil, auth.ErrMisconfigured, "unknown"},
+		"of another namespace": {auth.WithOwner(object("tenant-b")), auth.ErrDenied, "tenant-b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := auth.GetAccessToken(t.Context(), &exchange{}, tc.owner, auth.WithSubjectToken(source, *sa))
+			testworld.CheckError(t, err, tc.want, tc.text)
+		})
+	}
+	if n := k8s.requests.Load(); n != 0 {
+		t.Errorf("%d TokenRequests", n)
+	}
+}
+
 func TestTokenRequestRenewsAfterFourFifthsOfTheLifetime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s := newCluster()

@@ -87,6 +87,8 @@ func reasonOf(code, message string, status int) (provider.Reason, string) {
 	switch {
 	case isThrottled(code), status == http.StatusTooManyRequests:
 		return auth.ErrThrottled, ""
+	case status >= http.StatusInternalServerError && (code == "" || code == "UnknownError"): // a page
+		return auth.ErrUnavailable, "if it lasts, see the AWS Health Dashboard, or the proxy that answers for AWS"
 	case code == "", code == "UnknownError":
 		return auth.ErrUnavailable, "check whether a proxy answers for AWS"
 	case status >= http.StatusInternalServerError, status == http.StatusRequestTimeout, isTemporary(code), cannotVerify(code, message):
