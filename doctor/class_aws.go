@@ -18,7 +18,6 @@ func awsCatalog() catalog {
 		{reason: TrustPolicyRefusesSubject, text: "sts:AssumeRoleWithWebIdentity"},
 		{reason: IssuerNotTrusted, code: invalid, text: "No OpenIDConnect provider found"},
 		{reason: SigningKeyUnavailable, code: invalid, text: "retrieve verification key"},
-		{reason: SigningKeyUnavailable, code: invalid, text: "could not be validated"},
 		{reason: AudienceNotTrusted, code: invalid, text: "Incorrect token audience"},
 		{reason: TokenWithoutAudience, code: invalid, text: "Missing a required claim"},
 		{reason: TokenMalformed, code: invalid, text: "not a valid JWT"},
