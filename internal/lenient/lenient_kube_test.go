@@ -97,7 +97,7 @@ status:
 
 func allowList() kind {
 	return kind{&pods.IAMRoleAllowList{}, &pods.IAMRoleAllowListList{}, nil, `
-spec: {rules: [{namespaces: [a], roles: [a]}]}`}
+spec: {rules: [{namespaces: [a], roles: ['*']}]}`}
 }
 
 // hostile are values that some schema accepts.
