@@ -10,7 +10,7 @@
 //	auth/provider                 what writers of providers see
 //	auth/issuer                   publishes and verifies a cluster's issuer; its folders are stores
 //	auth/clusterprofile           clusters of an inventory
-//	auth/authtest                 an issuer, clouds and a conformance suite for tests
+//	auth/authtest                 a conformance suite for providers
 //	auth/podidentity              AWS credentials for pods (KEP-14): start here
 //	auth/podidentity/api/v1alpha1 IAMBinding and IAMRoleAllowList
 //	auth/podidentity/server       AWS credentials for attested pods
@@ -29,6 +29,7 @@
 //	bootstrap/controllers         signs, publishes and cleans up
 //	bootstrap/tokens              creates and lists bootstrap tokens
 //	bootstrap/authenticator       authenticates them as a webhook
+//	cloudtest                     an issuer and clouds for tests
 //	doctor                        names the causes of errors, for conditions
 //
 // Importing auth compiles no cloud SDK, and importing one provider compiles no other cloud's.

@@ -87,7 +87,7 @@ func TestImportGraph(t *testing.T) {
 	refuse(t, module+"/auth/clusterprofile", own, all...)
 	refuse(t, module+"/auth/clusterprofile", "take client-go's Cluster; the inventory's types and library stay in auth/clusterprofile/interop", "sigs.k8s.io/cluster-inventory-api")
 	refuseInDoctor(t, all)
-	for _, core := range []string{"/auth", "/cache", "/bootstrap", "/auth/aws", "/auth/azure", "/auth/gcp", "/auth/token", "/auth/exchange", "/auth/github", "/auth/authtest", "/bootstrap/controllers"} {
+	for _, core := range []string{"/auth", "/cache", "/bootstrap", "/auth/aws", "/auth/azure", "/auth/gcp", "/auth/token", "/auth/exchange", "/auth/github", "/auth/authtest", "/cloudtest", "/bootstrap/controllers"} {
 		refuse(t, module+core, "the doctor imports what it examines, never the other way round", module+"/doctor", module+"/cmd")
 	}
 	for _, pkg := range []string{"/registration", "/registration/agent", "/registration/hub", "/registration/csr", "/registration/relay", "/registration/token"} {
@@ -102,7 +102,7 @@ func TestImportGraph(t *testing.T) {
 		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth/aws"}, all...)...)
 	refuse(t, module+"/auth/podidentity/server", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)
 	refuse(t, module+"/auth/podidentity/server", "the doctor imports what it examines, never the other way round", module+"/doctor", module+"/cmd", module+"/registration")
-	for _, core := range []string{"/auth", "/cache", "/auth/aws", "/auth/authtest"} {
+	for _, core := range []string{"/auth", "/cache", "/auth/aws", "/auth/authtest", "/cloudtest"} {
 		refuse(t, module+core, "podidentity is a consumer of auth and its providers; what it lacks there is an option for all consumers", module+"/auth/podidentity")
 	}
 	refuse(t, module+"/bootstrap/controllers", "bootstrap stands alone", append([]string{module + "/auth", module + "/cache"}, all...)...)
@@ -114,8 +114,10 @@ func TestImportGraph(t *testing.T) {
 		refuse(t, module+sidecar, "it runs in every pod and stays below 20 MiB: use net/http and the standard library",
 			append([]string{"k8s.io/", "sigs.k8s.io/", "github.com/prometheus/", module + "/auth/aws", module + "/auth/podidentity/api", module + "/cache"}, all...)...)
 	}
-	refuse(t, module+"/auth/authtest", "speak the protocol itself; only tests may use an SDK", all...)
-	for _, pkg := range []string{"/auth/authtest", "/examples/quickstart"} {
+	refuse(t, module+"/cloudtest", "it stands alone: users test programs with it that import no auth", module+"/auth", module+"/cache")
+	refuse(t, module+"/auth/authtest", own, all...)
+	refuse(t, module+"/cloudtest", "speak the protocol itself; only tests may use an SDK", all...)
+	for _, pkg := range []string{"/cloudtest", "/examples/quickstart"} {
 		refuse(t, module+pkg, "it costs a build a hundred packages: hold objects in Issuer.Client, and take k8s.io/client-go/discovery rather than a clientset",
 			"k8s.io/client-go/applyconfigurations", "k8s.io/client-go/kubernetes/typed/", "sigs.k8s.io/controller-runtime/pkg/client/fake")
 	}
@@ -142,7 +144,7 @@ func refuseInDoctor(t *testing.T, all []string) {
 	refuse(t, module+"/cmd/wid/internal/doctor/registration", "it uses the SDK of AWS only, through registration/awsirsa", append(sdks["azure"], sdks["gcp"]...)...)
 	packages := []string{"identity", "registration", "podidentity"}
 	for _, pkg := range append(packages, "trust/aws") { // identity uses it
-		refuse(t, module+"/cmd/wid/internal/doctor/"+pkg, "tests use the fakes, programs do not", module+"/auth/authtest")
+		refuse(t, module+"/cmd/wid/internal/doctor/"+pkg, "tests use the fakes, programs do not", module+"/cloudtest", module+"/auth/authtest")
 		for _, other := range packages {
 			if other != pkg {
 				refuse(t, module+"/cmd/wid/internal/doctor/"+pkg, "what two packages of checks need belongs into the package doctor of wid, or its internal", module+"/cmd/wid/internal/doctor/"+other)

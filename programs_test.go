@@ -54,7 +54,7 @@ func TestInstalledProgramsLinkNoTestHelpers(t *testing.T) {
 	for _, dir := range installed(t) {
 		t.Run(dir, func(t *testing.T) {
 			const move = "move the demonstration to a program under examples, which embeds the packages: "
-			refuse(t, module+"/"+dir, move+"a fake cloud is for tests", module+"/auth/authtest")
+			refuse(t, module+"/"+dir, move+"a fake cloud is for tests", module+"/cloudtest", module+"/auth/authtest")
 			refuse(t, module+"/"+dir, move+"its init creates a folder, and panics on the read-only file system of a pod",
 				"sigs.k8s.io/controller-runtime/pkg/internal/testing/addr")
 			refuse(t, module+"/"+dir, "move the helper of tests into a file _test.go", "testing", module+"/internal/testing/")

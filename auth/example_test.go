@@ -10,14 +10,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // A controller gets a token for the ServiceAccount that an object names; an object of another namespace is refused.
 func ExampleGetAccessToken() {
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{}) // in production: a cluster, and the manager's client
+	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{}) // in production: a cluster, and the manager's client
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -7,8 +7,8 @@ import (
 	fluxaws "github.com/fluxcd/pkg/auth/aws"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 func hitRESTConfig(w *environment, p plan) (result, error) {
@@ -17,7 +17,7 @@ func hitRESTConfig(w *environment, p plan) (result, error) {
 		return result{}, err
 	}
 	defer end()
-	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN, Endpoint: "https://0123456789ABCDEF.gr7." + region + ".eks.amazonaws.com",
+	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN, Endpoint: "https://0123456789ABCDEF.gr7." + region + ".eks.amazonaws.com",
 		CA: w.cloud.CA()})
 	t := w.tenant("tenant-a", true)
 	provider := &aws.Provider{}

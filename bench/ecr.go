@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // plainPasswords takes the colons out of the fake registry's passwords, with which the reference refuses them.
 func (w *environment) plainPasswords() (end func()) {
-	return w.cloud.AddFault(authtest.Fault{Service: "ecr", Rewrite: func(body []byte) []byte {
+	return w.cloud.AddFault(cloudtest.Fault{Service: "ecr", Rewrite: func(body []byte) []byte {
 		var answer struct {
 			AuthorizationData []map[string]any `json:"authorizationData"`
 		}

@@ -23,9 +23,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 const (
@@ -38,19 +38,19 @@ const (
 
 // environment is what both libraries work with: a fake cloud and a Kubernetes client in memory.
 type environment struct {
-	cloud  *authtest.Cloud
-	issuer *authtest.Issuer
+	cloud  *cloudtest.Cloud
+	issuer *cloudtest.Issuer
 	kube   *memory
 	http   *http.Client // for ours; the reference clones its transport, http.DefaultTransport
 	dir    string
 }
 
 func newEnvironment() (*environment, error) {
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 	if err != nil {
 		return nil, err
 	}
-	cloud, err := authtest.NewCloud()
+	cloud, err := cloudtest.NewCloud()
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (w *environment) tenant(namespace string, good bool) *tenant {
 		panic(err) // a key that was just made signs
 	}
 	if good {
-		w.cloud.AWS().SetRole(roleOf(namespace), authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + namespace + ":" + saName}})
+		w.cloud.AWS().SetRole(roleOf(namespace), cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + namespace + ":" + saName}})
 	}
 	t := &tenant{key: key, account: sa, jwt: jwt}
 	w.kube.add(t)

@@ -14,8 +14,8 @@ import (
 	fluxaws "github.com/fluxcd/pkg/auth/aws"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // getter gets the access token of a tenant, from one library and one cache.
@@ -89,7 +89,7 @@ const stsLatency = 20 * time.Millisecond
 
 func warm(w *environment, p plan) (result, error) {
 	tenants := w.tenants("tenant", p.scaled(200), true)
-	defer w.cloud.AddFault(authtest.Fault{Latency: stsLatency})()
+	defer w.cloud.AddFault(cloudtest.Fault{Latency: stsLatency})()
 	measure := func(get getter) (float64, error) {
 		start := time.Now()
 		err := all(tenants, 0, func(t *tenant) error { return get(context.Background(), t) })
@@ -110,7 +110,7 @@ func warm(w *environment, p plan) (result, error) {
 
 func hitWhileMinting(w *environment, p plan) (result, error) {
 	hot, others := w.tenant("tenant-a", true), w.tenants("tenant", p.scaled(1000), true)
-	defer w.cloud.AddFault(authtest.Fault{Latency: stsLatency})()
+	defer w.cloud.AddFault(cloudtest.Fault{Latency: stsLatency})()
 	const minters, some = 4, 5
 	measure := func(get getter) (float64, error) {
 		if err := get(context.Background(), hot); err != nil {
@@ -273,7 +273,7 @@ func text(n int) string { return string(make([]byte, n)) }
 func failingTenants(w *environment, p plan) (result, error) {
 	good, bad := w.tenants("tenant", p.scaled(100), true), w.tenants("broken", p.scaled(100), false)
 	const latency, callers, few = 5 * time.Millisecond, 8, 3
-	defer w.cloud.AddFault(authtest.Fault{Latency: latency})()
+	defer w.cloud.AddFault(cloudtest.Fault{Latency: latency})()
 	var asked [2]atomic.Int64
 	measure := func(which int) func(getter) (float64, error) {
 		return func(get getter) (float64, error) {

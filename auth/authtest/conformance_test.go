@@ -22,6 +22,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -212,7 +213,7 @@ func TestConformance(t *testing.T) {
 		Good: key("app"), Other: key("second"), Refused: key("refused"), Malformed: key("malformed"),
 		Annotations: annotations, Fields: fields,
 		Break: func(t *testing.T, how provider.Reason) {
-			t.Cleanup(cloud.AddFault(map[provider.Reason]authtest.Fault{auth.ErrThrottled: {Status: http.StatusTooManyRequests},
+			t.Cleanup(cloud.AddFault(map[provider.Reason]cloudtest.Fault{auth.ErrThrottled: {Status: http.StatusTooManyRequests},
 				auth.ErrUnavailable: {Status: http.StatusServiceUnavailable}, authtest.Hang: {Hang: true}}[how]))
 		},
 		Calls: func() int { return cloud.Calls("", "") },

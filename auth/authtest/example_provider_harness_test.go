@@ -15,10 +15,11 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 func TestVault(t *testing.T) {
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,13 +49,13 @@ func TestVault(t *testing.T) {
 // fakeVault has the roles "app" and "second". Each is bound to the ServiceAccount of that name in the namespace tenant-a.
 type fakeVault struct {
 	*httptest.Server
-	issuer  *authtest.Issuer
+	issuer  *cloudtest.Issuer
 	calls   atomic.Int64
 	failing atomic.Value // of provider.Reason
 	closing chan struct{}
 }
 
-func startVault(t *testing.T, issuer *authtest.Issuer) *fakeVault {
+func startVault(t *testing.T, issuer *cloudtest.Issuer) *fakeVault {
 	t.Helper()
 	v := &fakeVault{issuer: issuer, closing: make(chan struct{})}
 	v.Server = httptest.NewTLSServer(v)

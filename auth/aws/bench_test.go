@@ -11,14 +11,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // inMemory reads a ServiceAccount as an informer's cache does without its deep copy, and leaves the rest to a client.
 type inMemory struct {
-	*authtest.Client
+	*cloudtest.Client
 	sa *corev1.ServiceAccount
 }
 

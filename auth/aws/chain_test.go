@@ -13,15 +13,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 const last = "arn:aws:iam::210987654321:role/last"
 
 // identity returns the session that the cloud knows a token by.
-func (w *world) identity(t *testing.T, token auth.Token) authtest.Identity {
+func (w *world) identity(t *testing.T, token auth.Token) cloudtest.Identity {
 	t.Helper()
 	own, err := aws.FromToken(token)
 	if err != nil {
@@ -35,7 +35,7 @@ func (w *world) identity(t *testing.T, token auth.Token) authtest.Identity {
 func (w *world) twentyRoles(principal string) (arns []string) {
 	for i := range 20 {
 		arn := fmt.Sprintf("%s-%d", target, i)
-		w.cloud.AWS().SetRole(arn, authtest.Trust{Principals: []string{principal}})
+		w.cloud.AWS().SetRole(arn, cloudtest.Trust{Principals: []string{principal}})
 		arns = append(arns, arn)
 	}
 	return arns
@@ -84,8 +84,8 @@ func TestTwentyRolesOfTheControllerMakeOneWebIdentityExchange(t *testing.T) {
 
 // Several WithAssumeRole are assumed in their order, and what is meant to go on along the chain arrives at its end.
 func TestChainOfSeveralRoles(t *testing.T) {
-	w := newWorld(t).chain(func(trust *authtest.Trust) { trust.TagSession, trust.SetSourceIdentity = true, true })
-	w.cloud.AWS().SetRole(last, authtest.Trust{Principals: []string{target}, ExternalID: "ext-1"})
+	w := newWorld(t).chain(func(trust *cloudtest.Trust) { trust.TagSession, trust.SetSourceIdentity = true, true })
+	w.cloud.AWS().SetRole(last, cloudtest.Trust{Principals: []string{target}, ExternalID: "ext-1"})
 	first := aws.WithAssumeRole(aws.AssumeRole{RoleARN: target, SourceIdentity: "tenant-a",
 		Tags: map[string]string{"team": "a", "env": "prod"}, TransitiveTagKeys: []string{"team"}})
 	then := aws.WithAssumeRole(aws.AssumeRole{RoleARN: last, ExternalID: "ext-1"})
@@ -134,8 +134,8 @@ func TestSessionNameOfTheRole(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	id, secret := w.cloud.AWS().AddUser(account, "controller")
-	w.cloud.AWS().SetRole(target, authtest.Trust{Principals: []string{role("tenant-a"), "arn:aws:iam::" + account + ":user/controller"}})
-	w.cloud.AWS().SetRole(last, authtest.Trust{Principals: []string{target}})
+	w.cloud.AWS().SetRole(target, cloudtest.Trust{Principals: []string{role("tenant-a"), "arn:aws:iam::" + account + ":user/controller"}})
+	w.cloud.AWS().SetRole(last, cloudtest.Trust{Principals: []string{target}})
 	t.Setenv("AWS_ACCESS_KEY_ID", id)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
 	named := func(arn, session string) auth.Option {
@@ -172,7 +172,7 @@ func TestSessionNameOfTheRole(t *testing.T) {
 func TestErrorsThatRefuseTheCredentialsBefore(t *testing.T) {
 	for code, want := range map[string]bool{"InvalidClientTokenId": true, "ExpiredToken": true, "AccessDenied": false, "Throttling": false} {
 		w := newWorld(t).chain(nil)
-		w.cloud.AddFault(authtest.Fault{Service: "sts", Action: "AssumeRole", Status: 403, Code: code})
+		w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole", Status: 403, Code: code})
 		_, err := w.get(t, "tenant-a", "app", aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}))
 		if got := (&aws.Provider{}).RefusesPrevious(err); err == nil || got != want {
 			t.Errorf("%s: got %t for %v", code, got, err)
@@ -198,7 +198,7 @@ func TestAuthorizeSeesRolesOfTheChain(t *testing.T) {
 func TestRoleOfTheCaller(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-a", "bare"))
 	callers := func(key, value string) auth.Option { return auth.WithAnnotations(map[string]string{key: value}) }
-	w.cloud.AWS().SetRole(role("spec"), authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:bare"}})
+	w.cloud.AWS().SetRole(role("spec"), cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:bare"}})
 	token, err := w.get(t, "tenant-a", "bare", callers(aws.RoleARNAnnotation, role("spec")))
 	if err != nil || w.identity(t, token).RoleARN != role("spec") {
 		t.Errorf("got %v, %v", token, err)
@@ -216,7 +216,7 @@ func TestRoleOfTheCaller(t *testing.T) {
 // A chain costs a hit next to nothing, and no annotations cost nothing either.
 func TestHitsAllocateLittle(t *testing.T) {
 	w := newWorld(t).chain(nil)
-	w.cloud.AWS().SetRole(last, authtest.Trust{Principals: []string{target}})
+	w.cloud.AWS().SetRole(last, cloudtest.Trust{Principals: []string{target}})
 	key := client.ObjectKey{Namespace: "tenant-a", Name: "app"}
 	one, two := aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}), aws.WithAssumeRole(aws.AssumeRole{RoleARN: last})
 	tokens, provider := testworld.Cache(t), &aws.Provider{}

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -24,8 +24,8 @@ const (
 
 // clusters adds an EKS cluster to the world. The cloud's own authority serves as the cluster's.
 func (w *world) clusters() *world {
-	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN, Endpoint: clusterEndpoint, CA: w.cloud.CA()})
-	w.cloud.AWS().SetEKSAccessEntry(clusterARN, role("tenant-a"), authtest.EKSAccessEntry{})
+	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN, Endpoint: clusterEndpoint, CA: w.cloud.CA()})
+	w.cloud.AWS().SetEKSAccessEntry(clusterARN, role("tenant-a"), cloudtest.EKSAccessEntry{})
 	return w
 }
 
@@ -125,7 +125,7 @@ func TestClusterBearerEndsWithItsCredentials(t *testing.T) {
 func TestClusterIsMintedOnce(t *testing.T) {
 	w := newWorld(t).clusters()
 	tokens := testworld.Cache(t)
-	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN + "-2", Endpoint: "https://two.example", CA: w.cloud.CA()})
+	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN + "-2", Endpoint: "https://two.example", CA: w.cloud.CA()})
 	p, cached := &aws.Provider{}, auth.WithCache(tokens, object("tenant-a"))
 	for range 3 {
 		for arn, want := range map[string]string{clusterARN: clusterAddress, clusterARN + "-2": "https://two.example:443"} {
@@ -145,7 +145,7 @@ func TestClusterIsMintedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		arn := "arn:aws:eks:eu-central-1:" + account + ":cluster/" + name
-		w.cloud.AWS().SetEKSAccessEntry(arn, role("tenant-a"), authtest.EKSAccessEntry{})
+		w.cloud.AWS().SetEKSAccessEntry(arn, role("tenant-a"), cloudtest.EKSAccessEntry{})
 		if _, _, err := w.cloud.AWS().VerifyEKSToken(arn, c.BearerToken()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -225,22 +225,22 @@ func TestClustersThatAreRefused(t *testing.T) {
 }
 
 func TestAnswersOfEKS(t *testing.T) {
-	describe := func(s string) authtest.Fault { return authtest.Fault{Service: "eks", Body: `{"cluster":` + s + `}`} }
+	describe := func(s string) cloudtest.Fault { return cloudtest.Fault{Service: "eks", Body: `{"cluster":` + s + `}`} }
 	const ca = `"certificateAuthority":{"data":"LS0t"}`
 	for name, tc := range map[string]struct {
-		fault  authtest.Fault
+		fault  cloudtest.Fault
 		reason provider.Reason
 		want   string
 	}{
-		"throttled":         {authtest.Fault{Service: "eks", Status: 429, Code: "ThrottlingException", Message: "slow"}, auth.ErrThrottled, "slow"},
-		"server":            {authtest.Fault{Service: "eks", Status: 500, Code: "ServerException", Message: "oops"}, auth.ErrUnavailable, "oops"},
-		"unavailable":       {authtest.Fault{Service: "eks", Status: 503, Code: "ServiceUnavailableException", Message: "later"}, auth.ErrUnavailable, "later"},
-		"client":            {authtest.Fault{Service: "eks", Status: 400, Code: "ClientException", Message: "no"}, auth.ErrDenied, "no"},
-		"HTML":              {authtest.Fault{Service: "eks", Body: "<html>secret of the proxy"}, auth.ErrUnavailable, "cannot be read"},
+		"throttled":         {cloudtest.Fault{Service: "eks", Status: 429, Code: "ThrottlingException", Message: "slow"}, auth.ErrThrottled, "slow"},
+		"server":            {cloudtest.Fault{Service: "eks", Status: 500, Code: "ServerException", Message: "oops"}, auth.ErrUnavailable, "oops"},
+		"unavailable":       {cloudtest.Fault{Service: "eks", Status: 503, Code: "ServiceUnavailableException", Message: "later"}, auth.ErrUnavailable, "later"},
+		"client":            {cloudtest.Fault{Service: "eks", Status: 400, Code: "ClientException", Message: "no"}, auth.ErrDenied, "no"},
+		"HTML":              {cloudtest.Fault{Service: "eks", Body: "<html>secret of the proxy"}, auth.ErrUnavailable, "cannot be read"},
 		"10 MB":             {describe(`{"name":"` + strings.Repeat("a", 10<<20) + `"}`), auth.ErrUnavailable, "larger than"},
-		"redirect":          {authtest.Fault{Service: "eks", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
-		"cut":               {authtest.Fault{Service: "eks", Cut: true}, auth.ErrUnavailable, "eks.eu-central-1.amazonaws.com"},
-		"no cluster":        {authtest.Fault{Service: "eks", Body: "{}"}, auth.ErrUnavailable, "no cluster"},
+		"redirect":          {cloudtest.Fault{Service: "eks", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
+		"cut":               {cloudtest.Fault{Service: "eks", Cut: true}, auth.ErrUnavailable, "eks.eu-central-1.amazonaws.com"},
+		"no cluster":        {cloudtest.Fault{Service: "eks", Body: "{}"}, auth.ErrUnavailable, "no cluster"},
 		"null":              {describe("null"), auth.ErrUnavailable, "no cluster"},
 		"empty":             {describe("{}"), auth.ErrUnavailable, "no address or no certificate authority"},
 		"being created":     {describe(`{"status":"CREATING","endpoint":"https://h",` + ca + `}`), auth.ErrUnavailable, "CREATING"},
@@ -252,7 +252,7 @@ func TestAnswersOfEKS(t *testing.T) {
 		"not base64":        {describe(`{"status":"ACTIVE","endpoint":"https://h","certificateAuthority":{"data":"%"}}`), auth.ErrUnavailable, "not PEM in base64"},
 		"not PEM":           {describe(`{"status":"ACTIVE","endpoint":"https://h",` + ca + `}`), auth.ErrUnavailable, "not PEM in base64"},
 		"another name":      {describe(`{"name":"other","status":"ACTIVE","endpoint":"https://h",` + ca + `}`), auth.ErrUnavailable, `"other"`},
-		"region not active": {authtest.Fault{Service: "eks", Status: 403, Code: "UnrecognizedClientException", Message: "The security token included in the request is invalid"}, auth.ErrDenied, "activated the region"},
+		"region not active": {cloudtest.Fault{Service: "eks", Status: 403, Code: "UnrecognizedClientException", Message: "The security token included in the request is invalid"}, auth.ErrDenied, "activated the region"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -269,7 +269,7 @@ func TestAnswersOfEKS(t *testing.T) {
 
 func TestClusterBeingCreated(t *testing.T) {
 	w := newWorld(t)
-	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: clusterARN, Status: "CREATING"})
+	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN, Status: "CREATING"})
 	_, err := w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
 	testworld.CheckError(t, err, auth.ErrUnavailable, clusterARN, "CREATING", "wait")
 	if _, err := w.clusters().cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN)); err != nil {
@@ -293,7 +293,7 @@ func TestDerivedCredentialsHonourTheContext(t *testing.T) {
 		},
 	} {
 		w := newWorld(t).clusters()
-		w.cloud.AddFault(authtest.Fault{Service: service, Hang: true})
+		w.cloud.AddFault(cloudtest.Fault{Service: service, Hang: true})
 		ctx, since := testworld.CancelAt(t, w.cloud, service, "")
 		err := get(ctx, w.options("tenant-a", "app"))
 		if !errors.Is(err, context.Canceled) || since() > 15*time.Second { // the request alone would be given up after 20
@@ -308,10 +308,10 @@ func TestLocalClusterOnOutposts(t *testing.T) {
 	w := newWorld(t).clusters()
 	const id = "0d1b0c63-1f3a-4a55-9a6d-5a3f6a1c0001"
 	byID := strings.Replace(clusterARN, "cluster/prod", "cluster/"+id, 1)
-	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: byID, Endpoint: clusterEndpoint, CA: w.cloud.CA()})
-	w.cloud.AWS().SetEKSAccessEntry(byID, role("tenant-a"), authtest.EKSAccessEntry{})
-	withID := func(id string) authtest.Fault {
-		return authtest.Fault{Service: "eks", Action: "DescribeCluster", Rewrite: func(b []byte) []byte {
+	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: byID, Endpoint: clusterEndpoint, CA: w.cloud.CA()})
+	w.cloud.AWS().SetEKSAccessEntry(byID, role("tenant-a"), cloudtest.EKSAccessEntry{})
+	withID := func(id string) cloudtest.Fault {
+		return cloudtest.Fault{Service: "eks", Action: "DescribeCluster", Rewrite: func(b []byte) []byte {
 			return []byte(strings.Replace(string(b), `"cluster":{`, `"cluster":{"id":"`+id+`",`, 1))
 		}}
 	}

@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // AzureToken returns an Azure token for a ServiceAccount whose AWS role Microsoft Entra ID trusts. The controller has
@@ -29,20 +29,20 @@ func AzureToken(ctx context.Context, source *aws.WebIdentitySource, opts ...auth
 // A tenant's AWS role is its identity in Azure, without an issuer of the cluster's at Azure.
 func ExampleProvider_NewWebIdentitySource() {
 	const tenant, clientID = "11111111-2222-3333-4444-555555555555", "aaaaaaaa-2222-3333-4444-555555555555"
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	cloud, err := authtest.NewCloud()
+	cloud, err := cloudtest.NewCloud()
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer cloud.Close()
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
-	cloud.AWS().SetRole(role("tenant-a"), authtest.Trust{Issuer: issuer.URL(),
+	cloud.AWS().SetRole(role("tenant-a"), cloudtest.Trust{Issuer: issuer.URL(),
 		Subjects: []string{"system:serviceaccount:tenant-a:app"}})
 	cloud.Azure().AddTenant("login.microsoftonline.com", tenant)
-	cloud.Azure().AddFederatedCredential(tenant, clientID, authtest.FederatedCredential{
+	cloud.Azure().AddFederatedCredential(tenant, clientID, cloudtest.FederatedCredential{
 		Issuer: cloud.AWS().EnableOutboundFederation(account), Subject: role("tenant-a"), Audience: azure.DefaultAudience,
 		Fetch: cloud.Client()})
 	kube := issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",

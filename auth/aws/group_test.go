@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -57,9 +57,9 @@ func TestSessionsOfABrokenRole(t *testing.T) {
 func TestWrongTagOfOneObjectHoldsBackNoOther(t *testing.T) {
 	for code, status := range map[string]int{"AccessDenied": http.StatusForbidden, "PackedPolicyTooLarge": http.StatusBadRequest} {
 		t.Run(code, func(t *testing.T) {
-			w := newWorld(t).chain(func(trust *authtest.Trust) { trust.TagSession = true })
-			w.cloud.AddFault(authtest.Fault{Service: "sts", Action: "AssumeRole", Status: status, Code: code, Message: "refused",
-				Match: func(c authtest.Call) bool { return strings.Contains(fmt.Sprint(c.Parameters), "wrong") }})
+			w := newWorld(t).chain(func(trust *cloudtest.Trust) { trust.TagSession = true })
+			w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole", Status: status, Code: code, Message: "refused",
+				Match: func(c cloudtest.Call) bool { return strings.Contains(fmt.Sprint(c.Parameters), "wrong") }})
 			tokens := testworld.Cache(t)
 			get := func(team string) error {
 				_, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a")),

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -28,7 +28,7 @@ func controllerRules() []rbacv1.PolicyRule {
 // kubeWorld is a real cluster whose issuer a fake AWS account trusts, with a controller that has the rules it needs.
 type kubeWorld struct {
 	cluster *kubetest.Cluster
-	cloud   *authtest.Cloud
+	cloud   *cloudtest.Cloud
 	client  client.Client
 	user    string
 }
@@ -50,7 +50,7 @@ func (w *kubeWorld) tenant(t *testing.T) string {
 	t.Helper()
 	namespace := w.cluster.Namespace(t)
 	w.create(t, testworld.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
-	w.cloud.AWS().SetRole(role(namespace), authtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + namespace + ":app"}})
+	w.cloud.AWS().SetRole(role(namespace), cloudtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + namespace + ":app"}})
 	return namespace
 }
 

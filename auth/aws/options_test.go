@@ -8,17 +8,17 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 const target = "arn:aws:iam::210987654321:role/target"
 
 // chain adds a role that tenant A's may assume.
-func (w *world) chain(more func(*authtest.Trust)) *world {
-	trust := authtest.Trust{Principals: []string{role("tenant-a")}}
+func (w *world) chain(more func(*cloudtest.Trust)) *world {
+	trust := cloudtest.Trust{Principals: []string{role("tenant-a")}}
 	if more != nil {
 		more(&trust)
 	}
@@ -27,7 +27,7 @@ func (w *world) chain(more func(*authtest.Trust)) *world {
 }
 
 func TestRoleChaining(t *testing.T) {
-	w := newWorld(t).chain(func(trust *authtest.Trust) {
+	w := newWorld(t).chain(func(trust *cloudtest.Trust) {
 		trust.ExternalID, trust.TagSession, trust.SetSourceIdentity = "ext-1", true, true
 	})
 	tags := map[string]string{"team": "a", "env": "prod ü"}
@@ -61,7 +61,7 @@ func TestRoleChainingFromTheController(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	id, secret := w.cloud.AWS().AddUser(account, "controller")
-	w.cloud.AWS().SetRole(target, authtest.Trust{Principals: []string{"arn:aws:iam::" + account + ":user/controller"}, MaxSession: 12 * time.Hour})
+	w.cloud.AWS().SetRole(target, cloudtest.Trust{Principals: []string{"arn:aws:iam::" + account + ":user/controller"}, MaxSession: 12 * time.Hour})
 	t.Setenv("AWS_ACCESS_KEY_ID", id)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
 	for want, more := range map[string][]auth.Option{"workloadid": nil, "hub": {aws.WithSessionNamePrefix("hub"), aws.WithSessionDuration(2 * time.Hour)}} {
@@ -81,13 +81,13 @@ func TestRoleChainingFromTheController(t *testing.T) {
 
 func TestRoleChainingDenied(t *testing.T) {
 	for name, tc := range map[string]struct {
-		trust func(*authtest.Trust)
+		trust func(*cloudtest.Trust)
 		role  aws.AssumeRole
 		want  string
 	}{
-		"not trusted":           {func(t *authtest.Trust) { t.Principals = []string{role("tenant-b")} }, aws.AssumeRole{}, "sts:AssumeRole"},
-		"no external ID":        {func(t *authtest.Trust) { t.ExternalID = "ext-1" }, aws.AssumeRole{}, "sts:AssumeRole"},
-		"another external ID":   {func(t *authtest.Trust) { t.ExternalID = "ext-1" }, aws.AssumeRole{ExternalID: "ext-2"}, "sts:AssumeRole"},
+		"not trusted":           {func(t *cloudtest.Trust) { t.Principals = []string{role("tenant-b")} }, aws.AssumeRole{}, "sts:AssumeRole"},
+		"no external ID":        {func(t *cloudtest.Trust) { t.ExternalID = "ext-1" }, aws.AssumeRole{}, "sts:AssumeRole"},
+		"another external ID":   {func(t *cloudtest.Trust) { t.ExternalID = "ext-1" }, aws.AssumeRole{ExternalID: "ext-2"}, "sts:AssumeRole"},
 		"tags":                  {nil, aws.AssumeRole{Tags: map[string]string{"team": "a"}}, "sts:TagSession"},
 		"source identity":       {nil, aws.AssumeRole{SourceIdentity: "tenant-a"}, "sts:SetSourceIdentity"},
 		"a role that is no one": {nil, aws.AssumeRole{RoleARN: target + "-2"}, "sts:AssumeRole"},
@@ -107,17 +107,17 @@ func TestRoleChainingDenied(t *testing.T) {
 }
 
 func TestAnswersToAssumeRole(t *testing.T) {
-	second := func(f authtest.Fault) authtest.Fault { f.Service, f.Action = "sts", "AssumeRole"; return f }
+	second := func(f cloudtest.Fault) cloudtest.Fault { f.Service, f.Action = "sts", "AssumeRole"; return f }
 	for name, tc := range map[string]struct {
-		fault  authtest.Fault
+		fault  cloudtest.Fault
 		reason provider.Reason
 		want   string
 	}{
-		"throttled":     {authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
-		"packed policy": {authtest.Fault{Status: 400, Code: "PackedPolicyTooLarge", Message: "too large"}, auth.ErrMisconfigured, "use fewer or shorter session tags, or a shorter session policy"},
-		"clock":         {authtest.Fault{Status: 403, Code: "SignatureDoesNotMatch", Message: "Signature expired: 20260803T101500Z is now earlier than 20260803T104500Z (20260803T105000Z - 5 min.)"}, auth.ErrUnavailable, "clock of this machine"},
-		"expired":       {authtest.Fault{Status: 403, Code: "ExpiredToken", Message: "expired"}, auth.ErrUnavailable, "clocks agree"},
-		"HTML":          {authtest.Fault{Body: "<html>"}, auth.ErrUnavailable, "cannot be"},
+		"throttled":     {cloudtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
+		"packed policy": {cloudtest.Fault{Status: 400, Code: "PackedPolicyTooLarge", Message: "too large"}, auth.ErrMisconfigured, "use fewer or shorter session tags, or a shorter session policy"},
+		"clock":         {cloudtest.Fault{Status: 403, Code: "SignatureDoesNotMatch", Message: "Signature expired: 20260803T101500Z is now earlier than 20260803T104500Z (20260803T105000Z - 5 min.)"}, auth.ErrUnavailable, "clock of this machine"},
+		"expired":       {cloudtest.Fault{Status: 403, Code: "ExpiredToken", Message: "expired"}, auth.ErrUnavailable, "clocks agree"},
+		"HTML":          {cloudtest.Fault{Body: "<html>"}, auth.ErrUnavailable, "cannot be"},
 		"no secret":     {rewrite("SecretAccessKey", ""), auth.ErrUnavailable, "SecretAccessKey is missing"},
 		"no expiry":     {rewrite("Expiration", ""), auth.ErrUnavailable, "expiry is missing"},
 		"in 9999":       {rewrite("Expiration", "<Expiration>9999-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "later than any"},
@@ -212,8 +212,8 @@ func TestRoleChainingStaysInThePartition(t *testing.T) {
 
 // Whatever shapes the session keeps cached credentials apart, and what was given to an option may change afterwards.
 func TestAWSOptionsInTheCacheKey(t *testing.T) {
-	w := newWorld(t).chain(func(trust *authtest.Trust) { trust.TagSession, trust.SetSourceIdentity = true, true })
-	w.cloud.AWS().SetRole(target+"-2", authtest.Trust{Principals: []string{role("tenant-a"), target}})
+	w := newWorld(t).chain(func(trust *cloudtest.Trust) { trust.TagSession, trust.SetSourceIdentity = true, true })
+	w.cloud.AWS().SetRole(target+"-2", cloudtest.Trust{Principals: []string{role("tenant-a"), target}})
 	tokens := testworld.Cache(t)
 	tags := map[string]string{"team": "a"}
 	assume := func(change func(*aws.AssumeRole)) []auth.Option {

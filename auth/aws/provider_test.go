@@ -22,6 +22,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
@@ -33,9 +34,9 @@ const account = "123456789012"
 
 // world is a cluster with two tenants, and a cloud with a role for each.
 type world struct {
-	issuer *authtest.Issuer
-	cloud  *authtest.Cloud
-	client *authtest.Client
+	issuer *cloudtest.Issuer
+	cloud  *cloudtest.Cloud
+	client *cloudtest.Client
 }
 
 func role(tenant string) string { return "arn:aws:iam::" + account + ":role/" + tenant }
@@ -47,7 +48,7 @@ func newWorld(t testing.TB, more ...client.Object) *world {
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
 	objs := append([]client.Object{}, more...)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		cloud.AWS().SetRole(role(tenant), authtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
+		cloud.AWS().SetRole(role(tenant), cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
 		objs = append(objs, testworld.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role(tenant)))
 	}
 	return &world{issuer: issuer, cloud: cloud, client: issuer.Client(objs...)}
@@ -123,7 +124,7 @@ func TestCredentialsProvider(t *testing.T) {
 	if err != nil || !c.CanExpire || c.Expires.IsZero() || c.AccountID != account || c.Source != "workloadid" {
 		t.Errorf("credentials: CanExpire %t, account %q, source %q, %v", c.CanExpire, c.AccountID, c.Source, err)
 	}
-	w.cloud.AddFault(authtest.Fault{Hang: true})
+	w.cloud.AddFault(cloudtest.Fault{Hang: true})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := aws.NewCredentialsProvider(w.options("tenant-b", "app")...).Retrieve(ctx); !errors.Is(err, context.Canceled) {
@@ -205,7 +206,7 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 func TestAudienceThatTheControllerAllows(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-a", "other", aws.RoleARNAnnotation, role("other"), aws.AudienceAnnotation, "our-audience"))
 	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "our-audience")
-	w.cloud.AWS().SetRole(role("other"), authtest.Trust{Issuer: w.issuer.URL(), SubjectPatterns: []string{"system:serviceaccount:tenant-a:*"}})
+	w.cloud.AWS().SetRole(role("other"), cloudtest.Trust{Issuer: w.issuer.URL(), SubjectPatterns: []string{"system:serviceaccount:tenant-a:*"}})
 	if _, err := w.get(t, "tenant-a", "other", auth.WithPolicy(auth.Policy{Audiences: []string{"our-audience"}})); err != nil {
 		t.Error(err)
 	}
@@ -214,7 +215,7 @@ func TestAudienceThatTheControllerAllows(t *testing.T) {
 func TestNamesAtTheirLimits(t *testing.T) {
 	namespace, name := strings.Repeat("n", 63), strings.Repeat("a", 253)
 	w := newWorld(t, testworld.ServiceAccount(namespace, name, aws.RoleARNAnnotation, role("long")))
-	w.cloud.AWS().SetRole(role("long"), authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + namespace + ":" + name}})
+	w.cloud.AWS().SetRole(role("long"), cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + namespace + ":" + name}})
 	token, err := w.get(t, namespace, name)
 	if err != nil || len(token.SessionName()) != 64 {
 		t.Errorf("got %v, %v", token, err)
@@ -271,7 +272,7 @@ func TestEndpoints(t *testing.T) {
 			arn = "arn:" + partition.Name + ":iam::" + account + ":role/abroad"
 		}
 		w := newWorld(t, testworld.ServiceAccount("tenant-a", "abroad", aws.RoleARNAnnotation, arn))
-		w.cloud.AWS().SetRole(arn, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
+		w.cloud.AWS().SetRole(arn, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
 		_, err := auth.GetAccessToken(t.Context(), tc.provider, w.options("tenant-a", "abroad", tc.opts...)...)
 		if err != nil {
 			t.Errorf("%s: %v", want, err)
@@ -302,30 +303,30 @@ func TestPartitionsDoNotMix(t *testing.T) {
 // Every way in which STS can fail has its reason and its remedy.
 func TestErrorsOfSTS(t *testing.T) {
 	for name, tc := range map[string]struct {
-		fault  authtest.Fault
+		fault  cloudtest.Fault
 		reason provider.Reason
 		want   string
 	}{
-		"no OIDC provider":      {authtest.Fault{Status: 400, Code: "InvalidIdentityToken", Message: "No OpenIDConnect provider found in your account for https://x"}, auth.ErrDenied, "create the IAM OIDC provider"},
-		"audience":              {authtest.Fault{Status: 400, Code: "InvalidIdentityToken", Message: "Incorrect token audience"}, auth.ErrDenied, "client IDs of the IAM OIDC provider"},
-		"keys":                  {authtest.Fault{Status: 400, Code: "InvalidIdentityToken", Message: "Couldn't retrieve verification key from your identity provider,  please reference AssumeRoleWithWebIdentity documentation for requirements"}, auth.ErrUnavailable, "discovery document"},
-		"claim":                 {authtest.Fault{Status: 403, Code: "IDPRejectedClaim", Message: "no"}, auth.ErrDenied, "IDPRejectedClaim"},
-		"issuer unreachable":    {authtest.Fault{Status: 400, Code: "IDPCommunicationError", Message: "no"}, auth.ErrUnavailable, "IDPCommunicationError"},
-		"expired":               {authtest.Fault{Status: 400, Code: "ExpiredTokenException", Message: "Token expired"}, auth.ErrUnavailable, "clock"},
-		"region":                {authtest.Fault{Status: 403, Code: "RegionDisabledException", Message: "STS is not activated in this region"}, auth.ErrMisconfigured, "activate"},
-		"validation":            {authtest.Fault{Status: 400, Code: "ValidationError", Message: "bad"}, auth.ErrMisconfigured, "bad"},
-		"policy":                {authtest.Fault{Status: 400, Code: "MalformedPolicyDocument", Message: "bad"}, auth.ErrMisconfigured, "bad"},
-		"throttled":             {authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
-		"throttled with 429":    {authtest.Fault{Status: 429, Code: "TooManyRequests", Message: "slow"}, auth.ErrThrottled, "slow"},
-		"503":                   {authtest.Fault{Status: 503, Code: "ServiceUnavailable", Message: "later"}, auth.ErrUnavailable, "HTTP 503"},
-		"500":                   {authtest.Fault{Status: 500, Code: "InternalFailure", Message: "oops"}, auth.ErrUnavailable, "HTTP 500"},
-		"unknown":               {authtest.Fault{Status: 418, Code: "Teapot", Message: "short and stout"}, auth.ErrDenied, "Teapot"},
-		"cut":                   {authtest.Fault{Cut: true}, auth.ErrUnavailable, "sts.eu-central-1.amazonaws.com"},
-		"HTML":                  {authtest.Fault{Body: "<html>secret of the proxy</html>"}, auth.ErrUnavailable, "cannot be"},
-		"JSON":                  {authtest.Fault{Body: `{"secret":"x"}`}, auth.ErrUnavailable, "cannot be"},
-		"empty":                 {authtest.Fault{Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "cannot be"},
-		"10 MB":                 {authtest.Fault{Body: strings.Repeat("<a>", 10<<20/3)}, auth.ErrUnavailable, "larger than"},
-		"redirect":              {authtest.Fault{Redirect: "https://sts.amazonaws.com.evil.example/"}, auth.ErrUnavailable, "redirect, which is not followed"},
+		"no OIDC provider":      {cloudtest.Fault{Status: 400, Code: "InvalidIdentityToken", Message: "No OpenIDConnect provider found in your account for https://x"}, auth.ErrDenied, "create the IAM OIDC provider"},
+		"audience":              {cloudtest.Fault{Status: 400, Code: "InvalidIdentityToken", Message: "Incorrect token audience"}, auth.ErrDenied, "client IDs of the IAM OIDC provider"},
+		"keys":                  {cloudtest.Fault{Status: 400, Code: "InvalidIdentityToken", Message: "Couldn't retrieve verification key from your identity provider,  please reference AssumeRoleWithWebIdentity documentation for requirements"}, auth.ErrUnavailable, "discovery document"},
+		"claim":                 {cloudtest.Fault{Status: 403, Code: "IDPRejectedClaim", Message: "no"}, auth.ErrDenied, "IDPRejectedClaim"},
+		"issuer unreachable":    {cloudtest.Fault{Status: 400, Code: "IDPCommunicationError", Message: "no"}, auth.ErrUnavailable, "IDPCommunicationError"},
+		"expired":               {cloudtest.Fault{Status: 400, Code: "ExpiredTokenException", Message: "Token expired"}, auth.ErrUnavailable, "clock"},
+		"region":                {cloudtest.Fault{Status: 403, Code: "RegionDisabledException", Message: "STS is not activated in this region"}, auth.ErrMisconfigured, "activate"},
+		"validation":            {cloudtest.Fault{Status: 400, Code: "ValidationError", Message: "bad"}, auth.ErrMisconfigured, "bad"},
+		"policy":                {cloudtest.Fault{Status: 400, Code: "MalformedPolicyDocument", Message: "bad"}, auth.ErrMisconfigured, "bad"},
+		"throttled":             {cloudtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
+		"throttled with 429":    {cloudtest.Fault{Status: 429, Code: "TooManyRequests", Message: "slow"}, auth.ErrThrottled, "slow"},
+		"503":                   {cloudtest.Fault{Status: 503, Code: "ServiceUnavailable", Message: "later"}, auth.ErrUnavailable, "HTTP 503"},
+		"500":                   {cloudtest.Fault{Status: 500, Code: "InternalFailure", Message: "oops"}, auth.ErrUnavailable, "HTTP 500"},
+		"unknown":               {cloudtest.Fault{Status: 418, Code: "Teapot", Message: "short and stout"}, auth.ErrDenied, "Teapot"},
+		"cut":                   {cloudtest.Fault{Cut: true}, auth.ErrUnavailable, "sts.eu-central-1.amazonaws.com"},
+		"HTML":                  {cloudtest.Fault{Body: "<html>secret of the proxy</html>"}, auth.ErrUnavailable, "cannot be"},
+		"JSON":                  {cloudtest.Fault{Body: `{"secret":"x"}`}, auth.ErrUnavailable, "cannot be"},
+		"empty":                 {cloudtest.Fault{Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "cannot be"},
+		"10 MB":                 {cloudtest.Fault{Body: strings.Repeat("<a>", 10<<20/3)}, auth.ErrUnavailable, "larger than"},
+		"redirect":              {cloudtest.Fault{Redirect: "https://sts.amazonaws.com.evil.example/"}, auth.ErrUnavailable, "redirect, which is not followed"},
 		"no Expiration":         {rewrite("Expiration", ""), auth.ErrUnavailable, "expiry is missing"},
 		"Expiration is a word":  {rewrite("Expiration", "<Expiration>soon</Expiration>"), auth.ErrUnavailable, "cannot be read"},
 		"Expiration has passed": {rewrite("Expiration", "<Expiration>2020-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "it expired at"},
@@ -335,7 +336,7 @@ func TestErrorsOfSTS(t *testing.T) {
 		"empty SecretAccessKey": {rewrite("SecretAccessKey", "<SecretAccessKey></SecretAccessKey>"), auth.ErrUnavailable, "SecretAccessKey is missing"},
 		"no SessionToken":       {rewrite("SessionToken", ""), auth.ErrUnavailable, "SessionToken is missing"},
 		"no Credentials":        {rewrite("Credentials", ""), auth.ErrUnavailable, "no credentials"},
-		"token in the message":  {authtest.Fault{Status: 403, Code: "AccessDenied", Message: "you sent \x1b[31m"}, auth.ErrDenied, "you sent"},
+		"token in the message":  {cloudtest.Fault{Status: 403, Code: "AccessDenied", Message: "you sent \x1b[31m"}, auth.ErrDenied, "you sent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -350,8 +351,8 @@ func TestErrorsOfSTS(t *testing.T) {
 	}
 }
 
-func rewrite(element, replacement string) authtest.Fault {
-	return authtest.Fault{Rewrite: func(body []byte) []byte {
+func rewrite(element, replacement string) cloudtest.Fault {
+	return cloudtest.Fault{Rewrite: func(body []byte) []byte {
 		s := string(body)
 		begin, end := strings.Index(s, "<"+element+">"), strings.Index(s, "</"+element+">")
 		return []byte(s[:begin] + replacement + s[end+len(element)+3:])
@@ -361,8 +362,8 @@ func rewrite(element, replacement string) authtest.Fault {
 // New keys of an issuer take a moment to reach STS.
 func TestRetries(t *testing.T) {
 	w := newWorld(t)
-	w.cloud.AddFault(authtest.Fault{Times: 1, Status: 400, Code: "IDPCommunicationError"})
-	w.cloud.AddFault(authtest.Fault{Times: 1, Status: 503, Code: "ServiceUnavailable"})
+	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 400, Code: "IDPCommunicationError"})
+	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 503, Code: "ServiceUnavailable"})
 	if _, err := w.get(t, "tenant-a", "app"); err != nil || w.cloud.Calls("sts", "") != 3 {
 		t.Errorf("%d calls, %v", w.cloud.Calls("sts", ""), err)
 	}

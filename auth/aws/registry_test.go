@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -129,7 +129,7 @@ func TestRegistryPartitions(t *testing.T) {
 			arn := "arn:" + partition.Name + ":iam::" + account + ":role/tenant-a"
 			sa := testworld.ServiceAccount("tenant-a", "abroad", aws.RoleARNAnnotation, arn)
 			w := newWorld(t, sa)
-			w.cloud.AWS().SetRole(arn, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
+			w.cloud.AWS().SetRole(arn, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
 			p := &aws.Provider{}
 			input, err := p.ParseArtifactRepository(account+".dkr.ecr."+region+"."+partition.Suffix+"/app", &provider.Options{})
 			if err != nil {
@@ -192,26 +192,26 @@ func TestRepositoriesThatAreRefused(t *testing.T) {
 
 // Everything that ECR can answer besides a password.
 func TestErrorsOfECR(t *testing.T) {
-	body := func(s string) authtest.Fault { return authtest.Fault{Service: "ecr", Body: s} }
-	data := func(token, expiry string) authtest.Fault {
+	body := func(s string) cloudtest.Fault { return cloudtest.Fault{Service: "ecr", Body: s} }
+	data := func(token, expiry string) cloudtest.Fault {
 		return body(`{"authorizationData":[{"authorizationToken":"` + token + `","expiresAt":` + expiry + `}]}`)
 	}
 	const good, soon = "QVdTOnBhc3M6d29yZA==", "4000000000"
 	for name, tc := range map[string]struct {
-		fault  authtest.Fault
+		fault  cloudtest.Fault
 		reason provider.Reason
 		want   string
 	}{
-		"throttled":         {authtest.Fault{Service: "ecr", Status: 400, Code: "ThrottlingException", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
-		"region not active": {authtest.Fault{Service: "ecr", Status: 400, Code: "UnrecognizedClientException", Message: "The security token included in the request is invalid."}, auth.ErrDenied, "activated the region"},
-		"expired":           {authtest.Fault{Service: "ecr", Status: 400, Code: "ExpiredTokenException", Message: "expired"}, auth.ErrUnavailable, "clocks"},
-		"clock late":        {authtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException", Message: "Signature expired: 20260101T000000Z is now earlier than 20260101T000500Z (20260101T002000Z - 15 min.)"}, auth.ErrUnavailable, "check the clock"},
-		"clock early":       {authtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException", Message: "Signature not yet current: 20260101T002000Z is still later than 20260101T001500Z (20260101T000000Z + 15 min.)"}, auth.ErrUnavailable, "check the clock"},
-		"signature":         {authtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException", Message: "The request signature we calculated does not match"}, auth.ErrDenied, "does not match"},
-		"server":            {authtest.Fault{Service: "ecr", Status: 500, Code: "ServerException", Message: "oops"}, auth.ErrUnavailable, "oops"},
-		"parameter":         {authtest.Fault{Service: "ecr", Status: 400, Code: "InvalidParameterException", Message: "bad"}, auth.ErrMisconfigured, "bad"},
-		"cut":               {authtest.Fault{Service: "ecr", Cut: true}, auth.ErrUnavailable, "api.ecr.eu-central-1.amazonaws.com"},
-		"redirect":          {authtest.Fault{Service: "ecr", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect, which is not followed"},
+		"throttled":         {cloudtest.Fault{Service: "ecr", Status: 400, Code: "ThrottlingException", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
+		"region not active": {cloudtest.Fault{Service: "ecr", Status: 400, Code: "UnrecognizedClientException", Message: "The security token included in the request is invalid."}, auth.ErrDenied, "activated the region"},
+		"expired":           {cloudtest.Fault{Service: "ecr", Status: 400, Code: "ExpiredTokenException", Message: "expired"}, auth.ErrUnavailable, "clocks"},
+		"clock late":        {cloudtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException", Message: "Signature expired: 20260101T000000Z is now earlier than 20260101T000500Z (20260101T002000Z - 15 min.)"}, auth.ErrUnavailable, "check the clock"},
+		"clock early":       {cloudtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException", Message: "Signature not yet current: 20260101T002000Z is still later than 20260101T001500Z (20260101T000000Z + 15 min.)"}, auth.ErrUnavailable, "check the clock"},
+		"signature":         {cloudtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException", Message: "The request signature we calculated does not match"}, auth.ErrDenied, "does not match"},
+		"server":            {cloudtest.Fault{Service: "ecr", Status: 500, Code: "ServerException", Message: "oops"}, auth.ErrUnavailable, "oops"},
+		"parameter":         {cloudtest.Fault{Service: "ecr", Status: 400, Code: "InvalidParameterException", Message: "bad"}, auth.ErrMisconfigured, "bad"},
+		"cut":               {cloudtest.Fault{Service: "ecr", Cut: true}, auth.ErrUnavailable, "api.ecr.eu-central-1.amazonaws.com"},
+		"redirect":          {cloudtest.Fault{Service: "ecr", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect, which is not followed"},
 		"HTML":              {body("<html>secret of the proxy</html>"), auth.ErrUnavailable, "cannot be"},
 		"10 MB":             {body(`{"a":"` + strings.Repeat("a", 10<<20)), auth.ErrUnavailable, "larger than"},
 		"empty":             {body("{}"), auth.ErrUnavailable, "no authorization token"},

@@ -16,10 +16,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cache/metrics"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -34,7 +34,7 @@ func many(t *testing.T, tenants int) (*world, []string) {
 	}
 	w := newWorld(t, objs...)
 	for _, name := range names {
-		w.cloud.AWS().SetRole(role(name), authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + name + ":app"}})
+		w.cloud.AWS().SetRole(role(name), cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + name + ":app"}})
 	}
 	return w, names
 }
@@ -43,7 +43,7 @@ func many(t *testing.T, tenants int) (*world, []string) {
 // exchange, however many callers it has, and gets its own role.
 func TestManyTenantsAtOnce(t *testing.T) {
 	w, tenants := many(t, 200)
-	w.cloud.AddFault(authtest.Fault{Latency: 50 * time.Millisecond})
+	w.cloud.AddFault(cloudtest.Fault{Latency: 50 * time.Millisecond})
 	tokens := testworld.Cache(t)
 	provider := &aws.Provider{}
 	start := time.Now()

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -28,7 +28,7 @@ func newService(t *testing.T, annotations ...string) *world {
 }
 
 func (w *world) setServiceRole(arn string) {
-	w.cloud.AWS().SetRole(arn, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:bucket"}})
+	w.cloud.AWS().SetRole(arn, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:bucket"}})
 }
 
 func (w *world) getOfService(t *testing.T, provider *aws.Provider, endpoint string, more ...auth.Option) (*aws.Token, error) {
@@ -134,7 +134,7 @@ func TestChainAtACompatibleService(t *testing.T) {
 	const arn, next = "arn:aws:iam:::role/S3Access", "arn:aws:iam:::role/Reader"
 	w := newService(t, aws.RoleARNAnnotation, arn)
 	w.setServiceRole(arn)
-	w.cloud.AWS().SetRole(next, authtest.Trust{Principals: []string{arn}})
+	w.cloud.AWS().SetRole(next, cloudtest.Trust{Principals: []string{arn}})
 	further := aws.WithAssumeRole(aws.AssumeRole{RoleARN: next})
 	provider := &aws.Provider{AllowedSTSHosts: []string{minio}}
 	token, err := w.getOfService(t, provider, "https://"+minio, further)

@@ -17,6 +17,7 @@ import (
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -59,12 +60,12 @@ func TestConformanceWithARoleAsSubject(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFederation(t)
 			f.cloud.Azure().AddFederatedCredential(azureTenant, azureOther,
-				authtest.FederatedCredential{Issuer: f.issuer,
+				cloudtest.FederatedCredential{Issuer: f.issuer,
 					Subject: role("tenant-a"), Audience: azure.DefaultAudience, Fetch: f.cloud.Client()})
-			f.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: azureTenant,
+			f.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: azureTenant,
 				Pull: []string{azureClient}})
 			f.cloud.GCP().SetWorkloadIdentityProvider(poolOfAWS+"2",
-				authtest.WorkloadIdentityProvider{Issuer: f.issuer, Fetch: f.cloud.Client()})
+				cloudtest.WorkloadIdentityProvider{Issuer: f.issuer, Fetch: f.cloud.Client()})
 			// The other annotations of Good are those of other services.
 			annotations := map[string]string{aws.RoleARNAnnotation: role("tenant-a")}
 			if name == "azure" {
@@ -99,7 +100,7 @@ const (
 )
 
 func (w *world) breakAll(t *testing.T, how provider.Reason) {
-	t.Cleanup(w.cloud.AddFault(map[provider.Reason]authtest.Fault{
+	t.Cleanup(w.cloud.AddFault(map[provider.Reason]cloudtest.Fault{
 		auth.ErrThrottled:   {Status: 429, Code: "Throttling", Message: "Rate exceeded", RetryAfter: "7"},
 		auth.ErrUnavailable: {Status: 503, Code: "ServiceUnavailable"},
 		authtest.Hang:       {Hang: true},
@@ -107,7 +108,7 @@ func (w *world) breakAll(t *testing.T, how provider.Reason) {
 }
 
 // issued is a SubjectSource of an issuer other than the cluster's.
-type issued struct{ *authtest.Issuer }
+type issued struct{ *cloudtest.Issuer }
 
 func (issued) Key() string { return "issued" }
 
@@ -132,13 +133,13 @@ func (i issued) Token(_ context.Context, sa *corev1.ServiceAccount, audiences []
 func TestConformanceWithASubjectSource(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")),
 		testworld.ServiceAccount("tenant-a", "bad", aws.RoleARNAnnotation, "app"))
-	other, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://trust.example"})
+	other, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://trust.example"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.cloud.AWS().AddOIDCProvider(account, other.URL(), other.HTTPClient(), aws.DefaultAudience)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		w.cloud.AWS().SetRole(role(tenant), authtest.Trust{Issuer: other.URL(),
+		w.cloud.AWS().SetRole(role(tenant), cloudtest.Trust{Issuer: other.URL(),
 			Subjects: []string{"spiffe://trust.example/ns/" + tenant + "/sa/app"}})
 	}
 	source := issued{other}
@@ -150,7 +151,7 @@ func TestConformanceWithASubjectSource(t *testing.T) {
 		`the issuer "https://trust.example"`)
 
 	// For the controller itself, the session has the controller's name.
-	w.cloud.AWS().SetRole(role("controller"), authtest.Trust{Issuer: other.URL(),
+	w.cloud.AWS().SetRole(role("controller"), cloudtest.Trust{Issuer: other.URL(),
 		Subjects: []string{"spiffe://trust.example/ns/system/sa/controller"}})
 	own, err := get(t, &aws.Provider{}, auth.WithSubjectSource(ofController{source}),
 		auth.WithControllerAnnotations(map[string]string{aws.RoleARNAnnotation: role("controller")}),

@@ -17,12 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -60,20 +60,20 @@ func newFederation(t *testing.T, more ...client.Object) *federation {
 	f.issuer = f.cloud.AWS().EnableOutboundFederation(account)
 	f.cloud.Azure().AddTenant("login.microsoftonline.com", azureTenant, azureDomain)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		f.cloud.AWS().SetRole(role(tenant), authtest.Trust{Issuer: f.world.issuer.URL(),
+		f.cloud.AWS().SetRole(role(tenant), cloudtest.Trust{Issuer: f.world.issuer.URL(),
 			Subjects: []string{"system:serviceaccount:" + tenant + ":app",
 				"system:serviceaccount:" + tenant + ":outbound"}})
 		f.trustAzure(azure.DefaultAudience, role(tenant))
 	}
-	f.cloud.GCP().SetWorkloadIdentityProvider(poolOfAWS, authtest.WorkloadIdentityProvider{Issuer: f.issuer,
+	f.cloud.GCP().SetWorkloadIdentityProvider(poolOfAWS, cloudtest.WorkloadIdentityProvider{Issuer: f.issuer,
 		Fetch: f.cloud.Client()})
 	o := f.cloud.OAuth()
 	o.AddIssuer(f.issuer, f.cloud.Client(), o.TokenEndpoint())
-	o.AddGrant(authtest.OAuthGrant{Issuer: f.issuer, Subjects: []string{role("tenant-a"), role("tenant-b")}})
-	ai := f.cloud.Federation(authtest.FederationOpenAI)
+	o.AddGrant(cloudtest.OAuthGrant{Issuer: f.issuer, Subjects: []string{role("tenant-a"), role("tenant-b")}})
+	ai := f.cloud.Federation(cloudtest.FederationOpenAI)
 	ai.AddIssuer(f.issuer, f.cloud.Client())
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		ai.AddRule(authtest.FederationRule{Issuer: f.issuer, Subject: role(tenant), Audience: "https://api.openai.com/v1",
+		ai.AddRule(cloudtest.FederationRule{Issuer: f.issuer, Subject: role(tenant), Audience: "https://api.openai.com/v1",
 			Parameters: map[string]string{"identity_provider_id": "idp-1", "service_account_id": "sa-1"}})
 	}
 	f.source = f.newSource(t, aws.WebIdentity{Issuers: map[string]string{account: f.issuer}})
@@ -89,7 +89,7 @@ func outbound(namespace, name, roleARN string) *corev1.ServiceAccount {
 }
 
 func (f *federation) trustAzure(audience, subject string) {
-	f.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, authtest.FederatedCredential{Issuer: f.issuer,
+	f.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, cloudtest.FederatedCredential{Issuer: f.issuer,
 		Subject: subject, Audience: audience, Fetch: f.cloud.Client()})
 }
 
@@ -127,7 +127,7 @@ func (f *federation) receivers() map[string]receiver {
 			}},
 		"openai": {exchange.NewOpenAI("idp-1"), "https://api.openai.com/v1", func(token auth.Token) string {
 			own, _ := exchange.FromToken(token)
-			id, _ := f.cloud.Federation(authtest.FederationOpenAI).Identity(own.Reveal())
+			id, _ := f.cloud.Federation(cloudtest.FederationOpenAI).Identity(own.Reveal())
 			return id.Subject
 		}},
 	}
@@ -230,7 +230,7 @@ func TestRoleAsSubjectIsRevoked(t *testing.T) {
 func TestFirstRoleOfAChainCountsOnHits(t *testing.T) {
 	const hub = "arn:aws:iam::" + account + ":role/hub"
 	f := newFederation(t)
-	f.cloud.AWS().SetRole(hub, authtest.Trust{Principals: []string{role("tenant-a")}})
+	f.cloud.AWS().SetRole(hub, cloudtest.Trust{Principals: []string{role("tenant-a")}})
 	f.trustAzure(azure.DefaultAudience, hub)
 	source, err := (&aws.Provider{}).NewWebIdentitySource(aws.WebIdentity{Issuers: map[string]string{account: f.issuer}},
 		append(f.controllers(), aws.WithAssumeRole(aws.AssumeRole{RoleARN: hub}))...)
@@ -257,19 +257,19 @@ func TestFirstRoleOfAChainCountsOnHits(t *testing.T) {
 // The receiver refuses another issuer, subject or audience. The remedy names those of the token.
 func TestRoleAsSubjectIsNotTrusted(t *testing.T) {
 	for name, tc := range map[string]struct {
-		credential func(f *federation) authtest.FederatedCredential
+		credential func(f *federation) cloudtest.FederatedCredential
 		want       []string
 	}{
-		"issuer": {func(*federation) authtest.FederatedCredential {
-			return authtest.FederatedCredential{Issuer: "https://else.example", Subject: role("tenant-a"),
+		"issuer": {func(*federation) cloudtest.FederatedCredential {
+			return cloudtest.FederatedCredential{Issuer: "https://else.example", Subject: role("tenant-a"),
 				Audience: azure.DefaultAudience}
 		}, []string{"AADSTS700211", `the issuer "https://`}},
-		"subject": {func(f *federation) authtest.FederatedCredential {
-			return authtest.FederatedCredential{Issuer: f.issuer,
+		"subject": {func(f *federation) cloudtest.FederatedCredential {
+			return cloudtest.FederatedCredential{Issuer: f.issuer,
 				Subject: "system:serviceaccount:tenant-a:outbound", Audience: azure.DefaultAudience}
 		}, []string{"AADSTS700213", `to "` + role("tenant-a") + `"`}},
-		"audience": {func(f *federation) authtest.FederatedCredential {
-			return authtest.FederatedCredential{Issuer: f.issuer, Subject: role("tenant-a"), Audience: "else"}
+		"audience": {func(f *federation) cloudtest.FederatedCredential {
+			return cloudtest.FederatedCredential{Issuer: f.issuer, Subject: role("tenant-a"), Audience: "else"}
 		}, []string{"AADSTS700212"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -376,7 +376,7 @@ func TestControllersRoleIsTheSubject(t *testing.T) {
 	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f.cloud.AWS().SetRole(role("controller"), authtest.Trust{Issuer: f.world.issuer.URL(),
+	f.cloud.AWS().SetRole(role("controller"), cloudtest.Trust{Issuer: f.world.issuer.URL(),
 		Subjects: []string{"system:serviceaccount:system:controller"}})
 	f.trustAzure(azure.DefaultAudience, role("controller"))
 	clearEnvironment(t)
@@ -435,7 +435,7 @@ func TestControllersRoleOfPodIdentityIsTheSubject(t *testing.T) {
 func TestRoleAsSubjectReplacesItsSession(t *testing.T) {
 	f := newFederation(t)
 	opts := f.ask("tenant-a", "outbound", auth.WithCache(testworld.Cache(t), object("tenant-a")))
-	refuse := authtest.Fault{Service: "sts", Action: "GetWebIdentityToken", Status: http.StatusForbidden,
+	refuse := cloudtest.Fault{Service: "sts", Action: "GetWebIdentityToken", Status: http.StatusForbidden,
 		Code: "ExpiredToken", Message: "expired", Times: 1}
 	f.cloud.AddFault(refuse)
 	if _, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, opts...); err != nil {

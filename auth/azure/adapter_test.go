@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -25,10 +25,10 @@ func TestTokenCredential(t *testing.T) {
 	w := newWorld(t)
 	tokens := testworld.Cache(t)
 	credential := azure.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")), auth.WithScopes("https://vault.azure.net/.default"))...)
-	ask := func(request policy.TokenRequestOptions) (authtest.AzureIdentity, error) {
+	ask := func(request policy.TokenRequestOptions) (cloudtest.AzureIdentity, error) {
 		got, err := credential.GetToken(t.Context(), request)
 		if err != nil {
-			return authtest.AzureIdentity{}, err
+			return cloudtest.AzureIdentity{}, err
 		}
 		id, ok := w.cloud.Azure().Identity(got.Token)
 		if !ok || time.Until(got.ExpiresOn) < 50*time.Minute || time.Until(got.ExpiresOn) > time.Hour {

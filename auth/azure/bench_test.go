@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -15,7 +15,7 @@ import (
 func TestHitsAllocateNothing(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
-	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
+	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
 	jwt, err := w.issuer.Sign(w.issuer.Claims(testworld.ServiceAccount("tenant-a", "app"), []string{azure.DefaultAudience}, 1<<41))
 	if err != nil {
 		t.Fatal(err)

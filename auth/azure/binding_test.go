@@ -15,6 +15,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -28,7 +29,7 @@ const (
 // AKS.
 type boundWorld struct {
 	*world
-	proxy *authtest.AKSTokenProxy
+	proxy *cloudtest.AKSTokenProxy
 }
 
 func newBoundWorld(t *testing.T, more ...client.Object) *boundWorld {
@@ -59,17 +60,17 @@ func (w *boundWorld) options(namespace string, more ...auth.Option) []auth.Optio
 
 // get returns the identity behind the token of a tenant.
 func (w *boundWorld) get(ctx context.Context, p *azure.Provider, namespace string, more ...auth.Option) (
-	authtest.AzureIdentity, error) {
+	cloudtest.AzureIdentity, error) {
 	return w.identity(auth.GetAccessToken(ctx, p, w.options(namespace, more...)...))
 }
 
-func (w *boundWorld) identity(token auth.Token, err error) (authtest.AzureIdentity, error) {
+func (w *boundWorld) identity(token auth.Token, err error) (cloudtest.AzureIdentity, error) {
 	if err != nil {
-		return authtest.AzureIdentity{}, err
+		return cloudtest.AzureIdentity{}, err
 	}
 	own, err := azure.FromToken(token)
 	if err != nil {
-		return authtest.AzureIdentity{}, err
+		return cloudtest.AzureIdentity{}, err
 	}
 	return w.whose(own), nil
 }
@@ -132,7 +133,7 @@ func TestIdentityBindingsNeedARight(t *testing.T) {
 	if _, err := w.get(t.Context(), bound(), "tenant-a"); err != nil {
 		t.Errorf("the refusal is remembered: %v", err)
 	}
-	other, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://another-cluster.example"})
+	other, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://another-cluster.example"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +141,7 @@ func TestIdentityBindingsNeedARight(t *testing.T) {
 	_, err = auth.GetAccessToken(t.Context(), bound(), auth.WithOwner(object("tenant-a")),
 		auth.WithServiceAccount(client.ObjectKeyFromObject(sa), other.Client(sa)))
 	testworld.CheckError(t, err, auth.ErrDenied, "HTTP 401", "cluster of the token proxy", azure.IdentityBindingAudience)
-	w.cloud.AddFault(authtest.Fault{Status: 401, Code: "invalid_client", Message: "AADSTS70025: no federated credential."})
+	w.cloud.AddFault(cloudtest.Fault{Status: 401, Code: "invalid_client", Message: "AADSTS70025: no federated credential."})
 	_, err = w.get(t.Context(), bound(), "tenant-a")
 	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS70025", "identity binding", clientA)
 }
@@ -156,7 +157,7 @@ func TestIdentityBindingsOfTheController(t *testing.T) {
 	w := newBoundWorld(t)
 	w.tokenFile(t)
 	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
-	controller := func(p *azure.Provider, more ...auth.Option) (authtest.AzureIdentity, error) {
+	controller := func(p *azure.Provider, more ...auth.Option) (cloudtest.AzureIdentity, error) {
 		return w.identity(auth.GetAccessToken(t.Context(), p, more...))
 	}
 	id, err := controller(bound())
@@ -286,8 +287,8 @@ func TestIdentityBindingsInTheCacheKey(t *testing.T) {
 func TestIdentityBindingsHangForOneTenant(t *testing.T) {
 	w := newBoundWorld(t)
 	p := bound()
-	ofTenantA := func(c authtest.Call) bool { return c.Parameters["client_id"] == clientA }
-	defer w.cloud.AddFault(authtest.Fault{Hang: true, Match: ofTenantA})()
+	ofTenantA := func(c cloudtest.Call) bool { return c.Parameters["client_id"] == clientA }
+	defer w.cloud.AddFault(cloudtest.Fault{Hang: true, Match: ofTenantA})()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)

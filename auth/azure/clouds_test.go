@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/azurename"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -32,7 +32,7 @@ func newClouds(t testing.TB) *world {
 	audiences := map[string]string{"public": azure.DefaultAudience, "us": azure.DefaultAudience + "USGov",
 		"cn": azure.DefaultAudience + "China", "own": "https://" + ownAuthority}
 	for name, tenant := range tenants {
-		w.cloud.Azure().AddFederatedCredential(tenant, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+		w.cloud.Azure().AddFederatedCredential(tenant, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 			Subject: "system:serviceaccount:tenant-a:" + name, Audience: audiences[name], Fetch: w.issuer.HTTPClient()})
 	}
 	return w
@@ -351,7 +351,7 @@ func TestAudienceThatIsNotTrusted(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
 	w.cloud.Azure().RemoveFederatedCredentials(usTenant, clientA)
-	w.cloud.Azure().AddFederatedCredential(usTenant, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+	w.cloud.Azure().AddFederatedCredential(usTenant, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-a:us", Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
 	us := azure.WithAuthorityHost("https://login.microsoftonline.us")
 	_, err := w.get(t, "tenant-a", "us", us)
@@ -370,7 +370,7 @@ func TestAudienceOfTheProvider(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
-	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-a:app", Audience: "api://AzureADTokenExchangeUSGov"})
 	if _, err := get(t, &azure.Provider{Audience: "api://AzureADTokenExchangeUSGov"}, w.options("tenant-a", "app")...); err != nil {
 		t.Error(err)

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -41,8 +41,8 @@ func newCA() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-func cluster() authtest.AzureCluster {
-	return authtest.AzureCluster{Tenant: tenantID, Users: []string{clientA}, Addresses: []string{address}, CA: []byte(clusterCA),
+func cluster() cloudtest.AzureCluster {
+	return cloudtest.AzureCluster{Tenant: tenantID, Users: []string{clientA}, Addresses: []string{address}, CA: []byte(clusterCA),
 		PrivateFQDN: "my-cluster-abc.0123.privatelink.westeurope.azmk8s.io"}
 }
 
@@ -128,44 +128,44 @@ func TestClustersOfOtherClouds(t *testing.T) {
 func TestClusterThatIsRefused(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
-	change := func(f func(*authtest.AzureCluster)) authtest.AzureCluster {
+	change := func(f func(*cloudtest.AzureCluster)) cloudtest.AzureCluster {
 		c := cluster()
 		f(&c)
 		return c
 	}
 	named := auth.WithClusterResource(clusterID)
 	for name, tc := range map[string]struct {
-		cluster authtest.AzureCluster
+		cluster cloudtest.AzureCluster
 		opt     auth.Option
-		fault   authtest.Fault
+		fault   cloudtest.Fault
 		reason  provider.Reason
 		want    []string
 	}{
-		"being created": {cluster: change(func(c *authtest.AzureCluster) { c.ProvisioningState = "Creating" }), reason: auth.ErrUnavailable, want: []string{"being created", clusterID}},
-		"no kubeconfig": {cluster: change(func(c *authtest.AzureCluster) { c.Addresses, c.FQDN = nil, "x.azmk8s.io" }), reason: auth.ErrUnavailable, want: []string{"kubeconfig"}},
-		"no names":      {cluster: change(func(c *authtest.AzureCluster) { c.Addresses, c.PrivateFQDN = nil, "" }), reason: auth.ErrUnavailable, want: []string{"no address"}},
-		"no CA":         {cluster: change(func(c *authtest.AzureCluster) { c.CA = nil }), reason: auth.ErrUnavailable, want: []string{"certificate authority"}},
-		"bad PEM":       {cluster: change(func(c *authtest.AzureCluster) { c.CA = []byte("x") }), reason: auth.ErrUnavailable, want: []string{"PEM"}},
-		"no certificate": {cluster: change(func(c *authtest.AzureCluster) {
+		"being created": {cluster: change(func(c *cloudtest.AzureCluster) { c.ProvisioningState = "Creating" }), reason: auth.ErrUnavailable, want: []string{"being created", clusterID}},
+		"no kubeconfig": {cluster: change(func(c *cloudtest.AzureCluster) { c.Addresses, c.FQDN = nil, "x.azmk8s.io" }), reason: auth.ErrUnavailable, want: []string{"kubeconfig"}},
+		"no names":      {cluster: change(func(c *cloudtest.AzureCluster) { c.Addresses, c.PrivateFQDN = nil, "" }), reason: auth.ErrUnavailable, want: []string{"no address"}},
+		"no CA":         {cluster: change(func(c *cloudtest.AzureCluster) { c.CA = nil }), reason: auth.ErrUnavailable, want: []string{"certificate authority"}},
+		"bad PEM":       {cluster: change(func(c *cloudtest.AzureCluster) { c.CA = []byte("x") }), reason: auth.ErrUnavailable, want: []string{"PEM"}},
+		"no certificate": {cluster: change(func(c *cloudtest.AzureCluster) {
 			c.CA = []byte("-----BEGIN CERTIFICATE-----\nZmFrZQ==\n-----END CERTIFICATE-----\n")
 		}), reason: auth.ErrUnavailable, want: []string{"PEM"}},
-		"http":                {cluster: change(func(c *authtest.AzureCluster) { c.Addresses[0] = "http://x.azmk8s.io" }), reason: auth.ErrUnavailable, want: []string{`"http://x.azmk8s.io"`}},
-		"no Entra":            {cluster: change(func(c *authtest.AzureCluster) { c.WithoutEntra = true }), reason: auth.ErrMisconfigured, want: []string{"aadProfile", "--enable-aad"}},
-		"not allowed":         {cluster: change(func(c *authtest.AzureCluster) { c.Users = nil }), reason: auth.ErrDenied, want: []string{"AuthorizationFailed", "Azure Kubernetes Service Cluster User Role"}},
-		"other tenant":        {cluster: change(func(c *authtest.AzureCluster) { c.Tenant = usTenant }), reason: auth.ErrMisconfigured, want: []string{"InvalidAuthenticationTokenTenant", azure.TenantIDAnnotation}},
+		"http":                {cluster: change(func(c *cloudtest.AzureCluster) { c.Addresses[0] = "http://x.azmk8s.io" }), reason: auth.ErrUnavailable, want: []string{`"http://x.azmk8s.io"`}},
+		"no Entra":            {cluster: change(func(c *cloudtest.AzureCluster) { c.WithoutEntra = true }), reason: auth.ErrMisconfigured, want: []string{"aadProfile", "--enable-aad"}},
+		"not allowed":         {cluster: change(func(c *cloudtest.AzureCluster) { c.Users = nil }), reason: auth.ErrDenied, want: []string{"AuthorizationFailed", "Azure Kubernetes Service Cluster User Role"}},
+		"other tenant":        {cluster: change(func(c *cloudtest.AzureCluster) { c.Tenant = usTenant }), reason: auth.ErrMisconfigured, want: []string{"InvalidAuthenticationTokenTenant", azure.TenantIDAnnotation}},
 		"other address":       {cluster: cluster(), opt: auth.WithClusterAddress("https://evil.example:443"), reason: auth.ErrMisconfigured, want: []string{`"https://evil.example:443"`, address}},
 		"no such cluster":     {cluster: cluster(), opt: auth.WithClusterResource(clusterID + "2"), reason: auth.ErrMisconfigured, want: []string{"ResourceNotFound", "resource ID"}},
-		"throttled":           {cluster: cluster(), fault: authtest.Fault{Status: 429, Code: "TooManyRequests", Message: "slow down", RetryAfter: "60"}, reason: auth.ErrThrottled, want: []string{"slow down"}},
-		"HTML":                {cluster: cluster(), fault: authtest.Fault{Body: "<html>"}, reason: auth.ErrUnavailable, want: []string{"JSON"}},
-		"empty object":        {cluster: cluster(), fault: authtest.Fault{Body: "{}"}, reason: auth.ErrMisconfigured, want: []string{"aadProfile"}},
-		"null of aadProfile":  {cluster: cluster(), fault: authtest.Fault{Body: `{"properties":{"aadProfile":null}}`}, reason: auth.ErrMisconfigured, want: []string{"aadProfile"}},
-		"10 MB":               {cluster: cluster(), fault: authtest.Fault{Body: "{" + strings.Repeat(" ", 10<<20)}, reason: auth.ErrUnavailable, want: []string{"larger than"}},
+		"throttled":           {cluster: cluster(), fault: cloudtest.Fault{Status: 429, Code: "TooManyRequests", Message: "slow down", RetryAfter: "60"}, reason: auth.ErrThrottled, want: []string{"slow down"}},
+		"HTML":                {cluster: cluster(), fault: cloudtest.Fault{Body: "<html>"}, reason: auth.ErrUnavailable, want: []string{"JSON"}},
+		"empty object":        {cluster: cluster(), fault: cloudtest.Fault{Body: "{}"}, reason: auth.ErrMisconfigured, want: []string{"aadProfile"}},
+		"null of aadProfile":  {cluster: cluster(), fault: cloudtest.Fault{Body: `{"properties":{"aadProfile":null}}`}, reason: auth.ErrMisconfigured, want: []string{"aadProfile"}},
+		"10 MB":               {cluster: cluster(), fault: cloudtest.Fault{Body: "{" + strings.Repeat(" ", 10<<20)}, reason: auth.ErrUnavailable, want: []string{"larger than"}},
 		"address alone":       {opt: auth.WithClusterAddress(address), reason: auth.ErrMisconfigured, want: []string{"two of"}},
-		"redirect":            {cluster: cluster(), fault: authtest.Fault{Redirect: "https://evil.example/"}, reason: auth.ErrUnavailable, want: []string{"redirect"}},
-		"kubeconfig is none":  {cluster: cluster(), fault: authtest.Fault{Action: "listClusterUserCredential", Body: `{"kubeconfigs":[{"value":"e1s="}]}`}, reason: auth.ErrUnavailable, want: []string{"malformed"}},
-		"kubeconfig no base":  {cluster: cluster(), fault: authtest.Fault{Action: "listClusterUserCredential", Body: `{"kubeconfigs":[{"value":"!"}]}`}, reason: auth.ErrUnavailable, want: []string{"JSON"}},
-		"no kubeconfigs":      {cluster: cluster(), fault: authtest.Fault{Action: "listClusterUserCredential", Body: `{}`}, reason: auth.ErrUnavailable, want: []string{"no kubeconfig"}},
-		"kubeconfigs is null": {cluster: cluster(), fault: authtest.Fault{Action: "listClusterUserCredential", Body: `null`}, reason: auth.ErrUnavailable, want: []string{"no kubeconfig"}},
+		"redirect":            {cluster: cluster(), fault: cloudtest.Fault{Redirect: "https://evil.example/"}, reason: auth.ErrUnavailable, want: []string{"redirect"}},
+		"kubeconfig is none":  {cluster: cluster(), fault: cloudtest.Fault{Action: "listClusterUserCredential", Body: `{"kubeconfigs":[{"value":"e1s="}]}`}, reason: auth.ErrUnavailable, want: []string{"malformed"}},
+		"kubeconfig no base":  {cluster: cluster(), fault: cloudtest.Fault{Action: "listClusterUserCredential", Body: `{"kubeconfigs":[{"value":"!"}]}`}, reason: auth.ErrUnavailable, want: []string{"JSON"}},
+		"no kubeconfigs":      {cluster: cluster(), fault: cloudtest.Fault{Action: "listClusterUserCredential", Body: `{}`}, reason: auth.ErrUnavailable, want: []string{"no kubeconfig"}},
+		"kubeconfigs is null": {cluster: cluster(), fault: cloudtest.Fault{Action: "listClusterUserCredential", Body: `null`}, reason: auth.ErrUnavailable, want: []string{"no kubeconfig"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.cloud.Azure().SetCluster(clusterID, tc.cluster)

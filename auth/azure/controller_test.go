@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -53,11 +53,11 @@ func configure(t *testing.T, tenant, clientID, name, value string) {
 	t.Setenv(name, value)
 }
 
-func (w *world) controller(t *testing.T, p *azure.Provider, more ...auth.Option) (authtest.AzureIdentity, error) {
+func (w *world) controller(t *testing.T, p *azure.Provider, more ...auth.Option) (cloudtest.AzureIdentity, error) {
 	t.Helper()
 	token, err := get(t, p, append([]auth.Option{auth.WithHTTPClient(w.http)}, more...)...)
 	if err != nil {
-		return authtest.AzureIdentity{}, err
+		return cloudtest.AzureIdentity{}, err
 	}
 	return w.whose(token), nil
 }
@@ -260,19 +260,19 @@ func TestControllerWhenEntraFails(t *testing.T) {
 	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
 	configure(t, tenantID, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
 	for name, tc := range map[string]struct {
-		fault  authtest.Fault
+		fault  cloudtest.Fault
 		reason provider.Reason
 		want   string
 	}{
-		"throttled":             {authtest.Fault{Action: "token", Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: slow down"}, auth.ErrThrottled, "AADSTS90055"},
-		"down":                  {authtest.Fault{Action: "token", Status: 503, Code: "temporarily_unavailable"}, auth.ErrUnavailable, "HTTP 503"},
-		"redirect":              {authtest.Fault{Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
-		"cut":                   {authtest.Fault{Cut: true}, auth.ErrUnavailable, "no answer"},
-		"HTML as configuration": {authtest.Fault{Action: "openid-configuration", Body: "<html>"}, auth.ErrUnavailable, "workload identity"},
-		"HTML as token":         {authtest.Fault{Action: "token", Body: "<html>"}, auth.ErrUnavailable, "workload identity"},
-		"10 MB":                 {authtest.Fault{Action: "token", Body: "{" + strings.Repeat(" ", 10<<20)}, auth.ErrUnavailable, "larger than"},
-		"no such tenant":        {authtest.Fault{Status: 400, Code: "invalid_request", Message: "AADSTS90002: Tenant 'x' not found."}, auth.ErrMisconfigured, "AADSTS90002"},
-		"refused":               {authtest.Fault{Action: "token", Status: 401, Code: "invalid_client", Message: "AADSTS700213: no"}, auth.ErrDenied, "AADSTS700213"},
+		"throttled":             {cloudtest.Fault{Action: "token", Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: slow down"}, auth.ErrThrottled, "AADSTS90055"},
+		"down":                  {cloudtest.Fault{Action: "token", Status: 503, Code: "temporarily_unavailable"}, auth.ErrUnavailable, "HTTP 503"},
+		"redirect":              {cloudtest.Fault{Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
+		"cut":                   {cloudtest.Fault{Cut: true}, auth.ErrUnavailable, "no answer"},
+		"HTML as configuration": {cloudtest.Fault{Action: "openid-configuration", Body: "<html>"}, auth.ErrUnavailable, "workload identity"},
+		"HTML as token":         {cloudtest.Fault{Action: "token", Body: "<html>"}, auth.ErrUnavailable, "workload identity"},
+		"10 MB":                 {cloudtest.Fault{Action: "token", Body: "{" + strings.Repeat(" ", 10<<20)}, auth.ErrUnavailable, "larger than"},
+		"no such tenant":        {cloudtest.Fault{Status: 400, Code: "invalid_request", Message: "AADSTS90002: Tenant 'x' not found."}, auth.ErrMisconfigured, "AADSTS90002"},
+		"refused":               {cloudtest.Fault{Action: "token", Status: 401, Code: "invalid_client", Message: "AADSTS700213: no"}, auth.ErrDenied, "AADSTS700213"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &azure.Provider{}
@@ -296,7 +296,7 @@ func TestTokenFileAtAnotherCloud(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
 	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
-	w.cloud.Azure().AddFederatedCredential(ownTenant, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+	w.cloud.Azure().AddFederatedCredential(ownTenant, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-a:app", Audience: "https://" + ownAuthority, Fetch: w.issuer.HTTPClient()})
 	own := azure.WithAuthorityHost("https://" + ownAuthority)
 	configure(t, ownTenant, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
@@ -314,7 +314,7 @@ func TestControllerAtAStaleReplica(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	configure(t, tenantID, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
-	w.cloud.AddFault(authtest.Fault{Action: "token", Times: 1, Status: 401, Code: "invalid_client",
+	w.cloud.AddFault(cloudtest.Fault{Action: "token", Times: 1, Status: 401, Code: "invalid_client",
 		Message: "AADSTS700213: No matching federated identity record found for presented assertion subject 'x'."})
 	if _, err := w.controller(t, &azure.Provider{}); err != nil {
 		t.Error(err)

@@ -11,28 +11,28 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
-func body(text string) authtest.Fault {
-	return authtest.Fault{Rewrite: func([]byte) []byte { return []byte(text) }}
+func body(text string) cloudtest.Fault {
+	return cloudtest.Fault{Rewrite: func([]byte) []byte { return []byte(text) }}
 }
 
-func answer(life, token string) authtest.Fault {
+func answer(life, token string) cloudtest.Fault {
 	return body(fmt.Sprintf(`{"token_type":"Bearer","expires_in":%s,"access_token":%q}`, life, token))
 }
 
 // Every way in which Entra can fail has its reason and its remedy.
 func TestErrorsOfEntra(t *testing.T) {
 	w := newWorld(t)
-	refusal := func(status int, kind, message string) authtest.Fault {
-		return authtest.Fault{Status: status, Code: kind, Message: message}
+	refusal := func(status int, kind, message string) cloudtest.Fault {
+		return cloudtest.Fault{Status: status, Code: kind, Message: message}
 	}
 	for name, tc := range map[string]struct {
-		fault  authtest.Fault
+		fault  cloudtest.Fault
 		reason provider.Reason
 		want   []string
 	}{
@@ -50,13 +50,13 @@ func TestErrorsOfEntra(t *testing.T) {
 		"unknown number":      {refusal(401, "invalid_client", "AADSTS53003: Access has been blocked by Conditional Access policies."), auth.ErrDenied, []string{"AADSTS53003"}},
 		"no number":           {refusal(400, "invalid_client", "nothing that we know"), auth.ErrDenied, []string{"invalid_client", "nothing that we know"}},
 		"scope":               {refusal(400, "invalid_scope", "no"), auth.ErrMisconfigured, []string{"invalid_scope"}},
-		"throttled":           {authtest.Fault{Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: slow down", RetryAfter: "30"}, auth.ErrThrottled, []string{"HTTP 429"}},
+		"throttled":           {cloudtest.Fault{Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: slow down", RetryAfter: "30"}, auth.ErrThrottled, []string{"HTTP 429"}},
 		"loop":                {refusal(400, "invalid_grant", "AADSTS50196: The server terminated an operation because it encountered a client request loop."), auth.ErrThrottled, nil},
 		"down":                {refusal(503, "temporarily_unavailable", "AADSTS90033: A transient error has occurred."), auth.ErrUnavailable, []string{"HTTP 503"}},
-		"cut":                 {authtest.Fault{Cut: true}, auth.ErrUnavailable, []string{"no answer"}},
-		"redirect":            {authtest.Fault{Redirect: "https://evil.example/"}, auth.ErrUnavailable, []string{"redirect", "login.microsoftonline.com"}},
-		"HTML":                {authtest.Fault{Body: "<html>sign in</html>"}, auth.ErrUnavailable, []string{"JSON object"}},
-		"HTML 403":            {authtest.Fault{Status: 403, Code: "", Message: ""}, auth.ErrUnavailable, []string{"not one of Microsoft Entra ID"}},
+		"cut":                 {cloudtest.Fault{Cut: true}, auth.ErrUnavailable, []string{"no answer"}},
+		"redirect":            {cloudtest.Fault{Redirect: "https://evil.example/"}, auth.ErrUnavailable, []string{"redirect", "login.microsoftonline.com"}},
+		"HTML":                {cloudtest.Fault{Body: "<html>sign in</html>"}, auth.ErrUnavailable, []string{"JSON object"}},
+		"HTML 403":            {cloudtest.Fault{Status: 403, Code: "", Message: ""}, auth.ErrUnavailable, []string{"not one of Microsoft Entra ID"}},
 		"empty":               {body(""), auth.ErrUnavailable, []string{"JSON object"}},
 		"null":                {body("null"), auth.ErrUnavailable, []string{"JSON object"}},
 		"list":                {body("[]"), auth.ErrUnavailable, []string{"JSON object"}},
@@ -285,8 +285,8 @@ func (nopCloser) Close() error { return nil }
 // An issuer that is not reached for a moment is asked for again, a refusal is not.
 func TestRetries(t *testing.T) {
 	w := newWorld(t)
-	w.cloud.AddFault(authtest.Fault{Times: 1, Status: 400, Code: "invalid_request", Message: "AADSTS50166: Request to External OIDC endpoint failed."})
-	w.cloud.AddFault(authtest.Fault{Times: 1, Status: 503, Code: "temporarily_unavailable"})
+	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 400, Code: "invalid_request", Message: "AADSTS50166: Request to External OIDC endpoint failed."})
+	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 503, Code: "temporarily_unavailable"})
 	if _, err := w.get(t, "tenant-a", "app"); err != nil || w.cloud.Calls("entra", "") != 3 {
 		t.Errorf("%d calls, %v", w.cloud.Calls("entra", ""), err)
 	}
@@ -299,7 +299,7 @@ func TestRetries(t *testing.T) {
 // The caller's client ID and tenant win over the ServiceAccount's, and a refusal names the caller.
 func TestClientOfTheCaller(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-b", "bare"))
-	w.cloud.Azure().AddFederatedCredential(tenantID, clientB, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+	w.cloud.Azure().AddFederatedCredential(tenantID, clientB, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-b:bare", Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
 	callers := auth.WithAnnotations(map[string]string{azure.ClientIDAnnotation: clientB, azure.TenantIDAnnotation: tenantID})
 	if _, err := w.get(t, "tenant-b", "bare", callers); err != nil {

@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // bindings serves all tenants of the controller's AKS cluster.
@@ -22,13 +22,13 @@ var bindings = &azure.Provider{IdentityBindings: true}
 // tenant.
 func ExampleProvider_identityBindings() {
 	const tenant, identity = "72f988bf-86f1-41af-91ab-2d7cd011db47", "d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08"
-	cloud, err := authtest.NewCloud()
+	cloud, err := cloudtest.NewCloud()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer cloud.Close()
-	cluster, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	cluster, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -25,7 +25,7 @@ func TestPushAndPull(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
 	content := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}, Handler: content})
+	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}, Handler: content})
 	providers, err := auth.NewProviderSet(&azure.Provider{})
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestHostsOfTheKeychain(t *testing.T) {
 	} {
 		t.Run(host, func(t *testing.T) {
 			login, _, _ := strings.Cut(strings.ToLower(host), ":")
-			w.cloud.Azure().SetRegistry(login, authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
+			w.cloud.Azure().SetRegistry(login, cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
 			target, err := name.NewRegistry(host)
 			if err != nil {
 				t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -41,9 +42,9 @@ const (
 
 // world is a cluster with two tenants, and a cloud with an identity for each.
 type world struct {
-	issuer *authtest.Issuer
-	cloud  *authtest.Cloud
-	client *authtest.Client
+	issuer *cloudtest.Issuer
+	cloud  *cloudtest.Cloud
+	client *cloudtest.Client
 	http   *http.Client
 }
 
@@ -52,7 +53,7 @@ func identity(namespace, name, tenant, clientID string) *corev1.ServiceAccount {
 }
 
 func (w *world) trust(tenant, clientID, namespace string) {
-	w.cloud.Azure().AddFederatedCredential(tenant, clientID, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+	w.cloud.Azure().AddFederatedCredential(tenant, clientID, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:" + namespace + ":app", Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
 }
 
@@ -100,7 +101,7 @@ func expectNone(t testing.TB, requests int) {
 	}
 }
 
-func (w *world) whose(token *azure.Token) authtest.AzureIdentity {
+func (w *world) whose(token *azure.Token) cloudtest.AzureIdentity {
 	id, _ := w.cloud.Azure().Identity(token.AccessToken().Token)
 	return id
 }
@@ -143,9 +144,9 @@ func TestTenant(t *testing.T) {
 	clearEnvironment(t)
 	t.Setenv("AZURE_TENANT_ID", tenantID)
 	w := newWorld(t, testworld.ServiceAccount("tenant-a", "domain", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, domain))
-	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-a:domain", Audience: azure.DefaultAudience})
-	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-a:default", Audience: azure.DefaultAudience})
 	if _, err := w.get(t, "tenant-a", "domain"); err != nil {
 		t.Error(err)
@@ -238,7 +239,7 @@ func TestLifetimeOfTheToken(t *testing.T) {
 	if err := w.client.Create(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
-	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, authtest.FederatedCredential{Issuer: w.issuer.URL(),
+	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-a:long", Audience: azure.DefaultAudience})
 	if _, err := w.get(t, "tenant-a", "long"); err != nil || !slices.Equal(got, []int64{7200}) {
 		t.Errorf("%v, %v", got, err)
@@ -298,7 +299,7 @@ func TestConformance(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t, identity("tenant-b", "thief", tenantID, clientA), identity("tenant-a", "bad", tenantID, "app"))
 	w.trust(tenantID, clientB, "tenant-a")
-	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
+	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
 	w.cloud.Azure().SetCluster(clusterID, cluster())
 	h := harness(w.cloud, w.client, func() *azure.Provider { return &azure.Provider{} })
 	h.Fields = map[string]any{"AuthorityHost": "https://login.microsoftonline.us", "PrivateClouds": nil,
@@ -313,7 +314,7 @@ func TestConformance(t *testing.T) {
 }
 
 // harness is for ServiceAccounts with client A and a fault of the whole cloud.
-func harness(cloud *authtest.Cloud, c auth.KubernetesClient, newProvider func() *azure.Provider) authtest.Harness {
+func harness(cloud *cloudtest.Cloud, c auth.KubernetesClient, newProvider func() *azure.Provider) authtest.Harness {
 	return authtest.Harness{
 		NoRegions: true,
 		New:       func(*testing.T) auth.Provider { return newProvider() },
@@ -325,7 +326,7 @@ func harness(cloud *authtest.Cloud, c auth.KubernetesClient, newProvider func() 
 		Refused:   client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
 		Malformed: client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
 		Break: func(t *testing.T, how provider.Reason) {
-			t.Cleanup(cloud.AddFault(map[provider.Reason]authtest.Fault{
+			t.Cleanup(cloud.AddFault(map[provider.Reason]cloudtest.Fault{
 				auth.ErrThrottled: {Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: throttled",
 					RetryAfter: "7"},
 				auth.ErrUnavailable: {Status: 503, Code: "temporarily_unavailable"},

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -22,7 +22,7 @@ func (w *world) registryCredentials(t testing.TB, p *azure.Provider, name, repos
 func TestRegistry(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
-	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: domain, Pull: []string{clientA}})
+	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: domain, Pull: []string{clientA}})
 	c, err := w.registryCredentials(t, &azure.Provider{}, "app", "Example.azurecr.io/team/app")
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestRegistriesOfOtherClouds(t *testing.T) {
 		"cn":  {"example.azurecr.cn", "https://login.chinacloudapi.cn", cnTenant},
 		"own": {"example." + ownRegistry, "https://" + ownAuthority, ownTenant},
 	} {
-		w.cloud.Azure().SetRegistry(tc.host, authtest.AzureRegistry{Tenant: tc.tenant, Pull: []string{clientA}})
+		w.cloud.Azure().SetRegistry(tc.host, cloudtest.AzureRegistry{Tenant: tc.tenant, Pull: []string{clientA}})
 		if _, err := w.registryCredentials(t, p, name, tc.host+"/app", azure.WithAuthorityHost(tc.authority)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -62,8 +62,8 @@ func TestRegistriesOfOtherClouds(t *testing.T) {
 func TestRegistryThatRefuses(t *testing.T) {
 	clearEnvironment(t)
 	w := newWorld(t)
-	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientB}})
-	w.cloud.Azure().SetRegistry("foreign.azurecr.io", authtest.AzureRegistry{Tenant: usTenant, Pull: []string{clientA}})
+	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientB}})
+	w.cloud.Azure().SetRegistry("foreign.azurecr.io", cloudtest.AzureRegistry{Tenant: usTenant, Pull: []string{clientA}})
 	for _, host := range []string{"example.azurecr.io", "foreign.azurecr.io"} {
 		_, err := w.registryCredentials(t, &azure.Provider{}, "app", host+"/app")
 		testworld.CheckError(t, err, auth.ErrDenied, host, "AcrPull", "HTTP 401", "UNAUTHORIZED",
@@ -81,12 +81,12 @@ func jwtWith(claims string) string {
 // Whatever a registry answers, there is a credential with an end or an error.
 func TestAnswersOfTheRegistry(t *testing.T) {
 	w := newWorld(t)
-	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
-	refresh := func(claims string) authtest.Fault {
-		return authtest.Fault{Service: "acr", Body: fmt.Sprintf(`{"refresh_token":%q}`, jwtWith(claims))}
+	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
+	refresh := func(claims string) cloudtest.Fault {
+		return cloudtest.Fault{Service: "acr", Body: fmt.Sprintf(`{"refresh_token":%q}`, jwtWith(claims))}
 	}
 	for name, tc := range map[string]struct {
-		fault  authtest.Fault
+		fault  cloudtest.Fault
 		reason provider.Reason
 		want   string
 	}{
@@ -95,16 +95,16 @@ func TestAnswersOfTheRegistry(t *testing.T) {
 		"exp text":    {refresh(`{"exp":"soon"}`), auth.ErrUnavailable, "refresh_token"},
 		"expired":     {refresh(`{"exp":1000000000}`), auth.ErrUnavailable, "it expired at 2001-09-09"},
 		"for ever":    {refresh(`{"exp":9999999999}`), auth.ErrUnavailable, "later than any"},
-		"no JWT":      {authtest.Fault{Service: "acr", Body: `{"refresh_token":"opaque"}`}, auth.ErrUnavailable, "not a JWT"},
-		"no token":    {authtest.Fault{Service: "acr", Body: `{"access_token":"x"}`}, auth.ErrUnavailable, "missing"},
-		"injection":   {authtest.Fault{Service: "acr", Body: `{"refresh_token":"a.b\r\n.c"}`}, auth.ErrUnavailable, "malformed"},
-		"HTML":        {authtest.Fault{Service: "acr", Body: "<html>"}, auth.ErrUnavailable, "JSON object"},
-		"empty":       {authtest.Fault{Service: "acr", Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "JSON object"},
-		"10 MB":       {authtest.Fault{Service: "acr", Body: "{" + strings.Repeat(" ", 10<<20)}, auth.ErrUnavailable, "larger than"},
-		"redirect":    {authtest.Fault{Service: "acr", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
-		"throttled":   {authtest.Fault{Service: "acr", Status: 429, Code: "TOOMANYREQUESTS", Message: "slow down", RetryAfter: "60"}, auth.ErrThrottled, "slow down"},
-		"down":        {authtest.Fault{Service: "acr", Status: 503, Code: "UNAVAILABLE", Message: "down"}, auth.ErrUnavailable, "HTTP 503"},
-		"HTML of 403": {authtest.Fault{Service: "acr", Status: 403, Rewrite: nil}, auth.ErrDenied, "HTTP 403"},
+		"no JWT":      {cloudtest.Fault{Service: "acr", Body: `{"refresh_token":"opaque"}`}, auth.ErrUnavailable, "not a JWT"},
+		"no token":    {cloudtest.Fault{Service: "acr", Body: `{"access_token":"x"}`}, auth.ErrUnavailable, "missing"},
+		"injection":   {cloudtest.Fault{Service: "acr", Body: `{"refresh_token":"a.b\r\n.c"}`}, auth.ErrUnavailable, "malformed"},
+		"HTML":        {cloudtest.Fault{Service: "acr", Body: "<html>"}, auth.ErrUnavailable, "JSON object"},
+		"empty":       {cloudtest.Fault{Service: "acr", Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "JSON object"},
+		"10 MB":       {cloudtest.Fault{Service: "acr", Body: "{" + strings.Repeat(" ", 10<<20)}, auth.ErrUnavailable, "larger than"},
+		"redirect":    {cloudtest.Fault{Service: "acr", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
+		"throttled":   {cloudtest.Fault{Service: "acr", Status: 429, Code: "TOOMANYREQUESTS", Message: "slow down", RetryAfter: "60"}, auth.ErrThrottled, "slow down"},
+		"down":        {cloudtest.Fault{Service: "acr", Status: 503, Code: "UNAVAILABLE", Message: "down"}, auth.ErrUnavailable, "HTTP 503"},
+		"HTML of 403": {cloudtest.Fault{Service: "acr", Status: 403, Rewrite: nil}, auth.ErrDenied, "HTTP 403"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer w.cloud.AddFault(tc.fault)()

@@ -21,11 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/clientgo"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -43,7 +43,7 @@ func get(t *testing.T, kube auth.KubernetesClient, key client.ObjectKey) (auth.T
 }
 
 // issue has the clientset issue tokens of the issuer, as an API server does.
-func issue(clientset *fake.Clientset, issuer *authtest.Issuer) {
+func issue(clientset *fake.Clientset, issuer *cloudtest.Issuer) {
 	clientset.PrependReactor("create", "serviceaccounts", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		create, ok := action.(k8stesting.CreateActionImpl)
 		if !ok || create.Subresource != "token" {

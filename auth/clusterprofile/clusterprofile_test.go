@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/clusterprofile"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -34,9 +34,9 @@ const (
 )
 
 type world struct {
-	cloud  *authtest.Cloud
-	issuer *authtest.Issuer
-	client *authtest.Client
+	cloud  *cloudtest.Cloud
+	issuer *cloudtest.Issuer
+	client *cloudtest.Client
 }
 
 func newWorld(t *testing.T) *world {
@@ -46,11 +46,11 @@ func newWorld(t *testing.T) *world {
 		azure.ClientIDAnnotation, azureClient, azure.TenantIDAnnotation, azureTenant))
 	url, fetch := w.issuer.URL(), w.issuer.HTTPClient()
 	w.cloud.AWS().AddOIDCProvider("123456789012", url, fetch, aws.DefaultAudience)
-	w.cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: url, Subjects: []string{subjectOfApp}})
-	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: prodARN, Endpoint: prodAddress, CA: w.cloud.CA()})
-	w.cloud.AWS().SetEKSAccessEntry(prodARN, roleARN, authtest.EKSAccessEntry{})
-	w.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, authtest.FederatedCredential{Issuer: url, Subject: subjectOfApp, Audience: azure.DefaultAudience, Fetch: fetch})
-	w.cloud.Azure().SetCluster(aksID, authtest.AzureCluster{Tenant: azureTenant, Users: []string{azureClient}, Addresses: []string{aksAddress}, CA: w.cloud.CA()})
+	w.cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: url, Subjects: []string{subjectOfApp}})
+	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: prodARN, Endpoint: prodAddress, CA: w.cloud.CA()})
+	w.cloud.AWS().SetEKSAccessEntry(prodARN, roleARN, cloudtest.EKSAccessEntry{})
+	w.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, cloudtest.FederatedCredential{Issuer: url, Subject: subjectOfApp, Audience: azure.DefaultAudience, Fetch: fetch})
+	w.cloud.Azure().SetCluster(aksID, cloudtest.AzureCluster{Tenant: azureTenant, Users: []string{azureClient}, Addresses: []string{aksAddress}, CA: w.cloud.CA()})
 	return w
 }
 

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -104,7 +104,7 @@ func TestTransportEndsWithTheRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.cloud.AddFault(authtest.Fault{Action: "token", Hang: true})
+	w.cloud.AddFault(cloudtest.Fault{Action: "token", Hang: true})
 	ctx, since := testworld.CancelAt(t, w.cloud, "oauth", "token")
 	_, _, err = userinfo(ctx, t, &http.Client{Transport: transport}, "https://api.example/")
 	if !errors.Is(err, context.Canceled) || since() > 15*time.Second { // the request alone would be given up after 20

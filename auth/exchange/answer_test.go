@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // change sets members of the server's good answer; nil removes them.
-func change(members map[string]any) authtest.Fault {
-	return authtest.Fault{Action: "token", Rewrite: func(body []byte) []byte {
+func change(members map[string]any) cloudtest.Fault {
+	return cloudtest.Fault{Action: "token", Rewrite: func(body []byte) []byte {
 		var answer map[string]any
 		if err := json.Unmarshal(body, &answer); err != nil {
 			panic(err)
@@ -33,57 +33,57 @@ func change(members map[string]any) authtest.Fault {
 	}}
 }
 
-func one(name string, value any) authtest.Fault { return change(map[string]any{name: value}) }
+func one(name string, value any) cloudtest.Fault { return change(map[string]any{name: value}) }
 
 // Every way in which a server can fail has its reason and its remedy.
 func TestErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
-		fault  authtest.Fault
+		fault  cloudtest.Fault
 		reason provider.Reason
 		want   string
 	}{
-		"invalid_request":         {authtest.Fault{Status: 400, Code: "invalid_request", Message: "not trusted"}, auth.ErrDenied, "the server refuses: not trusted (HTTP 400, invalid_request); let the server trust issuer"},
-		"invalid_grant":           {authtest.Fault{Status: 400, Code: "invalid_grant"}, auth.ErrDenied, `subject "system:serviceaccount:tenant-a:app"`},
-		"invalid_client":          {authtest.Fault{Status: 401, Code: "invalid_client"}, auth.ErrMisconfigured, "Provider.Client"},
-		"invalid_client with 400": {authtest.Fault{Status: 400, Code: "invalid_client"}, auth.ErrMisconfigured, "Provider.Client"},
-		"unauthorized_client":     {authtest.Fault{Status: 400, Code: "unauthorized_client"}, auth.ErrDenied, "allow token exchange to the client"},
-		"unsupported_grant_type":  {authtest.Fault{Status: 400, Code: "unsupported_grant_type"}, auth.ErrMisconfigured, "enable token exchange (RFC 8693)"},
-		"invalid_scope":           {authtest.Fault{Status: 400, Code: "invalid_scope"}, auth.ErrDenied, `["read"]`},
-		"invalid_target":          {authtest.Fault{Status: 400, Code: "invalid_target"}, auth.ErrDenied, `audience "api"`},
-		"server_error with 400":   {authtest.Fault{Status: 400, Code: "server_error"}, auth.ErrUnavailable, "the server fails"},
-		"temporarily unavailable": {authtest.Fault{Status: 400, Code: "temporarily_unavailable"}, auth.ErrUnavailable, "temporarily_unavailable"},
-		"slow_down":               {authtest.Fault{Status: 400, Code: "slow_down"}, auth.ErrThrottled, "slow_down"},
-		"408":                     {authtest.Fault{Status: 408, Code: "timeout"}, auth.ErrUnavailable, "the server fails"},
-		"429":                     {authtest.Fault{Status: 429, Code: "invalid_grant"}, auth.ErrThrottled, "HTTP 429"},
-		"500":                     {authtest.Fault{Status: 500, Code: "invalid_grant"}, auth.ErrUnavailable, "HTTP 500"},
-		"503":                     {authtest.Fault{Status: 503}, auth.ErrUnavailable, "HTTP 503"},
-		"404":                     {authtest.Fault{Status: 404}, auth.ErrMisconfigured, "correct the path of the token endpoint (exchange.Provider.Endpoint, exchange.Provider.IssuerURL)"},
-		"405":                     {authtest.Fault{Status: 405}, auth.ErrMisconfigured, "correct the path of the token endpoint"},
-		"404 of a framework":      {authtest.Fault{Status: 404, Code: "Not Found"}, auth.ErrMisconfigured, "correct the path of the token endpoint"},
-		"404 with a code":         {authtest.Fault{Status: 404, Code: "invalid_grant"}, auth.ErrDenied, "let the server trust"},
-		"403":                     {authtest.Fault{Status: 403}, auth.ErrUnavailable, "what guards"},
-		"400 without a code":      {authtest.Fault{Status: 400}, auth.ErrUnavailable, "HTTP 400"},
-		"an unknown code":         {authtest.Fault{Status: 400, Code: "teapot"}, auth.ErrDenied, "teapot"},
-		"a code that is none":     {authtest.Fault{Status: 400, Code: "x; everything is fine\n"}, auth.ErrDenied, "(HTTP 400)"},
-		"a huge code":             {authtest.Fault{Status: 400, Code: strings.Repeat("x", 10_000)}, auth.ErrDenied, "(HTTP 400)"},
-		"a huge description":      {authtest.Fault{Status: 400, Code: "invalid_request", Message: strings.Repeat("x", 60_000)}, auth.ErrDenied, "xxx"},
-		"a larger description":    {authtest.Fault{Status: 400, Code: "invalid_request", Message: strings.Repeat("x", 65_536)}, auth.ErrUnavailable, "larger than 65536 bytes"},
-		"control characters":      {authtest.Fault{Status: 400, Code: "invalid_request", Message: "red \x1b[31m\r\nline"}, auth.ErrDenied, "red  [31m  line"},
+		"invalid_request":         {cloudtest.Fault{Status: 400, Code: "invalid_request", Message: "not trusted"}, auth.ErrDenied, "the server refuses: not trusted (HTTP 400, invalid_request); let the server trust issuer"},
+		"invalid_grant":           {cloudtest.Fault{Status: 400, Code: "invalid_grant"}, auth.ErrDenied, `subject "system:serviceaccount:tenant-a:app"`},
+		"invalid_client":          {cloudtest.Fault{Status: 401, Code: "invalid_client"}, auth.ErrMisconfigured, "Provider.Client"},
+		"invalid_client with 400": {cloudtest.Fault{Status: 400, Code: "invalid_client"}, auth.ErrMisconfigured, "Provider.Client"},
+		"unauthorized_client":     {cloudtest.Fault{Status: 400, Code: "unauthorized_client"}, auth.ErrDenied, "allow token exchange to the client"},
+		"unsupported_grant_type":  {cloudtest.Fault{Status: 400, Code: "unsupported_grant_type"}, auth.ErrMisconfigured, "enable token exchange (RFC 8693)"},
+		"invalid_scope":           {cloudtest.Fault{Status: 400, Code: "invalid_scope"}, auth.ErrDenied, `["read"]`},
+		"invalid_target":          {cloudtest.Fault{Status: 400, Code: "invalid_target"}, auth.ErrDenied, `audience "api"`},
+		"server_error with 400":   {cloudtest.Fault{Status: 400, Code: "server_error"}, auth.ErrUnavailable, "the server fails"},
+		"temporarily unavailable": {cloudtest.Fault{Status: 400, Code: "temporarily_unavailable"}, auth.ErrUnavailable, "temporarily_unavailable"},
+		"slow_down":               {cloudtest.Fault{Status: 400, Code: "slow_down"}, auth.ErrThrottled, "slow_down"},
+		"408":                     {cloudtest.Fault{Status: 408, Code: "timeout"}, auth.ErrUnavailable, "the server fails"},
+		"429":                     {cloudtest.Fault{Status: 429, Code: "invalid_grant"}, auth.ErrThrottled, "HTTP 429"},
+		"500":                     {cloudtest.Fault{Status: 500, Code: "invalid_grant"}, auth.ErrUnavailable, "HTTP 500"},
+		"503":                     {cloudtest.Fault{Status: 503}, auth.ErrUnavailable, "HTTP 503"},
+		"404":                     {cloudtest.Fault{Status: 404}, auth.ErrMisconfigured, "correct the path of the token endpoint (exchange.Provider.Endpoint, exchange.Provider.IssuerURL)"},
+		"405":                     {cloudtest.Fault{Status: 405}, auth.ErrMisconfigured, "correct the path of the token endpoint"},
+		"404 of a framework":      {cloudtest.Fault{Status: 404, Code: "Not Found"}, auth.ErrMisconfigured, "correct the path of the token endpoint"},
+		"404 with a code":         {cloudtest.Fault{Status: 404, Code: "invalid_grant"}, auth.ErrDenied, "let the server trust"},
+		"403":                     {cloudtest.Fault{Status: 403}, auth.ErrUnavailable, "what guards"},
+		"400 without a code":      {cloudtest.Fault{Status: 400}, auth.ErrUnavailable, "HTTP 400"},
+		"an unknown code":         {cloudtest.Fault{Status: 400, Code: "teapot"}, auth.ErrDenied, "teapot"},
+		"a code that is none":     {cloudtest.Fault{Status: 400, Code: "x; everything is fine\n"}, auth.ErrDenied, "(HTTP 400)"},
+		"a huge code":             {cloudtest.Fault{Status: 400, Code: strings.Repeat("x", 10_000)}, auth.ErrDenied, "(HTTP 400)"},
+		"a huge description":      {cloudtest.Fault{Status: 400, Code: "invalid_request", Message: strings.Repeat("x", 60_000)}, auth.ErrDenied, "xxx"},
+		"a larger description":    {cloudtest.Fault{Status: 400, Code: "invalid_request", Message: strings.Repeat("x", 65_536)}, auth.ErrUnavailable, "larger than 65536 bytes"},
+		"control characters":      {cloudtest.Fault{Status: 400, Code: "invalid_request", Message: "red \x1b[31m\r\nline"}, auth.ErrDenied, "red  [31m  line"},
 		"an error with 200":       {one("error", "invalid_target"), auth.ErrDenied, "invalid_target"},
 		"error is an object":      {one("error", map[string]any{"message": "no", "type": "x"}), auth.ErrDenied, "the server refuses: no"},
-		"cut":                     {authtest.Fault{Cut: true}, auth.ErrUnavailable, `"oauth.example"`},
-		"HTML":                    {authtest.Fault{Body: "<html>page for people</html>"}, auth.ErrUnavailable, `"text/html", not with a JSON object`},
-		"XML":                     {authtest.Fault{Body: "<a>page for people</a>"}, auth.ErrUnavailable, `"text/xml"`},
-		"a list":                  {authtest.Fault{Body: "[]"}, auth.ErrUnavailable, "not with a JSON object"},
-		"null":                    {authtest.Fault{Body: "null"}, auth.ErrUnavailable, "not with a JSON object"},
-		"half of it":              {authtest.Fault{Body: `{"access_token":"page for people`}, auth.ErrUnavailable, "not with a JSON object"},
-		"empty":                   {authtest.Fault{Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "with nothing"},
-		"10 MB":                   {authtest.Fault{Body: `{"access_token":"` + strings.Repeat("x", 10<<20)}, auth.ErrUnavailable, "larger than"},
-		"redirect":                {authtest.Fault{Redirect: "https://oauth.example.evil.example/token"}, auth.ErrUnavailable, `no answer from "oauth.example": refused to follow a redirect`},
+		"cut":                     {cloudtest.Fault{Cut: true}, auth.ErrUnavailable, `"oauth.example"`},
+		"HTML":                    {cloudtest.Fault{Body: "<html>page for people</html>"}, auth.ErrUnavailable, `"text/html", not with a JSON object`},
+		"XML":                     {cloudtest.Fault{Body: "<a>page for people</a>"}, auth.ErrUnavailable, `"text/xml"`},
+		"a list":                  {cloudtest.Fault{Body: "[]"}, auth.ErrUnavailable, "not with a JSON object"},
+		"null":                    {cloudtest.Fault{Body: "null"}, auth.ErrUnavailable, "not with a JSON object"},
+		"half of it":              {cloudtest.Fault{Body: `{"access_token":"page for people`}, auth.ErrUnavailable, "not with a JSON object"},
+		"empty":                   {cloudtest.Fault{Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "with nothing"},
+		"10 MB":                   {cloudtest.Fault{Body: `{"access_token":"` + strings.Repeat("x", 10<<20)}, auth.ErrUnavailable, "larger than"},
+		"redirect":                {cloudtest.Fault{Redirect: "https://oauth.example.evil.example/token"}, auth.ErrUnavailable, `no answer from "oauth.example": refused to follow a redirect`},
 		"no access_token":         {one("access_token", nil), auth.ErrUnavailable, "access_token is missing"},
-		"access_token is null":    {authtest.Fault{Body: `{"access_token":null,"token_type":"Bearer","expires_in":1}`}, auth.ErrUnavailable, "access_token is missing"},
+		"access_token is null":    {cloudtest.Fault{Body: `{"access_token":null,"token_type":"Bearer","expires_in":1}`}, auth.ErrUnavailable, "access_token is missing"},
 		"access_token is 7":       {one("access_token", 7), auth.ErrUnavailable, "access_token is missing"},
-		"access_token capitals":   {authtest.Fault{Body: `{"ACCESS_TOKEN":"x","token_type":"Bearer","expires_in":60}`}, auth.ErrUnavailable, "access_token is missing"},
+		"access_token capitals":   {cloudtest.Fault{Body: `{"ACCESS_TOKEN":"x","token_type":"Bearer","expires_in":60}`}, auth.ErrUnavailable, "access_token is missing"},
 		"access_token two lines":  {one("access_token", "a\r\nX-Header: b"), auth.ErrUnavailable, "invalid characters"},
 		"access_token two words":  {one("access_token", "page for people"), auth.ErrUnavailable, "invalid characters"},
 		"access_token huge":       {one("access_token", strings.Repeat("x", 100_000)), auth.ErrUnavailable, "larger than"},
@@ -184,8 +184,8 @@ func TestSecretsOfTheClientInTypes(t *testing.T) {
 	w := newWorld(t)
 	p := w.provider()
 	p.Client, p.RequestedTokenType = exchange.ClientSecretBasic("client", secretOf(secret)), "urn:ietf:params:oauth:token-type:access_token"
-	w.oauth.SetClient(authtest.OAuthClient{ID: "client", Method: "client_secret_basic", Secret: secret})
-	for name, fault := range map[string]authtest.Fault{
+	w.oauth.SetClient(cloudtest.OAuthClient{ID: "client", Method: "client_secret_basic", Secret: secret})
+	for name, fault := range map[string]cloudtest.Fault{
 		"token_type": one("token_type", secret), "issued_token_type": one("issued_token_type", "urn:x:"+secret),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -248,15 +248,15 @@ func TestSecretsInAnswers(t *testing.T) {
 
 func TestRetries(t *testing.T) {
 	w := newWorld(t)
-	w.cloud.AddFault(authtest.Fault{Times: 1, Status: 400, Code: "temporarily_unavailable"})
-	w.cloud.AddFault(authtest.Fault{Times: 1, Status: 408})
+	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 400, Code: "temporarily_unavailable"})
+	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 408})
 	if _, err := w.get(t, w.provider()); err != nil || w.cloud.Calls("oauth", "") != 3 {
 		t.Errorf("%d calls, %v", w.cloud.Calls("oauth", ""), err)
 	}
 	if _, err := w.getFor(t.Context(), w.provider(), "tenant-b"); err == nil || w.cloud.Calls("oauth", "") != 4 {
 		t.Errorf("a refusal was asked for again: %d calls, %v", w.cloud.Calls("oauth", ""), err)
 	}
-	w.cloud.AddFault(authtest.Fault{Status: 429, RetryAfter: "120"})
+	w.cloud.AddFault(cloudtest.Fault{Status: 429, RetryAfter: "120"})
 	_, err := w.get(t, w.provider())
 	if !errors.Is(err, auth.ErrThrottled) || auth.RetryAfter(err) != 2*time.Minute || w.cloud.Calls("oauth", "") != 5 {
 		t.Errorf("%d calls, %s, %v", w.cloud.Calls("oauth", ""), auth.RetryAfter(err), err)

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -40,16 +40,16 @@ func (w *world) writeToken(t *testing.T, audiences ...string) (file string) {
 
 func TestClientAuthentication(t *testing.T) {
 	w := newWorld(t)
-	w.oauth.Configure(authtest.OAuthConfig{RequireClient: true})
+	w.oauth.Configure(cloudtest.OAuthConfig{RequireClient: true})
 	clients := map[string]exchange.ClientAuthentication{
 		"none": exchange.PublicClient("none"),
 		// The colon would end the ID if it were not encoded.
 		"client:basic": exchange.ClientSecretBasic("client:basic", secretOf(secret)),
 		"assertion":    exchange.ServiceAccountAssertion("assertion", auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))),
 	}
-	w.oauth.SetClient(authtest.OAuthClient{ID: "none", Method: "none"})
-	w.oauth.SetClient(authtest.OAuthClient{ID: "client:basic", Method: "client_secret_basic", Secret: secret})
-	w.oauth.SetClient(authtest.OAuthClient{ID: "assertion", Method: "client_assertion", Issuer: w.issuer.URL(), Subject: subject("controller")})
+	w.oauth.SetClient(cloudtest.OAuthClient{ID: "none", Method: "none"})
+	w.oauth.SetClient(cloudtest.OAuthClient{ID: "client:basic", Method: "client_secret_basic", Secret: secret})
+	w.oauth.SetClient(cloudtest.OAuthClient{ID: "assertion", Method: "client_assertion", Issuer: w.issuer.URL(), Subject: subject("controller")})
 	for id, c := range clients {
 		t.Run(id, func(t *testing.T) {
 			p := w.provider()
@@ -63,7 +63,7 @@ func TestClientAuthentication(t *testing.T) {
 					t.Errorf("got a token for client %q", got)
 				}
 			}
-			w.oauth.SetClient(authtest.OAuthClient{ID: id, Method: "client_secret_basic", Secret: "changed"})
+			w.oauth.SetClient(cloudtest.OAuthClient{ID: id, Method: "client_secret_basic", Secret: "changed"})
 			_, err := w.get(t, p)
 			testworld.CheckError(t, err, auth.ErrMisconfigured, "invalid_client", "HTTP 401", "Provider.Client")
 			if strings.Contains(err.Error(), secret) {
@@ -78,7 +78,7 @@ func TestClientAuthentication(t *testing.T) {
 // The server finds the client by the ServiceAccount alone.
 func TestServiceAccountAsClientWithoutAnID(t *testing.T) {
 	w := newWorld(t)
-	w.oauth.SetClient(authtest.OAuthClient{ID: "controller", Method: "client_assertion", Issuer: w.issuer.URL(), Subject: subject("controller")})
+	w.oauth.SetClient(cloudtest.OAuthClient{ID: "controller", Method: "client_assertion", Issuer: w.issuer.URL(), Subject: subject("controller")})
 	p := w.provider()
 	p.ClientAudience = "our-audience"
 	p.Client = exchange.ServiceAccountAssertion("", auth.NewFileTokenSource(w.writeToken(t, "our-audience")))
@@ -99,7 +99,7 @@ func TestSecretsAreReadAgain(t *testing.T) {
 	p := w.provider()
 	p.Client = exchange.ClientSecretBasic("c", func(context.Context) (string, error) { return current, nil })
 	for _, current = range []string{"first-secret", "second-secret"} {
-		w.oauth.SetClient(authtest.OAuthClient{ID: "c", Method: "client_secret_basic", Secret: current})
+		w.oauth.SetClient(cloudtest.OAuthClient{ID: "c", Method: "client_secret_basic", Secret: current})
 		if _, err := w.get(t, p); err != nil {
 			t.Error(err)
 		}

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -109,22 +109,22 @@ func TestEndpointWithAQuery(t *testing.T) {
 
 func TestDiscovery(t *testing.T) {
 	for name, tc := range map[string]struct {
-		config authtest.OAuthConfig
+		config cloudtest.OAuthConfig
 		calls  int // for the metadata
 	}{
-		"RFC 8414":                    {authtest.OAuthConfig{}, 1},
-		"RFC 8414 with a path":        {authtest.OAuthConfig{Path: "/realms/one"}, 1},
-		"OpenID Connect":              {authtest.OAuthConfig{OpenIDOnly: true}, 1},
-		"OpenID Connect with a path":  {authtest.OAuthConfig{OpenIDOnly: true, Path: "/realms/one"}, 1},
-		"another host":                {authtest.OAuthConfig{Host: "login.example"}, 1},
-		"a slash at the issuer's end": {authtest.OAuthConfig{Path: "/"}, 1},
+		"RFC 8414":                    {cloudtest.OAuthConfig{}, 1},
+		"RFC 8414 with a path":        {cloudtest.OAuthConfig{Path: "/realms/one"}, 1},
+		"OpenID Connect":              {cloudtest.OAuthConfig{OpenIDOnly: true}, 1},
+		"OpenID Connect with a path":  {cloudtest.OAuthConfig{OpenIDOnly: true, Path: "/realms/one"}, 1},
+		"another host":                {cloudtest.OAuthConfig{Host: "login.example"}, 1},
+		"a slash at the issuer's end": {cloudtest.OAuthConfig{Path: "/"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.oauth.Configure(tc.config)
 			w.oauth.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient(), w.oauth.URL())
 			if tc.config.Path == "/" {
-				w.cloud.AddFault(authtest.Fault{Action: "unknown", Body: `{"issuer":"https://oauth.example/","token_endpoint":"https://oauth.example//token"}`})
+				w.cloud.AddFault(cloudtest.Fault{Action: "unknown", Body: `{"issuer":"https://oauth.example/","token_endpoint":"https://oauth.example//token"}`})
 			}
 			p := &exchange.Provider{IssuerURL: w.oauth.URL()}
 			for range 3 {
@@ -145,18 +145,18 @@ func TestDiscovery(t *testing.T) {
 // Metadata decide where ServiceAccount tokens go, so only the issuer's own are accepted.
 func TestMetadataThatAreRefused(t *testing.T) {
 	const issuer = "https://oauth.example"
-	document := func(issuer, endpoint string) authtest.Fault {
-		return authtest.Fault{Action: "metadata", Body: `{"issuer":"` + issuer + `","token_endpoint":"` + endpoint + `"}`}
+	document := func(issuer, endpoint string) cloudtest.Fault {
+		return cloudtest.Fault{Action: "metadata", Body: `{"issuer":"` + issuer + `","token_endpoint":"` + endpoint + `"}`}
 	}
 	for name, tc := range map[string]struct {
-		fault  authtest.Fault
+		fault  cloudtest.Fault
 		reason provider.Reason
 		want   string
 	}{
 		"another issuer":     {document("https://evil.example", issuer+"/token"), auth.ErrMisconfigured, `those of "https://evil.example"`},
 		"issuer and slash":   {document(issuer+"/", issuer+"/token"), auth.ErrMisconfigured, "a slash at the end included"},
 		"issuer in capitals": {document("https://OAUTH.example", issuer+"/token"), auth.ErrMisconfigured, "OAUTH"},
-		"issuer is missing":  {authtest.Fault{Action: "metadata", Body: `{"token_endpoint":"https://oauth.example/token"}`}, auth.ErrMisconfigured, `those of ""`},
+		"issuer is missing":  {cloudtest.Fault{Action: "metadata", Body: `{"token_endpoint":"https://oauth.example/token"}`}, auth.ErrMisconfigured, `those of ""`},
 		"another host":       {document(issuer, "https://evil.example/token"), auth.ErrMisconfigured, "AllowedEndpointHosts"},
 		"a sub-domain":       {document(issuer, "https://a.oauth.example/token"), auth.ErrMisconfigured, `"a.oauth.example"`},
 		"a longer domain":    {document(issuer, "https://oauth.example.evil.example/token"), auth.ErrMisconfigured, "another host"},
@@ -165,16 +165,16 @@ func TestMetadataThatAreRefused(t *testing.T) {
 		"a user":             {document(issuer, "https://oauth.example@evil.example/token"), auth.ErrMisconfigured, "user name"},
 		"http":               {document(issuer, "http://oauth.example/token"), auth.ErrMisconfigured, "https://"},
 		"a final dot":        {document(issuer, "https://oauth.example./token"), auth.ErrMisconfigured, "refused"},
-		"no endpoint":        {authtest.Fault{Action: "metadata", Body: `{"issuer":"https://oauth.example"}`}, auth.ErrMisconfigured, "token endpoint"},
-		"HTML":               {authtest.Fault{Action: "metadata", Body: "<html>"}, auth.ErrUnavailable, "JSON object"},
-		"a list":             {authtest.Fault{Action: "metadata", Body: "[]"}, auth.ErrUnavailable, "JSON object"},
-		"empty":              {authtest.Fault{Action: "metadata", Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "JSON object"},
-		"10 MB":              {authtest.Fault{Action: "metadata", Body: "{" + strings.Repeat(" ", 10<<20)}, auth.ErrUnavailable, "larger than"},
-		"redirect":           {authtest.Fault{Action: "metadata", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
-		"cut":                {authtest.Fault{Action: "metadata", Cut: true}, auth.ErrUnavailable, `"oauth.example"`},
-		"403":                {authtest.Fault{Action: "metadata", Status: 403}, auth.ErrUnavailable, "HTTP 403"},
-		"429":                {authtest.Fault{Action: "metadata", Status: 429, RetryAfter: "60"}, auth.ErrThrottled, "HTTP 429"},
-		"503":                {authtest.Fault{Action: "metadata", Status: 503}, auth.ErrUnavailable, "HTTP 503"},
+		"no endpoint":        {cloudtest.Fault{Action: "metadata", Body: `{"issuer":"https://oauth.example"}`}, auth.ErrMisconfigured, "token endpoint"},
+		"HTML":               {cloudtest.Fault{Action: "metadata", Body: "<html>"}, auth.ErrUnavailable, "JSON object"},
+		"a list":             {cloudtest.Fault{Action: "metadata", Body: "[]"}, auth.ErrUnavailable, "JSON object"},
+		"empty":              {cloudtest.Fault{Action: "metadata", Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "JSON object"},
+		"10 MB":              {cloudtest.Fault{Action: "metadata", Body: "{" + strings.Repeat(" ", 10<<20)}, auth.ErrUnavailable, "larger than"},
+		"redirect":           {cloudtest.Fault{Action: "metadata", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
+		"cut":                {cloudtest.Fault{Action: "metadata", Cut: true}, auth.ErrUnavailable, `"oauth.example"`},
+		"403":                {cloudtest.Fault{Action: "metadata", Status: 403}, auth.ErrUnavailable, "HTTP 403"},
+		"429":                {cloudtest.Fault{Action: "metadata", Status: 429, RetryAfter: "60"}, auth.ErrThrottled, "HTTP 429"},
+		"503":                {cloudtest.Fault{Action: "metadata", Status: 503}, auth.ErrUnavailable, "HTTP 503"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -196,7 +196,7 @@ func TestMetadataThatAreRefused(t *testing.T) {
 
 func TestEndpointAtAHostThatIsAllowed(t *testing.T) {
 	w := newWorld(t)
-	w.cloud.AddFault(authtest.Fault{Action: "metadata", Body: `{"issuer":"https://oauth.example","token_endpoint":"https://tokens.example:443/token"}`})
+	w.cloud.AddFault(cloudtest.Fault{Action: "metadata", Body: `{"issuer":"https://oauth.example","token_endpoint":"https://tokens.example:443/token"}`})
 	asked := ""
 	client := w.cloud.Client()
 	next := client.Transport
@@ -219,7 +219,7 @@ func TestEndpointAtAHostThatIsAllowed(t *testing.T) {
 func TestDiscoveryThatHangs(t *testing.T) {
 	w := newWorld(t)
 	p := &exchange.Provider{IssuerURL: w.oauth.URL()}
-	w.cloud.AddFault(authtest.Fault{Action: "metadata", Hang: true, Times: 1})
+	w.cloud.AddFault(cloudtest.Fault{Action: "metadata", Hang: true, Times: 1})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {

@@ -11,21 +11,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // A controller calls a service as the ServiceAccount that an object names.
 func ExampleProvider_NewTransport() {
 	ctx := context.Background()
 	// The cluster and the authorization server of this example.
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	cloud, err := authtest.NewCloud()
+	cloud, err := cloudtest.NewCloud()
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -34,8 +34,8 @@ func ExampleProvider_NewTransport() {
 	kubeClient := issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}})
 	server := cloud.OAuth()
 	server.AddIssuer(issuer.URL(), issuer.HTTPClient(), server.URL())
-	server.SetClient(authtest.OAuthClient{ID: "controller", Method: "client_secret_basic", Secret: "correct-horse"})
-	server.AddGrant(authtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}, Scopes: []string{"profile"}})
+	server.SetClient(cloudtest.OAuthClient{ID: "controller", Method: "client_secret_basic", Secret: "correct-horse"})
+	server.AddGrant(cloudtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}, Scopes: []string{"profile"}})
 
 	// One for the whole controller. The secret is read at every exchange, in production from a file.
 	provider := &exchange.Provider{

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -18,7 +18,7 @@ func TestGrants(t *testing.T) {
 			return p
 		},
 		"jwt-bearer with a client": func(w *world, p *exchange.Provider) *exchange.Provider {
-			w.oauth.SetClient(authtest.OAuthClient{ID: "c", Method: "client_secret_basic", Secret: secret})
+			w.oauth.SetClient(cloudtest.OAuthClient{ID: "c", Method: "client_secret_basic", Secret: secret})
 			p.Grant, p.Client = exchange.GrantJWTBearer, exchange.ClientSecretBasic("c", secretOf(secret))
 			return p
 		},
@@ -133,12 +133,12 @@ func TestFormsThatAreRefused(t *testing.T) {
 		})
 	}
 	t.Run("scopes of a service without any", func(t *testing.T) {
-		f := newFederation(t, authtest.FederationVault)
+		f := newFederation(t, cloudtest.FederationVault)
 		_, err := f.get(t, f.provider, auth.WithScopes("read"))
 		testworld.CheckError(t, err, auth.ErrMisconfigured, "takes no scopes")
 	})
 	t.Run("another audience of a tenant's", func(t *testing.T) {
-		f := newFederation(t, authtest.FederationOpenAI)
+		f := newFederation(t, cloudtest.FederationOpenAI)
 		_, err := f.get(t, f.provider, exchange.WithAudience("other"))
 		testworld.CheckError(t, err, auth.ErrDenied, `"other"`)
 	})
@@ -183,10 +183,10 @@ func TestFieldsWithoutUseAreRefused(t *testing.T) {
 	}{
 		"jwt-bearer":         {grant(exchange.GrantJWTBearer), []map[string]change{rfc8693}},
 		"client_credentials": {grant(exchange.GrantClientCredentials), []map[string]change{rfc8693, client}},
-		"tailscale":          {services[authtest.FederationTailscale].make, []map[string]change{rfc8693, client, oauth}},
-		"vault":              {services[authtest.FederationVault].make, []map[string]change{rfc8693, client, oauth, bearer}},
-		"octo-sts":           {services[authtest.FederationOctoSTS].make, []map[string]change{rfc8693, client, oauth, bearer}},
-		"quay":               {services[authtest.FederationQuay].make, []map[string]change{rfc8693, client, oauth, bearer}},
+		"tailscale":          {services[cloudtest.FederationTailscale].make, []map[string]change{rfc8693, client, oauth}},
+		"vault":              {services[cloudtest.FederationVault].make, []map[string]change{rfc8693, client, oauth, bearer}},
+		"octo-sts":           {services[cloudtest.FederationOctoSTS].make, []map[string]change{rfc8693, client, oauth, bearer}},
+		"quay":               {services[cloudtest.FederationQuay].make, []map[string]change{rfc8693, client, oauth, bearer}},
 	} {
 		for _, fields := range tc.refuse {
 			for field, set := range fields {

@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -129,7 +129,7 @@ func TestFederatedClientsAreChecked(t *testing.T) {
 
 // The controller itself is a tenant of Tailscale too, whose audience depends on the client ID.
 func TestControllersOwnTokenAtTailscale(t *testing.T) {
-	f := newFederation(t, authtest.FederationTailscale)
+	f := newFederation(t, cloudtest.FederationTailscale)
 	p := exchange.NewTailscale()
 	p.AnnotatedParameters, p.Parameters = nil, map[string]string{"client_id": "client-1"}
 	p.TokenFile = f.writeToken(t, "api.tailscale.com/client-1")

@@ -17,6 +17,7 @@ import (
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -29,10 +30,10 @@ const (
 
 // world is a cluster with two tenants, and an authorization server that lets the first have what it wants.
 type world struct {
-	issuer *authtest.Issuer
-	cloud  *authtest.Cloud
-	oauth  *authtest.OAuth
-	client *authtest.Client
+	issuer *cloudtest.Issuer
+	cloud  *cloudtest.Cloud
+	oauth  *cloudtest.OAuth
+	client *cloudtest.Client
 }
 
 // requests returns how many requests were made to the server and to the cluster.
@@ -51,7 +52,7 @@ func newWorld(t testing.TB) *world {
 	w := &world{issuer: issuer, cloud: cloud, oauth: cloud.OAuth(),
 		client: issuer.Client(serviceAccount("tenant-a"), serviceAccount("tenant-b"), serviceAccount("controller"))}
 	w.oauth.AddIssuer(issuer.URL(), issuer.HTTPClient(), w.oauth.TokenEndpoint(), w.oauth.URL(), "our-audience")
-	w.oauth.AddGrant(authtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{subject("tenant-a"), subject("controller")},
+	w.oauth.AddGrant(cloudtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{subject("tenant-a"), subject("controller")},
 		Audiences: []string{"api", "store"}, Resources: []string{api, store}, Scopes: []string{"read", "write"}})
 	return w
 }
@@ -92,7 +93,7 @@ func (w *world) getFor(ctx context.Context, p *exchange.Provider, namespace stri
 }
 
 // identity is what the server knows of a token.
-func (w *world) identity(t testing.TB, token *exchange.Token) authtest.OAuthIdentity {
+func (w *world) identity(t testing.TB, token *exchange.Token) cloudtest.OAuthIdentity {
 	t.Helper()
 	id, ok := w.oauth.Identity(token.Reveal())
 	if !ok {
@@ -128,7 +129,7 @@ func TestServiceAccountGetsAToken(t *testing.T) {
 // What is not set is not sent: servers refuse empty parameters.
 func TestWithoutAnything(t *testing.T) {
 	w := newWorld(t)
-	w.oauth.Configure(authtest.OAuthConfig{OpaqueTokens: true, Lifetime: 5 * time.Minute})
+	w.oauth.Configure(cloudtest.OAuthConfig{OpaqueTokens: true, Lifetime: 5 * time.Minute})
 	token, err := w.get(t, w.provider())
 	if err != nil || len(w.cloud.Log()[0].Parameters) != 2 || len(token.Scopes()) != 0 || token.GetDuration() > 5*time.Minute {
 		t.Errorf("%v with %q, %v", token, w.cloud.Log()[0].Parameters, err)
@@ -306,7 +307,7 @@ func (w *world) runConformance(t *testing.T, newProvider func(*testing.T) auth.P
 		Other:     client.ObjectKey{Namespace: "controller", Name: "app"},
 		Refused:   client.ObjectKey{Namespace: "tenant-b", Name: "app"},
 		Break: func(t *testing.T, how provider.Reason) {
-			t.Cleanup(w.cloud.AddFault(map[provider.Reason]authtest.Fault{
+			t.Cleanup(w.cloud.AddFault(map[provider.Reason]cloudtest.Fault{
 				auth.ErrThrottled:   {Status: 429, Code: "slow_down"},
 				auth.ErrUnavailable: {Status: 503, Code: "temporarily_unavailable"},
 				authtest.Hang:       {Hang: true},

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -36,32 +36,32 @@ func TestAnswersOfProxiesAreNotTheServices(t *testing.T) {
 // Each service's own refusals, from its documents.
 func TestReasonsOfServices(t *testing.T) {
 	for name, tc := range map[string]struct {
-		of     authtest.FederationService
+		of     cloudtest.FederationService
 		status int
 		body   string
 		reason provider.Reason
 		want   string
 	}{
-		"Anthropic, form": {authtest.FederationAnthropic, 400, `{"type":"error","error":{"type":"invalid_request_error","message":"no such workspace"}}`,
+		"Anthropic, form": {cloudtest.FederationAnthropic, 400, `{"type":"error","error":{"type":"invalid_request_error","message":"no such workspace"}}`,
 			auth.ErrMisconfigured, `no such workspace (HTTP 400, invalid_request_error); check that Anthropic knows service_account_id "svac_1", ` +
 				"the controller's federation_rule_id, the controller's organization_id"},
-		"Anthropic, rule": {authtest.FederationAnthropic, 401, `{"type":"error","error":{"type":"authentication_error","message":"no rule"}}`,
+		"Anthropic, rule": {cloudtest.FederationAnthropic, 401, `{"type":"error","error":{"type":"authentication_error","message":"no rule"}}`,
 			auth.ErrDenied, "let the server trust"},
-		"Anthropic, empty error":  {authtest.FederationAnthropic, 403, `{"error":{}}`, auth.ErrDenied, "Anthropic refuses"},
-		"Confluent, empty error":  {authtest.FederationConfluent, 400, `{"error":{}}`, auth.ErrDenied, "Confluent Cloud refuses"},
-		"OpenAI, subject":         {authtest.FederationOpenAI, 400, `{"error":"invalid_subject_token"}`, auth.ErrDenied, "let the server trust"},
-		"OpenAI, access":          {authtest.FederationOpenAI, 403, `{"error":"access_denied"}`, auth.ErrDenied, "let the server trust"},
-		"OpenAI, unknown code":    {authtest.FederationOpenAI, 400, `{"error":"brand_new"}`, auth.ErrDenied, "brand_new"},
-		"Vault, permission":       {authtest.FederationVault, 403, `{"errors":["permission denied"]}`, auth.ErrDenied, `role "app"`},
-		"Vault, mount":            {authtest.FederationVault, 404, `{"errors":[]}`, auth.ErrMisconfigured, `the mount "clusters/one" in the namespace "team/a"`},
-		"Vault, throttled":        {authtest.FederationVault, 429, `{"errors":["slow"]}`, auth.ErrThrottled, "Vault fails"},
-		"Vault, sealed":           {authtest.FederationVault, 503, `{"errors":["Vault is sealed"]}`, auth.ErrUnavailable, "Vault is sealed"},
-		"Quay, robot":             {authtest.FederationQuay, 401, `{"message":"no such robot"}`, auth.ErrDenied, `robot "org+robot"`},
-		"octo-sts, no policy":     {authtest.FederationOctoSTS, 404, `{"code":5,"message":"no trust policy"}`, auth.ErrDenied, `scope "org/repo"`},
-		"Tailscale, subject":      {authtest.FederationTailscale, 401, `{"message":"no credential"}`, auth.ErrDenied, `client_id "client-1"`},
-		"Docker Hub, connection":  {authtest.FederationDockerHub, 400, `{"error":"invalid_grant"}`, auth.ErrDenied, `connection_id "connection-1"`},
-		"Databricks, no policy":   {authtest.FederationDatabricks, 400, `{"error":"invalid_request"}`, auth.ErrDenied, `client_id "principal-1"`},
-		"JSON that is no refusal": {authtest.FederationAnthropic, 401, `{}`, auth.ErrUnavailable, "what guards it"},
+		"Anthropic, empty error":  {cloudtest.FederationAnthropic, 403, `{"error":{}}`, auth.ErrDenied, "Anthropic refuses"},
+		"Confluent, empty error":  {cloudtest.FederationConfluent, 400, `{"error":{}}`, auth.ErrDenied, "Confluent Cloud refuses"},
+		"OpenAI, subject":         {cloudtest.FederationOpenAI, 400, `{"error":"invalid_subject_token"}`, auth.ErrDenied, "let the server trust"},
+		"OpenAI, access":          {cloudtest.FederationOpenAI, 403, `{"error":"access_denied"}`, auth.ErrDenied, "let the server trust"},
+		"OpenAI, unknown code":    {cloudtest.FederationOpenAI, 400, `{"error":"brand_new"}`, auth.ErrDenied, "brand_new"},
+		"Vault, permission":       {cloudtest.FederationVault, 403, `{"errors":["permission denied"]}`, auth.ErrDenied, `role "app"`},
+		"Vault, mount":            {cloudtest.FederationVault, 404, `{"errors":[]}`, auth.ErrMisconfigured, `the mount "clusters/one" in the namespace "team/a"`},
+		"Vault, throttled":        {cloudtest.FederationVault, 429, `{"errors":["slow"]}`, auth.ErrThrottled, "Vault fails"},
+		"Vault, sealed":           {cloudtest.FederationVault, 503, `{"errors":["Vault is sealed"]}`, auth.ErrUnavailable, "Vault is sealed"},
+		"Quay, robot":             {cloudtest.FederationQuay, 401, `{"message":"no such robot"}`, auth.ErrDenied, `robot "org+robot"`},
+		"octo-sts, no policy":     {cloudtest.FederationOctoSTS, 404, `{"code":5,"message":"no trust policy"}`, auth.ErrDenied, `scope "org/repo"`},
+		"Tailscale, subject":      {cloudtest.FederationTailscale, 401, `{"message":"no credential"}`, auth.ErrDenied, `client_id "client-1"`},
+		"Docker Hub, connection":  {cloudtest.FederationDockerHub, 400, `{"error":"invalid_grant"}`, auth.ErrDenied, `connection_id "connection-1"`},
+		"Databricks, no policy":   {cloudtest.FederationDatabricks, 400, `{"error":"invalid_request"}`, auth.ErrDenied, `client_id "principal-1"`},
+		"JSON that is no refusal": {cloudtest.FederationAnthropic, 401, `{}`, auth.ErrUnavailable, "what guards it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFederation(t, tc.of)
@@ -81,7 +81,7 @@ func TestReasonsOfServices(t *testing.T) {
 
 // A wrong organization of Anthropic is the controller's mistake, a wrong service account the tenant's.
 func TestAnthropicsOrganization(t *testing.T) {
-	f := newFederation(t, authtest.FederationAnthropic)
+	f := newFederation(t, cloudtest.FederationAnthropic)
 	_, err := f.get(t, exchange.NewAnthropic("org-2", "rule-1", f.audience))
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "HTTP 400", "the controller's organization_id")
 	if strings.Contains(err.Error(), "org-2") {
@@ -92,21 +92,21 @@ func TestAnthropicsOrganization(t *testing.T) {
 }
 
 func TestAnthropicsWorkspace(t *testing.T) {
-	f := newFederation(t, authtest.FederationAnthropic)
+	f := newFederation(t, cloudtest.FederationAnthropic)
 	f.provider.Parameters["workspace_id"] = "wrkspc_1"
 	_, err := f.get(t, f.provider)
 	testworld.CheckError(t, err, auth.ErrDenied, "no rule matches")
 	parameters := maps.Clone(f.parameters)
 	parameters["workspace_id"] = "wrkspc_1"
-	f.AddRule(authtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience, Parameters: parameters})
+	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience, Parameters: parameters})
 	if _, err := f.get(t, f.provider); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestAnthropicWithoutALifetime(t *testing.T) {
-	f := newFederation(t, authtest.FederationAnthropic)
-	defer f.cloud.AddFault(authtest.Fault{Rewrite: func([]byte) []byte { return []byte(`{"access_token":"sk-ant-1"}`) }})()
+	f := newFederation(t, cloudtest.FederationAnthropic)
+	defer f.cloud.AddFault(cloudtest.Fault{Rewrite: func([]byte) []byte { return []byte(`{"access_token":"sk-ant-1"}`) }})()
 	token, err := f.get(t, f.provider)
 	if err != nil {
 		t.Fatal(err)
@@ -118,8 +118,8 @@ func TestAnthropicWithoutALifetime(t *testing.T) {
 
 // Anthropic takes a token once. After a lost answer a second try with it would be denied, which drops a cached token.
 func TestAnthropicsTokensAreSentOnce(t *testing.T) {
-	f := newFederation(t, authtest.FederationAnthropic)
-	for name, fault := range map[string]authtest.Fault{
+	f := newFederation(t, cloudtest.FederationAnthropic)
+	for name, fault := range map[string]cloudtest.Fault{
 		"lost answer": {Times: 1, Rewrite: func([]byte) []byte { panic(http.ErrAbortHandler) }},
 		"overloaded":  {Times: 1, Status: http.StatusServiceUnavailable},
 	} {
@@ -156,7 +156,7 @@ func TestAnthropicsTokensAreSentOnce(t *testing.T) {
 // A TokenRequest repeats its token for most of an hour. Anthropic would refuse
 // the renewal, which drops the cached token.
 func TestAnthropicRefusesTokensThatRepeat(t *testing.T) {
-	f := newFederation(t, authtest.FederationAnthropic)
+	f := newFederation(t, cloudtest.FederationAnthropic)
 	sa := serviceAccount("tenant-a")
 	sa.Annotations = f.annotations
 	source := &auth.TokenRequest{Client: f.client, ServiceAccount: sa}
@@ -176,8 +176,8 @@ func TestAnthropicRefusesTokensThatRepeat(t *testing.T) {
 
 // A policy of Databricks' account finds the principal by claims. An account has an endpoint of its own.
 func TestDatabricksAccount(t *testing.T) {
-	f := newFederation(t, authtest.FederationDatabricks)
-	f.AddRule(authtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-b"), Audience: f.audience, Parameters: map[string]string{}})
+	f := newFederation(t, cloudtest.FederationDatabricks)
+	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-b"), Audience: f.audience, Parameters: map[string]string{}})
 	delete(f.provider.AnnotatedParameters, "client_id")
 	if _, err := f.getFor(t.Context(), f.provider, "tenant-b"); err != nil {
 		t.Error(err)
@@ -194,10 +194,10 @@ func TestDatabricksAccount(t *testing.T) {
 }
 
 func TestOpenAIsClientID(t *testing.T) {
-	f := newFederation(t, authtest.FederationOpenAI)
+	f := newFederation(t, cloudtest.FederationOpenAI)
 	parameters := maps.Clone(f.parameters)
 	parameters["client_id"] = "client-1"
-	f.AddRule(authtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience, Parameters: parameters})
+	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience, Parameters: parameters})
 	f.provider.Parameters["client_id"] = "client-1"
 	token, err := f.get(t, f.provider)
 	if err != nil {
@@ -227,8 +227,8 @@ func TestServicesWithoutAnAudience(t *testing.T) {
 func TestDockerHubsLifetime(t *testing.T) {
 	for value, passes := range map[string]bool{"300": true, "3600": true, "299": false, "3601": false, "x": false} {
 		t.Run(value, func(t *testing.T) {
-			f := newFederation(t, authtest.FederationDockerHub)
-			f.AddRule(authtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
+			f := newFederation(t, cloudtest.FederationDockerHub)
+			f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
 				Parameters: map[string]string{"connection_id": "connection-1", "expires_in": value}})
 			f.provider.Parameters["expires_in"] = value
 			token, err := f.get(t, f.provider)
@@ -245,11 +245,11 @@ func TestDockerHubsLifetime(t *testing.T) {
 
 // Hosts have no case, and image references are in lower case.
 func TestHostsOfServicesInLowerCase(t *testing.T) {
-	f := newFederation(t, authtest.FederationQuay)
+	f := newFederation(t, cloudtest.FederationQuay)
 	if _, err := auth.GetArtifactRegistryCredentials(t.Context(), exchange.NewQuay("Quay.IO"), "quay.io/org/app", f.options("tenant-a")...); err != nil {
 		t.Errorf("Quay: %v", err)
 	}
-	f = newFederation(t, authtest.FederationOctoSTS)
+	f = newFederation(t, cloudtest.FederationOctoSTS)
 	if _, err := f.get(t, exchange.NewOctoSTS("Octo-STS.dev")); err != nil {
 		t.Errorf("octo-sts: %v", err)
 	}
@@ -307,7 +307,7 @@ func TestRefusalsByWhatWasSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			tc.provider.Endpoint = w.oauth.TokenEndpoint()
-			w.cloud.AddFault(authtest.Fault{Status: http.StatusBadRequest, Code: tc.code, Message: tc.message})
+			w.cloud.AddFault(cloudtest.Fault{Status: http.StatusBadRequest, Code: tc.code, Message: tc.message})
 			_, err := w.get(t, tc.provider)
 			testworld.CheckError(t, err, tc.reason, tc.want)
 			if tc.not != "" && strings.Contains(err.Error(), tc.not) {

@@ -23,6 +23,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -35,30 +36,30 @@ type federated struct {
 	wantIdentity string
 }
 
-func services() map[authtest.FederationService]federated {
+func services() map[cloudtest.FederationService]federated {
 	const own = "our-audience"
-	return map[authtest.FederationService]federated{
-		authtest.FederationAnthropic: {func() *exchange.Provider { return exchange.NewAnthropic("org-1", "rule-1", own) }, own,
+	return map[cloudtest.FederationService]federated{
+		cloudtest.FederationAnthropic: {func() *exchange.Provider { return exchange.NewAnthropic("org-1", "rule-1", own) }, own,
 			map[string]string{exchange.AnthropicServiceAccountAnnotation: "svac_1"},
 			map[string]string{"organization_id": "org-1", "federation_rule_id": "rule-1", "service_account_id": "svac_1"}, "svac_1"},
-		authtest.FederationOpenAI: {func() *exchange.Provider { return exchange.NewOpenAI("idp-1") }, "https://api.openai.com/v1",
+		cloudtest.FederationOpenAI: {func() *exchange.Provider { return exchange.NewOpenAI("idp-1") }, "https://api.openai.com/v1",
 			map[string]string{exchange.OpenAIServiceAccountAnnotation: "sa-1"},
 			map[string]string{"identity_provider_id": "idp-1", "service_account_id": "sa-1"}, "sa-1"},
-		authtest.FederationDatabricks: {func() *exchange.Provider { return exchange.NewDatabricks("https://dbc-1.cloud.databricks.com", own) }, own,
+		cloudtest.FederationDatabricks: {func() *exchange.Provider { return exchange.NewDatabricks("https://dbc-1.cloud.databricks.com", own) }, own,
 			map[string]string{exchange.DatabricksClientIDAnnotation: "principal-1"}, map[string]string{"client_id": "principal-1"}, "principal-1"},
-		authtest.FederationConfluent: {func() *exchange.Provider { return exchange.NewConfluent(own) }, own,
+		cloudtest.FederationConfluent: {func() *exchange.Provider { return exchange.NewConfluent(own) }, own,
 			map[string]string{exchange.ConfluentIdentityPoolAnnotation: "pool-1"}, map[string]string{"identity_pool_id": "pool-1"}, "pool-1"},
-		authtest.FederationTailscale: {exchange.NewTailscale, "api.tailscale.com/client-1",
+		cloudtest.FederationTailscale: {exchange.NewTailscale, "api.tailscale.com/client-1",
 			map[string]string{exchange.TailscaleClientIDAnnotation: "client-1"}, map[string]string{"client_id": "client-1"}, "client-1"},
-		authtest.FederationVault: {func() *exchange.Provider {
+		cloudtest.FederationVault: {func() *exchange.Provider {
 			return exchange.NewVault(exchange.VaultServer{Address: "https://vault.example", Mount: "clusters/one", Namespace: "team/a", KubernetesAudience: own})
 		}, own, map[string]string{exchange.VaultRoleAnnotation: "app"}, map[string]string{"role": "app", "namespace": "team/a"}, "app"},
-		authtest.FederationOctoSTS: {func() *exchange.Provider { return exchange.NewOctoSTS("octo-sts.dev") }, "octo-sts.dev",
+		cloudtest.FederationOctoSTS: {func() *exchange.Provider { return exchange.NewOctoSTS("octo-sts.dev") }, "octo-sts.dev",
 			map[string]string{exchange.OctoSTSScopeAnnotation: "org/repo", exchange.OctoSTSIdentityAnnotation: "deploy"},
 			map[string]string{"scope": "org/repo", "identity": "deploy"}, "identity=deploy,scope=org/repo"},
-		authtest.FederationQuay: {func() *exchange.Provider { return exchange.NewQuay("quay.io") }, "https://quay.io/oauth2/federation/robot/token",
+		cloudtest.FederationQuay: {func() *exchange.Provider { return exchange.NewQuay("quay.io") }, "https://quay.io/oauth2/federation/robot/token",
 			map[string]string{exchange.QuayRobotAnnotation: "org+robot"}, map[string]string{"robot": "org+robot"}, "org+robot"},
-		authtest.FederationDockerHub: {func() *exchange.Provider { return exchange.NewDockerHub("org") }, "https://identity.docker.com",
+		cloudtest.FederationDockerHub: {func() *exchange.Provider { return exchange.NewDockerHub("org") }, "https://identity.docker.com",
 			map[string]string{exchange.DockerHubConnectionAnnotation: "connection-1"},
 			map[string]string{"connection_id": "connection-1", "expires_in": "3600"}, "connection-1"},
 	}
@@ -67,12 +68,12 @@ func services() map[authtest.FederationService]federated {
 // federation is a service that lets tenant-a in. Tenant-b's ServiceAccount has tenant-a's annotations.
 type federation struct {
 	*world
-	*authtest.Federation
+	*cloudtest.Federation
 	federated
 	provider *exchange.Provider
 }
 
-func newFederation(t testing.TB, which authtest.FederationService) *federation {
+func newFederation(t testing.TB, which cloudtest.FederationService) *federation {
 	t.Helper()
 	f := &federation{world: newWorld(t), federated: services()[which]}
 	var accounts []client.Object
@@ -83,7 +84,7 @@ func newFederation(t testing.TB, which authtest.FederationService) *federation {
 	f.Federation = f.cloud.Federation(which)
 	f.AddIssuer(f.issuer.URL(), f.issuer.HTTPClient())
 	for _, namespace := range []string{"tenant-a", "controller"} {
-		f.AddRule(authtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject(namespace), Audience: f.audience, Parameters: f.parameters})
+		f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject(namespace), Audience: f.audience, Parameters: f.parameters})
 	}
 	f.provider = f.make()
 	return f
@@ -127,8 +128,8 @@ func TestServices(t *testing.T) {
 
 // A rule of Anthropic is for one service account, so each tenant has its own.
 func TestAnthropicRuleByAnnotation(t *testing.T) {
-	f := newFederation(t, authtest.FederationAnthropic)
-	f.AddRule(authtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
+	f := newFederation(t, cloudtest.FederationAnthropic)
+	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
 		Parameters: map[string]string{"organization_id": "org-1", "federation_rule_id": "rule-a"}})
 	p := exchange.NewAnthropic("org-1", "", f.audience)
 	annotated := f.annotated(map[string]string{exchange.AnthropicFederationRuleAnnotation: "rule-a"})
@@ -166,7 +167,7 @@ func TestAnnotationsOfServices(t *testing.T) {
 
 // An ID has the characters that a service chooses: it may be a path or end in a sign of base64.
 func TestRequestIDsOfServices(t *testing.T) {
-	f := newFederation(t, authtest.FederationOpenAI)
+	f := newFederation(t, cloudtest.FederationOpenAI)
 	for id, want := range map[string]string{"Root=1-67/a:b+c==": "Root=1-67/a:b+c==", "a\nb": "a b",
 		"Bearer " + strings.Repeat("a1b2", 9): "Bearer [redacted]"} {
 		f.cloud.Handle("auth.openai.com", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -244,7 +245,7 @@ func TestConformanceOfServices(t *testing.T) {
 			Client: f.client, Good: client.ObjectKey{Namespace: "tenant-a", Name: "app"}, Other: client.ObjectKey{Namespace: "controller", Name: "app"},
 			Refused: client.ObjectKey{Namespace: "tenant-b", Name: "app"},
 			Break: func(t *testing.T, how provider.Reason) {
-				t.Cleanup(f.cloud.AddFault(map[provider.Reason]authtest.Fault{
+				t.Cleanup(f.cloud.AddFault(map[provider.Reason]cloudtest.Fault{
 					auth.ErrThrottled: {Status: 429}, auth.ErrUnavailable: {Status: 503}, authtest.Hang: {Hang: true}}[how]))
 			},
 			Calls: func() int { return f.cloud.Calls("", "") },
@@ -293,7 +294,7 @@ func (f *federation) fields() map[string]any {
 }
 
 func TestVaultsAnswers(t *testing.T) {
-	f := newFederation(t, authtest.FederationVault)
+	f := newFederation(t, cloudtest.FederationVault)
 	for name, tc := range map[string]struct {
 		body   string
 		reason provider.Reason
@@ -306,7 +307,7 @@ func TestVaultsAnswers(t *testing.T) {
 		"no lease":        {`{"auth":{"client_token":"hvs.x","lease_duration":0}}`, auth.ErrUnavailable, "expires_in"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			defer f.cloud.AddFault(authtest.Fault{Rewrite: func([]byte) []byte { return []byte(tc.body) }})()
+			defer f.cloud.AddFault(cloudtest.Fault{Rewrite: func([]byte) []byte { return []byte(tc.body) }})()
 			_, err := f.get(t, f.provider)
 			testworld.CheckError(t, err, tc.reason, tc.want)
 		})
@@ -314,9 +315,9 @@ func TestVaultsAnswers(t *testing.T) {
 }
 
 func TestRegistriesOfServices(t *testing.T) {
-	for which, want := range map[authtest.FederationService]struct{ repository, user string }{
-		authtest.FederationQuay:      {"quay.io/org/app", "org+robot"},
-		authtest.FederationDockerHub: {"docker.io/org/app", "org"},
+	for which, want := range map[cloudtest.FederationService]struct{ repository, user string }{
+		cloudtest.FederationQuay:      {"quay.io/org/app", "org+robot"},
+		cloudtest.FederationDockerHub: {"docker.io/org/app", "org"},
 	} {
 		t.Run(string(which), func(t *testing.T) {
 			f := newFederation(t, which)
@@ -349,7 +350,7 @@ func TestRegistriesOfServices(t *testing.T) {
 		})
 	}
 	t.Run("a robot with a colon", func(t *testing.T) {
-		f := newFederation(t, authtest.FederationQuay)
+		f := newFederation(t, cloudtest.FederationQuay)
 		_, err := f.get(t, f.provider, auth.WithAnnotations(map[string]string{exchange.QuayRobotAnnotation: "org+robot:x"}))
 		testworld.CheckError(t, err, auth.ErrMisconfigured, `"org+robot:x" is not a robot account`)
 	})
@@ -357,7 +358,7 @@ func TestRegistriesOfServices(t *testing.T) {
 
 // inMemory reads a ServiceAccount as an informer's cache does without its deep copy, and leaves the rest to a client.
 type inMemory struct {
-	*authtest.Client
+	*cloudtest.Client
 	sa *corev1.ServiceAccount
 }
 
@@ -373,7 +374,7 @@ func (c inMemory) Get(_ context.Context, _ client.ObjectKey, obj client.Object, 
 // ServiceAccount is read without an allocation: the fake client's reads differ
 // by one.
 func TestHitsOfServicesAllocateNothing(t *testing.T) {
-	joined := map[authtest.FederationService]float64{authtest.FederationTailscale: 2, authtest.FederationOctoSTS: 2}
+	joined := map[cloudtest.FederationService]float64{cloudtest.FederationTailscale: 2, cloudtest.FederationOctoSTS: 2}
 	tokens, key := testworld.Cache(t), client.ObjectKey{Namespace: "tenant-a", Name: "app"}
 	allocations := func(f *federation, p *exchange.Provider) float64 {
 		sa := &corev1.ServiceAccount{}
@@ -390,7 +391,7 @@ func TestHitsOfServicesAllocateNothing(t *testing.T) {
 		get()
 		return testing.AllocsPerRun(100, get)
 	}
-	plain := newFederation(t, authtest.FederationAnthropic) // the same ServiceAccount
+	plain := newFederation(t, cloudtest.FederationAnthropic) // the same ServiceAccount
 	lowest := allocations(plain, plain.world.provider())
 	for which := range services() {
 		t.Run(string(which), func(t *testing.T) {

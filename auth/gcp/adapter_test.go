@@ -13,8 +13,8 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -113,7 +113,7 @@ func TestCredentials(t *testing.T) {
 	if domain, err := creds.UniverseDomain(t.Context()); err != nil || domain != "googleapis.com" {
 		t.Errorf("universe %q, %v", domain, err)
 	}
-	defer w.cloud.AddFault(authtest.Fault{Hang: true})()
+	defer w.cloud.AddFault(cloudtest.Fault{Hang: true})()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	var slow cloudauth.TokenProvider = (&gcp.Provider{}).NewCredentials(w.options("tenant-b", "app")...)

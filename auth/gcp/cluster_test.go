@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -18,7 +18,7 @@ const (
 	dnsEndpoint = "gke-0123456789abcdef-" + number + ".europe-west1.gke.goog"
 )
 
-func (w *world) setCluster(c authtest.GKECluster) {
+func (w *world) setCluster(c cloudtest.GKECluster) {
 	if c.Viewers == nil {
 		c.Viewers = []string{"serviceAccount:" + email("tenant-a")}
 	}
@@ -59,33 +59,33 @@ func TestClusterEndpoints(t *testing.T) {
 	w := newWorld(t)
 	ca := w.cloud.CA()
 	const given = "-----BEGIN CERTIFICATE-----\ngiven\n-----END CERTIFICATE-----\n"
-	all := authtest.GKECluster{PublicEndpoint: "34.1.2.3", PrivateEndpoint: "10.0.0.2", DNSEndpoint: dnsEndpoint, CA: ca}
+	all := cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", PrivateEndpoint: "10.0.0.2", DNSEndpoint: dnsEndpoint, CA: ca}
 	for name, tc := range map[string]struct {
-		cluster       authtest.GKECluster
+		cluster       cloudtest.GKECluster
 		address, ca   string
 		host, trusted string
 	}{
 		"public first":         {all, "", "", "https://34.1.2.3:443", string(ca)},
-		"private next":         {authtest.GKECluster{PrivateEndpoint: "10.0.0.2", DNSEndpoint: dnsEndpoint, CA: ca}, "", "", "https://10.0.0.2:443", string(ca)},
-		"DNS last":             {authtest.GKECluster{DNSEndpoint: dnsEndpoint, CA: ca}, "", "", "https://" + dnsEndpoint + ":443", ""},
-		"DNS without auth":     {authtest.GKECluster{DNSEndpoint: dnsEndpoint}, "", "", "https://" + dnsEndpoint + ":443", ""},
+		"private next":         {cloudtest.GKECluster{PrivateEndpoint: "10.0.0.2", DNSEndpoint: dnsEndpoint, CA: ca}, "", "", "https://10.0.0.2:443", string(ca)},
+		"DNS last":             {cloudtest.GKECluster{DNSEndpoint: dnsEndpoint, CA: ca}, "", "", "https://" + dnsEndpoint + ":443", ""},
+		"DNS without auth":     {cloudtest.GKECluster{DNSEndpoint: dnsEndpoint}, "", "", "https://" + dnsEndpoint + ":443", ""},
 		"private by address":   {all, "https://10.0.0.2", "", "https://10.0.0.2:443", string(ca)},
 		"DNS by address":       {all, "https://" + strings.ToUpper(dnsEndpoint) + "/", "", "https://" + dnsEndpoint + ":443", ""},
 		"given CA wins":        {all, "", given, "https://34.1.2.3:443", given},
-		"given CA alone":       {authtest.GKECluster{PublicEndpoint: "34.1.2.3"}, "", given, "https://34.1.2.3:443", given},
-		"given CA for DNS":     {authtest.GKECluster{DNSEndpoint: dnsEndpoint}, "", given, "https://" + dnsEndpoint + ":443", given},
-		"of before 2024":       {authtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca, Legacy: true}, "", "", "https://34.1.2.3:443", string(ca)},
-		"private, before 2024": {authtest.GKECluster{PrivateEndpoint: "10.0.0.2", CA: ca, Legacy: true}, "", "", "https://10.0.0.2:443", string(ca)},
-		"both, before 2024":    {authtest.GKECluster{PublicEndpoint: "34.1.2.3", PrivateEndpoint: "10.0.0.2", CA: ca, Legacy: true}, "", "", "https://34.1.2.3:443", string(ca)},
-		"IPv6":                 {authtest.GKECluster{PublicEndpoint: "[2600:1900::1]", CA: ca}, "https://2600:1900:0::1", "", "https://[2600:1900::1]:443", string(ca)},
-		"legacy endpoint only": {authtest.GKECluster{Body: `{"status":"RUNNING","endpoint":"34.1.2.3","masterAuth":{"clusterCaCertificate":"` + base64.StdEncoding.EncodeToString(ca) + `"}}`},
+		"given CA alone":       {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3"}, "", given, "https://34.1.2.3:443", given},
+		"given CA for DNS":     {cloudtest.GKECluster{DNSEndpoint: dnsEndpoint}, "", given, "https://" + dnsEndpoint + ":443", given},
+		"of before 2024":       {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca, Legacy: true}, "", "", "https://34.1.2.3:443", string(ca)},
+		"private, before 2024": {cloudtest.GKECluster{PrivateEndpoint: "10.0.0.2", CA: ca, Legacy: true}, "", "", "https://10.0.0.2:443", string(ca)},
+		"both, before 2024":    {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", PrivateEndpoint: "10.0.0.2", CA: ca, Legacy: true}, "", "", "https://34.1.2.3:443", string(ca)},
+		"IPv6":                 {cloudtest.GKECluster{PublicEndpoint: "[2600:1900::1]", CA: ca}, "https://2600:1900:0::1", "", "https://[2600:1900::1]:443", string(ca)},
+		"legacy endpoint only": {cloudtest.GKECluster{Body: `{"status":"RUNNING","endpoint":"34.1.2.3","masterAuth":{"clusterCaCertificate":"` + base64.StdEncoding.EncodeToString(ca) + `"}}`},
 			"", "", "https://34.1.2.3:443", string(ca)},
-		"IP switched off": {authtest.GKECluster{Body: `{"status":"RUNNING","endpoint":"34.1.2.3","controlPlaneEndpointsConfig":{"ipEndpointsConfig":{"enabled":false,"publicEndpoint":"34.1.2.3"},` +
+		"IP switched off": {cloudtest.GKECluster{Body: `{"status":"RUNNING","endpoint":"34.1.2.3","controlPlaneEndpointsConfig":{"ipEndpointsConfig":{"enabled":false,"publicEndpoint":"34.1.2.3"},` +
 			`"dnsEndpointConfig":{"endpoint":"` + dnsEndpoint + `"}}}`}, "", "", "https://" + dnsEndpoint + ":443", ""},
-		"DNS of another domain":  {authtest.GKECluster{DNSEndpoint: "gke-1.example"}, "", "", "https://gke-1.example:443", ""},
-		"name of a DNS endpoint": {authtest.GKECluster{PublicEndpoint: dnsEndpoint, CA: ca}, "", "", "https://" + dnsEndpoint + ":443", string(ca)},
-		"100 node pools":         {authtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca, NodePools: make([]string, 100)}, "", "", "https://34.1.2.3:443", string(ca)},
-		"degraded":               {authtest.GKECluster{Status: "DEGRADED", PublicEndpoint: "34.1.2.3", CA: ca}, "", "", "https://34.1.2.3:443", string(ca)},
+		"DNS of another domain":  {cloudtest.GKECluster{DNSEndpoint: "gke-1.example"}, "", "", "https://gke-1.example:443", ""},
+		"name of a DNS endpoint": {cloudtest.GKECluster{PublicEndpoint: dnsEndpoint, CA: ca}, "", "", "https://" + dnsEndpoint + ":443", string(ca)},
+		"100 node pools":         {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca, NodePools: make([]string, 100)}, "", "", "https://34.1.2.3:443", string(ca)},
+		"degraded":               {cloudtest.GKECluster{Status: "DEGRADED", PublicEndpoint: "34.1.2.3", CA: ca}, "", "", "https://34.1.2.3:443", string(ca)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.setCluster(tc.cluster)
@@ -133,26 +133,26 @@ func TestClusterErrors(t *testing.T) {
 	_, err := w.config(t, "tenant-a", clusterName, "", "")
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "NOT_FOUND", "correct the name", clusterName)
 	for name, tc := range map[string]struct {
-		cluster authtest.GKECluster
+		cluster cloudtest.GKECluster
 		address string
 		reason  provider.Reason
 		want    string
 	}{
-		"being created":        {authtest.GKECluster{Status: "PROVISIONING"}, "", auth.ErrUnavailable, "creating it"},
-		"created with address": {authtest.GKECluster{Status: "PROVISIONING", PublicEndpoint: "34.1.2.3", CA: ca}, "", auth.ErrUnavailable, "creating it"},
-		"no endpoint":          {authtest.GKECluster{Status: "ERROR"}, "", auth.ErrUnavailable, `"ERROR"`},
-		"no CA":                {authtest.GKECluster{PublicEndpoint: "34.1.2.3"}, "", auth.ErrUnavailable, "certificate authority"},
-		"CA that is no PEM":    {authtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: []byte("x")}, "", auth.ErrUnavailable, "not PEM"},
-		"CA that is no base64": {authtest.GKECluster{Body: `{"endpoint":"34.1.2.3","masterAuth":{"clusterCaCertificate":"%"}}`}, "", auth.ErrUnavailable, "not PEM"},
-		"another's address":    {authtest.GKECluster{PublicEndpoint: "34.1.2.3", DNSEndpoint: dnsEndpoint, CA: ca}, "https://34.1.2.4", auth.ErrMisconfigured, "https://34.1.2.3:443"},
-		"another port":         {authtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca}, "https://34.1.2.3:6443", auth.ErrMisconfigured, "not one of its addresses"},
-		"path in an endpoint":  {authtest.GKECluster{PublicEndpoint: "34.1.2.3/x", CA: ca}, "", auth.ErrUnavailable, "malformed endpoint"},
-		"user in an endpoint":  {authtest.GKECluster{PublicEndpoint: "a@34.1.2.3", CA: ca}, "", auth.ErrUnavailable, "malformed endpoint"},
-		"no right to see it":   {authtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca, Viewers: []string{"serviceAccount:x"}}, "", auth.ErrDenied, "roles/container.clusterViewer"},
-		"HTML":                 {authtest.GKECluster{Body: "<html>"}, "", auth.ErrUnavailable, "JSON object"},
-		"empty":                {authtest.GKECluster{Body: "{}"}, "", auth.ErrUnavailable, "no endpoint"},
-		"null":                 {authtest.GKECluster{Body: "null"}, "", auth.ErrUnavailable, "no endpoint"},
-		"10 MB":                {authtest.GKECluster{Body: strings.Repeat(" ", 10<<20)}, "", auth.ErrUnavailable, "larger than"},
+		"being created":        {cloudtest.GKECluster{Status: "PROVISIONING"}, "", auth.ErrUnavailable, "creating it"},
+		"created with address": {cloudtest.GKECluster{Status: "PROVISIONING", PublicEndpoint: "34.1.2.3", CA: ca}, "", auth.ErrUnavailable, "creating it"},
+		"no endpoint":          {cloudtest.GKECluster{Status: "ERROR"}, "", auth.ErrUnavailable, `"ERROR"`},
+		"no CA":                {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3"}, "", auth.ErrUnavailable, "certificate authority"},
+		"CA that is no PEM":    {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: []byte("x")}, "", auth.ErrUnavailable, "not PEM"},
+		"CA that is no base64": {cloudtest.GKECluster{Body: `{"endpoint":"34.1.2.3","masterAuth":{"clusterCaCertificate":"%"}}`}, "", auth.ErrUnavailable, "not PEM"},
+		"another's address":    {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", DNSEndpoint: dnsEndpoint, CA: ca}, "https://34.1.2.4", auth.ErrMisconfigured, "https://34.1.2.3:443"},
+		"another port":         {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca}, "https://34.1.2.3:6443", auth.ErrMisconfigured, "not one of its addresses"},
+		"path in an endpoint":  {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3/x", CA: ca}, "", auth.ErrUnavailable, "malformed endpoint"},
+		"user in an endpoint":  {cloudtest.GKECluster{PublicEndpoint: "a@34.1.2.3", CA: ca}, "", auth.ErrUnavailable, "malformed endpoint"},
+		"no right to see it":   {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca, Viewers: []string{"serviceAccount:x"}}, "", auth.ErrDenied, "roles/container.clusterViewer"},
+		"HTML":                 {cloudtest.GKECluster{Body: "<html>"}, "", auth.ErrUnavailable, "JSON object"},
+		"empty":                {cloudtest.GKECluster{Body: "{}"}, "", auth.ErrUnavailable, "no endpoint"},
+		"null":                 {cloudtest.GKECluster{Body: "null"}, "", auth.ErrUnavailable, "no endpoint"},
+		"10 MB":                {cloudtest.GKECluster{Body: strings.Repeat(" ", 10<<20)}, "", auth.ErrUnavailable, "larger than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.setCluster(tc.cluster)
@@ -160,7 +160,7 @@ func TestClusterErrors(t *testing.T) {
 			testworld.CheckError(t, err, tc.reason, tc.want, "gcp: ")
 		})
 	}
-	defer w.cloud.AddFault(authtest.Fault{Service: "container", Redirect: "https://evil.example/"})()
+	defer w.cloud.AddFault(cloudtest.Fault{Service: "container", Redirect: "https://evil.example/"})()
 	_, err = w.config(t, "tenant-a", clusterName, "", "")
 	testworld.CheckError(t, err, auth.ErrUnavailable, "redirect")
 }

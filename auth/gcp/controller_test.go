@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -58,7 +58,7 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.controller(t)
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "gcp: find own GCP credentials", "name a ServiceAccount")
-	end := w.cloud.AddFault(authtest.Fault{Service: "gcp-metadata", Status: 403, Message: "Unable to generate access token; IAM returned 403 Forbidden: The caller does not have permission\n" +
+	end := w.cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Status: 403, Message: "Unable to generate access token; IAM returned 403 Forbidden: The caller does not have permission\n" +
 		"This error could be caused by a missing IAM policy binding on the target IAM service account.\n"})
 	_, err = w.controller(t)
 	testworld.CheckError(t, err, auth.ErrDenied, "missing IAM policy binding", "roles/iam.workloadIdentityUser")
@@ -66,13 +66,13 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	// The status of IAM counts, not that of the metadata server.
 	for text, reason := range map[string]provider.Reason{"404 Not Found": auth.ErrDenied, "408 Request Timeout": auth.ErrUnavailable,
 		"429 Too Many Requests": auth.ErrThrottled, "503 Service Unavailable": auth.ErrUnavailable, "4": auth.ErrDenied} {
-		end := w.cloud.AddFault(authtest.Fault{Service: "gcp-metadata", Status: http.StatusForbidden, Message: "Unable to generate access token; IAM returned " + text})
+		end := w.cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Status: http.StatusForbidden, Message: "Unable to generate access token; IAM returned " + text})
 		_, err = w.controller(t)
 		testworld.CheckError(t, err, reason, "IAM returned "+text)
 		end()
 	}
 	for name, body := range map[string]string{"HTML": "<html>", "empty": "{}", "expired": `{"access_token":"x","expires_in":0}`} {
-		end := w.cloud.AddFault(authtest.Fault{Service: "gcp-metadata", Body: body})
+		end := w.cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Body: body})
 		if _, err := w.controller(t); err == nil {
 			t.Errorf("%s was taken for a token", name)
 		}
@@ -117,7 +117,7 @@ func TestControllerFromFile(t *testing.T) {
 	w.cloud.GCP().RemoveWorkloadIdentityProvider(poolProvider)
 	_, err := w.controller(t)
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "gcp: find own GCP credentials", "invalid_target", "HTTP 400")
-	defer w.cloud.AddFault(authtest.Fault{Service: "gcp-sts", Hang: true})()
+	defer w.cloud.AddFault(cloudtest.Fault{Service: "gcp-sts", Hang: true})()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err = auth.GetAccessToken(ctx, &gcp.Provider{}, auth.WithHTTPClient(w.cloud.Client()))

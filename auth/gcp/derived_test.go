@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -83,7 +83,7 @@ func ask(t *testing.T, config *rest.Config, path string) string {
 // A DNS endpoint is trusted by the system's roots: the config has no certificate authority of its own.
 func TestDNSEndpointUsesTheSystemsRoots(t *testing.T) {
 	w := newWorld(t)
-	w.setCluster(authtest.GKECluster{DNSEndpoint: dnsEndpoint, CA: w.cloud.CA()})
+	w.setCluster(cloudtest.GKECluster{DNSEndpoint: dnsEndpoint, CA: w.cloud.CA()})
 	config, err := auth.GetClusterConfig(t.Context(), &gcp.Provider{}, w.options("tenant-a", "app", auth.WithClusterResource(clusterName))...)
 	if err != nil {
 		t.Fatal(err)

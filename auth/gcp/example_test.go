@@ -9,27 +9,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // A tenant's ServiceAccount impersonates a service account. In production the HTTP client is left out.
 func Example() {
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	cloud, err := authtest.NewCloud()
+	cloud, err := cloudtest.NewCloud()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer cloud.Close()
 	const pool = "projects/123456789012/locations/global/workloadIdentityPools/east"
-	cloud.GCP().SetWorkloadIdentityProvider(pool+"/providers/east", authtest.WorkloadIdentityProvider{
+	cloud.GCP().SetWorkloadIdentityProvider(pool+"/providers/east", cloudtest.WorkloadIdentityProvider{
 		Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
-	cloud.GCP().SetServiceAccount("app@project.iam.gserviceaccount.com", authtest.GCPServiceAccount{
+	cloud.GCP().SetServiceAccount("app@project.iam.gserviceaccount.com", cloudtest.GCPServiceAccount{
 		WorkloadIdentityUsers: []string{"principal://iam.googleapis.com/" + pool + "/subject/system:serviceaccount:tenant-a:app"}})
 	kubeClient := issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",
 		Annotations: map[string]string{

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -92,31 +92,31 @@ func TestProviderWithAPrefix(t *testing.T) {
 
 // Each refusal of the token service has a reason and says what to do (facts G1 to G9).
 func TestExchangeErrors(t *testing.T) {
-	other, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://other.example"})
+	other, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://other.example"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
-		change func(*authtest.WorkloadIdentityProvider)
+		change func(*cloudtest.WorkloadIdentityProvider)
 		reason provider.Reason
 		want   []string
 	}{
-		"disabled": {func(p *authtest.WorkloadIdentityProvider) { p.Disabled = true }, auth.ErrMisconfigured,
+		"disabled": {func(p *cloudtest.WorkloadIdentityProvider) { p.Disabled = true }, auth.ErrMisconfigured,
 			[]string{"invalid_target", "given by its number"}},
-		"other audiences": {func(p *authtest.WorkloadIdentityProvider) { p.AllowedAudiences = []string{"x"} }, auth.ErrDenied,
+		"other audiences": {func(p *cloudtest.WorkloadIdentityProvider) { p.AllowedAudiences = []string{"x"} }, auth.ErrDenied,
 			[]string{"invalid_grant", `add "//iam.googleapis.com/` + poolProvider}},
-		"other issuer": {func(p *authtest.WorkloadIdentityProvider) { p.Issuer = "https://issuer.example/" }, auth.ErrDenied,
+		"other issuer": {func(p *cloudtest.WorkloadIdentityProvider) { p.Issuer = "https://issuer.example/" }, auth.ErrDenied,
 			[]string{"https://issuer.example/", "letter by letter"}},
-		"issuer not reachable": {func(p *authtest.WorkloadIdentityProvider) { p.Fetch = other.HTTPClient() }, auth.ErrUnavailable,
+		"issuer not reachable": {func(p *cloudtest.WorkloadIdentityProvider) { p.Fetch = other.HTTPClient() }, auth.ErrUnavailable,
 			[]string{"connecting to the given credential's issuer", "JWKS"}},
-		"keys of another": {func(p *authtest.WorkloadIdentityProvider) { p.JWKS = []byte(`{"keys":[]}`) }, auth.ErrUnavailable,
+		"keys of another": {func(p *cloudtest.WorkloadIdentityProvider) { p.JWKS = []byte(`{"keys":[]}`) }, auth.ErrUnavailable,
 			[]string{"connecting to the given credential's issuer"}},
-		"condition": {func(p *authtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } }, auth.ErrDenied,
+		"condition": {func(p *cloudtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } }, auth.ErrDenied,
 			[]string{"unauthorized_client", "attribute condition"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			config := authtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()}
+			config := cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()}
 			tc.change(&config)
 			w.cloud.GCP().SetWorkloadIdentityProvider(poolProvider, config)
 			_, err := w.get(t, "tenant-a", "app")
@@ -128,31 +128,31 @@ func TestExchangeErrors(t *testing.T) {
 func TestExchangeErrorsOfFaults(t *testing.T) {
 	w := newWorld(t)
 	for name, tc := range map[string]struct {
-		fault  authtest.Fault
+		fault  cloudtest.Fault
 		reason provider.Reason
 		want   string
 	}{
-		"bad audience":    {authtest.Fault{Status: 400, Code: "invalid_request", Message: `Invalid value for "audience".`}, auth.ErrMisconfigured, "universe"},
-		"signature":       {authtest.Fault{Status: 400, Code: "invalid_grant", Message: "Unable to verify the ID Token signature."}, auth.ErrDenied, "current JWKS"},
-		"stale":           {authtest.Fault{Status: 400, Code: "invalid_grant", Message: "ID Token issued at 1 is stale to sign-in."}, auth.ErrUnavailable, "clock"},
-		"long subject":    {authtest.Fault{Status: 400, Code: "invalid_grant", Message: "The size of mapped attribute exceeds the 127 bytes limit."}, auth.ErrMisconfigured, "shorten"},
-		"new in 2030":     {authtest.Fault{Status: 400, Code: "invalid_moon", Message: "waning"}, auth.ErrDenied, "waning"},
-		"scope":           {authtest.Fault{Status: 400, Code: "invalid_scope", Message: "no"}, auth.ErrMisconfigured, "WithScopes"},
-		"internal":        {authtest.Fault{Status: 500, Message: "Internal error encountered."}, auth.ErrUnavailable, "HTTP 500"},
-		"throttled":       {authtest.Fault{Status: 429, Message: "Quota exceeded", RetryAfter: "42"}, auth.ErrThrottled, "HTTP 429"},
-		"HTML":            {authtest.Fault{Body: "<!DOCTYPE html><html>proxy login</html>"}, auth.ErrUnavailable, "JSON object"},
-		"empty object":    {authtest.Fault{Body: "{}"}, auth.ErrUnavailable, "holds no token"},
-		"no expiry":       {authtest.Fault{Body: `{"access_token":"x"}`}, auth.ErrUnavailable, "expiry is missing"},
-		"expired":         {authtest.Fault{Body: `{"access_token":"x","expires_in":-1}`}, auth.ErrUnavailable, "expired at"},
-		"for ever":        {authtest.Fault{Body: `{"access_token":"x","expires_in":99999999}`}, auth.ErrUnavailable, "later than any"},
-		"beyond time":     {authtest.Fault{Body: `{"access_token":"x","expires_in":9223372036854775807}`}, auth.ErrUnavailable, "expiry is missing"},
-		"fraction":        {authtest.Fault{Body: `{"access_token":"x","expires_in":1e400}`}, auth.ErrUnavailable, ""},
-		"wrong type":      {authtest.Fault{Body: `{"access_token":"x","expires_in":3600,"token_type":"MAC"}`}, auth.ErrUnavailable, "MAC"},
-		"header in token": {authtest.Fault{Body: `{"access_token":"x\r\nX: y","expires_in":3600}`}, auth.ErrUnavailable, "invalid characters"},
-		"redirect":        {authtest.Fault{Redirect: "https://evil.example/token"}, auth.ErrUnavailable, "redirect"},
-		"cut":             {authtest.Fault{Cut: true}, auth.ErrUnavailable, "no answer"},
-		"10 MB":           {authtest.Fault{Rewrite: func([]byte) []byte { return make([]byte, 10<<20) }}, auth.ErrUnavailable, "larger than"},
-		"quotes token": {authtest.Fault{Rewrite: func(b []byte) []byte {
+		"bad audience":    {cloudtest.Fault{Status: 400, Code: "invalid_request", Message: `Invalid value for "audience".`}, auth.ErrMisconfigured, "universe"},
+		"signature":       {cloudtest.Fault{Status: 400, Code: "invalid_grant", Message: "Unable to verify the ID Token signature."}, auth.ErrDenied, "current JWKS"},
+		"stale":           {cloudtest.Fault{Status: 400, Code: "invalid_grant", Message: "ID Token issued at 1 is stale to sign-in."}, auth.ErrUnavailable, "clock"},
+		"long subject":    {cloudtest.Fault{Status: 400, Code: "invalid_grant", Message: "The size of mapped attribute exceeds the 127 bytes limit."}, auth.ErrMisconfigured, "shorten"},
+		"new in 2030":     {cloudtest.Fault{Status: 400, Code: "invalid_moon", Message: "waning"}, auth.ErrDenied, "waning"},
+		"scope":           {cloudtest.Fault{Status: 400, Code: "invalid_scope", Message: "no"}, auth.ErrMisconfigured, "WithScopes"},
+		"internal":        {cloudtest.Fault{Status: 500, Message: "Internal error encountered."}, auth.ErrUnavailable, "HTTP 500"},
+		"throttled":       {cloudtest.Fault{Status: 429, Message: "Quota exceeded", RetryAfter: "42"}, auth.ErrThrottled, "HTTP 429"},
+		"HTML":            {cloudtest.Fault{Body: "<!DOCTYPE html><html>proxy login</html>"}, auth.ErrUnavailable, "JSON object"},
+		"empty object":    {cloudtest.Fault{Body: "{}"}, auth.ErrUnavailable, "holds no token"},
+		"no expiry":       {cloudtest.Fault{Body: `{"access_token":"x"}`}, auth.ErrUnavailable, "expiry is missing"},
+		"expired":         {cloudtest.Fault{Body: `{"access_token":"x","expires_in":-1}`}, auth.ErrUnavailable, "expired at"},
+		"for ever":        {cloudtest.Fault{Body: `{"access_token":"x","expires_in":99999999}`}, auth.ErrUnavailable, "later than any"},
+		"beyond time":     {cloudtest.Fault{Body: `{"access_token":"x","expires_in":9223372036854775807}`}, auth.ErrUnavailable, "expiry is missing"},
+		"fraction":        {cloudtest.Fault{Body: `{"access_token":"x","expires_in":1e400}`}, auth.ErrUnavailable, ""},
+		"wrong type":      {cloudtest.Fault{Body: `{"access_token":"x","expires_in":3600,"token_type":"MAC"}`}, auth.ErrUnavailable, "MAC"},
+		"header in token": {cloudtest.Fault{Body: `{"access_token":"x\r\nX: y","expires_in":3600}`}, auth.ErrUnavailable, "invalid characters"},
+		"redirect":        {cloudtest.Fault{Redirect: "https://evil.example/token"}, auth.ErrUnavailable, "redirect"},
+		"cut":             {cloudtest.Fault{Cut: true}, auth.ErrUnavailable, "no answer"},
+		"10 MB":           {cloudtest.Fault{Rewrite: func([]byte) []byte { return make([]byte, 10<<20) }}, auth.ErrUnavailable, "larger than"},
+		"quotes token": {cloudtest.Fault{Rewrite: func(b []byte) []byte {
 			return []byte(strings.Replace(string(b), "ya29", "\\u000aya29", 1))
 		}}, auth.ErrUnavailable, "invalid characters"},
 	} {
@@ -177,7 +177,7 @@ func TestExchangeErrorsOfFaults(t *testing.T) {
 // has not heard of it. The next exchange tells.
 func TestFederatedTokenThatIsNotAccepted(t *testing.T) {
 	w := newWorld(t)
-	w.cloud.AddFault(authtest.Fault{Service: "iamcredentials", Status: 401, Code: "UNAUTHENTICATED",
+	w.cloud.AddFault(cloudtest.Fault{Service: "iamcredentials", Status: 401, Code: "UNAUTHENTICATED",
 		Message: "Request had invalid authentication credentials."})
 	_, err := w.get(t, "tenant-a", "app")
 	testworld.CheckError(t, err, auth.ErrUnavailable, "HTTP 401", "clocks")
@@ -204,10 +204,10 @@ func TestErrorsHoldNoToken(t *testing.T) {
 
 func TestTransientErrorsAreTriedAgain(t *testing.T) {
 	w := newWorld(t)
-	w.cloud.AddFault(authtest.Fault{Service: "gcp-sts", Status: 503, Times: 1})
-	w.cloud.AddFault(authtest.Fault{Service: "gcp-sts", Status: 400, Code: "invalid_grant", Message: "Error connecting to the given credential's issuer.", Times: 1})
-	w.cloud.AddFault(authtest.Fault{Service: "iamcredentials", Status: 500, Times: 1})
-	w.cloud.AddFault(authtest.Fault{Service: "iamcredentials", Cut: true, Times: 1})
+	w.cloud.AddFault(cloudtest.Fault{Service: "gcp-sts", Status: 503, Times: 1})
+	w.cloud.AddFault(cloudtest.Fault{Service: "gcp-sts", Status: 400, Code: "invalid_grant", Message: "Error connecting to the given credential's issuer.", Times: 1})
+	w.cloud.AddFault(cloudtest.Fault{Service: "iamcredentials", Status: 500, Times: 1})
+	w.cloud.AddFault(cloudtest.Fault{Service: "iamcredentials", Cut: true, Times: 1})
 	if _, err := w.get(t, "tenant-a", "app"); err != nil {
 		t.Error(err)
 	}
@@ -328,8 +328,8 @@ func TestUniverse(t *testing.T) {
 	issuer := testworld.Issuer(t)
 	cloud := testworld.Cloud(t)
 	cloud.GCP().SetUniverseDomain(universe)
-	cloud.GCP().SetWorkloadIdentityProvider(poolProvider, authtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
-	cloud.GCP().SetServiceAccount("app@project.s3ns.iam.gserviceaccount.com", authtest.GCPServiceAccount{
+	cloud.GCP().SetWorkloadIdentityProvider(poolProvider, cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
+	cloud.GCP().SetServiceAccount("app@project.s3ns.iam.gserviceaccount.com", cloudtest.GCPServiceAccount{
 		WorkloadIdentityUsers: []string{strings.Replace(principal("tenant-a", "app"), "googleapis.com", universe, 1)}})
 	w := &world{issuer: issuer, cloud: cloud, client: issuer.Client(testworld.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation,
 		"//iam.s3nsapis.fr/"+poolProvider, gcp.ServiceAccountAnnotation, "app@project.s3ns.iam.gserviceaccount.com"))}
@@ -413,7 +413,7 @@ func TestServiceAccountOfTheCaller(t *testing.T) {
 	callers := func(email string) auth.Option {
 		return auth.WithAnnotations(map[string]string{gcp.ServiceAccountAnnotation: email})
 	}
-	w.cloud.GCP().SetServiceAccount(email("spec"), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "direct")}})
+	w.cloud.GCP().SetServiceAccount(email("spec"), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "direct")}})
 	token, err := w.get(t, "tenant-a", "direct", callers(email("spec")))
 	if err != nil {
 		t.Fatal(err)
@@ -457,7 +457,7 @@ func TestSubjectThatIsTooLong(t *testing.T) {
 		} {
 			t.Run(code+", "+name, func(t *testing.T) {
 				w := newWorld(t)
-				w.cloud.AddFault(authtest.Fault{Service: "gcp-sts", Status: 400, Code: code, Message: text})
+				w.cloud.AddFault(cloudtest.Fault{Service: "gcp-sts", Status: 400, Code: code, Message: text})
 				_, err := w.get(t, "tenant-a", "app")
 				testworld.CheckError(t, err, auth.ErrMisconfigured, "map a shorter attribute")
 			})

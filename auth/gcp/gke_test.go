@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -27,7 +27,7 @@ const stsAudience = "identitynamespace:project.svc.id.goog:https://container.goo
 func TestInGKE(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-a", "member", gcp.ServiceAccountAnnotation, email("tenant-c")))
 	w.inGKE()
-	w.cloud.GCP().SetServiceAccount(email("tenant-c"), authtest.GCPServiceAccount{
+	w.cloud.GCP().SetServiceAccount(email("tenant-c"), cloudtest.GCPServiceAccount{
 		WorkloadIdentityUsers: []string{"serviceAccount:project.svc.id.goog[tenant-a/member]"}})
 	p := &gcp.Provider{}
 	for range 2 {
@@ -53,7 +53,7 @@ func TestInGKE(t *testing.T) {
 			t.Errorf("audience %q", call.Parameters["audience"])
 		}
 	}
-	w.cloud.GCP().SetServiceAccount(email("tenant-c"), authtest.GCPServiceAccount{})
+	w.cloud.GCP().SetServiceAccount(email("tenant-c"), cloudtest.GCPServiceAccount{})
 	_, err = w.getFrom(t, p, "tenant-a", "member")
 	testworld.CheckError(t, err, auth.ErrDenied, `"serviceAccount:project.svc.id.goog[tenant-a/member]"`)
 }
@@ -65,7 +65,7 @@ func TestOutsideGKE(t *testing.T) {
 	testworld.CheckError(t, err, auth.ErrMisconfigured, gcp.WorkloadIdentityProviderAnnotation, "outside GKE", `"tenant-a/gke"`)
 	// A virtual machine that is no node.
 	p = &gcp.Provider{}
-	w.cloud.GCP().SetMetadata(&authtest.GCPMetadata{ProjectID: "project"})
+	w.cloud.GCP().SetMetadata(&cloudtest.GCPMetadata{ProjectID: "project"})
 	_, err = w.getFrom(t, p, "tenant-a", "gke")
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "cluster-location")
 	w.inGKE()
@@ -81,18 +81,18 @@ func TestMetadataThatCannotBeUsed(t *testing.T) {
 	w := newWorld(t)
 	w.inGKE()
 	for name, tc := range map[string]struct {
-		fault  authtest.Fault
+		fault  cloudtest.Fault
 		reason provider.Reason
 	}{
-		"throttled":      {authtest.Fault{Status: 429, RetryAfter: "30"}, auth.ErrThrottled},
-		"down":           {authtest.Fault{Status: 500, Message: "GKE Metadata Server: Internal Server Error"}, auth.ErrUnavailable},
-		"cut":            {authtest.Fault{Cut: true}, auth.ErrUnavailable},
-		"empty":          {authtest.Fault{Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable},
-		"HTML":           {authtest.Fault{Body: "<html>hotspot login</html>"}, auth.ErrUnavailable},
-		"path in it":     {authtest.Fault{Rewrite: func([]byte) []byte { return []byte("a/../b") }}, auth.ErrUnavailable},
-		"another origin": {authtest.Fault{Rewrite: func([]byte) []byte { return []byte("x:https://evil.example") }}, auth.ErrUnavailable},
-		"10 MB":          {authtest.Fault{Rewrite: func([]byte) []byte { return make([]byte, 10<<20) }}, auth.ErrUnavailable},
-		"redirect":       {authtest.Fault{Redirect: "http://evil.example/"}, auth.ErrUnavailable},
+		"throttled":      {cloudtest.Fault{Status: 429, RetryAfter: "30"}, auth.ErrThrottled},
+		"down":           {cloudtest.Fault{Status: 500, Message: "GKE Metadata Server: Internal Server Error"}, auth.ErrUnavailable},
+		"cut":            {cloudtest.Fault{Cut: true}, auth.ErrUnavailable},
+		"empty":          {cloudtest.Fault{Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable},
+		"HTML":           {cloudtest.Fault{Body: "<html>hotspot login</html>"}, auth.ErrUnavailable},
+		"path in it":     {cloudtest.Fault{Rewrite: func([]byte) []byte { return []byte("a/../b") }}, auth.ErrUnavailable},
+		"another origin": {cloudtest.Fault{Rewrite: func([]byte) []byte { return []byte("x:https://evil.example") }}, auth.ErrUnavailable},
+		"10 MB":          {cloudtest.Fault{Rewrite: func([]byte) []byte { return make([]byte, 10<<20) }}, auth.ErrUnavailable},
+		"redirect":       {cloudtest.Fault{Redirect: "http://evil.example/"}, auth.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.fault.Service = "gcp-metadata"

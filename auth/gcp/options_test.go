@@ -11,8 +11,8 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -96,7 +96,7 @@ func TestIDTokenThatCannotBeUsed(t *testing.T) {
 		"nothing":          `{}`,
 		"HTML":             "<html>",
 	} {
-		end := w.cloud.AddFault(authtest.Fault{Service: "iamcredentials", Body: body})
+		end := w.cloud.AddFault(cloudtest.Fault{Service: "iamcredentials", Body: body})
 		_, err := w.get(t, "tenant-a", "app", gcp.WithIDTokenAudience(service), allow(service))
 		t.Run(name, func(t *testing.T) { testworld.CheckError(t, err, auth.ErrUnavailable, "get an ID token") })
 		end()
@@ -125,9 +125,9 @@ func TestIDTokenOfTheController(t *testing.T) {
 func TestDelegates(t *testing.T) {
 	w := newWorld(t)
 	cloud := w.cloud.GCP()
-	cloud.SetServiceAccount(email("first"), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}})
-	cloud.SetServiceAccount(email("second"), authtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + email("first")}})
-	cloud.SetServiceAccount(email("tenant-a"), authtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + email("second")}})
+	cloud.SetServiceAccount(email("first"), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}})
+	cloud.SetServiceAccount(email("second"), cloudtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + email("first")}})
+	cloud.SetServiceAccount(email("tenant-a"), cloudtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + email("second")}})
 	token, err := w.get(t, "tenant-a", "app", gcp.WithDelegates(email("first"), email("second")))
 	if err != nil || token.ServiceAccountEmail() != email("tenant-a") {
 		t.Fatalf("got %v, %v", token, err)
@@ -165,7 +165,7 @@ func TestLifetime(t *testing.T) {
 	p := &gcp.Provider{AllowExtendedLifetime: true}
 	_, err := w.getFrom(t, p, "tenant-a", "app", gcp.WithLifetime(12*time.Hour))
 	testworld.CheckError(t, err, auth.ErrMisconfigured, "allowServiceAccountCredentialLifetimeExtension")
-	w.cloud.GCP().SetServiceAccount(email("tenant-a"), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}, ExtendedLifetime: true})
+	w.cloud.GCP().SetServiceAccount(email("tenant-a"), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}, ExtendedLifetime: true})
 	if token, err := w.getFrom(t, p, "tenant-a", "app", gcp.WithLifetime(12*time.Hour)); err != nil || token.GetDuration() < 11*time.Hour {
 		t.Errorf("got %v, %v", token, err)
 	}

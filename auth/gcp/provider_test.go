@@ -15,6 +15,7 @@ import (
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -36,19 +37,19 @@ func email(tenant string) string { return tenant + "@project.iam.gserviceaccount
 // each tenant, the ServiceAccount app impersonates a service account, and the
 // ServiceAccount direct does not.
 type world struct {
-	issuer *authtest.Issuer
-	cloud  *authtest.Cloud
-	client *authtest.Client
+	issuer *cloudtest.Issuer
+	cloud  *cloudtest.Cloud
+	client *cloudtest.Client
 }
 
 func newWorld(t testing.TB, more ...client.Object) *world {
 	t.Helper()
 	issuer := testworld.Issuer(t)
 	cloud := testworld.Cloud(t)
-	cloud.GCP().SetWorkloadIdentityProvider(poolProvider, authtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
+	cloud.GCP().SetWorkloadIdentityProvider(poolProvider, cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
 	objs := append([]client.Object{}, more...)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		cloud.GCP().SetServiceAccount(email(tenant), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal(tenant, "app")}})
+		cloud.GCP().SetServiceAccount(email(tenant), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal(tenant, "app")}})
 		objs = append(objs,
 			testworld.ServiceAccount(tenant, "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email(tenant)),
 			testworld.ServiceAccount(tenant, "direct", gcp.WorkloadIdentityProviderAnnotation, poolProvider),
@@ -59,7 +60,7 @@ func newWorld(t testing.TB, more ...client.Object) *world {
 
 // inGKE has the metadata server answer, and the project's own pool trust the cluster.
 func (w *world) inGKE() {
-	w.cloud.GCP().SetMetadata(&authtest.GCPMetadata{ProjectID: "project", ClusterLocation: "europe-west1", ClusterName: "prod", Email: email("controller")})
+	w.cloud.GCP().SetMetadata(&cloudtest.GCPMetadata{ProjectID: "project", ClusterLocation: "europe-west1", ClusterName: "prod", Email: email("controller")})
 	w.cloud.GCP().SetGKEIdentityNamespace("project", number, "europe-west1", "prod", w.issuer.URL(), w.issuer.HTTPClient())
 }
 
@@ -166,9 +167,9 @@ func TestTenantCopiesAnnotations(t *testing.T) {
 // A token that is cached costs nothing, and what shapes it splits the cache.
 func TestCache(t *testing.T) {
 	w := newWorld(t)
-	w.cloud.GCP().SetServiceAccount(email("tenant-a"), authtest.GCPServiceAccount{
+	w.cloud.GCP().SetServiceAccount(email("tenant-a"), cloudtest.GCPServiceAccount{
 		WorkloadIdentityUsers: []string{principal("tenant-a", "app")}, TokenCreators: []string{"serviceAccount:" + email("between")}})
-	w.cloud.GCP().SetServiceAccount(email("between"), authtest.GCPServiceAccount{TokenCreators: []string{principal("tenant-a", "app")}})
+	w.cloud.GCP().SetServiceAccount(email("between"), cloudtest.GCPServiceAccount{TokenCreators: []string{principal("tenant-a", "app")}})
 	p, tokens := &gcp.Provider{}, testworld.Cache(t)
 	policy := auth.WithPolicy(auth.Policy{Audiences: []string{"https://a.example", "https://b.example"}})
 	get := func(more ...auth.Option) {
@@ -202,7 +203,7 @@ func TestProviderIsPartOfTheKey(t *testing.T) {
 	w := newWorld(t)
 	other := pool + "/providers/west"
 	for _, name := range []string{poolProvider, other} {
-		w.cloud.GCP().SetWorkloadIdentityProvider(name, authtest.WorkloadIdentityProvider{
+		w.cloud.GCP().SetWorkloadIdentityProvider(name, cloudtest.WorkloadIdentityProvider{
 			Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient(), AllowedAudiences: []string{"shared"}})
 	}
 	tokens := testworld.Cache(t)
@@ -233,9 +234,9 @@ func TestConformance(t *testing.T) {
 		testworld.ServiceAccount("tenant-a", "refused", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("tenant-b")),
 		testworld.ServiceAccount("tenant-a", "malformed", gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/cluster-1/providers/east"))
 	const west = pool + "/providers/west"
-	w.cloud.GCP().SetWorkloadIdentityProvider(west, authtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
-	w.cloud.GCP().SetServiceAccount(email("second"), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}})
-	w.setCluster(authtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: w.cloud.CA()})
+	w.cloud.GCP().SetWorkloadIdentityProvider(west, cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
+	w.cloud.GCP().SetServiceAccount(email("second"), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}})
+	w.setCluster(cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: w.cloud.CA()})
 	authtest.RunConformance(t, authtest.Harness{
 		Repository:          "europe-docker.pkg.dev/project/repo/app",
 		ForeignRepositories: []string{"europe-docker.pkg.dev.evil.example/project", "docker.io/library/alpine", "gcr.io:8443/project"},
@@ -254,12 +255,12 @@ func TestConformance(t *testing.T) {
 		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "malformed"},
 		Calls:               func() int { return w.cloud.Calls("", "") },
 		Break: func(t *testing.T, how provider.Reason) {
-			fault := authtest.Fault{Hang: true}
+			fault := cloudtest.Fault{Hang: true}
 			switch how {
 			case auth.ErrThrottled:
-				fault = authtest.Fault{Status: http.StatusTooManyRequests, Message: "slow down", RetryAfter: "30"}
+				fault = cloudtest.Fault{Status: http.StatusTooManyRequests, Message: "slow down", RetryAfter: "30"}
 			case auth.ErrUnavailable:
-				fault = authtest.Fault{Status: http.StatusServiceUnavailable, Message: "down"}
+				fault = cloudtest.Fault{Status: http.StatusServiceUnavailable, Message: "down"}
 			}
 			t.Cleanup(w.cloud.AddFault(fault))
 		},

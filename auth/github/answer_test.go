@@ -19,9 +19,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/github"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -62,11 +62,11 @@ func TestRefusals(t *testing.T) {
 		}, auth.ErrMisconfigured, []string{"use an RSA key"}},
 		"another App": {func(_ *world, p *github.Provider) { p.AppID = "1234" }, auth.ErrMisconfigured, []string{`"1234"`,
 			"github.Provider.AppID"}},
-		"uninstalled": {func(w *world, _ *github.Provider) { w.github.SetInstallation(43, authtest.GitHubInstallation{}) },
+		"uninstalled": {func(w *world, _ *github.Provider) { w.github.SetInstallation(43, cloudtest.GitHubInstallation{}) },
 			auth.ErrDenied,
 			[]string{`installation 43 of the App "Iv23liExample"`, "HTTP 404", "install the App"}},
 		"suspended": {func(w *world, _ *github.Provider) {
-			w.github.SetInstallation(43, authtest.GitHubInstallation{App: appID, Suspended: true})
+			w.github.SetInstallation(43, cloudtest.GitHubInstallation{App: appID, Suspended: true})
 		}, auth.ErrDenied, []string{"installation 43", "has been suspended", "HTTP 403"}},
 		"a repository is missing": {func(_ *world, p *github.Provider) { p.Grant = grantOf("missing", "contents") },
 			auth.ErrDenied,
@@ -82,16 +82,16 @@ func TestRefusals(t *testing.T) {
 			w.setClock(5 * time.Minute)
 			p.AppID = "1234"
 		}, auth.ErrMisconfigured, []string{`refuses the JWT of the App "1234"`}},
-		"an outage": {fault(authtest.Fault{Status: 502, Message: "<html>"}), auth.ErrUnavailable,
+		"an outage": {fault(cloudtest.Fault{Status: 502, Message: "<html>"}), auth.ErrUnavailable,
 			[]string{"GitHub fails", "HTTP 502"}},
-		"not GitHub": {fault(authtest.Fault{Status: 410, Message: "<html>"}), auth.ErrUnavailable,
+		"not GitHub": {fault(cloudtest.Fault{Status: 410, Message: "<html>"}), auth.ErrUnavailable,
 			[]string{"not what GitHub answers", "github.Provider.URL"}},
-		"another success": {fault(authtest.Fault{Body: `{"token":"ghs_x"}`}), auth.ErrUnavailable,
+		"another success": {fault(cloudtest.Fault{Body: `{"token":"ghs_x"}`}), auth.ErrUnavailable,
 			[]string{"not what GitHub answers", "HTTP 200"}},
-		"a cut connection": {fault(authtest.Fault{Cut: true}), auth.ErrUnavailable, []string{"api.github.com"}},
-		"a redirect": {fault(authtest.Fault{Redirect: "https://evil.example/"}), auth.ErrUnavailable,
+		"a cut connection": {fault(cloudtest.Fault{Cut: true}), auth.ErrUnavailable, []string{"api.github.com"}},
+		"a redirect": {fault(cloudtest.Fault{Redirect: "https://evil.example/"}), auth.ErrUnavailable,
 			[]string{"redirect"}},
-		"an endless answer": {fault(authtest.Fault{Rewrite: func([]byte) []byte { return make([]byte, 2<<20) }}),
+		"an endless answer": {fault(cloudtest.Fault{Rewrite: func([]byte) []byte { return make([]byte, 2<<20) }}),
 			auth.ErrUnavailable,
 			[]string{"larger than"}},
 	} {
@@ -111,7 +111,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func fault(f authtest.Fault) func(*world, *github.Provider) {
+func fault(f cloudtest.Fault) func(*world, *github.Provider) {
 	return func(w *world, _ *github.Provider) { w.cloud.AddFault(f) }
 }
 
@@ -182,7 +182,7 @@ func TestRateLimits(t *testing.T) {
 // A token that was valid would else be dropped.
 func TestSecondaryRateLimitWithoutAHint(t *testing.T) {
 	w := newWorld(t)
-	w.cloud.AddFault(authtest.Fault{Match: func(c authtest.Call) bool { return strings.Contains(c.Action, "access_tokens") },
+	w.cloud.AddFault(cloudtest.Fault{Match: func(c cloudtest.Call) bool { return strings.Contains(c.Action, "access_tokens") },
 		Status: http.StatusForbidden, Message: "You have exceeded a secondary rate limit."})
 	_, err := get(t.Context(), w.provider(), w.options("tenant-a")...)
 	var e *auth.Error

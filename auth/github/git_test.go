@@ -12,9 +12,9 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/github"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 func TestGitHosts(t *testing.T) {
@@ -136,7 +136,7 @@ func TestGitItself(t *testing.T) {
 	if out, err := run(write, "clone", "-q", "https://github.com/org-a/secret", "other"); err == nil {
 		t.Errorf("another repository was cloned: %s", out)
 	}
-	w.github.SetInstallation(42, authtest.GitHubInstallation{})
+	w.github.SetInstallation(42, cloudtest.GitHubInstallation{})
 	if out, err := run(write, "clone", "-q", repository.String(), "third"); err == nil {
 		t.Errorf("cloned after the App was uninstalled: %s", out)
 	}

@@ -10,10 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/github"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -42,7 +42,7 @@ const (
 func (w *world) serveKMS(t *testing.T, users ...string) *[]string {
 	t.Helper()
 	w.cloud.GCP().SetWorkloadIdentityProvider(pool+"/providers/east",
-		authtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
+		cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
 	asked := &[]string{}
 	w.cloud.Handle("cloudkms.googleapis.com", http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		var body struct {

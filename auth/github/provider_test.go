@@ -24,6 +24,7 @@ import (
 	"github.com/workloadid/workloadid/auth/github"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -35,10 +36,10 @@ var appKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.Genera
 
 // world is a cluster with tenants, and GitHub with an App that two organizations have installed.
 type world struct {
-	cloud  *authtest.Cloud
-	github *authtest.GitHub
-	issuer *authtest.Issuer
-	client *authtest.Client
+	cloud  *cloudtest.Cloud
+	github *cloudtest.GitHub
+	issuer *cloudtest.Issuer
+	client *cloudtest.Client
 	key    *rsa.PrivateKey
 }
 
@@ -55,13 +56,13 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func (w *world) addGitHub(host string) *authtest.GitHub {
-	g := authtest.NewGitHub(w.cloud, host)
+func (w *world) addGitHub(host string) *cloudtest.GitHub {
+	g := cloudtest.NewGitHub(w.cloud, host)
 	g.AddApp(appID, &w.key.PublicKey)
-	g.SetInstallation(42, authtest.GitHubInstallation{App: appID, Owner: "org-a", Repositories: []string{"app", "infra",
+	g.SetInstallation(42, cloudtest.GitHubInstallation{App: appID, Owner: "org-a", Repositories: []string{"app", "infra",
 		"secret"},
 		Permissions: map[string]string{"contents": "write", "issues": "read"}})
-	g.SetInstallation(43, authtest.GitHubInstallation{App: appID, Owner: "org-b", Repositories: []string{"app"},
+	g.SetInstallation(43, cloudtest.GitHubInstallation{App: appID, Owner: "org-b", Repositories: []string{"app"},
 		Permissions: map[string]string{"contents": "read"}})
 	return g
 }
@@ -484,7 +485,7 @@ func TestMalformedProviders(t *testing.T) {
 // One tenant whose installation, or whose key, hangs delays no other tenant.
 func TestHangingTenant(t *testing.T) {
 	w, tokens := newWorld(t), testworld.Cache(t, cache.WithPatience(time.Minute))
-	t.Cleanup(w.cloud.AddFault(authtest.Fault{Match: func(c authtest.Call) bool {
+	t.Cleanup(w.cloud.AddFault(cloudtest.Fault{Match: func(c cloudtest.Call) bool {
 		return strings.Contains(c.Action,
 			"/42/")
 	}, Hang: true}))
@@ -544,10 +545,10 @@ func TestConformance(t *testing.T) {
 					"OwnGrant": nil},
 				Break: func(t *testing.T, how provider.Reason) {
 					if how == authtest.Hang {
-						t.Cleanup(w.cloud.AddFault(authtest.Fault{Hang: true}))
+						t.Cleanup(w.cloud.AddFault(cloudtest.Fault{Hang: true}))
 						return
 					}
-					t.Cleanup(w.cloud.AddFault(authtest.Fault{Status: map[provider.Reason]int{auth.ErrThrottled: 429,
+					t.Cleanup(w.cloud.AddFault(cloudtest.Fault{Status: map[provider.Reason]int{auth.ErrThrottled: 429,
 						auth.ErrUnavailable: 503}[how]}))
 				},
 				Calls: func() int { return w.cloud.Calls("", "") },

@@ -9,14 +9,14 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/issuer/directory"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 func ExamplePublisher() {
 	// A stand-in for the API server. A program takes rest.InClusterConfig or controller-runtime's config.GetConfig.
-	keys, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	keys, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 	if err != nil {
 		panic(err)
 	}

@@ -22,14 +22,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // site is an issuer on a TLS web server of its own.
 type site struct {
-	*authtest.Issuer
+	*cloudtest.Issuer
 	client *http.Client
 	// change may answer in place of the issuer.
 	change func(w http.ResponseWriter, r *http.Request) (done bool)
@@ -37,7 +37,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	made, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://oidc.example.com/cluster-1"})
+	made, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://oidc.example.com/cluster-1"})
 	if err != nil {
 		t.Fatal(err)
 	}

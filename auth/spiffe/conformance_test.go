@@ -14,6 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -82,19 +83,19 @@ func receivers() map[string]receiver {
 func (w *world) trust() {
 	issuer, fetch := w.issuer.URL(), w.issuer.HTTPClient()
 	w.cloud.Azure().AddTenant("login.microsoftonline.com", azureTenant, azureDomain)
-	w.cloud.Azure().SetRegistry("example.azurecr.io", authtest.AzureRegistry{Tenant: azureTenant,
+	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: azureTenant,
 		Pull: []string{azureClient}})
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
 		for _, id := range []string{azureClient, azureOther} {
-			w.cloud.Azure().AddFederatedCredential(azureTenant, id, authtest.FederatedCredential{Issuer: issuer,
+			w.cloud.Azure().AddFederatedCredential(azureTenant, id, cloudtest.FederatedCredential{Issuer: issuer,
 				Subject: idOf(tenant, "app").String(), Audience: azure.DefaultAudience, Fetch: fetch})
 		}
-		w.cloud.OAuth().AddGrant(authtest.OAuthGrant{Issuer: issuer, Subjects: []string{idOf(tenant, "app").String()}})
+		w.cloud.OAuth().AddGrant(cloudtest.OAuthGrant{Issuer: issuer, Subjects: []string{idOf(tenant, "app").String()}})
 	}
-	w.cloud.AWS().SetRole(role("tenant-a"), authtest.Trust{Issuer: issuer,
+	w.cloud.AWS().SetRole(role("tenant-a"), cloudtest.Trust{Issuer: issuer,
 		Subjects: []string{idOf("tenant-a", "app").String(), idOf("tenant-b", "app").String()}})
 	for _, name := range []string{pool, pool + "2"} {
-		w.cloud.GCP().SetWorkloadIdentityProvider(name, authtest.WorkloadIdentityProvider{Issuer: issuer, Fetch: fetch})
+		w.cloud.GCP().SetWorkloadIdentityProvider(name, cloudtest.WorkloadIdentityProvider{Issuer: issuer, Fetch: fetch})
 	}
 	w.cloud.OAuth().AddIssuer(issuer, fetch, w.cloud.OAuth().TokenEndpoint())
 }
@@ -148,7 +149,7 @@ func allFields(p auth.Provider) map[string]any {
 }
 
 func (w *world) breakAll(t *testing.T, how provider.Reason) {
-	t.Cleanup(w.cloud.AddFault(map[provider.Reason]authtest.Fault{
+	t.Cleanup(w.cloud.AddFault(map[provider.Reason]cloudtest.Fault{
 		auth.ErrThrottled:   {Status: 429, Code: "Throttling", Message: "Rate exceeded", RetryAfter: "7"},
 		auth.ErrUnavailable: {Status: 503, Code: "ServiceUnavailable"},
 		authtest.Hang:       {Hang: true},

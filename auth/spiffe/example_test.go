@@ -13,10 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/spiffe"
 	"github.com/workloadid/workloadid/auth/spiffe/spiffetest"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // Tenants makes the source of a controller, one for all tenants. The agent is at SPIFFE_ENDPOINT_SOCKET and at
@@ -51,18 +51,18 @@ func Controller(api *workloadapi.Client) (*spiffe.WorkloadSource, error) {
 // AWS trusts the SPIFFE ID of a tenant. A simulated agent stands in for SPIRE.
 func ExampleBrokerSource() {
 	// The trust domain, the cluster and the cloud of this example.
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://oidc.example.org"})
+	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://oidc.example.org"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	cloud, err := authtest.NewCloud()
+	cloud, err := cloudtest.NewCloud()
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer cloud.Close()
 	const role, id = "arn:aws:iam::123456789012:role/tenant-a", "spiffe://example.org/ns/tenant-a/sa/app"
 	cloud.AWS().AddOIDCProvider("123456789012", issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
-	cloud.AWS().SetRole(role, authtest.Trust{Issuer: issuer.URL(), Subjects: []string{id}})
+	cloud.AWS().SetRole(role, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{id}})
 	app := client.ObjectKey{Namespace: "tenant-a", Name: "app"}
 	kube := issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: app.Namespace, Name: app.Name,
 		Annotations: map[string]string{aws.RoleARNAnnotation: role}}})

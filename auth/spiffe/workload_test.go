@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/auth/spiffe"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -29,7 +29,7 @@ func (w *world) workload(t *testing.T, id spiffeid.ID, config spiffe.Config) *sp
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = api.Close() })
-	w.cloud.AWS().SetRole(role("controller"), authtest.Trust{Issuer: w.issuer.URL(),
+	w.cloud.AWS().SetRole(role("controller"), cloudtest.Trust{Issuer: w.issuer.URL(),
 		Subjects: []string{controllerID.String()}})
 	source, err := spiffe.NewWorkloadSource(api, id, config)
 	if err != nil {

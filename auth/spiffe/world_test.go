@@ -17,12 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/auth/spiffe"
 	"github.com/workloadid/workloadid/auth/spiffe/spiffetest"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -45,15 +45,15 @@ func key(tenant, name string) client.ObjectKey {
 var controllerID = idOf("system", "controller")
 
 // trustIssuer signs the JWT-SVIDs of all tests. A key takes long to make.
-var trustIssuer = sync.OnceValues(func() (*authtest.Issuer, error) {
-	return authtest.NewIssuer(authtest.IssuerConfig{URL: "https://oidc.example.org"})
+var trustIssuer = sync.OnceValues(func() (*cloudtest.Issuer, error) {
+	return cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://oidc.example.org"})
 })
 
 // world is a cluster with two tenants and an agent, and a cloud that trusts the trust domain alone.
 type world struct {
-	cloud  *authtest.Cloud
-	issuer *authtest.Issuer
-	client *authtest.Client
+	cloud  *cloudtest.Cloud
+	issuer *cloudtest.Issuer
+	client *cloudtest.Client
 	agent  *spiffetest.Agent
 	conn   *grpc.ClientConn
 	source *spiffe.BrokerSource
@@ -66,7 +66,7 @@ func newWorld(t testing.TB, more ...client.Object) *world {
 	w.cloud = testworld.Cloud(t)
 	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), aws.DefaultAudience)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		w.cloud.AWS().SetRole(role(tenant), authtest.Trust{Issuer: w.issuer.URL(),
+		w.cloud.AWS().SetRole(role(tenant), cloudtest.Trust{Issuer: w.issuer.URL(),
 			Subjects: []string{idOf(tenant, "app").String()}})
 	}
 	return w

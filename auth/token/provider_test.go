@@ -17,6 +17,7 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
@@ -30,7 +31,7 @@ var (
 	allowed = auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}})
 )
 
-func newIssuer(t *testing.T) (*authtest.Issuer, *authtest.Client) {
+func newIssuer(t *testing.T) (*cloudtest.Issuer, *cloudtest.Client) {
 	t.Helper()
 	issuer := testworld.Issuer(t)
 	return issuer, issuer.Client(testworld.ServiceAccount("tenant-a", "app"), testworld.ServiceAccount("tenant-a", "second"))
@@ -88,7 +89,7 @@ func TestAudienceOfARemoteCluster(t *testing.T) {
 }
 
 // writeToken writes a token of the controller's ServiceAccount.
-func writeToken(t *testing.T, issuer *authtest.Issuer, file, audience string) {
+func writeToken(t *testing.T, issuer *cloudtest.Issuer, file, audience string) {
 	t.Helper()
 	signed, err := issuer.Sign(issuer.Claims(testworld.ServiceAccount("tenant-a", "app"), []string{audience}, time.Hour))
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -34,7 +34,7 @@ const (
 // guarded is a registry that trusts the issuer's ServiceAccount tokens, as bearer or as password of the user "token".
 type guarded struct {
 	inner     http.Handler
-	issuer    *authtest.Issuer
+	issuer    *cloudtest.Issuer
 	audience  string
 	password  bool
 	challenge string
@@ -54,7 +54,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // startRegistry returns the transport of a client for the registry.
-func startRegistry(t *testing.T, issuer *authtest.Issuer, g *guarded) http.RoundTripper {
+func startRegistry(t *testing.T, issuer *cloudtest.Issuer, g *guarded) http.RoundTripper {
 	t.Helper()
 	g.inner, g.issuer = registry.New(registry.Logger(log.New(t.Output(), "", 0))), issuer
 	server := httptest.NewTLSServer(g)

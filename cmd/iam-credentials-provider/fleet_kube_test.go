@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
 )
@@ -64,7 +64,7 @@ func fleetNamespace(i int) string { return fmt.Sprintf("fleet-%d", i%fleetNamesp
 func (f *fleet) create(b *testing.B) {
 	b.Helper()
 	const role = "arn:aws:iam::123456789012:role/fleet"
-	f.Cloud.AWS().SetRole(role, authtest.Trust{Principals: []string{"arn:aws:iam::123456789012:root"}, TagSession: true})
+	f.Cloud.AWS().SetRole(role, cloudtest.Trust{Principals: []string{"arn:aws:iam::123456789012:root"}, TagSession: true})
 	list := &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: "cluster"},
 		Spec: v1alpha1.IAMRoleAllowListSpec{Rules: []v1alpha1.AllowRule{{Namespaces: []string{"fleet-*"}, Roles: []string{role}}}}}
 	if err := f.Admin.Create(b.Context(), list); err != nil {

@@ -9,9 +9,9 @@ import (
 
 	clientauthv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/plugin"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -49,9 +49,9 @@ func named(cluster string) string { return `{"clusterName":"` + cluster + `","ot
 func TestExecCredentialOfAClusterProfile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: prodARN, Endpoint: prodEndpoint, CA: w.cloud.CA()})
-	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), authtest.EKSAccessEntry{})
-	w.cloud.GCP().SetCluster(gkeProd, authtest.GKECluster{PublicEndpoint: "203.0.113.10", DNSEndpoint: "gke-prod.europe-west3.gke.goog", CA: w.cloud.CA(),
+	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: prodARN, Endpoint: prodEndpoint, CA: w.cloud.CA()})
+	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), cloudtest.EKSAccessEntry{})
+	w.cloud.GCP().SetCluster(gkeProd, cloudtest.GKECluster{PublicEndpoint: "203.0.113.10", DNSEndpoint: "gke-prod.europe-west3.gke.goog", CA: w.cloud.CA(),
 		Viewers: []string{"principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/east/subject/" + subjectOfApp}})
 	ca, foreignCA := string(w.cloud.CA()), string(testworld.Cloud(t).CA())
 	const address = "https://spoke.example:6443"

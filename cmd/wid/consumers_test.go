@@ -25,9 +25,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
@@ -246,7 +246,7 @@ func TestDockerCredentialsOfAllClouds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	member := "principal://iam.googleapis.com/" + strings.TrimSuffix(gcpProvider, "/providers/east") + "/subject/" + subjectOfApp
-	w.cloud.Azure().SetRegistry("teamregistry.azurecr.io", authtest.AzureRegistry{Tenant: azureTenant, Pull: []string{azureClient}})
+	w.cloud.Azure().SetRegistry("teamregistry.azurecr.io", cloudtest.AzureRegistry{Tenant: azureTenant, Pull: []string{azureClient}})
 	w.cloud.GCP().SetRepository("europe-docker.pkg.dev/project/repo", member)
 	for host, tc := range map[string]struct {
 		audience, user string

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
@@ -46,7 +46,7 @@ func newDocsWorld(t *testing.T) *kubeWorld {
 		}
 	}
 	w.cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
-	w.cloud.AWS().SetRole(role("tenant-a"), authtest.Trust{Issuer: cluster.IssuerURL(), Subjects: []string{subjectOfApp}})
+	w.cloud.AWS().SetRole(role("tenant-a"), cloudtest.Trust{Issuer: cluster.IssuerURL(), Subjects: []string{subjectOfApp}})
 	kubeconfig, err := os.ReadFile(cluster.Kubeconfig(t))
 	if err != nil {
 		t.Fatal(err)
@@ -70,8 +70,8 @@ func (w *kubeWorld) eks(t *testing.T) *kubetest.Cluster {
 	t.Cleanup(func() { _ = stop() }) // nothing is lost
 	prod := kubetest.StartNew(t, append(flags, kubetest.Flag{Name: "disable-admission-plugins", Value: "NodeRestriction"})...)
 	w.admin(t, prod, "kubectl create namespace this-is-prod; kubectl create clusterrolebinding tenant-a --clusterrole=cluster-admin --user="+role("tenant-a"))
-	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: prodARN, Endpoint: prod.Config().Host, CA: prod.Config().CAData})
-	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), authtest.EKSAccessEntry{})
+	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: prodARN, Endpoint: prod.Config().Host, CA: prod.Config().CAData})
+	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), cloudtest.EKSAccessEntry{})
 	return prod
 }
 

@@ -21,8 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 )
@@ -275,7 +275,7 @@ func TestDoctorPodIdentity(t *testing.T) {
 func TestDoctorRemedyOfKeys(t *testing.T) {
 	t.Parallel()
 	w := newKubeWorld(t)
-	w.cloud.AddFault(authtest.Fault{Service: "sts", Action: "AssumeRoleWithWebIdentity", Status: http.StatusBadRequest, Code: "InvalidIdentityToken",
+	w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRoleWithWebIdentity", Status: http.StatusBadRequest, Code: "InvalidIdentityToken",
 		Message: "Couldn't retrieve verification key from your identity provider"})
 	f := parseReport(t, w.wid(t, "", append([]string{"doctor", "--provider=aws", "-o=json"}, w.app()...)...).stdout).Of("exchange")
 	of := " --issuer " + w.cluster.IssuerURL()

@@ -12,10 +12,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
@@ -269,7 +269,7 @@ func TestDoctorTrustRule(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	logins := w.logins(t)
-	w.cloud.AWS().SetRole(role("tenant-a"), authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
+	w.cloud.AWS().SetRole(role("tenant-a"), cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
 	args := append([]string{"doctor", "--provider=aws", "--trust-live"}, w.inHand(t)...)
 	r := w.exec(t, "", logins, "wid", args...)
 	if r.code != doctor.ExitFail || !strings.Contains(r.stdout, "[trust-rule, TrustPolicyRefusesSubject]") || !strings.Contains(r.stdout, "policy  system:serviceaccount:tenant-b:app\n") ||
@@ -297,13 +297,13 @@ func TestDoctorOfServices(t *testing.T) {
 	w := newWorld(t)
 	w.env = nil // the doctor runs in this process
 	for name, tc := range map[string]struct {
-		fake       authtest.FederationService
+		fake       cloudtest.FederationService
 		flags      []string
 		parameters map[string]string
 	}{
-		"Vault": {authtest.FederationVault, []string{"--service=vault", "--service-address=https://vault.example", "--annotation=" + exchange.VaultRoleAnnotation + "=app"},
+		"Vault": {cloudtest.FederationVault, []string{"--service=vault", "--service-address=https://vault.example", "--annotation=" + exchange.VaultRoleAnnotation + "=app"},
 			map[string]string{"role": "app"}},
-		"OpenAI": {authtest.FederationOpenAI, []string{"--service=openai", "--service-parameter=identity_provider_id=idp-1",
+		"OpenAI": {cloudtest.FederationOpenAI, []string{"--service=openai", "--service-parameter=identity_provider_id=idp-1",
 			"--annotation=" + exchange.OpenAIServiceAccountAnnotation + "=sa-1"}, map[string]string{"identity_provider_id": "idp-1", "service_account_id": "sa-1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -315,12 +315,12 @@ func TestDoctorOfServices(t *testing.T) {
 				strings.Contains(stdout, "exchange.") {
 				t.Errorf("ends with %d:\n%s", code, stdout)
 			}
-			end := w.cloud.AddFault(authtest.Fault{Service: string(tc.fake), Status: 503, Message: "sealed"})
+			end := w.cloud.AddFault(cloudtest.Fault{Service: string(tc.fake), Status: 503, Message: "sealed"})
 			if stdout, code = w.doctorOf(t, flags...); code != doctor.ExitUncertain || !strings.Contains(stdout, name+" fails (HTTP 503") {
 				t.Errorf("ends with %d:\n%s", code, stdout)
 			}
 			end()
-			fake.AddRule(authtest.FederationRule{Issuer: w.issuer.URL(), Subject: subjectOfApp, Audience: "ours", Parameters: tc.parameters})
+			fake.AddRule(cloudtest.FederationRule{Issuer: w.issuer.URL(), Subject: subjectOfApp, Audience: "ours", Parameters: tc.parameters})
 			if stdout, code = w.doctorOf(t, flags...); code != doctor.ExitPass || !strings.HasPrefix(stdout, "✓ tenant-a/app → "+name) {
 				t.Errorf("ends with %d:\n%s", code, stdout)
 			}

@@ -11,7 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
@@ -106,11 +106,11 @@ func (w *issuerWorld) apply() {
 			policy := w.trustPolicy(strings.TrimPrefix(value("--assume-role-policy-document"), "file://"))
 			w.cloud.AWS().SetRole(role(value("--role-name")), policy)
 		case "aws s3api create-bucket":
-			w.cloud.AWS().SetBucket(value("--bucket"), authtest.S3Bucket{Account: account, Region: value("--region")})
+			w.cloud.AWS().SetBucket(value("--bucket"), cloudtest.S3Bucket{Account: account, Region: value("--region")})
 		case "gcloud iam workload-identity-pools":
 			w.createPoolProvider(args, value)
 		case "az storage account":
-			w.cloud.Azure().SetContainer(value("--name"), "$web", authtest.AzureContainer{Tenant: azureTenant, Writers: []string{azureClient}})
+			w.cloud.Azure().SetContainer(value("--name"), "$web", cloudtest.AzureContainer{Tenant: azureTenant, Writers: []string{azureClient}})
 		}
 	}
 	w.applied = len(calls)
@@ -130,11 +130,11 @@ func (w *issuerWorld) createPoolProvider(args []string, value func(flag string) 
 	if want := "//iam.googleapis.com/" + name; value("--allowed-audiences") != want {
 		w.t.Errorf("audience %s, not %s", value("--allowed-audiences"), want)
 	}
-	w.cloud.GCP().SetWorkloadIdentityProvider(name, authtest.WorkloadIdentityProvider{Issuer: value("--issuer-uri"), JWKS: keys, Admins: []string{"user:admin@example.com"}})
+	w.cloud.GCP().SetWorkloadIdentityProvider(name, cloudtest.WorkloadIdentityProvider{Issuer: value("--issuer-uri"), JWKS: keys, Admins: []string{"user:admin@example.com"}})
 }
 
 // trustPolicy reads what IAM reads.
-func (w *issuerWorld) trustPolicy(file string) authtest.Trust {
+func (w *issuerWorld) trustPolicy(file string) cloudtest.Trust {
 	w.t.Helper()
 	content, err := os.ReadFile(filepath.Join(w.home, file))
 	var policy struct {
@@ -156,7 +156,7 @@ func (w *issuerWorld) trustPolicy(file string) authtest.Trust {
 	if !ok || len(equals) != 2 {
 		w.t.Fatalf("%s", content)
 	}
-	return authtest.Trust{Issuer: "https://" + host, Subjects: []string{equals[host+":sub"]}, Audiences: []string{equals[host+":aud"]}}
+	return cloudtest.Trust{Issuer: "https://" + host, Subjects: []string{equals[host+":sub"]}, Audiences: []string{equals[host+":aud"]}}
 }
 
 // flagsOf returns those of the API server in a configuration of kubeadm. Its files are in a folder of the test's.
@@ -252,9 +252,9 @@ func TestIssuerLockOut(t *testing.T) {
 	kubetest.Assets(t)
 	const issuer = "https://my-oidc.s3.eu-central-1.amazonaws.com/cluster-1"
 	w := newIssuerWorld(t, kubetest.Flag{Name: "service-account-issuer", Value: issuer}, kubetest.Flag{Name: "service-account-max-token-expiration", Value: "24h"})
-	w.cloud.AWS().SetBucket("my-oidc", authtest.S3Bucket{Account: account, Region: "eu-central-1", Public: true})
+	w.cloud.AWS().SetBucket("my-oidc", cloudtest.S3Bucket{Account: account, Region: "eu-central-1", Public: true})
 	w.cloud.AWS().AddOIDCProvider(account, issuer, w.cloud.Client(), "sts.amazonaws.com")
-	w.cloud.AWS().SetRole(role("publisher"), authtest.Trust{Issuer: issuer, Subjects: []string{"system:serviceaccount:oidc:publisher"}})
+	w.cloud.AWS().SetRole(role("publisher"), cloudtest.Trust{Issuer: issuer, Subjects: []string{"system:serviceaccount:oidc:publisher"}})
 	repair := document.Read(t, "docs/issuer.md").Section("The publisher's credentials").Block("", "wid issuer publish")
 	w.sh(repair)
 	w.sh("kubectl create namespace oidc; kubectl create serviceaccount -n oidc publisher; wid issuer check")

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/storetest"
 )
@@ -112,13 +112,13 @@ func (a *administrator) check(what string, got, want any) {
 }
 
 // letsIn gives the service the rule that it was told, and tries the ServiceAccount and another one.
-func (a *administrator) letsIn(which authtest.FederationService, rule authtest.FederationRule, flags ...string) {
+func (a *administrator) letsIn(which cloudtest.FederationService, rule cloudtest.FederationRule, flags ...string) {
 	a.t.Helper()
 	a.check("what is trusted", []string{rule.Issuer, rule.Subject}, []string{a.issuer.URL(), subjectOfApp})
 	fake := a.cloud.Federation(which)
 	fake.AddIssuer(a.issuer.URL(), a.issuer.HTTPClient())
 	fake.AddRule(rule)
-	if which == authtest.FederationAnthropic { // which has one host for both
+	if which == cloudtest.FederationAnthropic { // which has one host for both
 		fake.SetAPI(a)
 	}
 	flags = append(flags, "--service="+string(which), a.tokenFile(a.t, rule.Audience))
@@ -154,7 +154,7 @@ func TestIssuerTrustVault(t *testing.T) {
 		{"vault", "read", "-field=bound_issuer", "auth/cluster-1/config"},
 		{"vault", "write", "auth/cluster-1/role/app", "role_type=jwt", "user_claim=sub", "bound_subject=" + subjectOfApp,
 			"bound_audiences=vault.example.com", "token_type=batch", "token_ttl=1h", "token_num_uses=0", "token_policies=read,write"}})
-	a.letsIn(authtest.FederationVault, authtest.FederationRule{Issuer: a.issuer.URL(), Subject: strings.TrimPrefix(calls[3][5], "bound_subject="),
+	a.letsIn(cloudtest.FederationVault, cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: strings.TrimPrefix(calls[3][5], "bound_subject="),
 		Audience: strings.TrimPrefix(calls[3][6], "bound_audiences="), Parameters: map[string]string{"role": "app"}},
 		"--service-address=https://vault.example", "--service-parameter=mount=cluster-1", "--audience=vault.example.com", "--annotation="+annotation)
 }
@@ -166,7 +166,7 @@ func TestIssuerTrustDatabricks(t *testing.T) {
 	a.check("calls", calls, [][]string{{"databricks", "account", "service-principal-federation-policy", "create", "123", "--json", "@policy.json"}})
 	a.check("policy", a.document("policy.json"),
 		object{"oidc_policy": object{"issuer": a.issuer.URL(), "subject": subjectOfApp, "audiences": []string{"databricks.example.com"}}})
-	a.letsIn(authtest.FederationDatabricks, authtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "databricks.example.com",
+	a.letsIn(cloudtest.FederationDatabricks, cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "databricks.example.com",
 		Parameters: map[string]string{"client_id": azureClient}},
 		"--service-address=https://dbc-1.cloud.databricks.com", "--audience=databricks.example.com", "--annotation="+annotation)
 }
@@ -178,7 +178,7 @@ func TestIssuerTrustTailscale(t *testing.T) {
 	a.check("requests", fmt.Sprint(a.posts[0].address, " ", a.posts[0].token), "api.tailscale.com/api/v2/tailnet/-/keys Bearer tskey-1")
 	a.check("body", a.posts[0].body, object{"keyType": "federated", "issuer": a.issuer.URL(), "subject": subjectOfApp,
 		"scopes": []string{"auth_keys", "devices:core"}, "tags": []string{"tag:app"}})
-	a.letsIn(authtest.FederationTailscale, authtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "api.tailscale.com/keys-1",
+	a.letsIn(cloudtest.FederationTailscale, cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "api.tailscale.com/keys-1",
 		Parameters: map[string]string{"client_id": "keys-1"}}, "--annotation="+annotation)
 }
 
@@ -194,7 +194,7 @@ func TestIssuerTrustAnthropic(t *testing.T) {
 		"match":        object{"subject_prefix": subjectOfApp, "audience": "anthropic.example.com"},
 		"target":       object{"type": "service_account", "service_account_id": "svac_1"},
 		"workspace_id": "wrkspc_1"})
-	a.letsIn(authtest.FederationAnthropic, authtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "anthropic.example.com",
+	a.letsIn(cloudtest.FederationAnthropic, cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "anthropic.example.com",
 		Parameters: map[string]string{"organization_id": "o", "federation_rule_id": "federation_rules-1"}},
 		"--service-parameter=organization_id=o", "--audience=anthropic.example.com", "--annotation="+annotation)
 	a.run([]string{"ANTHROPIC_AUTH_TOKEN=admin"}, append(args, a.uploads()...)...)
@@ -211,7 +211,7 @@ func TestIssuerTrustOpenAI(t *testing.T) {
 		"verification": object{"type": "discovery"}})
 	a.check("rule", a.posts[1].body, object{"name": "tenant-a/app", "attribute_matchers": object{"sub": subjectOfApp}, "project_id": "proj_1",
 		"service_account_id": "sa-1"})
-	a.letsIn(authtest.FederationOpenAI, authtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "https://api.openai.com/v1",
+	a.letsIn(cloudtest.FederationOpenAI, cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "https://api.openai.com/v1",
 		Parameters: map[string]string{"identity_provider_id": "workload_identity_providers-1", "service_account_id": "sa-1"}},
 		"--service-parameter=identity_provider_id=workload_identity_providers-1", "--annotation="+annotation)
 	a.run([]string{"OPENAI_ADMIN_KEY=admin"}, append(args, a.uploads()...)...)
@@ -294,7 +294,7 @@ func TestIssuerTrustServicesMistakes(t *testing.T) {
 	}
 	for name, env := range map[string][]string{"without a token": nil, "with one that is refused": {"TAILSCALE_API_KEY=x"}} {
 		t.Run(name, func(t *testing.T) {
-			defer a.cloud.AddFault(authtest.Fault{Service: "api.tailscale.com", Status: http.StatusForbidden, Message: `{"message":"no"}`})()
+			defer a.cloud.AddFault(cloudtest.Fault{Service: "api.tailscale.com", Status: http.StatusForbidden, Message: `{"message":"no"}`})()
 			script := a.mustWid(t, "", "issuer", "trust", "tailscale", "--issuer=https://i.example/c'1", "--service-account=a/b", "--scopes=s", "--tags=tag:t")
 			r := a.exec(t, "", env, "bash", "-ec", script)
 			if _, err := os.Stat(filepath.Join(a.home, "calls")); r.code == 0 || err == nil {

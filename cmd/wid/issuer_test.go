@@ -18,10 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/storetest"
 )
@@ -101,7 +101,7 @@ func TestIssuerTrust(t *testing.T) {
 // The member names the pool, so each cluster needs one of its own. In a shared pool, IAM takes one cluster for another.
 func TestIssuerTrustGCPKeepsClustersApart(t *testing.T) {
 	w := newWorld(t)
-	other, err := authtest.NewIssuer(authtest.IssuerConfig{URL: "https://cluster-2.example"})
+	other, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://cluster-2.example"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,9 +117,9 @@ func TestIssuerTrustGCPKeepsClustersApart(t *testing.T) {
 		return printed.Member
 	}
 	google := w.cloud.GCP()
-	google.SetWorkloadIdentityProvider(example, authtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
-	google.SetServiceAccount(email, authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{member(w.issuer.URL(), example)}})
-	tokenOf := func(issuer *authtest.Issuer, provider string) error {
+	google.SetWorkloadIdentityProvider(example, cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
+	google.SetServiceAccount(email, cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{member(w.issuer.URL(), example)}})
+	tokenOf := func(issuer *cloudtest.Issuer, provider string) error {
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",
 			Annotations: map[string]string{gcp.WorkloadIdentityProviderAnnotation: provider, gcp.ServiceAccountAnnotation: email}}}
 		_, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithServiceAccount(client.ObjectKeyFromObject(account), issuer.Client(account)),
@@ -130,7 +130,7 @@ func TestIssuerTrustGCPKeepsClustersApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := func(provider string) string {
-		google.SetWorkloadIdentityProvider(provider, authtest.WorkloadIdentityProvider{Issuer: other.URL(), Fetch: other.HTTPClient()})
+		google.SetWorkloadIdentityProvider(provider, cloudtest.WorkloadIdentityProvider{Issuer: other.URL(), Fetch: other.HTTPClient()})
 		return provider
 	}
 	if err := tokenOf(other, second(strings.ReplaceAll(example, "cluster-1", "cluster-2"))); !errors.Is(err, auth.ErrDenied) {
@@ -224,7 +224,7 @@ func TestIssuerCheck(t *testing.T) {
 	keys, _ := storetest.Get(t, w.cluster.IssuerClient(t), w.cluster.IssuerURL()+"/openid/v1/jwks")
 	w.write(t, filepath.Join(w.home, ".config", "gcloud", "application_default_credentials.json"), string(w.cloud.GCP().AddUser("admin@example.com")))
 	for issuerURL, differs := range map[string]bool{w.cluster.IssuerURL(): false, w.cluster.IssuerURL() + "/": true} {
-		w.cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, authtest.WorkloadIdentityProvider{Issuer: issuerURL, JWKS: keys,
+		w.cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, cloudtest.WorkloadIdentityProvider{Issuer: issuerURL, JWKS: keys,
 			Admins: []string{"user:admin@example.com"}})
 		r := w.wid(t, "", "issuer", "check", "--kubeconfig="+w.kubeconfig, "--service-account="+w.namespace+"/app", "--to=gcp://"+gcpProvider)
 		if !strings.Contains(r.stdout, "ok    Signature") || strings.Contains(r.stdout, "FAIL  KeysIssuer") != differs {
@@ -244,7 +244,7 @@ func TestIssuerCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, authtest.WorkloadIdentityProvider{Issuer: w.cluster.IssuerURL(), JWKS: both,
+	w.cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, cloudtest.WorkloadIdentityProvider{Issuer: w.cluster.IssuerURL(), JWKS: both,
 		Admins: []string{"user:admin@example.com"}})
 	r = w.wid(t, "", "issuer", "check", "--kubeconfig="+w.kubeconfig, "--service-account="+w.namespace+"/app", "--to=gcp://"+gcpProvider)
 	_, warning, _ := strings.Cut(r.stdout, "warn  ForeignKeys")

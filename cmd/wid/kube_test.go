@@ -18,8 +18,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
@@ -38,7 +38,7 @@ func newKubeWorld(t *testing.T) *kubeWorld {
 	w := &kubeWorld{newWorld(t), cluster, cluster.Namespace(t), ""}
 	w.kubeconfig = cluster.Kubeconfig(t)
 	w.cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
-	w.cloud.AWS().SetRole(role("tenant-a"), authtest.Trust{Issuer: cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + w.namespace + ":app"}})
+	w.cloud.AWS().SetRole(role("tenant-a"), cloudtest.Trust{Issuer: cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + w.namespace + ":app"}})
 	w.create(t, "app", annotations())
 	return w
 }
@@ -175,8 +175,8 @@ func TestKubeconfigForEKS(t *testing.T) {
 	t.Parallel()
 	w := newKubeWorld(t)
 	const arn = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
-	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: arn, Endpoint: "https://ABCDEF.gr7.eu-central-1.eks.amazonaws.com", CA: w.cluster.Config().CAData})
-	w.cloud.AWS().SetEKSAccessEntry(arn, role("tenant-a"), authtest.EKSAccessEntry{})
+	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: arn, Endpoint: "https://ABCDEF.gr7.eu-central-1.eks.amazonaws.com", CA: w.cluster.Config().CAData})
+	w.cloud.AWS().SetEKSAccessEntry(arn, role("tenant-a"), cloudtest.EKSAccessEntry{})
 	out := w.mustWid(t, "", append([]string{"kubeconfig", "--provider=aws", "--cluster=" + arn}, w.app()...)...)
 	config, err := clientcmd.Load([]byte(out))
 	if err != nil {
@@ -229,7 +229,7 @@ func TestKubeconfigWithoutItsEnvironment(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil {
 		t.Fatalf("%v, %+v", err, r)
 	}
-	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), authtest.EKSAccessEntry{})
+	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), cloudtest.EKSAccessEntry{})
 	_, id, err := w.cloud.AWS().VerifyEKSToken(prodARN, answer.Status.Token)
 	if err != nil || id.RoleARN != role("tenant-a") || id.SessionName != "hub="+w.namespace+".app" {
 		t.Errorf("the bearer is of %+v, %v", id, err)

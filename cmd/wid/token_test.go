@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
@@ -132,7 +132,7 @@ func (w *world) revealed(t *testing.T, args ...string) (values map[string]string
 // All that shapes a role that is assumed with another one arrives at AWS.
 func TestRoleChaining(t *testing.T) {
 	w := newWorld(t)
-	w.cloud.AWS().SetRole(role("shared"), authtest.Trust{Principals: []string{role("tenant-a")}, ExternalID: "ext-1", TagSession: true, SetSourceIdentity: true})
+	w.cloud.AWS().SetRole(role("shared"), cloudtest.Trust{Principals: []string{role("tenant-a")}, ExternalID: "ext-1", TagSession: true, SetSourceIdentity: true})
 	chain := []string{"--assume-role=" + role("shared"), "--external-id=ext-1", "--session-tag=team=a,env=prod", "--transitive-tag-key=team",
 		"--source-identity=tenant-a", "--session-duration=20m", "--session-name-prefix=hub", `--session-policy={"Version":"2012-10-17","Statement":[]}`}
 	values, life := w.revealed(t, slices.Concat([]string{"--provider=aws"}, w.inHand(t), chain)...)
@@ -142,8 +142,8 @@ func TestRoleChaining(t *testing.T) {
 		t.Errorf("got %+v for %s", id, life)
 	}
 	// Several roles are assumed in their order, and the other flags shape the last one.
-	w.cloud.AWS().SetRole(role("last"), authtest.Trust{Principals: []string{role("between")}, ExternalID: "ext-1"})
-	w.cloud.AWS().SetRole(role("between"), authtest.Trust{Principals: []string{role("tenant-a")}})
+	w.cloud.AWS().SetRole(role("last"), cloudtest.Trust{Principals: []string{role("between")}, ExternalID: "ext-1"})
+	w.cloud.AWS().SetRole(role("between"), cloudtest.Trust{Principals: []string{role("tenant-a")}})
 	values, _ = w.revealed(t, slices.Concat([]string{"--provider=aws"}, w.inHand(t),
 		[]string{"--assume-role=" + role("between"), "--assume-role=" + role("last"), "--external-id=ext-1", "--session-name=exactly"})...)
 	if id, _ := w.cloud.AWS().Identity(values["AWS_ACCESS_KEY_ID"]); id.RoleARN != role("last") || id.SessionName != "exactly" {
@@ -166,8 +166,8 @@ func TestExtrasOfGoogle(t *testing.T) {
 	w := newWorld(t)
 	email := func(name string) string { return name + "@project.iam.gserviceaccount.com" }
 	principal := "principal://iam.googleapis.com/" + strings.TrimSuffix(gcpProvider, "/providers/east") + "/subject/" + subjectOfApp
-	w.cloud.GCP().SetServiceAccount(email("first"), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal}})
-	w.cloud.GCP().SetServiceAccount(email("last"), authtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + email("first")}})
+	w.cloud.GCP().SetServiceAccount(email("first"), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal}})
+	w.cloud.GCP().SetServiceAccount(email("last"), cloudtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + email("first")}})
 	args := []string{"--provider=gcp", w.tokenFile(t, "//iam.googleapis.com/"+gcpProvider), "--annotation=" + gcp.WorkloadIdentityProviderAnnotation + "=" + gcpProvider,
 		"--annotation=" + gcp.ServiceAccountAnnotation + "=" + email("last"), "--delegate=" + email("first")}
 	values, life := w.revealed(t, append(args, "--access-token-lifetime=15m")...)
@@ -191,7 +191,7 @@ func TestAuthorityHost(t *testing.T) {
 	w := newWorld(t)
 	const tenant, us, audience = "b8e3e4f6-86f1-41af-91ab-2d7cd011db47", "https://login.microsoftonline.us", azure.DefaultAudience + "USGov"
 	w.cloud.Azure().AddTenant("login.microsoftonline.us", tenant)
-	w.cloud.Azure().AddFederatedCredential(tenant, azureClient, authtest.FederatedCredential{Issuer: w.issuer.URL(), Subject: subjectOfApp,
+	w.cloud.Azure().AddFederatedCredential(tenant, azureClient, cloudtest.FederatedCredential{Issuer: w.issuer.URL(), Subject: subjectOfApp,
 		Audience: audience, Fetch: w.issuer.HTTPClient()})
 	args := []string{"--provider=azure", "--annotation=" + azure.ClientIDAnnotation + "=" + azureClient,
 		"--annotation=" + azure.TenantIDAnnotation + "=" + tenant}
@@ -209,8 +209,8 @@ func TestAuthorityHost(t *testing.T) {
 func TestClientOfAnExchange(t *testing.T) {
 	w := newWorld(t)
 	o := w.cloud.OAuth()
-	o.Configure(authtest.OAuthConfig{RequireClient: true})
-	o.SetClient(authtest.OAuthClient{ID: "wid", Method: "client_secret_basic", Secret: "p:w"})
+	o.Configure(cloudtest.OAuthConfig{RequireClient: true})
+	o.SetClient(cloudtest.OAuthClient{ID: "wid", Method: "client_secret_basic", Secret: "p:w"})
 	secret := filepath.Join(w.home, "secret")
 	w.write(t, secret, "p:w\n")
 	args := []string{"--provider=exchange", w.tokenFile(t, o.TokenEndpoint()), "--exchange-endpoint=" + o.TokenEndpoint()}
@@ -232,20 +232,20 @@ func TestClientOfAnExchange(t *testing.T) {
 func TestServiceOfAnExchange(t *testing.T) {
 	w := newWorld(t)
 	for name, tc := range map[string]struct {
-		fake       authtest.FederationService
+		fake       cloudtest.FederationService
 		args       []string
 		parameters map[string]string
 	}{
-		"vault": {authtest.FederationVault, []string{"--service=vault", "--service-address=https://vault.example", "--service-parameter=namespace=team",
+		"vault": {cloudtest.FederationVault, []string{"--service=vault", "--service-address=https://vault.example", "--service-parameter=namespace=team",
 			"--service-parameter=role=app"}, map[string]string{"role": "app", "namespace": "team"}},
-		"anthropic": {authtest.FederationAnthropic, []string{"--provider=exchange", "--service=anthropic", "--service-parameter=organization_id=o",
+		"anthropic": {cloudtest.FederationAnthropic, []string{"--provider=exchange", "--service=anthropic", "--service-parameter=organization_id=o",
 			"--service-parameter=federation_rule_id=r", "--annotation=" + exchange.AnthropicServiceAccountAnnotation + "=svac_1"},
 			map[string]string{"organization_id": "o", "federation_rule_id": "r", "service_account_id": "svac_1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := w.cloud.Federation(tc.fake)
 			fake.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient())
-			fake.AddRule(authtest.FederationRule{Issuer: w.issuer.URL(), Subject: subjectOfApp, Audience: "ours", Parameters: tc.parameters})
+			fake.AddRule(cloudtest.FederationRule{Issuer: w.issuer.URL(), Subject: subjectOfApp, Audience: "ours", Parameters: tc.parameters})
 			args := append(tc.args, w.tokenFile(t, "ours"), "--audience=ours")
 			values, _ := w.revealed(t, args...)
 			if id, ok := fake.Identity(values["WID_TOKEN"]); !ok || id.Subject != subjectOfApp {

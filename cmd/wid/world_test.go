@@ -18,10 +18,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -77,8 +77,8 @@ func role(name string) string { return "arn:aws:iam::" + account + ":role/" + na
 
 // world is a cloud, the programs, and a person's home directory.
 type world struct {
-	cloud  *authtest.Cloud
-	issuer *authtest.Issuer
+	cloud  *cloudtest.Cloud
+	issuer *cloudtest.Issuer
 	home   string
 	env    []string
 }
@@ -110,15 +110,15 @@ func newWorld(t testing.TB) *world {
 // trust has all clouds trust an issuer.
 func (w *world) trust(issuer string, fetch *http.Client) {
 	w.cloud.AWS().AddOIDCProvider(account, issuer, fetch, aws.DefaultAudience)
-	w.cloud.AWS().SetRole(role("tenant-a"), authtest.Trust{Issuer: issuer, Subjects: []string{subjectOfApp}})
-	w.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, authtest.FederatedCredential{Issuer: issuer, Subject: subjectOfApp, Audience: azure.DefaultAudience, Fetch: fetch})
-	w.cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, authtest.WorkloadIdentityProvider{Issuer: issuer, Fetch: fetch})
+	w.cloud.AWS().SetRole(role("tenant-a"), cloudtest.Trust{Issuer: issuer, Subjects: []string{subjectOfApp}})
+	w.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, cloudtest.FederatedCredential{Issuer: issuer, Subject: subjectOfApp, Audience: azure.DefaultAudience, Fetch: fetch})
+	w.cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, cloudtest.WorkloadIdentityProvider{Issuer: issuer, Fetch: fetch})
 	w.cloud.OAuth().AddIssuer(issuer, fetch, w.cloud.OAuth().TokenEndpoint())
-	w.cloud.OAuth().AddGrant(authtest.OAuthGrant{Issuer: issuer, Subjects: []string{subjectOfApp}})
+	w.cloud.OAuth().AddGrant(cloudtest.OAuthGrant{Issuer: issuer, Subjects: []string{subjectOfApp}})
 }
 
-func (w *world) trustOfApp() authtest.Trust {
-	return authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{subjectOfApp}}
+func (w *world) trustOfApp() cloudtest.Trust {
+	return cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{subjectOfApp}}
 }
 
 // annotations are those of the ServiceAccount app for all clouds.

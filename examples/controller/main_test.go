@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
@@ -43,7 +43,7 @@ func TestControllerWithShippedRights(t *testing.T) {
 	cloud := testworld.Cloud(t)
 	tenant := cluster.Namespace(t)
 	cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
-	cloud.AWS().SetRole(role, authtest.Trust{Issuer: cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
+	cloud.AWS().SetRole(role, cloudtest.Trust{Issuer: cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
 
 	stop := startController(t, cluster, cloud)
 	defer stop()
@@ -78,7 +78,7 @@ func configMap(namespace, name, serviceAccount string) *corev1.ConfigMap {
 }
 
 // startController runs the program as the ServiceAccount of the manifest, until the test or stop ends it.
-func startController(t *testing.T, cluster *kubetest.Cluster, cloud *authtest.Cloud) (stop func()) {
+func startController(t *testing.T, cluster *kubetest.Cluster, cloud *cloudtest.Cloud) (stop func()) {
 	t.Helper()
 	const user = "system:serviceaccount:workloadid-example:controller"
 	config, _, err := cluster.Cluster.User(user)

@@ -32,7 +32,7 @@ type Reconciler struct {
 	Metrics    *metrics.Metrics     // the observer of Tokens
 	Events     events.EventRecorder // tells people what is wrong
 	Options    []auth.Option        // for all objects, such as auth.WithSettings
-	HTTPClient sts.HTTPClient       // nil, except in tests with authtest.Cloud
+	HTTPClient sts.HTTPClient       // nil, except in tests with cloudtest.Cloud
 }
 
 // TenantClient returns an AWS client that acts as the ServiceAccount that the object names.

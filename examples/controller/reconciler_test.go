@@ -14,15 +14,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cache/metrics"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // newReconciler returns a reconciler for the ConfigMap tenant-a/good, whose ServiceAccount has a role, and the registry of its metrics.
-func newReconciler(t *testing.T, aws *aws.Provider, issuer *authtest.Issuer, aroundAWS *http.Client) (*Reconciler, *prometheus.Registry) {
+func newReconciler(t *testing.T, aws *aws.Provider, issuer *cloudtest.Issuer, aroundAWS *http.Client) (*Reconciler, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	m, err := metrics.New("test_", registry)
@@ -62,13 +62,13 @@ func seriesOf(t *testing.T, registry *prometheus.Registry, name string) (n int) 
 
 // The series of a deleted object would stay for as long as the controller runs.
 func TestReconcilerDeletesTheSeriesOfADeletedObject(t *testing.T) {
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cloud := testworld.Cloud(t)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
-	cloud.AWS().SetRole(role, authtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
+	cloud.AWS().SetRole(role, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
 	r, registry := newReconciler(t, &aws.Provider{}, issuer, cloud.Client())
 	for range 2 {
 		if result, err := r.Reconcile(t.Context(), request("good")); err != nil || result.RequeueAfter != time.Hour {
@@ -100,7 +100,7 @@ func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
 // An STS that hangs holds a worker for five seconds. The object comes back later.
 func TestReconcilerLeavesAnSTSThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+		issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,12 +9,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 const (
@@ -27,13 +27,13 @@ const (
 )
 
 // newEnvironment returns a reconciler, and the services that trust its cluster.
-func newEnvironment(t *testing.T) (*Reconciler, *authtest.Cloud) {
+func newEnvironment(t *testing.T) (*Reconciler, *cloudtest.Cloud) {
 	t.Helper()
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud, err := authtest.NewCloud()
+	cloud, err := cloudtest.NewCloud()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,17 +41,17 @@ func newEnvironment(t *testing.T) (*Reconciler, *authtest.Cloud) {
 
 	// AWS: the role, and with it ECR and a cluster of EKS.
 	cloud.AWS().AddOIDCProvider("123456789012", issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
-	cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: issuer.URL(), Subjects: []string{subject}})
-	cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: eks, Endpoint: "https://prod.example", CA: cloud.CA()})
+	cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{subject}})
+	cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: eks, Endpoint: "https://prod.example", CA: cloud.CA()})
 	// Azure: a federated credential of an application, and a resource that it may use.
-	cloud.Azure().AddFederatedCredential(tenant, clientID, authtest.FederatedCredential{Issuer: issuer.URL(), Subject: subject,
+	cloud.Azure().AddFederatedCredential(tenant, clientID, cloudtest.FederatedCredential{Issuer: issuer.URL(), Subject: subject,
 		Audience: azure.DefaultAudience, Fetch: issuer.HTTPClient()})
 	// Google Cloud: a provider of a workload identity pool. The ServiceAccount itself has roles.
-	cloud.GCP().SetWorkloadIdentityProvider(pool, authtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
+	cloud.GCP().SetWorkloadIdentityProvider(pool, cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
 	// OAuth: a server that trusts the issuer and grants a scope.
 	oauth := cloud.OAuth()
 	oauth.AddIssuer(issuer.URL(), issuer.HTTPClient(), oauth.URL())
-	oauth.AddGrant(authtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{subject}, Scopes: []string{"reports.read"}})
+	oauth.AddGrant(cloudtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{subject}, Scopes: []string{"reports.read"}})
 
 	tokens, err := cache.NewTokenCache(100)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // runCluster takes the ServiceAccount and its tokens from a real cluster. The cloud is still the one in the program: it
@@ -58,7 +58,7 @@ func (d *demo) trustCluster(ctx context.Context, config *rest.Config, key client
 		return nil //nolint:nilerr // see above
 	}
 	d.cloud.AWS().AddOIDCProvider(arn.Account, issuer, fetch, aws.DefaultAudience)
-	d.cloud.AWS().SetRole(arn.String(), authtest.Trust{Issuer: issuer,
+	d.cloud.AWS().SetRole(arn.String(), cloudtest.Trust{Issuer: issuer,
 		Subjects: []string{"system:serviceaccount:" + key.Namespace + ":" + key.Name}})
 	return nil
 }

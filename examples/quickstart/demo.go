@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 const accountID = "123456789012"
@@ -23,7 +23,7 @@ type demo struct {
 	provider *aws.Provider
 	tokens   *cache.TokenCache
 	client   auth.KubernetesClient
-	cloud    *authtest.Cloud
+	cloud    *cloudtest.Cloud
 	region   string
 }
 
@@ -32,7 +32,7 @@ func newDemo(region string) (*demo, error) {
 	if err != nil {
 		return nil, err
 	}
-	cloud, err := authtest.NewCloud()
+	cloud, err := cloudtest.NewCloud()
 	if err != nil {
 		tokens.Close()
 		return nil, err

@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 func serviceAccount(namespace, name, roleARN string) *corev1.ServiceAccount {
@@ -24,7 +24,7 @@ func runEmbedded(ctx context.Context, f flags, p *printer) error {
 		return err
 	}
 	defer d.close()
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func runEmbedded(ctx context.Context, f flags, p *printer) error {
 	var objects []client.Object
 	var keys []client.ObjectKey
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		d.cloud.AWS().SetRole(roleOf(tenant), authtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
+		d.cloud.AWS().SetRole(roleOf(tenant), cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
 		sa := serviceAccount(tenant, "app", roleOf(tenant))
 		objects, keys = append(objects, sa), append(keys, client.ObjectKeyFromObject(sa))
 	}
@@ -56,7 +56,7 @@ func runEmbedded(ctx context.Context, f flags, p *printer) error {
 }
 
 // refusals tries what tenant A should not be able to do.
-func (d *demo) refusals(ctx context.Context, kube *authtest.Client, app client.ObjectKey) ([]refusal, error) {
+func (d *demo) refusals(ctx context.Context, kube *cloudtest.Client, app client.ObjectKey) ([]refusal, error) {
 	object := cache.InvolvedObject{Kind: "Bucket", Namespace: app.Namespace, Name: "artifacts", Operation: "quickstart"}
 	var all []refusal
 	try := func(what string, sa client.ObjectKey) error {

@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -124,7 +124,7 @@ func TestAddonsAreRefused(t *testing.T) {
 }
 
 // hubServer is a hub's API server that answers with the role of the token's identity, or 401.
-func hubServer(t *testing.T, cloud *authtest.Cloud) (server *httptest.Server, roles *[]string) {
+func hubServer(t *testing.T, cloud *cloudtest.Cloud) (server *httptest.Server, roles *[]string) {
 	t.Helper()
 	roles = &[]string{}
 	server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -153,7 +153,7 @@ func hubServer(t *testing.T, cloud *authtest.Cloud) (server *httptest.Server, ro
 }
 
 // agentEnvironment is that of a process with credentials of AWS, as a user of the managed cluster's account.
-func agentEnvironment(t *testing.T, cloud *authtest.Cloud) (arn string) {
+func agentEnvironment(t *testing.T, cloud *cloudtest.Cloud) (arn string) {
 	t.Helper()
 	id, secret := cloud.AWS().AddUser("222222222222", "agent")
 	nothing := filepath.Join(t.TempDir(), "nothing")
@@ -188,9 +188,9 @@ func restConfig(t *testing.T, d *awsirsa.Driver, server *httptest.Server) *rest.
 	return config
 }
 
-func newCloudOfAWS(t *testing.T) *authtest.Cloud {
+func newCloudOfAWS(t *testing.T) *cloudtest.Cloud {
 	t.Helper()
-	cloud, err := authtest.NewCloud()
+	cloud, err := cloudtest.NewCloud()
 	regtest.Must(t, err)
 	t.Cleanup(cloud.Close)
 	return cloud
@@ -234,7 +234,7 @@ func TestInProcessClientsUseTheHubRole(t *testing.T) {
 		t.Errorf("condition %+v", condition)
 	}
 
-	cloud.AWS().SetRole(hubRole, authtest.Trust{Principals: []string{agent}})
+	cloud.AWS().SetRole(hubRole, cloudtest.Trust{Principals: []string{agent}})
 	config = restConfig(t, d, server) // the agent makes clients anew; the failed one waits before it asks AWS again
 	if kube, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)

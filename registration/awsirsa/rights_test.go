@@ -23,26 +23,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 )
 
 // login returns clients of the SDK.
-func login(cloud *authtest.Cloud, creds aws.CredentialsProvider) (*iam.Client, *eks.Client) {
+func login(cloud *cloudtest.Cloud, creds aws.CredentialsProvider) (*iam.Client, *eks.Client) {
 	return iam.New(iam.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), Credentials: creds, Retryer: aws.NopRetryer{}}),
 		eks.New(eks.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), Credentials: creds, Retryer: aws.NopRetryer{}})
 }
 
 // administer returns clients of an administrator of an account.
-func administer(cloud *authtest.Cloud, account string) (*iam.Client, *eks.Client) {
+func administer(cloud *cloudtest.Cloud, account string) (*iam.Client, *eks.Client) {
 	id, secret := cloud.AWS().AddUser(account, "admin")
 	return login(cloud, credentials.NewStaticCredentialsProvider(id, secret, ""))
 }
 
 // createRole does what an administrator of IAM does with the output of wid hub policies.
-func createRole(t testing.TB, cloud *authtest.Cloud, account string, role awsirsa.Role) {
+func createRole(t testing.TB, cloud *cloudtest.Cloud, account string, role awsirsa.Role) {
 	t.Helper()
 	c, _ := administer(cloud, account)
 	name, in := role.Name(), &iam.CreateRoleInput{AssumeRolePolicyDocument: aws.String(string(role.Trust))}
@@ -96,9 +96,9 @@ func actionsOf(statement map[string]any) (actions []string) {
 }
 
 // hubWith returns the hub's half with a login that has the given role.
-func hubWith(t *testing.T, cloud *authtest.Cloud, role awsirsa.Role) *awsirsa.HubDriver {
+func hubWith(t *testing.T, cloud *cloudtest.Cloud, role awsirsa.Role) *awsirsa.HubDriver {
 	t.Helper()
-	identity, err := authtest.NewIssuer(authtest.IssuerConfig{URL: issuer})
+	identity, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: issuer})
 	regtest.Must(t, err)
 	cloud.AWS().AddOIDCProvider(hubAccount, identity.URL(), identity.HTTPClient(), audience)
 	createRole(t, cloud, hubAccount, role)
@@ -115,12 +115,12 @@ func hubWith(t *testing.T, cloud *authtest.Cloud, role awsirsa.Role) *awsirsa.Hu
 }
 
 // drift changes all that a hub repairs.
-func drift(t *testing.T, cloud *authtest.Cloud) {
+func drift(t *testing.T, cloud *cloudtest.Cloud) {
 	t.Helper()
 	i, e := administer(cloud, hubAccount)
 	hub, managed := pair(t)
 	name, other := shopRole(t), string(awsirsa.GrantedRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(hub)).Trust)
-	cloud.AWS().SetRole(irsaname.ManagedRoleARN(hub, hub), authtest.Trust{})
+	cloud.AWS().SetRole(irsaname.ManagedRoleARN(hub, hub), cloudtest.Trust{})
 	_, err1 := i.UpdateAssumeRolePolicy(t.Context(), &iam.UpdateAssumeRolePolicyInput{RoleName: &name, PolicyDocument: &other})
 	_, err2 := i.TagRole(t.Context(), &iam.TagRoleInput{RoleName: &name, Tags: []iamtypes.Tag{{Key: aws.String("hub_cluster_name"), Value: aws.String("other")}}})
 	_, err3 := i.DeleteRolePolicy(t.Context(), &iam.DeleteRolePolicyInput{RoleName: &name, PolicyName: &name})
@@ -134,8 +134,8 @@ func life(t *testing.T, role awsirsa.Role) (granted, repaired, revoked error) {
 	t.Helper()
 	cloud := newCloudOfAWS(t)
 	hub, managed := pair(t)
-	cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: hubARN})
-	cloud.AWS().SetRole(irsaname.ManagedRoleARN(hub, managed), authtest.Trust{})
+	cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: hubARN})
+	cloud.AWS().SetRole(irsaname.ManagedRoleARN(hub, managed), cloudtest.Trust{})
 	h := hubWith(t, cloud, role)
 	if _, granted = h.Grant(t.Context(), "shop1", managedARN); granted != nil {
 		return granted, nil, nil

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -225,7 +225,7 @@ func (k *kube) testRevocation(*testing.T) {
 func (m *member) revoke(t *testing.T) {
 	t.Helper()
 	own, cloud := m.own(), m.kube.aws
-	end := cloud.AddFault(authtest.Fault{Service: "eks", Action: "DeleteAccessEntry", Status: 503, Code: "ServiceUnavailableException"})
+	end := cloud.AddFault(cloudtest.Fault{Service: "eks", Action: "DeleteAccessEntry", Status: 503, Code: "ServiceUnavailableException"})
 	defer end()
 	before := cloud.Calls("eks", "DeleteAccessEntry")
 	m.SetAccepted(m.Name, false)

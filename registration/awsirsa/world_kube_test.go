@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
@@ -62,7 +62,7 @@ var tokens webhook
 // webhook does what the authentication webhook of EKS, or aws-iam-authenticator, does.
 type webhook struct {
 	mu   sync.Mutex
-	aws  *authtest.AWS
+	aws  *cloudtest.AWS
 	seen []string // tokens that it has accepted
 }
 
@@ -77,7 +77,7 @@ func (h *webhook) verify(token string) (authenticationv1.UserInfo, error) {
 }
 
 // serve starts anew with another AWS.
-func (h *webhook) serve(aws *authtest.AWS) {
+func (h *webhook) serve(aws *cloudtest.AWS) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.aws, h.seen = aws, nil
@@ -94,7 +94,7 @@ func (h *webhook) accepted() []string {
 // role of HubRole. With AccessEntries the hub is on EKS and runs this driver alone. With AWSAuth it is not on EKS and also runs csr.
 type kube struct {
 	*regtest.World
-	aws     *authtest.Cloud
+	aws     *cloudtest.Cloud
 	binding awsirsa.Binding
 	said    *regtest.Recorder // by the hub
 	dir     string
@@ -112,7 +112,7 @@ func newKube(t *testing.T, binding awsirsa.Binding) *kube {
 		k.Apply(k.Admin, awsirsa.AWSAuthManifest())
 		k.Hub.ControllerManager(t, "csrsigning")
 	} else {
-		k.aws.AWS().SetEKSCluster(authtest.EKSCluster{ARN: hubARN, Endpoint: k.Hub.Config().Host, CA: k.Hub.Config().CAData})
+		k.aws.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: hubARN, Endpoint: k.Hub.Config().Host, CA: k.Hub.Config().CAData})
 	}
 	createRole(t, k.aws, hubAccount, k.hubRole())
 	k.RunHub(k.configure)

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 const boundScope = "https://management.azure.com/.default"
@@ -28,7 +28,7 @@ const boundScope = "https://management.azure.com/.default"
 // server.
 type boundPod struct {
 	*environment
-	proxy     *authtest.AKSTokenProxy
+	proxy     *cloudtest.AKSTokenProxy
 	clientID  string
 	namespace string
 }
@@ -115,7 +115,7 @@ func (p *boundPod) sdk(ctx context.Context, proxy bool, transport *http.Client) 
 }
 
 // tokenRequests returns the token requests of a call to the proxy.
-func (p *boundPod) tokenRequests(t *testing.T, use func(context.Context) (string, error)) []authtest.Call {
+func (p *boundPod) tokenRequests(t *testing.T, use func(context.Context) (string, error)) []cloudtest.Call {
 	t.Helper()
 	before := len(p.cloud.Log())
 	token, err := use(t.Context())
@@ -126,7 +126,7 @@ func (p *boundPod) tokenRequests(t *testing.T, use func(context.Context) (string
 	if id.ClientID != p.clientID || !strings.HasSuffix(id.Subject, p.namespace+":app") {
 		t.Errorf("got a token of %+v", id)
 	}
-	var requests []authtest.Call
+	var requests []cloudtest.Call
 	for _, call := range p.cloud.Log()[before:] {
 		if call.Service != "aks-token-proxy" {
 			t.Errorf("%s was asked", call.Service)
@@ -211,7 +211,7 @@ func TestIdentityBindingsRefuseLikeAzidentity(t *testing.T) {
 // Both leave the variables alone unless they are told to use them.
 func TestIdentityBindingsAreOffLikeAzidentity(t *testing.T) {
 	p := newBoundPod(t)
-	p.cloud.Azure().AddFederatedCredential(azureTenant, p.clientID, authtest.FederatedCredential{
+	p.cloud.Azure().AddFederatedCredential(azureTenant, p.clientID, cloudtest.FederatedCredential{
 		Issuer: p.cluster.IssuerURL(), Subject: "system:serviceaccount:" + p.namespace + ":app",
 		Audience: azure.DefaultAudience, Fetch: p.cluster.IssuerClient(t)})
 	_, theirs := p.sdk(t.Context(), false, p.cloud.Client())

@@ -15,16 +15,16 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 // blobStore is an account of Blob storage with one container, which the tenant A may use.
 type blobStore struct {
-	cloud *authtest.Cloud
-	kube  *authtest.Client
+	cloud *cloudtest.Cloud
+	kube  *cloudtest.Client
 	// claims, a JSON object, are those that tokens have to be requested with.
 	claims string
 }
@@ -41,10 +41,10 @@ func newBlobStore(t *testing.T) *blobStore {
 		if err := s.kube.Create(t.Context(), account); err != nil {
 			t.Fatal(err)
 		}
-		s.cloud.Azure().AddFederatedCredential(azureTenant, id, authtest.FederatedCredential{Issuer: issuer.URL(),
+		s.cloud.Azure().AddFederatedCredential(azureTenant, id, cloudtest.FederatedCredential{Issuer: issuer.URL(),
 			Subject: "system:serviceaccount:" + namespace + ":app", Audience: azure.DefaultAudience, Fetch: issuer.HTTPClient()})
 	}
-	s.cloud.Azure().SetContainer(blobAccount, "container", authtest.AzureContainer{Tenant: azureTenant,
+	s.cloud.Azure().SetContainer(blobAccount, "container", cloudtest.AzureContainer{Tenant: azureTenant,
 		Writers: []string{clientIDs["tenant-a"]}})
 	return s
 }

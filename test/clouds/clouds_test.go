@@ -23,11 +23,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -47,7 +47,7 @@ const (
 // environment is a cluster that three clouds trust.
 type environment struct {
 	cluster *kubetest.Cluster
-	cloud   *authtest.Cloud
+	cloud   *cloudtest.Cloud
 	client  client.Client
 	tokens  *cache.TokenCache
 	buckets *testworld.Buckets
@@ -74,7 +74,7 @@ func newEnvironment(t *testing.T) *environment {
 	}
 	cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
 	fakeKMS(cloud, kmsKey, nil)
-	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, authtest.WorkloadIdentityProvider{Issuer: cluster.IssuerURL(), Fetch: cluster.IssuerClient(t)})
+	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, cloudtest.WorkloadIdentityProvider{Issuer: cluster.IssuerURL(), Fetch: cluster.IssuerClient(t)})
 	return &environment{cluster: cluster, cloud: cloud, client: c, tokens: tokens, buckets: testworld.NewBuckets(cloud), aws: &aws.Provider{}, azure: &azure.Provider{}, gcp: &gcp.Provider{}}
 }
 
@@ -91,10 +91,10 @@ func (w *environment) tenant(t *testing.T, clientID string) *tenant {
 	n.serviceAccount(t, "app", n)
 	subject := "system:serviceaccount:" + n.namespace + ":app"
 
-	w.cloud.AWS().SetRole(n.role, authtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{subject}})
-	w.cloud.Azure().AddFederatedCredential(azureTenant, clientID, authtest.FederatedCredential{Issuer: w.cluster.IssuerURL(), Subject: subject,
+	w.cloud.AWS().SetRole(n.role, cloudtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{subject}})
+	w.cloud.Azure().AddFederatedCredential(azureTenant, clientID, cloudtest.FederatedCredential{Issuer: w.cluster.IssuerURL(), Subject: subject,
 		Audience: azure.DefaultAudience, Fetch: w.cluster.IssuerClient(t)})
-	w.cloud.Azure().SetContainer(blobAccount, n.namespace, authtest.AzureContainer{Tenant: azureTenant,
+	w.cloud.Azure().SetContainer(blobAccount, n.namespace, cloudtest.AzureContainer{Tenant: azureTenant,
 		Writers: []string{clientID}})
 	blobs, err := n.blobs("app")
 	if err == nil {
@@ -235,7 +235,7 @@ func TestSDKCallsHonourTheirContext(t *testing.T) {
 	w.tokens = nil // an exchange that others wait for goes on
 	a := w.tenant(t, "d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08")
 	for what, use := range a.uses("app", a) {
-		end := w.cloud.AddFault(authtest.Fault{Hang: true})
+		end := w.cloud.AddFault(cloudtest.Fault{Hang: true})
 		ctx, cancel := context.WithCancel(t.Context())
 		before := w.cloud.Calls("", "")
 		go func() {

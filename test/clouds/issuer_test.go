@@ -15,10 +15,10 @@ import (
 	"google.golang.org/api/iam/v1"
 	"google.golang.org/api/option"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/issuer/azblob"
 	"github.com/workloadid/workloadid/auth/issuer/gcppool"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -28,7 +28,7 @@ const keySet = `{"keys":[{"kty":"RSA","alg":"RS256","use":"sig","kid":"a","n":"s
 func TestBlobSDKAndStoreShareFiles(t *testing.T) {
 	cloud, id := testworld.Cloud(t), clientIDs["tenant-a"]
 	cloud.Azure().SetClientSecret(azureTenant, id, "a-client-secret")
-	cloud.Azure().SetContainer(blobAccount, "$web", authtest.AzureContainer{Tenant: azureTenant, Writers: []string{id}})
+	cloud.Azure().SetContainer(blobAccount, "$web", cloudtest.AzureContainer{Tenant: azureTenant, Writers: []string{id}})
 	options := azcore.ClientOptions{Transport: cloud.Client(), Retry: policy.RetryOptions{MaxRetries: -1}}
 	credential, err := azidentity.NewClientSecretCredential(azureTenant, id, "a-client-secret",
 		&azidentity.ClientSecretCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: true})
@@ -82,7 +82,7 @@ func TestBlobSDKAndStoreShareFiles(t *testing.T) {
 func TestIAMSDKAndStoreShareKeys(t *testing.T) {
 	cloud := testworld.Cloud(t)
 	const email = "publisher@my-project.iam.gserviceaccount.com"
-	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, authtest.WorkloadIdentityProvider{Issuer: "https://kubernetes.default.svc",
+	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, cloudtest.WorkloadIdentityProvider{Issuer: "https://kubernetes.default.svc",
 		Admins: []string{"serviceAccount:" + email}})
 	source := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: cloud.GCP().IssueAccessToken(email)})
 	store, err := gcppool.Open(gcpProvider, gcppool.Options{TokenSource: source, HTTPClient: cloud.Client()})

@@ -6,12 +6,12 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // fakeKMS serves one key of AWS KMS at the host of its region: Encrypt, Decrypt and GenerateDataKey, for requests with a valid
 // signature of an identity that allowed admits; nil admits all. It encrypts nothing: a ciphertext is the key's ARN and the plaintext.
-func fakeKMS(cloud *authtest.Cloud, keyARN string, allowed func(role, action string) bool) {
+func fakeKMS(cloud *cloudtest.Cloud, keyARN string, allowed func(role, action string) bool) {
 	region := strings.Split(keyARN, ":")[3]
 	cloud.Handle("kms."+region+".amazonaws.com", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		action := strings.TrimPrefix(r.Header.Get("X-Amz-Target"), "TrentService.")

@@ -10,26 +10,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
 const tenantRole = "arn:aws:iam::" + account + ":role/tenant-a"
 
 // optionsOf returns the options of a call for a ServiceAccount "app".
-func optionsOf(cloud *authtest.Cloud, c auth.KubernetesClient, namespace string) []auth.Option {
+func optionsOf(cloud *cloudtest.Cloud, c auth.KubernetesClient, namespace string) []auth.Option {
 	return []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, c), auth.WithHTTPClient(cloud.Client()),
 		auth.WithSTSRegion("eu-central-1"), auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b"})}
 }
 
 // newKMS returns a client of KMS as controllers use it for decryption, with the credentials of tenant-a.
-func newKMS(t *testing.T, cloud *authtest.Cloud) *kms.Client {
+func newKMS(t *testing.T, cloud *cloudtest.Cloud) *kms.Client {
 	t.Helper()
 	issuer := testworld.Issuer(t)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
-	cloud.AWS().SetRole(tenantRole, authtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
+	cloud.AWS().SetRole(tenantRole, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
 	opts := optionsOf(cloud, issuer.Client(testworld.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, tenantRole)), "tenant-a")
 	opts = append(opts, auth.WithCache(testworld.Cache(t), cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}))
 	return kms.New(kms.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), RetryMaxAttempts: 1, Credentials: aws.NewCredentialsProvider(opts...)})

@@ -29,8 +29,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 	"github.com/workloadid/workloadid/test/flux/after"
 	"github.com/workloadid/workloadid/test/flux/before"
@@ -51,7 +51,7 @@ var (
 
 // cloudAndCluster is what both controllers run against.
 type cloudAndCluster struct {
-	cloud    *authtest.Cloud
+	cloud    *cloudtest.Cloud
 	kube     client.WithWatch
 	http     *http.Client
 	lifetime time.Duration // of AWS sessions
@@ -61,7 +61,7 @@ func newCloudAndCluster(t *testing.T) *cloudAndCluster {
 	t.Helper()
 	issuer, cloud := testworld.Issuer(t), testworld.Cloud(t)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
-	cloud.AWS().SetRole(role, authtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
+	cloud.AWS().SetRole(role, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, sourcev1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -95,7 +95,7 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 func (w *cloudAndCluster) setSessions(d time.Duration) {
 	w.lifetime = d
 	expiration := regexp.MustCompile(`<Expiration>[^<]*`)
-	w.cloud.AddFault(authtest.Fault{Service: "sts", Rewrite: func(body []byte) []byte {
+	w.cloud.AddFault(cloudtest.Fault{Service: "sts", Rewrite: func(body []byte) []byte {
 		return expiration.ReplaceAll(body, []byte("<Expiration>"+time.Now().Add(d).UTC().Format(time.RFC3339)))
 	}})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"k8s.io/client-go/rest"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	awsauth "github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 const roleARN = "arn:aws:iam::" + account + ":role/"
@@ -29,7 +29,7 @@ func (c *cluster) trustIssuer() error {
 
 // trustServiceAccount makes a role that a ServiceAccount assumes with its token.
 func (c *cluster) trustServiceAccount(role, namespace, name string) {
-	c.cloud.AWS().SetRole(roleARN+role, authtest.Trust{Issuer: issuer, Subjects: []string{"system:serviceaccount:" + namespace + ":" + name}})
+	c.cloud.AWS().SetRole(roleARN+role, cloudtest.Trust{Issuer: issuer, Subjects: []string{"system:serviceaccount:" + namespace + ":" + name}})
 }
 
 // createRole creates a role with a trust policy through the API of IAM.

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 const (
@@ -36,8 +36,8 @@ func newCertificate() (certificate, key []byte, err error) {
 }
 
 // startCloud serves AWS at its production host names, until the manager ends.
-func startCloud(ctx context.Context, dir string) (*authtest.Cloud, error) {
-	cloud, err := authtest.NewCloud()
+func startCloud(ctx context.Context, dir string) (*cloudtest.Cloud, error) {
+	cloud, err := cloudtest.NewCloud()
 	if err != nil {
 		return nil, err
 	}

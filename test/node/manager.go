@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/go-logr/logr"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -33,7 +33,7 @@ type cluster struct {
 	*node
 	client.Client
 	config *rest.Config
-	cloud  *authtest.Cloud
+	cloud  *cloudtest.Cloud
 }
 
 // manage starts the node and runs the checks.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 const (
@@ -157,8 +157,8 @@ func bindingShown(ctx context.Context, c *cluster) error {
 
 // shorten makes AWS issue sessions of two minutes to a ServiceAccount. Its sidecars renew them after 50 seconds.
 func (c *cluster) shorten(serviceAccount string) (end func()) {
-	return c.cloud.AddFault(authtest.Fault{Service: "sts", Action: "AssumeRole",
-		Match: func(call authtest.Call) bool {
+	return c.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole",
+		Match: func(call cloudtest.Call) bool {
 			return strings.HasSuffix(call.Parameters["RoleSessionName"], "."+serviceAccount)
 		},
 		Rewrite: func(body []byte) []byte {

@@ -27,9 +27,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -37,7 +37,7 @@ const subject = "system:serviceaccount:tenant-a:app"
 
 // service is one of those whose SDK makes the exchange itself.
 type service struct {
-	fake       authtest.FederationService
+	fake       cloudtest.FederationService
 	provider   *exchange.Provider
 	audience   string
 	parameters map[string]string
@@ -46,7 +46,7 @@ type service struct {
 }
 
 func anthropicService() service {
-	return service{authtest.FederationAnthropic, exchange.NewAnthropic("org-1", "rule-1", "our-audience"), "our-audience",
+	return service{cloudtest.FederationAnthropic, exchange.NewAnthropic("org-1", "rule-1", "our-audience"), "our-audience",
 		map[string]string{"organization_id": "org-1", "federation_rule_id": "rule-1", "service_account_id": "svac_1"},
 		exchange.AnthropicServiceAccountAnnotation,
 		func(t *testing.T, httpClient *http.Client, jwt string, parameters map[string]string) (string, error) {
@@ -62,7 +62,7 @@ func anthropicService() service {
 }
 
 func openaiService() service {
-	return service{authtest.FederationOpenAI, exchange.NewOpenAI("idp-1"), openaiauth.DefaultAudience,
+	return service{cloudtest.FederationOpenAI, exchange.NewOpenAI("idp-1"), openaiauth.DefaultAudience,
 		map[string]string{"identity_provider_id": "idp-1", "service_account_id": "sa-1"}, exchange.OpenAIServiceAccountAnnotation,
 		func(t *testing.T, httpClient *http.Client, jwt string, parameters map[string]string) (string, error) {
 			t.Helper()
@@ -82,10 +82,10 @@ func openaiService() service {
 // world is a cluster with two tenants, of which the service lets the first in.
 type world struct {
 	service
-	issuer *authtest.Issuer
-	cloud  *authtest.Cloud
-	fake   *authtest.Federation
-	client *authtest.Client
+	issuer *cloudtest.Issuer
+	cloud  *cloudtest.Cloud
+	fake   *cloudtest.Federation
+	client *cloudtest.Client
 }
 
 func newWorld(t *testing.T, s service) *world {
@@ -99,7 +99,7 @@ func newWorld(t *testing.T, s service) *world {
 	w.client = w.issuer.Client(accounts...)
 	w.fake = w.cloud.Federation(s.fake)
 	w.fake.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient())
-	w.fake.AddRule(authtest.FederationRule{Issuer: w.issuer.URL(), Subject: subject, Audience: s.audience, Parameters: s.parameters})
+	w.fake.AddRule(cloudtest.FederationRule{Issuer: w.issuer.URL(), Subject: subject, Audience: s.audience, Parameters: s.parameters})
 	return w
 }
 
@@ -213,7 +213,7 @@ func (w *world) api(t *testing.T, refuse *atomic.Value) http.Handler {
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 		id, ok := w.fake.Identity(token)
 		rw.Header().Set("Content-Type", "application/json")
-		if !ok || refuse.Load() == token || w.service.fake == authtest.FederationAnthropic && r.Header.Get("Anthropic-Beta") != anthropicconfig.OAuthAPIBetaHeader {
+		if !ok || refuse.Load() == token || w.service.fake == cloudtest.FederationAnthropic && r.Header.Get("Anthropic-Beta") != anthropicconfig.OAuthAPIBetaHeader {
 			rw.WriteHeader(http.StatusUnauthorized)
 			_, _ = io.WriteString(rw, `{"error":{"type":"authentication_error","message":"invalid token"}}`)
 			return
@@ -227,7 +227,7 @@ func (w *world) api(t *testing.T, refuse *atomic.Value) http.Handler {
 
 // call lists the models with the service's own client.
 func (w *world) call(ctx context.Context, httpClient *http.Client) error {
-	if w.service.fake == authtest.FederationAnthropic {
+	if w.service.fake == cloudtest.FederationAnthropic {
 		// The SDK leaves its header out where it does not authenticate by itself.
 		sdk := anthropic.NewClient(anthropicoption.WithHTTPClient(httpClient), anthropicoption.WithAuthToken("replaced"),
 			anthropicoption.WithHeader("anthropic-beta", anthropicconfig.OAuthAPIBetaHeader), anthropicoption.WithMaxRetries(0))
@@ -240,7 +240,7 @@ func (w *world) call(ctx context.Context, httpClient *http.Client) error {
 }
 
 // inProcess reaches the cloud without a connection, so that time is the bubble's.
-type inProcess struct{ cloud *authtest.Cloud }
+type inProcess struct{ cloud *cloudtest.Cloud }
 
 func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	sent := r.Clone(r.Context())
@@ -265,8 +265,8 @@ func TestSDKWithATenantsToken(t *testing.T) {
 func (w *world) callAsTenants(t *testing.T) {
 	t.Helper()
 	var refused atomic.Value
-	host := map[authtest.FederationService]string{authtest.FederationAnthropic: "api.anthropic.com", authtest.FederationOpenAI: "api.openai.com"}[w.service.fake]
-	if w.service.fake == authtest.FederationAnthropic {
+	host := map[cloudtest.FederationService]string{cloudtest.FederationAnthropic: "api.anthropic.com", cloudtest.FederationOpenAI: "api.openai.com"}[w.service.fake]
+	if w.service.fake == cloudtest.FederationAnthropic {
 		w.fake.SetAPI(w.api(t, &refused))
 	} else {
 		w.cloud.Handle(host, w.api(t, &refused))

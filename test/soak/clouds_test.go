@@ -12,18 +12,18 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // side is one of the clouds.
 type side struct {
 	name     string
 	provider *metered
-	// tokenServices and others are those of authtest.Cloud that exchanges need.
+	// tokenServices and others are those of cloudtest.Cloud that exchanges need.
 	tokenServices, others []string
 	repository            string
 	options               []auth.Option
@@ -75,13 +75,13 @@ func (w *environment) awsSide() *side {
 	s.requestsFor = func(purpose) int64 { return 1 }
 	s.grant = func(t *tenant) (names [2]string) {
 		for variant := range names {
-			cloud.SetRole(role(t, variant), authtest.Trust{Issuer: w.issuer, Subjects: []string{t.subject()}})
+			cloud.SetRole(role(t, variant), cloudtest.Trust{Issuer: w.issuer, Subjects: []string{t.subject()}})
 			names[variant] = role(t, variant) + " " + t.subject()
 		}
 		return names
 	}
 	s.owner = func(token auth.Token) (string, bool) {
-		id, ok := authtest.Identity{}, false
+		id, ok := cloudtest.Identity{}, false
 		switch token := token.(type) {
 		case *aws.Token:
 			id, ok = cloud.Identity(token.AccessKeyID())
@@ -118,16 +118,16 @@ func (w *environment) azureSide() *side {
 	var pull []string
 	s.grant = func(t *tenant) (names [2]string) {
 		for variant := range names {
-			cloud.AddFederatedCredential(entra, client(t, variant), authtest.FederatedCredential{
+			cloud.AddFederatedCredential(entra, client(t, variant), cloudtest.FederatedCredential{
 				Issuer: w.issuer, Subject: t.subject(), Audience: azure.DefaultAudience, Fetch: w.issuerClient})
 			names[variant] = client(t, variant) + " " + t.subject()
 			pull = append(pull, client(t, variant))
 		}
-		cloud.SetRegistry(hostOf(s.repository), authtest.AzureRegistry{Tenant: entra, Pull: pull})
+		cloud.SetRegistry(hostOf(s.repository), cloudtest.AzureRegistry{Tenant: entra, Pull: pull})
 		return names
 	}
 	s.owner = func(token auth.Token) (string, bool) {
-		id, ok := authtest.AzureIdentity{}, false
+		id, ok := cloudtest.AzureIdentity{}, false
 		switch token := token.(type) {
 		case *azure.Token:
 			id, ok = cloud.Identity(token.AccessToken().Token)
@@ -158,7 +158,7 @@ func (w *environment) azureSide() *side {
 
 func (w *environment) gcpSide() *side {
 	cloud := w.cloud.GCP()
-	cloud.SetWorkloadIdentityProvider(poolOf, authtest.WorkloadIdentityProvider{Issuer: w.issuer, Fetch: w.issuerClient})
+	cloud.SetWorkloadIdentityProvider(poolOf, cloudtest.WorkloadIdentityProvider{Issuer: w.issuer, Fetch: w.issuerClient})
 	email := func(t *tenant) string { return fmt.Sprintf("tenant-%05d@soak-project.iam.gserviceaccount.com", t.n) }
 	s := &side{name: gcp.ProviderName, tokenServices: []string{"gcp-sts", "iamcredentials"}, purposes: 2, requests: 2,
 		repository: "europe-docker.pkg.dev/soak/app"}
@@ -186,7 +186,7 @@ func (w *environment) gcpSide() *side {
 		return 2
 	}
 	s.grant = func(t *tenant) [2]string {
-		cloud.SetServiceAccount(email(t), authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principals + t.subject()}})
+		cloud.SetServiceAccount(email(t), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principals + t.subject()}})
 		return [2]string{email(t) + " ", " " + t.subject()}
 	}
 	s.owner = func(token auth.Token) (string, bool) {

@@ -22,8 +22,8 @@ import (
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -33,7 +33,7 @@ type environment struct {
 	cluster      *kubetest.Cluster
 	issuer       string
 	issuerClient *http.Client
-	cloud        *authtest.Cloud
+	cloud        *cloudtest.Cloud
 	httpClient   *http.Client // to the cloud
 	connections  connections
 

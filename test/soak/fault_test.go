@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // What can fail besides the exchanges of some kind.
@@ -86,7 +86,7 @@ func (w *environment) plan(t *testing.T, total time.Duration) {
 }
 
 // faults sets one at the services of all clouds.
-func (w *environment) faults(of func(s *side) []string, fault func(s *side) authtest.Fault) (end func()) {
+func (w *environment) faults(of func(s *side) []string, fault func(s *side) cloudtest.Fault) (end func()) {
 	var ends []func()
 	for _, s := range w.allSides {
 		for _, service := range of(s) {
@@ -107,15 +107,15 @@ func allServices(s *side) []string {
 	return append(append([]string{}, s.tokenServices...), s.others...)
 }
 
-func sometimes(percent int) func(authtest.Call) bool {
-	return func(authtest.Call) bool { return rand.IntN(100) < percent } //nolint:gosec // no secret
+func sometimes(percent int) func(cloudtest.Call) bool {
+	return func(cloudtest.Call) bool { return rand.IntN(100) < percent } //nolint:gosec // no secret
 }
 
 // playOutage has the token services of all clouds answer with errors.
 func (w *environment) playOutage(_ *testing.T, length time.Duration) {
 	closed := w.fault(clouds)
-	end := w.faults(tokenServices, func(*side) authtest.Fault {
-		return authtest.Fault{Status: 503, Code: "ServiceUnavailable", Message: "The service is unavailable. Try again later."}
+	end := w.faults(tokenServices, func(*side) cloudtest.Fault {
+		return cloudtest.Fault{Status: 503, Code: "ServiceUnavailable", Message: "The service is unavailable. Try again later."}
 	})
 	time.Sleep(length)
 	end()
@@ -125,9 +125,9 @@ func (w *environment) playOutage(_ *testing.T, length time.Duration) {
 // playStorm throttles most requests to all services, some of them with a time to wait for.
 func (w *environment) playStorm(_ *testing.T, length time.Duration) {
 	closed := w.fault(clouds)
-	set := func(percent int, after string) func(*side) authtest.Fault {
-		return func(*side) authtest.Fault {
-			return authtest.Fault{Status: 429, Code: "TooManyRequests", Message: "Rate exceeded", RetryAfter: after,
+	set := func(percent int, after string) func(*side) cloudtest.Fault {
+		return func(*side) cloudtest.Fault {
+			return cloudtest.Fault{Status: 429, Code: "TooManyRequests", Message: "Rate exceeded", RetryAfter: after,
 				Match: sometimes(percent)}
 		}
 	}
@@ -141,7 +141,7 @@ func (w *environment) playStorm(_ *testing.T, length time.Duration) {
 // playCuts closes all connections twice a second, and has every fifth request end in the middle.
 func (w *environment) playCuts(_ *testing.T, length time.Duration) {
 	closed := w.fault(clouds)
-	end := w.faults(allServices, func(*side) authtest.Fault { return authtest.Fault{Cut: true, Match: sometimes(20)} })
+	end := w.faults(allServices, func(*side) cloudtest.Fault { return cloudtest.Fault{Cut: true, Match: sometimes(20)} })
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for over := time.Now().Add(length); time.Now().Before(over); <-tick.C {
@@ -157,7 +157,7 @@ func (w *environment) playHang(_ *testing.T, length time.Duration) {
 	closed := w.fault(func(s *side, kind string) bool { return !surroundings(kind) && s == hanging })
 	var ends []func()
 	for _, service := range allServices(hanging) {
-		ends = append(ends, w.cloud.AddFault(authtest.Fault{Service: service, Hang: true}))
+		ends = append(ends, w.cloud.AddFault(cloudtest.Fault{Service: service, Hang: true}))
 	}
 	time.Sleep(length)
 	for _, end := range ends {

@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -47,7 +47,7 @@ type world struct {
 	hub, spoke *kubetest.Cluster
 	inventory  client.Client
 	address    string // of the spoke, which is the audience of its tokens
-	cloud      *authtest.Cloud
+	cloud      *cloudtest.Cloud
 	wid, home  string
 }
 
@@ -176,9 +176,9 @@ func (w *world) fillHub(t *testing.T) {
 func (w *world) setCloud(t *testing.T) {
 	t.Helper()
 	w.cloud.AWS().AddOIDCProvider(account, w.hub.IssuerURL(), w.hub.IssuerClient(t), aws.DefaultAudience)
-	w.cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: w.hub.IssuerURL(), Subjects: []string{"system:serviceaccount:" + namespace + ":app"}})
-	w.cloud.AWS().SetEKSCluster(authtest.EKSCluster{ARN: prodARN, Endpoint: w.address, CA: w.spoke.Config().CAData})
-	w.cloud.AWS().SetEKSAccessEntry(prodARN, roleARN, authtest.EKSAccessEntry{})
+	w.cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: w.hub.IssuerURL(), Subjects: []string{"system:serviceaccount:" + namespace + ":app"}})
+	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: prodARN, Endpoint: w.address, CA: w.spoke.Config().CAData})
+	w.cloud.AWS().SetEKSAccessEntry(prodARN, roleARN, cloudtest.EKSAccessEntry{})
 	env, err := w.cloud.ProxyEnv(w.home)
 	w.must(t, err)
 	for _, entry := range append(env, "HOME="+w.home, "XDG_CACHE_HOME=", "KUBECONFIG=/nonexistent", "AWS_EC2_METADATA_DISABLED=true") {

@@ -25,10 +25,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -41,7 +41,7 @@ const (
 // trusting is the server's example storage, which in addition trusts the tokens of a cluster for token exchange.
 type trusting struct {
 	*storage.Storage
-	issuer   *authtest.Issuer
+	issuer   *cloudtest.Issuer
 	audience string
 }
 
@@ -149,8 +149,8 @@ func (s *trusting) GetPrivateClaimsFromTokenExchangeRequest(context.Context, op.
 
 type world struct {
 	server  *httptest.Server
-	issuer  *authtest.Issuer
-	client  *authtest.Client
+	issuer  *cloudtest.Issuer
+	client  *cloudtest.Client
 	storage *trusting
 }
 

@@ -11,10 +11,10 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/issuer/azblob"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/storetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -28,7 +28,7 @@ const (
 )
 
 type environment struct {
-	cloud *authtest.Cloud
+	cloud *cloudtest.Cloud
 	opts  azblob.Options
 }
 
@@ -36,7 +36,7 @@ func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	w := &environment{cloud: testworld.Cloud(t)}
 	w.cloud.Azure().SetClientSecret(tenant, clientID, secret)
-	w.cloud.Azure().SetContainer(account, "$web", authtest.AzureContainer{Tenant: tenant, Writers: []string{clientID}})
+	w.cloud.Azure().SetContainer(account, "$web", cloudtest.AzureContainer{Tenant: tenant, Writers: []string{clientID}})
 	w.opts = azblob.Options{Prefix: "cluster-1", HTTPClient: w.cloud.Client(), Credential: w.credential(t, secret)}
 	return w
 }
@@ -82,21 +82,21 @@ func TestRefusals(t *testing.T) {
 		want   []string
 	}{
 		"no role": {func(_ *testing.T, w *environment) {
-			w.cloud.Azure().SetContainer(account, "$web", authtest.AzureContainer{Tenant: tenant})
+			w.cloud.Azure().SetContainer(account, "$web", cloudtest.AzureContainer{Tenant: tenant})
 		}, provider.ErrDenied, []string{"AuthorizationPermissionMismatch", "Storage Blob Data Contributor"}},
 		"account of another tenant": {func(_ *testing.T, w *environment) {
-			w.cloud.Azure().SetContainer(account, "$web", authtest.AzureContainer{Tenant: "99999999-2222-4333-8444-555555555555", Writers: []string{clientID}})
+			w.cloud.Azure().SetContainer(account, "$web", cloudtest.AzureContainer{Tenant: "99999999-2222-4333-8444-555555555555", Writers: []string{clientID}})
 		}, provider.ErrDenied, []string{"InvalidAuthenticationInfo", "tenant of the storage account"}},
 		"wrong secret": {func(t *testing.T, w *environment) { w.opts.Credential = w.credential(t, "wrong-"+secret) },
 			provider.ErrUnavailable, []string{"give this process an Azure identity"}},
 		"no such container": {func(_ *testing.T, w *environment) {
-			w.cloud.AddFault(authtest.Fault{Service: "blob", Status: 404, Code: "ContainerNotFound", Message: "The specified container does not exist."})
+			w.cloud.AddFault(cloudtest.Fault{Service: "blob", Status: 404, Code: "ContainerNotFound", Message: "The specified container does not exist."})
 		}, provider.ErrMisconfigured, []string{"create the container"}},
 		"leased blob": {func(_ *testing.T, w *environment) {
-			w.cloud.AddFault(authtest.Fault{Service: "blob", Status: 412, Code: "LeaseIdMissing", Message: "There is currently a lease on the blob."})
+			w.cloud.AddFault(cloudtest.Fault{Service: "blob", Status: 412, Code: "LeaseIdMissing", Message: "There is currently a lease on the blob."})
 		}, provider.ErrMisconfigured, []string{"break the lease"}},
 		"redirect": {func(_ *testing.T, w *environment) {
-			w.cloud.AddFault(authtest.Fault{Service: "blob", Redirect: "https://attacker.example/"})
+			w.cloud.AddFault(cloudtest.Fault{Service: "blob", Redirect: "https://attacker.example/"})
 		}, provider.ErrUnavailable, []string{"refused to follow a redirect"}},
 		"an answer of a proxy": {func(_ *testing.T, w *environment) {
 			w.cloud.Handle(host, errorPage(http.StatusForbidden, "<html>secret-of-the-proxy</html>"))
@@ -120,7 +120,7 @@ func TestErrorsHoldNoToken(t *testing.T) {
 	w := newEnvironment(t)
 	const token = "a-token-that-no-error-repeats"
 	w.opts.Credential = staticToken(token)
-	w.cloud.AddFault(authtest.Fault{Service: "blob", Status: 400, Code: "Bad", Message: "not a good token: " + token})
+	w.cloud.AddFault(cloudtest.Fault{Service: "blob", Status: 400, Code: "Bad", Message: "not a good token: " + token})
 	_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
 	testworld.CheckError(t, err, provider.ErrUnavailable, "Bad")
 	if strings.Contains(err.Error(), token) {

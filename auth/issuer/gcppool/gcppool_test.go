@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/issuer/gcppool"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -29,7 +29,7 @@ const (
 )
 
 type environment struct {
-	cloud  *authtest.Cloud
+	cloud  *cloudtest.Cloud
 	client *http.Client
 	token  string
 	opts   gcppool.Options
@@ -39,14 +39,14 @@ type environment struct {
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	w := &environment{cloud: testworld.Cloud(t)}
-	w.set(authtest.WorkloadIdentityProvider{})
+	w.set(cloudtest.WorkloadIdentityProvider{})
 	w.token = w.cloud.GCP().IssueAccessToken(email)
 	w.client = &http.Client{Transport: inMemory{w.cloud.Handler()}}
 	w.opts = gcppool.Options{TokenSource: oauth2.StaticTokenSource(&oauth2.Token{AccessToken: w.token}), HTTPClient: w.client}
 	return w
 }
 
-func (w *environment) set(p authtest.WorkloadIdentityProvider) {
+func (w *environment) set(p cloudtest.WorkloadIdentityProvider) {
 	p.Issuer, p.Admins = cluster, []string{"serviceAccount:" + email}
 	w.cloud.GCP().SetWorkloadIdentityProvider(name, p)
 }
@@ -113,19 +113,19 @@ func TestUploadWaitsForItsOperation(t *testing.T) {
 		return bytes.Replace(body, []byte(`"done": true`), []byte(`"done": false`), 1)
 	}
 	for title, tc := range map[string]struct {
-		fault authtest.Fault
+		fault cloudtest.Fault
 		polls int
 		want  string
 	}{
-		"that runs for a while": {authtest.Fault{Times: 3, Rewrite: running}, 4, ""},
-		"that never ends":       {authtest.Fault{Rewrite: running}, 0, "timed out"},
-		"that fails": {authtest.Fault{Rewrite: func([]byte) []byte {
+		"that runs for a while": {cloudtest.Fault{Times: 3, Rewrite: running}, 4, ""},
+		"that never ends":       {cloudtest.Fault{Rewrite: running}, 0, "timed out"},
+		"that fails": {cloudtest.Fault{Rewrite: func([]byte) []byte {
 			return []byte(`{"done":true,"error":{"code":3,"message":"Invalid JWKS."}}`)
 		}}, 1, "Invalid JWKS. (code 3)"},
-		"that climbs out": {authtest.Fault{Times: 1, Rewrite: func([]byte) []byte {
+		"that climbs out": {cloudtest.Fault{Times: 1, Rewrite: func([]byte) []byte {
 			return []byte(`{"name":"` + name + `/operations/../../x"}`)
 		}}, 1, "it names no operation"},
-		"that lies elsewhere": {authtest.Fault{Times: 1, Rewrite: func([]byte) []byte {
+		"that lies elsewhere": {cloudtest.Fault{Times: 1, Rewrite: func([]byte) []byte {
 			return []byte(`{"name":"projects/1/secrets/x"}`)
 		}}, 1, "it names no operation"},
 	} {
@@ -185,13 +185,13 @@ func TestRefusals(t *testing.T) {
 		want   []string
 	}{
 		"no permission": {func(w *environment) {
-			w.cloud.GCP().SetWorkloadIdentityProvider(name, authtest.WorkloadIdentityProvider{Issuer: cluster})
+			w.cloud.GCP().SetWorkloadIdentityProvider(name, cloudtest.WorkloadIdentityProvider{Issuer: cluster})
 		}, provider.ErrDenied, []string{"PERMISSION_DENIED", "grant roles/iam.workloadIdentityPoolAdmin"}},
 		"no provider": {func(w *environment) {
 			w.cloud.GCP().RemoveWorkloadIdentityProvider(name)
 			w.cloud.GCP().SetIAMViewers("serviceAccount:" + email)
 		}, provider.ErrMisconfigured, []string{"NOT_FOUND", "create the provider"}},
-		"deleted provider": {func(w *environment) { w.set(authtest.WorkloadIdentityProvider{Deleted: true}) },
+		"deleted provider": {func(w *environment) { w.set(cloudtest.WorkloadIdentityProvider{Deleted: true}) },
 			provider.ErrMisconfigured, []string{"the provider is deleted"}},
 		"expired token": {func(w *environment) {
 			w.opts.TokenSource = oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "expired-" + w.token})
@@ -200,19 +200,19 @@ func TestRefusals(t *testing.T) {
 			w.opts.TokenSource = failingSource{&oauth2.RetrieveError{Response: &http.Response{StatusCode: 400}, Body: []byte(w.token), ErrorCode: "invalid_grant"}}
 		}, provider.ErrUnavailable, []string{`no access token: the token service answers with HTTP 400, "invalid_grant"`}},
 		"redirect": {func(w *environment) {
-			w.cloud.AddFault(authtest.Fault{Service: "gcp-iam", Redirect: "https://attacker.example/"})
+			w.cloud.AddFault(cloudtest.Fault{Service: "gcp-iam", Redirect: "https://attacker.example/"})
 		}, provider.ErrUnavailable, []string{"refused to follow a redirect"}},
 		"token in the answer": {func(w *environment) {
-			w.cloud.AddFault(authtest.Fault{Service: "gcp-iam", Status: 400, Message: "bad token " + w.token})
+			w.cloud.AddFault(cloudtest.Fault{Service: "gcp-iam", Status: 400, Message: "bad token " + w.token})
 		}, provider.ErrMisconfigured, []string{"INVALID_ARGUMENT"}},
 		"an answer of a proxy": {func(w *environment) {
 			w.cloud.Handle("iam.googleapis.com", http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, w.token, http.StatusForbidden) }))
 		}, provider.ErrUnavailable, []string{"not one of Google"}},
 		"oversized answer": {func(w *environment) {
-			w.cloud.AddFault(authtest.Fault{Service: "gcp-iam", Rewrite: func([]byte) []byte { return make([]byte, issuer.MaxFile+1) }})
+			w.cloud.AddFault(cloudtest.Fault{Service: "gcp-iam", Rewrite: func([]byte) []byte { return make([]byte, issuer.MaxFile+1) }})
 		}, provider.ErrUnavailable, []string{"larger than 1048576 bytes"}},
 		"half an answer": {func(w *environment) {
-			w.cloud.AddFault(authtest.Fault{Service: "gcp-iam", Rewrite: func(b []byte) []byte { return b[:len(b)/2] }})
+			w.cloud.AddFault(cloudtest.Fault{Service: "gcp-iam", Rewrite: func(b []byte) []byte { return b[:len(b)/2] }})
 		}, provider.ErrUnavailable, []string{"not the JSON object"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestApplicationDefaultCredentials(t *testing.T) {
 	file := t.TempDir() + "/adc.json"
 	writeFile(t, file, w.cloud.GCP().AddUser("person@example.com"))
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file)
-	w.cloud.GCP().SetWorkloadIdentityProvider(name, authtest.WorkloadIdentityProvider{Issuer: cluster, Admins: []string{"user:person@example.com"}})
+	w.cloud.GCP().SetWorkloadIdentityProvider(name, cloudtest.WorkloadIdentityProvider{Issuer: cluster, Admins: []string{"user:person@example.com"}})
 	store, err := gcppool.Open("//iam.googleapis.com/"+name, gcppool.Options{HTTPClient: w.cloud.Client()})
 	if err != nil {
 		t.Fatal(err)

@@ -16,10 +16,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/issuer/s3"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/storetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -33,12 +33,12 @@ const (
 )
 
 type environment struct {
-	cloud  *authtest.Cloud
+	cloud  *cloudtest.Cloud
 	opts   s3.Options
 	secret string
 }
 
-func newEnvironment(t *testing.T, b authtest.S3Bucket) *environment {
+func newEnvironment(t *testing.T, b cloudtest.S3Bucket) *environment {
 	t.Helper()
 	// The SDK reads the environment of the machine.
 	t.Setenv("AWS_CONFIG_FILE", "/nonexistent")
@@ -73,7 +73,7 @@ func (w *environment) open(t *testing.T) *s3.Store {
 func TestStore(t *testing.T) {
 	storetest.CheckPrefixes(t, func(t *testing.T, prefix string) issuer.Store {
 		t.Helper()
-		w := newEnvironment(t, authtest.S3Bucket{Public: true})
+		w := newEnvironment(t, cloudtest.S3Bucket{Public: true})
 		w.opts.Prefix = prefix
 		return w.open(t)
 	})
@@ -86,7 +86,7 @@ func TestCompatibleService(t *testing.T) {
 		"environment": func(t *testing.T, _ *environment) { t.Setenv("AWS_ENDPOINT_URL_S3", "https://"+host) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newEnvironment(t, authtest.S3Bucket{Host: host})
+			w := newEnvironment(t, cloudtest.S3Bucket{Host: host})
 			set(t, w)
 			storetest.Check(t, w.open(t))
 		})
@@ -105,7 +105,7 @@ func TestServiceThatIgnoresConditions(t *testing.T) {
 			service := &looseService{match: tc.match, noneMatch: tc.noneMatch, files: map[string]string{"/my-oidc/cluster-1/" + issuer.RecordFile: "removal"}}
 			server := httptest.NewServer(service)
 			t.Cleanup(server.Close)
-			w := newEnvironment(t, authtest.S3Bucket{})
+			w := newEnvironment(t, cloudtest.S3Bucket{})
 			w.opts.Endpoint, w.opts.HTTPClient = server.URL, nil
 			store := w.open(t)
 			if !tc.refused {
@@ -168,19 +168,19 @@ func (s *looseService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestPublishedFiles(t *testing.T) {
-	w := newEnvironment(t, authtest.S3Bucket{Public: true})
+	w := newEnvironment(t, cloudtest.S3Bucket{Public: true})
 	storetest.CheckPublished(t, w.open(t), w.cloud.Client(), "https://"+host+"/cluster-1")
 }
 
 func TestRefusals(t *testing.T) {
 	for name, tc := range map[string]struct {
-		bucket authtest.S3Bucket
+		bucket cloudtest.S3Bucket
 		set    func(w *environment)
 		reason provider.Reason
 		want   []string
 	}{
 		"bucket of another account that trusts ours": {
-			bucket: authtest.S3Bucket{Account: "999999999999", Accounts: []string{account}, Public: true},
+			bucket: cloudtest.S3Bucket{Account: "999999999999", Accounts: []string{account}, Public: true},
 			reason: provider.ErrDenied, want: []string{"AccessDenied", "check that account 123456789012 owns the bucket"}},
 		"no s3:GetObject": {set: func(w *environment) { w.cloud.AWS().Deny(user, "s3:GetObject") },
 			reason: provider.ErrDenied, want: []string{"AccessDenied", "allow s3:GetObject, s3:PutObject and s3:ListBucket"}},
@@ -188,17 +188,17 @@ func TestRefusals(t *testing.T) {
 			reason: provider.ErrDenied, want: []string{"s3:ListBucket"}},
 		"another region": {set: func(w *environment) { w.opts.Region = "us-west-2" },
 			reason: provider.ErrMisconfigured, want: []string{"set the region of the bucket, eu-central-1"}},
-		"no bucket": {bucket: authtest.S3Bucket{Host: "elsewhere.example"},
+		"no bucket": {bucket: cloudtest.S3Bucket{Host: "elsewhere.example"},
 			reason: provider.ErrMisconfigured, want: []string{"NoSuchBucket", "create the bucket, or correct its name"}},
 		"wrong secret": {set: func(w *environment) {
 			id, _ := w.cloud.AWS().AddUser(account, "publisher")
 			w.opts.Credentials = credentials.NewStaticCredentialsProvider(id, "wrong-"+w.secret, "")
 		}, reason: provider.ErrDenied, want: []string{"SignatureDoesNotMatch", "check the credentials"}},
 		"redirect": {set: func(w *environment) {
-			w.cloud.AddFault(authtest.Fault{Service: "s3", Redirect: "https://attacker.example/"})
+			w.cloud.AddFault(cloudtest.Fault{Service: "s3", Redirect: "https://attacker.example/"})
 		}, reason: provider.ErrUnavailable, want: []string{"redirect, which is not followed"}},
 		"no conditional writes": {set: func(w *environment) {
-			w.cloud.AddFault(authtest.Fault{Service: "s3", Status: 501, Code: "NotImplemented", Message: "no"})
+			w.cloud.AddFault(cloudtest.Fault{Service: "s3", Status: 501, Code: "NotImplemented", Message: "no"})
 		}, reason: provider.ErrMisconfigured, want: []string{"use a service with conditional writes"}},
 		"no credentials": {set: func(w *environment) { w.opts.Credentials = nil },
 			reason: provider.ErrUnavailable, want: []string{`read "s3://my-oidc/cluster-1/openid/v1/jwks"`, "give this process AWS credentials"}},
@@ -207,7 +207,7 @@ func TestRefusals(t *testing.T) {
 			w.opts.Credentials = stscreds.NewAssumeRoleProvider(client, "arn:aws:iam::"+account+":role/missing")
 		}, reason: provider.ErrUnavailable, want: []string{"not authorized to perform: sts:AssumeRole", "give this process AWS credentials"}},
 		"a secret in the answer": {set: func(w *environment) {
-			w.cloud.AddFault(authtest.Fault{Service: "s3", Status: 400, Code: "Bad", Message: "not a good secret: " + w.secret})
+			w.cloud.AddFault(cloudtest.Fault{Service: "s3", Status: 400, Code: "Bad", Message: "not a good secret: " + w.secret})
 		}, reason: provider.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestRefusals(t *testing.T) {
 
 // A bucket of another account accepts the files of a Store without an owner.
 func TestOwnerKeepsFilesOutOfAnotherAccountsBucket(t *testing.T) {
-	w := newEnvironment(t, authtest.S3Bucket{Account: "999999999999", Accounts: []string{account}})
+	w := newEnvironment(t, cloudtest.S3Bucket{Account: "999999999999", Accounts: []string{account}})
 	testworld.CheckError(t, w.open(t).Write(t.Context(), issuer.KeysFile, []byte("keys"), ""), provider.ErrDenied)
 	w.opts.Owner = ""
 	store := w.open(t)
@@ -236,12 +236,12 @@ func TestOwnerKeepsFilesOutOfAnotherAccountsBucket(t *testing.T) {
 }
 
 func TestConflictsAreChanges(t *testing.T) {
-	for name, fault := range map[string]authtest.Fault{
+	for name, fault := range map[string]cloudtest.Fault{
 		"another write at the same time":    {Status: 409, Code: "ConditionalRequestConflict"},
 		"precondition of another code name": {Status: 412, Code: "ConditionNotMet"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newEnvironment(t, authtest.S3Bucket{})
+			w := newEnvironment(t, cloudtest.S3Bucket{})
 			fault.Service, fault.Action = "s3", "PutObject"
 			w.cloud.AddFault(fault)
 			if err := w.open(t).Write(t.Context(), issuer.KeysFile, []byte("x"), ""); !errors.Is(err, issuer.ErrChanged) {
@@ -252,7 +252,7 @@ func TestConflictsAreChanges(t *testing.T) {
 }
 
 func TestOldAnswersOverwriteNothing(t *testing.T) {
-	w := newEnvironment(t, authtest.S3Bucket{})
+	w := newEnvironment(t, cloudtest.S3Bucket{})
 	honest := w.open(t)
 	w.opts.HTTPClient = storetest.Stale(w.cloud.Client())
 	storetest.CheckStale(t, honest, w.open(t))
@@ -263,7 +263,7 @@ func TestBadAnswers(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			server := httptest.NewServer(answer)
 			t.Cleanup(server.Close)
-			w := newEnvironment(t, authtest.S3Bucket{})
+			w := newEnvironment(t, cloudtest.S3Bucket{})
 			w.opts.Endpoint, w.opts.HTTPClient = server.URL, nil
 			_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
 			testworld.CheckError(t, err, provider.ErrUnavailable, want)
@@ -291,7 +291,7 @@ func TestOpenRefuses(t *testing.T) {
 		"no region":             {bucket, s3.Options{}, "set AWS_REGION"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			newEnvironment(t, authtest.S3Bucket{})
+			newEnvironment(t, cloudtest.S3Bucket{})
 			_, err := s3.Open(context.Background(), tc.bucket, tc.opts)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("got %v, want %q", err, tc.want)
@@ -312,7 +312,7 @@ func TestEnvironmentOfTheProcess(t *testing.T) {
 		"endpoint without TLS":               {"", "", "http://minio.example", "it has to begin with https://"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newEnvironment(t, authtest.S3Bucket{})
+			w := newEnvironment(t, cloudtest.S3Bucket{})
 			file := t.TempDir() + "/config"
 			if err := os.WriteFile(file, []byte(tc.config), 0o600); err != nil {
 				t.Fatal(err)

@@ -31,10 +31,10 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
@@ -56,7 +56,7 @@ type environment struct {
 	t         testing.TB
 	cluster   *kubetest.Cluster
 	admin     client.Client
-	cloud     *authtest.Cloud
+	cloud     *cloudtest.Cloud
 	namespace string
 	manager   ctrl.Manager
 	server    *server.Server
@@ -210,7 +210,7 @@ func (w *environment) setIdentity() {
 }
 
 func (w *environment) trustServer() {
-	w.cloud.AWS().SetRole(serverRole, authtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + w.namespace + ":server"}})
+	w.cloud.AWS().SetRole(serverRole, cloudtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + w.namespace + ":server"}})
 }
 
 func (w *environment) serviceAccount(name string) {
@@ -222,8 +222,8 @@ func (w *environment) serviceAccount(name string) {
 }
 
 // role makes a role that trusts the server.
-func (w *environment) role(name string, change ...func(*authtest.Trust)) (arn string) {
-	trust := authtest.Trust{Principals: []string{serverRole}, TagSession: true}
+func (w *environment) role(name string, change ...func(*cloudtest.Trust)) (arn string) {
+	trust := cloudtest.Trust{Principals: []string{serverRole}, TagSession: true}
 	for _, c := range change {
 		c(&trust)
 	}
@@ -314,7 +314,7 @@ func send(t testing.TB, handler http.Handler, r *http.Request) answer {
 }
 
 // identity returns whose credentials an answer holds.
-func (w *environment) identity(a answer) authtest.Identity {
+func (w *environment) identity(a answer) cloudtest.Identity {
 	w.t.Helper()
 	id, ok := w.cloud.AWS().Identity(a.body["AccessKeyId"])
 	if a.status != http.StatusOK || !ok {
@@ -405,7 +405,7 @@ func (l *lines) all() []string {
 }
 
 // faultOfLatency delays AssumeRole for pods, not for probes.
-func faultOfLatency(latency time.Duration) authtest.Fault {
-	return authtest.Fault{Service: "sts", Action: "AssumeRole", Latency: latency,
-		Match: func(c authtest.Call) bool { return strings.Contains(fmt.Sprint(c.Parameters), "worker-") }}
+func faultOfLatency(latency time.Duration) cloudtest.Fault {
+	return cloudtest.Fault{Service: "sts", Action: "AssumeRole", Latency: latency,
+		Match: func(c cloudtest.Call) bool { return strings.Contains(fmt.Sprint(c.Parameters), "worker-") }}
 }

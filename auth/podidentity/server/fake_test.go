@@ -27,10 +27,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
@@ -40,7 +40,7 @@ import (
 // calls of the fake's handler, so that nothing waits for a network.
 type fakeEnvironment struct {
 	t       *testing.T
-	cloud   *authtest.Cloud
+	cloud   *cloudtest.Cloud
 	server  *server.Server
 	reviews atomic.Int64
 	kube    client.Client
@@ -163,7 +163,7 @@ func unsigned(claims map[string]any) string {
 }
 
 func (w *fakeEnvironment) trust(role string) {
-	w.cloud.AWS().SetRole(role, authtest.Trust{Principals: []string{"arn:aws:iam::" + account + ":user/server"}, TagSession: true})
+	w.cloud.AWS().SetRole(role, cloudtest.Trust{Principals: []string{"arn:aws:iam::" + account + ":user/server"}, TagSession: true})
 }
 
 func named(b *v1alpha1.IAMBinding, name string) *v1alpha1.IAMBinding {

@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/auth/podidentity/server"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
@@ -68,7 +68,7 @@ func TestIssue(t *testing.T) {
 
 func TestTwoExternalIDsNeverShare(t *testing.T) {
 	w := newEnvironment(t)
-	role := w.role("app", func(trust *authtest.Trust) { trust.ExternalID = "one" })
+	role := w.role("app", func(trust *cloudtest.Trust) { trust.ExternalID = "one" })
 	b := w.bind("app", role, func(b *v1alpha1.IAMBinding) { b.Spec.AWS.ExternalID = "one" })
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
@@ -314,7 +314,7 @@ func TestRefusedCredentialsOfTheServerAreReplaced(t *testing.T) {
 	w := newEnvironment(t)
 	b := w.bind("app", w.role("app"))
 	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
-	w.cloud.AddFault(authtest.Fault{Service: "sts", Action: "AssumeRole", Times: 1, Status: http.StatusForbidden, Code: "InvalidClientTokenId", Message: "no"})
+	w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole", Times: 1, Status: http.StatusForbidden, Code: "InvalidClientTokenId", Message: "no"})
 	token := w.workerToken("app")
 	if a := w.ask(token); a.status != http.StatusServiceUnavailable {
 		t.Errorf("got %v %v", a, a.body)

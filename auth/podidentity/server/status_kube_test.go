@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
@@ -191,7 +191,7 @@ func TestStatusOfRolesThatCannotBeAssumed(t *testing.T) {
 		return w.events.find("IAMBinding "+missing.Name, "AccessDenied", "sts:AssumeRole", "session name")
 	})
 
-	untagged := w.bind("untagged", w.role("untagged", func(trust *authtest.Trust) { trust.TagSession = false }))
+	untagged := w.bind("untagged", w.role("untagged", func(trust *cloudtest.Trust) { trust.TagSession = false }))
 	c = w.awaitCondition(untagged, v1alpha1.ConditionRoleAssumable, metav1.ConditionFalse, "AccessDenied")
 	if !strings.Contains(c.Message, "sts:TagSession") {
 		t.Errorf("the message is %q", c.Message)

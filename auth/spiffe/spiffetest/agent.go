@@ -29,7 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // Lifetime is that of the JWT-SVIDs, the default of SPIRE.
@@ -37,7 +37,7 @@ const Lifetime = 5 * time.Minute
 
 // Agent is a SPIFFE agent. It is safe for concurrent use.
 type Agent struct {
-	issuer   *authtest.Issuer
+	issuer   *cloudtest.Issuer
 	kube     auth.KubernetesClient
 	listener *bufconn.Listener
 	server   *grpc.Server
@@ -51,7 +51,7 @@ type Agent struct {
 }
 
 // NewAgent starts an agent. Its JWT-SVIDs are signed by the issuer, whose URL is the claim iss. kube is the cluster.
-func NewAgent(issuer *authtest.Issuer, kube auth.KubernetesClient) *Agent {
+func NewAgent(issuer *cloudtest.Issuer, kube auth.KubernetesClient) *Agent {
 	a := &Agent{issuer: issuer, kube: kube, listener: bufconn.Listen(1 << 16), server: grpc.NewServer(),
 		entries: map[client.ObjectKey][]spiffeid.ID{}}
 	a.RegisterAt(a.server)

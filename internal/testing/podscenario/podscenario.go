@@ -19,10 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	awsauth "github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/internal/testing/scenario"
 )
@@ -58,7 +58,7 @@ type Scenario struct {
 	Dir     string
 	Cluster *controlplane.Cluster
 	Admin   client.Client
-	Cloud   *authtest.Cloud
+	Cloud   *cloudtest.Cloud
 	// Server, Webhook and Sidecar are loopback addresses on which nothing listens before Start.
 	Server, Webhook, Sidecar string
 	Pod                      *corev1.Pod
@@ -84,7 +84,7 @@ func (s *Scenario) SetUpOn(cluster *controlplane.Cluster) (err error) {
 		return err
 	}
 	s.Defer(func() error { return os.RemoveAll(s.Dir) })
-	if s.Cloud, err = authtest.NewCloud(); err != nil {
+	if s.Cloud, err = cloudtest.NewCloud(); err != nil {
 		return err
 	}
 	s.Defer(func() error { s.Cloud.Close(); return nil })
@@ -120,7 +120,7 @@ func (s *Scenario) trustServer() error {
 		return err
 	}
 	s.Cloud.AWS().AddOIDCProvider(account, s.Cluster.IssuerURL(), fetch, awsauth.DefaultAudience)
-	s.Cloud.AWS().SetRole(serverRole, authtest.Trust{Issuer: s.Cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + Namespace + ":" + ServerAccount}})
+	s.Cloud.AWS().SetRole(serverRole, cloudtest.Trust{Issuer: s.Cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + Namespace + ":" + ServerAccount}})
 	return nil
 }
 

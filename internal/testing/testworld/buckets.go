@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // Bucket is a bucket of Google Cloud Storage.
@@ -19,14 +19,14 @@ type Bucket struct {
 
 // Buckets serves the contents of objects with the JSON API: GET /storage/v1/b/<bucket>/o/<object>, also below /download.
 type Buckets struct {
-	gcp *authtest.GCP
+	gcp *cloudtest.GCP
 
 	mu      sync.Mutex
 	buckets map[string]Bucket
 }
 
 // NewBuckets serves Cloud Storage at its production host.
-func NewBuckets(cloud *authtest.Cloud) *Buckets {
+func NewBuckets(cloud *cloudtest.Cloud) *Buckets {
 	b := &Buckets{gcp: cloud.GCP(), buckets: map[string]Bucket{}}
 	cloud.Handle("storage.googleapis.com", b)
 	return b

@@ -15,9 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // maxMessage is what an error may have in characters: it ends up in a condition.
@@ -27,24 +27,24 @@ const maxMessage = 2500
 var sharedKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
 // Issuer returns an issuer of the test's own. All of them begin with the same key.
-func Issuer(t testing.TB) *authtest.Issuer {
+func Issuer(t testing.TB) *cloudtest.Issuer {
 	t.Helper()
 	key, err := sharedKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newIssuer(t, authtest.IssuerConfig{Key: key})
+	return newIssuer(t, cloudtest.IssuerConfig{Key: key})
 }
 
 // Forger returns an issuer that differs from Issuer's in its key alone.
-func Forger(t testing.TB) *authtest.Issuer {
+func Forger(t testing.TB) *cloudtest.Issuer {
 	t.Helper()
-	return newIssuer(t, authtest.IssuerConfig{})
+	return newIssuer(t, cloudtest.IssuerConfig{})
 }
 
-func newIssuer(t testing.TB, config authtest.IssuerConfig) *authtest.Issuer {
+func newIssuer(t testing.TB, config cloudtest.IssuerConfig) *cloudtest.Issuer {
 	t.Helper()
-	issuer, err := authtest.NewIssuer(config)
+	issuer, err := cloudtest.NewIssuer(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,9 +52,9 @@ func newIssuer(t testing.TB, config authtest.IssuerConfig) *authtest.Issuer {
 }
 
 // Cloud returns a cloud that is closed with the test.
-func Cloud(t testing.TB) *authtest.Cloud {
+func Cloud(t testing.TB) *cloudtest.Cloud {
 	t.Helper()
-	cloud, err := authtest.NewCloud()
+	cloud, err := cloudtest.NewCloud()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func Cloud(t testing.TB) *authtest.Cloud {
 }
 
 // CancelAt returns a context that ends when the cloud has got a request, and how long ago that was.
-func CancelAt(t testing.TB, cloud *authtest.Cloud, service, action string) (ctx context.Context, since func() time.Duration) {
+func CancelAt(t testing.TB, cloud *cloudtest.Cloud, service, action string) (ctx context.Context, since func() time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var cancelled time.Time

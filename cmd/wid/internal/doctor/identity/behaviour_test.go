@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/identity"
 )
@@ -240,13 +240,13 @@ func TestSpecificAnswerOutranksSuspicion(t *testing.T) {
 	} {
 		for provider, refuse := range map[string]func(w *environment){
 			"aws": func(w *environment) {
-				w.cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
+				w.cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
 			},
 			"azure": func(w *environment) {
-				w.credential(func(c *authtest.FederatedCredential) { c.Subject = "system:serviceaccount:tenant-a:App" })
+				w.credential(func(c *cloudtest.FederatedCredential) { c.Subject = "system:serviceaccount:tenant-a:App" })
 			},
 			"gcp": func(w *environment) {
-				w.pool(func(p *authtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } })
+				w.pool(func(p *cloudtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } })
 			},
 		} {
 			t.Run(provider+"/"+name, func(t *testing.T) {

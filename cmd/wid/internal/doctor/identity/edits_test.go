@@ -9,8 +9,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	trustaws "github.com/workloadid/workloadid/cmd/wid/internal/doctor/trust/aws"
 )
@@ -40,11 +40,11 @@ func (w *environment) apply(call []string) {
 	case "jq":
 		w.admit(arguments[len(arguments)-1])
 	case "az identity federated-credential create", "az identity federated-credential update":
-		w.federate(authtest.FederatedCredential{Issuer: flags["--issuer"], Subject: flags["--subject"], Audience: flags["--audiences"], Fetch: fetch})
+		w.federate(cloudtest.FederatedCredential{Issuer: flags["--issuer"], Subject: flags["--subject"], Audience: flags["--audiences"], Fetch: fetch})
 	case "gcloud iam workload-identity-pools providers update-oidc":
-		w.cloud.GCP().SetWorkloadIdentityProvider(arguments[len(arguments)-1], authtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: fetch, JWKS: map[bool][]byte{true: w.jwks()}[flags["--jwk-json-path"] != ""]})
+		w.cloud.GCP().SetWorkloadIdentityProvider(arguments[len(arguments)-1], cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: fetch, JWKS: map[bool][]byte{true: w.jwks()}[flags["--jwk-json-path"] != ""]})
 	case "gcloud iam service-accounts add-iam-policy-binding":
-		w.cloud.GCP().SetServiceAccount(arguments[len(arguments)-1], authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{flags["--member"]}})
+		w.cloud.GCP().SetServiceAccount(arguments[len(arguments)-1], cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{flags["--member"]}})
 	}
 }
 
@@ -60,7 +60,7 @@ func (w *environment) admit(program string) {
 		w.t.Fatalf("%v: %s", err, program)
 	}
 	_, host, _ := strings.Cut(s.Principal.Federated, ":oidc-provider/")
-	w.cloud.AWS().SetRole(w.account.Annotations[aws.RoleARNAnnotation], authtest.Trust{Issuer: "https://" + host,
+	w.cloud.AWS().SetRole(w.account.Annotations[aws.RoleARNAnnotation], cloudtest.Trust{Issuer: "https://" + host,
 		Subjects: []string{s.Condition.StringEquals[host+":sub"]}, Audiences: []string{s.Condition.StringEquals[host+":aud"]}})
 }
 
@@ -69,12 +69,12 @@ func TestPrintedEditsCorrect(t *testing.T) {
 	const other = "arn:aws:iam::" + account + ":role/tenant-b"
 	anotherRole := func(w *environment) {
 		w.account.Annotations[aws.RoleARNAnnotation] = other
-		w.cloud.AWS().SetRole(other, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
+		w.cloud.AWS().SetRole(other, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
 	}
-	credential := func(change func(c *authtest.FederatedCredential)) func(w *environment) {
+	credential := func(change func(c *cloudtest.FederatedCredential)) func(w *environment) {
 		return func(w *environment) { w.credential(change) }
 	}
-	pool := func(change func(p *authtest.WorkloadIdentityProvider)) func(w *environment) {
+	pool := func(change func(p *cloudtest.WorkloadIdentityProvider)) func(w *environment) {
 		return func(w *environment) { w.pool(change) }
 	}
 	for _, tt := range []struct {
@@ -95,13 +95,13 @@ func TestPrintedEditsCorrect(t *testing.T) {
 			annotate(aws.AudienceAnnotation, "sts.amazon.com")(w)
 			w.config.Options = append(w.config.Options, auth.WithPolicy(auth.Policy{AllowAnyAudience: true})) // as wid doctor
 		}, false},
-		{"slash at the end of the issuer", "azure", credential(func(c *authtest.FederatedCredential) { c.Issuer += "/" }), true},
-		{"another subject", "azure", credential(func(c *authtest.FederatedCredential) { c.Subject += "x" }), true},
-		{"another audience", "azure", credential(func(c *authtest.FederatedCredential) { c.Audience = "api://other" }), true},
+		{"slash at the end of the issuer", "azure", credential(func(c *cloudtest.FederatedCredential) { c.Issuer += "/" }), true},
+		{"another subject", "azure", credential(func(c *cloudtest.FederatedCredential) { c.Subject += "x" }), true},
+		{"another audience", "azure", credential(func(c *cloudtest.FederatedCredential) { c.Audience = "api://other" }), true},
 		{"no credential", "azure", func(w *environment) { w.federate() }, true},
-		{"issuer of another cluster", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.Issuer = "https://old.example" }), true},
-		{"uploaded keys are old", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.JWKS = []byte(`{"keys":[]}`) }), true},
-		{"no binding", "gcp", func(w *environment) { w.cloud.GCP().SetServiceAccount(gcpEmail, authtest.GCPServiceAccount{}) }, true},
+		{"issuer of another cluster", "gcp", pool(func(p *cloudtest.WorkloadIdentityProvider) { p.Issuer = "https://old.example" }), true},
+		{"uploaded keys are old", "gcp", pool(func(p *cloudtest.WorkloadIdentityProvider) { p.JWKS = []byte(`{"keys":[]}`) }), true},
+		{"no binding", "gcp", func(w *environment) { w.cloud.GCP().SetServiceAccount(gcpEmail, cloudtest.GCPServiceAccount{}) }, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -142,7 +142,7 @@ func TestCommandsOfTrust(t *testing.T) {
 	for _, spoil := range []func(w *environment){
 		func(w *environment) { w.cloud.AWS().RemoveRole(roleARN) },
 		func(w *environment) {
-			w.cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"x"}})
+			w.cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"x"}})
 		},
 		func(w *environment) { w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL()) },
 		func(w *environment) {

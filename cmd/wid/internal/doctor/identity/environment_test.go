@@ -25,11 +25,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/token"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/identity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
@@ -57,8 +57,8 @@ const (
 // environment is a cluster and a cloud in which everything fits, until a fault changes that.
 type environment struct {
 	t       *testing.T
-	issuer  *authtest.Issuer
-	cloud   *authtest.Cloud
+	issuer  *cloudtest.Issuer
+	cloud   *cloudtest.Cloud
 	account *corev1.ServiceAccount
 	pod     *corev1.Pod
 	user    user
@@ -103,8 +103,8 @@ func newEnvironment(t *testing.T, provider string) *environment {
 }
 
 // own gives the environment an issuer of its own, whose keys may be changed.
-func (w *environment) own() *authtest.Issuer {
-	issuer, err := authtest.NewIssuer(authtest.IssuerConfig{})
+func (w *environment) own() *cloudtest.Issuer {
+	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -113,18 +113,18 @@ func (w *environment) own() *authtest.Issuer {
 }
 
 // use has all clouds trust the issuer.
-func (w *environment) use(issuer *authtest.Issuer) {
+func (w *environment) use(issuer *cloudtest.Issuer) {
 	w.issuer, w.serve = issuer, issuer
 	fetch := issuer.HTTPClient()
 	w.cloud.AWS().AddOIDCProvider(account, issuer.URL(), fetch, aws.DefaultAudience)
-	w.cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: issuer.URL(), Subjects: []string{subject}})
-	w.federate(authtest.FederatedCredential{Issuer: issuer.URL(), Subject: subject, Audience: azure.DefaultAudience, Fetch: fetch})
-	w.pool(func(*authtest.WorkloadIdentityProvider) {})
-	w.cloud.GCP().SetServiceAccount(gcpEmail, authtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal}})
+	w.cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{subject}})
+	w.federate(cloudtest.FederatedCredential{Issuer: issuer.URL(), Subject: subject, Audience: azure.DefaultAudience, Fetch: fetch})
+	w.pool(func(*cloudtest.WorkloadIdentityProvider) {})
+	w.cloud.GCP().SetServiceAccount(gcpEmail, cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal}})
 }
 
 // federate replaces the federated credentials.
-func (w *environment) federate(c ...authtest.FederatedCredential) {
+func (w *environment) federate(c ...cloudtest.FederatedCredential) {
 	w.cloud.Azure().RemoveFederatedCredentials(azureTenant, azureClient)
 	for _, one := range c {
 		w.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, one)
@@ -132,15 +132,15 @@ func (w *environment) federate(c ...authtest.FederatedCredential) {
 }
 
 // credential is the one that fits, changed.
-func (w *environment) credential(change func(*authtest.FederatedCredential)) {
-	c := authtest.FederatedCredential{Issuer: w.issuer.URL(), Subject: subject, Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()}
+func (w *environment) credential(change func(*cloudtest.FederatedCredential)) {
+	c := cloudtest.FederatedCredential{Issuer: w.issuer.URL(), Subject: subject, Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()}
 	change(&c)
 	w.federate(c)
 }
 
 // pool replaces the workload identity provider by the one that fits, changed.
-func (w *environment) pool(change func(*authtest.WorkloadIdentityProvider)) {
-	p := authtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()}
+func (w *environment) pool(change func(*cloudtest.WorkloadIdentityProvider)) {
+	p := cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()}
 	change(&p)
 	w.cloud.GCP().SetWorkloadIdentityProvider(poolProvider, p)
 }
@@ -239,7 +239,7 @@ var errNodeAudience = apierrors.NewForbidden(corev1.Resource("serviceaccounts"),
 // answer has a service refuse.
 func answer(service, action string, status int, code, message string) func(w *environment) {
 	return func(w *environment) {
-		w.cloud.AddFault(authtest.Fault{Service: service, Action: action, Status: status, Code: code, Message: message})
+		w.cloud.AddFault(cloudtest.Fault{Service: service, Action: action, Status: status, Code: code, Message: message})
 	}
 }
 

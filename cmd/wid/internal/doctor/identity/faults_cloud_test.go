@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 func awsFaults() []fault {
@@ -19,7 +19,7 @@ func awsFaults() []fault {
 	}
 	list := []fault{
 		{"* under StringEquals", "aws", func(w *environment) {
-			w.cloud.AWS().SetRole(roleARN, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{all}})
+			w.cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{all}})
 		}, "exchange", "TrustPolicyRefusesSubject", "trust policy"},
 		{"role does not exist", "aws", func(w *environment) { w.cloud.AWS().RemoveRole(roleARN) }, "exchange", "TrustPolicyRefusesSubject", "trust policy"},
 		{"no OIDC provider", "aws", func(w *environment) { w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL()) }, "exchange", "IssuerNotTrusted", "no OIDC provider"},
@@ -53,13 +53,13 @@ func awsFaults() []fault {
 }
 
 func azureFaults() []fault {
-	changed := func(change func(c *authtest.FederatedCredential)) func(w *environment) {
+	changed := func(change func(c *cloudtest.FederatedCredential)) func(w *environment) {
 		return func(w *environment) { w.credential(change) }
 	}
-	slash := func(c *authtest.FederatedCredential) { c.Issuer += "/" }
-	other := func(c *authtest.FederatedCredential) { c.Subject = "system:serviceaccount:tenant-a:other" }
-	upper := func(c *authtest.FederatedCredential) { c.Subject = "system:serviceaccount:tenant-a:App" }
-	typo := func(c *authtest.FederatedCredential) { c.Audience = "api://AzureADTokenCredential" }
+	slash := func(c *cloudtest.FederatedCredential) { c.Issuer += "/" }
+	other := func(c *cloudtest.FederatedCredential) { c.Subject = "system:serviceaccount:tenant-a:other" }
+	upper := func(c *cloudtest.FederatedCredential) { c.Subject = "system:serviceaccount:tenant-a:App" }
+	typo := func(c *cloudtest.FederatedCredential) { c.Audience = "api://AzureADTokenCredential" }
 	entra := func(status int, code, message string) func(*environment) {
 		return answer("entra", "token", status, code, message)
 	}
@@ -88,28 +88,28 @@ func azureFaults() []fault {
 }
 
 func gcpFaults() []fault {
-	pool := func(change func(p *authtest.WorkloadIdentityProvider)) func(w *environment) {
+	pool := func(change func(p *cloudtest.WorkloadIdentityProvider)) func(w *environment) {
 		return func(w *environment) { w.pool(change) }
 	}
 	sts := func(code, message string) func(*environment) { return answer("gcp-sts", "token", 400, code, message) }
 	users := func(members ...string) func(w *environment) {
 		return func(w *environment) {
-			w.cloud.GCP().SetServiceAccount(gcpEmail, authtest.GCPServiceAccount{WorkloadIdentityUsers: members})
+			w.cloud.GCP().SetServiceAccount(gcpEmail, cloudtest.GCPServiceAccount{WorkloadIdentityUsers: members})
 		}
 	}
 	byID := strings.Replace(principal, "projects/123456789012", "projects/my-project", 1)
 	long := strings.Repeat("n", 60)
 	return []fault{
 
-		{"provider disabled", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.Disabled = true }), "exchange", "ProviderNotFound", "disabled"},
+		{"provider disabled", "gcp", pool(func(p *cloudtest.WorkloadIdentityProvider) { p.Disabled = true }), "exchange", "ProviderNotFound", "disabled"},
 		{"provider deleted", "gcp", func(w *environment) { w.cloud.GCP().RemoveWorkloadIdentityProvider(poolProvider) }, "exchange", "ProviderNotFound", "do not exist"},
 		{"STS finds the name malformed", "gcp", sts("invalid_request", `Invalid value for "audience". This value should be the full resource name of the Identity Provider.`), "exchange", "TargetMalformed", "malformed"},
-		{"audience not allowed", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.AllowedAudiences = []string{"other"} }), "exchange", "AudienceNotTrusted", "audience"},
-		{"slash at the end of the issuer", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.Issuer += "/" }), "exchange", "IssuerNotTrusted", "issuer"},
-		{"uploaded keys are old", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.JWKS = []byte(`{"keys":[]}`) }), "exchange", "SigningKeyUnavailable", "no key"},
+		{"audience not allowed", "gcp", pool(func(p *cloudtest.WorkloadIdentityProvider) { p.AllowedAudiences = []string{"other"} }), "exchange", "AudienceNotTrusted", "audience"},
+		{"slash at the end of the issuer", "gcp", pool(func(p *cloudtest.WorkloadIdentityProvider) { p.Issuer += "/" }), "exchange", "IssuerNotTrusted", "issuer"},
+		{"uploaded keys are old", "gcp", pool(func(p *cloudtest.WorkloadIdentityProvider) { p.JWKS = []byte(`{"keys":[]}`) }), "exchange", "SigningKeyUnavailable", "no key"},
 		{"STS finds the signature wrong", "gcp", sts("invalid_grant", "Unable to verify the ID Token signature."), "exchange", "SignatureNotVerified", "signature"},
 		{"STS finds it stale", "gcp", sts("invalid_grant", "ID Token issued at 1713260741 is stale to sign-in."), "exchange", "TokenExpired", "too old"},
-		{"condition", "gcp", pool(func(p *authtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } }), "exchange", "AttributeConditionRefuses", "condition"},
+		{"condition", "gcp", pool(func(p *cloudtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } }), "exchange", "AttributeConditionRefuses", "condition"},
 		{"subject too long", "gcp", func(w *environment) {
 			w.account.Namespace, w.account.Name = long, long
 			w.config.ServiceAccount.Namespace, w.config.ServiceAccount.Name = long, long

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 )
 
 // each makes a fault of a token for all clouds.
@@ -75,7 +75,7 @@ func (w *environment) private() {
 	w.config.IssuerClient = client
 	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), client, aws.DefaultAudience)
 	// The fake of Entra keeps one way to each issuer, so that a cloud of its own is needed.
-	w.pool(func(p *authtest.WorkloadIdentityProvider) { p.Fetch = client })
+	w.pool(func(p *cloudtest.WorkloadIdentityProvider) { p.Fetch = client })
 }
 
 // document serves a discovery document with one field changed.
@@ -121,7 +121,7 @@ func issuerFaults() (all []fault) {
 		client := &http.Client{Transport: broken{}}
 		w.config.IssuerClient = client
 		w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), client, aws.DefaultAudience)
-		w.pool(func(p *authtest.WorkloadIdentityProvider) { p.Fetch = client })
+		w.pool(func(p *cloudtest.WorkloadIdentityProvider) { p.Fetch = client })
 	}))
 	add(forAWSAndGCP("another issuer in the document", "issuer", "IssuersDiffer", "only by the /", document(func(d map[string]any) { d["issuer"] = "https://issuer.example/" })))
 	add(forAWSAndGCP("list missing in the document", "issuer", "IssuerNotPublic", "subject_types_supported", document(func(d map[string]any) { delete(d, "subject_types_supported") })))
@@ -135,7 +135,7 @@ func issuerFaults() (all []fault) {
 		w.write(token)
 	}))
 	add(each("same kid, other key", "issuer", "SignatureNotVerified", "did not sign the token", func(w *environment) {
-		other, err := authtest.NewIssuer(authtest.IssuerConfig{})
+		other, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	docs "github.com/workloadid/workloadid/internal/testing/document"
 )
@@ -86,7 +86,7 @@ func setups() []setup {
 		{"role of another tenant", func(w *environment) {
 			const other = "arn:aws:iam::" + account + ":role/tenant-b"
 			w.account.Annotations[aws.RoleARNAnnotation] = other
-			w.cloud.AWS().SetRole(other, authtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
+			w.cloud.AWS().SetRole(other, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
 			w.readsAWS(&http.Client{Transport: served{w.cloud.Handler(), ""}})
 		}, 1, `
 ✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)

@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"go.uber.org/goleak"
 
-	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/trust/aws"
 	"github.com/workloadid/workloadid/internal/annotation"
@@ -29,8 +29,8 @@ const (
 // environment is an account in which everything fits, until a test changes that.
 type environment struct {
 	*testing.T
-	issuer  *authtest.Issuer
-	cloud   *authtest.Cloud
+	issuer  *cloudtest.Issuer
+	cloud   *cloudtest.Cloud
 	reader  *aws.Reader
 	hidden  []string      // from reports
 	timeout time.Duration // of the examination. Zero means a minute
@@ -42,7 +42,7 @@ func newEnvironment(t *testing.T) *environment {
 	w.reader = &aws.Reader{HTTPClient: w.cloud.Client()}
 	w.login(account, "platform")
 	w.provider(audience)
-	w.role(authtest.Trust{Subjects: []string{subject}})
+	w.role(cloudtest.Trust{Subjects: []string{subject}})
 	return w
 }
 
@@ -57,7 +57,7 @@ func (w *environment) provider(clientIDs ...string) {
 	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), clientIDs...)
 }
 
-func (w *environment) role(trust authtest.Trust) {
+func (w *environment) role(trust cloudtest.Trust) {
 	trust.Issuer = w.issuer.URL()
 	w.cloud.AWS().SetRole(roleARN, trust)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
-	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 )
 
@@ -15,13 +15,13 @@ func TestHealthy(t *testing.T) {
 	for name, change := range map[string]func(w *environment){
 		"usual": func(*environment) {},
 		"pattern": func(w *environment) {
-			w.role(authtest.Trust{SubjectPatterns: []string{"system:serviceaccount:tenant-?:*"}})
+			w.role(cloudtest.Trust{SubjectPatterns: []string{"system:serviceaccount:tenant-?:*"}})
 		},
 		"several": func(w *environment) {
-			w.role(authtest.Trust{Subjects: []string{"x", subject}, Principals: []string{platform}})
+			w.role(cloudtest.Trust{Subjects: []string{"x", subject}, Principals: []string{platform}})
 		},
 		"audience": func(w *environment) {
-			w.role(authtest.Trust{Subjects: []string{subject}, Audiences: []string{audience}})
+			w.role(cloudtest.Trust{Subjects: []string{subject}, Audiences: []string{audience}})
 		},
 		"own region":     func(w *environment) { w.Setenv("AWS_REGION", "us-west-2") },
 		"foreign region": func(w *environment) { w.Setenv("AWS_REGION", "cn-north-1") },
@@ -47,7 +47,7 @@ const (
 )
 
 func TestFaults(t *testing.T) {
-	role := func(trust authtest.Trust) func(w *environment) { return func(w *environment) { w.role(trust) } }
+	role := func(trust cloudtest.Trust) func(w *environment) { return func(w *environment) { w.role(trust) } }
 	for _, row := range []struct {
 		name        string
 		spoil       func(w *environment)
@@ -56,10 +56,10 @@ func TestFaults(t *testing.T) {
 		{"role does not exist", func(w *environment) { w.cloud.AWS().RemoveRole(roleARN) }, "TrustPolicyRefusesSubject", "Role tenant-a does not exist in account " + account},
 		{"role has another path", func(w *environment) {
 			w.cloud.AWS().RemoveRole(roleARN)
-			w.cloud.AWS().SetRole("arn:aws:iam::"+account+":role/tenant-a", authtest.Trust{})
+			w.cloud.AWS().SetRole("arn:aws:iam::"+account+":role/tenant-a", cloudtest.Trust{})
 		}, "TrustPolicyRefusesSubject", "eks.amazonaws.com/role-arn=arn:aws:iam::" + account + ":role/tenant-a"},
-		{"another subject", role(authtest.Trust{Subjects: []string{"system:serviceaccount:tenant-b:app"}}), "TrustPolicyRefusesSubject", "policy system:serviceaccount:tenant-b:app"},
-		{"no statement for tokens", role(authtest.Trust{Principals: []string{platform}}), "TrustPolicyRefusesSubject", "does not mention AssumeRoleWithWebIdentity"},
+		{"another subject", role(cloudtest.Trust{Subjects: []string{"system:serviceaccount:tenant-b:app"}}), "TrustPolicyRefusesSubject", "policy system:serviceaccount:tenant-b:app"},
+		{"no statement for tokens", role(cloudtest.Trust{Principals: []string{platform}}), "TrustPolicyRefusesSubject", "does not mention AssumeRoleWithWebIdentity"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newEnvironment(t)
@@ -98,7 +98,7 @@ func TestFaultsOfPolicies(t *testing.T) {
 
 // What the person may not read, or what is no answer of AWS, is Unknown.
 func TestUnknown(t *testing.T) {
-	fault := func(action string, f authtest.Fault) func(w *environment) {
+	fault := func(action string, f cloudtest.Fault) func(w *environment) {
 		return func(w *environment) {
 			f.Service, f.Action = "iam", action
 			w.cloud.AddFault(f)
@@ -108,7 +108,7 @@ func TestUnknown(t *testing.T) {
 		return func(w *environment) { w.cloud.AWS().Deny(platform, actions...) }
 	}
 	rewrite := func(from, to string) func(w *environment) {
-		return fault("GetRole", authtest.Fault{Rewrite: func(b []byte) []byte { return []byte(strings.ReplaceAll(string(b), from, to)) }})
+		return fault("GetRole", cloudtest.Fault{Rewrite: func(b []byte) []byte { return []byte(strings.ReplaceAll(string(b), from, to)) }})
 	}
 	for _, row := range []struct {
 		name        string
@@ -121,13 +121,13 @@ func TestUnknown(t *testing.T) {
 			w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "x", "")
 		}, "", "does not accept your login"},
 		{"no login", func(w *environment) { w.reader.Credentials = credentials.NewStaticCredentialsProvider("", "", "") }, "", "no usable login"},
-		{"throttled", fault("GetRole", authtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}), "ServiceThrottles", "throttles"},
-		{"outage", fault("GetRole", authtest.Fault{Status: 503, Code: "ServiceUnavailable"}), "ServiceFails", "ServiceUnavailable"},
-		{"web page", fault("GetRole", authtest.Fault{Body: "<html>sign in</html>"}), "AnswerUnusable", "unusable"},
-		{"JSON", fault("GetRole", authtest.Fault{Body: "{}"}), "AnswerUnusable", "unusable"},
-		{"large", fault("GetRole", authtest.Fault{Body: "<GetRoleResponse>" + strings.Repeat("x", 10<<20)}), "AnswerUnusable", "unusable"},
-		{"redirect", fault("GetRole", authtest.Fault{Redirect: "https://evil.example/"}), "AnswerUnusable", "unusable"},
-		{"cut connection", fault("GetRole", authtest.Fault{Cut: true}), "ServiceUnreachable", "no answer"},
+		{"throttled", fault("GetRole", cloudtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}), "ServiceThrottles", "throttles"},
+		{"outage", fault("GetRole", cloudtest.Fault{Status: 503, Code: "ServiceUnavailable"}), "ServiceFails", "ServiceUnavailable"},
+		{"web page", fault("GetRole", cloudtest.Fault{Body: "<html>sign in</html>"}), "AnswerUnusable", "unusable"},
+		{"JSON", fault("GetRole", cloudtest.Fault{Body: "{}"}), "AnswerUnusable", "unusable"},
+		{"large", fault("GetRole", cloudtest.Fault{Body: "<GetRoleResponse>" + strings.Repeat("x", 10<<20)}), "AnswerUnusable", "unusable"},
+		{"redirect", fault("GetRole", cloudtest.Fault{Redirect: "https://evil.example/"}), "AnswerUnusable", "unusable"},
+		{"cut connection", fault("GetRole", cloudtest.Fault{Cut: true}), "ServiceUnreachable", "no answer"},
 		{"broken encoding", rewrite("%22", "%2"), "AnswerUnusable", "unusable"},
 		{"policy that is no JSON", rewrite("%7B", ""), "", "cannot be read"},
 	} {
@@ -140,7 +140,7 @@ func TestUnknown(t *testing.T) {
 }
 
 func TestHanging(t *testing.T) {
-	for _, fault := range []authtest.Fault{{Service: "iam", Hang: true}, {Service: "sts", Hang: true}, {Service: "iam", Slow: true}} {
+	for _, fault := range []cloudtest.Fault{{Service: "iam", Hang: true}, {Service: "sts", Hang: true}, {Service: "iam", Slow: true}} {
 		w := newEnvironment(t)
 		w.cloud.AddFault(fault)
 		w.timeout = 300 * time.Millisecond
@@ -167,6 +167,6 @@ func TestLoginIsNotRepeated(t *testing.T) {
 	w := newEnvironment(t)
 	w.hidden = append(w.hidden, session)
 	w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", session)
-	w.cloud.AddFault(authtest.Fault{Service: "sts", Action: "GetCallerIdentity", Status: 403, Code: session, Message: "you sent " + session})
+	w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "GetCallerIdentity", Status: 403, Code: session, Message: "you sent " + session})
 	expected{class: "AnswerUnusable", says: "unusable", result: doctor.Unknown}.expect(t, w.run())
 }
