@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
-MODULES := . tools test/kube test/images test/clouds test/services test/flux test/monitoring test/soak auth/clusterprofile/interop auth/exchange/interop auth/podidentity/proxy/interop auth/spiffe bench test/node
+MODULES := . tools test/kube test/images test/clouds test/services test/flux test/monitoring test/soak auth/clusterprofile/interop auth/exchange/interop podidentity/proxy/interop auth/spiffe bench test/node
 # The minor version of Kubernetes that tests run against: empty for the one in test/kube/go.mod, or 1.36.
 export KUBE ?=
 # Packages whose tests import one of these need a control plane. PART=kube tests only them, and PART=unit only the others.
@@ -14,7 +14,7 @@ SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 FLEET ?= 10000
 # Those whose tests run with the main module's.
-TESTED := . test/images test/clouds test/services test/flux test/monitoring auth/clusterprofile/interop auth/exchange/interop auth/podidentity/proxy/interop auth/spiffe bench
+TESTED := . test/images test/clouds test/services test/flux test/monitoring auth/clusterprofile/interop auth/exchange/interop podidentity/proxy/interop auth/spiffe bench
 # Built from source with the versions that tools/go.mod pins.
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 
@@ -167,7 +167,7 @@ vulncheck: ## known vulnerabilities in the code that the programs call; needs th
 .PHONY: generate
 generate: ## deep copies, CustomResourceDefinitions, config/hub and config/agent, and the table of metrics, from the code
 	@gen="go tool -modfile=tools/go.mod controller-gen"
-	for dir in registration/ocm registration/ocm/addon auth/podidentity/api/v1alpha1; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
+	for dir in registration/ocm registration/ocm/addon podidentity/api/v1alpha1; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
 	$$gen object paths=./internal/addonapi/v1alpha1
 	go run ./internal/bases
 	go -C test/monitoring test -count=1 -run TestGenerated . -update

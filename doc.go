@@ -11,11 +11,6 @@
 //	auth/issuer                   publishes and verifies a cluster's issuer; its folders are stores
 //	auth/clusterprofile           clusters of an inventory
 //	auth/authtest                 a conformance suite for providers
-//	auth/podidentity              AWS credentials for pods (KEP-14): start here
-//	auth/podidentity/api/v1alpha1 IAMBinding and IAMRoleAllowList
-//	auth/podidentity/server       AWS credentials for attested pods
-//	auth/podidentity/webhook      injects the sidecar
-//	auth/podidentity/proxy        the sidecar, which serves the SDKs
 //	cache                         keeps credentials until shortly before they expire
 //	cache/metrics, cache/disk     Prometheus metrics of the cache; a cache on disk for command lines
 //	registration                  managed clusters and their add-ons join a hub
@@ -25,6 +20,11 @@
 //	registration/token            add-ons register by ServiceAccount token
 //	registration/relay            a proxy in front of the hub
 //	registration/ocm, ocm/addon   the wire types of Open Cluster Management
+//	podidentity                   AWS credentials for pods (KEP-14): start here
+//	podidentity/api/v1alpha1      IAMBinding and IAMRoleAllowList
+//	podidentity/server            AWS credentials for attested pods
+//	podidentity/webhook           injects the sidecar
+//	podidentity/proxy             the sidecar, which serves the SDKs
 //	bootstrap                     tokens, signatures, pins and discovery of a cluster
 //	bootstrap/controllers         signs, publishes and cleans up
 //	bootstrap/tokens              creates and lists bootstrap tokens

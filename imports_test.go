@@ -98,21 +98,21 @@ func TestImportGraph(t *testing.T) {
 		refuse(t, module+"/registration"+pkg, "registration knows no registries and no exchange: take a function that returns a *rest.Config, which the program builds from auth/aws",
 			module+"/auth", module+"/cache", "github.com/google/go-containerregistry", "github.com/docker/", "github.com/aws/aws-sdk-go-v2/service/ecr")
 	}
-	refuse(t, module+"/auth/podidentity/api/v1alpha1", "the types need apimachinery only; clients and providers belong into the server, the proxy or the webhook",
+	refuse(t, module+"/podidentity/api/v1alpha1", "the types need apimachinery only; clients and providers belong into the server, the proxy or the webhook",
 		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth/aws"}, all...)...)
-	refuse(t, module+"/auth/podidentity/server", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)
-	refuse(t, module+"/auth/podidentity/server", "the doctor imports what it examines, never the other way round", module+"/doctor", module+"/cmd", module+"/registration")
+	refuse(t, module+"/podidentity/server", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)
+	refuse(t, module+"/podidentity/server", "the doctor imports what it examines, never the other way round", module+"/doctor", module+"/cmd", module+"/registration")
 	for _, core := range []string{"/auth", "/cache", "/auth/aws", "/auth/authtest", "/cloudtest"} {
-		refuse(t, module+core, "podidentity is a consumer of auth and its providers; what it lacks there is an option for all consumers", module+"/auth/podidentity")
+		refuse(t, module+core, "podidentity is a consumer of auth and its providers; what it lacks there is an option for all consumers", module+"/podidentity")
 	}
 	refuse(t, module+"/bootstrap/controllers", "bootstrap stands alone", append([]string{module + "/auth", module + "/cache"}, all...)...)
-	refuse(t, module+"/auth/podidentity/webhook", "the webhook injects the proxy and calls no cloud", all...)
+	refuse(t, module+"/podidentity/webhook", "the webhook injects the proxy and calls no cloud", all...)
 	for _, program := range []string{"/cmd/wid-hub", "/cmd/wid-agent", "/cmd/iam-credentials-provider"} {
 		refuse(t, module+program, "it needs AWS only", append(sdks["azure"], sdks["gcp"]...)...)
 	}
-	for _, sidecar := range []string{"/auth/podidentity/proxy", "/cmd/iam-credentials-pod"} {
+	for _, sidecar := range []string{"/podidentity/proxy", "/cmd/iam-credentials-pod"} {
 		refuse(t, module+sidecar, "it runs in every pod and stays below 20 MiB: use net/http and the standard library",
-			append([]string{"k8s.io/", "sigs.k8s.io/", "github.com/prometheus/", module + "/auth/aws", module + "/auth/podidentity/api", module + "/cache"}, all...)...)
+			append([]string{"k8s.io/", "sigs.k8s.io/", "github.com/prometheus/", module + "/auth/aws", module + "/podidentity/api", module + "/cache"}, all...)...)
 	}
 	refuse(t, module+"/cloudtest", "it stands alone: users test programs with it that import no auth", module+"/auth", module+"/cache")
 	refuse(t, module+"/auth/authtest", own, all...)

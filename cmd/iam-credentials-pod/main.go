@@ -28,7 +28,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/workloadid/workloadid"
-	"github.com/workloadid/workloadid/auth/podidentity/proxy"
+	"github.com/workloadid/workloadid/podidentity/proxy"
 )
 
 const (

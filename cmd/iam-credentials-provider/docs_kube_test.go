@@ -22,11 +22,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
 	"github.com/workloadid/workloadid/internal/testing/scenario"
+	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
 func page(t *testing.T) document.Page { t.Helper(); return document.Read(t, "docs/podidentity.md") }

@@ -24,10 +24,10 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
+	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
 var fleetPods = flag.Int("fleet.pods", 1000, "number of pods of BenchmarkFleet, at least 100")

@@ -35,8 +35,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/workloadid/workloadid"
-	"github.com/workloadid/workloadid/auth/podidentity/server"
-	"github.com/workloadid/workloadid/auth/podidentity/webhook"
+	"github.com/workloadid/workloadid/podidentity/server"
+	"github.com/workloadid/workloadid/podidentity/webhook"
 )
 
 func main() {

@@ -33,10 +33,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
 	"github.com/workloadid/workloadid/internal/testing/scenario"
+	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
 // configDir is the folder of the manifests.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
+	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
 // tenant makes the namespace of a tenant that may use all roles, and returns a binding of it.

@@ -21,8 +21,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
-	"github.com/workloadid/workloadid/auth/podidentity/webhook"
+	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/podidentity/webhook"
 )
 
 // webhookPath is that of the MutatingWebhookConfiguration.

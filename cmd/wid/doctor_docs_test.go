@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	identitydoctor "github.com/workloadid/workloadid/cmd/wid/internal/doctor/identity"
@@ -23,6 +22,7 @@ import (
 	registrationdoctor "github.com/workloadid/workloadid/cmd/wid/internal/doctor/registration"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
 const doctorPage = "docs/doctor.md"

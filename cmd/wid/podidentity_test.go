@@ -7,10 +7,10 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
-	"github.com/workloadid/workloadid/auth/podidentity/server"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/podidentity/server"
 )
 
 const (

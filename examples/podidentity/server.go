@@ -13,10 +13,10 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
-	"github.com/workloadid/workloadid/auth/podidentity/server"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
+	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/podidentity/server"
 )
 
 // runServer issues credentials until ctx ends.

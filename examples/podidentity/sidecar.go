@@ -14,8 +14,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/workloadid/workloadid/auth/podidentity/proxy"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
+	"github.com/workloadid/workloadid/podidentity/proxy"
 )
 
 // call plays the kubelet: it writes the pod's token, starts the sidecar and then the application.

@@ -11,8 +11,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"github.com/workloadid/workloadid/auth/podidentity/webhook"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
+	"github.com/workloadid/workloadid/podidentity/webhook"
 )
 
 // runWebhook injects the sidecar into pods until ctx ends.

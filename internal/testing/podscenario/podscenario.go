@@ -20,11 +20,11 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	awsauth "github.com/workloadid/workloadid/auth/aws"
-	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/internal/testing/scenario"
+	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
 // Namespace holds server and webhook, which run as these ServiceAccounts.

@@ -15,11 +15,11 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	podidentitydoctor "github.com/workloadid/workloadid/cmd/wid/internal/doctor/podidentity"
 	addonv1alpha1 "github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )

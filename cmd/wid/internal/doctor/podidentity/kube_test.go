@@ -18,13 +18,13 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/auth/podidentity/api/v1alpha1"
-	"github.com/workloadid/workloadid/auth/podidentity/webhook"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	examine "github.com/workloadid/workloadid/cmd/wid/internal/doctor/podidentity"
 	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/podidentity/webhook"
 )
 
 // kubeEnvironment is a real API server that asks the real webhook in one namespace of the Pod Security level restricted.
