@@ -8,7 +8,6 @@
 //	auth/clientgo                 a client for controllers without controller-runtime
 //	auth/plugin                   the wire formats of kubectl, kubelet, docker, git and AWS process plugins
 //	auth/provider                 what writers of providers see
-//	auth/issuer                   publishes and verifies a cluster's issuer; its folders are stores
 //	auth/clusterprofile           clusters of an inventory
 //	auth/authtest                 a conformance suite for providers
 //	cache                         keeps credentials until shortly before they expire
@@ -25,6 +24,7 @@
 //	podidentity/server            AWS credentials for attested pods
 //	podidentity/webhook           injects the sidecar
 //	podidentity/proxy             the sidecar, which serves the SDKs
+//	issuer                        publishes and verifies a cluster's issuer; its folders are stores
 //	bootstrap                     tokens, signatures, pins and discovery of a cluster
 //	bootstrap/controllers         signs, publishes and cleans up
 //	bootstrap/tokens              creates and lists bootstrap tokens

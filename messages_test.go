@@ -22,8 +22,8 @@ var mayName = map[string]string{
 	"auth/authtest/conformance.go":           "its reader writes a provider in Go",
 	"auth/authtest/conformance_http.go":      "its reader writes a provider in Go",
 	"auth/azure/arm.go":                      "prints a command of az",
-	"auth/issuer/verify.go":                  "names flags of the API server, which it examines",
-	"auth/issuer/verify_documents.go":        "names flags of the API server, which it examines",
+	"issuer/verify.go":                       "names flags of the API server, which it examines",
+	"issuer/verify_documents.go":             "names flags of the API server, which it examines",
 	"bootstrap/clusterinfo.go":               "prints kubeadm join",
 	"cache/flags.go":                         "checks the flags that it binds",
 	"registration/agent/kubeconfig.go":       "prints a command of kubectl",
@@ -37,7 +37,7 @@ func TestMessagesNameNoOptionsAndCommands(t *testing.T) {
 		addNames(t, names, filepath.Base(dir), filepath.FromSlash(dir))
 	}
 	options := 0
-	for _, dir := range []string{"auth", "cache", "cloudtest", "podidentity", "registration", "bootstrap", "internal/providers"} {
+	for _, dir := range []string{"auth", "cache", "cloudtest", "issuer", "podidentity", "registration", "bootstrap", "internal/providers"} {
 		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") && mayName[filepath.ToSlash(path)] == "" {
 				options += checkTexts(t, path, names)

@@ -19,11 +19,11 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
-	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/storetest"
+	"github.com/workloadid/workloadid/issuer"
 )
 
 // Mistakes are named before the cluster is asked, also for its issuer.

@@ -15,11 +15,11 @@ import (
 	"google.golang.org/api/iam/v1"
 	"google.golang.org/api/option"
 
-	"github.com/workloadid/workloadid/auth/issuer"
-	"github.com/workloadid/workloadid/auth/issuer/azblob"
-	"github.com/workloadid/workloadid/auth/issuer/gcppool"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/issuer"
+	"github.com/workloadid/workloadid/issuer/azblob"
+	"github.com/workloadid/workloadid/issuer/gcppool"
 )
 
 const keySet = `{"keys":[{"kty":"RSA","alg":"RS256","use":"sig","kid":"a","n":"sXch","e":"AQAB"}]}`

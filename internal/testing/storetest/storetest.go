@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/issuer"
 )
 
 // Check uses an empty Store as publishers do.

@@ -15,12 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
 	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
+	"github.com/workloadid/workloadid/issuer"
 )
 
 // NewIssuer returns wid issuer.
@@ -135,7 +135,7 @@ func (o *Outside) Client() (*http.Client, error) {
 	}), nil
 }
 
-// answerOf classifies an error of auth/issuer. Its own texts hold the remedy, those of networks and API servers do not.
+// answerOf classifies an error of issuer. Its own texts hold the remedy, those of networks and API servers do not.
 func answerOf(err error, operation string) error {
 	var network net.Error
 	var status apierrors.APIStatus

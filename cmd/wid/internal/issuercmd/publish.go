@@ -17,12 +17,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/auth/issuer"
-	"github.com/workloadid/workloadid/auth/issuer/azblob"
-	"github.com/workloadid/workloadid/auth/issuer/directory"
-	"github.com/workloadid/workloadid/auth/issuer/gcppool"
-	"github.com/workloadid/workloadid/auth/issuer/s3"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/issuer"
+	"github.com/workloadid/workloadid/issuer/azblob"
+	"github.com/workloadid/workloadid/issuer/directory"
+	"github.com/workloadid/workloadid/issuer/gcppool"
+	"github.com/workloadid/workloadid/issuer/s3"
 )
 
 type publish struct {

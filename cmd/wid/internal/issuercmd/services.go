@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/workloadid/workloadid/auth/exchange"
-	"github.com/workloadid/workloadid/auth/issuer"
-	"github.com/workloadid/workloadid/auth/issuer/directory"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/shell"
+	"github.com/workloadid/workloadid/issuer"
+	"github.com/workloadid/workloadid/issuer/directory"
 )
 
 type object = map[string]any

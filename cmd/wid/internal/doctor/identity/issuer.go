@@ -3,10 +3,10 @@ package identity
 import (
 	"context"
 
-	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	reason "github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/shell"
+	"github.com/workloadid/workloadid/issuer"
 )
 
 // checkIssuer compares the token with the issuer's documents. The token's own API server is not asked.

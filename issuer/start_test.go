@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/issuer"
 )
 
 func start(t *testing.T, p *issuer.Publisher) {

@@ -11,12 +11,12 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
-	"github.com/workloadid/workloadid/auth/issuer"
-	"github.com/workloadid/workloadid/auth/issuer/azblob"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/storetest"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/issuer"
+	"github.com/workloadid/workloadid/issuer/azblob"
 )
 
 const (

@@ -11,11 +11,11 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"github.com/workloadid/workloadid/auth/issuer/internal/object"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
+	"github.com/workloadid/workloadid/issuer/internal/object"
 )
 
 // poolProvider is a provider in the IAM API.

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/issuer"
 )
 
 func TestRemoveKey(t *testing.T) {

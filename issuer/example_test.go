@@ -9,9 +9,9 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/workloadid/workloadid/auth/issuer"
-	"github.com/workloadid/workloadid/auth/issuer/directory"
 	"github.com/workloadid/workloadid/cloudtest"
+	"github.com/workloadid/workloadid/issuer"
+	"github.com/workloadid/workloadid/issuer/directory"
 )
 
 func ExamplePublisher() {

@@ -14,9 +14,9 @@ import (
 	"os"
 	"path"
 
-	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/internal/filelock"
 	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/issuer"
 )
 
 // Store is an issuer.Store in a directory. Processes of one machine may share it. A symbolic link that leads out of the directory

@@ -18,7 +18,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"k8s.io/client-go/rest"
 
-	"github.com/workloadid/workloadid/auth/issuer"
+	"github.com/workloadid/workloadid/issuer"
 )
 
 const issuerURL = "https://oidc.example.com/cluster-1"

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/workloadid/workloadid/auth/issuer"
-	"github.com/workloadid/workloadid/auth/issuer/directory"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/storetest"
+	"github.com/workloadid/workloadid/issuer"
+	"github.com/workloadid/workloadid/issuer/directory"
 )
 
 func open(t *testing.T, dir string) *directory.Store {

@@ -18,10 +18,10 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/workloadid/workloadid/auth/issuer"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/slowserver"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/issuer"
 )
 
 func TestPublishMakesTheDocuments(t *testing.T) {
