@@ -9,6 +9,7 @@
 //	auth/plugin                   the wire formats of kubectl, kubelet, docker, git and AWS process plugins
 //	auth/provider                 what writers of providers see
 //	auth/clusterprofile           clusters of an inventory
+//	auth/cause                    names the causes of errors, for conditions
 //	auth/authtest                 a conformance suite for providers
 //	cache                         keeps credentials until shortly before they expire
 //	cache/metrics, cache/disk     Prometheus metrics of the cache; a cache on disk for command lines
@@ -30,7 +31,6 @@
 //	bootstrap/tokens              creates and lists bootstrap tokens
 //	bootstrap/authenticator       authenticates them as a webhook
 //	cloudtest                     an issuer and clouds for tests
-//	doctor                        names the causes of errors, for conditions
 //
 // Importing auth compiles no cloud SDK, and importing one provider compiles no other cloud's.
 package workloadid

@@ -88,7 +88,7 @@ func TestImportGraph(t *testing.T) {
 	refuse(t, module+"/auth/clusterprofile", "take client-go's Cluster; the inventory's types and library stay in auth/clusterprofile/interop", "sigs.k8s.io/cluster-inventory-api")
 	refuseInDoctor(t, all)
 	for _, core := range []string{"/auth", "/cache", "/bootstrap", "/auth/aws", "/auth/azure", "/auth/gcp", "/auth/token", "/auth/exchange", "/auth/github", "/auth/authtest", "/cloudtest", "/bootstrap/controllers"} {
-		refuse(t, module+core, "the doctor imports what it examines, never the other way round", module+"/doctor", module+"/cmd")
+		refuse(t, module+core, "errors do not know their explanations: auth/cause and the doctor import what they explain", module+"/auth/cause", module+"/cmd")
 	}
 	for _, pkg := range []string{"/registration", "/registration/agent", "/registration/hub", "/registration/csr", "/registration/relay", "/registration/token"} {
 		refuse(t, module+pkg, "what calls AWS lives in registration/awsirsa, and hubs import that where they need it", all...)
@@ -101,7 +101,7 @@ func TestImportGraph(t *testing.T) {
 	refuse(t, module+"/podidentity/api/v1alpha1", "the types need apimachinery only; clients and providers belong into the server, the proxy or the webhook",
 		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth/aws"}, all...)...)
 	refuse(t, module+"/podidentity/server", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)
-	refuse(t, module+"/podidentity/server", "the doctor imports what it examines, never the other way round", module+"/doctor", module+"/cmd", module+"/registration")
+	refuse(t, module+"/podidentity/server", "the doctor imports what it examines, never the other way round", module+"/auth/cause", module+"/cmd", module+"/registration")
 	for _, core := range []string{"/auth", "/cache", "/auth/aws", "/auth/authtest", "/cloudtest"} {
 		refuse(t, module+core, "podidentity is a consumer of auth and its providers; what it lacks there is an option for all consumers", module+"/podidentity")
 	}
@@ -137,7 +137,7 @@ func TestImportGraph(t *testing.T) {
 func refuseInDoctor(t *testing.T, all []string) {
 	t.Helper()
 	const value = "a value of the Config does what only an SDK can do: a Provider, a Trust, Identify"
-	refuse(t, module+"/doctor", value, all...)
+	refuse(t, module+"/auth/cause", value, all...)
 	for _, pkg := range []string{"", "/podidentity"} { // identity names what an SDK's token is; wid links all of them
 		refuse(t, module+"/cmd/wid/internal/doctor"+pkg, value, all...)
 	}

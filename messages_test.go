@@ -19,6 +19,10 @@ var ofPrograms = regexp.MustCompile(`\b(With(out)?[A-Z]\w|TokenType[A-Z]|(Provid
 
 // mayName are the files whose texts may hold such words, with the reason.
 var mayName = map[string]string{
+	"auth/cause/class.go":                    "holds the commands that grant",
+	"auth/cause/class_aws.go":                "holds the commands that grant",
+	"auth/cause/class_azure.go":              "holds the commands that grant",
+	"auth/cause/class_gcp.go":                "holds the commands that grant",
 	"auth/authtest/conformance.go":           "its reader writes a provider in Go",
 	"auth/authtest/conformance_http.go":      "its reader writes a provider in Go",
 	"auth/azure/arm.go":                      "prints a command of az",

@@ -13,9 +13,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
-	reason "github.com/workloadid/workloadid/doctor"
 )
 
 // fixed returns a check with a given outcome.
@@ -259,7 +259,7 @@ func TestGrantsAreTheAlternative(t *testing.T) {
 			if f.Result != doctor.Fail || f.Remedy.Or == nil || f.Remedy.Text == "" {
 				t.Fatalf("%+v", f)
 			}
-			c := reason.ConditionOf(&e, "Ready", 1)
+			c := cause.ConditionOf(&e, "Ready", 1)
 			if text := run(t, fixed("exchange", f)).String() + c.Message; strings.Contains(text, grant) || strings.Contains(text, f.Remedy.Or.Commands[0]) {
 				t.Errorf("%s", text)
 			}
@@ -275,7 +275,7 @@ func TestReasonIsTheSameEverywhere(t *testing.T) {
 	if encoding != nil || !strings.Contains(r.String(), "[exchange, SubjectCaseDiffers]") || !strings.Contains(string(encoded), `"class":"SubjectCaseDiffers"`) {
 		t.Errorf("%s%s", r, encoded)
 	}
-	if c := reason.ConditionOf(err, "Ready", 1); c.Reason != "SubjectCaseDiffers" {
+	if c := cause.ConditionOf(err, "Ready", 1); c.Reason != "SubjectCaseDiffers" {
 		t.Errorf("%+v", c)
 	}
 }

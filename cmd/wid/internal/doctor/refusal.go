@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/cache"
-	reason "github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -23,7 +23,7 @@ func Refusal(service string, err error) Finding {
 	if !errors.As(err, &e) {
 		return outage(service, &auth.Error{Message: err.Error()}, err)
 	}
-	class := reason.ClassOf(e)
+	class := cause.ClassOf(e)
 	if e.Reason == auth.ErrThrottled || class.Reason == "" && (e.Reason == auth.ErrUnavailable || e.Reason == "") {
 		return outage(service, e, err)
 	}
@@ -39,20 +39,20 @@ func Refusal(service string, err error) Finding {
 
 // outage says why a service gave no usable answer. Nothing has been checked.
 func outage(service string, e *auth.Error, err error) Finding {
-	class, remedy, says := reason.AnswerUnusable, "Check what answers there, such as a proxy or a login page.", " gives an unusable answer"+answer(e)
+	class, remedy, says := cause.AnswerUnusable, "Check what answers there, such as a proxy or a login page.", " gives an unusable answer"+answer(e)
 	switch {
 	case IsUntrusted(err):
-		class, says = reason.CertificateNotTrusted, " shows a certificate that this machine does not trust"
+		class, says = cause.CertificateNotTrusted, " shows a certificate that this machine does not trust"
 		remedy = "Add the CA to this machine's certificates, or name it in SSL_CERT_FILE, if it is that of your network's proxy."
 	case e.Reason == auth.ErrThrottled:
-		class, remedy, says = reason.ServiceThrottles, "Try again in a few minutes.", " throttles"+answer(e)
+		class, remedy, says = cause.ServiceThrottles, "Try again in a few minutes.", " throttles"+answer(e)
 	case e.StatusCode >= http.StatusInternalServerError:
-		class, remedy, says = reason.ServiceFails, "Try again. If it lasts, look at the status page of the service.", " fails"+answer(e)
+		class, remedy, says = cause.ServiceFails, "Try again. If it lasts, look at the status page of the service.", " fails"+answer(e)
 	case errors.As(err, new(*cache.PendingError)), errors.Is(err, context.DeadlineExceeded): // the service may still answer
-		class, says = reason.ServiceUnreachable, " has not answered in time"
+		class, says = cause.ServiceUnreachable, " has not answered in time"
 		remedy = "Try again. If it lasts, check HTTPS_PROXY, DNS and firewall of this machine, and the status page of the service."
 	case errors.As(err, new(net.Error)), errors.As(err, new(*transport.ProxyError)): // a request, a connection or a lookup
-		class, remedy, says = reason.ServiceUnreachable, "Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine.", " gives no answer"
+		class, remedy, says = cause.ServiceUnreachable, "Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine.", " gives no answer"
 	}
 	f := Unclear(Do(remedy), "%s.", service+says)
 	f.Class, f.StatusCode, f.Code, f.RequestID = class, e.StatusCode, e.Code, e.RequestID
@@ -76,7 +76,7 @@ func IsUntrusted(err error) bool {
 }
 
 // Advice returns the remedy of a class as sentences and commands, with the names of a call. A sentence of the Grant is part of the condition.
-func Advice(c *reason.Class, q *TrustQuery) Remedy {
+func Advice(c *cause.Class, q *TrustQuery) Remedy {
 	text := q.Fill(c.Remedy)
 	r := Do(Sentence(text))
 	program, _, _ := strings.Cut(text, " ")

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
-	reason "github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/apiserver"
 	"github.com/workloadid/workloadid/internal/shell"
 )
@@ -78,7 +78,7 @@ func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccoun
 func (e *examination) refusedToken(ctx context.Context, err error) doctor.Finding {
 	f := e.refusal("The API server", err)
 	key := e.key()
-	if f.Class != reason.RightMissing {
+	if f.Class != cause.RightMissing {
 		return f
 	}
 	if e.Pod.Name != "" || e.caller(ctx) == subjectPrefix+key.Namespace+":"+key.Name {
@@ -94,7 +94,7 @@ func (e *examination) missingRight(ctx context.Context, format string, args ...a
 	if e.RESTConfig != nil && apiserver.CheckVerified(e.RESTConfig) != nil {
 		user = "" // another host may have answered, with a user of its own
 	}
-	f := doctor.Failed(reason.RightMissing, doctor.Do("As an administrator: grant the rights to the identity that creates its tokens:", asAdministrator+
+	f := doctor.Failed(cause.RightMissing, doctor.Do("As an administrator: grant the rights to the identity that creates its tokens:", asAdministrator+
 		q.Fill("role wid-token -n NAMESPACE --verb=get,create --resource=serviceaccounts,serviceaccounts/token --resource-name=SERVICE_ACCOUNT"),
 		asAdministrator+q.Fill("rolebinding wid-token -n NAMESPACE --role=wid-token ")+subjectFlag(user)), format, args...)
 	f.StatusCode = http.StatusForbidden

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
-	reason "github.com/workloadid/workloadid/doctor"
 )
 
 // cloudCommands are the subcommands that the doctor prints, with their flags as documented by AWS, Azure and Google Cloud. A ! marks a
@@ -137,7 +137,7 @@ func remediesOfClasses(t *testing.T) map[string]doctor.Remedy {
 		q := &doctor.TrustQuery{Identity: roleARN, Annotations: w.account.Annotations, Claims: doctor.Claims{Issuer: w.issuer.URL(), Subject: subject,
 			Audiences: []string{"sts.amazonaws.com"}, Namespace: "tenant-a", ServiceAccount: "app"}}
 		for _, name := range regexp.MustCompile(`= "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
-			if class := reason.ClassFor(provider, name[1]); class.Reason != "" {
+			if class := cause.ClassFor(provider, name[1]); class.Reason != "" {
 				all[provider+" "+class.Reason] = doctor.Advice(&class, q)
 			}
 		}

@@ -10,8 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
-	reason "github.com/workloadid/workloadid/doctor"
 )
 
 // Detect reads the ServiceAccount while config.Provider is unset. It returns
@@ -64,7 +64,7 @@ func (e *examination) lacksCloud(annotations map[string]string) doctor.Finding {
 			has = append(has, fmt.Sprintf("%.100q: %.100q", name, annotations[name]))
 		}
 	}
-	return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Name the provider with --provider, or annotate the ServiceAccount:", alike...),
+	return doctor.Failed(cause.IdentityNotConfigured, doctor.Do("Name the provider with --provider, or annotate the ServiceAccount:", alike...),
 		"ServiceAccount %s has no annotation of a cloud.", e.key()).
 		Compare("annotations", cmp.Or(strings.Join(has, ", "), "none"), "expected", "one of "+strings.Join(keys, ", "))
 }

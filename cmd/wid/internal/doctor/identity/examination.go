@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
-	reason "github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -194,7 +194,7 @@ const noCluster = "There is no access to the cluster."
 
 // refusal is doctor.Refusal with sentences for people. A mistake in a name keeps its own message, which has the value.
 func (e *examination) refusal(service string, err error) doctor.Finding {
-	f, class := doctor.Refusal(service, err), reason.ClassOf(err)
+	f, class := doctor.Refusal(service, err), cause.ClassOf(err)
 	var known *auth.Error
 	if f.Result != doctor.Fail || !errors.As(err, &known) {
 		return f
@@ -202,7 +202,7 @@ func (e *examination) refusal(service string, err error) doctor.Finding {
 	switch {
 	case class.Reason == "" && known.StatusCode == 0 && known.Reason == auth.ErrMisconfigured,
 		known.Cause == provider.CauseTargetMalformed, known.Cause == provider.CauseIdentityMalformed:
-		f = doctor.Failed(cmp.Or(class.Reason, reason.TargetMalformed), doctor.Do(doctor.Sentence(known.Remedy)), "%s", known.Message)
+		f = doctor.Failed(cmp.Or(class.Reason, cause.TargetMalformed), doctor.Do(doctor.Sentence(known.Remedy)), "%s", known.Message)
 	case class.Reason == "":
 		f.Remedy = doctor.Do(doctor.Sentence(known.Remedy))
 	default:

@@ -9,11 +9,11 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/internal/kube"
-	reason "github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/annotation"
 )
 
@@ -88,7 +88,7 @@ func (e *examination) query() *doctor.TrustQuery {
 
 // remedyOf returns the remedy of a class. It corrects what the user wrote,
 // before the alternative that grants something.
-func (e *examination) remedyOf(class reason.Class) doctor.Remedy { //nolint:gocritic // a copy
+func (e *examination) remedyOf(class cause.Class) doctor.Remedy { //nolint:gocritic // a copy
 	r, before := doctor.Advice(&class, e.query()), ""
 	if class.Show != "" {
 		before = "Compare the setting with the token. "
@@ -97,23 +97,23 @@ func (e *examination) remedyOf(class reason.Class) doctor.Remedy { //nolint:gocr
 		r.Text, r.Commands = before+text, append(r.Commands, command)
 	}
 	switch class.Reason {
-	case reason.SigningKeyUnavailable, reason.SignatureNotVerified:
+	case cause.SigningKeyUnavailable, cause.SignatureNotVerified:
 		if r.Or == nil { // wid issuer check shows the keys too
 			r.Commands = nil
 		}
 		r.Text, r.Commands = comparing, append(r.Commands, e.publishing()...)
-	case reason.IssuerNotTrusted, reason.IssuerCertificateChanged:
+	case cause.IssuerNotTrusted, cause.IssuerCertificateChanged:
 		correct(e.isMeant(), contexts)
-	case reason.AudienceNotTrusted:
+	case cause.AudienceNotTrusted:
 		if q := e.query(); e.Provider.GetName() == aws.ProviderName && q.Annotations[annotation.AWSAudience] != "" {
 			text, command := cli.ChosenAudience(q.Claims.Namespace, q.Claims.ServiceAccount, q.Annotations[annotation.AWSAudience])
 			return doctor.Do(text, command)
 		}
 		r.Text = before + "If the audience was chosen, remove it from annotation and options."
-	case reason.TrustPolicyRefusesSubject, reason.NoFederatedCredential, reason.SubjectNotTrusted, reason.SubjectCaseDiffers, reason.AttributeConditionRefuses:
+	case cause.TrustPolicyRefusesSubject, cause.NoFederatedCredential, cause.SubjectNotTrusted, cause.SubjectCaseDiffers, cause.AttributeConditionRefuses:
 		correct("If the identity is wrong:", e.annotating(e.cloud.settings[0].annotation))
 		return r
-	case reason.ImpersonationDenied:
+	case cause.ImpersonationDenied:
 		correct("If the service account is wrong:", e.annotating(annotation.GCPServiceAccount))
 		return r
 	default:

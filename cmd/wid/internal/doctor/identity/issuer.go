@@ -3,8 +3,8 @@ package identity
 import (
 	"context"
 
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
-	reason "github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/issuer"
 )
@@ -19,7 +19,7 @@ func (e *examination) checkIssuer(ctx context.Context) doctor.Finding {
 	}
 	checks, err := issuer.Verify(ctx, issuer.Verification{Token: e.token.raw, HTTPClient: e.pool.For(e.IssuerClient, e.resolved().ProxyURL)})
 	if err != nil {
-		return doctor.Failed(reason.TokenMalformed, e.freshToken(ctx), "The issuer cannot be verified: %v.", err)
+		return doctor.Failed(cause.TokenMalformed, e.freshToken(ctx), "The issuer cannot be verified: %v.", err)
 	}
 	f := doctor.Passed("The keys of %s verify the token.", e.token.claims.Issuer)
 	for i := range checks {
@@ -43,7 +43,7 @@ func (e *examination) findingOfCheck(c *issuer.Check, class string) doctor.Findi
 		return doctor.Unclear(doctor.Do("Read it from outside of this network:", "curl -v "+shell.Word(c.Got, "ADDRESS")), "%s", c.Problem)
 	case issuer.CheckDiscoveryAnonymous: // its own remedy says it
 	default:
-		if class != reason.IssuersDiffer {
+		if class != cause.IssuersDiffer {
 			f.Remedy = doctor.Do(comparing, e.publishing()...)
 		}
 	}
@@ -65,13 +65,13 @@ func (e *examination) publishing() []string {
 func classOfCheck(name issuer.CheckName) (class string, judged bool) {
 	switch name {
 	case issuer.CheckIssuerURL, issuer.CheckIssuerPublic, issuer.CheckDiscoveryIssuer:
-		return reason.IssuersDiffer, true
+		return cause.IssuersDiffer, true
 	case issuer.CheckKeySet, issuer.CheckSigningKey:
-		return reason.SigningKeyUnavailable, true
+		return cause.SigningKeyUnavailable, true
 	case issuer.CheckSignature:
-		return reason.SignatureNotVerified, true
+		return cause.SignatureNotVerified, true
 	case issuer.CheckContentType, issuer.CheckKeysIssuer, issuer.CheckForeignKeys, issuer.CheckAlgorithm, issuer.CheckTokenLifetime, issuer.CheckIssuerOfToken:
 		return "", false
 	}
-	return reason.IssuerNotPublic, true
+	return cause.IssuerNotPublic, true
 }

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
-	reason "github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
@@ -26,7 +26,7 @@ func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 	case pod.err != nil:
 		return e.unreadablePod(pod.err)
 	case accountOf(&pod.value) != want.Name || e.Pod.Namespace != want.Namespace:
-		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Set serviceAccountName in the pod's template."), "Pod %s runs as another ServiceAccount.", e.Pod).
+		return doctor.Failed(cause.IdentityNotConfigured, doctor.Do("Set serviceAccountName in the pod's template."), "Pod %s runs as another ServiceAccount.", e.Pod).
 			Compare("pod", e.Pod.Namespace+"/"+accountOf(&pod.value), "expected", want.String())
 	}
 	return e.examineVariables("pod " + e.Pod.String())
@@ -35,13 +35,13 @@ func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 func (e *examination) unreadablePod(err error) doctor.Finding {
 	namespace := shell.Word(e.Pod.Namespace, "NAMESPACE")
 	if apierrors.IsNotFound(err) {
-		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Correct the name. "+e.isMeant(), "kubectl get pods -n "+namespace), "Pod %s does not exist.", e.Pod)
+		return doctor.Failed(cause.IdentityNotConfigured, doctor.Do("Correct the name. "+e.isMeant(), "kubectl get pods -n "+namespace), "Pod %s does not exist.", e.Pod)
 	}
 	return e.unreadable("Pod "+e.Pod.String(), err, "kubectl get pod -n "+namespace+" "+shell.Word(e.Pod.Name, "POD_NAME"))
 }
 
 func (e *examination) examineVariables(where string) doctor.Finding {
-	class, given, annotations := reason.ClassFor(e.Provider.GetName(), reason.IdentityNotConfigured), e.variables(), e.serviceAccount().Annotations
+	class, given, annotations := cause.ClassFor(e.Provider.GetName(), cause.IdentityNotConfigured), e.variables(), e.serviceAccount().Annotations
 	for _, v := range given {
 		if slices.Contains(e.cloud.hiding, v.Name) && (v.Value != "" || v.ValueFrom != nil) {
 			f := doctor.Failed(class.Reason, doctor.Do("Remove "+v.Name+" from the pod's template."), "%s in %s hides the identity of the ServiceAccount.", v.Name, where)

@@ -9,9 +9,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
-	reason "github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 )
 
@@ -34,7 +34,7 @@ func (e *examination) checkServiceAccount(ctx context.Context) doctor.Finding {
 func (e *examination) unreadableAccount(ctx context.Context, err error) doctor.Finding {
 	switch {
 	case apierrors.IsNotFound(err):
-		return doctor.Failed(reason.ServiceAccountNotFound, doctor.Do("Correct namespace and name. "+e.isMeant(), contexts),
+		return doctor.Failed(cause.ServiceAccountNotFound, doctor.Do("Correct namespace and name. "+e.isMeant(), contexts),
 			"ServiceAccount %s does not exist.", e.key())
 	case apierrors.IsForbidden(err):
 		return e.missingRight(ctx, "You may not read ServiceAccount %s: %s.", e.key(), strings.TrimRight(kubeerror.Message(err, e.secrets...), "."))
@@ -50,7 +50,7 @@ func (e *examination) annotationsUnknown() bool {
 // unreadable is the finding of an object that could not be looked at. The command shows the same to the reader.
 func (e *examination) unreadable(what string, err error, command string) doctor.Finding {
 	if apierrors.IsUnauthorized(err) {
-		return doctor.Failed(reason.LoginRefused, doctor.Do("Log in again with the program that your kubeconfig names. In a pod, restart it."),
+		return doctor.Failed(cause.LoginRefused, doctor.Do("Log in again with the program that your kubeconfig names. In a pod, restart it."),
 			"The API server refuses your credentials (401).")
 	}
 	return doctor.Unclear(doctor.Do("Check that this works:", command), "%s cannot be read: %s.", what, strings.TrimRight(kubeerror.Message(err, e.secrets...), "."))
@@ -70,7 +70,7 @@ func (e *examination) checkAnnotations(ctx context.Context, sa *corev1.ServiceAc
 	case err == nil:
 		return doctor.Passed("ServiceAccount %s names %s.", e.key(), identity)
 	case key != "" && errors.As(err, &known) && (known.Cause == provider.CauseIdentityMissing || known.Cause == provider.CauseMetadataServer):
-		return doctor.Failed(reason.IdentityNotConfigured, doctor.Do("Annotate it:", e.annotating(key)), "ServiceAccount %s lacks the annotation %s.", e.key(), key)
+		return doctor.Failed(cause.IdentityNotConfigured, doctor.Do("Annotate it:", e.annotating(key)), "ServiceAccount %s lacks the annotation %s.", e.key(), key)
 	}
 	return e.refusal("The metadata server", err)
 }

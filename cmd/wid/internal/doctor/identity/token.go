@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/internal/kube"
-	reason "github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/shell"
 )
@@ -62,12 +62,12 @@ func (e *examination) checkToken(ctx context.Context) doctor.Finding {
 	case c == nil:
 		return doctor.Skipped("There is no token to examine.")
 	case len(c.Audiences) == 0:
-		return doctor.Failed(reason.TokenWithoutAudience, e.freshToken(ctx), "This is a legacy token of a Secret, without an audience.")
+		return doctor.Failed(cause.TokenWithoutAudience, e.freshToken(ctx), "This is a legacy token of a Secret, without an audience.")
 	case e.ServiceAccount.Name != "" && c.Subject != want:
-		return doctor.Failed(reason.TokenOfAnotherServiceAccount, e.freshToken(ctx), "The token is of another ServiceAccount.").Compare("token", c.Subject, "expected", want)
+		return doctor.Failed(cause.TokenOfAnotherServiceAccount, e.freshToken(ctx), "The token is of another ServiceAccount.").Compare("token", c.Subject, "expected", want)
 	}
 	if audiences, err := e.wantedAudiences(ctx); err == nil && slices.ContainsFunc(audiences, func(a string) bool { return !slices.Contains(c.Audiences, a) }) {
-		return doctor.Failed(reason.AudienceNotTrusted, e.freshToken(ctx), "The token is for another receiver than %s.", e.cloud.name).
+		return doctor.Failed(cause.AudienceNotTrusted, e.freshToken(ctx), "The token is for another receiver than %s.", e.cloud.name).
 			Compare("token", list(c.Audiences), "expected", list(audiences))
 	}
 	f := doctor.Passed("The token is of %s.", c.Subject)
@@ -79,9 +79,9 @@ func (e *examination) unusableToken(ctx context.Context) doctor.Finding {
 	f := e.refusal("The token file", e.token.err)
 	switch isUnread := errors.As(e.token.err, new(*fs.PathError)); {
 	case !isUnread:
-		f.Class, f.Remedy = reason.TokenMalformed, e.freshToken(ctx)
-	case f.Class != reason.TokenFileUnreadable:
-		f.Class = reason.IdentityNotConfigured
+		f.Class, f.Remedy = cause.TokenMalformed, e.freshToken(ctx)
+	case f.Class != cause.TokenFileUnreadable:
+		f.Class = cause.IdentityNotConfigured
 	}
 	return f
 }

@@ -4,8 +4,8 @@ import (
 	"strings"
 
 	awsauth "github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
-	reason "github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/shell"
 )
@@ -48,13 +48,13 @@ func (t *target) correctRole(when string) doctor.Remedy {
 
 // otherPath is the finding of a role with another path than the annotation says. STS refuses its ARN.
 func (t *target) otherPath(arn string) doctor.Finding {
-	return doctor.Failed(reason.TrustPolicyRefusesSubject, doctor.Do("Correct the annotation:", t.annotate(annotation.AWSRoleARN+"="+arn)),
+	return doctor.Failed(cause.TrustPolicyRefusesSubject, doctor.Do("Correct the annotation:", t.annotate(annotation.AWSRoleARN+"="+arn)),
 		"The ARN of role %s has another path.", t.role.Name).Compare("annotation", t.role.String(), "account", arn)
 }
 
 // refused is a finding of the trust policy. The alternative adds a statement that admits this token only.
 func (t *target) refused(says string) doctor.Finding {
-	known, remedy := reason.ClassFor("aws", reason.TrustPolicyRefusesSubject), t.correctRole("If the role is wrong:")
+	known, remedy := cause.ClassFor("aws", cause.TrustPolicyRefusesSubject), t.correctRole("If the role is wrong:")
 	remedy.Or = doctor.Advice(&known, t.TrustQuery).Or
-	return doctor.Failed(reason.TrustPolicyRefusesSubject, remedy, "The trust policy of role %s %s", t.role.Name, says)
+	return doctor.Failed(cause.TrustPolicyRefusesSubject, remedy, "The trust policy of role %s %s", t.role.Name, says)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/iam/types"
 
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
-	reason "github.com/workloadid/workloadid/doctor"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -33,7 +33,7 @@ func (r *Reader) rule(ctx context.Context, t *target) doctor.Finding {
 	out, err := iam.NewFromConfig(r.config).GetRole(ctx, &iam.GetRoleInput{RoleName: &t.role.Name})
 	switch {
 	case errors.As(err, new(*types.NoSuchEntityException)):
-		return doctor.Failed(reason.TrustPolicyRefusesSubject, t.correctRole("Correct the annotation, or create the role:"),
+		return doctor.Failed(cause.TrustPolicyRefusesSubject, t.correctRole("Correct the annotation, or create the role:"),
 			"Role %s does not exist in account %s.", t.role.Name, t.role.Account)
 	case err != nil:
 		return r.explain(err, "iam:GetRole", t.showRole())

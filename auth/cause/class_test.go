@@ -1,4 +1,4 @@
-package doctor_test
+package cause_test
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/doctor"
 )
 
 // The texts are those of the services.
@@ -87,7 +87,7 @@ func TestClasses(t *testing.T) {
 			e.Err = fromAPIServer(tc.status)
 		}
 		before := e.Error()
-		c := doctor.ClassOf(fmt.Errorf("wrapped: %w", e))
+		c := cause.ClassOf(fmt.Errorf("wrapped: %w", e))
 		seen[c.Reason] = true
 		if c.Reason != tc.id {
 			t.Errorf("%s %d %s %q is %+v, not %s", tc.provider, tc.status, tc.code, tc.text, c, tc.id)
@@ -111,18 +111,18 @@ func TestClasses(t *testing.T) {
 // The remedy is that of the error itself, if it has one: it names the object. A class with a grant keeps its own, as the error's may grant.
 func TestClassRemedy(t *testing.T) {
 	e := &auth.Error{Provider: "azure", Code: "AADSTS700016", StatusCode: 400, Remedy: "use the client ID"}
-	if c := doctor.ClassOf(e); c.Remedy != e.Remedy || c.Grant != "" {
+	if c := cause.ClassOf(e); c.Remedy != e.Remedy || c.Grant != "" {
 		t.Errorf("%+v", c)
 	}
 	// STS gives the same answer for a role that does not exist.
 	e = &auth.Error{Provider: "aws", Code: "AccessDenied", StatusCode: 403, Message: "sts:AssumeRoleWithWebIdentity", Remedy: "let the role trust it"}
-	if c := doctor.ClassOf(e); !strings.Contains(c.Grant, "aws iam update-assume-role-policy") || strings.Contains(c.Remedy, "trust") || !strings.Contains(c.Causes[0], "StringEquals") || c.Causes[1] != "the role does not exist" {
+	if c := cause.ClassOf(e); !strings.Contains(c.Grant, "aws iam update-assume-role-policy") || strings.Contains(c.Remedy, "trust") || !strings.Contains(c.Causes[0], "StringEquals") || c.Causes[1] != "the role does not exist" {
 		t.Errorf("%+v", c)
 	}
-	if c := doctor.ClassOf(errors.New("else")); c.Reason != "" {
+	if c := cause.ClassOf(errors.New("else")); c.Reason != "" {
 		t.Errorf("%+v", c)
 	}
-	if c := doctor.ClassOf(nil); c.Reason != "" {
+	if c := cause.ClassOf(nil); c.Reason != "" {
 		t.Errorf("%+v", c)
 	}
 }
@@ -136,7 +136,7 @@ func TestRemedyOfTheClassBeatsThatOfTheOperation(t *testing.T) {
 		"correct account, region and name in the cluster's ARN":                     {Provider: "aws", StatusCode: 404, Code: "ResourceNotFoundException"},
 	} {
 		e.Remedy = grant
-		if c := doctor.ClassOf(&e); c.Remedy != want || c.Grant == grant {
+		if c := cause.ClassOf(&e); c.Remedy != want || c.Grant == grant {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -155,11 +155,11 @@ func TestClassesOfTheAPIServerOnly(t *testing.T) {
 	} {
 		t.Run(id, func(t *testing.T) {
 			e.Provider, e.Err = "oauth", errors.New("answer of an OAuth server")
-			if c := doctor.ClassOf(&e); c.Reason != "" {
+			if c := cause.ClassOf(&e); c.Reason != "" {
 				t.Errorf("another service: %+v", c)
 			}
 			e.Err = fromAPIServer(e.StatusCode)
-			if c := doctor.ClassOf(&e); c.Reason != id {
+			if c := cause.ClassOf(&e); c.Reason != id {
 				t.Errorf("the API server: %+v", c)
 			}
 		})

@@ -1,18 +1,18 @@
-package doctor_test
+package cause_test
 
 import (
 	"fmt"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/doctor"
+	"github.com/workloadid/workloadid/auth/cause"
 )
 
 // A controller sets the condition with meta.SetStatusCondition.
 func ExampleConditionOf() {
 	err := &auth.Error{Provider: "aws", Reason: auth.ErrDenied, Cause: "TokenExpired", Message: "the token has expired"}
-	c := doctor.ConditionOf(err, "IdentityReady", 1)
+	c := cause.ConditionOf(err, "IdentityReady", 1)
 	fmt.Println(c.Status, c.Reason)
-	fmt.Println(doctor.ClassOf(err).Summary)
+	fmt.Println(cause.ClassOf(err).Summary)
 	// Output:
 	// False TokenExpired
 	// the token has expired

@@ -1,4 +1,4 @@
-package doctor
+package cause
 
 import (
 	"github.com/workloadid/workloadid/auth/provider"

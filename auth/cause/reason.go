@@ -1,4 +1,4 @@
-package doctor
+package cause
 
 // The causes of a credential that is missing.
 const (
