@@ -16,7 +16,7 @@ import (
 type Class struct {
 	// Reason is the stable name of the cause, such as "IssuerNotTrusted". Services share it where the remedy is the same. It is empty
 	// if the error is not a known failure.
-	Reason string
+	Reason Reason
 	// Service is the service that refused, such as "AWS STS".
 	Service string
 	// Summary says in a few words what the refusal means.
@@ -33,7 +33,7 @@ type Class struct {
 }
 
 // known returns a Class without Grant and Show.
-func known(name, service, summary, remedy string, causes ...string) Class {
+func known(name Reason, service, summary, remedy string, causes ...string) Class {
 	return Class{Reason: name, Service: service, Summary: summary, Causes: causes, Remedy: remedy}
 }
 
@@ -55,7 +55,7 @@ func catalogs() []catalog {
 	return []catalog{kubernetesCatalog(), awsCatalog(), azureCatalog(), gcpCatalog()}
 }
 
-func (c *catalog) class(name string) Class {
+func (c *catalog) class(name Reason) Class {
 	if i := slices.IndexFunc(c.classes, func(known Class) bool { return known.Reason == name }); i >= 0 {
 		return c.classes[i]
 	}
@@ -64,7 +64,7 @@ func (c *catalog) class(name string) Class {
 
 // classRule recognizes a class. Empty fields match everything.
 type classRule struct {
-	reason      string
+	reason      Reason
 	cause       provider.Cause // found by this module itself
 	status      int
 	code, text  string // sent by a service; text is a part of its message
@@ -115,7 +115,7 @@ func ClassOf(err error) Class {
 
 // ClassFor returns the class of a provider with a reason, for programs that find a failure themselves. The zero Class means that there is
 // none.
-func ClassFor(provider, name string) Class {
+func ClassFor(provider string, name Reason) Class {
 	for _, known := range catalogs() {
 		if known.provider == provider {
 			return known.class(name)

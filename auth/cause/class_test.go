@@ -17,7 +17,7 @@ import (
 
 // The texts are those of the services.
 func TestClasses(t *testing.T) {
-	seen := map[string]bool{}
+	seen := map[cause.Reason]bool{}
 	for _, tc := range []struct {
 		id, provider string
 		status       int
@@ -89,7 +89,7 @@ func TestClasses(t *testing.T) {
 		before := e.Error()
 		c := cause.ClassOf(fmt.Errorf("wrapped: %w", e))
 		seen[c.Reason] = true
-		if c.Reason != tc.id {
+		if string(c.Reason) != tc.id {
 			t.Errorf("%s %d %s %q is %+v, not %s", tc.provider, tc.status, tc.code, tc.text, c, tc.id)
 		}
 		if c.Reason != "" && (c.Service == "" || c.Summary == "" || len(c.Causes) == 0 || c.Remedy == "") {
@@ -159,7 +159,7 @@ func TestClassesOfTheAPIServerOnly(t *testing.T) {
 				t.Errorf("another service: %+v", c)
 			}
 			e.Err = fromAPIServer(e.StatusCode)
-			if c := cause.ClassOf(&e); c.Reason != id {
+			if c := cause.ClassOf(&e); string(c.Reason) != id {
 				t.Errorf("the API server: %+v", c)
 			}
 		})

@@ -33,7 +33,7 @@ func ConditionOf(err error, conditionType string, generation int64) metav1.Condi
 	class, explained := classify(e), *e
 	explained.Remedy = cmp.Or(class.Remedy, e.Remedy)
 	reason := string(cmp.Or(e.Reason, auth.ErrUnavailable))
-	c.Reason = cmp.Or(class.Reason, strings.ToUpper(reason[:1])+reason[1:])
+	c.Reason = cmp.Or(string(class.Reason), strings.ToUpper(reason[:1])+reason[1:])
 	c.Message = redact.Line(explained.Error())
 	return c
 }

@@ -24,16 +24,16 @@ func TestConditionOf(t *testing.T) {
 	}{
 		"no error": {nil, metav1.ConditionTrue, "CredentialsObtained", "credentials were obtained"},
 		"refused": {&auth.Error{Provider: "aws", ServiceAccount: app, Operation: "assume role", Reason: auth.ErrDenied, StatusCode: 403, Code: "AccessDenied",
-			Message: `role "arn:aws:iam::1:role/app": Not authorized to perform sts:AssumeRoleWithWebIdentity`, Remedy: "let the role trust it"}, metav1.ConditionFalse, cause.TrustPolicyRefusesSubject,
+			Message: `role "arn:aws:iam::1:role/app": Not authorized to perform sts:AssumeRoleWithWebIdentity`, Remedy: "let the role trust it"}, metav1.ConditionFalse, string(cause.TrustPolicyRefusesSubject),
 			`aws: ServiceAccount "tenant-a/app": assume role: denied: role "arn:aws:iam::1:role/app": Not authorized to perform sts:AssumeRoleWithWebIdentity (HTTP 403, AccessDenied); ` +
 				`correct the role that the ServiceAccount names`},
 		"no annotation": {&auth.Error{Provider: "aws", ServiceAccount: app, Reason: auth.ErrMisconfigured, Cause: provider.CauseIdentityMissing, Message: "the annotation is missing", Remedy: "set it"},
-			metav1.ConditionFalse, cause.IdentityNotConfigured, `aws: ServiceAccount "tenant-a/app": misconfigured: the annotation is missing; set it`},
+			metav1.ConditionFalse, string(cause.IdentityNotConfigured), `aws: ServiceAccount "tenant-a/app": misconfigured: the annotation is missing; set it`},
 		"unknown refusal": {&auth.Error{Provider: "oauth", ServiceAccount: app, Reason: auth.ErrDenied, Message: "no"}, metav1.ConditionFalse, "Denied",
 			`oauth: ServiceAccount "tenant-a/app": denied: no`},
 		"outage":         {&auth.Error{Provider: "aws", Message: "timed out"}, metav1.ConditionUnknown, "Unavailable", "aws: unavailable: timed out"},
 		"another error":  {errors.New("bad\nluck"), metav1.ConditionUnknown, "Failed", "bad luck"},
-		"the API server": {&auth.Error{Reason: auth.ErrDenied, Cause: provider.CauseTokenRequestForbidden, Message: "forbidden"}, metav1.ConditionUnknown, cause.RightMissing, ""},
+		"the API server": {&auth.Error{Reason: auth.ErrDenied, Cause: provider.CauseTokenRequestForbidden, Message: "forbidden"}, metav1.ConditionUnknown, string(cause.RightMissing), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.err != nil {

@@ -50,12 +50,12 @@ func names(checks []doctor.Check) (ids []string) {
 
 // The table has a row for each reason, and no other. Its checks exist.
 func TestDocumentedReasons(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join("..", "..", "doctor", "reason.go"))
+	content, err := os.ReadFile(filepath.Join("..", "..", "auth", "cause", "reason.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var want, got []string
-	for _, match := range regexp.MustCompile(`(?m)^\t\w+ += "(\w+)"$`).FindAllStringSubmatch(string(content), -1) {
+	for _, match := range regexp.MustCompile(`(?m)^\t\w+ +Reason = "(\w+)"$`).FindAllStringSubmatch(string(content), -1) {
 		want = append(want, match[1])
 	}
 	for _, row := range document.Read(t, doctorPage).Section("Reasons").Rows("Reason") {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/workloadid/workloadid/auth/cause"
 )
 
 // Check examines one thing.
@@ -17,7 +19,7 @@ type Check struct {
 	OverriddenBy string
 	// Explains are the classes of the overriding check's failure that a failure of this check explains. A failure of another class
 	// outranks this one. Nil explains every failure.
-	Explains []string
+	Explains []cause.Reason
 	Timeout  time.Duration // bounds Run; zero means DefaultTimeout
 	// Run examines. It honours ctx. A panic becomes an Unknown finding.
 	Run func(ctx context.Context) Finding
@@ -124,8 +126,8 @@ func Unclear(remedy Remedy, format string, args ...any) Finding {
 }
 
 // Failed returns the finding of a check that found something wrong. class may be empty.
-func Failed(class string, remedy Remedy, format string, args ...any) Finding {
-	return Finding{Result: Fail, Class: class, Remedy: remedy, Message: fmt.Sprintf(format, args...)}
+func Failed[C ~string](class C, remedy Remedy, format string, args ...any) Finding {
+	return Finding{Result: Fail, Class: string(class), Remedy: remedy, Message: fmt.Sprintf(format, args...)}
 }
 
 // As returns the finding with another result.

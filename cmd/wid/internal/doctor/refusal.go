@@ -55,7 +55,7 @@ func outage(service string, e *auth.Error, err error) Finding {
 		class, remedy, says = cause.ServiceUnreachable, "Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine.", " gives no answer"
 	}
 	f := Unclear(Do(remedy), "%s.", service+says)
-	f.Class, f.StatusCode, f.Code, f.RequestID = class, e.StatusCode, e.Code, e.RequestID
+	f.Class, f.StatusCode, f.Code, f.RequestID = string(class), e.StatusCode, e.Code, e.RequestID
 	return f.Detail("error", e.Message)
 }
 

@@ -14,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/redact"
 )
@@ -130,7 +131,7 @@ func (e *Examination) override(report *Report) {
 		case Pass:
 			f.Result = Warn
 		case Fail:
-			if by.Class != "" && check.Explains != nil && !slices.Contains(check.Explains, by.Class) {
+			if by.Class != "" && check.Explains != nil && !slices.Contains(check.Explains, cause.Reason(by.Class)) {
 				f.Result = Warn
 				continue
 			}

@@ -78,7 +78,7 @@ func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccoun
 func (e *examination) refusedToken(ctx context.Context, err error) doctor.Finding {
 	f := e.refusal("The API server", err)
 	key := e.key()
-	if f.Class != cause.RightMissing {
+	if f.Class != string(cause.RightMissing) {
 		return f
 	}
 	if e.Pod.Name != "" || e.caller(ctx) == subjectPrefix+key.Namespace+":"+key.Name {

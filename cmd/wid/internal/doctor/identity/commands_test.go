@@ -127,7 +127,7 @@ func wrongCloudCommand(call []string) error {
 // remediesOfClasses renders those of all classes with the names of a call.
 func remediesOfClasses(t *testing.T) map[string]doctor.Remedy {
 	t.Helper()
-	source, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "..", "doctor", "reason.go"))
+	source, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "..", "auth", "cause", "reason.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,8 +137,8 @@ func remediesOfClasses(t *testing.T) map[string]doctor.Remedy {
 		q := &doctor.TrustQuery{Identity: roleARN, Annotations: w.account.Annotations, Claims: doctor.Claims{Issuer: w.issuer.URL(), Subject: subject,
 			Audiences: []string{"sts.amazonaws.com"}, Namespace: "tenant-a", ServiceAccount: "app"}}
 		for _, name := range regexp.MustCompile(`= "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
-			if class := cause.ClassFor(provider, name[1]); class.Reason != "" {
-				all[provider+" "+class.Reason] = doctor.Advice(&class, q)
+			if class := cause.ClassFor(provider, cause.Reason(name[1])); class.Reason != "" {
+				all[provider+" "+string(class.Reason)] = doctor.Advice(&class, q)
 			}
 		}
 	}

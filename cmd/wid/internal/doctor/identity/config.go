@@ -57,14 +57,14 @@ const (
 func (e *examination) checks() []doctor.Check {
 	type check = doctor.Check
 	// A failure of the exchange without a class, and AWS's general one, is explained by whatever failed before it.
-	documents := []string{cause.SignatureNotVerified, cause.SigningKeyUnavailable, cause.IssuerNotPublic, cause.IssuerDidNotAnswer, cause.IssuerCertificateChanged}
+	documents := []cause.Reason{cause.SignatureNotVerified, cause.SigningKeyUnavailable, cause.IssuerNotPublic, cause.IssuerDidNotAnswer, cause.IssuerCertificateChanged}
 	return []check{
 		{ID: "service-account", Title: "the ServiceAccount and its annotations", Run: e.checkServiceAccount},
 		{ID: "pod", Title: "what the pod was given", Run: e.checkPod},
 		{ID: "token-request", Title: "the right to create tokens", Needs: []string{"service-account"}, Run: e.checkTokenRequest},
 		{ID: "token", Title: "the token", Needs: []string{"token-request"}, Run: e.checkToken},
 		{ID: "issuer", Title: "the issuer and its published keys", Needs: []string{"token"}, OverriddenBy: exchange, Explains: documents, Run: e.checkIssuer},
-		{ID: "trust-rule", Title: "the identity's trust in the token", Needs: []string{"token"}, OverriddenBy: exchange, Explains: []string{cause.TrustPolicyRefusesSubject}, Run: e.checkTrust},
+		{ID: "trust-rule", Title: "the identity's trust in the token", Needs: []string{"token"}, OverriddenBy: exchange, Explains: []cause.Reason{cause.TrustPolicyRefusesSubject}, Run: e.checkTrust},
 		{ID: exchange, Title: "the exchange at the cloud", Needs: []string{"service-account", "token"}, Timeout: callTimeout, Run: e.checkExchange},
 	}
 }

@@ -32,7 +32,7 @@ func (e *examination) checkIssuer(ctx context.Context) doctor.Finding {
 	return f
 }
 
-func (e *examination) findingOfCheck(c *issuer.Check, class string) doctor.Finding {
+func (e *examination) findingOfCheck(c *issuer.Check, class cause.Reason) doctor.Finding {
 	f := doctor.Failed(class, doctor.Do(c.Remedy), "%s", c.Problem)
 	f.StatusCode = c.StatusCode
 	if c.Got != "" && c.Want != "" && c.StatusCode == 0 {
@@ -62,7 +62,7 @@ func (e *examination) publishing() []string {
 }
 
 // classOfCheck reports false for what the exchange answers for the token at hand: content types, foreign keys and lifetimes.
-func classOfCheck(name issuer.CheckName) (class string, judged bool) {
+func classOfCheck(name issuer.CheckName) (class cause.Reason, judged bool) {
 	switch name {
 	case issuer.CheckIssuerURL, issuer.CheckIssuerPublic, issuer.CheckDiscoveryIssuer:
 		return cause.IssuersDiffer, true

@@ -79,9 +79,9 @@ func (e *examination) unusableToken(ctx context.Context) doctor.Finding {
 	f := e.refusal("The token file", e.token.err)
 	switch isUnread := errors.As(e.token.err, new(*fs.PathError)); {
 	case !isUnread:
-		f.Class, f.Remedy = cause.TokenMalformed, e.freshToken(ctx)
-	case f.Class != cause.TokenFileUnreadable:
-		f.Class = cause.IdentityNotConfigured
+		f.Class, f.Remedy = string(cause.TokenMalformed), e.freshToken(ctx)
+	case f.Class != string(cause.TokenFileUnreadable):
+		f.Class = string(cause.IdentityNotConfigured)
 	}
 	return f
 }
