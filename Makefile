@@ -169,7 +169,7 @@ generate: ## deep copies, CustomResourceDefinitions, config/hub and config/agent
 	@gen="go tool -modfile=tools/go.mod controller-gen"
 	for dir in registration/ocm registration/ocm/addon podidentity/api/v1alpha1; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
 	$$gen object paths=./internal/addonapi/v1alpha1
-	go run ./internal/bases
+	go run ./registration/manifests/internal/bases
 	go -C test/monitoring test -count=1 -run TestGenerated . -update
 
 .PHONY: bench

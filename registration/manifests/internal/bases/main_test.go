@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
 
-var config = filepath.Join("..", "..", "config")
+var config = filepath.Join("..", "..", "..", "..", "config")
 
 func TestBasesAreGenerated(t *testing.T) {
 	files, err := files()
@@ -30,7 +30,7 @@ func TestBasesAreGenerated(t *testing.T) {
 // overlay sets the name of the cluster, as docs/registration.md shows.
 func overlay(t *testing.T) string {
 	t.Helper()
-	root, err := filepath.Abs(filepath.Join("..", ".."))
+	root, err := filepath.Abs(filepath.Join("..", "..", "..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
