@@ -21,7 +21,7 @@
 //		"github.com/workloadid/workloadid/registration/ocm"
 //	)
 //
-//	// runHub registers clusters by client certificate until ctx ends. Its ServiceAccount is in registration.HubManifest.
+//	// runHub registers clusters by client certificate until ctx ends. Its ServiceAccount is in manifests.HubRBAC.
 //	func runHub(ctx context.Context, config *rest.Config) error {
 //		scheme := runtime.NewScheme()
 //		if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme)); err != nil {
@@ -53,7 +53,7 @@
 //		return mgr.Start(ctx)
 //	}
 //
-//	// runAgent joins a cluster until ctx ends. Its ServiceAccount is in registration.AgentManifest. The Secret bootstrap-hub-kubeconfig
+//	// runAgent joins a cluster until ctx ends. Its ServiceAccount is in manifests.AgentRBAC. The Secret bootstrap-hub-kubeconfig
 //	// holds the address of the hub and a bootstrap credential.
 //	func runAgent(ctx context.Context, config *rest.Config, cluster string) error {
 //		mgr, err := ctrl.NewManager(config, ctrl.Options{})
@@ -74,7 +74,7 @@
 //		return mgr.Start(ctx)
 //	}
 //
-// [BootstrapManifest] on the hub gives bootstrap users their rights. The command wid hub init installs a hub, wid join installs an agent, and wid
+// manifests.BootstrapRBAC on the hub gives bootstrap users their rights. The command wid hub init installs a hub, wid join installs an agent, and wid
 // hub accept accepts its cluster.
 //
 // # Flow

@@ -22,3 +22,6 @@ func AddOnServiceAccounts(cluster, addOn string) []string {
 	}
 	return names
 }
+
+// BootstrapGroup is the group of bootstrap users. A bootstrap token names it in auth-extra-groups.
+const BootstrapGroup = "system:bootstrappers:managedcluster"

@@ -16,8 +16,8 @@ import (
 
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/manifests"
 )
 
 func TestMain(m *testing.M) {
@@ -98,11 +98,11 @@ users: [{name: u, user: {token: x}}]
 	}
 }
 
-// The program runs with the RBAC of registration.AgentManifest(), says in an Event what it lacks, and gives up its Lease at the end.
+// The program runs with the RBAC of manifests.AgentRBAC(), says in an Event what it lacks, and gives up its Lease at the end.
 func TestAgentOnARealAPIServer(t *testing.T) {
 	cluster := kubetest.Start(t)
 	c := cluster.Client()
-	kubetest.Apply(t, c, registration.AgentManifest())
+	kubetest.Apply(t, c, manifests.AgentRBAC())
 	t.Setenv("KUBECONFIG", cluster.AccountKubeconfig(t, agent.DefaultNamespace, "registration-agent"))
 	metrics, probes := freeAddress(t), freeAddress(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -33,9 +33,9 @@ import (
 
 const (
 	name = "registration-hub"
-	// namespace is that of registration.HubManifest. It holds the Lease of the leader.
+	// namespace is that of manifests.HubRBAC. It holds the Lease of the leader.
 	namespace = "open-cluster-management-hub"
-	// bootstrapUser is the ServiceAccount of registration.BootstrapManifest.
+	// bootstrapUser is the ServiceAccount of manifests.BootstrapRBAC.
 	bootstrapUser = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
 	// workers is how many clusters are reconciled at a time, and how many add-ons. After a restart they make a few
 	// requests for each cluster that needs a change, so the API server is what limits them.
@@ -123,7 +123,7 @@ func setUpTokens(mgr ctrl.Manager, removeOnly bool) error {
 	return tokens.SetupWithManager(mgr, workers)
 }
 
-// revokeAddOnTokens revokes the tokens that an earlier run of this program let add-ons have. Without registration.TokenManifest there
+// revokeAddOnTokens revokes the tokens that an earlier run of this program let add-ons have. Without manifests.TokenRBAC there
 // were none.
 func revokeAddOnTokens(ctx context.Context, mgr ctrl.Manager) error {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{

@@ -22,6 +22,7 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/scenario"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -130,7 +131,7 @@ func TestFlagsThatCannotWork(t *testing.T) {
 // Once it serves them, the program runs what they need.
 func TestHubOnARealAPIServer(t *testing.T) {
 	cluster := kubetest.StartNew(t)
-	if _, err := scenario.Apply(t.Context(), cluster.Client(), registration.HubManifest(), registration.TokenManifest(), registration.OCMAgentsManifest()); err != nil {
+	if _, err := scenario.Apply(t.Context(), cluster.Client(), manifests.HubRBAC(), manifests.TokenRBAC(), manifests.OCMAgentsRBAC()); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig := cluster.AccountKubeconfig(t, namespace, "registration-controller-sa")

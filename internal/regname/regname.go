@@ -27,7 +27,7 @@ const ManagedClustersGroup = "system:open-cluster-management:managed-clusters"
 const (
 	// BootstrapRole is the ClusterRole of bootstrap users on the hub. That of Open Cluster Management has another name, and stays as it is.
 	BootstrapRole = "open-cluster-management:hub:bootstrap"
-	// BootstrapUser is the user name of the ServiceAccount that registration.BootstrapManifest binds.
+	// BootstrapUser is the user name of the ServiceAccount that manifests.BootstrapRBAC binds.
 	BootstrapUser = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
 )
 

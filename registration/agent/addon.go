@@ -48,7 +48,7 @@ type AddOnOptions struct {
 //	kubeClient    <add-on>-hub-kubeconfig                kubeconfig, cluster-name, agent-name, auth-type, the driver's files
 //	customSigner  <add-on>-<signer, / as ->-client-cert  auth-type, the driver's files
 //
-// The Secrets lie in the namespace that status.namespace names. Each such namespace needs the Role of AgentAddOnManifest. The agent
+// The Secrets lie in the namespace that status.namespace names. Each such namespace needs the Role of manifests.AgentAddOnRBAC. The agent
 // labels its Secrets with addon.NameLabel and the name of the cluster, and never changes others. A refused item sets the condition
 // RegistrationAccepted to False. A driver's errors become Events of the agent's Secret.
 //

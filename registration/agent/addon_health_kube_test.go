@@ -15,7 +15,7 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// The agent reports the health of an add-on with the rights of AgentAddOnManifest, and reads no Lease elsewhere.
+// The agent reports the health of an add-on with the rights of AgentAddOnRBAC, and reads no Lease elsewhere.
 func TestAddOnHealthOnTwoAPIServers(t *testing.T) {
 	k := newAgentKube(t, "cluster3")
 	k.ServeAddOns(addon.CRD())

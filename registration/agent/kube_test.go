@@ -158,10 +158,10 @@ func (k *agentKube) run() (stop func()) {
 	return k.Run(func(mgr ctrl.Manager) { k.process(mgr.GetEventRecorder("registration-agent")) })
 }
 
-// An agent with the RBAC of AgentManifest joins a hub with the RBAC of BootstrapManifest, with the driver of another project.
+// An agent with the RBAC of AgentRBAC joins a hub with the RBAC of BootstrapRBAC, with the driver of another project.
 func TestAgentOnTwoAPIServers(t *testing.T) {
 	k := newAgentKube(t, "cluster1")
-	// The policy of HubManifest refuses bootstrap users too, and would hide that of BootstrapManifest. The next test installs it again.
+	// The policy of HubRBAC refuses bootstrap users too, and would hide that of BootstrapRBAC. The next test installs it again.
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "acceptance.open-cluster-management.io"}}
 	regtest.Must(t, k.Admin.Delete(t.Context(), policy))
 	regtest.Must(t,

@@ -20,10 +20,10 @@ import (
 )
 
 //go:embed manifests/aws-auth.yaml
-var awsAuthManifest string
+var awsAuthRBAC string
 
-// AWSAuthManifest holds the RBAC that AWSAuth needs in addition to registration.HubManifest, in YAML.
-func AWSAuthManifest() string { return awsAuthManifest }
+// AWSAuthRBAC holds the RBAC that AWSAuth needs in addition to manifests.HubRBAC, in YAML.
+func AWSAuthRBAC() string { return awsAuthRBAC }
 
 const mapRoles = "mapRoles"
 

@@ -28,7 +28,7 @@ func useAuthMap(t *testing.T, hub *kubetest.Cluster, c client.Client) error {
 }
 
 func TestHubNeedsEachRightToAWSAuth(t *testing.T) {
-	hub, rights := kubetest.Start(t), regtest.VerbsOf(regtest.RulesOf(t, awsirsa.AWSAuthManifest(), "open-cluster-management:hub:aws-auth"))
+	hub, rights := kubetest.Start(t), regtest.VerbsOf(regtest.RulesOf(t, awsirsa.AWSAuthRBAC(), "open-cluster-management:hub:aws-auth"))
 	if err := useAuthMap(t, hub, regtest.NewClient(t, hub.User(t, "mapper", "kube-system", rights...))); err != nil {
 		t.Errorf("with all: %v", err)
 	}
@@ -44,7 +44,7 @@ func TestHubNeedsEachRightToAWSAuth(t *testing.T) {
 
 func TestHubReachesNoOtherConfigMap(t *testing.T) {
 	hub := kubetest.Start(t)
-	c := regtest.NewClient(t, hub.User(t, "reader", "kube-system", regtest.RulesOf(t, awsirsa.AWSAuthManifest(), "open-cluster-management:hub:aws-auth")...))
+	c := regtest.NewClient(t, hub.User(t, "reader", "kube-system", regtest.RulesOf(t, awsirsa.AWSAuthRBAC(), "open-cluster-management:hub:aws-auth")...))
 	other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"}}
 	for what, err := range map[string]error{
 		"get":    c.Get(t.Context(), client.ObjectKeyFromObject(other), other.DeepCopy()),

@@ -44,7 +44,7 @@ type HubDriverOptions struct {
 	IAM IAM
 	// EKS is a client for the hub's region. Required for AccessEntries.
 	EKS EKS
-	// Client reads and writes the ConfigMap aws-auth, with the rights of AWSAuthManifest. Its reads need to bypass the cache,
+	// Client reads and writes the ConfigMap aws-auth, with the rights of [AWSAuthRBAC]. Its reads need to bypass the cache,
 	// because these rights allow no informer. Required for AWSAuth.
 	Client client.Client
 	// Binding is AccessEntries or AWSAuth.

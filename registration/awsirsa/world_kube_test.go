@@ -109,7 +109,7 @@ func newKube(t *testing.T, binding awsirsa.Binding) *kube {
 	k.aws.AWS().AddOIDCProvider(managedAccount, k.Managed.IssuerURL(), k.Managed.IssuerClient(t), audience)
 	if binding == awsirsa.AWSAuth {
 		k.aws.AWS().SetEKSAuthMap(hubARN, func() (string, error) { return k.authMap().Data["mapRoles"], nil })
-		k.Apply(k.Admin, awsirsa.AWSAuthManifest())
+		k.Apply(k.Admin, awsirsa.AWSAuthRBAC())
 		k.Hub.ControllerManager(t, "csrsigning")
 	} else {
 		k.aws.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: hubARN, Endpoint: k.Hub.Config().Host, CA: k.Hub.Config().CAData})

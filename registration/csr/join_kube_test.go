@@ -19,7 +19,7 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// bootstrapToken makes a bootstrap token of the group that BootstrapManifest names. Its user is "system:bootstrap:<id>".
+// bootstrapToken makes a bootstrap token of the group that BootstrapRBAC names. Its user is "system:bootstrap:<id>".
 func (m *member) bootstrapToken(id string) {
 	m.T.Helper()
 	const half = "0123456789abcdef"

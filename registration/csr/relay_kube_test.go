@@ -26,12 +26,13 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 func TestRelayOnARealAPIServer(t *testing.T) {
 	k := newKube(t)
-	own := k.RelayRights(registration.RelayLegacyManifest())
+	own := k.RelayRights(manifests.RelayLegacyRBAC())
 	address := k.Relay(own)
 	behind := func(name string) *member {
 		m := k.join(name)
@@ -85,7 +86,7 @@ func testLegacyRights(k *kube) {
 		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: resources, Verbs: []string{"impersonate"}}
 	}
 	k.Step("the manifest", func(t *testing.T) {
-		own := k.RelayRights(registration.RelayLegacyManifest())
+		own := k.RelayRights(manifests.RelayLegacyRBAC())
 		regtest.Eventually(t, "RBAC knows the relay", func() bool { return get(own) == nil })
 		k.expectNoOwnRights(t, own)
 	})
@@ -131,11 +132,11 @@ func (k *kube) expectNoOwnRights(t *testing.T, own *rest.Config) {
 // servers of its own.
 func TestConstrainedRelay(t *testing.T) {
 	k := newKubeWith(t, kubetest.StartNew(t))
-	k.Apply(k.Admin, registration.RelayConstrainedManifest())
+	k.Apply(k.Admin, manifests.RelayConstrainedRBAC())
 	k.stopHub()
 	k.relay = true
 	k.runHub()
-	own := k.RelayRights(registration.RelayConstrainedManifest())
+	own := k.RelayRights(manifests.RelayConstrainedRBAC())
 	k.Step("each right is needed", func(t *testing.T) { k.testConstrainedRights(t, own) })
 	k.Step("a stolen credential", func(t *testing.T) { k.testStolen(t, own) })
 }

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
-	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -24,8 +24,8 @@ func TestApproverNeedsEachRight(t *testing.T) {
 	m.accept()
 	k.stopHub()
 	agent := string(m.Secret().Data["agent-name"])
-	hub := regtest.RulesOf(t, registration.HubManifest(), "open-cluster-management:hub:registration")
-	own := regtest.VerbsOf(regtest.RulesOf(t, registration.HubManifest(), "open-cluster-management:hub:csr"))
+	hub := regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:registration")
+	own := regtest.VerbsOf(regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:csr"))
 	approve := func(t *testing.T, user string, rules []rbacv1.PolicyRule) error {
 		return approveAs(t, k.Hub.User(t, user, "", append(slices.Clone(hub), rules...)...), k.ask("rights", agent, m.Own()).Name)
 	}

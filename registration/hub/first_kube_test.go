@@ -18,13 +18,14 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // runCSR runs a hub with the driver csr as a user, until it has checked n clusters.
 func (k *hubKube) runCSR(t *testing.T, user string, n int) (stop func()) {
 	t.Helper()
-	rules := append(regtest.RulesOf(t, registration.HubManifest(), "open-cluster-management:hub:csr"), k.rules...)
+	rules := append(regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:csr"), k.rules...)
 	mgr := regtest.NewManager(t, k.User(t, user, "", rules...), hub.CacheOptions())
 	driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
 	regtest.Must(t, err)

@@ -44,12 +44,12 @@ type Options struct {
 	// OCMAgents gives clusters what agents of Open Cluster Management need: to
 	// list and watch all certificate requests, and to list, watch and update
 	// their own ManagedCluster. The hub needs the rights of
-	// registration.OCMAgentsManifest.
+	// manifests.OCMAgentsRBAC.
 	OCMAgents bool
-	// Relay lets the relay of registration.RelayManifest act as the recorded
+	// Relay lets the relay of manifests.RelayRBAC act as the recorded
 	// agent of each accepted cluster, and as no other user, on an API server
 	// since 1.36. The hub needs the rights of
-	// registration.RelayConstrainedManifest.
+	// manifests.RelayConstrainedRBAC.
 	Relay bool
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time

@@ -29,10 +29,11 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// hubKube is a hub's API server with everything that HubManifest has.
+// hubKube is a hub's API server with everything that HubRBAC has.
 type hubKube struct {
 	*kubetest.Cluster
 	admin client.Client
@@ -55,7 +56,7 @@ func TestHubOnARealAPIServer(t *testing.T) {
 
 func startHub(t *testing.T) *hubKube {
 	t.Helper()
-	rules := regtest.RulesOf(t, registration.HubManifest(), "open-cluster-management:hub:registration")
+	rules := regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:registration")
 	k := &hubKube{Cluster: kubetest.Start(t), rules: rules}
 	k.admin = regtest.NewClient(t, k.Config())
 	regtest.Apply(t, k.admin, ocm.CRD())
@@ -69,7 +70,7 @@ func startHub(t *testing.T) *hubKube {
 		return regtest.NewClient(t, k.Config()).List(t.Context(), &ocm.ManagedClusterList{}) == nil
 	})
 	k.installOCM(t)
-	regtest.Apply(t, k.admin, registration.HubManifest())
+	regtest.Apply(t, k.admin, manifests.HubRBAC())
 	return k
 }
 

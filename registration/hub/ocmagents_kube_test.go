@@ -20,6 +20,7 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -155,8 +156,8 @@ func TestAgentsOfOCM(t *testing.T) {
 		withoutOption(t)
 	})
 	t.Run("each verb of the manifest is needed", k.testOptionVerbs)
-	regtest.Apply(t, k.admin, registration.OCMAgentsManifest())
-	t.Cleanup(func() { kubetest.Delete(t, k.admin, registration.OCMAgentsManifest()) })
+	regtest.Apply(t, k.admin, manifests.OCMAgentsRBAC())
+	t.Cleanup(func() { kubetest.Delete(t, k.admin, manifests.OCMAgentsRBAC()) })
 	t.Run("a bootstrap user with the option", func(t *testing.T) {
 		for _, c := range []client.Client{bootstrap, account} {
 			awaitRefused(t, c, bootstrapRights())
@@ -180,8 +181,8 @@ func TestAgentsOfOCM(t *testing.T) {
 
 // testOptionVerbs takes away one verb of the hub controller at a time.
 func (k *hubKube) testOptionVerbs(t *testing.T) {
-	least := regtest.RulesOf(t, registration.HubManifest(), "open-cluster-management:hub:registration")
-	own := regtest.RulesOf(t, registration.OCMAgentsManifest(), "open-cluster-management:hub:ocm-agents")
+	least := regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:registration")
+	own := regtest.RulesOf(t, manifests.OCMAgentsRBAC(), "open-cluster-management:hub:ocm-agents")
 	n := 0
 	try := func(rules []rbacv1.PolicyRule) error {
 		n++

@@ -19,7 +19,7 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// ClusterRoles that clusters get in their namespaces. They are part of HubManifest.
+// ClusterRoles that clusters get in their namespaces. They are part of HubRBAC.
 const (
 	registrationRole = "open-cluster-management:managedcluster:registration"
 	workRole         = "open-cluster-management:managedcluster:work"

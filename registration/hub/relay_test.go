@@ -12,6 +12,7 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -100,13 +101,13 @@ func TestRelayMayDoWhatAgentsMayDo(t *testing.T) {
 	h.mustReconcile("c1")
 	own := roleFor("c1")
 	h.exists(own)
-	given := append(own.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}}) // of TokenManifest
+	given := append(own.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}}) // of TokenRBAC
 	for _, shared := range []string{"registration", "work"} {
-		given = append(given, regtest.RulesOf(t, registration.HubManifest(), "open-cluster-management:managedcluster:"+shared)...)
+		given = append(given, regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:managedcluster:"+shared)...)
 	}
 	asked := []string{"managedclustersets/join", "managedclusters/clientcertificates"}
 	want := rightsIn(given, "impersonate-on:user-info:", asked)
-	got := rightsIn(regtest.RulesOf(t, registration.RelayConstrainedManifest(), "open-cluster-management:relay"), "", nil)
+	got := rightsIn(regtest.RulesOf(t, manifests.RelayConstrainedRBAC(), "open-cluster-management:relay"), "", nil)
 	about := []string{"authentication.k8s.io selfsubjectreviews impersonate-on:user-info:create", "authorization.k8s.io selfsubjectaccessreviews impersonate-on:user-info:create"}
 	want = append(want, about...)
 	slices.Sort(want)

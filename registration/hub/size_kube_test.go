@@ -29,11 +29,12 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 const (
-	// hubUser is the ServiceAccount of HubManifest.
+	// hubUser is the ServiceAccount of HubRBAC.
 	hubUser    = "system:serviceaccount:open-cluster-management-hub:registration-controller-sa"
 	addOnGroup = "addon.open-cluster-management.io"
 )
@@ -74,9 +75,9 @@ func startReleasedOn(t *testing.T, cluster *kubetest.Cluster) *hubKube {
 		return k.admin.List(t.Context(), &ocm.ManagedClusterList{}) == nil && k.admin.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, newAddOn("v1beta1", "a")) != nil
 	})
 	regtest.Apply(t, k.admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: open-cluster-management-hub}\n") // two manifests need it
-	regtest.Apply(t, k.admin, registration.TokenManifest())
-	regtest.Apply(t, k.admin, registration.BootstrapManifest())
-	regtest.Apply(t, k.admin, registration.HubManifest()) // its last policy is the one that awaitPolicy tries
+	regtest.Apply(t, k.admin, manifests.TokenRBAC())
+	regtest.Apply(t, k.admin, manifests.BootstrapRBAC())
+	regtest.Apply(t, k.admin, manifests.HubRBAC()) // its last policy is the one that awaitPolicy tries
 	k.awaitPolicy(t)
 	return k
 }

@@ -98,9 +98,9 @@ const agentEgress = "  - {}"
 
 // rbac returns the manifests of the agent's rights, and its ServiceAccount. With aws-irsa that has the name which its role trusts.
 func (o AgentOptions) rbac() (manifest, account string, err error) {
-	manifest, account = registration.AgentManifest(), regname.AgentName
+	manifest, account = AgentRBAC(), regname.AgentName
 	if o.AddOnAuthType != "" {
-		manifest = join([]string{manifest, registration.AgentAddOnManifest()})
+		manifest = join([]string{manifest, AgentAddOnRBAC()})
 	}
 	if o.AuthType != registration.AuthTypeAWS {
 		return manifest, account, nil
@@ -136,7 +136,7 @@ func (o AgentOptions) secret() (string, error) {
 // namespace and its Lease there. The namespace of add-ons stays, because their programs may run there.
 func AgentObjects(rbac bool) (objects []*unstructured.Unstructured, err error) {
 	if rbac {
-		if objects, err = Parse(registration.AgentManifest(), registration.AgentAddOnManifest()); err != nil {
+		if objects, err = Parse(AgentRBAC(), AgentAddOnRBAC()); err != nil {
 			return nil, err
 		}
 		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {

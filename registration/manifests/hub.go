@@ -85,12 +85,12 @@ func Hub(o HubOptions) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	manifests := []string{ocm.CRD(), addon.CRD(), controller, registration.BootstrapManifest()}
+	manifests := []string{ocm.CRD(), addon.CRD(), controller, BootstrapRBAC()}
 	if slices.Contains(o.AddOnAuthTypes, registration.AuthTypeToken) {
-		manifests = append(manifests, registration.TokenManifest())
+		manifests = append(manifests, TokenRBAC())
 	}
 	if o.OCMAgents {
-		manifests = append(manifests, registration.OCMAgentsManifest())
+		manifests = append(manifests, OCMAgentsRBAC())
 	}
 	if o.Relay != "" {
 		relay, err := o.relay()
@@ -107,7 +107,7 @@ func Hub(o HubOptions) (string, error) {
 		manifests = append(manifests, cleanup)
 	}
 	if o.registersWith(registration.AuthTypeAWS) && o.registersWith(registration.AuthTypeCSR) {
-		manifests = append(manifests, awsirsa.AWSAuthManifest())
+		manifests = append(manifests, awsirsa.AWSAuthRBAC())
 	}
 	var annotations map[string]string
 	if o.Server != "" {
@@ -147,14 +147,14 @@ func (o HubOptions) registersWith(authType string) bool {
 // certificates.
 func (o HubOptions) controller() (string, error) {
 	if !o.registersWith(registration.AuthTypeAWS) {
-		return registration.HubManifest(), nil
+		return HubRBAC(), nil
 	}
 	hub, err := irsaname.ParseClusterARN(o.ARN)
 	if err != nil {
 		return "", err
 	}
 	role, err := irsaname.IdentityCreatorRoleARN(hub)
-	manifest := withRole(registration.HubManifest(), regname.HubServiceAccount, regname.HubServiceAccount, role)
+	manifest := withRole(HubRBAC(), regname.HubServiceAccount, regname.HubServiceAccount, role)
 	if o.usesCertificates() {
 		return manifest, err
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/bootstrap"
-	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -24,10 +23,10 @@ const (
 // outline names the documents that are printed as the library has them, and shows the others.
 func outline(printed string) string {
 	known := map[string]string{}
-	for name, manifest := range map[string]string{"ocm.CRD": ocm.CRD(), "addon.CRD": addon.CRD(), "HubManifest": registration.HubManifest(),
-		"BootstrapManifest": registration.BootstrapManifest(), "TokenManifest": registration.TokenManifest(), "OCMAgentsManifest": registration.OCMAgentsManifest(),
-		"RelayManifest": registration.RelayManifest(), "RelayLegacyManifest": registration.RelayLegacyManifest(), "RelayConstrainedManifest": registration.RelayConstrainedManifest(),
-		"AgentManifest": registration.AgentManifest(), "AgentAddOnManifest": registration.AgentAddOnManifest(), "AWSAuthManifest": awsirsa.AWSAuthManifest()} {
+	for name, manifest := range map[string]string{"ocm.CRD": ocm.CRD(), "addon.CRD": addon.CRD(), "HubRBAC": manifests.HubRBAC(),
+		"BootstrapRBAC": manifests.BootstrapRBAC(), "TokenRBAC": manifests.TokenRBAC(), "OCMAgentsRBAC": manifests.OCMAgentsRBAC(),
+		"RelayRBAC": manifests.RelayRBAC(), "RelayLegacyRBAC": manifests.RelayLegacyRBAC(), "RelayConstrainedRBAC": manifests.RelayConstrainedRBAC(),
+		"AgentRBAC": manifests.AgentRBAC(), "AgentAddOnRBAC": manifests.AgentAddOnRBAC(), "AWSAuthRBAC": awsirsa.AWSAuthRBAC()} {
 		for document := range strings.SplitSeq(manifest, "\n---\n") {
 			objects, err := manifests.Parse(document)
 			if err != nil {

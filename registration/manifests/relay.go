@@ -29,13 +29,13 @@ func RelayBase(image string) (string, error) {
 
 // relay returns the manifests of the relay, the Deployment last. A hub without certificates needs no right to impersonate.
 func (o HubOptions) relay() (string, error) {
-	manifests := []string{registration.RelayManifest()}
+	manifests := []string{RelayRBAC()}
 	switch {
 	case !o.usesCertificates():
 	case o.Relay == RelayLegacy:
-		manifests = append(manifests, registration.RelayLegacyManifest())
+		manifests = append(manifests, RelayLegacyRBAC())
 	default:
-		manifests = append(manifests, registration.RelayConstrainedManifest())
+		manifests = append(manifests, RelayConstrainedRBAC())
 	}
 	program, err := program{Namespace: regname.RelayNamespace, Name: regname.RelayName, Account: regname.RelayName, Image: o.Image,
 		Args:        []string{"relay", "--tls-cert-file=/tls/tls.crt", "--tls-private-key-file=/tls/tls.key"},

@@ -19,7 +19,7 @@
 // "system:open-cluster-management:". RBAC cannot limit its credential to a
 // prefix of names. On API servers since 1.36, hub.Options.Relay names the
 // agents of accepted clusters, and a stolen credential acts as these agents.
-// The right of registration.RelayLegacyManifest equals an administrator's.
+// The right of manifests.RelayLegacyRBAC equals an administrator's.
 //
 // The relay builds each request to the hub anew, from method, path, query, body
 // and the few headers that the Kubernetes API needs: Accept, Accept-Encoding,

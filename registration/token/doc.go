@@ -35,7 +35,7 @@
 //
 // # Rights
 //
-// RBAC lets the hub grant only rights that it holds. [registration.TokenManifest] therefore gives it create on serviceaccounts/token of all
+// RBAC lets the hub grant only rights that it holds. [manifests.TokenRBAC] therefore gives it create on serviceaccounts/token of all
 // ServiceAccounts: their names are unknown in advance, and the verb escalate would give more.
 //
 // An admission policy in the same manifest removes the excess. The controller cannot request a token. It writes ServiceAccounts and Roles

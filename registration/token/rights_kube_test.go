@@ -17,6 +17,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
 )
@@ -87,8 +88,8 @@ func TestHubNeedsEachRight(t *testing.T) {
 	k.runHub(1)
 	k.accept("rights")
 	k.stopHub()
-	hub := regtest.RulesOf(t, registration.HubManifest(), "open-cluster-management:hub:registration")
-	own := regtest.VerbsOf(regtest.RulesOf(t, registration.TokenManifest(), "open-cluster-management:hub:token"))
+	hub := regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:registration")
+	own := regtest.VerbsOf(regtest.RulesOf(t, manifests.TokenRBAC(), "open-cluster-management:hub:token"))
 	try := func(t *testing.T, name string, own []rbacv1.PolicyRule) error {
 		return k.provideAs(t, k.Hub.User(t, "hub-"+name, "", append(slices.Clone(hub), own...)...), name)
 	}

@@ -15,13 +15,14 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/manifests"
 )
 
 // Four of the six combinations of the proposal's table, all agents at once on one hub. Package awsirsa tests the other two.
 func TestAddOnCombinations(t *testing.T) {
 	w := newAddOnWorld(t)
 	s := w.runSigner()
-	w.RelayRights(registration.RelayConstrainedManifest())
+	w.RelayRights(manifests.RelayConstrainedRBAC())
 	w.stopClusters()
 	w.runClusters(func(o *hub.Options) { o.Relay = true })
 	address := w.RunRelay()

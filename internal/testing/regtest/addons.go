@@ -25,6 +25,7 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/token"
@@ -33,11 +34,11 @@ import (
 // HubUser is the user of the hub's controllers.
 const HubUser = "system:serviceaccount:" + HubNamespace + ":" + HubAccount
 
-// ServeAddOns installs the API of add-ons, and the rights of TokenManifest. It returns when the hub goes by both.
+// ServeAddOns installs the API of add-ons, and the rights of TokenRBAC. It returns when the hub goes by both.
 func (w *World) ServeAddOns(crd string) {
 	w.T.Helper()
 	w.Apply(w.Admin, crd)
-	w.Apply(w.Admin, registration.TokenManifest())
+	w.Apply(w.Admin, manifests.TokenRBAC())
 	Eventually(w.T, "the hub serves add-ons", func() bool {
 		w.Admin = NewClient(w.T, w.Hub.Config()) // a client may remember that there are none
 		api, err := addonapi.Discover(w.Admin.RESTMapper())
@@ -76,11 +77,11 @@ func Approver(said events.EventRecorder) func(ctrl.Manager) error {
 	}
 }
 
-// RunAddOns runs the agent and the AddOns in one process, with exactly the rights of AgentManifest and AgentAddOnManifest, until the
+// RunAddOns runs the agent and the AddOns in one process, with exactly the rights of AgentRBAC and AgentAddOnRBAC, until the
 // whole test ends or stop is called.
 func (m *Member) RunAddOns(options agent.AddOnOptions, workers int) (stop func()) {
 	m.T.Helper()
-	m.Apply(m.Local, m.adapt(registration.AgentAddOnManifest()))
+	m.Apply(m.Local, m.adapt(manifests.AgentAddOnRBAC()))
 	m.Managed.Await(m.T, authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + m.Namespace + ":" + m.Account,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "delete", Resource: "secrets", Namespace: m.AddOnNamespace()}})
 	options.Agent, options.Namespace = m.Agent, m.AddOnNamespace()

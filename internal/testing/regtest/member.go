@@ -14,12 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// Member is a managed cluster. Its agent has exactly the rights of AgentManifest in a namespace of its own. The test is its program:
+// Member is a managed cluster. Its agent has exactly the rights of AgentRBAC in a namespace of its own. The test is its program:
 // it makes passes more often than the agent asks for.
 type Member struct {
 	*World
@@ -36,7 +36,7 @@ func (w *World) NewMember(name, account string) *Member {
 	w.T.Helper()
 	m := &Member{World: w, Name: name, Namespace: "agent-" + name, Account: account,
 		Bootstrap: w.Token(w.Admin, "open-cluster-management", "agent-registration-bootstrap")}
-	w.Apply(w.Local, m.adapt(registration.AgentManifest()))
+	w.Apply(w.Local, m.adapt(manifests.AgentRBAC()))
 	m.WriteBootstrap(w.Hub.Config().Host, w.Hub.Config().CAData)
 	return m
 }

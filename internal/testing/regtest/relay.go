@@ -19,7 +19,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/relay"
 )
 
@@ -47,7 +47,7 @@ func (w *World) Relay(config *rest.Config) *rest.Config {
 // RelayRights applies the manifests of a relay with one kind of impersonation, and returns the relay's own credential.
 func (w *World) RelayRights(impersonation string) *rest.Config {
 	w.T.Helper()
-	w.Apply(w.Admin, registration.RelayManifest())
+	w.Apply(w.Admin, manifests.RelayRBAC())
 	w.Apply(w.Admin, impersonation)
 	return WithToken(w.Hub.Config(), w.Token(w.Admin, regname.RelayNamespace, regname.RelayName))
 }

@@ -33,15 +33,16 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// BootstrapUser is the ServiceAccount of BootstrapManifest.
+// BootstrapUser is the ServiceAccount of BootstrapRBAC.
 const BootstrapUser = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
 
-// World is the two clusters that all tests of the binary share. The hub has the CustomResourceDefinitions, HubManifest and
-// BootstrapManifest.
+// World is the two clusters that all tests of the binary share. The hub has the CustomResourceDefinitions, HubRBAC and
+// BootstrapRBAC.
 type World struct {
 	T            *testing.T // the sub-test that runs
 	Hub, Managed *kubetest.Cluster
@@ -66,10 +67,10 @@ func NewWith(t *testing.T, hub, managed *kubetest.Cluster) *World {
 		w.Admin = NewClient(t, w.Hub.Config()) // a client may remember that there are none
 		return w.Admin.List(t.Context(), &ocm.ManagedClusterList{}) == nil
 	})
-	w.Apply(w.Admin, registration.HubManifest())
+	w.Apply(w.Admin, manifests.HubRBAC())
 	w.Apply(w.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: open-cluster-management}\n")
 	w.Apply(w.Admin, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: agent-registration-bootstrap, namespace: open-cluster-management}\n")
-	w.Apply(w.Admin, registration.BootstrapManifest())
+	w.Apply(w.Admin, manifests.BootstrapRBAC())
 	return w
 }
 
@@ -164,7 +165,7 @@ func (w *World) Token(c client.Client, namespace, name string, audiences ...stri
 	return request.Status.Token
 }
 
-// The ServiceAccount of the hub controller in HubManifest.
+// The ServiceAccount of the hub controller in HubRBAC.
 const (
 	HubNamespace = "open-cluster-management-hub"
 	HubAccount   = "registration-controller-sa"

@@ -281,7 +281,7 @@ func isRenewal(r *certificatesv1.CertificateSigningRequest) bool {
 	return err == nil && r.Spec.Username == request.User()
 }
 
-// isBootstrapUser reports whether registration.BootstrapManifest lets a user
+// isBootstrapUser reports whether manifests.BootstrapRBAC lets a user
 // ask for the first certificate of a cluster.
 func isBootstrapUser(spec *certificatesv1.CertificateSigningRequestSpec) bool {
 	return spec.Username == regname.BootstrapUser || slices.Contains(spec.Groups, registration.BootstrapGroup)

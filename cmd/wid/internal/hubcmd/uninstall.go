@@ -32,7 +32,7 @@ func (h *hubInit) uninstall(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	objects, err := manifests.Parse(leaderLease, awsirsa.AWSAuthManifest(), registration.RelayLegacyManifest(), printed)
+	objects, err := manifests.Parse(leaderLease, awsirsa.AWSAuthRBAC(), manifests.RelayLegacyRBAC(), printed)
 	if err != nil {
 		return err
 	}

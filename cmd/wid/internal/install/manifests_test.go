@@ -17,7 +17,6 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/regname"
-	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/manifests"
 )
 
@@ -52,7 +51,7 @@ func TestPodSecurityIsOfOurNamespacesOnly(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			objects, err := manifests.Parse(registration.HubManifest())
+			objects, err := manifests.Parse(manifests.HubRBAC())
 			if err == nil {
 				err = keepPodSecurity(t.Context(), c, objects[0])
 			}
