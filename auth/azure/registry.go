@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/internal/oauth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/azurename"
 	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/oauth"
+	"github.com/workloadid/workloadid/auth/internal/oauth"
 )
 
 // ClientAuthentication authenticates the controller to the server as a client (RFC 6749, section 2.3). PublicClient,

@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/internal/oauth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/exactjson"
-	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 

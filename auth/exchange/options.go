@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/internal/oauth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/address"
-	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/workloadid/workloadid/internal/oauth"
+	"github.com/workloadid/workloadid/auth/internal/oauth"
 )
 
 // Values of auth.Error.Option.

@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/workloadid/workloadid/internal/oauth"
+	"github.com/workloadid/workloadid/auth/internal/oauth"
 )
 
 // TailscaleClientIDAnnotation names the client ID of the federated identity as which a ServiceAccount works.

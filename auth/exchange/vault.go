@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/internal/oauth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/exactjson"
-	"github.com/workloadid/workloadid/internal/oauth"
 )
 
 // VaultRoleAnnotation names the role of Vault's JWT authentication as which a ServiceAccount logs in.

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/oauth2/google"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/internal/oauth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )

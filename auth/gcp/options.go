@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/internal/oauth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/gcpname"
-	"github.com/workloadid/workloadid/internal/oauth"
 )
 
 // The keys of this package's options. All options are part of the cache key.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/oauth"
+	"github.com/workloadid/workloadid/auth/internal/oauth"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 )

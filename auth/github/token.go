@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/internal/oauth"
 	"github.com/workloadid/workloadid/internal/exactjson"
-	"github.com/workloadid/workloadid/internal/oauth"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"

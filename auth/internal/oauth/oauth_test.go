@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/workloadid/workloadid/auth/internal/oauth"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/oauth"
 )
 
 func TestExchange(t *testing.T) {
