@@ -12,8 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
-
-	"github.com/workloadid/workloadid/internal/tokenexpiry"
 )
 
 // Usages of a token.
@@ -74,7 +72,7 @@ func (c *TokenConfig) Secret() (*corev1.Secret, error) {
 	if c.Description != "" {
 		data[bootstrapapi.BootstrapTokenDescriptionKey] = []byte(c.Description)
 	}
-	if err := tokenexpiry.Set(data, c.Expires); err != nil {
+	if err := setExpiry(data, c.Expires); err != nil {
 		return nil, err
 	}
 	for _, usage := range c.Usages {
@@ -130,7 +128,7 @@ func ParseSecret(s *corev1.Secret) (*TokenConfig, error) {
 		return refuse("%v", err)
 	}
 	c := &TokenConfig{Token: token, Description: string(s.Data[bootstrapapi.BootstrapTokenDescriptionKey]), Usages: usages(s.Data)}
-	if c.Expires, err = tokenexpiry.Of(s.Data); err != nil {
+	if c.Expires, err = ExpiryOf(s.Data); err != nil {
 		c.Expires, c.MalformedExpiration = time.Unix(0, 0).UTC(), true
 	}
 	if c.Groups, err = groups(s.Data[bootstrapapi.BootstrapTokenExtraGroupsKey]); err != nil {

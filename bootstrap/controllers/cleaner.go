@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/workloadid/workloadid/bootstrap"
-	"github.com/workloadid/workloadid/internal/tokenexpiry"
 )
 
 // Cleaner deletes a token in the second in which it expires. It deletes a Secret only if type and name are a token's. Like
@@ -52,7 +51,7 @@ func (c *Cleaner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if id, ok := strings.CutPrefix(secret.Name, bootstrapapi.BootstrapTokenSecretPrefix); !ok || !tokenutil.IsValidBootstrapTokenID(id) {
 		return ctrl.Result{}, nil
 	}
-	expires, err := tokenexpiry.Of(secret.Data)
+	expires, err := bootstrap.ExpiryOf(secret.Data)
 	if err != nil || expires.IsZero() {
 		return ctrl.Result{}, nil //nolint:nilerr // reported
 	}
@@ -76,7 +75,7 @@ func (c *Cleaner) report(secret *corev1.Secret) {
 	case config.MalformedGroups:
 		warn(c.Events, secret, "MalformedGroups", "Clean", "a token cannot grant these groups, so it does not authenticate; correct or delete it")
 	}
-	if _, err := tokenexpiry.Of(secret.Data); err != nil {
+	if _, err := bootstrap.ExpiryOf(secret.Data); err != nil {
 		warn(c.Events, secret, "MalformedExpiration", "Clean", err.Error()+": the token counts as expired; correct or delete it")
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/bootstrap"
-	"github.com/workloadid/workloadid/internal/tokenexpiry"
 )
 
 // Manager manages the tokens of a cluster. It is safe for concurrent use.
@@ -58,7 +57,7 @@ func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*boo
 		}
 		return nil, fmt.Errorf("create bootstrap token: %w", err)
 	}
-	if err := tokenexpiry.CheckCreated(config.Expires, secret.CreationTimestamp.Time); err != nil {
+	if err := checkCreated(config.Expires, secret.CreationTimestamp.Time); err != nil {
 		// The cluster may run no cleaner.
 		if left := m.Client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); client.IgnoreNotFound(left) != nil {
 			err = fmt.Errorf("%w; deleting it failed: %w", err, left)
@@ -138,4 +137,15 @@ func (m Manager) find(ctx context.Context, idOrToken string) (*corev1.Secret, er
 		err = fmt.Errorf("the token with the ID %q has another secret", id)
 	}
 	return &secret, err
+}
+
+// checkCreated fails if the expiry had passed when the API server created the
+// object, by the API server's clock. The local clock may be behind it. A zero
+// time means that the object never expires, or that the server named no time.
+func checkCreated(expires, created time.Time) error {
+	if expires.IsZero() || created.IsZero() || created.Before(expires) {
+		return nil
+	}
+	return fmt.Errorf("it expires at %q, but the cluster's clock shows %q: correct the clock of this machine or of the cluster, or choose a later expiry",
+		expires.UTC().Format(time.RFC3339), created.UTC().Format(time.RFC3339))
 }
