@@ -12,7 +12,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/inventory"
 	"github.com/workloadid/workloadid/internal/providers"
 )
 
@@ -73,7 +72,7 @@ func checkForm(c *clientcmdv1.Cluster) error {
 	case c.CertificateAuthority != "":
 		return self.Misconfigured("use certificate-authority-data", "certificate-authority names a file")
 	}
-	return inventory.CheckTLS(c.Server, c.TLSServerName, c.InsecureSkipTLSVerify, "ClusterProfile")
+	return CheckTLS(c.Server, c.TLSServerName, c.InsecureSkipTLSVerify, "ClusterProfile")
 }
 
 func proxyOf(c *clientcmdv1.Cluster, owner cache.InvolvedObject, policy *auth.Policy) (*url.URL, error) {
@@ -98,7 +97,7 @@ func targetOf(p auth.Provider, c *clientcmdv1.Cluster, owner cache.InvolvedObjec
 		return nil, err
 	}
 	target := []auth.Option{auth.WithClusterAddress(c.Server), auth.WithClusterResource(""), auth.WithCAData(string(c.CertificateAuthorityData))}
-	if inventory.IsBound(p, slices.Concat(opts, target)...) {
+	if IsBound(p, slices.Concat(opts, target)...) {
 		return target, nil
 	}
 	name, err := clusterName(c)
@@ -113,12 +112,12 @@ func targetOf(p auth.Provider, c *clientcmdv1.Cluster, owner cache.InvolvedObjec
 
 func clusterName(c *clientcmdv1.Cluster) (string, error) {
 	for _, extension := range c.Extensions {
-		if extension.Name == inventory.ExtensionName {
+		if extension.Name == ExtensionName {
 			content, err := extension.Extension.MarshalJSON()
 			if err != nil {
 				return "", err
 			}
-			return inventory.ClusterName(content)
+			return ClusterName(content)
 		}
 	}
 	return "", nil
@@ -132,7 +131,7 @@ func onlyIfAllowed(r auth.ClusterRequest) auth.Option {
 		policy.Authorize = func(ctx context.Context, request auth.AuthorizeRequest) error {
 			switch {
 			case policy.AllowCluster == nil || !policy.AllowCluster(r):
-				return self.Denied("set clusterName in the extension "+inventory.ExtensionName+", or have the policy allow the cluster",
+				return self.Denied("set clusterName in the extension "+ExtensionName+", or have the policy allow the cluster",
 					"other clusters than that at %.300q accept the credential too", r.Address).About("auth.Policy.AllowCluster")
 			case authorize == nil:
 				return nil

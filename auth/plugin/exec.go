@@ -10,7 +10,7 @@ import (
 	clientauthv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/inventory"
+	"github.com/workloadid/workloadid/auth/clusterprofile"
 	"github.com/workloadid/workloadid/internal/stdin"
 )
 
@@ -66,7 +66,7 @@ func ParseExecInfo(value string) (*ExecInfo, error) {
 	}
 	info := &ExecInfo{APIVersion: c.APIVersion}
 	if cluster := c.Spec.Cluster; cluster != nil {
-		err := inventory.CheckTLS(cluster.Server, cluster.TLSServerName, cluster.InsecureSkipTLSVerify, "kubeconfig")
+		err := clusterprofile.CheckTLS(cluster.Server, cluster.TLSServerName, cluster.InsecureSkipTLSVerify, "kubeconfig")
 		if err != nil {
 			return nil, err
 		}

@@ -14,10 +14,10 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/clusterprofile"
 	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/inventory"
 )
 
 // read reads the request of the program that runs wid from standard input.
@@ -232,7 +232,7 @@ func (id *Identity) exec(ctx context.Context, t target) ([]byte, error) {
 		return nil, err
 	}
 	if info.Cluster != nil {
-		bound := inventory.IsBound(provider, append(slices.Clip(s.opts), auth.WithClusterAddress(info.Cluster.Server))...)
+		bound := clusterprofile.IsBound(provider, append(slices.Clip(s.opts), auth.WithClusterAddress(info.Cluster.Server))...)
 		if ca, err = id.checkCluster(&t, ca, info.Cluster, bound); err != nil {
 			return nil, err
 		}
@@ -290,9 +290,9 @@ func (t *target) takeFrom(kubeconfig *plugin.ExecCluster, bound bool) (ca []byte
 		return nil, &auth.Error{Reason: auth.ErrDenied, Message: message + "its proxy-url and its CA come from the same author",
 			Remedy: "pass --cluster-address, or remove the proxy-url"}
 	}
-	if t.resource, err = inventory.ClusterName(kubeconfig.Config); err == nil && t.resource == "" && t.name == "" {
+	if t.resource, err = clusterprofile.ClusterName(kubeconfig.Config); err == nil && t.resource == "" && t.name == "" {
 		err = &auth.Error{Reason: auth.ErrDenied, Message: message + "other clusters accept the credential too",
-			Remedy: "pass --cluster or --cluster-address, or set clusterName in its extension " + inventory.ExtensionName}
+			Remedy: "pass --cluster or --cluster-address, or set clusterName in its extension " + clusterprofile.ExtensionName}
 	}
 	return nil, err
 }

@@ -1,6 +1,4 @@
-// Package inventory reads clusters of SIG Multicluster's inventory (KEP-4322). Their author chooses address, CA and name, and is trusted
-// with no credential.
-package inventory
+package clusterprofile
 
 import (
 	"encoding/json"
@@ -9,10 +7,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/providers"
 )
-
-const self = providers.Name("")
 
 // ExtensionName is the extension of a cluster whose content exec plugins get as spec.cluster.config.
 const ExtensionName = "client.authentication.k8s.io/exec"
