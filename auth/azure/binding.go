@@ -13,7 +13,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/address"
-	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/internal/input"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -108,7 +108,7 @@ func (p *tokenProxy) current() (client *http.Client, err error) {
 	var replaced *http.Client
 	ca := p.caData
 	if p.caFile != "" {
-		ca, err = providers.ReadFile(p.caFile)
+		ca, err = input.ReadFile(p.caFile)
 	}
 	if err == nil {
 		client, replaced, err = p.trust(ca)

@@ -10,7 +10,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/azurename"
-	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/internal/input"
 )
 
 // Cloud describes a private cloud, such as Azure Stack.
@@ -199,7 +199,7 @@ func (s *surroundings) private(c Cloud) (*environment, error) {
 
 // environmentFile reads the description of a private cloud. The given authority is the default.
 func (s *surroundings) environmentFile(path, authority string) (*environment, error) {
-	content, err := providers.ReadFile(path)
+	content, err := input.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -20,8 +20,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/input"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -99,7 +99,7 @@ func noWorkloadIdentity(context.Context) string {
 }
 
 func newWorkloadIdentity(options azcore.ClientOptions, audience string) (azcore.TokenCredential, error) {
-	content, err := providers.ReadFile(os.Getenv("AZURE_FEDERATED_TOKEN_FILE"))
+	content, err := input.ReadFile(os.Getenv("AZURE_FEDERATED_TOKEN_FILE"))
 	if err != nil {
 		return nil, err // the error of the SDK would not name the cause
 	}

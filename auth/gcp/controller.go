@@ -21,6 +21,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/internal/oauth"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/input"
 	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -104,7 +105,7 @@ const credentialsVariable = "GOOGLE_APPLICATION_CREDENTIALS"
 // time, because it can change. The name is empty if there is none.
 func credentialsFile() (content []byte, name string, err error) {
 	if name = os.Getenv(credentialsVariable); name != "" {
-		content, err = providers.ReadFile(name)
+		content, err = input.ReadFile(name)
 		if err != nil {
 			e := self.Misconfigured("correct "+credentialsVariable+" or unset it", "cannot read the file %q: %v", name, err)
 			e.Err = err
@@ -113,7 +114,7 @@ func credentialsFile() (content []byte, name string, err error) {
 		return content, name, nil
 	}
 	name = wellKnownFile()
-	content, err = providers.ReadFile(name)
+	content, err = input.ReadFile(name)
 	if err != nil {
 		return nil, "", nil //nolint:nilerr // it is optional
 	}

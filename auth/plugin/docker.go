@@ -8,7 +8,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/stdin"
+	"github.com/workloadid/workloadid/internal/input"
 )
 
 // DockerNotFound is the text that a docker credential helper prints to standard output for a registry without credentials. The
@@ -19,7 +19,7 @@ const DockerNotFound = "credentials not found in native keychain"
 // ReadDockerServer reads the request of get and erase. docker names the registry with or without https:// and a path. The result
 // is valid for provider.RegistryHost, or an IPv6 address in brackets, which no provider serves.
 func ReadDockerServer(ctx context.Context, in io.Reader) (string, error) {
-	content, err := stdin.Read(ctx, in)
+	content, err := read(ctx, in, input.Read)
 	if err != nil {
 		return "", err
 	}

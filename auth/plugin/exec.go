@@ -11,7 +11,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/clusterprofile"
-	"github.com/workloadid/workloadid/internal/stdin"
+	"github.com/workloadid/workloadid/internal/input"
 )
 
 // ExecInfoVariable is the environment variable that holds the request of kubectl and client-go to an exec plugin.
@@ -54,7 +54,7 @@ func ParseExecInfo(value string) (*ExecInfo, error) {
 	}
 	const remedy = "have kubectl or client-go call the plugin; they set " + ExecInfoVariable
 	var c clientauthv1.ExecCredential
-	if len(value) > stdin.MaxRequest || json.Unmarshal([]byte(value), &c) != nil {
+	if len(value) > input.MaxRequest || json.Unmarshal([]byte(value), &c) != nil {
 		return nil, self.Misconfigured(remedy, "%s does not hold an %s in JSON", ExecInfoVariable, execKind)
 	}
 	if c.Kind != execKind {

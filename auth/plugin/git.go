@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/stdin"
+	"github.com/workloadid/workloadid/internal/input"
 )
 
 // GitRequest is git's request to a credential helper (gitcredentials(7), git-credential(1), "INPUT/OUTPUT FORMAT").
@@ -29,7 +29,7 @@ type GitRequest struct {
 // ReadGitRequest reads the request of get, store and erase, up to an empty line or the end of input. It ignores unknown
 // attributes, as the protocol demands, and drops passwords.
 func ReadGitRequest(ctx context.Context, in io.Reader) (*GitRequest, error) {
-	content, err := stdin.ReadLines(ctx, in)
+	content, err := read(ctx, in, input.ReadLines)
 	if err != nil {
 		return nil, err
 	}

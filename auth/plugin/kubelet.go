@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/stdin"
+	"github.com/workloadid/workloadid/internal/input"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 // annotations of the pod's ServiceAccount.
 func ReadKubeletRequest(ctx context.Context, in io.Reader) (*kubeletv1.CredentialProviderRequest, error) {
 	const remedy = "have the kubelet call the plugin"
-	content, err := stdin.Read(ctx, in)
+	content, err := read(ctx, in, input.Read)
 	if err != nil {
 		return nil, err
 	}

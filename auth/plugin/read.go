@@ -1,17 +1,32 @@
 package plugin
 
 import (
+	"context"
+	"errors"
+	"io"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/internal/input"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/providers"
 )
 
 const self = providers.Name("")
+
+// read reads a request with a function of package input.
+func read(ctx context.Context, in io.Reader, from func(context.Context, io.Reader) ([]byte, error)) ([]byte, error) {
+	content, err := from(ctx, in)
+	var e *input.Error
+	if errors.As(err, &e) {
+		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Message: e.Message, Remedy: e.Remedy, Err: e.Err}
+	}
+	return content, err
+}
 
 // ServiceAccountOf returns the ServiceAccount of a token, for auth.WithSubjectToken. Name, namespace and UID are unverified
 // claims, which the receiver of the token verifies. The annotations are the caller's. They select the identity to request and

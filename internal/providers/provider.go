@@ -6,8 +6,6 @@ package providers
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"time"
 
@@ -107,21 +105,6 @@ func As[T any](n Name, token provider.Token) (*T, error) {
 		return nil, n.Misconfigured("get it from auth.GetAccessToken with this provider", "the token is a %T, not a %T", token, own)
 	}
 	return own, nil
-}
-
-// ReadFile reads a file that the controller's own environment names, of at most 1 MiB.
-func ReadFile(name string) ([]byte, error) {
-	const most = 1 << 20
-	file, err := os.Open(name) //nolint:gosec // see above
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	content, err := io.ReadAll(io.LimitReader(file, most+1))
-	if err == nil && len(content) > most {
-		err = fmt.Errorf("it is larger than %d bytes", most)
-	}
-	return content, err
 }
 
 // CheckExpiry refuses what has expired, and what lives longer than any token of the service can.

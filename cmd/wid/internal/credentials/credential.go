@@ -29,6 +29,7 @@ import (
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cache/disk"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/input"
 	"github.com/workloadid/workloadid/internal/providers"
 )
 
@@ -153,7 +154,7 @@ func (id *Identity) key(s *source, r request) cache.Key {
 	for _, v := range shaping {
 		value, content := os.Getenv(v.name), []byte(nil)
 		if v.isPath && value != "" {
-			content, _ = providers.ReadFile(value) // the provider reports the error
+			content, _ = input.ReadFile(value) // the provider reports the error
 		}
 		parts = append(parts, v.name, value, content)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/internal/input"
 )
 
 // Setting is a flag that all commands for credentials have.
@@ -205,7 +205,7 @@ func ReadNamed(flag, path, remedy string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
-	content, err := providers.ReadFile(path)
+	content, err := input.ReadFile(path)
 	if err != nil {
 		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: err, Remedy: remedy,
 			Message: "--" + flag + " cannot be read: " + cli.OneLine(err.Error())}

@@ -27,8 +27,8 @@ import (
 	"github.com/workloadid/workloadid/auth/clientgo"
 	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/input"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // target is the cluster that access is wanted to.
@@ -130,7 +130,7 @@ func ownKubeconfig(name string, cluster *clientcmdapi.Cluster, command string, a
 
 // save never writes over a file that it has not written itself, such as one that kubeconfigs were merged into.
 func (id *Identity) save(file string, content []byte) error {
-	if old, err := providers.ReadFile(file); !errors.Is(err, os.ErrNotExist) && (err != nil || !bytes.HasPrefix(old, []byte(ownMark))) {
+	if old, err := input.ReadFile(file); !errors.Is(err, os.ErrNotExist) && (err != nil || !bytes.HasPrefix(old, []byte(ownMark))) {
 		return cli.Usagef("--file %s exists and was not written by wid kubeconfig; choose another file, or remove it", file)
 	}
 	if err := cli.ReplaceFile(file, content, 0o600); err != nil {

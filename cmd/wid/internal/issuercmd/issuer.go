@@ -18,7 +18,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
 	"github.com/workloadid/workloadid/internal/exactjson"
-	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/internal/input"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/issuer"
 )
@@ -112,7 +112,7 @@ func (o *Outside) Client() (*http.Client, error) {
 	var ca []byte
 	if o.caFile != "" {
 		var err error
-		if ca, err = providers.ReadFile(o.caFile); err != nil {
+		if ca, err = input.ReadFile(o.caFile); err != nil {
 			return nil, cli.Usagef("--ca-file: %v", err)
 		}
 	}
@@ -182,7 +182,7 @@ func (c *check) run(ctx context.Context, cmd *cobra.Command) error {
 	}
 	defer v.HTTPClient.CloseIdleConnections()
 	if c.tokenFile != "" {
-		token, err := providers.ReadFile(c.tokenFile)
+		token, err := input.ReadFile(c.tokenFile)
 		if err != nil {
 			return cli.Usagef("--token-file: %v", err)
 		}

@@ -22,11 +22,10 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
+	"github.com/workloadid/workloadid/internal/input"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/kubeerror"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/regname"
-	"github.com/workloadid/workloadid/internal/stdin"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/manifests"
@@ -247,12 +246,16 @@ func (j *join) readToken(ctx context.Context, cmd *cobra.Command) (string, error
 	if err != nil {
 		return "", err
 	}
-	content, err := stdin.Read(ctx, in)
+	content, err := input.Read(ctx, in)
+	var unread *input.Error
+	if errors.As(err, &unread) {
+		err = &auth.Error{Reason: auth.ErrMisconfigured, Message: unread.Message, Remedy: unread.Remedy, Err: unread.Err}
+	}
 	return strings.TrimSpace(string(content)), err
 }
 
 func (j *join) readCA(info *bootstrap.ClusterInfo) ([]byte, error) {
-	content, err := providers.ReadFile(j.caFile)
+	content, err := input.ReadFile(j.caFile)
 	if err != nil {
 		return nil, cli.Usagef("--ca-file: %v", err)
 	}

@@ -1,4 +1,4 @@
-package stdin_test
+package input_test
 
 import (
 	"context"
@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/stdin"
+	"github.com/workloadid/workloadid/internal/input"
 )
 
 // endless is a standard input that gives the same for ever.
@@ -18,10 +17,10 @@ type endless struct{}
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
 func TestRead(t *testing.T) {
-	if content, err := stdin.Read(t.Context(), strings.NewReader("request")); err != nil || string(content) != "request" {
+	if content, err := input.Read(t.Context(), strings.NewReader("request")); err != nil || string(content) != "request" {
 		t.Errorf("%s, %v", content, err)
 	}
-	if _, err := stdin.Read(t.Context(), endless{}); !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), "more than") {
+	if _, err := input.Read(t.Context(), endless{}); !errors.As(err, new(*input.Error)) || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("endless: %v", err)
 	}
 	silent, stop := io.Pipe()
@@ -29,12 +28,12 @@ func TestRead(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	start := time.Now()
-	if _, err := stdin.Read(ctx, silent); !errors.Is(err, context.Canceled) || time.Since(start) > time.Minute {
+	if _, err := input.Read(ctx, silent); !errors.Is(err, context.Canceled) || time.Since(start) > time.Minute {
 		t.Errorf("silent: %v", err)
 	}
 	broken, fail := io.Pipe()
 	_ = fail.CloseWithError(errors.New("input/output error")) // never fails
-	if _, err := stdin.Read(t.Context(), broken); !errors.Is(err, auth.ErrMisconfigured) {
+	if _, err := input.Read(t.Context(), broken); !errors.As(err, new(*input.Error)) {
 		t.Errorf("broken: %v", err)
 	}
 }
