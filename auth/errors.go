@@ -14,7 +14,6 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/kubeerror"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -51,7 +50,7 @@ func classify(err error) cache.Failure {
 		return f
 	}
 	reason, requesting := reasonOf(e), e.Operation == opCreateToken
-	void := providers.Permanent(e)
+	void := provider.Permanent(e)
 	f.Refused, f.Permanent, f.Shared = void && reason == ErrDenied, void && reason != ErrDenied, !requesting
 	switch {
 	case requesting && (reason == ErrUnavailable || reason == ErrThrottled):

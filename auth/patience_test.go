@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/testing/testworld"
 )
 
@@ -32,9 +32,9 @@ func TestCallsHavePatience(t *testing.T) {
 	for kind, waits := range map[string]time.Duration{"access token": 5 * time.Second, "registry credentials": 5 * time.Second, "AccessTokenSource": 7 * time.Second} {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				provider, opts := newSlow(t)
+				slow, opts := newSlow(t)
 				start := time.Now()
-				_, err := minimumCases()[kind].get(t.Context(), provider, opts...)
+				_, err := minimumCases()[kind].get(t.Context(), slow, opts...)
 				if took := time.Since(start); took != waits || (err == nil) != (waits > 5*time.Second) {
 					t.Errorf("after %s: %v", took, err)
 				}
@@ -42,7 +42,7 @@ func TestCallsHavePatience(t *testing.T) {
 				if errors.As(err, &known) {
 					testworld.CheckError(t, err, auth.ErrUnavailable, "get ", "more than 5s", "try again")
 				}
-				if known != nil && (known.RetryAfter() <= 0 || providers.Permanent(known)) {
+				if known != nil && (known.RetryAfter() <= 0 || provider.Permanent(known)) {
 					t.Errorf("%+v", known)
 				}
 			})
@@ -53,8 +53,8 @@ func TestCallsHavePatience(t *testing.T) {
 // A keychain and a rest.Config wait for their own context. The call that makes the config does not, nor does the authenticator of an object.
 func TestAdaptersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		provider, opts := newSlow(t)
-		providers := newSet(t, provider)
+		slow, opts := newSlow(t)
+		providers := newSet(t, slow)
 		registry, err := name.NewRegistry("a.example.com")
 		if err != nil {
 			t.Fatal(err)
@@ -70,11 +70,11 @@ func TestAdaptersWait(t *testing.T) {
 
 		start := time.Now()
 		opts = append(opts, auth.WithClusterResource("c"))
-		if _, err := auth.GetClusterConfig(t.Context(), provider, opts...); !errors.Is(err, auth.ErrUnavailable) || time.Since(start) != 5*time.Second {
+		if _, err := auth.GetClusterConfig(t.Context(), slow, opts...); !errors.Is(err, auth.ErrUnavailable) || time.Since(start) != 5*time.Second {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
 		time.Sleep(5 * time.Second)
-		config, err := auth.GetClusterConfig(t.Context(), provider, opts...)
+		config, err := auth.GetClusterConfig(t.Context(), slow, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,7 +72,7 @@ func (l *lookout) keys(ctx context.Context) (keySet, error) {
 }
 
 func refused(operation string, answer transport.Answer) error {
-	e := self.Refused(operation, answer)
+	e := self.Refused(operation, answer.Status, answer.Header)
 	e.Message = "the API server refuses"
 	switch answer.Status {
 	case http.StatusUnauthorized:

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/address"
-	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // Publisher publishes the documents of one issuer. Set the fields before the first use and do not change them after it. It is safe for
@@ -54,7 +54,7 @@ type Result struct {
 }
 
 // self makes errors of type provider.Error.
-const self = providers.Name("issuer")
+const self = provider.Name("issuer")
 
 const (
 	defaultLifetime, minLifetime = 24 * time.Hour, time.Hour

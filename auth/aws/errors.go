@@ -15,7 +15,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -48,7 +47,7 @@ func (p *Provider) exchangeError(err error, arn string, sa *corev1.ServiceAccoun
 // classify goes by status and code of an error of the SDK. The text decides only where these say nothing.
 func classify(err error, operation string, secrets ...string) *auth.Error {
 	e := self.Unavailable(operation, "", "")
-	e.Err = providers.Kept(err)
+	e.Err = provider.Bounded(err)
 	var response *awshttp.ResponseError
 	if errors.As(err, &response) {
 		e.StatusCode, e.RequestID = response.HTTPStatusCode(), provider.Redact(response.ServiceRequestID(), secrets...)

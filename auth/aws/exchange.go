@@ -23,7 +23,6 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/awsname"
-	"github.com/workloadid/workloadid/internal/providers"
 )
 
 const (
@@ -129,7 +128,7 @@ func (p *Provider) sessionToken(operation string, c *types.Credentials, user *ty
 	if id := parts[partKeyID]; !allOf(id, "_") || len(id) > maxAccessKeyID {
 		return nil, unusable("AccessKeyId is malformed") // it shows in logs
 	}
-	if err := providers.CheckExpiry(aws.ToTime(c.Expiration), time.Now(), longest); err != nil {
+	if err := provider.CheckExpiry(aws.ToTime(c.Expiration), time.Now(), longest); err != nil {
 		return nil, unusable("%v", err)
 	}
 	if user != nil {

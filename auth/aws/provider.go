@@ -13,14 +13,13 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/awsname"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // ProviderName is the name by which users pick this provider.
 const ProviderName = "aws"
 
-const self = providers.Name(ProviderName)
+const self = provider.Name(ProviderName)
 
 // Annotations of the ServiceAccount, as in Amazon EKS.
 const (

@@ -13,7 +13,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/awsname"
-	"github.com/workloadid/workloadid/internal/providers"
 )
 
 const (
@@ -168,7 +167,7 @@ func registryCredentials(encoded string, expiry, now time.Time) (*auth.ArtifactR
 	if !found || password == "" {
 		return nil, unusable("the authorization token is not %s:<password>", registryUser)
 	}
-	if err := providers.CheckExpiry(expiry, now, maxRegistryLife); err != nil {
+	if err := provider.CheckExpiry(expiry, now, maxRegistryLife); err != nil {
 		return nil, unusable("the authorization token: %v", err)
 	}
 	return provider.NewArtifactRegistryCredentials(registryUser, password, expiry), nil

@@ -8,7 +8,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -114,7 +114,7 @@ func (t *Token) SessionName() string { return t.parts()[partSession] }
 
 // FromToken returns the AWS credentials in a token that auth.GetAccessToken returned for this provider.
 func FromToken(t auth.Token) (*Token, error) {
-	return providers.As[Token](self, t)
+	return provider.As[Token](self, t)
 }
 
 func (t Token) summary() string {

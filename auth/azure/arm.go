@@ -13,7 +13,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/exactjson"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -137,10 +136,17 @@ type manager struct {
 }
 
 func (m *manager) call(ctx context.Context, method, action string, into any) error {
-	return self.Call(ctx, m.client, providers.Request{
-		Operation: opCluster, Service: "Azure Resource Manager", Method: method, Bearer: m.secret,
-		URL: m.base + action + "?api-version=" + managementVersion,
-	}, into, m.failed)
+	answer, err := transport.JSONRequest{Method: method, Bearer: m.secret,
+		URL: m.base + action + "?api-version=" + managementVersion}.Send(ctx, m.client)
+	switch {
+	case err != nil:
+		return self.Unanswered(opCluster, err, m.secret)
+	case answer.Status != http.StatusOK:
+		return m.failed(answer)
+	case exactjson.Unmarshal(answer.Body, into) != nil:
+		return self.Unusable(opCluster, "Azure Resource Manager", "it is not the JSON object that was expected")
+	}
+	return nil
 }
 
 // failed explains why Azure Resource Manager refused.

@@ -10,7 +10,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/internal/oauth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/providers"
 )
 
 const opControllerToken = "find own Azure credentials" //nolint:gosec // not a credential
@@ -78,7 +77,7 @@ func nothingFound(missing []error) error {
 func checkController(token sdkToken, tenant, source string, now time.Time) (auth.Token, error) {
 	err := oauth.CheckToken(token.Token)
 	if err == nil {
-		err = providers.CheckExpiry(token.ExpiresOn, now, maxLife)
+		err = provider.CheckExpiry(token.ExpiresOn, now, maxLife)
 	}
 	if err != nil {
 		return nil, self.Unavailable(opControllerToken, "", "the token of the %s cannot be used: %v", source, err)

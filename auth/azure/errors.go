@@ -19,7 +19,7 @@ import (
 
 // refused begins the error of an answer that is no success.
 func refused(answer transport.Answer, operation, requestID string, secrets ...string) *auth.Error {
-	e := self.Refused(operation, answer)
+	e := self.Refused(operation, answer.Status, answer.Header)
 	e.RequestID = provider.Redact(answer.Header.Get(requestID), secrets...)
 	return e
 }

@@ -11,13 +11,12 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/azurename"
-	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // ProviderName is the name by which users pick this provider.
 const ProviderName = "azure"
 
-const self = providers.Name(ProviderName)
+const self = provider.Name(ProviderName)
 
 // Annotations of the ServiceAccount, as in Microsoft Entra Workload ID.
 const (

@@ -16,7 +16,6 @@ import (
 	"github.com/workloadid/workloadid/internal/azurename"
 	"github.com/workloadid/workloadid/internal/exactjson"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -128,7 +127,7 @@ func readRefreshToken(body []byte, now time.Time) (token string, expiry time.Tim
 	if err != nil {
 		return "", expiry, fmt.Errorf("refresh_token: %w", err)
 	}
-	if err := providers.CheckExpiry(claims.Expiry.Time, now, maxLife); err != nil {
+	if err := provider.CheckExpiry(claims.Expiry.Time, now, maxLife); err != nil {
 		return "", expiry, fmt.Errorf("refresh_token: %w", err)
 	}
 	return token, claims.Expiry.Time, nil

@@ -6,7 +6,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -46,5 +46,5 @@ func (t *Token) Tenant() string { return t.tenant }
 
 // FromToken returns the access token in a token that auth.GetAccessToken returned for this provider.
 func FromToken(t auth.Token) (*Token, error) {
-	return providers.As[Token](self, t)
+	return provider.As[Token](self, t)
 }

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -27,7 +27,7 @@ func ConditionOf(err error, conditionType string, generation int64) metav1.Condi
 	if !errors.As(err, &e) {
 		return c
 	}
-	if providers.Permanent(e) {
+	if provider.Permanent(e) {
 		c.Status = metav1.ConditionFalse
 	}
 	class, explained := classify(e), *e

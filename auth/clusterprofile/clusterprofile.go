@@ -12,10 +12,9 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/providers"
 )
 
-const self = providers.Name("")
+const self = provider.Name("")
 
 // GetConfig returns a rest.Config for the cluster of a ClusterProfile that renews itself, as auth.GetClusterConfig does. Options, policy
 // and errors are the same. The owner of the call is required, because the author of the ClusterProfile chooses the cluster. The first of

@@ -13,14 +13,13 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/internal/oauth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // ProviderName is the name by which users pick this provider, unless Provider.Name says otherwise.
 const ProviderName = "exchange"
 
 // self is nameless: auth fills in what GetName returns.
-const self = providers.Name("")
+const self = provider.Name("")
 
 // Token types of RFC 8693, section 3, for Provider.RequestedTokenType, SubjectTokenType and ActorTokenType.
 const (

@@ -11,8 +11,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/internal/oauth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -75,7 +75,7 @@ func (t *Token) OAuth2Token() (*oauth2.Token, error) {
 
 // FromToken returns the Token that auth.GetAccessToken returned for a provider of this package.
 func FromToken(t auth.Token) (*Token, error) {
-	return providers.As[Token](ProviderName, t)
+	return provider.As[Token](ProviderName, t)
 }
 
 // read makes a Token of the answer (RFC 8693, section 2.2.1), or explains why there is none.

@@ -14,7 +14,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/gcpname"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -104,11 +103,16 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 // describeCluster calls projects.locations.clusters.get of the Kubernetes Engine API, v1.
 func (p *Provider) describeCluster(ctx context.Context, token *Token, opts *provider.Options) (*clusterAnswer, error) {
 	cluster := &clusterAnswer{name: opts.ClusterResource}
-	err := self.Call(ctx, p.clients.For(opts), providers.Request{
-		Operation: opCluster, Service: service, Method: http.MethodGet, Bearer: token.AccessToken(),
+	answer, err := transport.JSONRequest{Method: http.MethodGet, Bearer: token.AccessToken(),
 		URL: "https://container." + p.universe() + "/v1/" + cluster.name + "?fields=" + url.QueryEscape(clusterFields),
-	}, cluster, func(answer transport.Answer) error { return clusterError(answer, cluster.name, token.AccessToken()) })
-	return cluster, err
+	}.Send(ctx, p.clients.For(opts))
+	switch {
+	case err != nil:
+		return nil, self.Unanswered(opCluster, err, token.AccessToken())
+	case answer.Status != http.StatusOK:
+		return nil, clusterError(answer, cluster.name, token.AccessToken())
+	}
+	return cluster, decode(answer, opCluster, cluster)
 }
 
 func clusterError(answer transport.Answer, name, secret string) *auth.Error {

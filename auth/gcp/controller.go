@@ -22,7 +22,6 @@ import (
 	"github.com/workloadid/workloadid/auth/internal/oauth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/input"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -205,14 +204,14 @@ func (t *boundTransport) explain(err error) *auth.Error {
 	}
 	if t.refusal != nil {
 		e, _ := classify(*t.refusal, opControllerToken)
-		e.Err = providers.Kept(err)
+		e.Err = provider.Bounded(err)
 		return e
 	}
 	if t.failure != nil {
 		return self.Unanswered(opControllerToken, t.failure)
 	}
 	e := self.Unavailable(opControllerToken, "", "the credentials in the file gave no token")
-	e.Err = providers.Kept(err)
+	e.Err = provider.Bounded(err)
 	return e
 }
 

@@ -61,7 +61,7 @@ func parseError(body []byte) serviceError {
 // classify goes by status and code. The text decides only where these say nothing.
 func classify(answer transport.Answer, operation string, secrets ...string) (*auth.Error, serviceError) {
 	s := parseError(answer.Body)
-	e := self.Refused(operation, answer)
+	e := self.Refused(operation, answer.Status, answer.Header)
 	e.Reason, e.Code, e.Message = reasonOf(answer.Status, s), provider.Redact(s.code, secrets...), provider.Redact(s.message, secrets...)
 	switch {
 	case answer.Status/100 == 3:
@@ -135,6 +135,14 @@ func cannotVerify(s serviceError) bool {
 // service names the attribute in the text, and did not before.
 func isTooLong(s serviceError) bool {
 	return strings.Contains(s.message, "mapped attribute ") && strings.Contains(s.message, "exceeds the 127 bytes limit")
+}
+
+// decode reads the answer of a success.
+func decode(answer transport.Answer, operation string, into any) error {
+	if exactjson.Unmarshal(answer.Body, into) != nil {
+		return self.Unusable(operation, service, "it is not the JSON object that was expected")
+	}
+	return nil
 }
 
 // isTransient recognizes answers to the tokens of a cluster whose keys are new.

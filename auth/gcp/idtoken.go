@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -35,7 +35,7 @@ func (t *IDToken) ExpiresAt() time.Time { return t.expiresAt }
 
 // FromIDToken returns the ID token in a token that auth.GetAccessToken returned for this provider and WithIDTokenAudience.
 func FromIDToken(t auth.Token) (*IDToken, error) {
-	return providers.As[IDToken](self, t)
+	return provider.As[IDToken](self, t)
 }
 
 // newIDToken refuses an ID token that cannot be used.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -74,8 +73,14 @@ func (e *exchange) delegates() []string {
 // callIAM calls a method of the IAM Service Account Credentials API, v1.
 func (e *exchange) callIAM(ctx context.Context, operation, method string, federated *Token, request, answer any) error {
 	bearer := federated.AccessToken()
-	return self.Call(ctx, e.client, providers.Request{
-		Operation: operation, Service: service, Method: http.MethodPost, Bearer: bearer, Body: request, Secrets: []string{e.oidcToken},
+	got, err := transport.JSONRequest{Method: http.MethodPost, Bearer: bearer, Body: request,
 		URL: "https://iamcredentials." + e.provider.universe() + "/v1/projects/-/serviceAccounts/" + url.PathEscape(e.email) + ":" + method,
-	}, answer, func(got transport.Answer) error { return e.impersonationError(got, operation, bearer) })
+	}.Send(ctx, e.client)
+	switch {
+	case err != nil:
+		return self.Unanswered(operation, err, bearer, e.oidcToken)
+	case got.Status != http.StatusOK:
+		return e.impersonationError(got, operation, bearer)
+	}
+	return decode(got, operation, answer)
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/gcpname"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -105,7 +104,7 @@ func metadataError(operation, path string, answer transport.Answer) *auth.Error 
 	}
 	if strings.HasPrefix(text, "Unable to generate access token") {
 		e.Message = provider.Redact(text)
-		if providers.Permanent(e) {
+		if provider.Permanent(e) {
 			e.Remedy = "grant roles/iam.workloadIdentityUser on the service account to the controller's ServiceAccount, or " +
 				"remove its annotation"
 		}

@@ -10,13 +10,12 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/annotation"
 	"github.com/workloadid/workloadid/internal/gcpname"
-	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // ProviderName is the name by which users pick this provider.
 const ProviderName = "gcp"
 
-const self = providers.Name(ProviderName)
+const self = provider.Name(ProviderName)
 
 // Annotations of the ServiceAccount.
 const (

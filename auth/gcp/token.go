@@ -6,7 +6,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/internal/oauth"
-	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -38,7 +38,7 @@ const tokenType = "Bearer"
 
 // FromToken returns the access token in a token that auth.GetAccessToken returned for this provider, without WithIDTokenAudience.
 func FromToken(t auth.Token) (*Token, error) {
-	return providers.As[Token](self, t)
+	return provider.As[Token](self, t)
 }
 
 // newToken refuses an answer that cannot be used.
@@ -68,5 +68,5 @@ func checkAnswer(token string, expiresAt, now time.Time) error {
 	if err := oauth.CheckToken(token); err != nil {
 		return err
 	}
-	return providers.CheckExpiry(expiresAt, now, maxLife)
+	return provider.CheckExpiry(expiresAt, now, maxLife)
 }

@@ -17,7 +17,7 @@ import (
 
 // refused explains an answer without a token.
 func (r *request) refused(answer transport.Answer) error {
-	e := self.Refused(opExchange, answer)
+	e := self.Refused(opExchange, answer.Status, answer.Header)
 	e.RequestID, e.Message = requestID(answer), "GitHub fails"
 	app, remedies := r.grant.AppID, map[int]string{
 		http.StatusForbidden:           "check at GitHub that the installation is not suspended",

@@ -12,7 +12,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/address"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -20,7 +19,7 @@ import (
 const ProviderName = "github"
 
 // self is nameless: auth fills in what GetName returns.
-const self = providers.Name("")
+const self = provider.Name("")
 
 // Values of auth.Error.Option.
 const (

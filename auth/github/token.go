@@ -8,8 +8,8 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/internal/oauth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/exactjson"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -37,7 +37,7 @@ func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 
 // FromToken returns the Token that auth.GetAccessToken returned for a Provider of this package.
-func FromToken(t auth.Token) (*Token, error) { return providers.As[Token](ProviderName, t) }
+func FromToken(t auth.Token) (*Token, error) { return provider.As[Token](ProviderName, t) }
 
 // read makes a Token of the answer if that gives no more than was asked for.
 func (r *request) read(answer transport.Answer) (auth.Token, error) {

@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workloadid/workloadid/auth"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/input"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/providers"
 )
 
-const self = providers.Name("")
+const self = provider.Name("")
 
 // read reads a request with a function of package input.
 func read(ctx context.Context, in io.Reader, from func(context.Context, io.Reader) ([]byte, error)) ([]byte, error) {

@@ -15,7 +15,7 @@ func RegistryHost(artifactRepository string) (string, error) {
 	name, port, hasPort := strings.Cut(host, ":")
 	valid, lower := address.HostName(name)
 	if !valid || hasPort && !address.ValidPort(port) {
-		return "", misconfigured("use <host>/<path>, without a scheme such as oci:// or https://",
+		return "", Name("").Misconfigured("use <host>/<path>, without a scheme such as oci:// or https://",
 			"%.300q is not an artifact repository", artifactRepository)
 	}
 	if port == "443" {
@@ -44,7 +44,7 @@ func ParseClusterAddress(given string) (string, error) {
 	rest := given
 	if scheme, after, found := strings.Cut(given, "://"); found {
 		if rest = after; !strings.EqualFold(scheme, "https") {
-			return "", misconfigured(remedy, "the cluster address %q is refused: the scheme has to be https", redact.URL(given))
+			return "", Name("").Misconfigured(remedy, "the cluster address %q is refused: the scheme has to be https", redact.URL(given))
 		}
 	}
 	if ip, err := netip.ParseAddr(strings.TrimSuffix(rest, "/")); err == nil && ip.Is6() {
@@ -52,11 +52,11 @@ func ParseClusterAddress(given string) (string, error) {
 	}
 	u, err := address.Parse("cluster address", "https://"+rest, address.Path)
 	if err != nil {
-		return "", misconfigured(remedy, "%v", err)
+		return "", Name("").Misconfigured(remedy, "%v", err)
 	}
 	path := strings.TrimRight(u.Path, "/")
 	if strings.Contains(rest, "%") || strings.Contains(path, "//") || strings.Contains(path+"/", "/../") || strings.Contains(path+"/", "/./") {
-		return "", misconfigured(remedy, "the cluster address %q is refused: its path is not clean", redact.URL(given))
+		return "", Name("").Misconfigured(remedy, "the cluster address %q is refused: its path is not clean", redact.URL(given))
 	}
 	host, _ := address.Canonical(u)
 	return "https://" + host + path, nil

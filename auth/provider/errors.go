@@ -187,7 +187,3 @@ func (e *Error) reason() Reason {
 	}
 	return e.Reason
 }
-
-func misconfigured(remedy, format string, args ...any) *Error {
-	return &Error{Reason: ErrMisconfigured, Message: fmt.Sprintf(format, args...), Remedy: remedy}
-}

@@ -14,14 +14,13 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
 // ProviderName is the name by which users pick this provider.
 const ProviderName = "generic"
 
-const self = providers.Name(ProviderName)
+const self = provider.Name(ProviderName)
 
 // DefaultTokenFile is where the kubelet mounts a pod's own ServiceAccount token.
 const DefaultTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path, not a credential

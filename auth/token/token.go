@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -38,5 +38,5 @@ func Reveal(t auth.Token) (string, error) {
 
 // FromToken returns the ServiceAccount token in a token that auth.GetAccessToken returned for this provider.
 func FromToken(t auth.Token) (*Token, error) {
-	return providers.As[Token](self, t)
+	return provider.As[Token](self, t)
 }

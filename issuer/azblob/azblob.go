@@ -22,14 +22,13 @@ import (
 
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/azurename"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/issuer"
 	"github.com/workloadid/workloadid/issuer/internal/object"
 )
 
 const (
-	self = providers.Name("azblob")
+	self = provider.Name("azblob")
 	// apiVersion is a version of the REST API that accepts bearer tokens.
 	apiVersion = "2021-12-02"
 )
@@ -172,7 +171,7 @@ var refusals = object.Refusals{
 }
 
 func refused(operation string, answer transport.Answer, token string) error {
-	e := self.Refused(operation, answer)
+	e := self.Refused(operation, answer.Status, answer.Header)
 	e.Code, e.Message = provider.Redact(answer.Header.Get(errorCode), token), "Blob storage refuses"
 	if e.Code == "" {
 		e.Message = "the answer is not one of Blob storage"

@@ -14,8 +14,8 @@ import (
 	"os"
 	"path"
 
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/filelock"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/issuer"
 )
 
@@ -26,7 +26,7 @@ type Store struct{ dir string }
 var _ issuer.Store = (*Store)(nil)
 
 const (
-	self   = providers.Name("directory")
+	self   = provider.Name("directory")
 	folder = ".workloadid"
 	lock   = folder + "/lock"
 )

@@ -13,7 +13,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/exactjson"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/issuer/internal/object"
 )
@@ -88,8 +87,16 @@ func (s *Store) call(ctx context.Context, operation, method, target string, body
 	if err != nil {
 		return err
 	}
-	request := providers.Request{Operation: operation, Service: service, Method: method, URL: apiRoot + target, Bearer: token, Body: body}
-	return self.Call(ctx, s.client, request, into, func(answer transport.Answer) error { return refused(operation, answer, token) })
+	answer, err := transport.JSONRequest{Method: method, URL: apiRoot + target, Bearer: token, Body: body}.Send(ctx, s.client)
+	switch {
+	case err != nil:
+		return self.Unanswered(operation, err, token)
+	case answer.Status != http.StatusOK:
+		return refused(operation, answer, token)
+	case exactjson.Unmarshal(answer.Body, into) != nil:
+		return self.Unusable(operation, service, "it is not the JSON object that was expected")
+	}
+	return nil
 }
 
 func (s *Store) token(ctx context.Context, operation string) (string, error) {
@@ -124,7 +131,7 @@ func refused(operation string, answer transport.Answer, token string) error {
 		Error status `json:"error"`
 	}
 	_ = exactjson.Unmarshal(answer.Body, &body) // leaves it empty
-	e := self.Refused(operation, answer)
+	e := self.Refused(operation, answer.Status, answer.Header)
 	e.Code = provider.Redact(body.Error.Status, token)
 	e.Message = cmp.Or(provider.Redact(body.Error.Message, token), "the answer is not one of Google")
 	return refusals.Explain(e)

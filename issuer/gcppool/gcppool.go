@@ -28,14 +28,14 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/gcpname"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/issuer"
 )
 
 const (
-	self    = providers.Name("gcppool")
+	self    = provider.Name("gcppool")
 	service = "the IAM API"
 	apiRoot = "https://iam.googleapis.com/v1/"
 )

@@ -22,13 +22,12 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/awsname"
-	"github.com/workloadid/workloadid/internal/providers"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/issuer"
 	"github.com/workloadid/workloadid/issuer/internal/object"
 )
 
-const self = providers.Name("s3")
+const self = provider.Name("s3")
 
 // Options holds what Open can do without. The environment is that of AWS SDKs: variables, shared configuration files, roles of
 // ServiceAccounts, EKS Pod Identity, roles of machines.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // cloudProvider is what all providers of clouds are.
@@ -208,7 +207,7 @@ func (w *environment) checkExchange(t *tenant, p purpose, start, end time.Time, 
 }
 
 func permanent(err error) bool {
-	return providers.Permanent(err)
+	return provider.Permanent(err)
 }
 
 // lifeInCache is how long the cache keeps a credential, by its documented rules.

@@ -30,7 +30,6 @@ import (
 	"github.com/workloadid/workloadid/cache/disk"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/input"
-	"github.com/workloadid/workloadid/internal/providers"
 )
 
 // credential holds the result of a command in a form that disks can keep.
@@ -126,7 +125,7 @@ func (id *Identity) store(s *source) (*disk.Cache, error) {
 	case err != nil:
 		return nil, brokenCache(err)
 	}
-	store.Permanent = providers.Permanent
+	store.Permanent = provider.Permanent
 	return store, nil
 }
 

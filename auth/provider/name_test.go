@@ -1,4 +1,4 @@
-package providers_test
+package provider_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/providers"
+	"github.com/workloadid/workloadid/auth/provider"
 )
 
 func TestTokenLifetime(t *testing.T) {
@@ -30,7 +30,7 @@ func TestTokenLifetime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sa := &corev1.ServiceAccount{}
 			sa.Annotations = tc.annotations
-			got, err := providers.Name("cloud").TokenLifetime(key, sa)
+			got, err := provider.Name("cloud").TokenLifetime(key, sa)
 			if got != tc.want || errors.Is(err, auth.ErrMisconfigured) != tc.refused {
 				t.Errorf("got %s, %v", got, err)
 			}
@@ -54,7 +54,7 @@ func TestCheckExpiry(t *testing.T) {
 		"too far":     {now.Add(2*time.Hour + time.Second), "later than any"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := providers.CheckExpiry(tc.expiry, now, 2*time.Hour)
+			err := provider.CheckExpiry(tc.expiry, now, 2*time.Hour)
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
@@ -70,11 +70,11 @@ type otherToken struct{ token }
 
 func TestAs(t *testing.T) {
 	own := &token{}
-	if got, err := providers.As[token](providers.Name("cloud"), own); err != nil || got != own {
+	if got, err := provider.As[token](provider.Name("cloud"), own); err != nil || got != own {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for name, wrong := range map[string]auth.Token{"nothing": nil, "a nil": (*token)(nil), "another provider's": &otherToken{}} {
-		got, err := providers.As[token](providers.Name("cloud"), wrong)
+		got, err := provider.As[token](provider.Name("cloud"), wrong)
 		if !errors.Is(err, auth.ErrMisconfigured) || got != nil || !strings.Contains(err.Error(), "auth.GetAccessToken") {
 			t.Errorf("%s: got %v, %v", name, got, err)
 		}
