@@ -2,9 +2,12 @@ package workloadid_test
 
 import (
 	"context"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -44,12 +47,74 @@ func dependencies(t *testing.T, pkg string) []string {
 	return packages[pkg]
 }
 
+// refuse fails if importing pkg compiles a package with one of the prefixes. A
+// prefix that no package has is a mistake of the rule: it would hold for ever.
 func refuse(t *testing.T, pkg, remedy string, prefixes ...string) {
 	t.Helper()
+	for _, prefix := range prefixes {
+		if !exists(t, prefix) {
+			t.Errorf("the rule for %s refuses %q, which no package begins with: correct it", pkg, prefix)
+		}
+	}
 	for _, dep := range dependencies(t, pkg) {
 		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(dep, p) }) {
 			t.Errorf("importing %s compiles %s: %s", pkg, dep, remedy)
 			return
+		}
+	}
+}
+
+// exists reports whether a package of this module or a dependency begins with the
+// prefix, or the prefix names a package of a required module.
+func exists(t *testing.T, prefix string) bool {
+	t.Helper()
+	known, err := known()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(known, func(path string) bool {
+		return strings.HasPrefix(path+"/", prefix) || !strings.HasPrefix(prefix, module) && strings.HasPrefix(prefix, path+"/") // of a required module
+	})
+}
+
+// known returns the import paths that a rule may refuse.
+var known = sync.OnceValues(func() ([]string, error) {
+	packages, err := graph()
+	if err != nil {
+		return nil, err
+	}
+	paths := map[string]bool{}
+	for _, deps := range packages {
+		for _, dep := range deps {
+			paths[dep] = true
+		}
+	}
+	err = filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Base(path) != "go.mod" {
+			return err
+		}
+		content, err := os.ReadFile(path) //nolint:gosec // of this repository
+		for _, required := range regexp.MustCompile(`(?m)^(?:require)?\s+(\S+) v`).FindAllStringSubmatch(string(content), -1) {
+			paths[required[1]] = true
+		}
+		return err
+	})
+	return slices.Collect(maps.Keys(paths)), err
+})
+
+// The files that depguard names exist.
+func TestRulesOfTheLinterNameFiles(t *testing.T) {
+	content, err := os.ReadFile(".golangci.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	patterns := regexp.MustCompile(`"\*\*/([^"]+)"`).FindAllStringSubmatch(string(content), -1)
+	if len(patterns) < 3 {
+		t.Fatalf("found %q", patterns)
+	}
+	for _, pattern := range patterns {
+		if files, err := filepath.Glob(filepath.FromSlash(pattern[1])); err != nil || len(files) == 0 {
+			t.Errorf("no file matches %q: %v", pattern[0], err)
 		}
 	}
 }
@@ -62,13 +127,13 @@ func TestImportGraph(t *testing.T) {
 	}
 	const own = "keep the SDK in auth/<provider>, and have users import that where they need it"
 	refuse(t, module+"/cache", "hand it over as a function or an interface; auth imports cache, not the other way round",
-		"k8s.io/", "sigs.k8s.io/", module+"/auth")
+		"k8s.io/", "sigs.k8s.io/", module+"/auth", module+"/issuer", module+"/podidentity", module+"/cloudtest")
 	refuse(t, module+"/cache", own, all...)
 	refuse(t, module+"/cache", "implement cache.Observer in cache/metrics", "github.com/prometheus/")
 	refuse(t, module+"/cache/disk", "it is for programs that know nothing of Kubernetes too", "k8s.io/", "sigs.k8s.io/", module+"/auth")
 	refuse(t, module+"/auth/plugin", "a protocol takes plain values; the program around it has the provider", all...)
 	refuse(t, module+"/bootstrap", "what needs a client or a cloud lives below bootstrap, not in it",
-		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth", module + "/cache"}, all...)...)
+		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth", module + "/cache", module + "/issuer", module + "/podidentity"}, all...)...)
 	refuse(t, module+"/auth", own, all...)
 	for _, pkg := range []string{"/auth", "/auth/clientgo"} {
 		refuse(t, module+pkg, "the API group core is all that auth needs: take its typed client or an interface, not the clientset",
@@ -96,14 +161,14 @@ func TestImportGraph(t *testing.T) {
 	refuse(t, module+"/registration/awsirsa", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)
 	for _, pkg := range []string{"", "/agent", "/hub", "/csr", "/awsirsa", "/token", "/relay", "/ocm", "/ocm/addon", "/manifests"} {
 		refuse(t, module+"/registration"+pkg, "registration knows no registries and no exchange: take a function that returns a *rest.Config, which the program builds from auth/aws",
-			module+"/auth", module+"/cache", "github.com/google/go-containerregistry", "github.com/docker/", "github.com/aws/aws-sdk-go-v2/service/ecr")
+			module+"/auth", module+"/cache", module+"/issuer", module+"/podidentity", "github.com/google/go-containerregistry", "github.com/docker/", "github.com/aws/aws-sdk-go-v2/service/ecr")
 	}
 	refuse(t, module+"/podidentity/api/v1alpha1", "the types need apimachinery only; clients and providers belong into the server, the proxy or the webhook",
 		append([]string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime/", module + "/auth/aws"}, all...)...)
 	refuse(t, module+"/podidentity/server", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)
 	refuse(t, module+"/podidentity/server", "the doctor imports what it examines, never the other way round", module+"/auth/cause", module+"/cmd", module+"/registration")
 	for _, core := range []string{"/auth", "/cache", "/auth/aws", "/auth/authtest", "/cloudtest"} {
-		refuse(t, module+core, "podidentity is a consumer of auth and its providers; what it lacks there is an option for all consumers", module+"/podidentity")
+		refuse(t, module+core, "these systems use auth and its providers; what they lack there is an option for all users", module+"/podidentity", module+"/issuer", module+"/registration")
 	}
 	refuse(t, module+"/bootstrap/controllers", "bootstrap stands alone", append([]string{module + "/auth", module + "/cache"}, all...)...)
 	refuse(t, module+"/podidentity/webhook", "the webhook injects the proxy and calls no cloud", all...)
