@@ -42,8 +42,8 @@
 // # Where the ServiceAccount's token comes from
 //
 // From a TokenRequest by default, with WithTokenLifetime and WithBoundObject. A caller that holds a token already, or
-// finds one in a file, passes it with WithSubjectToken and needs no Kubernetes client. With WithSubjectSource, another
-// issuer takes the API server's place, such as AWS STS (aws.WebIdentitySource).
+// finds one in a file, passes it with WithSubjectToken and needs no Kubernetes client. With WithSubjectIssuer, another
+// issuer takes the API server's place, such as AWS STS (aws.WebIdentityIssuer).
 //
 // # Credentials that have to last
 //

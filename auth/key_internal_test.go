@@ -135,11 +135,11 @@ func keyCases() []keyCase {
 			WithSubjectToken(fixedSource("token-2"), *testServiceAccount(nil))}},
 		{field: "SubjectServiceAccount", opts: []Option{func(o *Options) { o.ServiceAccount = nil },
 			WithSubjectToken(fixedSource("token-1"), *testServiceAccount(annotate("identity", "id2")))}},
-		{field: "SubjectSource", opts: []Option{WithSubjectSource(fixedSubject{"k", "i", "s"})}},
-		{field: "SubjectSource", name: "other key", opts: []Option{WithSubjectSource(fixedSubject{"l", "i", "s"})}},
-		{field: "TokenIssuer", opts: []Option{WithSubjectSource(fixedSubject{"k", "j", "s"})}},
-		{field: "TokenIssuer", name: "none", opts: []Option{WithSubjectSource(fixedSubject{"k", "", "s"})}},
-		{field: "TokenSubject", opts: []Option{WithSubjectSource(fixedSubject{"k", "i", "t"})}},
+		{field: "SubjectIssuer", opts: []Option{WithSubjectIssuer(fixedSubject{"k", "i", "s"})}},
+		{field: "SubjectIssuer", name: "other key", opts: []Option{WithSubjectIssuer(fixedSubject{"l", "i", "s"})}},
+		{field: "TokenIssuer", opts: []Option{WithSubjectIssuer(fixedSubject{"k", "j", "s"})}},
+		{field: "TokenIssuer", name: "none", opts: []Option{WithSubjectIssuer(fixedSubject{"k", "", "s"})}},
+		{field: "TokenSubject", opts: []Option{WithSubjectIssuer(fixedSubject{"k", "i", "t"})}},
 		{field: "ControllerAnnotations", opts: []Option{WithControllerAnnotations(map[string]string{"identity": "id3"})},
 			same: "they count for the controller's own identity only"},
 		{field: "Annotations", opts: []Option{WithAnnotations(map[string]string{"identity": "id3"})}},
@@ -197,13 +197,13 @@ func (s fixedSource) Token(context.Context, []string) (string, time.Time, error)
 	return string(s), time.Now().Add(time.Hour), nil
 }
 
-// fixedSubject is a SubjectSource with a key, an issuer and a subject, in this order.
+// fixedSubject is a SubjectIssuer with a key, an issuer and a subject, in this order.
 type fixedSubject [3]string
 
 func (s fixedSubject) Key() string { return s[0] }
 
-func (s fixedSubject) Subject(*corev1.ServiceAccount, *Options) (issuer, subject string, err error) {
-	return s[1], s[2], nil
+func (s fixedSubject) Subject(*corev1.ServiceAccount, *Options) (SubjectClaims, error) {
+	return SubjectClaims{Issuer: s[1], Subject: s[2]}, nil
 }
 
 func (fixedSubject) Token(context.Context, *corev1.ServiceAccount, []string, *Options) (string, time.Time, error) {
@@ -260,9 +260,9 @@ func TestControllerKeyHoldsEveryInput(t *testing.T) {
 	seen := map[cache.Key]string{}
 	for name, opts := range map[string][]Option{
 		"base":       nil,
-		"source":     {WithSubjectSource(fixedSubject{"k", "i", "s"}), controllers("id")},
-		"other key":  {WithSubjectSource(fixedSubject{"l", "i", "s"}), controllers("id")},
-		"annotation": {WithSubjectSource(fixedSubject{"k", "i", "s"}), controllers("id2")},
+		"source":     {WithSubjectIssuer(fixedSubject{"k", "i", "s"}), controllers("id")},
+		"other key":  {WithSubjectIssuer(fixedSubject{"l", "i", "s"}), controllers("id")},
+		"annotation": {WithSubjectIssuer(fixedSubject{"k", "i", "s"}), controllers("id2")},
 		"scopes":     {WithScopes("s")},
 		"region":     {WithSTSRegion("s")},
 		"endpoint":   {WithSTSEndpoint("s")},

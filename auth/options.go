@@ -29,10 +29,10 @@ type Options struct {
 	ServiceAccount        *client.ObjectKey // nil for the controller's own identity
 	SubjectToken          SubjectTokenSource
 	SubjectServiceAccount *corev1.ServiceAccount
-	SubjectSource         SubjectSource // nil for the API server
+	SubjectIssuer         SubjectIssuer // nil for the API server
 	// Annotations win over the ServiceAccount's. Providers find the result on the ServiceAccount that they get.
 	Annotations map[string]string
-	// ControllerAnnotations are those of the controller's own identity with SubjectSource.
+	// ControllerAnnotations are those of the controller's own identity with SubjectIssuer.
 	ControllerAnnotations map[string]string
 
 	Cache          *cache.TokenCache    // nil for none
@@ -273,7 +273,7 @@ func WithAllowShellOut() Option { return func(o *Options) { o.AllowShellOut = tr
 
 // WithTracerProvider records OpenTelemetry spans of what is not cached:
 // "TokenRequest", a token of a ServiceAccount, or "SubjectToken", that of a
-// SubjectSource; "Exchange", an access token, with one of these in it; and
+// SubjectIssuer; "Exchange", an access token, with one of these in it; and
 // "Derive", a registry, Git or cluster credential made of access tokens. Their
 // parent is the span of the call that caused the exchange, which others may
 // share. Attributes name the provider, the operation, the ServiceAccount and
@@ -292,7 +292,7 @@ func (o *Options) resolve() error {
 	}
 	o.Subject = o.subject()
 	_, requested := o.SubjectToken.(*TokenRequest) // of the API server, which knows the ServiceAccount
-	o.TokenInHand, o.TokenRepeats, o.TokenIssued = o.SubjectToken != nil && !requested, requested, o.SubjectSource != nil
+	o.TokenInHand, o.TokenRepeats, o.TokenIssued = o.SubjectToken != nil && !requested, requested, o.SubjectIssuer != nil
 	o.OnBehalf = o.IsOwnIdentity() && *o.owner() != (cache.InvolvedObject{})
 	if len(o.Annotations) > 0 && o.ServiceAccount == nil && o.SubjectServiceAccount == nil {
 		return misconfigured("name a ServiceAccount, or leave the annotations out to act as the controller",
@@ -350,8 +350,8 @@ func (o *Options) resolveAddress() (err error) {
 }
 
 func (o *Options) resolveServiceAccount() error {
-	if o.SubjectSource != nil {
-		if err := o.checkSubjectSource(); err != nil {
+	if o.SubjectIssuer != nil {
+		if err := o.checkSubjectIssuer(); err != nil {
 			return err
 		}
 	}

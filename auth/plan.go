@@ -86,7 +86,7 @@ func (s *resolved) key() *keyBuilder {
 	k.AddList("scopes", s.opts.Scopes)
 	k.Add("region", s.opts.STSRegion)
 	k.Add("endpoint", s.opts.STSEndpoint)
-	if source := s.opts.SubjectSource; source != nil {
+	if source := s.opts.SubjectIssuer; source != nil {
 		k.Add("source", source.Key())
 		k.Add("issuer", s.opts.TokenIssuer)
 		k.Add("subject", s.opts.TokenSubject)
@@ -190,7 +190,7 @@ func (s *resolved) checked(token Token, err error, jwt string) (cache.Minted, er
 // subjectToken returns a token of the subject that may be sent out. until bounds
 // the credential that is made of it; zero is no bound.
 func (s *resolved) subjectToken(ctx context.Context) (jwt string, until time.Time, err error) {
-	if s.opts.SubjectSource != nil {
+	if s.opts.SubjectIssuer != nil {
 		return s.issueSubjectToken(ctx)
 	}
 	if jwt = s.jwt.Reveal(); jwt == "" {
@@ -207,11 +207,11 @@ func (s *resolved) subjectToken(ctx context.Context) (jwt string, until time.Tim
 	return jwt, until, checkSubjectToken(jwt, time.Now(), s.audiences, claimsOf(s.account), s.opts.Policy)
 }
 
-// issueSubjectToken is subjectToken for a SubjectSource.
+// issueSubjectToken is subjectToken for a SubjectIssuer.
 func (s *resolved) issueSubjectToken(ctx context.Context) (jwt string, until time.Time, err error) {
-	sa, audiences := s.sourceAccount().DeepCopy(), slices.Clone(s.audiences)
+	sa, audiences := s.issuersAccount().DeepCopy(), slices.Clone(s.audiences)
 	jwt, err = traced(ctx, s, "SubjectToken", func(ctx context.Context) (jwt string, err error) {
-		jwt, until, err = s.opts.SubjectSource.Token(ctx, sa, audiences, &s.opts)
+		jwt, until, err = s.opts.SubjectIssuer.Token(ctx, sa, audiences, &s.opts)
 		return jwt, sourceError(err, jwt) // spans show it too
 	})
 	now := time.Now()
@@ -219,7 +219,7 @@ func (s *resolved) issueSubjectToken(ctx context.Context) (jwt string, until tim
 	case err != nil:
 		return "", until, err
 	case jwt == "":
-		return "", until, misconfigured("have the source return a token or an error", "the source of subject tokens returned none")
+		return "", until, misconfigured("have the issuer return a token or an error", "the issuer of subject tokens returned none")
 	case strings.ContainsFunc(jwt, func(r rune) bool { return r <= ' ' || r > '~' }): // it may become a header
 		return "", until, misconfigured("have the source return the JWT alone", "the subject token holds characters that no JWT has")
 	case !until.IsZero() && !until.After(now):

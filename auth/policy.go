@@ -113,9 +113,10 @@ type AuthorizeRequest struct {
 	// Annotations are those of WithAnnotations, which win over the
 	// ServiceAccount's. The hook must not change or keep the map.
 	Annotations map[string]string
-	// Subject is the claim sub of the token that the SubjectSource of the call issues. It is empty without one.
+	// Subject is the claim sub of the token that the SubjectIssuer of the call issues. It is empty without one.
 	Subject string
-	// SubjectIdentity is what the annotations ask of that source, where Subject does not tell it (SubjectIdentifier).
+	// SubjectIdentity is what the annotations ask of that issuer, where Subject
+	// does not tell it: SubjectClaims.Identity.
 	SubjectIdentity string
 	// Identity is what the annotations ask for, such as a role ARN: the caller's, else the ServiceAccount's.
 	Identity string

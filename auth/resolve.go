@@ -29,13 +29,13 @@ type resolved struct {
 	product   *product // nil for an access token
 
 	// account is the subject, with the caller's annotations. It is nil for the
-	// controller's own identity without a SubjectSource, which is made of no
+	// controller's own identity without a SubjectIssuer, which is made of no
 	// subject token. The fields below are empty then.
 	account         *corev1.ServiceAccount
 	identity        string
 	audiences       []string
 	lifetime        time.Duration
-	subjectIdentity string        // of the SubjectIdentifier
+	subjectIdentity string        // of the SubjectIssuer
 	jwt             redact.Secret // of the caller's own source
 
 	// Memory that a hit needs and the next one uses again.
@@ -141,7 +141,7 @@ func (o *Options) readSubject(ctx context.Context, into *corev1.ServiceAccount) 
 		err = o.readLiving(ctx, o.Client, sa)
 		// The provider sees what was asked for, whatever kind of reader filled it in.
 		sa.Name, sa.Namespace = o.ServiceAccount.Name, o.ServiceAccount.Namespace
-	case o.SubjectSource != nil:
+	case o.SubjectIssuer != nil:
 		sa = &corev1.ServiceAccount{}
 		sa.Annotations = o.ControllerAnnotations
 	default:
@@ -216,7 +216,7 @@ func (s *resolved) inspect(ctx context.Context) (err error) {
 	if err = s.opts.Policy.checkAudiences(s.audiences); err != nil {
 		return err
 	}
-	if s.opts.SubjectSource != nil {
+	if s.opts.SubjectIssuer != nil {
 		return s.stateSubject()
 	}
 	s.lifetime = s.opts.TokenLifetime
@@ -254,23 +254,21 @@ func (s *resolved) authorize(ctx context.Context) error {
 }
 
 // sourceAccount is nil for the controller's own identity.
-func (s *resolved) sourceAccount() *corev1.ServiceAccount {
+func (s *resolved) issuersAccount() *corev1.ServiceAccount {
 	if s.opts.IsOwnIdentity() {
 		return nil
 	}
 	return s.account
 }
 
-// stateSubject asks the source which claims its token has to have.
-func (s *resolved) stateSubject() (err error) {
-	source := s.opts.SubjectSource
-	s.opts.TokenIssuer, s.opts.TokenSubject, err = source.Subject(s.sourceAccount(), &s.opts)
-	if err == nil && (s.opts.TokenSubject == "" || source.Key() == "") {
-		err = misconfigured("have the source return both", "the source of subject tokens has no key, or states no subject")
+// stateSubject asks the issuer which claims its token has to have.
+func (s *resolved) stateSubject() error {
+	issuer := s.opts.SubjectIssuer
+	claims, err := issuer.Subject(s.issuersAccount(), &s.opts)
+	if err == nil && (claims.Subject == "" || issuer.Key() == "") {
+		err = misconfigured("have the issuer return both", "the issuer of subject tokens has no key, or states no subject")
 	}
-	if i, ok := source.(SubjectIdentifier); ok && err == nil {
-		s.subjectIdentity, err = i.SubjectIdentity(s.sourceAccount(), &s.opts)
-	}
+	s.opts.TokenIssuer, s.opts.TokenSubject, s.subjectIdentity = claims.Issuer, claims.Subject, claims.Identity
 	return err
 }
 

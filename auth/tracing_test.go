@@ -37,7 +37,7 @@ func TestSpans(t *testing.T) {
 		}, []string{"Exchange/TokenRequest" + attributes("get artifact registry credentials"), "Exchange" + attributes("get artifact registry credentials"),
 			"Derive" + attributes("get artifact registry credentials")}},
 		{"source", func() error {
-			_, err := auth.GetAccessToken(t.Context(), provider, append(opts, auth.WithSubjectSource(&subjects{key: "s"}))...)
+			_, err := auth.GetAccessToken(t.Context(), provider, append(opts, auth.WithSubjectIssuer(&subjects{key: "s"}))...)
 			return err
 		}, []string{"Exchange/SubjectToken" + attributes("get access token"), "Exchange" + attributes("get access token")}},
 	} {

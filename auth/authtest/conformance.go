@@ -31,8 +31,8 @@ type Harness struct {
 	Options []auth.Option
 	// Client is the Kubernetes client. Required.
 	Client auth.KubernetesClient
-	// Source is the SubjectSource of every call. Nil is the API server.
-	Source auth.SubjectSource
+	// Source is the SubjectIssuer of every call. Nil is the API server.
+	Source auth.SubjectIssuer
 	// Good names a ServiceAccount that gets a credential. Required. Each of its annotations has to shape the credential.
 	Good client.ObjectKey
 	// Other names another ServiceAccount that gets a credential. The suite compares it by Secrets with that of Good.
@@ -116,7 +116,7 @@ func RunConformance(t *testing.T, h Harness) {
 
 // ask returns the options of a call for a ServiceAccount.
 func (h *Harness) ask(sa client.ObjectKey, more ...auth.Option) []auth.Option {
-	return append(append(slices.Clone(h.Options), auth.WithServiceAccount(sa, h.Client), auth.WithSubjectSource(h.Source),
+	return append(append(slices.Clone(h.Options), auth.WithServiceAccount(sa, h.Client), auth.WithSubjectIssuer(h.Source),
 		auth.WithOwner(owner(sa))), more...)
 }
 

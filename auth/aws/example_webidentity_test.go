@@ -16,10 +16,10 @@ import (
 )
 
 // AzureToken returns an Azure token for a ServiceAccount whose AWS role Microsoft Entra ID trusts. The controller has
-// one source: provider.NewWebIdentitySource(aws.WebIdentity{}, auth.WithSTSRegion("eu-central-1")). opts are
+// one issuer: provider.NewWebIdentityIssuer(aws.WebIdentity{}, auth.WithSTSRegion("eu-central-1")). opts are
 // auth.WithServiceAccount and auth.WithCache, as for every call.
-func AzureToken(ctx context.Context, source *aws.WebIdentitySource, opts ...auth.Option) (*azure.Token, error) {
-	token, err := auth.GetAccessToken(ctx, &azure.Provider{}, append(opts, auth.WithSubjectSource(source))...)
+func AzureToken(ctx context.Context, issuer *aws.WebIdentityIssuer, opts ...auth.Option) (*azure.Token, error) {
+	token, err := auth.GetAccessToken(ctx, &azure.Provider{}, append(opts, auth.WithSubjectIssuer(issuer))...)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func AzureToken(ctx context.Context, source *aws.WebIdentitySource, opts ...auth
 }
 
 // A tenant's AWS role is its identity in Azure, without an issuer of the cluster's at Azure.
-func ExampleProvider_NewWebIdentitySource() {
+func ExampleProvider_NewWebIdentityIssuer() {
 	const tenant, clientID = "11111111-2222-3333-4444-555555555555", "aaaaaaaa-2222-3333-4444-555555555555"
 	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 	if err != nil {
@@ -49,12 +49,12 @@ func ExampleProvider_NewWebIdentitySource() {
 		Annotations: map[string]string{aws.RoleARNAnnotation: role("tenant-a"),
 			azure.ClientIDAnnotation: clientID, azure.TenantIDAnnotation: tenant}}})
 
-	source, err := (&aws.Provider{}).NewWebIdentitySource(aws.WebIdentity{}, auth.WithSTSRegion("eu-central-1"),
+	roles, err := (&aws.Provider{}).NewWebIdentityIssuer(aws.WebIdentity{}, auth.WithSTSRegion("eu-central-1"),
 		auth.WithHTTPClient(cloud.Client()))
 	if err != nil {
 		log.Fatal(err)
 	}
-	token, err := AzureToken(context.Background(), source,
+	token, err := AzureToken(context.Background(), roles,
 		auth.WithHTTPClient(cloud.Client()), auth.WithOwner(object("tenant-a")),
 		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kube))
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 
 const opWebIdentity = "get web identity token of the role"
 
-// WebIdentity configures a WebIdentitySource. The zero value is ready for use. All of it is the controller's: tenants
+// WebIdentity configures a WebIdentityIssuer. The zero value is ready for use. All of it is the controller's: tenants
 // choose nothing but their role.
 type WebIdentity struct {
 	// RoleARN is the controller's own role, the subject of calls without a ServiceAccount. Empty refuses those calls.
@@ -40,8 +40,8 @@ type WebIdentity struct {
 	Tags map[string]string
 }
 
-// WebIdentitySource makes an AWS role the subject of other services: Microsoft Entra ID, Google Cloud, and those of
-// package exchange. It implements auth.SubjectSource with sts:GetWebIdentityToken.
+// WebIdentityIssuer makes an AWS role the subject of other services: Microsoft Entra ID, Google Cloud, and those of
+// package exchange. It implements auth.SubjectIssuer with sts:GetWebIdentityToken.
 //
 // The subject is the ARN of the role: the one in the ServiceAccount's annotation RoleARNAnnotation, or
 // WebIdentity.RoleARN for the controller's own identity (EKS Pod Identity, IAM roles for service accounts, a node). A
@@ -52,7 +52,7 @@ type WebIdentity struct {
 // Once, an administrator enables outbound federation in the AWS account (iam:EnableOutboundWebIdentityFederation) and
 // grants the role sts:GetWebIdentityToken. AWS itself accepts no such token for a role. It is safe for concurrent
 // use.
-type WebIdentitySource struct {
+type WebIdentityIssuer struct {
 	provider *Provider
 	config   WebIdentity
 	opts     []auth.Option
@@ -62,15 +62,14 @@ type WebIdentitySource struct {
 }
 
 var (
-	_ auth.SubjectSource     = (*WebIdentitySource)(nil)
-	_ auth.SubjectIdentifier = (*WebIdentitySource)(nil)
+	_ auth.SubjectIssuer = (*WebIdentityIssuer)(nil)
 )
 
-// NewWebIdentitySource returns a source that uses p. The options are the controller's for the role's credentials and
+// NewWebIdentityIssuer returns a source that uses p. The options are the controller's for the role's credentials and
 // for STS: region, HTTP client, proxy, further roles. STS has the operation at regional endpoints only. Neither the
 // options nor the fields of p may change any more.
-func (p *Provider) NewWebIdentitySource(config WebIdentity, opts ...auth.Option) (*WebIdentitySource, error) {
-	s := &WebIdentitySource{provider: p, config: config, opts: slices.Clone(opts)}
+func (p *Provider) NewWebIdentityIssuer(config WebIdentity, opts ...auth.Option) (*WebIdentityIssuer, error) {
+	s := &WebIdentityIssuer{provider: p, config: config, opts: slices.Clone(opts)}
 	s.config.Issuers, s.config.Tags = maps.Clone(config.Issuers), maps.Clone(config.Tags)
 	for _, opt := range opts {
 		if opt != nil {
@@ -99,7 +98,7 @@ const (
 	webIdentitySlack = 10 * time.Second
 )
 
-func (s *WebIdentitySource) check() error {
+func (s *WebIdentityIssuer) check() error {
 	wrong := func(option, format string, args ...any) error {
 		e := self.Misconfigured("correct it", format, args...).About(option)
 		e.Operation = opWebIdentity
@@ -143,7 +142,7 @@ func (k *sourceKey) Add(name, value string)                    { fmt.Fprintf(k, 
 func (k *sourceKey) AddList(name string, values []string)      { fmt.Fprintf(k, "%q %q\n", name, values) }
 func (k *sourceKey) AddVariation(name string, values []string) { k.AddList(name, values) }
 
-func (s *WebIdentitySource) newKey() string {
+func (s *WebIdentityIssuer) newKey() string {
 	k, o := &sourceKey{}, &s.resolved.Options
 	s.provider.AddToCacheKey(k, nil, o)
 	k.AddList("sts", []string{o.STSRegion, o.STSEndpoint})
@@ -155,42 +154,33 @@ func (s *WebIdentitySource) newKey() string {
 	return "aws web identity " + hex.EncodeToString(sum[:])
 }
 
-// Key implements auth.SubjectSource.
-func (s *WebIdentitySource) Key() string { return s.key }
+// Key implements auth.SubjectIssuer.
+func (s *WebIdentityIssuer) Key() string { return s.key }
 
-// Subject implements auth.SubjectSource: the issuer of the role's account, if it is known, and the ARN of the role.
-func (s *WebIdentitySource) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (issuer, subject string, err error) {
+// Subject implements auth.SubjectIssuer: the issuer of the role's account, if it
+// is known, and the ARN of the role. For the last role of a chain, the Identity
+// is the first.
+func (s *WebIdentityIssuer) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (auth.SubjectClaims, error) {
+	claims, err := auth.SubjectClaims{Subject: s.config.RoleARN}, error(nil)
 	switch {
 	case sa == nil && s.config.RoleARN == "" && s.chained == "":
-		return "", "", self.Misconfigured("name it, or a ServiceAccount", "the controller's own role is not known").
+		return claims, self.Misconfigured("name it, or a ServiceAccount", "the controller's own role is not known").
 			About("aws.WebIdentity.RoleARN", "auth.WithServiceAccount")
-	case sa == nil:
-		subject = s.config.RoleARN
-	default:
-		subject, err = s.provider.GetIdentity(sa, &s.resolved.Options)
+	case sa != nil:
+		claims.Subject, err = s.provider.GetIdentity(sa, &s.resolved.Options)
 	}
 	if s.chained != "" {
-		subject = s.chained
+		claims.Subject, claims.Identity = s.chained, claims.Subject
 	}
-	_, rest, _ := strings.Cut(subject, "::") // splitting all of it would allocate on hits
+	_, rest, _ := strings.Cut(claims.Subject, "::") // splitting all of it would allocate on hits
 	account, _, _ := strings.Cut(rest, ":")
-	return s.config.Issuers[account], subject, err
+	claims.Issuer = s.config.Issuers[account]
+	return claims, err
 }
 
-// SubjectIdentity implements auth.SubjectIdentifier: the first role, where Subject names the last of a chain.
-func (s *WebIdentitySource) SubjectIdentity(sa *corev1.ServiceAccount, _ *auth.Options) (string, error) {
-	switch {
-	case s.chained == "":
-		return "", nil
-	case sa == nil:
-		return s.config.RoleARN, nil
-	}
-	return s.provider.GetIdentity(sa, &s.resolved.Options)
-}
-
-// Token implements auth.SubjectSource. The expiry is zero: the credential of the other service has that service's
+// Token implements auth.SubjectIssuer. The expiry is zero: the credential of the other service has that service's
 // lifetime.
-func (s *WebIdentitySource) Token(ctx context.Context, _ *corev1.ServiceAccount, audiences []string, opts *auth.Options,
+func (s *WebIdentityIssuer) Token(ctx context.Context, _ *corev1.ServiceAccount, audiences []string, opts *auth.Options,
 ) (jwt string, expiry time.Time, err error) {
 	jwt, err = s.token(ctx, audiences, opts)
 	if err != nil && s.provider.RefusesPrevious(err) {
@@ -199,7 +189,7 @@ func (s *WebIdentitySource) Token(ctx context.Context, _ *corev1.ServiceAccount,
 	return jwt, time.Time{}, err
 }
 
-func (s *WebIdentitySource) token(ctx context.Context, audiences []string, call *auth.Options, more ...auth.Option,
+func (s *WebIdentityIssuer) token(ctx context.Context, audiences []string, call *auth.Options, more ...auth.Option,
 ) (string, error) {
 	token, err := auth.GetAccessToken(ctx, s.provider, append(s.optionsFor(call), more...)...)
 	if err != nil {
@@ -227,7 +217,7 @@ func (s *WebIdentitySource) token(ctx context.Context, audiences []string, call 
 }
 
 // optionsFor returns the options of the role's credentials. What the call passes for the other service stays behind.
-func (s *WebIdentitySource) optionsFor(call *auth.Options) []auth.Option {
+func (s *WebIdentityIssuer) optionsFor(call *auth.Options) []auth.Option {
 	opts := append(slices.Clone(s.opts),
 		auth.WithCache(call.Cache, call.InvolvedObject), auth.WithOwner(call.Owner), auth.WithClusterID(call.ClusterID),
 		auth.WithSettings(call.Settings), auth.WithUsage(call.Usage), auth.WithTracerProvider(call.TracerProvider),

@@ -39,7 +39,7 @@ const (
 type federation struct {
 	*world
 	issuer string // of the AWS account
-	source *aws.WebIdentitySource
+	source *aws.WebIdentityIssuer
 }
 
 // receiver is a service that trusts the roles.
@@ -98,9 +98,9 @@ func (f *federation) controllers() []auth.Option {
 	return []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(f.cloud.Client())}
 }
 
-func (f *federation) newSource(t *testing.T, config aws.WebIdentity) *aws.WebIdentitySource {
+func (f *federation) newSource(t *testing.T, config aws.WebIdentity) *aws.WebIdentityIssuer {
 	t.Helper()
-	source, err := aws.Impatient().NewWebIdentitySource(config, f.controllers()...)
+	source, err := aws.Impatient().NewWebIdentityIssuer(config, f.controllers()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func (f *federation) receivers() map[string]receiver {
 
 // ask returns the options of a call for a ServiceAccount.
 func (f *federation) ask(namespace, name string, more ...auth.Option) []auth.Option {
-	return append([]auth.Option{auth.WithSubjectSource(f.source),
+	return append([]auth.Option{auth.WithSubjectIssuer(f.source),
 		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, f.client),
 		auth.WithOwner(object(namespace)), auth.WithHTTPClient(f.cloud.Client())}, more...)
 }
@@ -232,7 +232,7 @@ func TestFirstRoleOfAChainCountsOnHits(t *testing.T) {
 	f := newFederation(t)
 	f.cloud.AWS().SetRole(hub, cloudtest.Trust{Principals: []string{role("tenant-a")}})
 	f.trustAzure(azure.DefaultAudience, hub)
-	source, err := (&aws.Provider{}).NewWebIdentitySource(aws.WebIdentity{Issuers: map[string]string{account: f.issuer}},
+	source, err := (&aws.Provider{}).NewWebIdentityIssuer(aws.WebIdentity{Issuers: map[string]string{account: f.issuer}},
 		append(f.controllers(), aws.WithAssumeRole(aws.AssumeRole{RoleARN: hub}))...)
 	if err != nil {
 		t.Fatal(err)
@@ -385,7 +385,7 @@ func TestControllersRoleIsTheSubject(t *testing.T) {
 	identity := auth.WithControllerAnnotations(map[string]string{azure.ClientIDAnnotation: azureClient,
 		azure.TenantIDAnnotation: azureTenant})
 	call := func(config aws.WebIdentity) (auth.Token, error) {
-		return auth.GetAccessToken(t.Context(), &azure.Provider{}, auth.WithSubjectSource(f.newSource(t, config)),
+		return auth.GetAccessToken(t.Context(), &azure.Provider{}, auth.WithSubjectIssuer(f.newSource(t, config)),
 			identity,
 			auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithHTTPClient(f.cloud.Client()))
 	}
@@ -421,7 +421,7 @@ func TestControllersRoleOfPodIdentityIsTheSubject(t *testing.T) {
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials")
 	t.Setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "pod-token")
 	got, err := auth.GetAccessToken(t.Context(), exchange.NewOpenAI("idp-1"), auth.WithHTTPClient(f.cloud.Client()),
-		auth.WithSubjectSource(f.newSource(t, aws.WebIdentity{RoleARN: role("tenant-a")})),
+		auth.WithSubjectIssuer(f.newSource(t, aws.WebIdentity{RoleARN: role("tenant-a")})),
 		auth.WithControllerAnnotations(map[string]string{exchange.OpenAIServiceAccountAnnotation: "sa-1"}))
 	if err != nil {
 		t.Fatal(err)
@@ -464,7 +464,7 @@ func TestWebIdentityIsChecked(t *testing.T) {
 			"auth.WithSTSEndpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&aws.Provider{}).NewWebIdentitySource(tc.config,
+			_, err := (&aws.Provider{}).NewWebIdentityIssuer(tc.config,
 				append([]auth.Option{auth.WithSTSRegion("eu-central-1")}, tc.opts...)...)
 			var known *auth.Error
 			if !errors.As(err, &known) || !errors.Is(err, auth.ErrMisconfigured) || known.Option != tc.option {
@@ -489,7 +489,7 @@ func TestWebIdentityKey(t *testing.T) {
 		"endpoint":  {opt: auth.WithSTSEndpoint("https://sts.eu-west-1.amazonaws.com")},
 		"role":      {opt: aws.WithAssumeRole(aws.AssumeRole{RoleARN: role("next")})},
 	} {
-		source, err := (&aws.Provider{}).NewWebIdentitySource(tc.config, append(f.controllers(), tc.opt)...)
+		source, err := (&aws.Provider{}).NewWebIdentityIssuer(tc.config, append(f.controllers(), tc.opt)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -499,7 +499,7 @@ func TestWebIdentityKey(t *testing.T) {
 		seen[source.Key()] = name
 	}
 	sa, call := outbound("tenant-a", "app", role("tenant-a")), &auth.Options{}
-	if n := testing.AllocsPerRun(100, func() { _, _, _ = f.source.Subject(sa, call) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _, _ = f.source.Subject(sa, call) }); n != 0 {
 		t.Errorf("Subject makes %v allocations", n)
 	}
 }

@@ -157,7 +157,7 @@ func (p *Provider) checkBinding(e *environment, opts *provider.Options) error {
 	case opts.ProxyURL != nil:
 		what, option = "a proxy", "auth.WithProxyURL"
 	case opts.TokenIssued:
-		what, option = "a source of subject tokens", "auth.WithSubjectSource"
+		what, option = "an issuer of subject tokens", "auth.WithSubjectIssuer"
 	case e != p.learn().standard:
 		what, option = "the authority of another cloud", optionAuthority
 	default:

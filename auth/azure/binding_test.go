@@ -214,8 +214,8 @@ func TestIdentityBindingsThatAreMisconfigured(t *testing.T) {
 		"another audience":          {audience: "api://other", want: []string{"audience", "identity bindings"}},
 		"a client":                  {option: auth.WithHTTPClient(w.http), want: []string{"auth.WithHTTPClient", "bindings"}},
 		"a proxy":                   {option: elsewhere, want: []string{"auth.WithProxyURL", "identity bindings"}},
-		"another issuer": {option: auth.WithSubjectSource(struct{ auth.SubjectSource }{}),
-			want: []string{"a source of subject tokens", "identity bindings"}},
+		"another issuer": {option: auth.WithSubjectIssuer(struct{ auth.SubjectIssuer }{}),
+			want: []string{"an issuer of subject tokens", "identity bindings"}},
 		"another cloud": {option: azure.WithAuthorityHost("https://login.microsoftonline.us"),
 			want: []string{"authority", "identity bindings"}},
 	} {

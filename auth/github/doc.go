@@ -21,7 +21,7 @@
 //
 // Before each exchange a token of the ServiceAccount is requested, with the URL of the API as audience. It is not sent:
 // the API server's answer proves that the ServiceAccount still exists. A token in hand (auth.WithSubjectToken) and one
-// of another issuer (auth.WithSubjectSource) prove nothing and are refused.
+// of another issuer (auth.WithSubjectIssuer) prove nothing and are refused.
 //
 // GetGitCredentials serves the Git host of the API alone. ghcr.io is not served: GitHub does not document that it
 // accepts installation tokens.

@@ -31,8 +31,8 @@ func GitHubApp(sign github.SignFunc) *github.Provider {
 
 // AsRole makes a tenant's AWS role its identity at other services. The controller makes the option once.
 func AsRole(p *aws.Provider) (auth.Option, error) {
-	source, err := p.NewWebIdentitySource(aws.WebIdentity{}, auth.WithSTSRegion("eu-central-1"))
-	return auth.WithSubjectSource(source), err
+	issuer, err := p.NewWebIdentityIssuer(aws.WebIdentity{}, auth.WithSTSRegion("eu-central-1"))
+	return auth.WithSubjectIssuer(issuer), err
 }
 
 // NewProviders are those of a controller in AKS whose tenants also use a GitHub App.

@@ -111,7 +111,7 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	case opts.TokenInHand || opts.TokenIssued:
 		return self.Misconfigured("name the ServiceAccount and a Kubernetes client instead",
 			"GitHub sees no subject token, so a token in hand and one of another issuer prove nothing").
-			About("auth.WithServiceAccount", "auth.WithSubjectToken", "auth.WithSubjectSource")
+			About("auth.WithServiceAccount", "auth.WithSubjectToken", "auth.WithSubjectIssuer")
 	}
 	return nil
 }

@@ -413,12 +413,12 @@ func TestForgedTokenInHand(t *testing.T) {
 }
 
 // Another issuer's token proves nothing either. Without a ServiceAccount, Grant would be asked about none.
-func TestSubjectSource(t *testing.T) {
+func TestSubjectIssuer(t *testing.T) {
 	w := newWorld(t)
 	p := w.granting(grants()["tenant-a"])
 	for _, opts := range [][]auth.Option{w.options("tenant-a"), {auth.WithHTTPClient(w.cloud.Client())}} {
-		_, err := get(t.Context(), p, append(opts, auth.WithSubjectSource(struct{ auth.SubjectSource }{}))...) // never asked
-		checkError(t, err, auth.ErrMisconfigured, "sees no subject token", "auth.WithSubjectSource")
+		_, err := get(t.Context(), p, append(opts, auth.WithSubjectIssuer(struct{ auth.SubjectIssuer }{}))...) // never asked
+		checkError(t, err, auth.ErrMisconfigured, "sees no subject token", "auth.WithSubjectIssuer")
 	}
 	expectNone(t, w.calls())
 }

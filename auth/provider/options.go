@@ -39,9 +39,9 @@ type Options struct {
 	// auth.TokenRequest, which returns the same token until it renews it. A
 	// provider whose service takes each token once refuses the call.
 	TokenRepeats bool
-	// TokenIssued reports that an auth.SubjectSource issues the subject token, and not the API server.
+	// TokenIssued reports that an auth.SubjectIssuer issues the subject token, and not the API server.
 	TokenIssued bool
-	// TokenIssuer and TokenSubject are the claims iss and sub of the subject token if an auth.SubjectSource issues it.
+	// TokenIssuer and TokenSubject are the claims iss and sub of the subject token if an auth.SubjectIssuer issues it.
 	// They are empty otherwise. SubjectClaim and IssuerName serve remedies.
 	TokenIssuer, TokenSubject string
 

@@ -35,7 +35,7 @@ type Provider interface {
 	// NewTokenForServiceAccount exchanges oidcToken, a token that the Kubernetes API server issued for the
 	// ServiceAccount and that has the audiences of GetAudiences, for a credential of the provider.
 	//
-	// An auth.SubjectSource may have issued the token instead: see Options.SubjectClaim. For the controller's own
+	// An auth.SubjectIssuer may have issued the token instead: see Options.SubjectClaim. For the controller's own
 	// identity, serviceAccount then has neither namespace nor name, and its annotations are the controller's.
 	NewTokenForServiceAccount(ctx context.Context, oidcToken string, serviceAccount *corev1.ServiceAccount,
 		opts *Options) (Token, error)

@@ -31,7 +31,7 @@ func IDs(trustDomain spiffeid.TrustDomain) IDFunc {
 	}
 }
 
-// BrokerSource issues the JWT-SVIDs of ServiceAccounts with the SPIFFE Broker
+// BrokerIssuer issues the JWT-SVIDs of ServiceAccounts with the SPIFFE Broker
 // API. It belongs to one cluster, that of its agent (Config.ClusterID), and
 // refuses calls for another cluster or without a ServiceAccount. It is safe for
 // concurrent use, and keeps no token.
@@ -39,17 +39,17 @@ func IDs(trustDomain spiffeid.TrustDomain) IDFunc {
 // An agent that does not know the ServiceAccount makes the source read the
 // ServiceAccount once more. If the ServiceAccount still exists, the source asks
 // again, and a second refusal is ErrDenied.
-type BrokerSource struct {
+type BrokerIssuer struct {
 	api    broker.APIClient
 	id     IDFunc
 	config Config
 }
 
-var _ auth.SubjectSource = (*BrokerSource)(nil)
+var _ auth.SubjectIssuer = (*BrokerIssuer)(nil)
 
-// NewBrokerSource returns a source that uses conn, as NewBrokerConn makes it. The caller closes conn. A conflict in
+// NewBrokerIssuer returns a source that uses conn, as NewBrokerConn makes it. The caller closes conn. A conflict in
 // the arguments is ErrMisconfigured.
-func NewBrokerSource(conn grpc.ClientConnInterface, id IDFunc, config Config) (*BrokerSource, error) {
+func NewBrokerIssuer(conn grpc.ClientConnInterface, id IDFunc, config Config) (*BrokerIssuer, error) {
 	if conn == nil || id == nil {
 		return nil, fail(auth.ErrMisconfigured, "pass both", "a connection to the Broker API and a function that states "+
 			"SPIFFE IDs are required").About(optionBroker)
@@ -57,26 +57,26 @@ func NewBrokerSource(conn grpc.ClientConnInterface, id IDFunc, config Config) (*
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	return &BrokerSource{broker.NewAPIClient(conn), id, config}, nil
+	return &BrokerIssuer{broker.NewAPIClient(conn), id, config}, nil
 }
 
-// Key implements auth.SubjectSource.
-func (s *BrokerSource) Key() string { return "spiffe broker " + s.config.ClusterID }
+// Key implements auth.SubjectIssuer.
+func (s *BrokerIssuer) Key() string { return "spiffe broker " + s.config.ClusterID }
 
-// Subject implements auth.SubjectSource. It returns Config.Issuer and the SPIFFE ID of the ServiceAccount.
-func (s *BrokerSource) Subject(sa *corev1.ServiceAccount, opts *auth.Options) (issuer, subject string, err error) {
+// Subject implements auth.SubjectIssuer. It returns Config.Issuer and the SPIFFE ID of the ServiceAccount.
+func (s *BrokerIssuer) Subject(sa *corev1.ServiceAccount, opts *auth.Options) (auth.SubjectClaims, error) {
 	id, err := s.idOf(sa, opts)
 	if err != nil {
-		return "", "", err
+		return auth.SubjectClaims{}, err
 	}
-	return s.config.Issuer, id.String(), nil
+	return auth.SubjectClaims{Issuer: s.config.Issuer, Subject: id.String()}, nil
 }
 
 // idOf refuses a ServiceAccount of another cluster, whose API server chooses
 // namespace, name and UID.
-func (s *BrokerSource) idOf(sa *corev1.ServiceAccount, opts *auth.Options) (spiffeid.ID, error) {
+func (s *BrokerIssuer) idOf(sa *corev1.ServiceAccount, opts *auth.Options) (spiffeid.ID, error) {
 	if sa == nil {
-		e := fail(auth.ErrMisconfigured, "use a source of the Workload API, or name a ServiceAccount",
+		e := fail(auth.ErrMisconfigured, "use the issuer of the Workload API, or name a ServiceAccount",
 			"the Broker API issues tokens of ServiceAccounts alone")
 		e.Cause = provider.CauseNoOwnIdentity
 		return spiffeid.ID{}, e.About(optionWorkload, "auth.WithServiceAccount")
@@ -97,8 +97,8 @@ func (s *BrokerSource) idOf(sa *corev1.ServiceAccount, opts *auth.Options) (spif
 	return id, checkID(id)
 }
 
-// Token implements auth.SubjectSource. It returns the JWT-SVID and its expiry.
-func (s *BrokerSource) Token(ctx context.Context, sa *corev1.ServiceAccount, audiences []string, opts *auth.Options,
+// Token implements auth.SubjectIssuer. It returns the JWT-SVID and its expiry.
+func (s *BrokerIssuer) Token(ctx context.Context, sa *corev1.ServiceAccount, audiences []string, opts *auth.Options,
 ) (jwt string, expiry time.Time, err error) {
 	id, err := s.idOf(sa, opts)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *BrokerSource) Token(ctx context.Context, sa *corev1.ServiceAccount, aud
 }
 
 // accept wants exactly one SVID. SPIRE ignores the ID of the request, so more of them are more registration entries.
-func (s *BrokerSource) accept(answer *broker.FetchJWTSVIDResponse, id spiffeid.ID, audiences []string,
+func (s *BrokerIssuer) accept(answer *broker.FetchJWTSVIDResponse, id spiffeid.ID, audiences []string,
 ) (string, time.Time, error) {
 	if n := len(answer.GetSvids()); n != 1 {
 		return "", time.Time{}, fail(auth.ErrDenied, "keep one registration entry for the ServiceAccount",
@@ -168,7 +168,7 @@ func newRequest(sa *corev1.ServiceAccount, id spiffeid.ID, audiences []string) (
 const maxAnswer = 256 << 10
 
 // fetch sends the header that proves a client of the Broker API (SPIFFE Broker Endpoint, section 3).
-func (s *BrokerSource) fetch(ctx context.Context, request *broker.FetchJWTSVIDRequest,
+func (s *BrokerIssuer) fetch(ctx context.Context, request *broker.FetchJWTSVIDRequest,
 ) (answer *broker.FetchJWTSVIDResponse, err error) {
 	ctx = metadata.NewOutgoingContext(ctx, metadata.Pairs("broker.spiffe.io", "true"))
 	err = retry(ctx, func(ctx context.Context) (err error) {

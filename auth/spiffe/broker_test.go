@@ -417,11 +417,11 @@ func TestControllerStatesTheID(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			source, err := spiffe.NewBrokerSource(w.conn, tc.id, spiffe.Config{})
+			source, err := spiffe.NewBrokerIssuer(w.conn, tc.id, spiffe.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = w.get(t.Context(), "tenant-a", "app", auth.WithSubjectSource(source))
+			_, err = w.get(t.Context(), "tenant-a", "app", auth.WithSubjectIssuer(source))
 			testworld.CheckError(t, err, tc.reason, tc.want)
 			if w.agent.Fetches() != 0 {
 				t.Error("the agent was asked")
@@ -466,10 +466,10 @@ func TestBrokerRefusesIncompleteCalls(t *testing.T) {
 	if w.agent.Fetches() != 0 {
 		t.Error("the agent was asked")
 	}
-	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSubjectSource(w.source),
+	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSubjectIssuer(w.source),
 		auth.WithControllerAnnotations(map[string]string{aws.RoleARNAnnotation: role("tenant-a")}),
 		auth.WithSTSRegion("eu-central-1"))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "spiffe.NewWorkloadSource")
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "spiffe.NewWorkloadIssuer")
 }
 
 func TestSourcesAreChecked(t *testing.T) {
@@ -477,29 +477,29 @@ func TestSourcesAreChecked(t *testing.T) {
 	conflict := spiffe.Config{Issuer: "https://oidc.example.org", AllowNoIssuer: true}
 	for name, make := range map[string]func() error{
 		"broker without a connection": func() error {
-			return second(spiffe.NewBrokerSource(nil, spiffe.IDs(trustDomain),
+			return second(spiffe.NewBrokerIssuer(nil, spiffe.IDs(trustDomain),
 				spiffe.Config{}))
 		},
-		"broker without a function": func() error { return second(spiffe.NewBrokerSource(w.conn, nil, spiffe.Config{})) },
+		"broker without a function": func() error { return second(spiffe.NewBrokerIssuer(w.conn, nil, spiffe.Config{})) },
 		"broker with a conflict": func() error {
-			return second(spiffe.NewBrokerSource(w.conn, spiffe.IDs(trustDomain),
+			return second(spiffe.NewBrokerIssuer(w.conn, spiffe.IDs(trustDomain),
 				conflict))
 		},
 		"workload with a cluster": func() error {
-			return second(spiffe.NewWorkloadSource(fixed{}, controllerID, spiffe.Config{ClusterID: "one"}))
+			return second(spiffe.NewWorkloadIssuer(fixed{}, controllerID, spiffe.Config{ClusterID: "one"}))
 		},
 		"workload without a client": func() error {
-			return second(spiffe.NewWorkloadSource(nil, controllerID,
+			return second(spiffe.NewWorkloadIssuer(nil, controllerID,
 				spiffe.Config{}))
 		},
 		"workload without an ID": func() error {
-			return second(spiffe.NewWorkloadSource(fixed{}, spiffeid.ID{},
+			return second(spiffe.NewWorkloadIssuer(fixed{}, spiffeid.ID{},
 				spiffe.Config{}))
 		},
 		"workload with a trust domain": func() error {
-			return second(spiffe.NewWorkloadSource(fixed{}, trustDomain.ID(), spiffe.Config{}))
+			return second(spiffe.NewWorkloadIssuer(fixed{}, trustDomain.ID(), spiffe.Config{}))
 		},
-		"workload with a conflict": func() error { return second(spiffe.NewWorkloadSource(fixed{}, controllerID, conflict)) },
+		"workload with a conflict": func() error { return second(spiffe.NewWorkloadIssuer(fixed{}, controllerID, conflict)) },
 	} {
 		t.Run(name, func(t *testing.T) { testworld.CheckError(t, make(), auth.ErrMisconfigured) })
 	}
@@ -513,7 +513,7 @@ func TestSourcesBelongToOneCluster(t *testing.T) {
 	w := newTrust(t)
 	own := newSource(t, w.conn, spiffe.Config{Issuer: w.issuer.URL(), ClusterID: "one"})
 	for name, tc := range map[string]struct {
-		source  *spiffe.BrokerSource
+		source  *spiffe.BrokerIssuer
 		cluster string
 		want    string // of the refusal
 	}{
@@ -526,7 +526,7 @@ func TestSourcesBelongToOneCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := w.agent.Fetches()
-			err := w.call(t.Context(), "tenant-a", auth.WithSubjectSource(tc.source), auth.WithClusterID(tc.cluster))
+			err := w.call(t.Context(), "tenant-a", auth.WithSubjectIssuer(tc.source), auth.WithClusterID(tc.cluster))
 			if tc.want == "" {
 				if err != nil {
 					t.Error(err)

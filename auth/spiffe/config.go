@@ -14,9 +14,9 @@ type Config struct {
 	// claim. It excludes Issuer.
 	AllowNoIssuer bool
 	// ClusterID names the cluster whose ServiceAccounts the agent of a
-	// BrokerSource knows, with the text of auth.WithClusterID. A call with another
+	// BrokerIssuer knows, with the text of auth.WithClusterID. A call with another
 	// text, or with one if this is empty, is refused: the ServiceAccount of
-	// another cluster can have the same namespace, name and UID. A WorkloadSource
+	// another cluster can have the same namespace, name and UID. A WorkloadIssuer
 	// refuses it.
 	ClusterID string
 }
@@ -34,7 +34,7 @@ const (
 	optionIssuer   = "spiffe.Config.Issuer"
 	optionNoIssuer = "spiffe.Config.AllowNoIssuer"
 	optionCluster  = "spiffe.Config.ClusterID"
-	optionBroker   = "spiffe.NewBrokerSource"
-	optionWorkload = "spiffe.NewWorkloadSource"
+	optionBroker   = "spiffe.NewBrokerIssuer"
+	optionWorkload = "spiffe.NewWorkloadIssuer"
 	optionConn     = "spiffe.NewBrokerConn"
 )

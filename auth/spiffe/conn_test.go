@@ -141,7 +141,7 @@ func TestMutualTLS(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = conn.Close() })
-			_, err = w.get(t.Context(), "tenant-a", "app", auth.WithSubjectSource(newSource(t, conn, spiffe.Config{})))
+			_, err = w.get(t.Context(), "tenant-a", "app", auth.WithSubjectIssuer(newSource(t, conn, spiffe.Config{})))
 			if tc.reason == "" && err != nil {
 				t.Error(err)
 			} else if tc.reason != "" {

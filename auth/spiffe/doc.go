@@ -1,7 +1,7 @@
 // Package spiffe makes JWT-SVIDs the subject tokens of package auth: the clouds, and the services of package exchange,
 // trust the issuer of a SPIFFE trust domain instead of the cluster's issuer.
 //
-// A BrokerSource serves tenants. It gets the JWT-SVID of a ServiceAccount from the agent's Broker API (incubating at
+// A BrokerIssuer serves tenants. It gets the JWT-SVID of a ServiceAccount from the agent's Broker API (incubating at
 // SPIFFE, an experiment of SPIRE since 1.15). The controller states which SPIFFE ID a ServiceAccount has:
 //
 //	x509, err := workloadapi.NewX509Source(ctx) // the controller's own X.509-SVID; waits for the agent
@@ -11,11 +11,11 @@
 //	conn, err := spiffe.NewBrokerConn("", x509, tlsconfig.AuthorizeMemberOf(td)) // at SPIFFE_BROKER_SOCKET
 //	...
 //	defer conn.Close()
-//	source, err := spiffe.NewBrokerSource(conn, spiffe.IDs(td), spiffe.Config{Issuer: "https://oidc.example.org"})
+//	source, err := spiffe.NewBrokerIssuer(conn, spiffe.IDs(td), spiffe.Config{Issuer: "https://oidc.example.org"})
 //	...
-//	token, err := auth.GetAccessToken(ctx, provider, auth.WithServiceAccount(key, kube), auth.WithSubjectSource(source))
+//	token, err := auth.GetAccessToken(ctx, provider, auth.WithServiceAccount(key, kube), auth.WithSubjectIssuer(source))
 //
-// A WorkloadSource serves the controller itself, in calls without a ServiceAccount. It gets the controller's own
+// A WorkloadIssuer serves the controller itself, in calls without a ServiceAccount. It gets the controller's own
 // JWT-SVID from the Workload API. Each source refuses the calls of the other, so no tenant acts as the controller.
 //
 // # Trust

@@ -19,9 +19,9 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
-// Tenants makes the source of a controller, one for all tenants. The agent is at SPIFFE_ENDPOINT_SOCKET and at
-// SPIFFE_BROKER_SOCKET. The caller ends it with stop, when no call uses the source any more.
-func Tenants(ctx context.Context) (source *spiffe.BrokerSource, stop func(), err error) {
+// Tenants makes the issuer of a controller, one for all tenants. The agent is at SPIFFE_ENDPOINT_SOCKET and at
+// SPIFFE_BROKER_SOCKET. The caller ends it with stop, when no call uses the issuer any more.
+func Tenants(ctx context.Context) (issuer *spiffe.BrokerIssuer, stop func(), err error) {
 	trustDomain := spiffeid.RequireTrustDomainFromString("example.org")
 	x509, err := workloadapi.NewX509Source(ctx) // the controller's own X.509-SVID; waits for the agent
 	if err != nil {
@@ -34,22 +34,22 @@ func Tenants(ctx context.Context) (source *spiffe.BrokerSource, stop func(), err
 		return nil, nil, err
 	}
 	stop = func() { _, _ = conn.Close(), x509.Close() }
-	source, err = spiffe.NewBrokerSource(conn, spiffe.IDs(trustDomain), spiffe.Config{Issuer: "https://oidc.example.org"})
+	issuer, err = spiffe.NewBrokerIssuer(conn, spiffe.IDs(trustDomain), spiffe.Config{Issuer: "https://oidc.example.org"})
 	if err != nil {
 		stop()
 		return nil, nil, err
 	}
-	return source, stop, nil
+	return issuer, stop, nil
 }
 
-// Controller makes the source of the controller itself, for calls without a ServiceAccount. The caller closes api.
-func Controller(api *workloadapi.Client) (*spiffe.WorkloadSource, error) {
+// Controller makes the issuer of the controller itself, for calls without a ServiceAccount. The caller closes api.
+func Controller(api *workloadapi.Client) (*spiffe.WorkloadIssuer, error) {
 	id := spiffeid.RequireFromString("spiffe://example.org/ns/system/sa/controller")
-	return spiffe.NewWorkloadSource(api, id, spiffe.Config{Issuer: "https://oidc.example.org"})
+	return spiffe.NewWorkloadIssuer(api, id, spiffe.Config{Issuer: "https://oidc.example.org"})
 }
 
 // AWS trusts the SPIFFE ID of a tenant. A simulated agent stands in for SPIRE.
-func ExampleBrokerSource() {
+func ExampleBrokerIssuer() {
 	// The trust domain, the cluster and the cloud of this example.
 	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://oidc.example.org"})
 	if err != nil {
@@ -76,11 +76,11 @@ func ExampleBrokerSource() {
 	defer conn.Close() //nolint:errcheck // in memory
 
 	trustDomain := spiffeid.RequireTrustDomainFromString("example.org")
-	source, err := spiffe.NewBrokerSource(conn, spiffe.IDs(trustDomain), spiffe.Config{Issuer: issuer.URL()})
+	svids, err := spiffe.NewBrokerIssuer(conn, spiffe.IDs(trustDomain), spiffe.Config{Issuer: issuer.URL()})
 	if err != nil {
 		log.Fatal(err)
 	}
-	token, err := auth.GetAccessToken(context.Background(), &aws.Provider{}, auth.WithSubjectSource(source),
+	token, err := auth.GetAccessToken(context.Background(), &aws.Provider{}, auth.WithSubjectIssuer(svids),
 		auth.WithServiceAccount(app, kube), auth.WithOwner(object("tenant-a")), auth.WithSTSRegion("eu-central-1"),
 		auth.WithHTTPClient(cloud.Client()))
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// WorkloadSource issues the controller's own JWT-SVID, for calls without a ServiceAccount. It refuses calls with one,
+// WorkloadIssuer issues the controller's own JWT-SVID, for calls without a ServiceAccount. It refuses calls with one,
 // because each tenant would act as the controller. It is safe for concurrent use.
-type WorkloadSource struct {
+type WorkloadIssuer struct {
 	svids  jwtsvid.Source
 	id     spiffeid.ID
 	config Config
 }
 
-var _ auth.SubjectSource = (*WorkloadSource)(nil)
+var _ auth.SubjectIssuer = (*WorkloadIssuer)(nil)
 
-// NewWorkloadSource returns a source of JWT-SVIDs for id, the controller's SPIFFE ID. svids is the Workload API, a
+// NewWorkloadIssuer returns a source of JWT-SVIDs for id, the controller's SPIFFE ID. svids is the Workload API, a
 // *workloadapi.Client or a *workloadapi.JWTSource. The caller closes it. A conflict in the arguments is
 // ErrMisconfigured.
-func NewWorkloadSource(svids jwtsvid.Source, id spiffeid.ID, config Config) (*WorkloadSource, error) {
+func NewWorkloadIssuer(svids jwtsvid.Source, id spiffeid.ID, config Config) (*WorkloadIssuer, error) {
 	if svids == nil || id.IsZero() {
 		return nil, fail(auth.ErrMisconfigured, "pass both", "a Workload API and the controller's SPIFFE ID are required").
 			About(optionWorkload)
@@ -38,26 +38,26 @@ func NewWorkloadSource(svids jwtsvid.Source, id spiffeid.ID, config Config) (*Wo
 	if config.ClusterID != "" {
 		return nil, fail(auth.ErrMisconfigured, "leave it out", "the Workload API knows no clusters").About(optionCluster)
 	}
-	return &WorkloadSource{svids, id, config}, nil
+	return &WorkloadIssuer{svids, id, config}, nil
 }
 
-// Key implements auth.SubjectSource.
-func (*WorkloadSource) Key() string { return "spiffe workload" }
+// Key implements auth.SubjectIssuer.
+func (*WorkloadIssuer) Key() string { return "spiffe workload" }
 
-// Subject implements auth.SubjectSource. It returns Config.Issuer and the controller's SPIFFE ID.
-func (s *WorkloadSource) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (issuer, subject string, err error) {
+// Subject implements auth.SubjectIssuer. It returns Config.Issuer and the controller's SPIFFE ID.
+func (s *WorkloadIssuer) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (auth.SubjectClaims, error) {
 	if sa != nil {
-		return "", "", fail(auth.ErrMisconfigured, "use a source of the Broker API, or name no ServiceAccount",
+		return auth.SubjectClaims{}, fail(auth.ErrMisconfigured, "use the issuer of the Broker API, or name no ServiceAccount",
 			"the Workload API gives all tenants the identity of the controller").
 			About(optionBroker, "auth.WithServiceAccount")
 	}
-	return s.config.Issuer, s.id.String(), nil
+	return auth.SubjectClaims{Issuer: s.config.Issuer, Subject: s.id.String()}, nil
 }
 
-// Token implements auth.SubjectSource. It returns the JWT-SVID and its expiry.
-func (s *WorkloadSource) Token(ctx context.Context, sa *corev1.ServiceAccount, audiences []string, opts *auth.Options,
+// Token implements auth.SubjectIssuer. It returns the JWT-SVID and its expiry.
+func (s *WorkloadIssuer) Token(ctx context.Context, sa *corev1.ServiceAccount, audiences []string, opts *auth.Options,
 ) (jwt string, expiry time.Time, err error) {
-	if _, _, err := s.Subject(sa, opts); err != nil {
+	if _, err := s.Subject(sa, opts); err != nil {
 		return "", time.Time{}, err
 	}
 	if len(audiences) == 0 {

@@ -22,7 +22,7 @@ import (
 )
 
 // workload returns a source of the controller, which AWS trusts for the role "controller".
-func (w *world) workload(t *testing.T, id spiffeid.ID, config spiffe.Config) *spiffe.WorkloadSource {
+func (w *world) workload(t *testing.T, id spiffeid.ID, config spiffe.Config) *spiffe.WorkloadIssuer {
 	t.Helper()
 	api, err := w.agent.Workload()
 	if err != nil {
@@ -31,15 +31,15 @@ func (w *world) workload(t *testing.T, id spiffeid.ID, config spiffe.Config) *sp
 	t.Cleanup(func() { _ = api.Close() })
 	w.cloud.AWS().SetRole(role("controller"), cloudtest.Trust{Issuer: w.issuer.URL(),
 		Subjects: []string{controllerID.String()}})
-	source, err := spiffe.NewWorkloadSource(api, id, config)
+	source, err := spiffe.NewWorkloadIssuer(api, id, config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return source
 }
 
-func (w *world) own(ctx context.Context, source auth.SubjectSource) (*aws.Token, error) {
-	token, err := auth.GetAccessToken(ctx, &aws.Provider{}, auth.WithSubjectSource(source),
+func (w *world) own(ctx context.Context, source auth.SubjectIssuer) (*aws.Token, error) {
+	token, err := auth.GetAccessToken(ctx, &aws.Provider{}, auth.WithSubjectIssuer(source),
 		auth.WithControllerAnnotations(map[string]string{aws.RoleARNAnnotation: role("controller")}),
 		auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()))
 	if err != nil {
@@ -69,8 +69,8 @@ func TestControllerGetsItsSVID(t *testing.T) {
 func TestTenantGetsNoSVIDOfTheController(t *testing.T) {
 	w := newWorld(t)
 	source := w.workload(t, controllerID, spiffe.Config{})
-	_, err := w.get(t.Context(), "tenant-a", "app", auth.WithSubjectSource(source))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "the identity of the controller", "spiffe.NewBrokerSource")
+	_, err := w.get(t.Context(), "tenant-a", "app", auth.WithSubjectIssuer(source))
+	testworld.CheckError(t, err, auth.ErrMisconfigured, "the identity of the controller", "spiffe.NewBrokerIssuer")
 	_, _, err = source.Token(t.Context(), serviceAccount("tenant-a", "uid-1"), audience, &auth.Options{})
 	testworld.CheckError(t, err, auth.ErrMisconfigured)
 	if w.agent.Fetches() != 0 {
@@ -145,7 +145,7 @@ func TestWorkloadAPIOfAnotherKind(t *testing.T) {
 		"an error":             {fixed{err: errors.New("closed: " + sign(t, nil))}, auth.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			source, err := spiffe.NewWorkloadSource(tc.api, controllerID, spiffe.Config{})
+			source, err := spiffe.NewWorkloadIssuer(tc.api, controllerID, spiffe.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +165,7 @@ func TestWorkloadAPIIsRetried(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer api.Close() //nolint:errcheck // in memory
-		source, err := spiffe.NewWorkloadSource(api, controllerID, spiffe.Config{})
+		source, err := spiffe.NewWorkloadIssuer(api, controllerID, spiffe.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,7 +56,7 @@ type world struct {
 	client *cloudtest.Client
 	agent  *spiffetest.Agent
 	conn   *grpc.ClientConn
-	source *spiffe.BrokerSource
+	source *spiffe.BrokerIssuer
 }
 
 // newWorld is newTrust with a cloud, whose sockets work in no bubble of synctest.
@@ -123,15 +123,15 @@ func (service) NewTokenForServiceAccount(context.Context, string, *corev1.Servic
 
 // call gets a credential of the service.
 func (w *world) call(ctx context.Context, tenant string, more ...auth.Option) error {
-	opts := []auth.Option{auth.WithSubjectSource(w.source), auth.WithServiceAccount(key(tenant, "app"), w.client),
+	opts := []auth.Option{auth.WithSubjectIssuer(w.source), auth.WithServiceAccount(key(tenant, "app"), w.client),
 		auth.WithOwner(object(tenant))}
 	_, err := auth.GetAccessToken(ctx, service{}, append(opts, more...)...)
 	return err
 }
 
-func newSource(t testing.TB, conn grpc.ClientConnInterface, config spiffe.Config) *spiffe.BrokerSource {
+func newSource(t testing.TB, conn grpc.ClientConnInterface, config spiffe.Config) *spiffe.BrokerIssuer {
 	t.Helper()
-	source, err := spiffe.NewBrokerSource(conn, spiffe.IDs(trustDomain), config)
+	source, err := spiffe.NewBrokerIssuer(conn, spiffe.IDs(trustDomain), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func object(namespace string) cache.InvolvedObject {
 
 // options are those of a call for a ServiceAccount.
 func (w *world) options(tenant, name string, more ...auth.Option) []auth.Option {
-	return append([]auth.Option{auth.WithSubjectSource(w.source), auth.WithServiceAccount(key(tenant, name), w.client),
+	return append([]auth.Option{auth.WithSubjectIssuer(w.source), auth.WithServiceAccount(key(tenant, name), w.client),
 		auth.WithOwner(object(tenant)), auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())}, more...)
 }
 

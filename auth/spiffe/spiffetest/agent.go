@@ -71,13 +71,13 @@ func (a *Agent) RegisterAt(server grpc.ServiceRegistrar) {
 	workload.RegisterSpiffeWorkloadAPIServer(server, workloadAPI{Agent: a})
 }
 
-// Conn returns a connection to the agent, for spiffe.NewBrokerSource. The caller closes it.
+// Conn returns a connection to the agent, for spiffe.NewBrokerIssuer. The caller closes it.
 func (a *Agent) Conn() (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///agent", append(a.dial(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 }
 
-// Workload returns a client of the Workload API, for spiffe.NewWorkloadSource. The caller closes it.
+// Workload returns a client of the Workload API, for spiffe.NewWorkloadIssuer. The caller closes it.
 func (a *Agent) Workload() (*workloadapi.Client, error) {
 	return workloadapi.New(context.Background(), workloadapi.WithAddr("tcp://127.0.0.1:1"),
 		workloadapi.WithDialOptions(a.dial()...))

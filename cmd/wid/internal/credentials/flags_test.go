@@ -134,7 +134,7 @@ func TestEveryOptionOfAnErrorHasAFlag(t *testing.T) {
 		"exchange.Provider.JSONBody": "--service sets it", "exchange.Provider.AssumeBearer": "--service sets it",
 		"azure.Provider.IdentityBindings":  "wid runs in no pod with AKS's annotation",
 		"exchange.Provider.ClientAudience": "wid sends no client assertion", "exchange.Provider.DefaultScopes": "--service sets them",
-		"auth.WithSubjectSource": noSource, "aws.WebIdentity.RoleARN": noSource, "aws.WebIdentity.SigningAlgorithm": noSource,
+		"auth.WithSubjectIssuer": noSource, "aws.WebIdentity.RoleARN": noSource, "aws.WebIdentity.SigningAlgorithm": noSource,
 		"aws.WebIdentity.Lifetime": noSource, "aws.WebIdentity.Tags": noSource,
 		"auth.Policy.AllowCrossNamespace": "wid has no objects", "auth.Policy.AllowProxy": "wid allows all proxies", "auth.WithOwner": "wid has no objects",
 		"auth.WithCache": "wid has no objects", "auth.WithBoundObject": "wid has no objects", "auth.WithHTTPClient": "only tests have one", "auth.WithGitURL": "git gives it", "token.Provider.Registries": "wid allows the one"}
@@ -202,7 +202,7 @@ func TestEveryOptionHasAFlag(t *testing.T) {
 	id := parsed(t)
 	without := map[string]string{
 		"WithSettings": "there are no tenants", "WithUsage": "it picks among defaults of the settings", "WithPolicy": "whoever runs wid decides",
-		"WithSubjectSource": noSource, "WithControllerAnnotations": noSource,
+		"WithSubjectIssuer": noSource, "WithControllerAnnotations": noSource,
 		"WithTracerProvider":  "wid runs for a second, under programs that trace themselves",
 		"WithMinimumLifetime": "the programs that run wid renew by the expiry that it prints",
 		"WithOwner":           "wid has no objects", "WithBoundObject": "wid has no objects", "WithCache": "wid keeps a cache on disk", "WithHTTPClient": "only tests have one", "WithGitURL": "git gives it", "WithClusterID": "the key of what is kept on disk has the cluster", "WithProviderOption": "it is for packages", "WithInvalidBefore": "erase of docker and git does that",

@@ -24,7 +24,7 @@ import (
 
 const trustDomain = "https://trust.example"
 
-// subjects is a SubjectSource whose subject is named by the annotation "subject", with hooks for what can go wrong.
+// subjects is a SubjectIssuer whose subject is named by the annotation "subject", with hooks for what can go wrong.
 type subjects struct {
 	key    string
 	asked  atomic.Int64
@@ -35,31 +35,31 @@ type subjects struct {
 
 func (s *subjects) Key() string { return s.key }
 
-func (s *subjects) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (issuer, subject string, err error) {
+func (s *subjects) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (auth.SubjectClaims, error) {
 	if sa == nil {
-		return trustDomain, "controller", nil
+		return auth.SubjectClaims{Issuer: trustDomain, Subject: "controller"}, nil
 	}
 	if sa.Annotations["subject"] == "malformed" {
-		return "", "", &auth.Error{Reason: auth.ErrMisconfigured, Message: `the annotation "subject" is malformed`}
+		return auth.SubjectClaims{}, &auth.Error{Reason: auth.ErrMisconfigured, Message: `the annotation "subject" is malformed`}
 	}
-	return trustDomain, sa.Annotations["subject"], nil
+	return auth.SubjectClaims{Issuer: trustDomain, Subject: sa.Annotations["subject"], Identity: sa.Annotations["first"]}, nil
 }
 
 func (s *subjects) Token(ctx context.Context, sa *corev1.ServiceAccount, audiences []string, opts *auth.Options,
 ) (jwt string, expiry time.Time, err error) {
 	s.asked.Add(1)
-	issuer, subject, err := s.Subject(sa, opts)
+	stated, err := s.Subject(sa, opts)
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	claims := map[string]any{"iss": issuer, "sub": subject, "aud": audiences, "exp": time.Now().Add(time.Hour).Unix()}
+	claims := map[string]any{"iss": stated.Issuer, "sub": stated.Subject, "aud": audiences, "exp": time.Now().Add(time.Hour).Unix()}
 	maps.Copy(claims, s.claims)
 	jwt = unsigned(claims)
 	if s.bound != 0 {
 		expiry = time.Now().Add(s.bound)
 	}
 	if s.token != nil {
-		jwt, err = s.token(ctx, subject, jwt)
+		jwt, err = s.token(ctx, stated.Subject, jwt)
 	}
 	return jwt, expiry, err
 }
@@ -67,17 +67,17 @@ func (s *subjects) Token(ctx context.Context, sa *corev1.ServiceAccount, audienc
 func only(name string, value any) map[string]any { return map[string]any{name: value} }
 
 // sourced returns a cluster with one ServiceAccount, and the options of a call for it.
-func sourced(t *testing.T, source auth.SubjectSource) (*cluster, client.ObjectKey, []auth.Option) {
+func sourced(t *testing.T, source auth.SubjectIssuer) (*cluster, client.ObjectKey, []auth.Option) {
 	t.Helper()
 	k8s := newCluster()
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one", "subject": "a"})
-	return k8s, key, []auth.Option{auth.WithSubjectSource(source), auth.WithServiceAccount(key, k8s),
+	return k8s, key, []auth.Option{auth.WithSubjectIssuer(source), auth.WithServiceAccount(key, k8s),
 		auth.WithCache(testworld.Cache(t), object("tenant-a"))}
 }
 
 // The source takes the API server's place on a miss. The ServiceAccount is read on each call, and deleting it ends
 // access.
-func TestSubjectSourceIssuesTheToken(t *testing.T) {
+func TestSubjectIssuerIssuesTheToken(t *testing.T) {
 	source, provider := &subjects{key: "s"}, &exchange{}
 	k8s, key, opts := sourced(t, source)
 	first := mustGet(t, provider, opts...)
@@ -98,7 +98,7 @@ func TestSubjectSourceIssuesTheToken(t *testing.T) {
 }
 
 // The error names both options, and nothing is read.
-func TestSubjectSourceExcludes(t *testing.T) {
+func TestSubjectIssuerExcludes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		option auth.Option
 		names  string
@@ -116,7 +116,7 @@ func TestSubjectSourceExcludes(t *testing.T) {
 			testworld.CheckError(t, err, auth.ErrMisconfigured)
 			var known *auth.Error
 			requests := k8s.reads.Load() + source.asked.Load()
-			if !errors.As(err, &known) || known.Option != "auth.WithSubjectSource, "+tc.names || requests != 0 {
+			if !errors.As(err, &known) || known.Option != "auth.WithSubjectIssuer, "+tc.names || requests != 0 {
 				t.Errorf("got %v, which names %q", err, known.Option)
 			}
 		})
@@ -124,7 +124,7 @@ func TestSubjectSourceExcludes(t *testing.T) {
 }
 
 // What a source returns is checked before it goes anywhere.
-func TestSubjectSourceIsChecked(t *testing.T) {
+func TestSubjectIssuerIsChecked(t *testing.T) {
 	opaque := func(jwt string) func(context.Context, string, string) (string, error) {
 		return func(context.Context, string, string) (string, error) { return jwt, nil }
 	}
@@ -171,7 +171,7 @@ func TestSubjectSourceIsChecked(t *testing.T) {
 }
 
 // Errors and spans of a source hold neither its token nor what breaks a line.
-func TestSubjectSourceHidesItsToken(t *testing.T) {
+func TestSubjectIssuerHidesItsToken(t *testing.T) {
 	for name, fail := range map[string]func(jwt string) error{
 		"foreign": func(jwt string) error { return errors.New("bad token " + jwt + "\x1b[31m") },
 		"its own": func(jwt string) error {
@@ -202,25 +202,18 @@ func TestSubjectSourceHidesItsToken(t *testing.T) {
 }
 
 // A bound beyond the expiry of the token counts as the expiry.
-func TestSubjectSourceBoundsByTheToken(t *testing.T) {
+func TestSubjectIssuerBoundsByTheToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &subjects{key: "s", bound: 50 * time.Minute, claims: only("exp", time.Now().Add(2*time.Minute).Unix())}
 		k8s := newCluster()
 		key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
 		tokens := testworld.Cache(t)
-		opts := []auth.Option{auth.WithSubjectSource(source), auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
+		opts := []auth.Option{auth.WithSubjectIssuer(source), auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
 		mustGet(t, &exchange{}, opts...)
 		time.Sleep(20 * time.Minute)
 		_, err := auth.GetAccessToken(t.Context(), &exchange{}, opts...)
 		testworld.CheckError(t, err, auth.ErrUnavailable, "expired")
 	})
-}
-
-// identified is a source whose token depends on another annotation too.
-type identified struct{ subjects }
-
-func (s *identified) SubjectIdentity(sa *corev1.ServiceAccount, _ *auth.Options) (string, error) {
-	return sa.Annotations["first"], nil
 }
 
 func TestSubjectIdentityIsInTheKey(t *testing.T) {
@@ -229,7 +222,7 @@ func TestSubjectIdentityIsInTheKey(t *testing.T) {
 		seen = append(seen, r.SubjectIdentity)
 		return nil
 	}})
-	source := &identified{subjects{key: "s"}}
+	source := &subjects{key: "s"}
 	_, _, opts := sourced(t, source)
 	for _, first := range []string{"one", "two", "one"} {
 		mustGet(t, &exchange{}, append(opts, policy, auth.WithAnnotations(map[string]string{"first": first}))...)
@@ -240,9 +233,9 @@ func TestSubjectIdentityIsInTheKey(t *testing.T) {
 }
 
 // The source itself is checked on each call, before any request.
-func TestSubjectSourceStatesASubject(t *testing.T) {
+func TestSubjectIssuerStatesASubject(t *testing.T) {
 	for name, tc := range map[string]struct {
-		source      auth.SubjectSource
+		source      auth.SubjectIssuer
 		annotations map[string]string
 		want        string
 	}{
@@ -269,7 +262,7 @@ func TestSubjectSourceStatesASubject(t *testing.T) {
 
 // The Policy sees the subject and decides before the source is asked, on cache hits too. The rest of the Policy
 // applies as usual.
-func TestSubjectSourceUnderThePolicy(t *testing.T) {
+func TestSubjectIssuerUnderThePolicy(t *testing.T) {
 	source := &subjects{key: "s"}
 	_, _, opts := sourced(t, source)
 	mustGet(t, &exchange{}, opts...)
@@ -301,10 +294,10 @@ func TestSubjectSourceUnderThePolicy(t *testing.T) {
 
 // Without a ServiceAccount, the controller's own identity is that of the source with the controller's annotations. A
 // tenant's annotations never reach it.
-func TestSubjectSourceOfTheController(t *testing.T) {
+func TestSubjectIssuerOfTheController(t *testing.T) {
 	source, provider := &subjects{key: "s", bound: time.Hour}, &exchange{}
 	own := auth.WithControllerAnnotations(map[string]string{"identity": "controller's"})
-	opts := []auth.Option{auth.WithSubjectSource(source), own, auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithSubjectIssuer(source), own, auth.WithCache(testworld.Cache(t), object("tenant-a"))}
 	first := mustGet(t, provider, opts...)
 	again := mustGet(t, provider, opts...)
 	if again != first || first.subject != "/" || first.identity != "controller's" {
@@ -334,7 +327,7 @@ func TestSubjectSourceOfTheController(t *testing.T) {
 }
 
 // A credential leaves the cache with its subject token where the source says so, and so does what is made of it.
-func TestSubjectSourceBoundsTheCache(t *testing.T) {
+func TestSubjectIssuerBoundsTheCache(t *testing.T) {
 	for name, tc := range map[string]struct {
 		bound time.Duration
 		asked int64 // after ten minutes
@@ -345,7 +338,7 @@ func TestSubjectSourceBoundsTheCache(t *testing.T) {
 				k8s := newCluster()
 				key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
 				tokens := testworld.Cache(t)
-				opts := []auth.Option{auth.WithSubjectSource(source), auth.WithServiceAccount(key, k8s),
+				opts := []auth.Option{auth.WithSubjectIssuer(source), auth.WithServiceAccount(key, k8s),
 					auth.WithCache(tokens, object("tenant-a"))}
 				get := func() {
 					credential, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a",
@@ -382,7 +375,7 @@ func TestSubjectSourceBoundsTheCache(t *testing.T) {
 }
 
 // A source that hangs holds up its own tenant only. The callers leave after the patience of the cache.
-func TestSubjectSourceThatHangs(t *testing.T) {
+func TestSubjectIssuerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source, provider, k8s := &subjects{key: "s"}, &exchange{}, newCluster()
 		hanging := k8s.create("tenant-a", "app", map[string]string{"subject": "hangs"})
@@ -396,7 +389,7 @@ func TestSubjectSourceThatHangs(t *testing.T) {
 		}
 		tokens := testworld.Cache(t, cache.WithPatience(5*time.Second))
 		call := func(key client.ObjectKey) error {
-			_, err := auth.GetAccessToken(t.Context(), provider, auth.WithSubjectSource(source),
+			_, err := auth.GetAccessToken(t.Context(), provider, auth.WithSubjectIssuer(source),
 				auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object(key.Namespace)))
 			return err
 		}
@@ -414,7 +407,7 @@ func TestSubjectSourceThatHangs(t *testing.T) {
 }
 
 // A hit allocates no more than one without a source.
-func TestSubjectSourceAllocatesNothingOnHits(t *testing.T) {
+func TestSubjectIssuerAllocatesNothingOnHits(t *testing.T) {
 	provider := &exchange{}
 	_, _, opts := sourced(t, &subjects{key: "s"})
 	allocations := func(opts []auth.Option) float64 {
@@ -422,7 +415,7 @@ func TestSubjectSourceAllocatesNothingOnHits(t *testing.T) {
 		get()
 		return testing.AllocsPerRun(100, get)
 	}
-	with, without := allocations(opts), allocations(append(opts, auth.WithSubjectSource(nil)))
+	with, without := allocations(opts), allocations(append(opts, auth.WithSubjectIssuer(nil)))
 	if with > without {
 		t.Errorf("a hit makes %v allocations, %v without a source", with, without)
 	}

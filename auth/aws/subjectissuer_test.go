@@ -107,30 +107,30 @@ func (w *world) breakAll(t *testing.T, how provider.Reason) {
 	}[how]))
 }
 
-// issued is a SubjectSource of an issuer other than the cluster's.
+// issued is a SubjectIssuer of an issuer other than the cluster's.
 type issued struct{ *cloudtest.Issuer }
 
 func (issued) Key() string { return "issued" }
 
-func (i issued) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (issuer, subject string, err error) {
-	return i.URL(), "spiffe://trust.example/ns/" + sa.Namespace + "/sa/" + sa.Name, nil
+func (i issued) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (auth.SubjectClaims, error) {
+	return auth.SubjectClaims{Issuer: i.URL(), Subject: "spiffe://trust.example/ns/" + sa.Namespace + "/sa/" + sa.Name}, nil
 }
 
 func (i issued) Token(_ context.Context, sa *corev1.ServiceAccount, audiences []string, opts *auth.Options,
 ) (jwt string, expiry time.Time, err error) {
-	issuer, subject, err := i.Subject(sa, opts)
+	stated, err := i.Subject(sa, opts)
 	if err != nil {
 		return "", time.Time{}, err
 	}
 	claims := i.Claims(sa, audiences, 5*time.Minute)
-	claims["iss"], claims["sub"] = issuer, subject
+	claims["iss"], claims["sub"] = stated.Issuer, stated.Subject
 	delete(claims, "kubernetes.io")
 	jwt, err = i.Sign(claims)
 	return jwt, time.Now().Add(5 * time.Minute), err
 }
 
 // AWS takes the token of a source like the cluster's own. The remedy names what the role has to trust.
-func TestConformanceWithASubjectSource(t *testing.T) {
+func TestConformanceWithASubjectIssuer(t *testing.T) {
 	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")),
 		testworld.ServiceAccount("tenant-a", "bad", aws.RoleARNAnnotation, "app"))
 	other, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://trust.example"})
@@ -146,14 +146,14 @@ func TestConformanceWithASubjectSource(t *testing.T) {
 	h := w.harness()
 	h.Fields, h.Source = allFields(&aws.Provider{}), source
 	authtest.RunConformance(t, h)
-	_, err = w.get(t, "tenant-b", "thief", auth.WithSubjectSource(source))
+	_, err = w.get(t, "tenant-b", "thief", auth.WithSubjectIssuer(source))
 	testworld.CheckError(t, err, auth.ErrDenied, `"spiffe://trust.example/ns/tenant-b/sa/thief"`,
 		`the issuer "https://trust.example"`)
 
 	// For the controller itself, the session has the controller's name.
 	w.cloud.AWS().SetRole(role("controller"), cloudtest.Trust{Issuer: other.URL(),
 		Subjects: []string{"spiffe://trust.example/ns/system/sa/controller"}})
-	own, err := get(t, &aws.Provider{}, auth.WithSubjectSource(ofController{source}),
+	own, err := get(t, &aws.Provider{}, auth.WithSubjectIssuer(ofController{source}),
 		auth.WithControllerAnnotations(map[string]string{aws.RoleARNAnnotation: role("controller")}),
 		auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()))
 	if err != nil || own.SessionName() != "workloadid" {
@@ -164,7 +164,7 @@ func TestConformanceWithASubjectSource(t *testing.T) {
 // ofController is issued for the controller.
 type ofController struct{ issued }
 
-func (c ofController) Subject(_ *corev1.ServiceAccount, opts *auth.Options) (issuer, subject string, err error) {
+func (c ofController) Subject(_ *corev1.ServiceAccount, opts *auth.Options) (auth.SubjectClaims, error) {
 	return c.issued.Subject(testworld.ServiceAccount("system", "controller"), opts)
 }
 

@@ -11,21 +11,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// SubjectSource issues subject tokens in the API server's place: JWTs of an AWS role or JWT-SVIDs, for example. It
+// SubjectIssuer issues subject tokens in the API server's place: JWTs of an AWS role or JWT-SVIDs, for example. It
 // belongs to the controller. Implementations are safe for concurrent use, and neither change nor keep their arguments
 // beyond the call. They return an *Error if they know the Reason; any other error counts as ErrUnavailable.
 //
 // The ServiceAccount is read on each call as usual, so deleting it ends access. Its annotations include those of
 // WithAnnotations. It is nil for the controller's own identity.
-type SubjectSource interface {
-	// Key tells the tokens of this source from those of others, besides cluster, namespace, name, UID, audiences,
+type SubjectIssuer interface {
+	// Key tells the tokens of this issuer from those of others, besides cluster, namespace, name, UID, audiences,
 	// issuer and subject. It is not empty and never changes.
 	Key() string
 
-	// Subject returns the claims iss and sub that the token has to have. It runs on each call, also on cache hits,
-	// before Policy.Authorize, which sees the subject. So it has to be quick and uses no network. An empty issuer is
-	// not compared. An empty subject is refused.
-	Subject(serviceAccount *corev1.ServiceAccount, opts *Options) (issuer, subject string, err error)
+	// Subject states the claims that the token has to have. It runs on each
+	// call, also on cache hits, before Policy.Authorize, which sees the answer.
+	// So it has to be quick and uses no network.
+	Subject(serviceAccount *corev1.ServiceAccount, opts *Options) (SubjectClaims, error)
 
 	// Token returns a JWT with exactly the given audiences. It is called on a cache miss only, as a part of the
 	// exchange. The library checks issuer, subject, audiences and the claim exp before it sends the token anywhere.
@@ -36,15 +36,27 @@ type SubjectSource interface {
 	) (jwt string, expiry time.Time, err error)
 }
 
-// WithSubjectSource sets the source of the subject token. It goes with WithServiceAccount. Without a ServiceAccount,
-// the controller's own identity is that of the source's token with the annotations of WithControllerAnnotations, and
-// the provider does not look for credentials in its environment. It excludes WithSubjectToken, WithBoundObject and
-// WithTokenLifetime. Annotations that set the lifetime of Kubernetes tokens have no effect. Nil is no source.
-func WithSubjectSource(source SubjectSource) Option {
-	return func(o *Options) { o.SubjectSource = source }
+// SubjectClaims are what a SubjectIssuer states of its token. They are inputs of
+// the cache key.
+type SubjectClaims struct {
+	// Issuer is the claim iss. An empty one is not compared.
+	Issuer string
+	// Subject is the claim sub. Required.
+	Subject string
+	// Identity is what the annotations ask for, where Subject does not tell it:
+	// the first role of a chain, for example.
+	Identity string
 }
 
-// WithControllerAnnotations sets the annotations of the controller's own identity with WithSubjectSource, as a
+// WithSubjectIssuer sets the issuer of the subject token. It goes with WithServiceAccount. Without a ServiceAccount,
+// the controller's own identity is that of the issuer's token with the annotations of WithControllerAnnotations, and
+// the provider does not look for credentials in its environment. It excludes WithSubjectToken, WithBoundObject and
+// WithTokenLifetime. Annotations that set the lifetime of Kubernetes tokens have no effect. Nil is the API server.
+func WithSubjectIssuer(issuer SubjectIssuer) Option {
+	return func(o *Options) { o.SubjectIssuer = issuer }
+}
+
+// WithControllerAnnotations sets the annotations of the controller's own identity with WithSubjectIssuer, as a
 // ServiceAccount has them: the client ID, the role. They count only in calls without a ServiceAccount. Never fill
 // them in from what a tenant writes: the controller's token would become any identity that trusts the controller. The
 // map is cloned.
@@ -55,15 +67,15 @@ func WithControllerAnnotations(annotations map[string]string) Option {
 
 const opSubjectToken = "get subject token"
 
-func (o *Options) checkSubjectSource() error {
-	const option = "auth.WithSubjectSource"
+func (o *Options) checkSubjectIssuer() error {
+	const option = "auth.WithSubjectIssuer"
 	excludes := func(what, other string) error {
-		return misconfigured("leave one out", "a source of subject tokens and %s exclude each other", what).
+		return misconfigured("leave one out", "an issuer of subject tokens and %s exclude each other", what).
 			About(option, other)
 	}
 	switch {
-	case isNil(o.SubjectSource):
-		return misconfigured("pass a source, or leave it out", "the source of subject tokens is a nil pointer").About(option)
+	case isNil(o.SubjectIssuer):
+		return misconfigured("pass an issuer, or leave it out", "the issuer of subject tokens is a nil pointer").About(option)
 	case o.SubjectToken != nil || o.SubjectServiceAccount != nil:
 		return excludes("a token in hand", "auth.WithSubjectToken")
 	case o.BoundObject != nil:
@@ -72,14 +84,6 @@ func (o *Options) checkSubjectSource() error {
 		return excludes("a lifetime of the ServiceAccount's token", "auth.WithTokenLifetime")
 	}
 	return nil
-}
-
-// SubjectIdentifier is implemented by a SubjectSource whose token depends on more than its subject tells, such as the
-// first role of a chain.
-type SubjectIdentifier interface {
-	// SubjectIdentity is asked on each call, with the arguments of Subject. The cache key has the answer, and
-	// Policy.Authorize sees it.
-	SubjectIdentity(serviceAccount *corev1.ServiceAccount, opts *Options) (string, error)
 }
 
 // sourceError removes the token from the error of a source. One without it is returned as it is, so that a back-off
