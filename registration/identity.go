@@ -50,3 +50,16 @@ func CheckClusterName(name string) error {
 	}
 	return nil
 }
+
+// CheckAgentName refuses a name that is no DNS label, because the agent's user name contains it.
+func CheckAgentName(name string) error { return checkLabel("agent", name) }
+
+// CheckAddOnName refuses a name that is no DNS label, because a user name, groups and a ServiceAccount contain it.
+func CheckAddOnName(name string) error { return checkLabel("add-on", name) }
+
+func checkLabel(of, name string) error {
+	if len(validation.IsDNS1123Label(name)) > 0 {
+		return fmt.Errorf("the %s name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens", of, name)
+	}
+	return nil
+}

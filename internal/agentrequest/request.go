@@ -133,7 +133,7 @@ func parseSubject(cluster string, subject pkix.Name) (Request, error) {
 	if !ok {
 		return Request{}, fmt.Errorf("the common name %.200q is no agent of cluster %q, which the label %s names", subject.CommonName, cluster, ocm.ClusterNameLabel)
 	}
-	if err := regname.CheckAgentName(agent); err != nil {
+	if err := registration.CheckAgentName(agent); err != nil {
 		return Request{}, fmt.Errorf("common name %.200q: %w", subject.CommonName, err)
 	}
 	want := Subject(cluster, agent)

@@ -2,12 +2,6 @@
 // conditions and reasons that the hub and its agents write. They are part of the wire format, but no driver needs them.
 package regname
 
-import (
-	"fmt"
-
-	"k8s.io/apimachinery/pkg/util/validation"
-)
-
 // Annotations of a cluster's ClusterRole, which agents cannot write. The hub records a grant in the first two, before the grant.
 // A driver records the one agent that the cluster is accepted for in the others. Denial keeps those.
 const (
@@ -67,16 +61,3 @@ const (
 	// Container is the name of the container in these Deployments.
 	Container = "registration"
 )
-
-// CheckAgentName refuses a name that is no DNS label, because the agent's user name contains it.
-func CheckAgentName(name string) error { return checkLabel("agent", name) }
-
-// CheckAddOnName refuses a name that is no DNS label, because a user name, groups and a ServiceAccount contain it.
-func CheckAddOnName(name string) error { return checkLabel("add-on", name) }
-
-func checkLabel(of, name string) error {
-	if len(validation.IsDNS1123Label(name)) > 0 {
-		return fmt.Errorf("the %s name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens", of, name)
-	}
-	return nil
-}

@@ -178,7 +178,7 @@ func (p *addOnReconcile) secretOf(item ocm.Registration) (*credentialSecret, err
 	if err := p.agent.checkAddOnNamespace(namespace); err != nil {
 		return nil, &refusal{reasonNamespaceRefused, err.Error()}
 	}
-	if regname.CheckAddOnName(p.addOn.GetName()) != nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
+	if registration.CheckAddOnName(p.addOn.GetName()) != nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return nil, &refusal{reasonInvalidName, fmt.Sprintf("the add-on %.100q cannot have a Secret %.300q: use a DNS label for the add-on, "+
 			"a signer in lower case, and no more than 253 characters for the Secret", p.addOn.GetName(), name)}
 	}

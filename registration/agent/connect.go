@@ -119,7 +119,7 @@ func (a *Agent) ensureNames(secret *credentialSecret) bool {
 		data = map[string][]byte{}
 	}
 	data[regname.SecretKeyClusterName] = []byte(a.opts.Cluster)
-	if regname.CheckAgentName(string(data[regname.SecretKeyAgentName])) != nil {
+	if registration.CheckAgentName(string(data[regname.SecretKeyAgentName])) != nil {
 		const length = 12
 		data[regname.SecretKeyAgentName] = []byte(strings.ToLower(rand.Text()[:length]))
 	}

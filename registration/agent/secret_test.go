@@ -12,8 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
+	"github.com/workloadid/workloadid/registration"
 )
 
 func TestAgentMendsItsSecret(t *testing.T) {
@@ -58,7 +58,7 @@ func TestAgentMendsItsSecret(t *testing.T) {
 				t.Errorf("the Secret holds %q, want %q", got, want)
 			}
 			keys := []string{"agent-name", "auth-type", "cluster-name", "kubeconfig", "shared"}
-			if have := slices.Sorted(maps.Keys(got)); !slices.Equal(have, keys) || regname.CheckAgentName(string(got["agent-name"])) != nil {
+			if have := slices.Sorted(maps.Keys(got)); !slices.Equal(have, keys) || registration.CheckAgentName(string(got["agent-name"])) != nil {
 				t.Errorf("keys %q, agent name %q", have, got["agent-name"])
 			}
 			w.writes = nil

@@ -8,7 +8,6 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -16,7 +15,7 @@ import (
 
 // addOnTarget returns the target of one item of an add-on.
 func addOnTarget(in registration.Input) (target, error) {
-	if err := regname.CheckAddOnName(in.Addon); err != nil {
+	if err := registration.CheckAddOnName(in.Addon); err != nil {
 		return target{}, err
 	}
 	item := in.Item

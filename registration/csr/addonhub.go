@@ -112,7 +112,7 @@ func (a *AddOnApprover) check(ctx context.Context, csr *certificatesv1.Certifica
 // addOnRequest returns the subject of a request that the agent of a cluster made for the default subject of an add-on. An agent of Open
 // Cluster Management names the add-on as the agent, leaves out the second group, and adds the host of the add-on.
 func addOnRequest(csr *certificatesv1.CertificateSigningRequest, cluster, name string) (none ocm.Subject, err error) {
-	if err := errors.Join(registration.CheckClusterName(cluster), regname.CheckAddOnName(name)); err != nil {
+	if err := errors.Join(registration.CheckClusterName(cluster), registration.CheckAddOnName(name)); err != nil {
 		return none, never("InvalidRequest", "labels %s and %s: %v", ocm.ClusterNameLabel, addon.NameLabel, err)
 	}
 	request, err := agentrequest.ParseFor(csr, name+".addon.open-cluster-management.io")
@@ -122,7 +122,7 @@ func addOnRequest(csr *certificatesv1.CertificateSigningRequest, cluster, name s
 	const byOthers = "the manager of the add-on decides about other subjects, as in Open Cluster Management"
 	parsed := request.Subject
 	agent, ok := strings.CutPrefix(parsed.CommonName, registration.AddOnSubject(cluster, name, "").User)
-	if !ok || regname.CheckAgentName(agent) != nil {
+	if !ok || registration.CheckAgentName(agent) != nil {
 		return none, never("SubjectNotDefault", "the common name %.200q is not the default one of an agent of add-on %q: %s", parsed.CommonName, cluster+"/"+name, byOthers)
 	}
 	subject := registration.AddOnSubject(cluster, name, agent)

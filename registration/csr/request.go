@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/internal/agentrequest"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -33,7 +32,7 @@ type target struct {
 }
 
 func targetOf(in registration.Input) (target, error) {
-	if err := errors.Join(registration.CheckClusterName(in.Cluster), regname.CheckAgentName(in.Agent)); err != nil {
+	if err := errors.Join(registration.CheckClusterName(in.Cluster), registration.CheckAgentName(in.Agent)); err != nil {
 		return target{}, err
 	}
 	if in.Addon != "" {

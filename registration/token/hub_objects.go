@@ -25,7 +25,7 @@ import (
 func roleName(addOn string) string { return addOn + regname.TokenRoleSuffix }
 
 func checkNames(cluster, addOn string) error {
-	return cmp.Or(registration.CheckClusterName(cluster), regname.CheckAddOnName(addOn))
+	return cmp.Or(registration.CheckClusterName(cluster), registration.CheckAddOnName(addOn))
 }
 
 // ocmAccount returns the name that a hub of Open Cluster Management gives the ServiceAccount of an add-on.
