@@ -19,7 +19,7 @@
 //	registration/csr, awsirsa     register by client certificate, or by AWS IAM
 //	registration/token            add-ons register by ServiceAccount token
 //	registration/relay            a proxy in front of the hub
-//	registration/ocm, ocm/addon   the wire types of Open Cluster Management
+//	registration/ocm, ocm/addon   wire types and names of Open Cluster Management
 //	podidentity                   AWS credentials for pods (KEP-14): start here
 //	podidentity/api/v1alpha1      IAMBinding and IAMRoleAllowList
 //	podidentity/server            AWS credentials for attested pods

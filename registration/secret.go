@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // SecretKeyKubeconfig is the key of the kubeconfig in the agent's Secret. The files that it names are other keys. The Secret holds nothing
@@ -19,19 +19,19 @@ const SecretKeyKubeconfig = "kubeconfig"
 const keyState = "state."
 
 func isFile(key string) bool {
-	return key != regname.SecretKeyAuthType && !strings.HasPrefix(key, keyState)
+	return key != ocm.SecretKeyAuthType && !strings.HasPrefix(key, keyState)
 }
 
 // Unpack returns Input.Stored and Input.State of the named driver from the data of an agent's Secret. It hides another driver's
 // credential and state. Both maps are copies.
 func Unpack(driver string, data map[string][]byte) (stored, state map[string][]byte) {
 	stored, state = map[string][]byte{}, map[string][]byte{}
-	made, ok := data[regname.SecretKeyAuthType]
+	made, ok := data[ocm.SecretKeyAuthType]
 	foreign := ok && string(made) != driver
 	for key, value := range data {
 		if name, ok := strings.CutPrefix(key, keyState+driver+"."); ok {
 			state[name] = bytes.Clone(value)
-		} else if isFile(key) && (!foreign || key == regname.SecretKeyClusterName || key == regname.SecretKeyAgentName) {
+		} else if isFile(key) && (!foreign || key == ocm.SecretKeyClusterName || key == ocm.SecretKeyAgentName) {
 			stored[key] = bytes.Clone(value)
 		}
 	}
@@ -47,10 +47,10 @@ func Pack(driver string, data map[string][]byte, step Step) (map[string][]byte, 
 		next = map[string][]byte{}
 	}
 	maps.DeleteFunc(next, func(key string, _ []byte) bool {
-		return strings.HasPrefix(key, keyState) || step.Credential != nil && key != regname.SecretKeyClusterName && key != regname.SecretKeyAgentName
+		return strings.HasPrefix(key, keyState) || step.Credential != nil && key != ocm.SecretKeyClusterName && key != ocm.SecretKeyAgentName
 	})
 	if step.Credential != nil {
-		next[regname.SecretKeyAuthType] = []byte(driver)
+		next[ocm.SecretKeyAuthType] = []byte(driver)
 		for key, value := range step.Credential.Files {
 			if _, taken := next[key]; taken || key == SecretKeyKubeconfig || !isFile(key) || len(validation.IsConfigMapKey(key)) > 0 {
 				return nil, fmt.Errorf("driver %q returns a file %.100q, which cannot be a key of its Secret", driver, key)

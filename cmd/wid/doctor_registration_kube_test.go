@@ -35,7 +35,6 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/internal/agentrequest"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -208,7 +207,7 @@ func joinLine(t *testing.T, printed string) []string {
 // agentIsUp plays the kubelet, on both sides.
 func (b *broken) agentIsUp() {
 	b.t.Helper()
-	b.isUp(b.managed, agent.DefaultNamespace, regname.AgentName)
+	b.isUp(b.managed, agent.DefaultNamespace, ocm.AgentName)
 }
 
 func (b *broken) isUp(c client.Client, namespace, name string) {
@@ -247,7 +246,7 @@ func TestRegistrationChain(t *testing.T) {
 	b.must(addon.AddToScheme(b.hub.Scheme()))
 	must(t, "bootstrap", "publish", "--kubeconfig="+b.hubKubeconfig)
 	must(t, "hub", "init", b.onHub, "--image="+hubImage, "--apply", "--hub-apiserver="+b.hubConfig.Host)
-	b.isUp(b.hub, regname.HubNamespace, regname.HubDeployment)
+	b.isUp(b.hub, ocm.HubNamespace, ocm.HubDeployment)
 	b.runHub(hub.Options{}, registration.BootstrapGroup)
 
 	b.wrongPin()

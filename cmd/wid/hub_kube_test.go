@@ -20,7 +20,6 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -28,6 +27,7 @@ import (
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // hubWorld is a hub and a cluster that are real API servers, on which the commands install everything. The programs of the Deployments run
@@ -92,7 +92,7 @@ func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) 
 
 // runHub runs the hub program. A person approves the requests of clusters that no bootstrap group makes.
 func (w *hubWorld) runHub(options hub.Options, bootstrapGroups ...string) (stop func()) {
-	return w.run(w.as(w.hub, w.hubConfig, regname.HubNamespace, regname.HubServiceAccount), func(mgr ctrl.Manager) error {
+	return w.run(w.as(w.hub, w.hubConfig, ocm.HubNamespace, ocm.HubServiceAccount), func(mgr ctrl.Manager) error {
 		options.Client, options.Recorder = mgr.GetClient(), mgr.GetEventRecorder("hub")
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: options.Client, Reader: mgr.GetAPIReader(),
 			Events: options.Recorder, BootstrapGroups: bootstrapGroups})
@@ -109,7 +109,7 @@ func (w *hubWorld) runHub(options hub.Options, bootstrapGroups ...string) (stop 
 }
 
 func (w *hubWorld) runAgent(cluster string) (stop func()) {
-	config := w.as(w.managed, w.managedConfig, agent.DefaultNamespace, regname.AgentName)
+	config := w.as(w.managed, w.managedConfig, agent.DefaultNamespace, ocm.AgentName)
 	return w.run(config, func(mgr ctrl.Manager) error {
 		agent, err := agent.New(agent.Options{Cluster: cluster, Driver: csr.New(csr.Options{}), Local: w.client(config),
 			Recorder: mgr.GetEventRecorder("agent")})

@@ -30,7 +30,6 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
 	"github.com/workloadid/workloadid/internal/agentrequest"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -239,7 +238,7 @@ func TestHubStatusShowsTheNewestRefusal(t *testing.T) {
 	uid, now := regtest.RequestsOf(t, w.Admin, cluster)[0].UID, time.Now()
 	event := func(reason, note string, at time.Duration, change func(*eventsv1.Event)) {
 		e := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{GenerateName: "refusal-", Namespace: "default"}, EventTime: metav1.NewMicroTime(now.Add(at)),
-			ReportingController: "wid-hub", ReportingInstance: "wid-hub-0", Action: regname.ActionApprove, Reason: reason, Note: note, Type: "Warning",
+			ReportingController: "wid-hub", ReportingInstance: "wid-hub-0", Action: ocm.ActionApprove, Reason: reason, Note: note, Type: "Warning",
 			Regarding: corev1.ObjectReference{Kind: "CertificateSigningRequest", APIVersion: "certificates.k8s.io/v1", Name: name, UID: uid}}
 		change(e)
 		regtest.Must(t, w.Admin.Create(t.Context(), e))
@@ -271,7 +270,7 @@ func TestHubStatusShowsTheNewestRefusal(t *testing.T) {
 // requestOfSize returns the request of a cluster's agent. Text before the PEM block counts for nothing.
 func requestOfSize(t *testing.T, key *ecdsa.PrivateKey, cluster, name string, size int) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
-	subject := pkix.Name{CommonName: registration.AgentUser(cluster, "agent1"), Organization: []string{registration.ClusterGroup(cluster), regname.ManagedClustersGroup}}
+	subject := pkix.Name{CommonName: registration.AgentUser(cluster, "agent1"), Organization: []string{registration.ClusterGroup(cluster), ocm.ManagedClustersGroup}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
 	regtest.Must(t, err)
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})

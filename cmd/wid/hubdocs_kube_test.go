@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -98,7 +97,7 @@ func (w *hubWorld) installUpgradeRemove() {
 	}
 	stopAgent()
 	stopHub()
-	recorded := w.recordOf("cluster1")[regname.AgentAnnotation]
+	recorded := w.recordOf("cluster1")[ocm.AgentAnnotation]
 	w.lose("cluster1")
 	d.next("wid hub init")
 	for range 3 { // restore
@@ -110,7 +109,7 @@ func (w *hubWorld) installUpgradeRemove() {
 		all := statusOf(w.t, w.onHub)
 		return len(all) == 1 && all[0].Accepted && all[0].Joined == "True" && all[0].Available == "True" && all[0].Condition == "True"
 	})
-	if now := w.recordOf("cluster1")[regname.AgentAnnotation]; recorded == "" || now != recorded {
+	if now := w.recordOf("cluster1")[ocm.AgentAnnotation]; recorded == "" || now != recorded {
 		w.t.Errorf("the agent %q was recorded, and %q is after the restore", recorded, now)
 	}
 
@@ -224,7 +223,7 @@ func (w *hubWorld) joinAndLeave() {
 	if out := d.next("wid hub cleanup"); strings.TrimSpace(out) != "none denied for 1h" {
 		t.Errorf("cleanup says %s", out)
 	}
-	for name, object := range map[string]client.Object{ocm.HubKubeconfigSecret: &corev1.Secret{}, agent.DefaultBootstrapSecret: &corev1.Secret{}, regname.AgentName: &appsv1.Deployment{}} {
+	for name, object := range map[string]client.Object{ocm.HubKubeconfigSecret: &corev1.Secret{}, agent.DefaultBootstrapSecret: &corev1.Secret{}, ocm.AgentName: &appsv1.Deployment{}} {
 		if err := w.managed.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: name}, object); !apierrors.IsNotFound(err) {
 			t.Errorf("%T %s: %v", object, name, err)
 		}
@@ -242,7 +241,7 @@ func (w *hubWorld) purge() {
 	w.t.Helper()
 	secret := func(name, cluster string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultAddOnNamespace, Name: name,
-			Labels: map[string]string{addon.NameLabel: "search", regname.AddOnClusterLabel: cluster}}}
+			Labels: map[string]string{addon.NameLabel: "search", ocm.AddOnClusterLabel: cluster}}}
 	}
 	own, other := secret("search-hub-kubeconfig", "managed-0"), secret("other", "managed-1")
 	for _, s := range []client.Object{own, other} {
@@ -301,7 +300,7 @@ func (w *hubWorld) checkFirstContact(bootstrapToken string) {
 	if _, err := manifests.Parse(must(w.t, with(account(allowed), ca)...)); err != nil {
 		w.t.Error(err)
 	}
-	fails(w.t, cli.ExitDenied, regname.BootstrapRole, with(account(stranger), ca)...)
+	fails(w.t, cli.ExitDenied, ocm.BootstrapRole, with(account(stranger), ca)...)
 	fails(w.t, cli.ExitUnavailable, "renew the token", with("abcdef.0123456789abcdef", ca)...)
 	fails(w.t, cli.ExitDenied, "pins", with(bootstrapToken, "--ca-cert-hash=sha256:"+strings.Repeat("ab", 32))...)
 }
@@ -374,7 +373,7 @@ func (w *hubWorld) joinThroughRelay() {
 	gone := func(c client.Client, namespace string) bool {
 		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKey{Name: namespace}, &corev1.Namespace{}))
 	}
-	w.until("the uninstall removes the relay", func() bool { return len(w.rolesOfRelay()) == 0 && gone(w.hub, regname.RelayNamespace) })
+	w.until("the uninstall removes the relay", func() bool { return len(w.rolesOfRelay()) == 0 && gone(w.hub, ocm.RelayNamespace) })
 	w.until("the managed cluster is empty", func() bool { return gone(w.managed, agent.DefaultNamespace) })
 }
 

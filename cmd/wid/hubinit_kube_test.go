@@ -19,7 +19,6 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -55,7 +54,7 @@ func TestHubInitAndToken(t *testing.T) {
 func (w *initWorld) deployment(t *testing.T) *appsv1.Deployment {
 	t.Helper()
 	d := &appsv1.Deployment{}
-	regtest.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Namespace: regname.HubNamespace, Name: regname.HubDeployment}, d))
+	regtest.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Namespace: ocm.HubNamespace, Name: ocm.HubDeployment}, d))
 	return d
 }
 
@@ -181,14 +180,14 @@ func (w *initWorld) testReplicas(t *testing.T) {
 	installed("the first init", 2, 0)
 	must(t, hubInit("--yes", "--image-pull-secret=registry")...)
 	installed("with a pull secret", 2, 1)
-	namespace := "--namespace=" + regname.HubNamespace
-	kubectl(t, "", namespace, "scale", "deployment", regname.HubDeployment, "--replicas=3")
+	namespace := "--namespace=" + ocm.HubNamespace
+	kubectl(t, "", namespace, "scale", "deployment", ocm.HubDeployment, "--replicas=3")
 	must(t, hubInit()...)
 	installed("after kubectl scale", 3, 1)
 	must(t, hubInit("--replicas=4")...)
 	installed("--replicas after kubectl scale", 4, 1)
-	kubectl(t, "", namespace, "scale", "deployment", regname.HubDeployment, "--replicas=3")
-	kubectl(t, "", namespace, "set", "env", "deployment", regname.HubDeployment, "GOGC=100")
+	kubectl(t, "", namespace, "scale", "deployment", ocm.HubDeployment, "--replicas=3")
+	kubectl(t, "", namespace, "set", "env", "deployment", ocm.HubDeployment, "GOGC=100")
 	out, err := wid(t, "", hubInit("--replicas=1")...)
 	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), "GOGC") || strings.Contains(out, "applied") {
 		t.Errorf("init overwrites a field that it was not asked for, or applies some objects: %v\n%s", err, out)
@@ -220,7 +219,7 @@ func (w *initWorld) testRelay(t *testing.T) {
 		t.Errorf("auto: %q, names: %t", got, granted())
 	}
 	relay := &appsv1.Deployment{}
-	if err := w.admin.Get(t.Context(), client.ObjectKey{Namespace: regname.RelayNamespace, Name: regname.RelayName}, relay); err != nil {
+	if err := w.admin.Get(t.Context(), client.ObjectKey{Namespace: ocm.RelayNamespace, Name: ocm.RelayName}, relay); err != nil {
 		t.Error(err)
 	}
 	must(t, hubInit("--yes")...)
@@ -229,7 +228,7 @@ func (w *initWorld) testRelay(t *testing.T) {
 // testConflicts lets another program change what init has applied. CustomResourceDefinitions stay as they are.
 func (w *initWorld) testConflicts(t *testing.T) {
 	role := &rbacv1.ClusterRole{}
-	regtest.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: regname.BootstrapRole}, role))
+	regtest.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: ocm.BootstrapRole}, role))
 	role.Rules = role.Rules[:1]
 	regtest.Must(t, w.admin.Update(t.Context(), role))
 	for _, name := range []string{"managedclusters.cluster.open-cluster-management.io", "managedclusteraddons.addon.open-cluster-management.io"} {
@@ -259,13 +258,13 @@ func (w *initWorld) denied(t *testing.T, name string) {
 func (w *initWorld) testCleanup(t *testing.T) {
 	must(t, hubInit("--cleanup-image=registry.example/wid:v1")...)
 	jobs := &batchv1.CronJobList{}
-	if err := w.admin.List(t.Context(), jobs, client.InNamespace(regname.HubNamespace)); err != nil || len(jobs.Items) != 1 {
+	if err := w.admin.List(t.Context(), jobs, client.InNamespace(ocm.HubNamespace)); err != nil || len(jobs.Items) != 1 {
 		t.Fatalf("%d CronJobs, %v", len(jobs.Items), err)
 	}
 	template := jobs.Items[0].Spec.JobTemplate.Spec.Template
-	checkRestricted(t, w.admin, regname.HubNamespace, template)
-	job := "--kubeconfig=" + w.AccountKubeconfig(t, regname.HubNamespace, template.Spec.ServiceAccountName)
-	user := "system:serviceaccount:" + regname.HubNamespace + ":" + template.Spec.ServiceAccountName
+	checkRestricted(t, w.admin, ocm.HubNamespace, template)
+	job := "--kubeconfig=" + w.AccountKubeconfig(t, ocm.HubNamespace, template.Spec.ServiceAccountName)
+	user := "system:serviceaccount:" + ocm.HubNamespace + ":" + template.Spec.ServiceAccountName
 	may := func(verb string) bool {
 		attributes := &authorizationv1.ResourceAttributes{Verb: verb, Group: ocm.GroupVersion.Group, Resource: "managedclusters"}
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: attributes}}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -38,7 +37,7 @@ func TestJoinUpgradesAnAgent(t *testing.T) {
 	t.Setenv("KUBECONFIG", cluster.Kubeconfig(t))
 	c := regtest.NewClient(t, cluster.Config())
 	fails(t, cli.ExitUsage, "no agent to upgrade", "join", "--image=new", "--apply")
-	installed := client.ObjectKey{Namespace: agent.DefaultNamespace, Name: regname.AgentName}
+	installed := client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.AgentName}
 	apply(t, printAgent(t, manifests.AgentOptions{Cluster: "$(CLUSTER_NAME)"}))
 	for _, more := range [][]string{nil, {"--cluster-name=cluster1", "--force-conflicts"}} {
 		fails(t, cli.ExitMisconfigured, "change ?ref= in the overlay", append([]string{"join", "--image=new", "--apply"}, more...)...)
@@ -83,7 +82,7 @@ func TestJoinUpgradesAnAgent(t *testing.T) {
 		t.Errorf("the rights of the new flag: %v", err)
 	}
 	if err := c.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret},
-		Data: map[string][]byte{regname.SecretKeyClusterName: []byte("cluster1")}}); err != nil {
+		Data: map[string][]byte{ocm.SecretKeyClusterName: []byte("cluster1")}}); err != nil {
 		t.Fatal(err)
 	}
 	kubectlAppliesWhatWidHasApplied(t)
@@ -101,12 +100,12 @@ func TestJoinUpgradesAnAgent(t *testing.T) {
 func checkRestOfTheAgent(t *testing.T) {
 	t.Helper()
 	namespace := "--namespace=" + agent.DefaultNamespace
-	kubectl(t, "", namespace, "scale", "deployment", regname.AgentName, "--replicas=5")
+	kubectl(t, "", namespace, "scale", "deployment", ocm.AgentName, "--replicas=5")
 	must(t, "join", "--image=new", "--replicas=4", "--apply")
-	kubectl(t, "", namespace, "patch", "deployment", regname.AgentName,
+	kubectl(t, "", namespace, "patch", "deployment", ocm.AgentName,
 		`--patch={"spec":{"template":{"spec":{"containers":[{"name":"registration","command":["/wid-agent"]},{"name":"sidecar","image":"x"}]}}}}`)
 	must(t, "join", "--image=newer", "--apply")
-	containers := kubectl(t, "", namespace, "get", "deployment", regname.AgentName, "--output=jsonpath={.spec.template.spec.containers[*]['name','command']}")
+	containers := kubectl(t, "", namespace, "get", "deployment", ocm.AgentName, "--output=jsonpath={.spec.template.spec.containers[*]['name','command']}")
 	if !strings.Contains(containers, "sidecar") || !strings.Contains(containers, "/wid-agent") {
 		t.Errorf("join leaves the containers %s", containers)
 	}
@@ -119,7 +118,7 @@ func kubectlAppliesWhatWidHasApplied(t *testing.T) {
 		"--registration-auth=csr,aws-irsa", "--eks-hub-cluster-arn=" + eksHub}
 	must(t, append(hub, "--apply")...)
 	apply(t, must(t, hub...))
-	kubectl(t, "", "--namespace="+agent.DefaultNamespace, "delete", "deployment", regname.AgentName) // with what other programs wrote
+	kubectl(t, "", "--namespace="+agent.DefaultNamespace, "delete", "deployment", ocm.AgentName) // with what other programs wrote
 	agent := printAgent(t, manifests.AgentOptions{Cluster: "cluster1", AddOnAuthType: registration.AuthTypeToken})
 	apply(t, agent)
 	must(t, "join", "--image=old", "--apply")

@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -80,7 +79,7 @@ func (m *move) installOCM() {
 	cluster.Labels["feature.open-cluster-management.io/addon-search"] = "available"
 	regtest.Must(m.t, m.hub.Update(m.t.Context(), cluster))
 	cluster.Status.ClusterClaims = []ocm.ManagedClusterClaim{{Name: "id.k8s.io", Value: "managed-0"}}
-	cluster.Status.Conditions = []metav1.Condition{regtest.AcceptedByOCM(), {Type: regname.ConditionClockSynced, Status: metav1.ConditionTrue, Reason: "ManagedClusterClockSynced", LastTransitionTime: metav1.Now()}}
+	cluster.Status.Conditions = []metav1.Condition{regtest.AcceptedByOCM(), {Type: ocm.ConditionClockSynced, Status: metav1.ConditionTrue, Reason: "ManagedClusterClockSynced", LastTransitionTime: metav1.Now()}}
 	for _, c := range []metav1.Condition{{Type: ocm.ConditionJoined, Reason: "ManagedClusterJoined"}, {Type: ocm.ConditionAvailable, Reason: "ManagedClusterAvailable"}} {
 		c.Status = metav1.ConditionTrue
 		meta.SetStatusCondition(&cluster.Status.Conditions, c)
@@ -186,7 +185,7 @@ func (m *move) frozen() string {
 	m.t.Helper()
 	cluster := &ocm.ManagedCluster{}
 	regtest.Must(m.t, m.hub.Get(m.t.Context(), client.ObjectKey{Name: "managed-0"}, cluster))
-	return fmt.Sprint(cluster.Labels, cluster.Spec.Taints, cluster.Status.ClusterClaims, meta.FindStatusCondition(cluster.Status.Conditions, regname.ConditionClockSynced))
+	return fmt.Sprint(cluster.Labels, cluster.Spec.Taints, cluster.Status.ClusterClaims, meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionClockSynced))
 }
 
 // is compares the only cluster.
@@ -225,10 +224,10 @@ func TestMovingFromOpenClusterManagement(t *testing.T) {
 		t.Errorf("init says %s", out)
 	}
 	stopHub := m.runHub(hub.Options{OCMAgents: true})
-	m.until("the hub records the cluster", func() bool { return m.recordOf("managed-0")[regname.AuthTypeAnnotation] == registration.AuthTypeCSR })
+	m.until("the hub records the cluster", func() bool { return m.recordOf("managed-0")[ocm.AuthTypeAnnotation] == registration.AuthTypeCSR })
 	m.is("after the move")
 	m.goesOn("managed-0-renewal")
-	if got := m.recordOf("managed-0")[regname.AgentAnnotation]; got != "agent1" {
+	if got := m.recordOf("managed-0")[ocm.AgentAnnotation]; got != "agent1" {
 		t.Errorf("the record is of the agent %q", got)
 	}
 	if out := m.next("wid hub status"); !strings.Contains(out, "managed-0") {
@@ -365,7 +364,7 @@ func (m *move) replaceAgent(variables []string) {
 	if r := m.try(join, variables...); r.code != 0 || !strings.Contains(r.stdout, `keep the auth type "token"`) {
 		m.t.Fatalf("%+v", r)
 	}
-	if args := kubectl(m.t, "", m.onOther, "--namespace="+agent.DefaultNamespace, "get", "deployment", regname.AgentName, "--output=jsonpath={..args}"); !strings.Contains(args, "--addon-kubeclient-registration-auth=token") {
+	if args := kubectl(m.t, "", m.onOther, "--namespace="+agent.DefaultNamespace, "get", "deployment", ocm.AgentName, "--output=jsonpath={..args}"); !strings.Contains(args, "--addon-kubeclient-registration-auth=token") {
 		m.t.Errorf("our agent has the flags %s", args)
 	}
 	stopAgain := m.podOf("open-cluster-management", "klusterlet")
@@ -375,7 +374,7 @@ func (m *move) replaceAgent(variables []string) {
 	m.until("our agent reports", func() bool {
 		cluster := &ocm.ManagedCluster{}
 		err := m.hub.Get(m.t.Context(), client.ObjectKey{Name: "managed-0"}, cluster)
-		return err == nil && meta.IsStatusConditionTrue(cluster.Status.Conditions, regname.ConditionCertificateRotated)
+		return err == nil && meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionCertificateRotated)
 	})
 	m.next("wid join", variables...)
 	if now := len(regtest.RequestsOf(m.t, m.hub, "managed-0")); now != before {

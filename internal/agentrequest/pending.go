@@ -11,7 +11,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -48,7 +47,7 @@ func List(ctx context.Context, c client.Reader, cluster string, keep func(*certi
 
 // isOtherAgent reports whether the requester is the agent of another cluster, whichever driver it authenticates by.
 func isOtherAgent(spec *certificatesv1.CertificateSigningRequestSpec, cluster string) bool {
-	own := append(registration.ClusterGroups(cluster), regname.ManagedClustersGroup)
+	own := append(registration.ClusterGroups(cluster), ocm.ManagedClustersGroup)
 	return slices.ContainsFunc(spec.Groups, func(group string) bool {
 		return strings.HasPrefix(strings.TrimPrefix(group, "system:"), "open-cluster-management:") && !slices.Contains(own, group)
 	})

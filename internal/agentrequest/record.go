@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/optimistic"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // GetRole returns the ClusterRole of a cluster, empty if there is none.
@@ -31,14 +31,14 @@ func GetRole(ctx context.Context, c client.Reader, cluster string) (*rbacv1.Clus
 // RecordIn returns the agent that a cluster is accepted for, with the key of
 // its approved first request. Agent is "" if none is recorded.
 func RecordIn(role *rbacv1.ClusterRole, cluster string) Request {
-	return Request{Cluster: cluster, Agent: role.Annotations[regname.AgentAnnotation], Key: role.Annotations[regname.AgentKeyAnnotation]}
+	return Request{Cluster: cluster, Agent: role.Annotations[ocm.AgentAnnotation], Key: role.Annotations[ocm.AgentKeyAnnotation]}
 }
 
 // Record records the agent of a request in the role of its cluster. It fails if the role has changed since it was read.
 func Record(ctx context.Context, c client.Client, role *rbacv1.ClusterRole, request Request) error {
 	role = role.DeepCopy()
-	metav1.SetMetaDataAnnotation(&role.ObjectMeta, regname.AgentAnnotation, request.Agent)
-	metav1.SetMetaDataAnnotation(&role.ObjectMeta, regname.AgentKeyAnnotation, request.Key)
+	metav1.SetMetaDataAnnotation(&role.ObjectMeta, ocm.AgentAnnotation, request.Agent)
+	metav1.SetMetaDataAnnotation(&role.ObjectMeta, ocm.AgentKeyAnnotation, request.Key)
 	if err := c.Update(ctx, role); err != nil {
 		return fmt.Errorf("record the agent %q in ClusterRole %q: %w", request.Agent, role.Name, err)
 	}
@@ -85,7 +85,7 @@ func replaceAgent(ctx context.Context, c client.Client, request Request) error {
 		return err
 	}
 	// A denied cluster's role has no auth type.
-	authType, recorded := role.Annotations[regname.AuthTypeAnnotation], RecordIn(role, request.Cluster)
+	authType, recorded := role.Annotations[ocm.AuthTypeAnnotation], RecordIn(role, request.Cluster)
 	if cmp.Or(authType, registration.AuthTypeCSR) != registration.AuthTypeCSR || role.ResourceVersion == "" || recorded == request {
 		return nil
 	}

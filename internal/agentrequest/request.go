@@ -16,7 +16,6 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -149,7 +148,7 @@ func parseSubject(cluster string, subject pkix.Name) (Request, error) {
 // Subject returns the user and the groups of a cluster's agent.
 func Subject(cluster, agent string) pkix.Name {
 	return pkix.Name{CommonName: registration.AgentUser(cluster, agent),
-		Organization: []string{registration.ClusterGroup(cluster), regname.ManagedClustersGroup}}
+		Organization: []string{registration.ClusterGroup(cluster), ocm.ManagedClustersGroup}}
 }
 
 // SameSubject reports whether a parsed subject has exactly the user and the groups of want, in any order, and nothing else.

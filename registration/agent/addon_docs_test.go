@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -48,8 +47,8 @@ func TestDocumentationOfAddOns(t *testing.T) {
 		"UnknownDriver", "TooManyItems", "RegistrationFailed", "NoAddOns", "AddOnsUnreachable",
 		"AddonTokenRefreshed", "TokenDriverNotDeclared", "TokenInfrastructureNotReady", "TokenRequestFailed", "TokenUnusable",
 		"TokenRequestForbidden", "TokenRequestInvalid", "TokenRequestNotFound", "TokenRequestConflict",
-		regname.ReasonTokensReady, "SeveralKubeClientItems", "InvalidSubject", regname.ReasonClusterNotAccepted,
-		"ObjectTaken", regname.ReasonForbidden, "TokenInfrastructureRemoved",
+		ocm.ReasonTokensReady, "SeveralKubeClientItems", "InvalidSubject", ocm.ReasonClusterNotAccepted,
+		"ObjectTaken", ocm.ReasonForbidden, "TokenInfrastructureRemoved",
 		"ClientCertificateUpdated", "ClientCertificateNotApproved", "ClientCertificateNotSigned", "ClientCertificateDenied",
 		"ClientCertificateFailed", "ClientCertificateUnusable",
 	} {

@@ -20,14 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/hubkubeconfig"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// Reasons of regname.ConditionRegistrationAccepted. An add-on without refusals does not have that condition, whose name differs from the
+// Reasons of ocm.ConditionRegistrationAccepted. An add-on without refusals does not have that condition, whose name differs from the
 // RegistrationApplied of Open Cluster Management.
 const (
 	reasonInvalidName          = "InvalidName"
@@ -50,7 +49,7 @@ const maxItems = 32
 // hostingClusterAnnotation names the cluster where the agent of the add-on runs in hosted mode.
 const hostingClusterAnnotation = "addon.open-cluster-management.io/hosting-cluster-name"
 
-// refusal is an error that only an edit mends. It becomes a part of regname.ConditionRegistrationAccepted.
+// refusal is an error that only an edit mends. It becomes a part of ocm.ConditionRegistrationAccepted.
 type refusal struct{ reason, message string }
 
 func (r *refusal) Error() string { return r.message }
@@ -140,10 +139,10 @@ func declaredItem(item ocm.Registration, d *ocm.Registration) ocm.Registration {
 
 // note keeps what a settled step says.
 func (p *addOnReconcile) note(item ocm.Registration, secret *credentialSecret, step registration.Step) {
-	_, usable := secret.Data[regname.SecretKeyAuthType]
+	_, usable := secret.Data[ocm.SecretKeyAuthType]
 	p.secrets[secret.Name].usable = usable
 	if item.Type == ocm.KubeClient {
-		p.tokenKept = registration.AuthTypeToken == secret.driver.Name() || registration.AuthTypeToken == string(secret.Data[regname.SecretKeyAuthType])
+		p.tokenKept = registration.AuthTypeToken == secret.driver.Name() || registration.AuthTypeToken == string(secret.Data[ocm.SecretKeyAuthType])
 	}
 	if step.Declare != nil {
 		p.declared = append(p.declared, item)
@@ -199,7 +198,7 @@ func (a *Agent) checkAddOnNamespace(namespace string) error {
 
 // labels of the Secrets of an add-on. The agent changes and deletes no others.
 func (a *AddOns) labels(addOn string) map[string]string {
-	return map[string]string{addon.NameLabel: addOn, regname.AddOnClusterLabel: a.agent.opts.Cluster}
+	return map[string]string{addon.NameLabel: addOn, ocm.AddOnClusterLabel: a.agent.opts.Cluster}
 }
 
 func (p *addOnReconcile) readSecret(ctx context.Context, secret *credentialSecret) error {
@@ -230,7 +229,7 @@ func (p *addOnReconcile) readSecret(ctx context.Context, secret *credentialSecre
 // isOCMs reports whether the agent of Open Cluster Management wrote a Secret for this cluster and this hub. It sets no labels.
 func (p *addOnReconcile) isOCMs(secret *credentialSecret) bool {
 	k, err := hubkubeconfig.Parse(secret.Data[registration.SecretKeyKubeconfig])
-	if err != nil || len(secret.Labels) > 0 || string(secret.Data[regname.SecretKeyClusterName]) != p.agent.opts.Cluster {
+	if err != nil || len(secret.Labels) > 0 || string(secret.Data[ocm.SecretKeyClusterName]) != p.agent.opts.Cluster {
 		return false
 	}
 	said, hub := k.Clusters[0].Cluster, p.hub.session.hub.Cluster
@@ -339,7 +338,7 @@ func (p *addOnReconcile) tell(s *addon.Status) (changed bool) {
 		changed = meta.SetStatusCondition(&s.Conditions, c) || changed
 	}
 	if !p.tokenKept { // then the hub removes the ServiceAccount
-		for _, condition := range []string{regname.ConditionTokenRefreshed, regname.ConditionTokenRefreshedOCM} {
+		for _, condition := range []string{ocm.ConditionAddOnTokenRefreshed, ocm.ConditionTokenRefreshed} {
 			changed = meta.RemoveStatusCondition(&s.Conditions, condition) || changed
 		}
 	}
@@ -348,7 +347,7 @@ func (p *addOnReconcile) tell(s *addon.Status) (changed bool) {
 
 // accepted returns the agent's own condition, if there is one to set.
 func (p *addOnReconcile) accepted(s *addon.Status) []metav1.Condition {
-	c := metav1.Condition{Type: regname.ConditionRegistrationAccepted, Status: metav1.ConditionTrue, Reason: reasonRegistrationAccepted, Message: "the agent registers all items"}
+	c := metav1.Condition{Type: ocm.ConditionRegistrationAccepted, Status: metav1.ConditionTrue, Reason: reasonRegistrationAccepted, Message: "the agent registers all items"}
 	if len(p.refusals) == 0 {
 		if meta.FindStatusCondition(s.Conditions, c.Type) == nil {
 			return nil

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -62,12 +61,12 @@ func TestAddOnsRegister(t *testing.T) {
 			if string(secret.Data["agent-name"]) != string(w.secret().Data["agent-name"]) || w.driver.in.Agent != string(secret.Data["agent-name"]) {
 				t.Errorf("agent-name %q", secret.Data["agent-name"])
 			}
-			for _, c := range []string{"AddonTokenRefreshed", regname.ConditionCertificateRotated} {
+			for _, c := range []string{"AddonTokenRefreshed", ocm.ConditionCertificateRotated} {
 				if w.condition("a", c).Status != metav1.ConditionTrue {
 					t.Errorf("condition %s: %+v", c, w.condition("a", c))
 				}
 			}
-			if c := w.condition("a", regname.ConditionRegistrationAccepted); c.Type != "" {
+			if c := w.condition("a", ocm.ConditionRegistrationAccepted); c.Type != "" {
 				t.Errorf("condition %+v", c)
 			}
 		})
@@ -241,7 +240,7 @@ func TestAddOnsSwitchDrivers(t *testing.T) {
 	w.change("a", func(s *addon.Status) {
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: "TokenRefreshed", Status: metav1.ConditionTrue, Reason: "AddonTokenRefreshed"})
 	})
-	csr := &addOnDriver{name: "csr", condition: regname.ConditionCertificateRotated, hold: true}
+	csr := &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated, hold: true}
 	w.addOnOptions.KubeClient = csr
 	w.restart()
 	w.mustReconcile("a")
@@ -279,16 +278,16 @@ func TestAddOnsSwitchDrivers(t *testing.T) {
 // All items of one driver write one condition type.
 func TestAddOnsCombineConditions(t *testing.T) {
 	w := newAddOnWorld(t)
-	w.addOnOptions.KubeClient = &addOnDriver{name: "csr", condition: regname.ConditionCertificateRotated}
+	w.addOnOptions.KubeClient = &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated}
 	w.signer.hold = true
 	w.restart()
 	w.register("a", kubeClient, customSigner)
-	if got := w.condition("a", regname.ConditionCertificateRotated); got.Status != metav1.ConditionFalse || got.Reason != "NotIssued" {
+	if got := w.condition("a", ocm.ConditionCertificateRotated); got.Status != metav1.ConditionFalse || got.Reason != "NotIssued" {
 		t.Errorf("one of two is not issued: %+v", got)
 	}
 	w.signer.hold = false
 	w.mustReconcile("a")
-	if got := w.condition("a", regname.ConditionCertificateRotated); got.Status != metav1.ConditionTrue {
+	if got := w.condition("a", ocm.ConditionCertificateRotated); got.Status != metav1.ConditionTrue {
 		t.Errorf("both are issued: %+v", got)
 	}
 }

@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -157,7 +156,7 @@ func (a *AddOns) remembered() []string {
 func (a *AddOns) watchSecrets(ctx context.Context, mgr manager.Manager, namespace string, request func(addOn string)) {
 	options := cache.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		DefaultNamespaces:    map[string]cache.Config{namespace: {}},
-		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{regname.AddOnClusterLabel: a.agent.opts.Cluster})}
+		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{ocm.AddOnClusterLabel: a.agent.opts.Cluster})}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		err := follow(ctx, mgr.GetConfig(), options, corev1.SchemeGroupVersion.WithKind("Secret"), func(o *metav1.PartialObjectMetadata) {
 			if addOn := o.Labels[addon.NameLabel]; addOn != "" {

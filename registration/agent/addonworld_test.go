@@ -24,7 +24,6 @@ import (
 
 	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -122,7 +121,7 @@ func (m *servedMapper) serve(versions ...schema.GroupVersion) {
 
 func newAddOnWorld(t *testing.T, versions ...schema.GroupVersion) *addOnWorld {
 	w := &addOnWorld{agentWorld: newAgentWorld(t), registry: prometheus.NewRegistry(), mapper: &servedMapper{},
-		driver: &addOnDriver{name: "token", condition: "AddonTokenRefreshed"}, signer: &addOnDriver{name: "csr", condition: regname.ConditionCertificateRotated}}
+		driver: &addOnDriver{name: "token", condition: "AddonTokenRefreshed"}, signer: &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated}}
 	if len(versions) == 0 {
 		versions = []schema.GroupVersion{addon.GroupVersion}
 	}

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/hubkubeconfig"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -105,7 +104,7 @@ func (a *Agent) readSecret(ctx context.Context) (*credentialSecret, error) {
 	if err := secret.read(ctx); err != nil {
 		return nil, err
 	}
-	if name, ok := secret.Data[regname.SecretKeyClusterName]; ok && string(name) != a.opts.Cluster {
+	if name, ok := secret.Data[ocm.SecretKeyClusterName]; ok && string(name) != a.opts.Cluster {
 		return nil, fmt.Errorf("the Secret %q belongs to cluster %.100q, not %q: delete it to join under the new name", key, name, a.opts.Cluster)
 	}
 	return secret, nil
@@ -118,12 +117,12 @@ func (a *Agent) ensureNames(secret *credentialSecret) bool {
 	if data == nil {
 		data = map[string][]byte{}
 	}
-	data[regname.SecretKeyClusterName] = []byte(a.opts.Cluster)
-	if registration.CheckAgentName(string(data[regname.SecretKeyAgentName])) != nil {
+	data[ocm.SecretKeyClusterName] = []byte(a.opts.Cluster)
+	if registration.CheckAgentName(string(data[ocm.SecretKeyAgentName])) != nil {
 		const length = 12
-		data[regname.SecretKeyAgentName] = []byte(strings.ToLower(rand.Text()[:length]))
+		data[ocm.SecretKeyAgentName] = []byte(strings.ToLower(rand.Text()[:length]))
 	}
-	secret.agent = string(data[regname.SecretKeyAgentName])
+	secret.agent = string(data[ocm.SecretKeyAgentName])
 	return secret.replaceData(data)
 }
 
@@ -136,7 +135,7 @@ func (a *Agent) connect(ctx context.Context, hub *hubkubeconfig.Hub, secret *cre
 		switch {
 		case err == nil:
 			conn.own = true
-			a.sessions.set(&hubSession{config: config, hub: hub, agent: string(secret.Data[regname.SecretKeyAgentName]), made: maps.Clone(stored)})
+			a.sessions.set(&hubSession{config: config, hub: hub, agent: string(secret.Data[ocm.SecretKeyAgentName]), made: maps.Clone(stored)})
 			return conn, a.introduce(ctx, hub, conn)
 		case !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err):
 			return nil, a.explain(hub, err) // the add-ons try for themselves
@@ -152,7 +151,7 @@ func (a *Agent) connect(ctx context.Context, hub *hubkubeconfig.Hub, secret *cre
 				"another with its bootstrap credential", hub.Cluster.Server, validity(config.CertData)))
 			// The driver gets another one.
 			maps.DeleteFunc(stored, func(key string, _ []byte) bool {
-				return key != regname.SecretKeyClusterName && key != regname.SecretKeyAgentName
+				return key != ocm.SecretKeyClusterName && key != ocm.SecretKeyAgentName
 			})
 		}
 	}
@@ -269,7 +268,7 @@ func (a *Agent) explain(hub *hubkubeconfig.Hub, err error) error {
 		reason = ReasonCredentialRefused
 		remedy = fmt.Sprintf("it refuses the bootstrap credential of Secret %q, join again with a new one", secret)
 	case apierrors.IsForbidden(err):
-		remedy = fmt.Sprintf("the bootstrap credential may not register cluster %q, bind its user to ClusterRole %q there", a.opts.Cluster, regname.BootstrapRole)
+		remedy = fmt.Sprintf("the bootstrap credential may not register cluster %q, bind its user to ClusterRole %q there", a.opts.Cluster, ocm.BootstrapRole)
 	case !isStatus(err): // not the hub's answer
 		reason = ReasonHubUnreachable
 		remedy = fmt.Sprintf("check that the network lets the agent through, and server and certificate-authority-data in Secret %q", secret)

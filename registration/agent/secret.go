@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/hubkubeconfig"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // credentialSecret is the Secret of one registration: what its driver got, and the driver's state.
@@ -71,7 +71,7 @@ func (s *credentialSecret) replaceData(data map[string][]byte) bool {
 
 // isForeign reports whether another driver made the stored credential.
 func (s *credentialSecret) isForeign() bool {
-	name, ok := s.Data[regname.SecretKeyAuthType]
+	name, ok := s.Data[ocm.SecretKeyAuthType]
 	return ok && string(name) != s.driver.Name()
 }
 
@@ -94,7 +94,7 @@ func (s *credentialSecret) store(hub *hubkubeconfig.Hub, step registration.Step)
 		}
 	}
 	if err == nil { // else there is none, or it was edited: the driver brings another one
-		data[regname.SecretKeyClusterName], data[regname.SecretKeyAgentName] = []byte(s.cluster), []byte(s.agent)
+		data[ocm.SecretKeyClusterName], data[ocm.SecretKeyAgentName] = []byte(s.cluster), []byte(s.agent)
 		if data[registration.SecretKeyKubeconfig], err = hub.Compose(user); err != nil {
 			return false, err
 		}
@@ -121,7 +121,7 @@ func (s *credentialSecret) checkUser(c *registration.Credential) (clientcmdv1.Au
 // open returns the configuration of the stored credential, and what the driver may see of the Secret. Another driver's credential stays in
 // use until this one brings its own.
 func (s *credentialSecret) open(ctx context.Context, hub *hubkubeconfig.Hub) (*rest.Config, map[string][]byte, error) {
-	full, _ := registration.Unpack(string(s.Data[regname.SecretKeyAuthType]), s.Data)
+	full, _ := registration.Unpack(string(s.Data[ocm.SecretKeyAuthType]), s.Data)
 	stored, _ := registration.Unpack(s.driver.Name(), s.Data)
 	config, err := s.config(ctx, hub, full)
 	if err != nil {

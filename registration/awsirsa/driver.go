@@ -17,7 +17,6 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/workloadid/workloadid/internal/irsaname"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -122,7 +121,7 @@ func (d *Driver) waiting(in registration.Input) string {
 }
 
 func ready(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
-	return &metav1.Condition{Type: regname.ConditionIAMRoleReady, Status: status, Reason: reason, Message: message}
+	return &metav1.Condition{Type: ocm.ConditionIAMRoleReady, Status: status, Reason: reason, Message: message}
 }
 
 // exec is how other clients get a token. The agent itself runs no program.

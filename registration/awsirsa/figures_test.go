@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/internal/irsaname"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -112,7 +111,7 @@ func TestOneHangingClusterDelaysNoOther(t *testing.T) {
 		if bound := (clusters/(workers-1) + 1) * calls * latency; others > bound || all < time.Minute {
 			t.Errorf("the others take %s, at most %s; the hanging one %s", others, bound, all)
 		}
-		if c := w.accepted(nthCluster(0)); c.Status != metav1.ConditionFalse || c.Reason != regname.ReasonGrantFailed {
+		if c := w.accepted(nthCluster(0)); c.Status != metav1.ConditionFalse || c.Reason != ocm.ReasonGrantFailed {
 			t.Errorf("the hanging one has the condition %+v", c)
 		}
 	})

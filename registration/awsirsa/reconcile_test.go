@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/irsaname"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -195,7 +194,7 @@ func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 			before := maps.Clone(role.tags)
 			w.update("shop1", func(c *ocm.ManagedCluster) { c.Annotations = annotations })
 			checkGranted(t, w.cloud)
-			if c := w.accepted("shop1"); c.Status != metav1.ConditionTrue || c.Reason != regname.ReasonClaimChanged {
+			if c := w.accepted("shop1"); c.Status != metav1.ConditionTrue || c.Reason != ocm.ReasonClaimChanged {
 				t.Errorf("condition %+v", c)
 			}
 			w.update("shop1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })

@@ -24,7 +24,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/irsaname"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -253,7 +252,7 @@ func (m *member) pending() {
 
 // ready reports whether the agent uses its role on the hub.
 func (m *member) ready() bool {
-	return m.Joined() && m.Reason(m.Name, regname.ConditionIAMRoleReady) == "True/KubeconfigWritten"
+	return m.Joined() && m.Reason(m.Name, ocm.ConditionIAMRoleReady) == "True/KubeconfigWritten"
 }
 
 // accept lets a waiting cluster in.

@@ -21,7 +21,6 @@ import (
 
 	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/agentrequest"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -153,7 +152,7 @@ func (a *AddOnApprover) checkCluster(ctx context.Context, name, user string) err
 		return err
 	}
 	agent := agentrequest.RecordIn(role, name)
-	if role.Annotations[regname.AuthTypeAnnotation] == registration.AuthTypeCSR && agent.Agent != "" && user != agent.User() {
+	if role.Annotations[ocm.AuthTypeAnnotation] == registration.AuthTypeCSR && agent.Agent != "" && user != agent.User() {
 		return notYet("AnotherAgent", "cluster %q is accepted for the agent %.100q, and user %.200q asks for this certificate: only the recorded agent may", name, agent.Agent, user)
 	}
 	return nil

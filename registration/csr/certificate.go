@@ -15,9 +15,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/workloadid/workloadid/internal/agentrequest"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // Keys of the Secret.
@@ -52,7 +52,7 @@ func (c *certificate) credential() *registration.Credential {
 }
 
 func (c *certificate) condition() *metav1.Condition {
-	return &metav1.Condition{Type: regname.ConditionCertificateRotated, Status: metav1.ConditionTrue, Reason: "ClientCertificateUpdated",
+	return &metav1.Condition{Type: ocm.ConditionCertificateRotated, Status: metav1.ConditionTrue, Reason: "ClientCertificateUpdated",
 		Message: fmt.Sprintf("The client certificate of %q is valid from %s to %s.", c.leaf.Subject.CommonName,
 			c.leaf.NotBefore.Format(time.RFC3339), c.leaf.NotAfter.Format(time.RFC3339))}
 }

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/agentrequest"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 const (
@@ -164,5 +164,5 @@ func pending(csr *certificatesv1.CertificateSigningRequest, target target) *meta
 }
 
 func notRotated(reason, message string) *metav1.Condition {
-	return &metav1.Condition{Type: regname.ConditionCertificateRotated, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	return &metav1.Condition{Type: ocm.ConditionCertificateRotated, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }

@@ -28,7 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/workloadid/workloadid/internal/agentrequest"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -56,7 +55,7 @@ const (
 )
 
 // everyone are groups of which all users, or all workloads, are members.
-var everyone = []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts", regname.ManagedClustersGroup}
+var everyone = []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts", ocm.ManagedClustersGroup}
 
 // HubDriverOptions configures the hub's half.
 type HubDriverOptions struct {
@@ -139,7 +138,7 @@ func (h *HubDriver) Grant(ctx context.Context, name, _ string) (time.Duration, e
 
 // Granted reports whether the ClusterRole records the agent of a cluster that is accepted for this driver.
 func (h *HubDriver) Granted(cluster string, role *rbacv1.ClusterRole) bool {
-	return role.Annotations[regname.AuthTypeAnnotation] == registration.AuthTypeCSR &&
+	return role.Annotations[ocm.AuthTypeAnnotation] == registration.AuthTypeCSR &&
 		agentrequest.RecordIn(role, cluster).Agent != ""
 }
 
@@ -254,7 +253,7 @@ func decide(ctx context.Context, c client.Client, recorder events.EventRecorder,
 	csr *certificatesv1.CertificateSigningRequest, rule string, err error) (reconcile.Result, error) {
 	event := func(kind, reason, message string) {
 		if recorder != nil {
-			recorder.Eventf(csr, nil, kind, reason, regname.ActionApprove, "%s", message)
+			recorder.Eventf(csr, nil, kind, reason, ocm.ActionApprove, "%s", message)
 		}
 	}
 	if err == nil {
@@ -350,7 +349,7 @@ func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.Cl
 	if err != nil {
 		return nil, err
 	}
-	if got := role.Annotations[regname.AuthTypeAnnotation]; got != registration.AuthTypeCSR {
+	if got := role.Annotations[ocm.AuthTypeAnnotation]; got != registration.AuthTypeCSR {
 		return nil, notYet("OtherAuthType", "cluster %q is accepted with auth type %.100q instead of %q", cluster, got, registration.AuthTypeCSR)
 	}
 	return role, nil

@@ -31,7 +31,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/internal/agentrequest"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -477,15 +476,15 @@ func TestNewHubRefusesGroupsOfEveryone(t *testing.T) {
 
 // The hub does not call Grant for such a cluster, so another driver's record or a missing agent must not count.
 func TestGrantedGoesByTheRecord(t *testing.T) {
-	const authType = regname.AuthTypeAnnotation
+	const authType = ocm.AuthTypeAnnotation
 	for name, test := range map[string]struct {
 		annotations map[string]string
 		want        bool
 	}{
-		"with an agent":     {map[string]string{authType: "csr", regname.AgentAnnotation: "agent1"}, true},
+		"with an agent":     {map[string]string{authType: "csr", ocm.AgentAnnotation: "agent1"}, true},
 		"without an agent":  {map[string]string{authType: "csr"}, false},
-		"of another driver": {map[string]string{authType: "aws-irsa", regname.AgentAnnotation: "agent1"}, false},
-		"of a denied one":   {map[string]string{regname.AgentAnnotation: "agent1"}, false},
+		"of another driver": {map[string]string{authType: "aws-irsa", ocm.AgentAnnotation: "agent1"}, false},
+		"of a denied one":   {map[string]string{ocm.AgentAnnotation: "agent1"}, false},
 		"without a record":  {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {

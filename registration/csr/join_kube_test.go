@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -77,7 +76,7 @@ func (m *member) checkIdentity(t *testing.T) {
 	t.Helper()
 	own := m.Own()
 	user := regtest.UserOf(t, own)
-	groups := []string{"system:authenticated", registration.ClusterGroup(m.Name), regname.ManagedClustersGroup}
+	groups := []string{"system:authenticated", registration.ClusterGroup(m.Name), ocm.ManagedClustersGroup}
 	if user.Username != registration.AgentUser(m.Name, string(m.Secret().Data["agent-name"])) ||
 		!slices.Equal(slices.Sorted(slices.Values(user.Groups)), slices.Sorted(slices.Values(groups))) {
 		t.Errorf("authenticated as %+v", user)

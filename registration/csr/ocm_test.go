@@ -16,7 +16,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/workloadid/workloadid/internal/agentrequest"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -88,7 +87,7 @@ func TestAddOnRequestsOfOCMsAgent(t *testing.T) {
 func TestAddOnRequestOfAnAgentThatIsNotRecorded(t *testing.T) {
 	own := requestOf(t, "own", "agent1", bootstrapUser)
 	aws := recordFor(t, own)
-	aws.Annotations[regname.AuthTypeAnnotation] = registration.AuthTypeAWS
+	aws.Annotations[ocm.AuthTypeAnnotation] = registration.AuthTypeAWS
 	for name, c := range map[string]struct {
 		role  *rbacv1.ClusterRole
 		agent string

@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -176,7 +175,7 @@ func (k *kube) testStolen(t *testing.T, own *rest.Config) {
 	k.Apply(k.Admin, "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: stolen-admins}\n"+
 		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}\nsubjects:\n- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: \""+admins+"\"}\n"+
 		"- {apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}\n")
-	agent := rest.ImpersonationConfig{UserName: m.User(), Groups: []string{registration.ClusterGroup("stolen"), regname.ManagedClustersGroup}}
+	agent := rest.ImpersonationConfig{UserName: m.User(), Groups: []string{registration.ClusterGroup("stolen"), ocm.ManagedClustersGroup}}
 	as := func(own *rest.Config, who rest.ImpersonationConfig) client.Client {
 		own = rest.CopyConfig(own)
 		own.Impersonate = who

@@ -9,7 +9,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -121,7 +120,7 @@ func (m *member) pending() {
 // joined reports whether the agent has reached the hub with its own certificate.
 func (m *member) joined() bool {
 	return m.renewed(time.Time{}) && m.Joined() &&
-		m.Reason(m.Name, regname.ConditionCertificateRotated) == "True/ClientCertificateUpdated"
+		m.Reason(m.Name, ocm.ConditionCertificateRotated) == "True/ClientCertificateUpdated"
 }
 
 // renewed reports whether the Lease was renewed after a time.

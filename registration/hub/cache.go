@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -86,7 +85,7 @@ func strip(in any) (any, error) {
 	case *corev1.ServiceAccount:
 		*o = corev1.ServiceAccount{ObjectMeta: o.ObjectMeta}
 	case *rbacv1.Role:
-		if o.Rules = bounded(o.Rules); !strings.HasSuffix(o.Name, regname.TokenRoleSuffix) {
+		if o.Rules = bounded(o.Rules); !strings.HasSuffix(o.Name, ocm.TokenRoleSuffix) {
 			o.Rules = nil
 		}
 	case *rbacv1.RoleBinding, *rbacv1.ClusterRoleBinding:
@@ -107,7 +106,7 @@ func strip(in any) (any, error) {
 // stripMetadata leaves what the API server bounds or writes.
 func stripMetadata(o metav1.Object) {
 	kept := map[string]string{}
-	for _, key := range []string{ocm.ClusterNameLabel, addon.NameLabel, regname.OCMAddOnLabel, regname.OCMTokenLabel} {
+	for _, key := range []string{ocm.ClusterNameLabel, addon.NameLabel, ocm.AddOnLabel, ocm.TokenLabel} {
 		if value, ok := o.GetLabels()[key]; ok {
 			kept[key] = value
 		}

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -112,7 +111,7 @@ func (h *Hub) isSettled(cluster *ocm.ManagedCluster, granted record) bool {
 	want := acceptance(granted, claimed, claimErr)
 	return cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp.IsZero() &&
 		controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) && shows(cluster, want) &&
-		meta.FindStatusCondition(cluster.Status.Conditions, regname.ConditionReconciled) == nil &&
+		meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionReconciled) == nil &&
 		meta.FindStatusCondition(cluster.Status.Conditions, want.Type).ObservedGeneration == cluster.Generation &&
 		meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined) &&
 		meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionAvailable)

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -72,7 +71,7 @@ func (k *hubKube) testRestart(t *testing.T) {
 	if len(requests) > constant+clusters*12/10 || len(each) > clusters*12/10 {
 		t.Errorf("the hub made %d requests for %d clusters", len(requests), clusters)
 	}
-	k.awaitCondition(t, name(0), ocm.ConditionAvailable, regname.ReasonLeaseStopped)
+	k.awaitCondition(t, name(0), ocm.ConditionAvailable, ocm.ReasonLeaseStopped)
 	regtest.Must(t, k.admin.DeleteAllOf(t.Context(), &ocm.ManagedCluster{}))
 	regtest.Eventually(t, "the hub lets all clusters go", func() bool {
 		left := &ocm.ManagedClusterList{}
@@ -86,7 +85,7 @@ func (k *hubKube) join(t *testing.T, name string) {
 	k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
 	role := &rbacv1.ClusterRole{}
 	regtest.Must(t, k.admin.Get(t.Context(), client.ObjectKeyFromObject(roleFor(name)), role))
-	metav1.SetMetaDataAnnotation(&role.ObjectMeta, regname.AgentAnnotation, "agent1")
+	metav1.SetMetaDataAnnotation(&role.ObjectMeta, ocm.AgentAnnotation, "agent1")
 	regtest.Must(t, k.admin.Update(t.Context(), role))
 	cluster := k.get(t, name)
 	setJoined(metav1.ConditionTrue)(cluster)

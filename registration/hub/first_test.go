@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -25,7 +24,7 @@ import (
 type recordedDriver struct{ *hubDriver }
 
 func (d recordedDriver) Granted(_ string, role *rbacv1.ClusterRole) bool {
-	return role.Annotations[regname.AuthTypeAnnotation] == d.name && role.Annotations[regname.AgentAnnotation] != ""
+	return role.Annotations[ocm.AuthTypeAnnotation] == d.name && role.Annotations[ocm.AgentAnnotation] != ""
 }
 
 // firstTest is a hub that starts with a joined cluster.
@@ -39,7 +38,7 @@ func newFirstTest(t *testing.T) *firstTest {
 	t.Helper()
 	f := &firstTest{hubTest: newHubTest(t, managedCluster("cluster1", accept, annotated(driverAnnotation, "id-1")))}
 	f.mustReconcile("cluster1")
-	f.changeRole(func(r *rbacv1.ClusterRole) { r.Annotations[regname.AgentAnnotation] = "agent1" })
+	f.changeRole(func(r *rbacv1.ClusterRole) { r.Annotations[ocm.AgentAnnotation] = "agent1" })
 	f.edit("cluster1", setJoined(metav1.ConditionTrue))
 	f.mustReconcile("cluster1")
 	f.takeWrites()
@@ -164,7 +163,7 @@ func TestHubDiscardsAnOldList(t *testing.T) {
 			f.wantRevoked("cluster1")
 		}},
 		"another claim": {func(f *firstTest) { f.edit("cluster1", annotated(driverAnnotation, "id-2")) }, func(f *firstTest) {
-			f.wantAccepted("cluster1", "True/"+regname.ReasonClaimChanged)
+			f.wantAccepted("cluster1", "True/"+ocm.ReasonClaimChanged)
 		}},
 		"the ClusterRole deleted": {func(f *firstTest) { f.deleteRole("cluster1") }, func(f *firstTest) {
 			f.wantAccepted("cluster1", isLost)
@@ -243,16 +242,16 @@ func TestHubListsSettledClustersOnly(t *testing.T) {
 		"rules that differ":    func(f *firstTest) { f.changeRole(func(r *rbacv1.ClusterRole) { r.Rules = r.Rules[1:] }) },
 		"a role without label": func(f *firstTest) { f.changeRole(func(r *rbacv1.ClusterRole) { r.Labels = nil }) },
 		"no recorded agent": func(f *firstTest) {
-			f.changeRole(func(r *rbacv1.ClusterRole) { delete(r.Annotations, regname.AgentAnnotation) })
+			f.changeRole(func(r *rbacv1.ClusterRole) { delete(r.Annotations, ocm.AgentAnnotation) })
 		},
 		"no record": func(f *firstTest) {
-			f.changeRole(func(r *rbacv1.ClusterRole) { delete(r.Annotations, regname.AuthTypeAnnotation) })
+			f.changeRole(func(r *rbacv1.ClusterRole) { delete(r.Annotations, ocm.AuthTypeAnnotation) })
 		},
 		"of another driver": func(f *firstTest) {
-			f.changeRole(func(r *rbacv1.ClusterRole) { r.Annotations[regname.AuthTypeAnnotation] = "two" })
+			f.changeRole(func(r *rbacv1.ClusterRole) { r.Annotations[ocm.AuthTypeAnnotation] = "two" })
 		},
 		"of no driver": func(f *firstTest) {
-			f.changeRole(func(r *rbacv1.ClusterRole) { r.Annotations[regname.AuthTypeAnnotation] = "three" })
+			f.changeRole(func(r *rbacv1.ClusterRole) { r.Annotations[ocm.AuthTypeAnnotation] = "three" })
 		},
 		"no role": func(f *firstTest) { f.deleteRole("cluster1") },
 	} {
@@ -289,7 +288,7 @@ func TestHubFindsAnAgentThatStoppedBeforeTheRestart(t *testing.T) {
 		f.now = f.now.Add(wait)
 	}
 	took, got := f.now.Sub(begin), f.condition("cluster1", ocm.ConditionAvailable)
-	if took != 5*time.Minute || got != "Unknown/"+regname.ReasonLeaseStopped {
+	if took != 5*time.Minute || got != "Unknown/"+ocm.ReasonLeaseStopped {
 		t.Errorf("after %s Available is %s", took, got)
 	}
 }

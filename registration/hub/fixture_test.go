@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -315,7 +314,7 @@ func (h *hubTest) wantGranted(cluster, driver, claim string) {
 	if !h.exists(role) {
 		h.t.Fatalf("cluster %q has no ClusterRole", cluster)
 	}
-	want := map[string]string{regname.AuthTypeAnnotation: driver, regname.ClaimAnnotation: claim}
+	want := map[string]string{ocm.AuthTypeAnnotation: driver, ocm.ClaimAnnotation: claim}
 	if !maps.Equal(role.Annotations, want) {
 		h.t.Errorf("the record of %q is %v, want %v", cluster, role.Annotations, want)
 	}

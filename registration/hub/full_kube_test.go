@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -205,7 +204,7 @@ func TestDocumentedPriorityLevel(t *testing.T) {
 		_ = c.Status().Patch(t.Context(), managedCluster("a"), patch, client.DryRunAll)
 	}
 	create := func(c client.Client) { _ = c.Create(t.Context(), managedCluster("b"), client.DryRunAll) }
-	agent := []string{registration.ClusterGroup("a"), regname.ManagedClustersGroup}
+	agent := []string{registration.ClusterGroup("a"), ocm.ManagedClustersGroup}
 	regtest.Eventually(t, "the FlowSchema is in force", func() bool {
 		return level("bootstrap", []string{registration.BootstrapGroup}, request) == string(schema.UID)
 	})

@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/kubeerror"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -129,7 +128,7 @@ const (
 	callTimeout = time.Minute
 )
 
-// Reasons of the condition HubAcceptedManagedCluster, in addition to those of ocm and regname.
+// Reasons of the condition HubAcceptedManagedCluster, in addition to those of package ocm.
 const (
 	reasonInvalidName        = "InvalidName"
 	reasonInvalidClaim       = "InvalidClaim"
@@ -140,7 +139,7 @@ const (
 	reasonRecordLost         = "RecordLost"
 )
 
-// reasonReconcileFailed is the reason of regname.ConditionReconciled.
+// reasonReconcileFailed is the reason of ocm.ConditionReconciled.
 const reasonReconcileFailed = "ReconcileFailed"
 
 // Reconcile implements reconcile.Reconciler. It requeues the cluster for the exact time when a grant or a Lease is due.
@@ -183,16 +182,16 @@ func (h *Hub) reconcile(ctx context.Context, cluster *ocm.ManagedCluster) (time.
 // the others show what is granted. It returns the error, so that the reconcile
 // is retried. A conflict alone is not shown.
 func (h *Hub) reportFailure(ctx context.Context, cluster *ocm.ManagedCluster, failure error) error {
-	shown := meta.FindStatusCondition(cluster.Status.Conditions, regname.ConditionReconciled) != nil
+	shown := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionReconciled) != nil
 	switch {
 	case cluster.ResourceVersion == "", ctx.Err() != nil, apierrors.IsConflict(failure), failure == nil && !shown:
 		return failure
 	case failure == nil:
 		return client.IgnoreNotFound(internal.PatchStatus(ctx, h.options.Client, cluster, func(s *ocm.ManagedClusterStatus) bool {
-			return meta.RemoveStatusCondition(&s.Conditions, regname.ConditionReconciled)
+			return meta.RemoveStatusCondition(&s.Conditions, ocm.ConditionReconciled)
 		}))
 	}
-	c := metav1.Condition{Type: regname.ConditionReconciled, Status: metav1.ConditionFalse, Reason: reasonReconcileFailed,
+	c := metav1.Condition{Type: ocm.ConditionReconciled, Status: metav1.ConditionFalse, Reason: reasonReconcileFailed,
 		Message: kubeerror.Message(failure)}
 	err := h.report(ctx, cluster, corev1.EventTypeWarning, c)
 	if err != nil {
@@ -293,7 +292,7 @@ func acceptance(granted, claimed record, claimErr error) metav1.Condition {
 	if claimErr != nil {
 		now = claimErr.Error()
 	}
-	condition.Reason = regname.ReasonClaimChanged
+	condition.Reason = ocm.ReasonClaimChanged
 	condition.Message = fmt.Sprintf("the cluster was accepted as %s and keeps that; its annotations now say: %s. To accept the change set hubAcceptsClient to false, then to true", granted, now)
 	return condition
 }
@@ -394,7 +393,7 @@ func (h *Hub) wait(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		return nil
 	}
 	return h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
-		Reason: regname.ReasonWaiting, Message: "the cluster waits for an administrator of the hub to accept it"})
+		Reason: ocm.ReasonWaiting, Message: "the cluster waits for an administrator of the hub to accept it"})
 }
 
 // release revokes a cluster that is being deleted, then lets it go. It also
@@ -456,13 +455,13 @@ func (h *Hub) grant(
 		return nil
 	}
 	err = fmt.Errorf("grant cluster %q: %w", cluster.Name, err)
-	h.event(cluster, corev1.EventTypeWarning, regname.ReasonGrantFailed, err.Error())
+	h.event(cluster, corev1.EventTypeWarning, ocm.ReasonGrantFailed, err.Error())
 	if meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionHubAccepted) {
 		return err // it keeps what it has
 	}
 	h.setState(cluster.Name, stateRefused)
 	setErr := internal.SetCondition(ctx, h.options.Client, cluster, metav1.Condition{Type: ocm.ConditionHubAccepted,
-		Status: metav1.ConditionFalse, Reason: regname.ReasonGrantFailed, Message: err.Error()})
+		Status: metav1.ConditionFalse, Reason: ocm.ReasonGrantFailed, Message: err.Error()})
 	if next > 0 && setErr == nil {
 		h.schedule(cluster.Name, record{}, next)
 		return errPostponed

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/internal/testing/spantest"
 	"github.com/workloadid/workloadid/registration"
@@ -87,7 +86,7 @@ func TestHubGrantsAcceptedCluster(t *testing.T) {
 		if !slices.Contains(h.cluster("cluster1").Finalizers, ocm.Finalizer) {
 			t.Error("the grant precedes the finalizer")
 		}
-		if role := roleFor("cluster1"); !h.exists(role) || role.Annotations[regname.ClaimAnnotation] != "id-1" {
+		if role := roleFor("cluster1"); !h.exists(role) || role.Annotations[ocm.ClaimAnnotation] != "id-1" {
 			t.Error("the grant precedes the record of the claim")
 		}
 		if got := h.rbac("cluster1"); len(got) != 1 {
@@ -117,7 +116,7 @@ func TestHubRefuses(t *testing.T) {
 	taken := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}
 	foreign := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Labels: map[string]string{ocm.ClusterNameLabel: "cluster10"}}}
 	gone := roleFor("cluster1")
-	gone.Annotations = map[string]string{regname.AuthTypeAnnotation: "three", regname.ClaimAnnotation: "id-3"}
+	gone.Annotations = map[string]string{ocm.AuthTypeAnnotation: "three", ocm.ClaimAnnotation: "id-3"}
 	shared := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:managedcluster:work"}}
 	for _, test := range []struct {
 		name, reason string
@@ -166,7 +165,7 @@ func TestHubRefuses(t *testing.T) {
 
 func TestHubKeepsTheSharedRolesWhenAClusterOfTheirNameLeaves(t *testing.T) {
 	shared := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:managedcluster:registration",
-		Annotations: map[string]string{regname.AuthTypeAnnotation: "one"}}}
+		Annotations: map[string]string{ocm.AuthTypeAnnotation: "one"}}}
 	h := newHubTest(t, shared, managedCluster("registration", func(c *ocm.ManagedCluster) { c.Finalizers = []string{ocm.Finalizer} }))
 	regtest.Must(t, h.client.Delete(t.Context(), h.cluster("registration")))
 	h.mustReconcile("registration")
@@ -284,7 +283,7 @@ func TestHubRevokesDeniedCluster(t *testing.T) {
 }
 
 func TestHubDenialCountsFromItself(t *testing.T) {
-	for _, reason := range []string{"Mine", regname.ReasonGrantFailed, ocm.ReasonHubAccepted} {
+	for _, reason := range []string{"Mine", ocm.ReasonGrantFailed, ocm.ReasonHubAccepted} {
 		t.Run("after False "+reason, func(t *testing.T) {
 			h := newHubTest(t, managedCluster("cluster1", accept))
 			h.mustReconcile("cluster1")

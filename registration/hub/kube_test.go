@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -80,7 +79,7 @@ func (k *hubKube) user(t *testing.T, name string, groups ...string) client.Clien
 }
 
 func (k *hubKube) agent(t *testing.T, cluster string) client.Client {
-	return k.user(t, registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), regname.ManagedClustersGroup)
+	return k.user(t, registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), ocm.ManagedClustersGroup)
 }
 
 // run runs a hub in a manager until the test ends or stop is called.
@@ -175,7 +174,7 @@ func (k *hubKube) testFlow(t *testing.T) {
 	t.Run("a deleted cluster is revoked by the record, though the finalizer was removed", func(t *testing.T) {
 		annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+driverAnnotation+`":"id-victim"}}}`))
 		regtest.Must(t, k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"), annotate))
-		k.awaitCondition(t, "cluster10", ocm.ConditionHubAccepted, regname.ReasonClaimChanged)
+		k.awaitCondition(t, "cluster10", ocm.ConditionHubAccepted, ocm.ReasonClaimChanged)
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 		regtest.Must(t, k.admin.Patch(t.Context(), managedCluster("cluster10"), patch))
 		regtest.Must(t, k.admin.Delete(t.Context(), managedCluster("cluster10")))

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -97,7 +96,7 @@ func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time
 		return left, nil
 	}
 	return 0, h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionUnknown,
-		Reason:  regname.ReasonLeaseStopped,
+		Reason:  ocm.ReasonLeaseStopped,
 		Message: fmt.Sprintf("the agent has not renewed its Lease %s/%s for %s: check that it runs and can reach the hub", cluster.Name, ocm.LeaseName, grace)})
 }
 

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -89,7 +88,7 @@ func (k *hubKube) testMoved(t *testing.T) {
 			t.Errorf("the bindings were replaced: %v", now)
 		}
 		role := roleFor("moved1")
-		if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(role), role); err != nil || role.Annotations[regname.AuthTypeAnnotation] != "one" {
+		if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(role), role); err != nil || role.Annotations[ocm.AuthTypeAnnotation] != "one" {
 			t.Errorf("the record is %v, %v", role.Annotations, err)
 		}
 		k.awaitCondition(t, "moved1", ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)

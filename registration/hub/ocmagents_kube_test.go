@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -138,7 +137,7 @@ func TestAgentsOfOCM(t *testing.T) {
 	}
 	added := []string{"list certificatesigningrequests", "watch certificatesigningrequests", "list managedclusters", "update managedclusters", "watch managedclusters",
 		"update managedclusters/status", "renew managedclusters/clientcertificates"}
-	agent, bootstrap, account := k.agent(t, "ocm1"), k.bootstrap(t), k.user(t, regname.BootstrapUser)
+	agent, bootstrap, account := k.agent(t, "ocm1"), k.bootstrap(t), k.user(t, ocm.BootstrapUser)
 	if n := len(each(klusterletRights("ocm1"))); n != 24 {
 		t.Fatalf("a klusterlet checks %d rights", n)
 	}
@@ -213,7 +212,7 @@ func TestWebhookOfOCM(t *testing.T) {
 	regtest.Must(t, k.admin.Create(t.Context(), managedCluster("hooked", accept)))
 	controller, bootstrap := k.controller(t), k.bootstrap(t)
 	regtest.Must(t, k.reconcileOnce(t, controller, "hooked", false))
-	users := map[string]client.Client{"bootstrap user": bootstrap, "bootstrap ServiceAccount": k.user(t, regname.BootstrapUser), "hub": controller, "agent": k.agent(t, "hooked")}
+	users := map[string]client.Client{"bootstrap user": bootstrap, "bootstrap ServiceAccount": k.user(t, ocm.BootstrapUser), "hub": controller, "agent": k.agent(t, "hooked")}
 	for name, c := range users {
 		t.Run("the cluster set of a "+name, func(t *testing.T) {
 			awaitRefused(t, c, []rights{{"create", clusterGroup, "managedclustersets/join", "", "default"}})

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -37,14 +36,14 @@ func (r record) String() string {
 
 // recordOf returns the record in a ClusterRole.
 func recordOf(role *rbacv1.ClusterRole) (record, bool) {
-	driver, ok := role.Annotations[regname.AuthTypeAnnotation]
-	return record{driver, role.Annotations[regname.ClaimAnnotation]}, ok
+	driver, ok := role.Annotations[ocm.AuthTypeAnnotation]
+	return record{driver, role.Annotations[ocm.ClaimAnnotation]}, ok
 }
 
 // isOurs reports whether a ClusterRole has a record, of a grant or of the agent of a denied cluster. Another role is never deleted.
 func isOurs(role *rbacv1.ClusterRole) bool {
 	_, granted := recordOf(role)
-	return granted || role.Annotations[regname.AgentAnnotation] != ""
+	return granted || role.Annotations[ocm.AgentAnnotation] != ""
 }
 
 // role reads the ClusterRole of a cluster, without the cache: a grant by the record of a role that is gone could not be revoked.
@@ -82,8 +81,8 @@ func (h *Hub) wantedRole(cluster string, have *rbacv1.ClusterRole, granted recor
 	want.Name = registration.ClusterRoleName(cluster)
 	want.Rules, want.AggregationRule = clusterRules(cluster, h.options.OCMAgents), nil
 	metav1.SetMetaDataLabel(&want.ObjectMeta, ocm.ClusterNameLabel, cluster)
-	metav1.SetMetaDataAnnotation(&want.ObjectMeta, regname.AuthTypeAnnotation, granted.driver)
-	metav1.SetMetaDataAnnotation(&want.ObjectMeta, regname.ClaimAnnotation, granted.claim)
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, ocm.AuthTypeAnnotation, granted.driver)
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, ocm.ClaimAnnotation, granted.claim)
 	return want
 }
 
@@ -126,13 +125,13 @@ func clusterRules(cluster string, ocmAgents bool) []rbacv1.PolicyRule {
 // in a role without rules.
 func (h *Hub) deleteRecord(ctx context.Context, role *rbacv1.ClusterRole, denied bool) (err error) {
 	_, granted := recordOf(role)
-	switch keep := denied && role.Annotations[regname.AgentAnnotation] != ""; {
+	switch keep := denied && role.Annotations[ocm.AgentAnnotation] != ""; {
 	case !isOurs(role), keep && !granted:
 		return nil
 	case keep:
 		role.Rules, role.AggregationRule = nil, nil
-		delete(role.Annotations, regname.AuthTypeAnnotation)
-		delete(role.Annotations, regname.ClaimAnnotation)
+		delete(role.Annotations, ocm.AuthTypeAnnotation)
+		delete(role.Annotations, ocm.ClaimAnnotation)
 		err = h.options.Client.Update(ctx, role)
 	default:
 		err = h.options.Client.Delete(ctx, role, client.Preconditions{UID: &role.UID, ResourceVersion: &role.ResourceVersion})

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -130,7 +129,7 @@ func annotateRole(t *testing.T, c client.Client, cluster string) {
 }
 
 // agentOnly are the annotations that denial keeps.
-var agentOnly = map[string]string{regname.AgentAnnotation: "agent1", regname.AgentKeyAnnotation: "abc"}
+var agentOnly = map[string]string{ocm.AgentAnnotation: "agent1", ocm.AgentKeyAnnotation: "abc"}
 
 func TestHubDenialKeepsTheAgent(t *testing.T) {
 	h := newHubTest(t, managedCluster("cluster1", accept, annotated(driverAnnotation, "id-1")))
@@ -149,7 +148,7 @@ func TestHubDenialKeepsTheAgent(t *testing.T) {
 		h.edit("cluster1", func(c *ocm.ManagedCluster) { accept(c); annotated(driverAnnotation, "id-2")(c) })
 		h.mustReconcile("cluster1")
 		want := maps.Clone(agentOnly)
-		want[regname.AuthTypeAnnotation], want[regname.ClaimAnnotation] = "one", "id-2"
+		want[ocm.AuthTypeAnnotation], want[ocm.ClaimAnnotation] = "one", "id-2"
 		if role := roleFor("cluster1"); !h.exists(role) || len(role.Rules) == 0 || !maps.Equal(role.Annotations, want) {
 			t.Errorf("the accepted cluster's role is %+v", role)
 		}

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -20,7 +19,7 @@ const relaySuffix = ":relay"
 
 // bindRelay lets the relay act as the recorded agent of a cluster. Without a record it grants nothing, since a rule without names means all.
 func (h *Hub) bindRelay(ctx context.Context, cluster string, record *rbacv1.ClusterRole) error {
-	agent := record.Annotations[regname.AgentAnnotation]
+	agent := record.Annotations[ocm.AgentAnnotation]
 	if !h.options.Relay || agent == "" {
 		return h.unbindRelay(ctx, cluster)
 	}
@@ -65,14 +64,14 @@ func relayRole(cluster, agent string) *rbacv1.ClusterRole {
 	}
 	return &rbacv1.ClusterRole{ObjectMeta: relayMeta(cluster), Rules: []rbacv1.PolicyRule{
 		rule("users", registration.AgentUser(cluster, agent)),
-		rule("groups", registration.ClusterGroup(cluster), regname.ManagedClustersGroup),
+		rule("groups", registration.ClusterGroup(cluster), ocm.ManagedClustersGroup),
 	}}
 }
 
 func relayBinding(cluster string) *rbacv1.ClusterRoleBinding {
 	meta := relayMeta(cluster)
 	return &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: regname.RelayNamespace, Name: regname.RelayName}}}
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: ocm.RelayNamespace, Name: ocm.RelayName}}}
 }
 
 func relayMeta(cluster string) metav1.ObjectMeta {

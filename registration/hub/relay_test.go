@@ -8,7 +8,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -43,7 +42,7 @@ func (h *hubTest) record(cluster, agent string) {
 	h.t.Helper()
 	role := roleFor(cluster)
 	h.exists(role)
-	metav1.SetMetaDataAnnotation(&role.ObjectMeta, regname.AgentAnnotation, agent)
+	metav1.SetMetaDataAnnotation(&role.ObjectMeta, ocm.AgentAnnotation, agent)
 	regtest.Must(h.t, h.client.Update(h.t.Context(), role))
 }
 

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -46,7 +45,7 @@ func (h *Hub) checkRemains(ctx context.Context, cluster *ocm.ManagedCluster) (ag
 	if len(all) == 0 {
 		return 0, nil
 	}
-	return remainsInterval, h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: regname.ConditionDeleting, Status: metav1.ConditionFalse, Reason: reasonRemaining,
+	return remainsInterval, h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionDeleting, Status: metav1.ConditionFalse, Reason: reasonRemaining,
 		Message: fmt.Sprintf("the access of the cluster is revoked, but its namespace %q still holds the %s: delete these. The agent no longer removes their finalizers, so remove those too",
 			cluster.Name, strings.Join(all, " and the "))})
 }

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -81,7 +80,7 @@ func (k *hubKube) testUnlabelled(t *testing.T, agent, eks client.Client) {
 	custom := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "custom"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "custom"},
 			{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "customs"}},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: regname.BootstrapRole}}
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: ocm.BootstrapRole}}
 	regtest.Must(t, k.admin.Create(t.Context(), custom))
 	for _, s := range []authorizationv1.SubjectAccessReviewSpec{{User: "custom"}, {User: "member", Groups: []string{"customs"}}} {
 		s.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: "create", Group: csrGroup,
@@ -102,7 +101,7 @@ func (k *hubKube) testUnlabelled(t *testing.T, agent, eks client.Client) {
 		{"a bootstrap user", k.bootstrap(t), 57, true},
 		{"an agent", agent, 57, true},
 		{"an agent of EKS", eks, 1, true},
-		{"the bootstrap ServiceAccount", k.user(t, regname.BootstrapUser), 1, true},
+		{"the bootstrap ServiceAccount", k.user(t, ocm.BootstrapUser), 1, true},
 		{"the user of --bootstrap-user", k.user(t, "custom"), 1, true},
 		{"a user in the group of --bootstrap-group", k.user(t, "member", "customs"), 1, true},
 		{"an add-on that may create requests", addOn, 1, true},

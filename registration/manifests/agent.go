@@ -12,7 +12,6 @@ import (
 
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/internal/irsaname"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -88,7 +87,7 @@ func Agent(o AgentOptions) (string, error) {
 		}
 		manifests = append(manifests, secret)
 	}
-	program, err := program{Namespace: agent.DefaultNamespace, Name: regname.AgentName, Account: account, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
+	program, err := program{Namespace: agent.DefaultNamespace, Name: ocm.AgentName, Account: account, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
 		pullSecrets: o.ImagePullSecrets, CPU: "10m", MemoryRequest: 48, MemoryLimit: 128, Egress: agentEgress}.manifest()
 	return join(append(manifests, program)), err
 }
@@ -98,7 +97,7 @@ const agentEgress = "  - {}"
 
 // rbac returns the manifests of the agent's rights, and its ServiceAccount. With aws-irsa that has the name which its role trusts.
 func (o AgentOptions) rbac() (manifest, account string, err error) {
-	manifest, account = AgentRBAC(), regname.AgentName
+	manifest, account = AgentRBAC(), ocm.AgentName
 	if o.AddOnAuthType != "" {
 		manifest = join([]string{manifest, AgentAddOnRBAC()})
 	}
@@ -111,7 +110,7 @@ func (o AgentOptions) rbac() (manifest, account string, err error) {
 	}
 	managed, err := irsaname.ParseClusterARN(o.ManagedARN)
 	account = irsaname.DefaultKlusterlet + "-registration-sa"
-	return withRole(manifest, regname.AgentName, account, irsaname.ManagedRoleARN(hub, managed)), account, err
+	return withRole(manifest, ocm.AgentName, account, irsaname.ManagedRoleARN(hub, managed)), account, err
 }
 
 // secret returns the bootstrap Secret.
@@ -142,11 +141,11 @@ func AgentObjects(rbac bool) (objects []*unstructured.Unstructured, err error) {
 		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
 			return o.GetKind() == "Namespace" && o.GetName() == agent.DefaultAddOnNamespace
 		})
-		objects = append(objects, objectOf("coordination.k8s.io/v1", "Lease", regname.AgentName))
+		objects = append(objects, objectOf("coordination.k8s.io/v1", "Lease", ocm.AgentName))
 	}
 	for _, o := range []struct{ version, kind, name string }{
 		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", agent.DefaultBootstrapSecret},
-		{"networking.k8s.io/v1", "NetworkPolicy", regname.AgentName}, {"policy/v1", "PodDisruptionBudget", regname.AgentName}, {"apps/v1", "Deployment", regname.AgentName},
+		{"networking.k8s.io/v1", "NetworkPolicy", ocm.AgentName}, {"policy/v1", "PodDisruptionBudget", ocm.AgentName}, {"apps/v1", "Deployment", ocm.AgentName},
 	} {
 		objects = append(objects, objectOf(o.version, o.kind, o.name))
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/workloadid/workloadid/internal/irsaname"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -111,9 +110,9 @@ func Hub(o HubOptions) (string, error) {
 	}
 	var annotations map[string]string
 	if o.Server != "" {
-		annotations = map[string]string{regname.ServerAnnotation: o.Server}
+		annotations = map[string]string{ocm.ServerAnnotation: o.Server}
 	}
-	program, err := program{Annotations: annotations, Namespace: regname.HubNamespace, Name: regname.HubDeployment, Account: regname.HubServiceAccount, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
+	program, err := program{Annotations: annotations, Namespace: ocm.HubNamespace, Name: ocm.HubDeployment, Account: ocm.HubServiceAccount, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
 		pullSecrets: o.ImagePullSecrets, CPU: "50m", MemoryRequest: 128, MemoryLimit: 512, Egress: hubEgress}.manifest()
 	return join(append(manifests, program)), err
 }
@@ -154,7 +153,7 @@ func (o HubOptions) controller() (string, error) {
 		return "", err
 	}
 	role, err := irsaname.IdentityCreatorRoleARN(hub)
-	manifest := withRole(HubRBAC(), regname.HubServiceAccount, regname.HubServiceAccount, role)
+	manifest := withRole(HubRBAC(), ocm.HubServiceAccount, ocm.HubServiceAccount, role)
 	if o.usesCertificates() {
 		return manifest, err
 	}

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/annotation"
-	"github.com/workloadid/workloadid/internal/regname"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // programManifest holds the Deployment of a program and the policies of its pods. It meets the Restricted Pod Security Standard.
@@ -33,7 +33,7 @@ type program struct {
 	pullSecrets                                  []string
 }
 
-func (program) Container() string { return regname.Container }
+func (program) Container() string { return ocm.Container }
 
 // GoMemoryLimit leaves 10 % of the limit to what the Go runtime does not count.
 func (p program) GoMemoryLimit() string { return fmt.Sprintf("%dMiB", p.MemoryLimit*9/10) }

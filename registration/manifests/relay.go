@@ -3,8 +3,8 @@ package manifests
 import (
 	_ "embed"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // Relay is the kind of impersonation that a relay uses for client certificates.
@@ -37,8 +37,8 @@ func (o HubOptions) relay() (string, error) {
 	default:
 		manifests = append(manifests, RelayConstrainedRBAC())
 	}
-	program, err := program{Namespace: regname.RelayNamespace, Name: regname.RelayName, Account: regname.RelayName, Image: o.Image,
+	program, err := program{Namespace: ocm.RelayNamespace, Name: ocm.RelayName, Account: ocm.RelayName, Image: o.Image,
 		Args:        []string{"relay", "--tls-cert-file=/tls/tls.crt", "--tls-private-key-file=/tls/tls.key"},
-		pullSecrets: o.ImagePullSecrets, CPU: "50m", MemoryRequest: 128, MemoryLimit: 512, Egress: hubEgress, TLSSecret: regname.RelaySecret}.manifest()
+		pullSecrets: o.ImagePullSecrets, CPU: "50m", MemoryRequest: 128, MemoryLimit: 512, Egress: hubEgress, TLSSecret: ocm.RelaySecret}.manifest()
 	return join(append(manifests, relayService, program)), err
 }

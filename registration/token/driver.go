@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/redact"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -239,9 +238,9 @@ func (p *call) condition(status metav1.ConditionStatus, reason, message string) 
 // conditionType returns the name that the hub reads: a hub of Open Cluster Management knows only its own.
 func (p *call) conditionType() string {
 	if p.account.Name == registration.AddOnServiceAccounts(p.in.Cluster, p.in.Addon)[0] {
-		return regname.ConditionTokenRefreshed
+		return ocm.ConditionAddOnTokenRefreshed
 	}
-	return regname.ConditionTokenRefreshedOCM
+	return ocm.ConditionTokenRefreshed
 }
 
 func (p *call) warning() string {

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -436,9 +435,9 @@ func TestOlderHub(t *testing.T) {
 func TestRevokedToken(t *testing.T) {
 	w := provided(t, token.Options{})
 	w.reconcile()
-	w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: regname.ReasonClusterNotAccepted, Message: "denied"})
+	w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: ocm.ReasonClusterNotAccepted, Message: "denied"})
 	w.reconcile()
-	w.expect("False", "TokenInfrastructureNotReady", regname.ReasonClusterNotAccepted, "The stored token expires at")
+	w.expect("False", "TokenInfrastructureNotReady", ocm.ReasonClusterNotAccepted, "The stored token expires at")
 	meta.RemoveStatusCondition(&w.conditions, addon.ConditionTokenInfrastructureReady)
 	w.reconcile()
 	w.expect("True", "AddonTokenRefreshed")

@@ -25,14 +25,13 @@ import (
 
 	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/redact"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// Reasons of the condition TokenInfrastructureReady, in addition to those of package regname. All have the status False.
+// Reasons of the condition TokenInfrastructureReady, in addition to those of package ocm. All have the status False.
 const (
 	reasonInvalidName    = "InvalidName"
 	reasonSeveralItems   = "SeveralKubeClientItems"
@@ -171,7 +170,7 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 	}
 	condition, err := h.settle(ctx, addOn, addon.StatusOf(addOn))
 	if apierrors.IsForbidden(err) {
-		err = &refusal{regname.ReasonForbidden, "the hub's controller lacks a right, apply its manifest again: " + redact.Text(err.Error()), refusedRetry}
+		err = &refusal{ocm.ReasonForbidden, "the hub's controller lacks a right, apply its manifest again: " + redact.Text(err.Error()), refusedRetry}
 	}
 	var result reconcile.Result
 	if no := (*refusal)(nil); errors.As(err, &no) {
@@ -223,7 +222,7 @@ func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Stat
 		if removeErr := h.remove(ctx, addOn); removeErr != nil || (item == nil && err == nil) {
 			return nil, removeErr
 		}
-		return nil, refuse(regname.ReasonClusterNotAccepted, "the hub has not accepted the cluster %q, or the cluster is being deleted: run %s", addOn.GetNamespace(), advice.Accept(addOn.GetNamespace()))
+		return nil, refuse(ocm.ReasonClusterNotAccepted, "the hub has not accepted the cluster %q, or the cluster is being deleted: run %s", addOn.GetNamespace(), advice.Accept(addOn.GetNamespace()))
 	}
 	if h.options.RemoveOnly && (item != nil || err != nil) {
 		return meta.FindStatusCondition(status.Conditions, addon.ConditionTokenInfrastructureReady), nil //nolint:nilerr // the refusal is the driver's
@@ -292,7 +291,7 @@ func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 // inUse reports whether an agent may still need its tokens. One that fails to refresh its token holds the old one until it has the
 // credential of another driver. It withdraws its condition then.
 func inUse(conditions []metav1.Condition) bool {
-	for _, condition := range []string{regname.ConditionTokenRefreshed, regname.ConditionTokenRefreshedOCM} {
+	for _, condition := range []string{ocm.ConditionAddOnTokenRefreshed, ocm.ConditionTokenRefreshed} {
 		c := meta.FindStatusCondition(conditions, condition)
 		if c != nil && (c.Status == metav1.ConditionTrue || strings.HasPrefix(c.Reason, agentReasons)) {
 			return true

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -165,7 +164,7 @@ func TestHubGrantsNoServiceAccountOfTheAddOnsControllers(t *testing.T) {
 		"the owner alone":                        {nil, []metav1.OwnerReference{own}, nil, false},
 		"the owner and the label of the add-on":  {map[string]string{addon.NameLabel: "addon1"}, []metav1.OwnerReference{own}, nil, false},
 		"the owner and the label of the cluster": {map[string]string{ocm.ClusterNameLabel: "cluster1"}, []metav1.OwnerReference{own}, nil, false},
-		"the owner and OCM's labels":             {map[string]string{regname.OCMAddOnLabel: "addon1", regname.OCMTokenLabel: "true"}, []metav1.OwnerReference{own}, nil, false},
+		"the owner and OCM's labels":             {map[string]string{ocm.AddOnLabel: "addon1", ocm.TokenLabel: "true"}, []metav1.OwnerReference{own}, nil, false},
 		"both labels without an owner":           {both, nil, nil, false},
 		"the owner alone, and a Role alone":      {nil, []metav1.OwnerReference{own}, granted[:1], false},
 		"the owner alone, and a binding alone":   {nil, []metav1.OwnerReference{own}, granted[1:], false},

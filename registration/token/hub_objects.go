@@ -15,14 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 // roleName returns the name of the Role and the RoleBinding of an add-on.
-func roleName(addOn string) string { return addOn + regname.TokenRoleSuffix }
+func roleName(addOn string) string { return addOn + ocm.TokenRoleSuffix }
 
 func checkNames(cluster, addOn string) error {
 	return cmp.Or(registration.CheckClusterName(cluster), registration.CheckAddOnName(addOn))
@@ -65,7 +64,7 @@ func belongs(o, addOn client.Object) bool {
 // the tokens of its ServiceAccount. The API server does not know the verb subscribe.
 func leftOf(o client.Object) (client.ObjectKey, bool) {
 	labels := o.GetLabels()
-	addOn := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: labels[regname.OCMAddOnLabel]}}
+	addOn := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: labels[ocm.AddOnLabel]}}
 	if role, ok := o.(*rbacv1.Role); ok {
 		known := *role
 		o, known.Rules = &known, slices.DeleteFunc(slices.Clone(role.Rules), func(r rbacv1.PolicyRule) bool { return slices.Equal(r.Verbs, []string{"subscribe"}) })
@@ -73,7 +72,7 @@ func leftOf(o client.Object) (client.ObjectKey, bool) {
 	isLike := func(want client.Object) bool {
 		return kindOf(o) == kindOf(want) && o.GetName() == want.GetName() && same(o, want)
 	}
-	return client.ObjectKeyFromObject(addOn), labels[regname.OCMTokenLabel] == "true" && labels[addon.NameLabel] == "" &&
+	return client.ObjectKeyFromObject(addOn), labels[ocm.TokenLabel] == "true" && labels[addon.NameLabel] == "" &&
 		len(o.GetOwnerReferences()) == 0 && checkNames(addOn.Namespace, addOn.Name) == nil && slices.ContainsFunc(objects(addOn, ocmAccount(addOn.Name)), isLike)
 }
 
@@ -152,7 +151,7 @@ func (h *Hub) provide(ctx context.Context, addOn client.Object, account string) 
 			return nil, err
 		}
 	}
-	return &metav1.Condition{Status: metav1.ConditionTrue, Reason: regname.ReasonTokensReady,
+	return &metav1.Condition{Status: metav1.ConditionTrue, Reason: ocm.ReasonTokensReady,
 		Message: readyMessage(client.ObjectKeyFromObject(wanted[0]), wanted[0].GetUID())}, nil
 }
 

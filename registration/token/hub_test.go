@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -194,9 +193,9 @@ func TestHubRefuses(t *testing.T) {
 		"two kubeClient items":                     {"cluster1", "addon1", []addon.RegistrationConfig{item(user), {Type: ocm.KubeClient}}, "SeveralKubeClientItems"},
 		"an add-on name with a dot":                {"cluster1", "addon1.x", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:addon1.x-agent")}, "InvalidName"},
 		"a namespace that is no cluster":           {"kube-system", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:kube-system:addon1-agent")}, "InvalidName"},
-		"a cluster that the hub has not accepted":  {"denied", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:denied:addon1-agent")}, regname.ReasonClusterNotAccepted},
-		"a cluster that does not exist":            {"nobody", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:nobody:addon1-agent")}, regname.ReasonClusterNotAccepted},
-		"several items of a cluster not accepted":  {"denied", "addon1", []addon.RegistrationConfig{item(user), {Type: ocm.KubeClient}}, regname.ReasonClusterNotAccepted},
+		"a cluster that the hub has not accepted":  {"denied", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:denied:addon1-agent")}, ocm.ReasonClusterNotAccepted},
+		"a cluster that does not exist":            {"nobody", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:nobody:addon1-agent")}, ocm.ReasonClusterNotAccepted},
+		"several items of a cluster not accepted":  {"denied", "addon1", []addon.RegistrationConfig{item(user), {Type: ocm.KubeClient}}, ocm.ReasonClusterNotAccepted},
 		"a ServiceAccount of the other separators": {"cluster1", "addon1", []addon.RegistrationConfig{item("system:serviceaccount:cluster1:cluster1:addon1-agent")}, "InvalidSubject"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -485,7 +484,7 @@ func TestHubLacksRights(t *testing.T) {
 	if result := h.reconcile("cluster1", "addon1"); result.RequeueAfter == 0 {
 		t.Error("it never looks again")
 	}
-	if got := h.condition("cluster1", "addon1"); !strings.HasPrefix(got, "False/"+regname.ReasonForbidden) {
+	if got := h.condition("cluster1", "addon1"); !strings.HasPrefix(got, "False/"+ocm.ReasonForbidden) {
 		t.Errorf("condition %q", got)
 	}
 	h.fails = nil

@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
@@ -46,7 +46,7 @@ func TestRefusedAddOns(t *testing.T) {
 		}
 		m.run(newToken(t, 0))
 		m.Registered("stolen", registration.AuthTypeToken)
-		says(t, "stolen", ready, "True/"+regname.ReasonTokensReady)
+		says(t, "stolen", ready, "True/"+ocm.ReasonTokensReady)
 	})
 	w.Step("an unknown driver and an unknown type are refused by the API server", func(t *testing.T) {
 		m.NewAddOn("unknown", kubeClientItem)

@@ -13,7 +13,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -57,7 +56,7 @@ func TestAddOnRegistrationFlow(t *testing.T) {
 		}
 		w.runTokens()
 		m.UntilAddOn("addon1", "the hub is ready", func() bool {
-			return m.Says("addon1", addon.ConditionTokenInfrastructureReady) == "True/"+regname.ReasonTokensReady
+			return m.Says("addon1", addon.ConditionTokenInfrastructureReady) == "True/"+ocm.ReasonTokensReady
 		})
 		m.expectInfrastructure(t, "addon1")
 	})

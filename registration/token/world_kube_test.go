@@ -19,7 +19,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -125,7 +124,7 @@ func (k *kube) join(cluster, name string, options token.Options) *testAgent {
 // clientOf returns the client of a cluster's agent.
 func (k *kube) clientOf(cluster string) client.Client {
 	k.T.Helper()
-	config, _, err := k.Hub.Cluster.User(registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), regname.ManagedClustersGroup)
+	config, _, err := k.Hub.Cluster.User(registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), ocm.ManagedClustersGroup)
 	regtest.Must(k.T, err)
 	config.QPS = -1
 	k.Hub.Await(k.T, authorizationv1.SubjectAccessReviewSpec{User: "agent", Groups: []string{registration.ClusterGroup(cluster)},

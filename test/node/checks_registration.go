@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -34,7 +33,7 @@ func registrationChecks() []check {
 	return []check{
 		{name: "wid hub init", run: s.hubInit, needed: true},
 		{name: "wid join, accept: Joined and Available", run: s.join, needed: true},
-		{name: "memory at rest is what the manifests request", run: memory(regname.HubNamespace, agent.DefaultNamespace)},
+		{name: "memory at rest is what the manifests request", run: memory(ocm.HubNamespace, agent.DefaultNamespace)},
 		{name: "the leader of the hub is killed, the other replica serves", run: hubLeaderKilled},
 		{name: "the agent is upgraded without a token", run: agentUpgraded},
 		{name: "wid unjoin", run: unjoin, needed: true},
@@ -95,26 +94,26 @@ func clusterAvailable(c *cluster) func(context.Context) error {
 
 // hubLeaderKilled ends the leader with SIGKILL, so that its Lease has to expire. A second cluster shows that the hub works.
 func hubLeaderKilled(ctx context.Context, c *cluster) error {
-	pods, err := c.pods(ctx, regname.HubNamespace, "app="+regname.HubDeployment)
+	pods, err := c.pods(ctx, ocm.HubNamespace, "app="+ocm.HubDeployment)
 	if err != nil {
 		return err
 	}
 	if len(pods) != 2 {
 		return fmt.Errorf("the hub has %d replicas instead of 2", len(pods))
 	}
-	leader, err := c.leader(ctx, regname.HubNamespace)
+	leader, err := c.leader(ctx, ocm.HubNamespace)
 	if err != nil {
 		return err
 	}
 	for _, pod := range pods {
 		if strings.HasPrefix(leader, pod.Name+"_") {
-			if err := c.killContainer(ctx, &pod, regname.Container); err != nil {
+			if err := c.killContainer(ctx, &pod, ocm.Container); err != nil {
 				return err
 			}
 		}
 	}
 	if err := c.until(ctx, 40*time.Second, "another replica leads", func(ctx context.Context) error {
-		now, err := c.leader(ctx, regname.HubNamespace)
+		now, err := c.leader(ctx, ocm.HubNamespace)
 		if err == nil && (now == leader || now == "") {
 			err = fmt.Errorf("the leader is still %q", now)
 		}
@@ -156,7 +155,7 @@ kubectl --context managed-0 -n open-cluster-management-agent rollout status depl
 		return err
 	}
 	var program appsv1.Deployment
-	if err := c.Get(ctx, client.ObjectKey{Namespace: agent.DefaultNamespace, Name: regname.AgentName}, &program); err != nil {
+	if err := c.Get(ctx, client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.AgentName}, &program); err != nil {
 		return err
 	}
 	if image := program.Spec.Template.Spec.Containers[0].Image; image != repository+"wid-agent:v2" {

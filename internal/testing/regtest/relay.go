@@ -17,9 +17,9 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration/manifests"
+	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/relay"
 )
 
@@ -49,7 +49,7 @@ func (w *World) RelayRights(impersonation string) *rest.Config {
 	w.T.Helper()
 	w.Apply(w.Admin, manifests.RelayRBAC())
 	w.Apply(w.Admin, impersonation)
-	return WithToken(w.Hub.Config(), w.Token(w.Admin, regname.RelayNamespace, regname.RelayName))
+	return WithToken(w.Hub.Config(), w.Token(w.Admin, ocm.RelayNamespace, ocm.RelayName))
 }
 
 // RunRelay runs the program until the whole test ends. RelayRights comes first.
@@ -72,7 +72,7 @@ func RunRelay(t *testing.T, hub *kubetest.Cluster, cert, key string) *rest.Confi
 	//nolint:gosec // the program that was just built
 	program := exec.CommandContext(ctx, filepath.Join(dir, "wid-hub"), "relay", "--bind-address=127.0.0.1:0", "--tls-cert-file="+cert, "--tls-private-key-file="+key,
 		"--metrics-bind-address=0", "--health-probe-bind-address=0")
-	program.Env = append(os.Environ(), "KUBECONFIG="+hub.AccountKubeconfig(t, regname.RelayNamespace, regname.RelayName))
+	program.Env = append(os.Environ(), "KUBECONFIG="+hub.AccountKubeconfig(t, ocm.RelayNamespace, ocm.RelayName))
 	program.Cancel = func() error { return program.Process.Signal(syscall.SIGTERM) }
 	log, err := program.StderrPipe()
 	if err == nil {

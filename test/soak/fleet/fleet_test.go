@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -48,7 +47,7 @@ func TestFleet(t *testing.T) {
 	t.Logf("%d clusters created in %s", *clusters, time.Since(begin).Round(time.Second))
 	stop := f.renew()
 	defer stop()
-	hub := f.start("wid-hub", f.AccountKubeconfig(t, regname.HubNamespace, regname.HubServiceAccount), f.printed, f.hub().Args())
+	hub := f.start("wid-hub", f.AccountKubeconfig(t, ocm.HubNamespace, ocm.HubServiceAccount), f.printed, f.hub().Args())
 	took := hub.until(`registration_hub_clusters{state="accepted"}`, float64(*clusters))
 	t.Logf("after a restart the hub has checked %d clusters in %s", *clusters, took.Round(100*time.Millisecond))
 	f.checkRequests(hub)
@@ -67,7 +66,7 @@ func TestFleet(t *testing.T) {
 func (f *fleet) checkRequests(hub *program) {
 	f.t.Helper()
 	made, counted := hub.read("rest_client_requests_total{"), 0
-	for _, r := range f.Audit(f.t, "system:serviceaccount:"+regname.HubNamespace+":"+regname.HubServiceAccount) {
+	for _, r := range f.Audit(f.t, "system:serviceaccount:"+ocm.HubNamespace+":"+ocm.HubServiceAccount) {
 		if r.Time.After(hub.began) {
 			counted++
 		}
@@ -126,7 +125,7 @@ const first = "cluster-0"
 // join lets the hub program accept the first cluster, and returns its objects.
 func (f *fleet) join() template {
 	f.t.Helper()
-	hub := f.start("wid-hub", f.AccountKubeconfig(f.t, regname.HubNamespace, regname.HubServiceAccount), f.printed, f.hub().Args())
+	hub := f.start("wid-hub", f.AccountKubeconfig(f.t, ocm.HubNamespace, ocm.HubServiceAccount), f.printed, f.hub().Args())
 	defer hub.stop()
 	f.create(f.t.Context(), newCluster(first))
 	hub.until(`registration_hub_clusters{state="accepted"}`, 1)
@@ -151,7 +150,7 @@ func (f *fleet) join() template {
 		regtest.Eventually(f.t, "the hub has created "+o.key.String(), func() bool { return f.c.Get(f.t.Context(), o.key, o.object) == nil })
 		made.objects = append(made.objects, o.object)
 	}
-	metav1.SetMetaDataAnnotation(&made.objects[1].(*rbacv1.ClusterRole).ObjectMeta, regname.AgentAnnotation, "agent1") // as the approver records it
+	metav1.SetMetaDataAnnotation(&made.objects[1].(*rbacv1.ClusterRole).ObjectMeta, ocm.AgentAnnotation, "agent1") // as the approver records it
 	made.objects = append(made.objects, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: first, Name: "default"}})
 	cluster.Status = made.status
 	if err := f.c.Status().Update(f.t.Context(), cluster); err != nil {
@@ -167,7 +166,7 @@ func newCluster(name string) *ocm.ManagedCluster {
 
 // joined adds what an agent reports.
 func joined(s ocm.ManagedClusterStatus) ocm.ManagedClusterStatus {
-	for _, kind := range []string{ocm.ConditionJoined, ocm.ConditionAvailable, regname.ConditionCertificateRotated} {
+	for _, kind := range []string{ocm.ConditionJoined, ocm.ConditionAvailable, ocm.ConditionCertificateRotated} {
 		s.Conditions = append(s.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Reported", Message: "the agent of the cluster reports that all is well", LastTransitionTime: metav1.Now()})
 	}
 	for i := range 10 {

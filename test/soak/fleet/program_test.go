@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/bootstrap"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/manifests"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // program is a program of cmd that runs with the memory limit of its Deployment.
@@ -149,7 +149,7 @@ func (f *fleet) measureAgent() {
 		f.t.Fatal(err)
 	}
 	f.apply(printed)
-	agentProgram := f.start("wid-agent", f.AccountKubeconfig(f.t, agent.DefaultNamespace, regname.AgentName), printed, o.Args())
+	agentProgram := f.start("wid-agent", f.AccountKubeconfig(f.t, agent.DefaultNamespace, ocm.AgentName), printed, o.Args())
 	agentProgram.until(`controller_runtime_reconcile_total{controller="registration-agent",result="`, 1)
 	agentProgram.log("agent, waiting")
 	agentProgram.stop()

@@ -19,7 +19,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/agentrequest"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -74,8 +73,8 @@ func (a *acceptance) show(ctx context.Context) error {
 	if a.authType, a.claim, err = claimOf(a.cluster, role); err != nil {
 		return cli.Problem(auth.ErrMisconfigured, "correct the annotations of its ManagedCluster", "cluster %q: %v", name, err)
 	}
-	recorded, ok := role.Annotations[regname.AuthTypeAnnotation]
-	if ok && (recorded != a.authType || role.Annotations[regname.ClaimAnnotation] != a.claim) && !a.cluster.Spec.HubAcceptsClient {
+	recorded, ok := role.Annotations[ocm.AuthTypeAnnotation]
+	if ok && (recorded != a.authType || role.Annotations[ocm.ClaimAnnotation] != a.claim) && !a.cluster.Spec.HubAcceptsClient {
 		return cli.Problem(auth.ErrUnavailable, "run the command again when that is done",
 			"the hub is still taking away the access of cluster %q, which now claims %s", name, a.described())
 	}
@@ -185,14 +184,14 @@ func (a *acceptance) joined(ctx context.Context) (waitingFor string, err error) 
 	if err := a.hub.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 		return "", cli.AnswerOf(err, fmt.Sprintf("read ManagedCluster %q", cluster.Name))
 	}
-	accepted, failing := conditionOf(cluster, ocm.ConditionHubAccepted), conditionOf(cluster, regname.ConditionReconciled)
+	accepted, failing := conditionOf(cluster, ocm.ConditionHubAccepted), conditionOf(cluster, ocm.ConditionReconciled)
 	refused := accepted.Status == metav1.ConditionFalse && accepted.ObservedGeneration == cluster.Generation && accepted.Reason != ocm.ReasonHubDenied
 	switch {
 	case !cluster.Spec.HubAcceptsClient:
 		return "", cli.Problem(auth.ErrDenied, "check whether an administrator denied it or wid unjoin ran", "cluster %q was denied meanwhile", cluster.Name)
 	case accepted.Status != metav1.ConditionTrue && failing.Status == metav1.ConditionFalse:
 		return fmt.Sprintf("for the hub to let cluster %q in, which it retries: %s", cluster.Name, failing.Message), nil
-	case refused && accepted.Reason == regname.ReasonGrantFailed:
+	case refused && accepted.Reason == ocm.ReasonGrantFailed:
 		return fmt.Sprintf("for the hub to let cluster %q in, which it retries: %s", cluster.Name, accepted.Message), nil
 	case refused:
 		e := cli.Problem(auth.ErrMisconfigured, "correct that: the hub retries", "the hub cannot let cluster %q in: %s", cluster.Name, accepted.Message)
@@ -284,7 +283,7 @@ func isRenewal(r *certificatesv1.CertificateSigningRequest) bool {
 // isBootstrapUser reports whether manifests.BootstrapRBAC lets a user
 // ask for the first certificate of a cluster.
 func isBootstrapUser(spec *certificatesv1.CertificateSigningRequestSpec) bool {
-	return spec.Username == regname.BootstrapUser || slices.Contains(spec.Groups, registration.BootstrapGroup)
+	return spec.Username == ocm.BootstrapUser || slices.Contains(spec.Groups, registration.BootstrapGroup)
 }
 
 // requesters has a line for each request, the newest first: an agent that restarts asks again.

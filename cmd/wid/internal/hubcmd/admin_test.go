@@ -23,7 +23,6 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/irsaname"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/internal/testing/slowserver"
 	"github.com/workloadid/workloadid/registration"
@@ -53,7 +52,7 @@ func denied(ago time.Duration) metav1.Condition {
 
 // An accepted cluster has the claim that the hub recorded, whatever its annotations say now.
 func TestClaim(t *testing.T) {
-	recorded := map[string]string{regname.AuthTypeAnnotation: "mine", regname.ClaimAnnotation: "a claim"}
+	recorded := map[string]string{ocm.AuthTypeAnnotation: "mine", ocm.ClaimAnnotation: "a claim"}
 	for name, row := range map[string]struct {
 		annotation, value string
 		record            map[string]string
@@ -83,7 +82,7 @@ func TestClaim(t *testing.T) {
 func TestClustersSaysWhatKeepsADeletedOne(t *testing.T) {
 	now := metav1.Now()
 	c := cluster("shop", true, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted},
-		metav1.Condition{Type: regname.ConditionDeleting, Status: metav1.ConditionFalse, Message: "an add-on\nis left"})
+		metav1.Condition{Type: ocm.ConditionDeleting, Status: metav1.ConditionFalse, Message: "an add-on\nis left"})
 	c.DeletionTimestamp, c.Finalizers = &now, []string{ocm.Finalizer}
 	all, err := clustersOf(t.Context(), newHub(t, c))
 	if err != nil || len(all) != 1 || !all[0].Deleting || all[0].Message != "an add-on is left" || all[0].Condition != "True" {
@@ -194,7 +193,7 @@ func TestRequest(t *testing.T) {
 			}
 			c := newHub(t)
 			if row.recorded != "" {
-				role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{regname.AgentAnnotation: row.recorded}}}
+				role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{ocm.AgentAnnotation: row.recorded}}}
 				regtest.Must(t, c.Create(t.Context(), role))
 			}
 			last, named := "", ""

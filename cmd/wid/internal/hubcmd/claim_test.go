@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/internal/irsaname"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -142,7 +141,7 @@ func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 // The request of another agent comes while the command waits.
 func TestHubAcceptRefusesALateRequestOfAnotherAgent(t *testing.T) {
 	h := newClaimHub(t)
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{regname.AgentAnnotation: "agent1"}}}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{ocm.AgentAnnotation: "agent1"}}}
 	regtest.Must(t, errors.Join(h.fake.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}), h.fake.Create(t.Context(), role)))
 	lists, thief := 0, ""
 	hub := interceptor.NewClient(h.fake, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -240,7 +239,7 @@ func TestHubDenySaysWhatItDoes(t *testing.T) {
 
 // The hub retries a grant that failed, so the wait goes on. Other refusals end it.
 func TestHubAcceptWaitsWhileTheHubRetries(t *testing.T) {
-	for reason, waits := range map[string]bool{regname.ReasonGrantFailed: true, "InvalidClaim": false} {
+	for reason, waits := range map[string]bool{ocm.ReasonGrantFailed: true, "InvalidClaim": false} {
 		t.Run(reason, func(t *testing.T) {
 			h := newClaimHub(t)
 			h.create(eksManaged, true)
@@ -263,13 +262,13 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 		reason, want string
 	}{
 		"new":                          {false, "", "", "false (waiting)"},
-		"refusal mended":               {false, "False", regname.ReasonWaiting, "false (waiting)"},
+		"refusal mended":               {false, "False", ocm.ReasonWaiting, "false (waiting)"},
 		"refused before acceptance":    {false, "False", "InvalidClaim", "false (InvalidClaim)"},
 		"denied":                       {false, "False", ocm.ReasonHubDenied, "false (denied)"},
 		"denied, hub has not acted":    {false, "True", ocm.ReasonHubAccepted, "false (the hub has not acted yet)"},
 		"accepted":                     {true, "True", ocm.ReasonHubAccepted, "true"},
-		"accepted, claim changed":      {true, "True", regname.ReasonClaimChanged, "true (ClaimChanged)"},
-		"accepted, grant failed":       {true, "False", regname.ReasonGrantFailed, "true (GrantFailed)"},
+		"accepted, claim changed":      {true, "True", ocm.ReasonClaimChanged, "true (ClaimChanged)"},
+		"accepted, grant failed":       {true, "False", ocm.ReasonGrantFailed, "true (GrantFailed)"},
 		"accepted, hub has not acted":  {true, "", "", "true (the hub has not acted yet)"},
 		"accepted again after refusal": {true, "False", ocm.ReasonHubDenied, "true (the hub has not acted yet)"},
 	} {
@@ -328,7 +327,7 @@ func TestHubStatusOfADeletedCluster(t *testing.T) {
 func TestCommandsShowTheErrorOfTheHub(t *testing.T) {
 	for name, accepts := range map[string]bool{"accept": true, "deny": false} {
 		t.Run(name, func(t *testing.T) {
-			fails := metav1.Condition{Type: regname.ConditionReconciled, Status: metav1.ConditionFalse, Reason: "ReconcileFailed", Message: "policy says\nno"}
+			fails := metav1.Condition{Type: ocm.ConditionReconciled, Status: metav1.ConditionFalse, Reason: "ReconcileFailed", Message: "policy says\nno"}
 			before := metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted}
 			if accepts {
 				before = denied(time.Hour)

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -93,7 +92,7 @@ func TestHubCleanupChooses(t *testing.T) {
 		"condition True with the reason of a denial": {ago: old, edit: func(_ *ocm.ManagedCluster, condition *metav1.Condition) { condition.Status = metav1.ConditionTrue }},
 		"condition Unknown":                          {ago: old, edit: func(_ *ocm.ManagedCluster, condition *metav1.Condition) { condition.Status = metav1.ConditionUnknown }},
 		"refused for another reason": {ago: old, edit: func(_ *ocm.ManagedCluster, condition *metav1.Condition) {
-			condition.Reason = regname.ReasonGrantFailed
+			condition.Reason = ocm.ReasonGrantFailed
 		}},
 		"another condition": {ago: old, edit: func(_ *ocm.ManagedCluster, condition *metav1.Condition) { condition.Type = ocm.ConditionJoined }},
 		"being deleted":     {ago: old, edit: func(c *ocm.ManagedCluster, _ *metav1.Condition) { c.DeletionTimestamp = &metav1.Time{Time: time.Now()} }},

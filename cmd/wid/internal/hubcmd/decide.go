@@ -20,11 +20,10 @@ import (
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/optimistic"
 	"github.com/workloadid/workloadid/internal/redact"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-const hubProgram = regname.HubNamespace + "/" + regname.HubDeployment
+const hubProgram = ocm.HubNamespace + "/" + ocm.HubDeployment
 
 type deciding struct {
 	cli.Side
@@ -234,7 +233,7 @@ func (d *deciding) revoking(ctx context.Context, name string) (waitingFor string
 	case isDenied(cluster):
 		return "", nil
 	}
-	if failing := conditionOf(cluster, regname.ConditionReconciled); failing.Status == metav1.ConditionFalse {
+	if failing := conditionOf(cluster, ocm.ConditionReconciled); failing.Status == metav1.ConditionFalse {
 		return fmt.Sprintf("for the hub to take away the access of cluster %q, which it retries: %s", name, failing.Message), nil
 	}
 	return fmt.Sprintf("for the hub program to take away the access of cluster %q: see whether Deployment %q runs", name, hubProgram), nil

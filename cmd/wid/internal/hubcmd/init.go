@@ -22,7 +22,6 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/buildinfo"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -98,7 +97,7 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	running, program, err := install.Running(ctx, c, regname.HubNamespace, regname.HubDeployment)
+	running, program, err := install.Running(ctx, c, ocm.HubNamespace, ocm.HubDeployment)
 	if err == nil {
 		err = h.checkOCM(ctx, cmd, c)
 	}
@@ -117,7 +116,7 @@ func (h *hubInit) run(ctx context.Context, cmd *cobra.Command) error {
 	if slices.Contains(h.options.AuthTypes, registration.AuthTypeCSR) {
 		h.probe(ctx, cmd, c)
 	}
-	if err := h.Install(ctx, cmd, h.KubeFile, c, printed, regname.HubNamespace, regname.HubDeployment); err != nil {
+	if err := h.Install(ctx, cmd, h.KubeFile, c, printed, ocm.HubNamespace, ocm.HubDeployment); err != nil {
 		return err
 	}
 	if running != nil { // a token that is not needed would stay valid in the log of a pipeline
@@ -210,10 +209,10 @@ func (h *hubInit) probe(ctx context.Context, cmd *cobra.Command, c client.Client
 func (h *hubInit) checkOCM(ctx context.Context, cmd *cobra.Command, c client.Client) error {
 	programs := []install.OCMProgram{
 		{Namespace: "open-cluster-management", App: "cluster-manager"}, // sets the other ones' replicas and RBAC
-		{Namespace: regname.HubNamespace, App: "clustermanager-registration-controller"},
+		{Namespace: ocm.HubNamespace, App: "clustermanager-registration-controller"},
 	}
 	if slices.Contains(h.options.AddOnAuthTypes, registration.AuthTypeToken) { // it serves the tokens of add-ons
-		programs = append(programs, install.OCMProgram{Namespace: regname.HubNamespace, App: "clustermanager-addon-manager-controller"})
+		programs = append(programs, install.OCMProgram{Namespace: ocm.HubNamespace, App: "clustermanager-addon-manager-controller"})
 	}
 	if err := install.CheckOCM(ctx, cmd, c, h.Kubectl, programs...); err != nil {
 		return err

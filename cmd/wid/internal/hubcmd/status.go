@@ -26,7 +26,6 @@ import (
 	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/redact"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -118,7 +117,7 @@ func accepted(c *Cluster) string {
 		return "true"
 	case !c.Accepted && denied:
 		detail = "denied"
-	case !c.Accepted && (c.Condition == "" || c.Reason == regname.ReasonWaiting):
+	case !c.Accepted && (c.Condition == "" || c.Reason == ocm.ReasonWaiting):
 		detail = "waiting"
 	case granted != c.Accepted && !refused:
 		detail = "the hub has not acted yet"
@@ -190,8 +189,8 @@ func clustersOf(ctx context.Context, c client.Reader) ([]Cluster, error) {
 // annotations. role is the ClusterRole of the cluster, empty if there is none.
 // Certificates have no claim.
 func claimOf(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (authType, claim string, err error) {
-	if authType, ok := role.Annotations[regname.AuthTypeAnnotation]; ok && cluster.Spec.HubAcceptsClient {
-		return authType, role.Annotations[regname.ClaimAnnotation], nil
+	if authType, ok := role.Annotations[ocm.AuthTypeAnnotation]; ok && cluster.Spec.HubAcceptsClient {
+		return authType, role.Annotations[ocm.ClaimAnnotation], nil
 	}
 	claim, ok, err := irsaname.Claim(cluster)
 	if err != nil || !ok {
@@ -221,10 +220,10 @@ func stateOf(c *ocm.ManagedCluster, role *rbacv1.ClusterRole, pending, denied []
 		s.AuthType = "invalid"
 	}
 	accepted := conditionOf(c, ocm.ConditionHubAccepted)
-	s.Failure = conditionOf(c, regname.ConditionReconciled).Message
+	s.Failure = conditionOf(c, ocm.ConditionReconciled).Message
 	s.Condition, s.Reason, s.Message = accepted.Status, accepted.Reason, accepted.Message
 	if s.Deleting = !c.DeletionTimestamp.IsZero(); s.Deleting {
-		s.Message = cmp.Or(conditionOf(c, regname.ConditionDeleting).Message, s.Message)
+		s.Message = cmp.Or(conditionOf(c, ocm.ConditionDeleting).Message, s.Message)
 	}
 	s.Joined, s.Available = conditionOf(c, ocm.ConditionJoined).Status, conditionOf(c, ocm.ConditionAvailable).Status
 	return s
@@ -275,7 +274,7 @@ func refusalsOf(ctx context.Context, c client.Reader, requests []certificatesv1.
 	of := client.MatchingFields{"regarding.kind": "CertificateSigningRequest", "type": corev1.EventTypeWarning}
 	err := cli.Each(ctx, c, &eventsv1.EventList{}, func(e *eventsv1.Event) {
 		known, ok := newest[e.Regarding.UID]
-		if ok && e.Action == regname.ActionApprove && lastSeen(&known).Before(lastSeen(e)) {
+		if ok && e.Action == ocm.ActionApprove && lastSeen(&known).Before(lastSeen(e)) {
 			newest[e.Regarding.UID] = *e
 		}
 	}, client.InNamespace(metav1.NamespaceDefault), of)

@@ -24,9 +24,9 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/buildinfo"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // inviting are the flags of commands that print the command by which a cluster joins.
@@ -80,7 +80,7 @@ func newHubToken() *cobra.Command {
 // remembered returns the flag --hub-apiserver, or else that of the last wid hub init.
 func (i *inviting) remembered(running *appsv1.Deployment) string {
 	if i.server == "" && running != nil {
-		return running.Annotations[regname.ServerAnnotation]
+		return running.Annotations[ocm.ServerAnnotation]
 	}
 	return i.server
 }
@@ -96,7 +96,7 @@ type Invitation struct {
 
 // invite creates a token, and prints the command that uses it. The auth types are those of the hub program that runs.
 func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub *cli.Side, c client.Client, config *rest.Config) error {
-	running, program, err := install.Running(ctx, c, regname.HubNamespace, regname.HubDeployment)
+	running, program, err := install.Running(ctx, c, ocm.HubNamespace, ocm.HubDeployment)
 	if err != nil {
 		return err
 	}

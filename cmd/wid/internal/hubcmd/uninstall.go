@@ -9,14 +9,14 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/manifests"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // leaderLease is what the hub program has created beside the objects of clusters.
-const leaderLease = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {namespace: " + regname.HubNamespace + ", name: registration-hub}\n"
+const leaderLease = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {namespace: " + ocm.HubNamespace + ", name: registration-hub}\n"
 
 // uninstall removes what init applies with any flags. A hub of Open Cluster Management on the same cluster can go on.
 func (h *hubInit) uninstall(ctx context.Context, cmd *cobra.Command) error {
@@ -45,9 +45,9 @@ func isOCMsToo(o *unstructured.Unstructured) bool {
 	case "CustomResourceDefinition":
 		return true
 	case "Namespace":
-		return o.GetName() != regname.RelayNamespace
+		return o.GetName() != ocm.RelayNamespace
 	case "ServiceAccount":
-		return o.GetName() == regname.HubServiceAccount
+		return o.GetName() == ocm.HubServiceAccount
 	case "ClusterRole":
 		return o.GetName() == registration.ClusterRoleName("registration") || o.GetName() == registration.ClusterRoleName("work")
 	}

@@ -25,10 +25,10 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/buildinfo"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/manifests"
+	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/token"
 )
 
@@ -78,7 +78,7 @@ func ReleaseImage(version, program string) string {
 // what the Deployment has that runs. It is nil for a new one.
 func (i *Installing) Replicas(cmd *cobra.Command, running *appsv1.Deployment) (replicas *int32, pullSecrets []string) {
 	i.asked = nil
-	for flag, field := range map[string]string{"replicas": ".spec.replicas", "image": `.spec.template.spec.containers[name="` + regname.Container + `"].image`} {
+	for flag, field := range map[string]string{"replicas": ".spec.replicas", "image": `.spec.template.spec.containers[name="` + ocm.Container + `"].image`} {
 		if cmd.Flags().Changed(flag) {
 			i.asked = append(i.asked, field)
 		}
@@ -106,7 +106,7 @@ func Running(ctx context.Context, c client.Client, namespace, name string) (d *a
 		return nil, program, nil
 	}
 	for _, container := range d.Spec.Template.Spec.Containers {
-		if container.Name == regname.Container { // not a sidecar
+		if container.Name == ocm.Container { // not a sidecar
 			program = container
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/manifests"
+	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 func TestReleaseImage(t *testing.T) {
@@ -46,7 +46,7 @@ func TestPodSecurityIsOfOurNamespacesOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithReturnManagedFields().Build()
 			if row.manager != "" {
-				namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: regname.HubNamespace, Labels: map[string]string{"a": "b"}}}
+				namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ocm.HubNamespace, Labels: map[string]string{"a": "b"}}}
 				if err := c.Create(t.Context(), namespace, client.FieldOwner(row.manager)); err != nil {
 					t.Fatal(err)
 				}

@@ -25,7 +25,6 @@ import (
 	"github.com/workloadid/workloadid/internal/input"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/kubeerror"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/manifests"
@@ -102,7 +101,7 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := j.addOnAuth(ctx, cmd, local); err != nil {
 		return err
 	}
-	running, _, err := install.Running(ctx, local, agent.DefaultNamespace, regname.AgentName)
+	running, _, err := install.Running(ctx, local, agent.DefaultNamespace, ocm.AgentName)
 	if err != nil {
 		return err
 	}
@@ -304,7 +303,7 @@ func (j *join) try(ctx context.Context, info *bootstrap.ClusterInfo, token strin
 		return nil
 	case apierrors.IsForbidden(err):
 		return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: cli.OneLine(kubeerror.Message(err, token)),
-			Remedy: fmt.Sprintf("bind that user to ClusterRole %q on the hub, or use a token of wid hub init", regname.BootstrapRole)}
+			Remedy: fmt.Sprintf("bind that user to ClusterRole %q on the hub, or use a token of wid hub init", ocm.BootstrapRole)}
 	}
 	return cli.AnswerOf(err, operation)
 }
@@ -346,7 +345,7 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	running, program, err := install.Running(ctx, local, agent.DefaultNamespace, regname.AgentName)
+	running, program, err := install.Running(ctx, local, agent.DefaultNamespace, ocm.AgentName)
 	if err != nil {
 		return err
 	}
@@ -375,7 +374,7 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := j.Install(ctx, cmd, j.KubeFile, local, printed, agent.DefaultNamespace, regname.AgentName); err != nil {
+	if err := j.Install(ctx, cmd, j.KubeFile, local, printed, agent.DefaultNamespace, ocm.AgentName); err != nil {
 		return err
 	}
 	return cli.Say(cmd, "\nThe agent of cluster %q has the image %.300q, before %.300q. Its flags: %.1000s. Its credential and its bootstrap Secret stay", j.options.Cluster,

@@ -21,7 +21,6 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -67,7 +66,7 @@ func TestUnjoinWithoutRightsToAddOns(t *testing.T) {
 	if err := removeAgent(t.Context(), cmd, c, "managed-0", false); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(stored), stored); !apierrors.IsNotFound(err) || !strings.Contains(out.String(), regname.AddOnClusterLabel+"=managed-0") {
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(stored), stored); !apierrors.IsNotFound(err) || !strings.Contains(out.String(), ocm.AddOnClusterLabel+"=managed-0") {
 		t.Errorf("%v: %s", err, &out)
 	}
 }

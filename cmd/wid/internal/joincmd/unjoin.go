@@ -16,7 +16,6 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/internal/kubeerror"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -116,7 +115,7 @@ func tell(ctx context.Context, local client.Client, name string, secret *corev1.
 		return errNoCredential
 	}
 	driver, err := registration.Driver(csr.New(csr.Options{})), error(nil)
-	if string(secret.Data[regname.SecretKeyAuthType]) == registration.AuthTypeAWS {
+	if string(secret.Data[ocm.SecretKeyAuthType]) == registration.AuthTypeAWS {
 		driver, err = arns.Driver()
 	}
 	if err != nil {
@@ -135,11 +134,11 @@ func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, n
 	secrets := &unstructured.UnstructuredList{}
 	secrets.SetAPIVersion("v1")
 	secrets.SetKind("SecretList")
-	err := local.List(ctx, secrets, client.MatchingLabels{regname.AddOnClusterLabel: name}, client.HasLabels{addon.NameLabel})
+	err := local.List(ctx, secrets, client.MatchingLabels{ocm.AddOnClusterLabel: name}, client.HasLabels{addon.NameLabel})
 	switch {
 	case apierrors.IsForbidden(err):
 		cmd.PrintErrf("wid: warning: the Secrets of add-ons stay, since you may not list Secrets of all namespaces: delete those with the label %s=%s\n",
-			regname.AddOnClusterLabel, name)
+			ocm.AddOnClusterLabel, name)
 	case err != nil:
 		return cli.AnswerOf(err, "list the Secrets of add-ons")
 	}
@@ -161,7 +160,7 @@ func agentSecret(ctx context.Context, local client.Client, cluster string) (*cor
 	if err := local.Get(ctx, key, secret); err != nil {
 		return secret, cli.AnswerOf(client.IgnoreNotFound(err), fmt.Sprintf("read Secret %q", key))
 	}
-	if name := string(secret.Data[regname.SecretKeyClusterName]); name != "" && name != cluster {
+	if name := string(secret.Data[ocm.SecretKeyClusterName]); name != "" && name != cluster {
 		return secret, cli.Problem(auth.ErrMisconfigured,
 			fmt.Sprintf("use that name with --cluster-name, or another cluster with --context; wid unjoin --cluster-name %.100q ends that registration", name),
 			"this cluster is registered as %.100q, not as %q", name, cluster)

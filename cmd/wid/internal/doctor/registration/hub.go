@@ -19,13 +19,12 @@ import (
 	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/lenient"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-const hubNamespace = regname.HubNamespace
+const hubNamespace = ocm.HubNamespace
 
 // showCluster shows the ManagedCluster, and what the hub's Events say of it.
 func (e *examination) showCluster(ctx context.Context) doctor.Finding {
@@ -44,7 +43,7 @@ func (e *examination) showCluster(ctx context.Context) doctor.Finding {
 	case e.clusterErr != nil:
 		return unread("ManagedCluster %s: %s", e.ClusterName, kubeerror.Message(e.clusterErr))
 	case c.DeletionTimestamp != nil:
-		why := cmp.Or(against(c.Status.Conditions, regname.ConditionReconciled, regname.ConditionDeleting), &metav1.Condition{})
+		why := cmp.Or(against(c.Status.Conditions, ocm.ConditionReconciled, ocm.ConditionDeleting), &metav1.Condition{})
 		return doctor.Failed("Deleting", e.readCluster("see what its finalizers wait for:"), "being deleted since %s; finalizers %.300s. %s",
 			kube.Stamp(c.DeletionTimestamp.Time), strings.Join(c.Finalizers, ", "), quote(*why)).
 			With(c.DeletionTimestamp.Time, time.Time{})
@@ -64,7 +63,7 @@ func (e *examination) showCluster(ctx context.Context) doctor.Finding {
 // showProgram goes by the conditions of the Deployment, and asks the API server
 // for a right without which the program does nothing.
 func (e *examination) showProgram(ctx context.Context) doctor.Finding {
-	d, f := e.showDeployment(ctx, e.Hub, e.atHub, client.ObjectKey{Namespace: hubNamespace, Name: regname.HubDeployment})
+	d, f := e.showDeployment(ctx, e.Hub, e.atHub, client.ObjectKey{Namespace: hubNamespace, Name: ocm.HubDeployment})
 	switch {
 	case d == nil && f.Class == missing:
 		return doctor.Skipped("%s Another program may do its work", f.Message)
@@ -95,10 +94,10 @@ func (e *examination) showDecision(context.Context) doctor.Finding {
 	wanted := fmt.Sprintf("spec.hubAcceptsClient is %t", accepts)
 	isFalse := c.Status == metav1.ConditionFalse
 	denied := isFalse && c.Reason == ocm.ReasonHubDenied
-	idle := e.atHub("see why its program does not act:", "kubectl logs -n "+hubNamespace+" deploy/"+regname.HubDeployment)
+	idle := e.atHub("see why its program does not act:", "kubectl logs -n "+hubNamespace+" deploy/"+ocm.HubDeployment)
 	since := c.LastTransitionTime.Time
 	f := doctor.Passed("%s", quote(c))
-	failing := against(e.cluster.Status.Conditions, regname.ConditionReconciled)
+	failing := against(e.cluster.Status.Conditions, ocm.ConditionReconciled)
 	switch {
 	case !accepts && denied:
 		f = doctor.Failed(c.Reason, e.accept(), "%s. %s", wanted, quote(c))
@@ -135,12 +134,12 @@ func (e *examination) showConditions(context.Context) doctor.Finding {
 	if joined.Status == "" {
 		return unread("The agent has not reported yet that it has joined.")
 	}
-	c := against(all, ocm.ConditionJoined, regname.ConditionClockSynced, regname.ConditionCertificateRotated, ocm.ConditionAvailable)
+	c := against(all, ocm.ConditionJoined, ocm.ConditionClockSynced, ocm.ConditionCertificateRotated, ocm.ConditionAvailable)
 	if c == nil {
 		return doctor.Passed("%s; %s", quote(joined), quote(available))
 	}
 	since := c.LastTransitionTime.Time
-	if c.Reason == regname.ReasonLeaseStopped {
+	if c.Reason == ocm.ReasonLeaseStopped {
 		since = e.renewed()
 	}
 	return doctor.Failed(c.Reason, e.readLog(), "%s", quote(*c)).With(since, time.Time{})
@@ -164,7 +163,7 @@ func (e *examination) showLease(context.Context) doctor.Finding {
 	}
 	text := fmt.Sprintf("the agent renewed it %s ago, at %s", doctor.Age(at), kube.Stamp(at))
 	if time.Since(at) > waits {
-		return doctor.Failed(regname.ReasonLeaseStopped, e.readLog(), "%s; the hub waits for %s", text, waits).With(at, time.Time{})
+		return doctor.Failed(ocm.ReasonLeaseStopped, e.readLog(), "%s; the hub waits for %s", text, waits).With(at, time.Time{})
 	}
 	return doctor.Passed("%s", text)
 }
@@ -226,10 +225,10 @@ func (e *examination) showAddOns(ctx context.Context) doctor.Finding {
 // credential. The driver csr leaves its own behind when a token replaces the
 // certificate.
 func credentialConditions(all []metav1.Condition) []string {
-	kinds := []string{regname.ConditionRegistrationAccepted, addon.ConditionTokenInfrastructureReady, regname.ConditionTokenRefreshed,
-		regname.ConditionTokenRefreshedOCM}
+	kinds := []string{ocm.ConditionRegistrationAccepted, addon.ConditionTokenInfrastructureReady, ocm.ConditionAddOnTokenRefreshed,
+		ocm.ConditionTokenRefreshed}
 	if conditionOf(all, addon.ConditionTokenInfrastructureReady).Status == "" {
-		kinds = append(kinds, regname.ConditionCertificateRotated)
+		kinds = append(kinds, ocm.ConditionCertificateRotated)
 	}
 	return kinds
 }
@@ -237,13 +236,13 @@ func credentialConditions(all []metav1.Condition) []string {
 // showRole goes by the word of the agent, which tries its role.
 func (e *examination) showRole(context.Context) doctor.Finding {
 	claim, claims, err := irsaname.Claim(e.cluster)
-	c := conditionOf(e.cluster.Status.Conditions, regname.ConditionIAMRoleReady)
+	c := conditionOf(e.cluster.Status.Conditions, ocm.ConditionIAMRoleReady)
 	switch {
 	case err != nil:
 		return doctor.Failed("InvalidClaim", e.readCluster("correct the annotation. To read it:"), "%v", err).With(time.Now(), time.Time{})
 	case !claims:
 		return doctor.Skipped("The cluster does not register with an AWS role.")
-	case c.Status == metav1.ConditionFalse && c.Reason != regname.ReasonWaiting:
+	case c.Status == metav1.ConditionFalse && c.Reason != ocm.ReasonWaiting:
 		verify := "wid hub policies --verify --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn " + shell.Word(claim, "CLUSTER_ARN") + " --oidc-issuer ISSUER"
 		return doctor.Failed(c.Reason, doctor.Do("With your login at the cluster's AWS account, compare the agent's role with what it has to be:", verify), "%s", quote(c)).
 			With(c.LastTransitionTime.Time, time.Time{})

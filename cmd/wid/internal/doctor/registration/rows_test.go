@@ -29,7 +29,6 @@ import (
 	"github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/irsaname"
-	"github.com/workloadid/workloadid/internal/regname"
 	contract "github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -144,7 +143,7 @@ func TestRows(t *testing.T) {
 		"the hub has not acted":                 {func(_ *testing.T, w *world) { w.decide(true, "", "") }, "HubNotActing", "✗ decision", "kubectl --context HUB logs"},
 		"the hub's API server refuses what it does": {func(_ *testing.T, w *world) {
 			w.decide(true, "", "")
-			meta.SetStatusCondition(&w.cluster().Status.Conditions, metav1.Condition{Type: regname.ConditionReconciled, Status: metav1.ConditionFalse,
+			meta.SetStatusCondition(&w.cluster().Status.Conditions, metav1.Condition{Type: ocm.ConditionReconciled, Status: metav1.ConditionFalse,
 				Reason: "ReconcileFailed", Message: "policy says no"})
 		}, "ReconcileFailed", "policy says no", "kubectl --context HUB"},
 		"the hub still lets it in": {func(_ *testing.T, w *world) { w.decide(false, metav1.ConditionTrue, ocm.ReasonHubAccepted) }, "HubNotActing",
@@ -152,7 +151,7 @@ func TestRows(t *testing.T) {
 		"a role that AWS refuses": {func(_ *testing.T, w *world) {
 			c := w.cluster()
 			c.Annotations = map[string]string{irsaname.ARNAnnotation: "arn:aws:eks:eu-central-1:123456789012:cluster/prod"}
-			meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: regname.ConditionIAMRoleReady, Status: metav1.ConditionFalse, Reason: "RoleRefused"})
+			meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionIAMRoleReady, Status: metav1.ConditionFalse, Reason: "RoleRefused"})
 		}, "RoleRefused", "✗ aws", "wid hub policies --verify --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn arn:aws:eks:eu-central-1:123456789012:cluster/prod"},
 		"a Pod that no node takes": {func(_ *testing.T, w *world) {
 			w.unavailable()

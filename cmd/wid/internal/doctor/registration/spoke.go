@@ -13,7 +13,6 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/internal/kube"
 	"github.com/workloadid/workloadid/internal/kubeerror"
-	"github.com/workloadid/workloadid/internal/regname"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -22,7 +21,7 @@ import (
 const (
 	operatorAgent  = "klusterlet-registration-agent"
 	singletonAgent = "klusterlet-agent"
-	ownAgent       = regname.AgentName
+	ownAgent       = ocm.AgentName
 )
 
 // secret is a Secret of the agent. Data is nil if there is none.
@@ -139,7 +138,7 @@ func (e *examination) showSecret(context.Context) doctor.Finding {
 	case len(e.own.data["kubeconfig"]) == 0:
 		return doctor.Failed("HubKubeConfigMissing", e.readLog(), "The Secret %s has no kubeconfig: the agent has not been issued a credential.", name)
 	}
-	if cluster, ok := e.own.data[regname.SecretKeyClusterName]; ok && string(cluster) != e.ClusterName {
+	if cluster, ok := e.own.data[ocm.SecretKeyClusterName]; ok && string(cluster) != e.ClusterName {
 		return e.anotherName("The Secret "+name+" holds the credential of cluster", string(cluster))
 	}
 	c, err := openCredential(e.own.data, false)

@@ -1,6 +1,4 @@
-// Package regname holds names of cluster registration that packages of this module share: annotations, groups, keys of Secrets, and the
-// conditions and reasons that the hub and its agents write. They are part of the wire format, but no driver needs them.
-package regname
+package ocm
 
 // Annotations of a cluster's ClusterRole, which agents cannot write. The hub records a grant in the first two, before the grant.
 // A driver records the one agent that the cluster is accepted for in the others. Denial keeps those.
@@ -39,8 +37,8 @@ const AddOnClusterLabel = "registration.open-cluster-management.io/cluster"
 
 // Labels of the ServiceAccount, Role and RoleBinding that a hub of Open Cluster Management makes for an add-on.
 const (
-	OCMAddOnLabel = "addon.open-cluster-management.io/name"
-	OCMTokenLabel = "addon.open-cluster-management.io/token-infrastructure" //nolint:gosec // a name
+	AddOnLabel = "addon.open-cluster-management.io/name"
+	TokenLabel = "addon.open-cluster-management.io/token-infrastructure" //nolint:gosec // a name
 )
 
 // TokenRoleSuffix ends the name of the Role and the RoleBinding of an add-on's tokens.

@@ -1,6 +1,7 @@
-package regname
+package ocm
 
-// Conditions of a ManagedCluster, in addition to those of package ocm.
+// Conditions of a ManagedCluster, in addition to ConditionJoined,
+// ConditionHubAccepted and ConditionAvailable.
 const (
 	// ConditionCertificateRotated reports the renewal of the client certificate of a cluster or an add-on.
 	ConditionCertificateRotated = "ClusterCertificateRotated"
@@ -15,7 +16,7 @@ const (
 	ConditionIAMRoleReady = "ClusterIAMRoleReady"
 )
 
-// Reasons of ocm.ConditionHubAccepted and ocm.ConditionAvailable.
+// Reasons of ConditionHubAccepted and ConditionAvailable.
 const (
 	ReasonGrantFailed = "GrantFailed"
 	// ReasonClaimChanged has the status True: the cluster keeps its grant.
@@ -31,10 +32,10 @@ const (
 	// ConditionRegistrationAccepted is False while the agent refuses an item of
 	// an add-on, and True once the cause is gone.
 	ConditionRegistrationAccepted = "RegistrationAccepted"
-	// ConditionTokenRefreshed reports the token of an add-on, under the name of
+	// ConditionAddOnTokenRefreshed reports the token of an add-on, under the name of
 	// the specification and under that of Open Cluster Management.
-	ConditionTokenRefreshed    = "AddonTokenRefreshed"
-	ConditionTokenRefreshedOCM = "TokenRefreshed"
+	ConditionAddOnTokenRefreshed = "AddonTokenRefreshed"
+	ConditionTokenRefreshed      = "TokenRefreshed"
 )
 
 // Reasons of addon.ConditionTokenInfrastructureReady.
