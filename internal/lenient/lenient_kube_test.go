@@ -22,11 +22,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
-	addons "github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	pods "github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
+	addons "github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }

@@ -17,11 +17,11 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	podidentitydoctor "github.com/workloadid/workloadid/cmd/wid/internal/doctor/podidentity"
-	addonv1alpha1 "github.com/workloadid/workloadid/internal/addonapi/v1alpha1"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
+	addonv1alpha1 "github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
 
 // newDoctorClient knows the kinds that the checks read and create, and asks the
