@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -82,7 +81,7 @@ type AddOns struct {
 // addOnHub is a client of the hub with the cluster's credential.
 type addOnHub struct {
 	client.Client
-	api     addonapi.API
+	api     addon.API
 	session *hubSession
 	look    time.Time // when to look for the API again, if the hub serves none
 }
@@ -209,7 +208,7 @@ func (a *AddOns) connect() (*addOnHub, error) {
 		return nil, err
 	}
 	hub := &addOnHub{Client: c, session: session}
-	hub.api, err = addonapi.Discover(c.RESTMapper())
+	hub.api, err = addon.Discover(c.RESTMapper())
 	switch {
 	case meta.IsNoMatchError(err):
 		hub.look = now.Add(noAPIWait)

@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -180,7 +179,7 @@ func (w *addOnWorld) restart() {
 // create puts an add-on with the items onto the hub.
 func (w *addOnWorld) create(name string, items ...ocm.Registration) {
 	w.t.Helper()
-	api, err := addonapi.Discover(w.mapper)
+	api, err := addon.Discover(w.mapper)
 	regtest.Must(w.t, err)
 	o := api.New()
 	o.SetNamespace("cluster1")
@@ -198,7 +197,7 @@ func (w *addOnWorld) change(name string, change func(*addon.Status)) {
 
 func (w *addOnWorld) get(name string) client.Object {
 	w.t.Helper()
-	api, err := addonapi.Discover(w.mapper)
+	api, err := addon.Discover(w.mapper)
 	regtest.Must(w.t, err)
 	o := api.New()
 	regtest.Must(w.t, w.hub.Get(w.t.Context(), client.ObjectKey{Namespace: "cluster1", Name: name}, o))

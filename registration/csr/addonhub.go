@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -160,7 +159,7 @@ func (a *AddOnApprover) checkCluster(ctx context.Context, name, user string) err
 
 // item returns the one kubeClient item of an add-on.
 func (a *AddOnApprover) item(ctx context.Context, cluster, name string) (item ocm.Registration, err error) {
-	api, err := addonapi.Discover(a.options.Client.RESTMapper())
+	api, err := addon.Discover(a.options.Client.RESTMapper())
 	if meta.IsNoMatchError(err) {
 		return item, notYet("AddOnsNotServed", "the hub has no API of add-ons")
 	} else if err != nil {

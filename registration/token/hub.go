@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
@@ -61,7 +60,7 @@ type HubOptions struct {
 // do not run both on one hub. It is safe for concurrent use.
 type Hub struct {
 	options HubOptions
-	api     addonapi.API
+	api     addon.API
 	served  bool
 }
 
@@ -72,7 +71,7 @@ func NewHub(options HubOptions) (*Hub, error) {
 	}
 	h := &Hub{options: options}
 	var err error
-	h.api, err = addonapi.Discover(options.Client.RESTMapper())
+	h.api, err = addon.Discover(options.Client.RESTMapper())
 	h.served = err == nil
 	if options.RemoveOnly && meta.IsNoMatchError(err) {
 		return h, nil

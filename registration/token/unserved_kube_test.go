@@ -8,7 +8,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -49,8 +48,8 @@ func (w *addOnWorld) serve(v1alpha1, v1beta1 bool) {
 	regtest.Must(w.T, w.Admin.Patch(w.T.Context(), crd, client.RawPatch("application/json-patch+json", []byte(patch))))
 	regtest.Eventually(w.T, "the hub serves the versions", func() bool {
 		w.Admin = regtest.NewClient(w.T, w.Hub.Config()) // a client remembers what was served
-		api, err := addonapi.Discover(w.Admin.RESTMapper())
-		return (err == nil) == (v1alpha1 || v1beta1) && (api == addonapi.API{}) == !v1alpha1
+		api, err := addon.Discover(w.Admin.RESTMapper())
+		return (err == nil) == (v1alpha1 || v1beta1) && (api == addon.API{}) == !v1alpha1
 	})
 }
 

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -41,7 +40,7 @@ func (w *World) ServeAddOns(crd string) {
 	w.Apply(w.Admin, manifests.TokenRBAC())
 	Eventually(w.T, "the hub serves add-ons", func() bool {
 		w.Admin = NewClient(w.T, w.Hub.Config()) // a client may remember that there are none
-		api, err := addonapi.Discover(w.Admin.RESTMapper())
+		api, err := addon.Discover(w.Admin.RESTMapper())
 		return err == nil && w.Admin.List(w.T.Context(), api.NewList()) == nil
 	})
 	for _, a := range []authorizationv1.ResourceAttributes{{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "any"},
@@ -111,7 +110,7 @@ func (m *Member) ReconcileAddOn(addOn string) reconcile.Result {
 // NewAddOn creates an add-on as its hub controller does.
 func (m *Member) NewAddOn(name string, items ...ocm.Registration) {
 	m.T.Helper()
-	api, err := addonapi.Discover(m.Admin.RESTMapper())
+	api, err := addon.Discover(m.Admin.RESTMapper())
 	Must(m.T, err)
 	o := api.New()
 	o.SetNamespace(m.Name)
@@ -136,7 +135,7 @@ func (m *Member) DeleteAddOn(name string) {
 // AddOn returns an add-on of either version.
 func (m *Member) AddOn(name string) client.Object {
 	m.T.Helper()
-	api, err := addonapi.Discover(m.Admin.RESTMapper())
+	api, err := addon.Discover(m.Admin.RESTMapper())
 	Must(m.T, err)
 	o := api.New()
 	Must(m.T, m.Admin.Get(m.T.Context(), client.ObjectKey{Namespace: m.Name, Name: name}, o))

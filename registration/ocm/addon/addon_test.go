@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/testing/slowserver"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -78,13 +77,13 @@ func TestDiscover(t *testing.T) {
 		"v1beta1 only": {[]schema.GroupVersion{addon.GroupVersion}, &addon.ManagedClusterAddOn{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api, err := addonapi.Discover(mapper(tc.served...))
+			api, err := addon.Discover(mapper(tc.served...))
 			if err != nil || reflect.TypeOf(api.New()) != reflect.TypeOf(tc.want) {
 				t.Errorf("%T, %v", api.New(), err)
 			}
 		})
 	}
-	if _, err := addonapi.Discover(mapper()); !meta.IsNoMatchError(err) {
+	if _, err := addon.Discover(mapper()); !meta.IsNoMatchError(err) {
 		t.Errorf("no add-ons: %v", err)
 	}
 }
@@ -93,7 +92,7 @@ func TestDiscover(t *testing.T) {
 func TestPatchStatus(t *testing.T) {
 	for _, version := range []schema.GroupVersion{v1alpha1.GroupVersion, addon.GroupVersion} {
 		t.Run(version.Version, func(t *testing.T) {
-			api, err := addonapi.Discover(mapper(version))
+			api, err := addon.Discover(mapper(version))
 			if err != nil {
 				t.Fatal(err)
 			}

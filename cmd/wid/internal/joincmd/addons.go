@@ -12,7 +12,6 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
-	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/internal/hubkubeconfig"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/registration"
@@ -58,7 +57,7 @@ func (j *join) addOns(ctx context.Context, secret *corev1.Secret) (map[string][]
 
 func addOnsOf(ctx context.Context, hub client.Client, cluster string) (map[string][]string, error) {
 	names := map[string][]string{}
-	api, err := addonapi.Discover(hub.RESTMapper())
+	api, err := addon.Discover(hub.RESTMapper())
 	if meta.IsNoMatchError(err) {
 		return names, nil
 	}

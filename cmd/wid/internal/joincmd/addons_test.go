@@ -22,7 +22,6 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
-	"github.com/workloadid/workloadid/internal/addonapi"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/manifests"
@@ -51,7 +50,7 @@ func hubWith(t *testing.T, version schema.GroupVersion, drivers []string) client
 	t.Helper()
 	scheme, mapper := runtime.NewScheme(), meta.NewDefaultRESTMapper(nil)
 	mapper.Add(version.WithKind("ManagedClusterAddOn"), meta.RESTScopeNamespace)
-	api, err := addonapi.Discover(mapper)
+	api, err := addon.Discover(mapper)
 	if err = errors.Join(err, addon.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
