@@ -18,6 +18,7 @@
 //	registration/manifests        what is installed on each side
 //	registration/csr, awsirsa     register by client certificate, or by AWS IAM
 //	registration/token            add-ons register by ServiceAccount token
+//	registration/kubeconfig       reads and writes the kubeconfigs of a hub's agent
 //	registration/relay            a proxy in front of the hub
 //	registration/ocm, ocm/addon   wire types and names of Open Cluster Management
 //	podidentity                   AWS credentials for pods (KEP-14): start here

@@ -159,7 +159,7 @@ func TestImportGraph(t *testing.T) {
 		refuse(t, module+pkg, "what calls AWS lives in registration/awsirsa, and hubs import that where they need it", all...)
 	}
 	refuse(t, module+"/registration/awsirsa", "it uses the SDK of AWS only", append(sdks["azure"], sdks["gcp"]...)...)
-	for _, pkg := range []string{"", "/agent", "/hub", "/csr", "/awsirsa", "/token", "/relay", "/ocm", "/ocm/addon", "/manifests"} {
+	for _, pkg := range []string{"", "/agent", "/hub", "/csr", "/awsirsa", "/token", "/relay", "/ocm", "/ocm/addon", "/kubeconfig", "/manifests"} {
 		refuse(t, module+"/registration"+pkg, "registration knows no registries and no exchange: take a function that returns a *rest.Config, which the program builds from auth/aws",
 			module+"/auth", module+"/cache", module+"/issuer", module+"/podidentity", "github.com/google/go-containerregistry", "github.com/docker/", "github.com/aws/aws-sdk-go-v2/service/ecr")
 	}

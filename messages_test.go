@@ -30,7 +30,7 @@ var mayName = map[string]string{
 	"issuer/verify_documents.go":             "names flags of the API server, which it examines",
 	"bootstrap/clusterinfo.go":               "prints kubeadm join",
 	"cache/flags.go":                         "checks the flags that it binds",
-	"registration/agent/kubeconfig.go":       "prints a command of kubectl",
+	"registration/kubeconfig/kubeconfig.go":  "prints a command of kubectl",
 	"registration/internal/advice/advice.go": "holds the commands for readers of conditions and Events",
 }
 

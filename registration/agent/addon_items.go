@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/hubkubeconfig"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal"
+	"github.com/workloadid/workloadid/registration/kubeconfig"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -228,7 +228,7 @@ func (p *addOnReconcile) readSecret(ctx context.Context, secret *credentialSecre
 
 // isOCMs reports whether the agent of Open Cluster Management wrote a Secret for this cluster and this hub. It sets no labels.
 func (p *addOnReconcile) isOCMs(secret *credentialSecret) bool {
-	k, err := hubkubeconfig.Parse(secret.Data[registration.SecretKeyKubeconfig])
+	k, err := kubeconfig.Parse(secret.Data[registration.SecretKeyKubeconfig])
 	if err != nil || len(secret.Labels) > 0 || string(secret.Data[ocm.SecretKeyClusterName]) != p.agent.opts.Cluster {
 		return false
 	}

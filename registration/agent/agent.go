@@ -21,12 +21,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/internal/hubkubeconfig"
 	"github.com/workloadid/workloadid/internal/optimistic"
 	"github.com/workloadid/workloadid/internal/tracing"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal"
+	"github.com/workloadid/workloadid/registration/kubeconfig"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -157,7 +157,7 @@ func newHubClient(config *rest.Config) (client.Client, error) {
 
 const (
 	// hubTimeout bounds each request to the hub, and each call of a driver.
-	hubTimeout       = hubkubeconfig.Timeout
+	hubTimeout       = kubeconfig.Timeout
 	minWait, maxWait = time.Second, 30 * time.Second
 	// maxSteps bounds the steps of one reconcile, for a driver that always stores something else.
 	maxSteps = 8
@@ -231,7 +231,7 @@ func (a *Agent) reconcile(ctx context.Context) (due time.Time, joined bool, err 
 }
 
 // step calls the driver, stores its Step, and only then reports its condition.
-func (a *Agent) step(ctx context.Context, hub *hubkubeconfig.Hub, secret *credentialSecret, conn *agentConn) (changed bool, at time.Time, err error) {
+func (a *Agent) step(ctx context.Context, hub *kubeconfig.Hub, secret *credentialSecret, conn *agentConn) (changed bool, at time.Time, err error) {
 	next, cancel := context.WithTimeout(ctx, hubTimeout) // the Lease must not wait for a driver that hangs
 	defer cancel()
 	step, err := a.next(next, a.opts.Driver, registration.Input{Now: a.opts.Now(), Cluster: a.opts.Cluster, Agent: secret.agent,

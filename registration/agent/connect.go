@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/hubkubeconfig"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
+	"github.com/workloadid/workloadid/registration/kubeconfig"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -43,7 +43,7 @@ type agentClient struct {
 // hubSession is the agent's access to the hub with its own credential, which the hub has taken.
 type hubSession struct {
 	config *rest.Config
-	hub    *hubkubeconfig.Hub
+	hub    *kubeconfig.Hub
 	agent  string            // the agent's name
 	made   map[string][]byte // what the configuration is made of
 }
@@ -81,7 +81,7 @@ func (s *hubSessions) set(next *hubSession) {
 }
 
 // readBootstrap returns what the bootstrap Secret says.
-func (a *Agent) readBootstrap(ctx context.Context) (*hubkubeconfig.Hub, error) {
+func (a *Agent) readBootstrap(ctx context.Context) (*kubeconfig.Hub, error) {
 	secret, key := &corev1.Secret{}, client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
 	switch err := a.opts.Local.Get(ctx, key, secret); {
 	case apierrors.IsNotFound(err):
@@ -89,7 +89,7 @@ func (a *Agent) readBootstrap(ctx context.Context) (*hubkubeconfig.Hub, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read Secret %q on the managed cluster: %w", key, err)
 	}
-	hub, err := hubkubeconfig.ParseBootstrap(secret.Data[registration.SecretKeyKubeconfig])
+	hub, err := kubeconfig.ParseBootstrap(secret.Data[registration.SecretKeyKubeconfig])
 	if err != nil {
 		return nil, fmt.Errorf("the key %q of Secret %q on the managed cluster is refused: %w", registration.SecretKeyKubeconfig, key, err)
 	}
@@ -128,7 +128,7 @@ func (a *Agent) ensureNames(secret *credentialSecret) bool {
 
 // connect picks the stored credential if the hub takes it, else the bootstrap credential. It returns nil if the hub knows the credential
 // but does not let it in, as before acceptance and after denial: then it is kept.
-func (a *Agent) connect(ctx context.Context, hub *hubkubeconfig.Hub, secret *credentialSecret) (*agentConn, error) {
+func (a *Agent) connect(ctx context.Context, hub *kubeconfig.Hub, secret *credentialSecret) (*agentConn, error) {
 	config, stored, err := secret.open(ctx, hub)
 	if err == nil {
 		conn, err := a.open(ctx, &a.own, config, stored)
@@ -160,11 +160,11 @@ func (a *Agent) connect(ctx context.Context, hub *hubkubeconfig.Hub, secret *cre
 		return nil, &hubError{ReasonCredentialRefused, fmt.Errorf("the agent has no credential that the hub at %q takes, and Secret %q holds no user: "+
 			"join again with a bootstrap credential", hub.Cluster.Server, a.opts.BootstrapSecret)}
 	}
-	kubeconfig, err := hub.Compose(*hub.User)
+	composed, err := hub.Compose(*hub.User)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := a.open(ctx, &a.bootstrap, hub.Config(*hub.User), map[string][]byte{registration.SecretKeyKubeconfig: kubeconfig})
+	conn, err := a.open(ctx, &a.bootstrap, hub.Config(*hub.User), map[string][]byte{registration.SecretKeyKubeconfig: composed})
 	if err != nil {
 		return nil, a.explain(hub, err)
 	}
@@ -212,7 +212,7 @@ func (a *Agent) annotations() map[string]string {
 }
 
 // introduce sets the driver's annotations on a ManagedCluster that was created beforehand.
-func (a *Agent) introduce(ctx context.Context, hub *hubkubeconfig.Hub, conn *agentConn) error {
+func (a *Agent) introduce(ctx context.Context, hub *kubeconfig.Hub, conn *agentConn) error {
 	base, changed := conn.cluster.DeepCopy(), false
 	for key, value := range a.annotations() {
 		if conn.cluster.Annotations[key] != value {
@@ -256,7 +256,7 @@ func isStatus(err error) bool {
 }
 
 // explain says what to do about an error of the hub, if there is one.
-func (a *Agent) explain(hub *hubkubeconfig.Hub, err error) error {
+func (a *Agent) explain(hub *kubeconfig.Hub, err error) error {
 	secret := client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
 	remedy, reason := "", ReasonFailed
 	switch {

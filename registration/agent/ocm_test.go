@@ -23,7 +23,7 @@ import (
 // byOCM returns what the agent of Open Cluster Management reads or writes, for one hub.
 func byOCM(t *testing.T, name string) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join("..", "..", "internal", "hubkubeconfig", "testdata", name))
+	content, err := os.ReadFile(filepath.Join("..", "kubeconfig", "testdata", name))
 	regtest.Must(t, err)
 	return string(content)
 }

@@ -14,8 +14,8 @@ import (
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/hubkubeconfig"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/kubeconfig"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -82,7 +82,7 @@ func (s *credentialSecret) state() map[string][]byte {
 }
 
 // store changes the Secret to what the step says, and reports whether that differs.
-func (s *credentialSecret) store(hub *hubkubeconfig.Hub, step registration.Step) (bool, error) {
+func (s *credentialSecret) store(hub *kubeconfig.Hub, step registration.Step) (bool, error) {
 	data, err := registration.Pack(s.driver.Name(), s.Data, step)
 	if err != nil || s.bare {
 		return err == nil && s.replaceData(data), err
@@ -114,13 +114,13 @@ func (s *credentialSecret) checkUser(c *registration.Credential) (clientcmdv1.Au
 	if _, ok := s.driver.(registration.RESTConfigurer); ok {
 		return user, nil
 	}
-	_, err := hubkubeconfig.Inline(user, c.Files)
+	_, err := kubeconfig.Inline(user, c.Files)
 	return user, err
 }
 
 // open returns the configuration of the stored credential, and what the driver may see of the Secret. Another driver's credential stays in
 // use until this one brings its own.
-func (s *credentialSecret) open(ctx context.Context, hub *hubkubeconfig.Hub) (*rest.Config, map[string][]byte, error) {
+func (s *credentialSecret) open(ctx context.Context, hub *kubeconfig.Hub) (*rest.Config, map[string][]byte, error) {
 	full, _ := registration.Unpack(string(s.Data[ocm.SecretKeyAuthType]), s.Data)
 	stored, _ := registration.Unpack(s.driver.Name(), s.Data)
 	config, err := s.config(ctx, hub, full)
@@ -133,7 +133,7 @@ func (s *credentialSecret) open(ctx context.Context, hub *hubkubeconfig.Hub) (*r
 	return config, stored, err
 }
 
-func (s *credentialSecret) config(ctx context.Context, hub *hubkubeconfig.Hub, stored map[string][]byte) (*rest.Config, error) {
+func (s *credentialSecret) config(ctx context.Context, hub *kubeconfig.Hub, stored map[string][]byte) (*rest.Config, error) {
 	user, err := storedUser(stored)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (s *credentialSecret) config(ctx context.Context, hub *hubkubeconfig.Hub, s
 		hub.SetAddress(config)
 		return config, nil
 	}
-	if user, err = hubkubeconfig.Inline(user, stored); err != nil {
+	if user, err = kubeconfig.Inline(user, stored); err != nil {
 		return nil, err
 	}
 	config := hub.Config(user)
@@ -162,7 +162,7 @@ func storedUser(data map[string][]byte) (clientcmdv1.AuthInfo, error) {
 	if len(data[registration.SecretKeyKubeconfig]) == 0 {
 		return clientcmdv1.AuthInfo{}, fmt.Errorf("there is no key %q", registration.SecretKeyKubeconfig)
 	}
-	k, err := hubkubeconfig.Parse(data[registration.SecretKeyKubeconfig])
+	k, err := kubeconfig.Parse(data[registration.SecretKeyKubeconfig])
 	if err != nil {
 		return clientcmdv1.AuthInfo{}, err
 	}

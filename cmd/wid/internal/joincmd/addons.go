@@ -12,9 +12,9 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
-	"github.com/workloadid/workloadid/internal/hubkubeconfig"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/kubeconfig"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -36,18 +36,18 @@ func (j *join) addOnAuth(ctx context.Context, cmd *cobra.Command, local client.C
 // addOns returns the names of the cluster's add-ons by auth type. It asks the hub that this command has verified, whatever address the
 // Secret holds, with the credential of the Secret.
 func (j *join) addOns(ctx context.Context, secret *corev1.Secret) (map[string][]string, error) {
-	k, err := hubkubeconfig.Parse(secret.Data[registration.SecretKeyKubeconfig])
+	k, err := kubeconfig.Parse(secret.Data[registration.SecretKeyKubeconfig])
 	if err == nil && len(k.AuthInfos) == 0 {
 		err = errors.New("it holds no user")
 	}
 	if err != nil {
 		return nil, err
 	}
-	user, err := hubkubeconfig.Inline(k.AuthInfos[0].AuthInfo, secret.Data)
+	user, err := kubeconfig.Inline(k.AuthInfos[0].AuthInfo, secret.Data)
 	if err != nil {
 		return nil, err
 	}
-	hub := hubkubeconfig.Hub{Cluster: clientcmdv1.Cluster{Server: j.options.Hub.Server, CertificateAuthorityData: j.options.Hub.CAData}}
+	hub := kubeconfig.Hub{Cluster: clientcmdv1.Cluster{Server: j.options.Hub.Server, CertificateAuthorityData: j.options.Hub.CAData}}
 	c, err := cli.NewClient(hub.Config(user))
 	if err != nil {
 		return nil, err

@@ -21,16 +21,16 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/internal/kube"
-	"github.com/workloadid/workloadid/internal/hubkubeconfig"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/kubeconfig"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
 // credential is one of the agent's kubeconfigs, read as the agent reads it: no files, no programs, no unverified TLS.
 type credential struct {
-	hub         *hubkubeconfig.Hub
+	hub         *kubeconfig.Hub
 	certificate *x509.Certificate // nil: a token, or a program
 	program     string            // of the kubeconfig, which the doctor never runs
 	config      *rest.Config      // nil: a program, or no user
@@ -38,14 +38,14 @@ type credential struct {
 
 // openCredential reads a Secret. Its errors never repeat a credential.
 func openCredential(data map[string][]byte, bootstrap bool) (*credential, error) {
-	parsed, err := hubkubeconfig.Parse(data["kubeconfig"])
+	parsed, err := kubeconfig.Parse(data["kubeconfig"])
 	if err != nil {
 		return nil, err
 	}
 	c := &credential{}
 	users := parsed.AuthInfos
 	parsed.AuthInfos, parsed.Contexts, parsed.CurrentContext = nil, nil, ""
-	if c.hub, err = hubkubeconfig.HubOf(parsed); err != nil || len(users) == 0 {
+	if c.hub, err = kubeconfig.HubOf(parsed); err != nil || len(users) == 0 {
 		if err == nil && !bootstrap {
 			err = errors.New("its kubeconfig holds no user")
 		}
@@ -60,7 +60,7 @@ func openCredential(data map[string][]byte, bootstrap bool) (*credential, error)
 	if bootstrap {
 		files = nil
 	}
-	if user, err = hubkubeconfig.Inline(user, files); err != nil {
+	if user, err = kubeconfig.Inline(user, files); err != nil {
 		return c, err
 	}
 	if block, _ := pem.Decode(user.ClientCertificateData); block != nil {
@@ -93,7 +93,7 @@ func (c *credential) describe() string {
 func (e *examination) secrets() (all []string) {
 	for _, data := range []map[string][]byte{e.own.data, e.boot.data} {
 		all = append(all, string(data["token"]))
-		if parsed, err := hubkubeconfig.Parse(data["kubeconfig"]); err == nil {
+		if parsed, err := kubeconfig.Parse(data["kubeconfig"]); err == nil {
 			for _, user := range parsed.AuthInfos {
 				all = append(all, user.AuthInfo.Token, user.AuthInfo.Password)
 			}

@@ -1,5 +1,5 @@
-// Package hubkubeconfig reads and writes the kubeconfigs of a hub's agent, as strictly as the agent does.
-package hubkubeconfig
+// Package kubeconfig reads and writes the kubeconfigs of a hub's agent, as strictly as the agent does.
+package kubeconfig
 
 import (
 	"cmp"

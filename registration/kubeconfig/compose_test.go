@@ -1,4 +1,4 @@
-package hubkubeconfig_test
+package kubeconfig_test
 
 import (
 	"os"
@@ -6,7 +6,7 @@ import (
 
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 
-	"github.com/workloadid/workloadid/internal/hubkubeconfig"
+	"github.com/workloadid/workloadid/registration/kubeconfig"
 )
 
 // testdata/ocm.yaml is what the agent of Open Cluster Management (00f84c3) writes for testdata/bootstrap.yaml. It compares bytes.
@@ -18,7 +18,7 @@ func TestComposeWritesWhatOCMsAgentWrites(t *testing.T) {
 		}
 		return content
 	}
-	hub, err := hubkubeconfig.ParseBootstrap(read("bootstrap.yaml"))
+	hub, err := kubeconfig.ParseBootstrap(read("bootstrap.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestComposeNamesTheClusterAsTheBootstrapKubeconfig(t *testing.T) {
 	for given, want := range map[string]string{`"name":"production",`: "production", "": "hub"} {
 		t.Run(want, func(t *testing.T) {
 			bootstrap := `{"apiVersion":"v1","kind":"Config","clusters":[{` + given + `"cluster":{"server":"https://h:1"}}]}`
-			hub, err := hubkubeconfig.ParseBootstrap([]byte(bootstrap))
+			hub, err := kubeconfig.ParseBootstrap([]byte(bootstrap))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +40,7 @@ func TestComposeNamesTheClusterAsTheBootstrapKubeconfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if k, err := hubkubeconfig.Parse(composed); err != nil || k.Clusters[0].Name != want || k.Contexts[0].Context.Cluster != want {
+			if k, err := kubeconfig.Parse(composed); err != nil || k.Clusters[0].Name != want || k.Contexts[0].Context.Cluster != want {
 				t.Errorf("%v, %+v", err, k)
 			}
 		})

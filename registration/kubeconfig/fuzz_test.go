@@ -1,11 +1,11 @@
-package hubkubeconfig_test
+package kubeconfig_test
 
 import (
 	"bytes"
 	"strings"
 	"testing"
 
-	"github.com/workloadid/workloadid/internal/hubkubeconfig"
+	"github.com/workloadid/workloadid/registration/kubeconfig"
 )
 
 // What is accepted needs no file and no program, and says the same after it was composed.
@@ -15,7 +15,7 @@ func FuzzParseBootstrap(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Config\nclusters:\n- cluster: {server: https://h, insecure-skip-tls-verify: true}\nusers:\n- user: {exec: {command: sh}}\n"))
 	f.Add([]byte("apiVersion: v1\nkind: Config\nclusters: [{name: h, cluster: {server: 'https://[::1]:1'}}]\nusers: [{name: u, user: {client-certificate-data: YQ==, client-key-data: Yg==}}]\ncontexts: [{name: c, context: {cluster: h, user: u}}]\ncurrent-context: c"))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		hub, err := hubkubeconfig.ParseBootstrap(content)
+		hub, err := kubeconfig.ParseBootstrap(content)
 		if err != nil {
 			return
 		}
@@ -34,7 +34,7 @@ func FuzzParseBootstrap(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := hubkubeconfig.ParseBootstrap(composed)
+		again, err := kubeconfig.ParseBootstrap(composed)
 		if err != nil {
 			t.Fatalf("what was composed is refused: %v", err)
 		}
