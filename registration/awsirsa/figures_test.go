@@ -11,7 +11,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -103,7 +102,7 @@ func TestOneHangingClusterDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 5
 		w := newHubWorld(t)
-		w.iam = hanging{w.cloud, irsaname.HubRoleName(mustParse(t, hubARN), mustParse(t, nthARN(0)))}
+		w.iam = hanging{w.cloud, awsirsa.HubRoleName(mustParse(t, hubARN), mustParse(t, nthARN(0)))}
 		w.restart()
 		w.accept(clusters)
 		w.cloud.delay = latency

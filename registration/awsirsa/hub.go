@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -69,7 +68,7 @@ type HubDriverOptions struct {
 // HubDriver is the hub's half. It is safe for concurrent use.
 type HubDriver struct {
 	options HubDriverOptions
-	hub     irsaname.ClusterARN
+	hub     ClusterARN
 	binder  binder
 	gauge   prometheus.Gauge
 
@@ -90,7 +89,7 @@ type binder interface {
 // grant is what one cluster gets.
 type grant struct {
 	cluster      string
-	hub, managed irsaname.ClusterARN
+	hub, managed ClusterARN
 	roleName     string
 	roleARN      string
 	roleID       string // once the role was read
@@ -103,11 +102,11 @@ func (g *grant) owner() map[string]string {
 
 // NewHubDriver returns the hub's half of the driver.
 func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
-	hub, err := irsaname.ParseClusterARN(options.Hub)
+	hub, err := ParseClusterARN(options.Hub)
 	if err != nil {
 		return nil, fmt.Errorf("awsirsa: HubDriverOptions.Hub: %w", err)
 	}
-	if _, err := irsaname.IdentityCreatorRoleName(hub); err != nil {
+	if _, err := IdentityCreatorRoleName(hub); err != nil {
 		return nil, fmt.Errorf("awsirsa: %w", err)
 	}
 	if options.MaxRoles < 0 {
@@ -160,28 +159,28 @@ func (h *HubDriver) Name() string { return registration.AuthTypeAWS }
 
 // Claim returns the ARN in the cluster's annotations. It refuses a suffix that does not match the ARN, and ignores it otherwise.
 func (h *HubDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
-	claim, ok, err := irsaname.Claim(cluster)
+	claim, ok, err := Claim(cluster)
 	if err != nil || !ok {
 		return "", false, err
 	}
-	managed, err := irsaname.ParseClusterARN(claim)
+	managed, err := ParseClusterARN(claim)
 	if err != nil {
 		return "", false, err
 	}
 	if err := checkPair(h.hub, managed); err != nil {
 		return "", false, err
 	}
-	suffix, ok := cluster.Annotations[irsaname.OCMSuffixAnnotation]
-	if id := irsaname.ID(h.hub, managed); ok && suffix != id {
+	suffix, ok := cluster.Annotations[OCMSuffixAnnotation]
+	if id := ID(h.hub, managed); ok && suffix != id {
 		return "", false, fmt.Errorf("the annotation %q is %.100q, but cluster %q has the suffix %q on this hub: correct it, and check the hub's ARN on the managed cluster",
-			irsaname.OCMSuffixAnnotation, suffix, claim, id)
+			OCMSuffixAnnotation, suffix, claim, id)
 	}
 	return claim, true, nil
 }
 
 // Approves reports whether one of the patterns matches the claimed ARN.
 func (h *HubDriver) Approves(_ context.Context, _ *ocm.ManagedCluster, claim string) (bool, error) {
-	managed, err := irsaname.ParseClusterARN(claim)
+	managed, err := ParseClusterARN(claim)
 	if err != nil {
 		return false, err
 	}
@@ -192,14 +191,14 @@ func (h *HubDriver) Approves(_ context.Context, _ *ocm.ManagedCluster, claim str
 }
 
 func (h *HubDriver) newGrant(cluster, claim string) (*grant, error) {
-	managed, err := irsaname.ParseClusterARN(claim)
+	managed, err := ParseClusterARN(claim)
 	if err == nil {
 		err = checkPair(h.hub, managed)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &grant{cluster: cluster, hub: h.hub, managed: managed, roleName: irsaname.HubRoleName(h.hub, managed), roleARN: irsaname.HubRoleARN(h.hub, managed)}, nil
+	return &grant{cluster: cluster, hub: h.hub, managed: managed, roleName: HubRoleName(h.hub, managed), roleARN: HubRoleARN(h.hub, managed)}, nil
 }
 
 // Grant implements registration.HubDriver. Without drift it makes two calls of IAM, and one of EKS with access entries. It sets its

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -32,7 +31,7 @@ func newHub(t testing.TB, c *cloud, change ...func(*awsirsa.HubDriverOptions)) *
 }
 
 // shopRole is the name of the hub role of the managed cluster in these tests.
-func shopRole(t testing.TB) string { return irsaname.HubRoleName(pair(t)) }
+func shopRole(t testing.TB) string { return awsirsa.HubRoleName(pair(t)) }
 
 func mustGrant(t testing.TB, c *cloud, cluster, claim string) {
 	t.Helper()
@@ -55,7 +54,7 @@ func checkGranted(t testing.TB, c *cloud) {
 	if r == nil {
 		t.Fatalf("there is no role %q", name)
 	}
-	want := awsirsa.GrantedRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(managed))
+	want := awsirsa.GrantedRole(hub, managed)
 	if r.trust != string(want.Trust) || len(r.policies) != 1 || r.policies[name] != string(want.Access) {
 		t.Errorf("trust policy %s, access policies %q", r.trust, r.policies)
 	}
@@ -315,20 +314,20 @@ func TestClusterOfThatNameInAnotherRegionIsRefused(t *testing.T) {
 
 func TestWhatIsNotOursIsNotTouched(t *testing.T) {
 	hub, managed := pair(t)
-	name := irsaname.HubRoleName(hub, managed)
+	name := awsirsa.HubRoleName(hub, managed)
 	ours := map[string]string{"registration.open-cluster-management.io/hub-cluster-arn": hubARN, "registration.open-cluster-management.io/managed-cluster": "shop1"}
 	for _, f := range []struct {
 		name string
 		set  func(*cloud)
 	}{
 		{"role without tags", func(c *cloud) { c.newRole(name, map[string]string{}, "{}") }},
-		{"role with the tags of the pair alone", func(c *cloud) { c.newRole(name, irsaname.Tags(hub, managed), "{}") }},
+		{"role with the tags of the pair alone", func(c *cloud) { c.newRole(name, awsirsa.Tags(hub, managed), "{}") }},
 		{"role of another cluster whose name begins the same", func(c *cloud) {
 			c.newRole(name, map[string]string{"registration.open-cluster-management.io/hub-cluster-arn": hubARN, "registration.open-cluster-management.io/managed-cluster": "shop10"}, "{}")
 		}},
 		{"role with a path", func(c *cloud) { c.newRole(name, ours, "{}").arn = "arn:aws:iam::111111111111:role/x/" + name }},
 		{"access entry without tags", func(c *cloud) {
-			c.entries[irsaname.HubRoleARN(hub, managed)] = &entry{groups: []string{"admins"}}
+			c.entries[awsirsa.HubRoleARN(hub, managed)] = &entry{groups: []string{"admins"}}
 		}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
@@ -358,7 +357,7 @@ func claimed(annotations map[string]string) *ocm.ManagedCluster {
 
 func TestClaim(t *testing.T) {
 	hub, managed := pair(t)
-	id := irsaname.ID(hub, managed)
+	id := awsirsa.ID(hub, managed)
 	for _, c := range []struct {
 		name        string
 		annotations map[string]string
@@ -366,11 +365,11 @@ func TestClaim(t *testing.T) {
 	}{
 		{name: "no annotations", annotations: map[string]string{"a": "b"}},
 		{name: "proposal", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN}, ok: true},
-		{name: "Open Cluster Management", annotations: map[string]string{irsaname.OCMARNAnnotation: managedARN, irsaname.OCMSuffixAnnotation: id}, ok: true},
-		{name: "both", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN, irsaname.OCMARNAnnotation: managedARN}, ok: true},
-		{name: "both, of two clusters", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN, irsaname.OCMARNAnnotation: managedARN + "2"}, refused: true},
-		{name: "suffix of another cluster", annotations: map[string]string{irsaname.OCMARNAnnotation: managedARN, irsaname.OCMSuffixAnnotation: irsaname.ID(hub, hub)}, refused: true},
-		{name: "suffix alone", annotations: map[string]string{irsaname.OCMSuffixAnnotation: id}, refused: true},
+		{name: "Open Cluster Management", annotations: map[string]string{awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: id}, ok: true},
+		{name: "both", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN, awsirsa.OCMARNAnnotation: managedARN}, ok: true},
+		{name: "both, of two clusters", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN, awsirsa.OCMARNAnnotation: managedARN + "2"}, refused: true},
+		{name: "suffix of another cluster", annotations: map[string]string{awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(hub, hub)}, refused: true},
+		{name: "suffix alone", annotations: map[string]string{awsirsa.OCMSuffixAnnotation: id}, refused: true},
 		{name: "partition of another hub", annotations: map[string]string{awsirsa.ARNAnnotation: "arn:aws-cn:eks:cn-north-1:222222222222:cluster/shop"}, refused: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -380,7 +379,7 @@ func TestClaim(t *testing.T) {
 	for name, arn := range malformed {
 		t.Run(name, func(t *testing.T) {
 			checkClaim(t, map[string]string{awsirsa.ARNAnnotation: arn}, false, true)
-			checkClaim(t, map[string]string{irsaname.OCMARNAnnotation: arn}, false, true)
+			checkClaim(t, map[string]string{awsirsa.OCMARNAnnotation: arn}, false, true)
 			h := newHub(t, newCloud(), func(o *awsirsa.HubDriverOptions) { o.AutoApprove = []string{"*:*:*:*:222222222222:*/*"} })
 			if ok, err := h.Approves(t.Context(), claimed(nil), arn); ok || err == nil {
 				t.Errorf("approved: %t, %v", ok, err)
@@ -494,7 +493,7 @@ func TestHubCreatesNoRoleBeyondMaxRoles(t *testing.T) {
 	if again < 5*time.Minute || again > 10*time.Minute {
 		t.Errorf("the hub tries again after %s", again)
 	}
-	delete(c.roles, irsaname.HubRoleName(mustParse(t, hubARN), mustParse(t, managedARN+"a")))
+	delete(c.roles, awsirsa.HubRoleName(mustParse(t, hubARN), mustParse(t, managedARN+"a")))
 	if _, err := h.Grant(t.Context(), "a", managedARN+"a"); err != nil {
 		t.Errorf("a role that is gone is not made again: %v", err)
 	}

@@ -15,7 +15,6 @@ import (
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 	"github.com/aws/smithy-go"
 
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -104,7 +103,7 @@ func (g *grant) explain(what string, err error) error {
 	remedy := "the hub tries again"
 	switch {
 	case hasCode(err, codeNoPrincipal):
-		remedy = fmt.Sprintf("create the role %q of the managed cluster first, with its trust policy and access policy", irsaname.ManagedRoleARN(g.hub, g.managed))
+		remedy = fmt.Sprintf("create the role %q of the managed cluster first, with its trust policy and access policy", ManagedRoleARN(g.hub, g.managed))
 	case hasCode(err, codeQuota):
 		remedy = fmt.Sprintf("have the quota of roles of account %s raised, or remove clusters", g.hub.Account)
 	case hasCode(err, "AccessDenied", "AccessDeniedException", "UnauthorizedOperation"):
@@ -172,7 +171,7 @@ func tagsOf(role *iamtypes.Role) map[string]string {
 
 func (g *grant) roleTags() []iamtypes.Tag {
 	all := g.owner()
-	maps.Copy(all, irsaname.Tags(g.hub, g.managed))
+	maps.Copy(all, Tags(g.hub, g.managed))
 	var tags []iamtypes.Tag
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		tags = append(tags, iamtypes.Tag{Key: aws.String(key), Value: aws.String(all[key])})
@@ -222,7 +221,7 @@ func (h *HubDriver) ensureRole(ctx context.Context, g *grant) (created bool, err
 			return false, g.explain("repair of the trust policy", err)
 		}
 	}
-	if !contains(tagsOf(role), irsaname.Tags(g.hub, g.managed)) {
+	if !contains(tagsOf(role), Tags(g.hub, g.managed)) {
 		if _, err := h.options.IAM.TagRole(ctx, &iam.TagRoleInput{RoleName: &g.roleName, Tags: g.roleTags()}); err != nil {
 			return false, g.explain("repair of the tags", err)
 		}

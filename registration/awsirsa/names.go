@@ -1,25 +1,6 @@
 package awsirsa
 
-import (
-	"fmt"
-
-	"github.com/workloadid/workloadid/internal/irsaname"
-)
-
-// ClusterARN names an EKS cluster: arn:<partition>:eks:<region>:<account>:cluster/<name>.
-type ClusterARN struct{ Partition, Region, Account, Name string }
-
-// String returns the ARN.
-func (a ClusterARN) String() string { return irsaname.ClusterARN(a).String() }
-
-// ParseClusterARN parses the ARN of an EKS cluster in any partition. It accepts only the spelling that ClusterARN.String returns.
-func ParseClusterARN(s string) (ClusterARN, error) {
-	arn, err := irsaname.ParseClusterARN(s)
-	return ClusterARN(arn), err
-}
-
-// ARNAnnotation is the annotation in which a ManagedCluster claims its ARN.
-const ARNAnnotation = irsaname.ARNAnnotation
+import "fmt"
 
 // Keys of the hub's own tags.
 const (
@@ -32,7 +13,7 @@ const (
 )
 
 // checkPair refuses what no role can span: AWS accepts no role of one partition in another.
-func checkPair(hub, managed irsaname.ClusterARN) error {
+func checkPair(hub, managed ClusterARN) error {
 	if hub.Partition != managed.Partition {
 		return fmt.Errorf("the managed cluster %q lies in the partition %q and the hub %q in %q: roles cannot be assumed across partitions, so use a hub in the cluster's own",
 			managed.String(), managed.Partition, hub.String(), hub.Partition)

@@ -4,33 +4,32 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 )
 
-func mustParse(t testing.TB, arn string) irsaname.ClusterARN {
+func mustParse(t testing.TB, arn string) awsirsa.ClusterARN {
 	t.Helper()
-	parsed, err := irsaname.ParseClusterARN(arn)
+	parsed, err := awsirsa.ParseClusterARN(arn)
 	regtest.Must(t, err)
 	return parsed
 }
 
-func pair(t testing.TB) (hub, managed irsaname.ClusterARN) {
+func pair(t testing.TB) (hub, managed awsirsa.ClusterARN) {
 	return mustParse(t, hubARN), mustParse(t, managedARN)
 }
 
 // The values of the proposal.
 func TestIDIsThatOfTheProposal(t *testing.T) {
-	hub := irsaname.ClusterARN{Partition: "aws", Account: "hubaccount1", Name: "hubcluster1"}
-	managed := irsaname.ClusterARN{Partition: "aws", Account: "managedaccount1", Name: "managedcluster1"}
+	hub := awsirsa.ClusterARN{Partition: "aws", Account: "hubaccount1", Name: "hubcluster1"}
+	managed := awsirsa.ClusterARN{Partition: "aws", Account: "managedaccount1", Name: "managedcluster1"}
 	const id = "79e99112993014816615711cbd35a9bc"
 	for got, want := range map[string]string{
-		irsaname.ID(hub, managed):              id,
-		irsaname.HubRoleName(hub, managed):     "ocm-hub-" + id,
-		irsaname.ManagedRoleName(hub, managed): "ocm-managed-cluster-" + id,
-		irsaname.HubRoleARN(hub, managed):      "arn:aws:iam::hubaccount1:role/ocm-hub-" + id,
-		irsaname.ManagedRoleARN(hub, managed):  "arn:aws:iam::managedaccount1:role/ocm-managed-cluster-" + id,
+		awsirsa.ID(hub, managed):              id,
+		awsirsa.HubRoleName(hub, managed):     "ocm-hub-" + id,
+		awsirsa.ManagedRoleName(hub, managed): "ocm-managed-cluster-" + id,
+		awsirsa.HubRoleARN(hub, managed):      "arn:aws:iam::hubaccount1:role/ocm-hub-" + id,
+		awsirsa.ManagedRoleARN(hub, managed):  "arn:aws:iam::managedaccount1:role/ocm-managed-cluster-" + id,
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -82,7 +81,7 @@ var malformed = map[string]string{
 func TestParseClusterARNRefuses(t *testing.T) {
 	for name, arn := range malformed {
 		t.Run(name, func(t *testing.T) {
-			if got, err := irsaname.ParseClusterARN(arn); err == nil {
+			if got, err := awsirsa.ParseClusterARN(arn); err == nil {
 				t.Errorf("accepted as %+v", got)
 			}
 		})
@@ -92,12 +91,12 @@ func TestParseClusterARNRefuses(t *testing.T) {
 func TestHubNameHasAtMost31Characters(t *testing.T) {
 	hub := mustParse(t, hubARN)
 	hub.Name = strings.Repeat("h", 31)
-	name, err := irsaname.IdentityCreatorRoleName(hub)
+	name, err := awsirsa.IdentityCreatorRoleName(hub)
 	if err != nil || len(name) != 64 || !strings.HasSuffix(name, "_managed-cluster-identity-creator") {
 		t.Errorf("31 characters: %q, %v", name, err)
 	}
 	hub.Name += "h"
-	if name, err := irsaname.IdentityCreatorRoleName(hub); err == nil || !strings.Contains(err.Error(), "at most 31") {
+	if name, err := awsirsa.IdentityCreatorRoleName(hub); err == nil || !strings.Contains(err.Error(), "at most 31") {
 		t.Errorf("32 characters: %q, %v", name, err)
 	}
 	if _, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hub.String(), IAM: newCloud(), EKS: newCloud()}); err == nil {
@@ -122,7 +121,7 @@ func FuzzParseClusterARN(f *testing.F) {
 		if strings.ContainsAny(arn.Name+arn.Account, `#:/"*`) {
 			t.Errorf("%q could be part of another ID, ARN or policy", s)
 		}
-		for _, name := range []string{awsirsa.GrantedRole(arn, arn).Name(), irsaname.ManagedRoleName(irsaname.ClusterARN(arn), irsaname.ClusterARN(arn))} {
+		for _, name := range []string{awsirsa.GrantedRole(arn, arn).Name(), awsirsa.ManagedRoleName(arn, arn)} {
 			if !roleName.MatchString(name) {
 				t.Errorf("%q cannot be the name of a role", name)
 			}

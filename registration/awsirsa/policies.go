@@ -15,7 +15,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 
 	"github.com/workloadid/workloadid/internal/address"
-	"github.com/workloadid/workloadid/internal/irsaname"
 )
 
 // policy is an IAM policy. IAM accepts its JSON.
@@ -156,58 +155,55 @@ const (
 // AgentRole returns the role of a managed cluster's agent. An administrator creates it before the agent starts. issuer is the https URL of
 // the managed cluster's OIDC issuer. klusterlet names its Klusterlet; "" means "klusterlet".
 func AgentRole(hub, managed ClusterARN, issuer, klusterlet string) (Role, error) {
-	h, m := irsaname.ClusterARN(hub), irsaname.ClusterARN(managed)
-	if err := checkPair(h, m); err != nil {
+	if err := checkPair(hub, managed); err != nil {
 		return Role{}, err
 	}
 	trust := policy{Version: policyVersion}
 	for _, agent := range []string{"registration", "work"} {
-		account := "system:serviceaccount:" + agentNamespace + ":" + cmp.Or(klusterlet, irsaname.DefaultKlusterlet) + "-" + agent + "-sa"
-		statement, err := webIdentity(m, issuer, account)
+		account := "system:serviceaccount:" + agentNamespace + ":" + cmp.Or(klusterlet, DefaultKlusterlet) + "-" + agent + "-sa"
+		statement, err := webIdentity(managed, issuer, account)
 		if err != nil {
 			return Role{}, err
 		}
 		trust.Statement = append(trust.Statement, statement)
 	}
-	access := allow(statement{Action: oneOrMany{"sts:AssumeRole"}, Resource: oneOrMany{irsaname.HubRoleARN(h, m)}})
-	return Role{ARN: irsaname.ManagedRoleARN(h, m), Trust: trust.json(), Access: access.json(), Tags: irsaname.Tags(h, m)}, nil
+	access := allow(statement{Action: oneOrMany{"sts:AssumeRole"}, Resource: oneOrMany{HubRoleARN(hub, managed)}})
+	return Role{ARN: ManagedRoleARN(hub, managed), Trust: trust.json(), Access: access.json(), Tags: Tags(hub, managed)}, nil
 }
 
 // GrantedRole returns the role that the hub creates for an accepted cluster. Only the role of its agent may assume it.
 func GrantedRole(hub, managed ClusterARN) Role {
-	h, m := irsaname.ClusterARN(hub), irsaname.ClusterARN(managed)
-	return Role{ARN: irsaname.HubRoleARN(h, m), Trust: trustPolicy(h, m).json(), Access: accessPolicy(h).json(), Tags: irsaname.Tags(h, m)}
+	return Role{ARN: HubRoleARN(hub, managed), Trust: trustPolicy(hub, managed).json(), Access: accessPolicy(hub).json(), Tags: Tags(hub, managed)}
 }
 
 // trustPolicy lets the managed cluster's role assume the hub role if it carries the tags of the pair.
-func trustPolicy(hub, managed irsaname.ClusterARN) policy {
+func trustPolicy(hub, managed ClusterARN) policy {
 	tags := map[string]oneOrMany{}
-	for key, value := range irsaname.Tags(hub, managed) {
+	for key, value := range Tags(hub, managed) {
 		tags["aws:PrincipalTag/"+key] = oneOrMany{value}
 	}
-	return allow(statement{Principal: map[string]oneOrMany{"AWS": {irsaname.ManagedRoleARN(hub, managed)}}, Action: oneOrMany{"sts:AssumeRole"},
+	return allow(statement{Principal: map[string]oneOrMany{"AWS": {ManagedRoleARN(hub, managed)}}, Action: oneOrMany{"sts:AssumeRole"},
 		Condition: map[string]map[string]oneOrMany{"StringEquals": tags}})
 }
 
-func accessPolicy(hub irsaname.ClusterARN) policy {
+func accessPolicy(hub ClusterARN) policy {
 	return allow(statement{Action: oneOrMany{"eks:DescribeCluster", "eks:ListClusters"}, Resource: oneOrMany{hub.String()}})
 }
 
 // HubRole returns the role of the hub itself. An administrator creates it before the hub starts. It permits exactly the calls of HubDriver: with AWSAuth no call of EKS.
 func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
-	h := irsaname.ClusterARN(hub)
-	arn, err := irsaname.IdentityCreatorRoleARN(h)
+	arn, err := IdentityCreatorRoleARN(hub)
 	if err != nil {
 		return Role{}, err
 	}
-	trust, err := webIdentity(h, issuer, hubServiceAccount)
+	trust, err := webIdentity(hub, issuer, hubServiceAccount)
 	if err != nil {
 		return Role{}, err
 	}
-	access := allow(statement{Resource: oneOrMany{irsaname.RoleARN(h, irsaname.HubRolePrefix+"*")}, Action: oneOrMany{"iam:CreateRole", "iam:DeleteRole",
+	access := allow(statement{Resource: oneOrMany{RoleARN(hub, HubRolePrefix+"*")}, Action: oneOrMany{"iam:CreateRole", "iam:DeleteRole",
 		"iam:DeleteRolePolicy", "iam:GetRole", "iam:GetRolePolicy", "iam:PutRolePolicy", "iam:TagRole", "iam:UpdateAssumeRolePolicy"}})
 	if binding == AccessEntries {
-		entries := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/role/%s/%s*", hub.Partition, hub.Region, hub.Account, hub.Name, hub.Account, irsaname.HubRolePrefix)
+		entries := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/role/%s/%s*", hub.Partition, hub.Region, hub.Account, hub.Name, hub.Account, HubRolePrefix)
 		access.Statement = append(access.Statement,
 			// The tags of a new entry: AWS does not document whether the cluster's or the entry's name is checked.
 			statement{Effect: "Allow", Action: oneOrMany{"eks:CreateAccessEntry", "eks:TagResource"}, Resource: oneOrMany{hub.String()}},
@@ -218,7 +214,7 @@ func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
 }
 
 // webIdentity lets one ServiceAccount of a cluster assume a role.
-func webIdentity(cluster irsaname.ClusterARN, issuer, subject string) (statement, error) {
+func webIdentity(cluster ClusterARN, issuer, subject string) (statement, error) {
 	const remedy = "use the https URL that aws eks describe-cluster shows as identity.oidc.issuer"
 	if _, err := address.Parse("OIDC issuer", issuer, address.Path); err != nil {
 		return statement{}, fmt.Errorf("%w; %s", err, remedy)

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 )
@@ -31,7 +30,7 @@ func sameJSON(t *testing.T, got json.RawMessage, want string) {
 
 func TestHubRolePoliciesAreThoseOfTheProposal(t *testing.T) {
 	hub, managed := pair(t)
-	role := awsirsa.GrantedRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(managed))
+	role := awsirsa.GrantedRole(hub, managed)
 	sameJSON(t, role.Access, `{"Version": "2012-10-17", "Statement": [{
 		"Effect": "Allow", "Action": ["eks:DescribeCluster", "eks:ListClusters"],
 		"Resource": "arn:aws:eks:<hub-region>:<hub-account-id>:cluster/<hub-cluster-name>"}]}`)
@@ -44,7 +43,7 @@ func TestHubRolePoliciesAreThoseOfTheProposal(t *testing.T) {
 
 func TestAgentRoleIsThatOfTheProposal(t *testing.T) {
 	hub, managed := pair(t)
-	role, err := awsirsa.AgentRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(managed), issuer, "")
+	role, err := awsirsa.AgentRole(hub, managed, issuer, "")
 	regtest.Must(t, err)
 	statement := func(agent string) string {
 		return `{"Effect": "Allow", "Principal": {"Federated": "arn:aws:iam::<managed-cluster-account-id>:oidc-provider/<oidc-provider>"},
@@ -64,7 +63,7 @@ func TestAgentRoleIsThatOfTheProposal(t *testing.T) {
 
 func TestHubRoleHasTheLeastPermissions(t *testing.T) {
 	hub, _ := pair(t)
-	role, err := awsirsa.HubRole(awsirsa.ClusterARN(hub), issuer, awsirsa.AccessEntries)
+	role, err := awsirsa.HubRole(hub, issuer, awsirsa.AccessEntries)
 	regtest.Must(t, err)
 	sameJSON(t, role.Trust, `{"Version": "2012-10-17", "Statement": [{
 		"Effect": "Allow", "Principal": {"Federated": "arn:aws:iam::<hub-account-id>:oidc-provider/<oidc-provider>"},
@@ -80,7 +79,7 @@ func TestHubRoleHasTheLeastPermissions(t *testing.T) {
 	if role.ARN != "arn:aws:iam::111111111111:role/hub_managed-cluster-identity-creator" {
 		t.Errorf("role %q", role.ARN)
 	}
-	if role, err = awsirsa.HubRole(awsirsa.ClusterARN(hub), issuer, awsirsa.AWSAuth); err != nil || strings.Contains(string(role.Access), "eks:") {
+	if role, err = awsirsa.HubRole(hub, issuer, awsirsa.AWSAuth); err != nil || strings.Contains(string(role.Access), "eks:") {
 		t.Errorf("with aws-auth: %s, %v", string(role.Access), err)
 	}
 }
@@ -88,17 +87,17 @@ func TestHubRoleHasTheLeastPermissions(t *testing.T) {
 func TestPoliciesLieInThePartitionOfTheClusters(t *testing.T) {
 	hub := mustParse(t, "arn:aws-cn:eks:cn-north-1:111111111111:cluster/hub")
 	managed := mustParse(t, "arn:aws-cn:eks:cn-northwest-1:222222222222:cluster/shop")
-	agent, err := awsirsa.AgentRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(managed), issuer, "")
+	agent, err := awsirsa.AgentRole(hub, managed, issuer, "")
 	regtest.Must(t, err)
-	of, err := awsirsa.HubRole(awsirsa.ClusterARN(hub), issuer, awsirsa.AccessEntries)
+	of, err := awsirsa.HubRole(hub, issuer, awsirsa.AccessEntries)
 	regtest.Must(t, err)
-	granted := awsirsa.GrantedRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(managed))
+	granted := awsirsa.GrantedRole(hub, managed)
 	for _, p := range []json.RawMessage{granted.Trust, granted.Access, agent.Trust, agent.Access, of.Trust, of.Access} {
 		if strings.Contains(string(p), "arn:aws:") {
 			t.Errorf("%s names another partition", p)
 		}
 	}
-	if _, err := awsirsa.AgentRole(awsirsa.ClusterARN(mustParse(t, hubARN)), awsirsa.ClusterARN(managed), issuer, ""); err == nil {
+	if _, err := awsirsa.AgentRole(awsirsa.ClusterARN(mustParse(t, hubARN)), managed, issuer, ""); err == nil {
 		t.Error("a pair across partitions is accepted")
 	}
 }
@@ -108,7 +107,7 @@ func TestIssuerIsAnHTTPSURL(t *testing.T) {
 	for name, issuer := range map[string]string{"empty": "", "http": "http://a.example", "no scheme": "a.example", "star": "https://*.example",
 		"query": "https://a.example?b", "user": "https://u@a.example", "variable": "https://${aws:x}.example"} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := awsirsa.AgentRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(managed), issuer, ""); err == nil {
+			if _, err := awsirsa.AgentRole(hub, managed, issuer, ""); err == nil {
 				t.Errorf("%q is accepted", issuer)
 			}
 		})
@@ -117,9 +116,9 @@ func TestIssuerIsAnHTTPSURL(t *testing.T) {
 
 func TestVerifySaysWhatDiffers(t *testing.T) {
 	hub, _ := pair(t)
-	want, err := awsirsa.HubRole(awsirsa.ClusterARN(hub), issuer, awsirsa.AccessEntries)
+	want, err := awsirsa.HubRole(hub, issuer, awsirsa.AccessEntries)
 	regtest.Must(t, err)
-	name, _ := irsaname.IdentityCreatorRoleName(hub)
+	name, _ := awsirsa.IdentityCreatorRoleName(hub)
 	for _, c := range []struct {
 		name, says string
 		change     func(*cloud, *role)

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -180,8 +179,8 @@ func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 	owner, victim := mustParse(t, hubARN), mustParse(t, victimARN)
 	for name, annotations := range map[string]map[string]string{
 		"ARN of another":                   {awsirsa.ARNAnnotation: victimARN},
-		"suffix of another":                {irsaname.OCMARNAnnotation: managedARN, irsaname.OCMSuffixAnnotation: irsaname.ID(owner, victim)},
-		"ARN and suffix of another":        {irsaname.OCMARNAnnotation: victimARN, irsaname.OCMSuffixAnnotation: irsaname.ID(owner, victim)},
+		"suffix of another":                {awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(owner, victim)},
+		"ARN and suffix of another":        {awsirsa.OCMARNAnnotation: victimARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(owner, victim)},
 		"no ARN":                           {},
 		"empty ARN":                        {awsirsa.ARNAnnotation: ""},
 		"ARN of another, with extra slash": {awsirsa.ARNAnnotation: victimARN + "/x"},
@@ -190,7 +189,7 @@ func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 			w := newHubWorld(t)
 			w.create("victim1", victimARN, true)
 			w.create("shop1", managedARN, true)
-			role := w.cloud.roles[irsaname.HubRoleName(owner, victim)]
+			role := w.cloud.roles[awsirsa.HubRoleName(owner, victim)]
 			before := maps.Clone(role.tags)
 			w.update("shop1", func(c *ocm.ManagedCluster) { c.Annotations = annotations })
 			checkGranted(t, w.cloud)
@@ -198,7 +197,7 @@ func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 				t.Errorf("condition %+v", c)
 			}
 			w.update("shop1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
-			if w.cloud.roles[irsaname.HubRoleName(owner, victim)] != role || !maps.Equal(role.tags, before) || len(w.cloud.groups(irsaname.HubRoleName(owner, victim))) != 1 {
+			if w.cloud.roles[awsirsa.HubRoleName(owner, victim)] != role || !maps.Equal(role.tags, before) || len(w.cloud.groups(awsirsa.HubRoleName(owner, victim))) != 1 {
 				t.Error("the other cluster's role has changed")
 			}
 			if len(w.cloud.roles) != 1 {

@@ -24,7 +24,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 )
@@ -119,12 +118,12 @@ func drift(t *testing.T, cloud *cloudtest.Cloud) {
 	t.Helper()
 	i, e := administer(cloud, hubAccount)
 	hub, managed := pair(t)
-	name, other := shopRole(t), string(awsirsa.GrantedRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(hub)).Trust)
-	cloud.AWS().SetRole(irsaname.ManagedRoleARN(hub, hub), cloudtest.Trust{})
+	name, other := shopRole(t), string(awsirsa.GrantedRole(hub, hub).Trust)
+	cloud.AWS().SetRole(awsirsa.ManagedRoleARN(hub, hub), cloudtest.Trust{})
 	_, err1 := i.UpdateAssumeRolePolicy(t.Context(), &iam.UpdateAssumeRolePolicyInput{RoleName: &name, PolicyDocument: &other})
 	_, err2 := i.TagRole(t.Context(), &iam.TagRoleInput{RoleName: &name, Tags: []iamtypes.Tag{{Key: aws.String("hub_cluster_name"), Value: aws.String("other")}}})
 	_, err3 := i.DeleteRolePolicy(t.Context(), &iam.DeleteRolePolicyInput{RoleName: &name, PolicyName: &name})
-	_, err4 := e.UpdateAccessEntry(t.Context(), &eks.UpdateAccessEntryInput{ClusterName: &hub.Name, PrincipalArn: aws.String(irsaname.HubRoleARN(hub, managed)),
+	_, err4 := e.UpdateAccessEntry(t.Context(), &eks.UpdateAccessEntryInput{ClusterName: &hub.Name, PrincipalArn: aws.String(awsirsa.HubRoleARN(hub, managed)),
 		KubernetesGroups: []string{"other"}})
 	regtest.Must(t, errors.Join(err1, err2, err3, err4))
 }
@@ -135,7 +134,7 @@ func life(t *testing.T, role awsirsa.Role) (granted, repaired, revoked error) {
 	cloud := newCloudOfAWS(t)
 	hub, managed := pair(t)
 	cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: hubARN})
-	cloud.AWS().SetRole(irsaname.ManagedRoleARN(hub, managed), cloudtest.Trust{})
+	cloud.AWS().SetRole(awsirsa.ManagedRoleARN(hub, managed), cloudtest.Trust{})
 	h := hubWith(t, cloud, role)
 	if _, granted = h.Grant(t.Context(), "shop1", managedARN); granted != nil {
 		return granted, nil, nil
@@ -148,7 +147,7 @@ func life(t *testing.T, role awsirsa.Role) (granted, repaired, revoked error) {
 // The policies that wid hub policies prints suffice, and a hub needs each action in them.
 func TestHubNeedsEachPermissionOfItsRole(t *testing.T) {
 	hub, _ := pair(t)
-	role, err := awsirsa.HubRole(awsirsa.ClusterARN(hub), issuer, awsirsa.AccessEntries)
+	role, err := awsirsa.HubRole(hub, issuer, awsirsa.AccessEntries)
 	regtest.Must(t, err)
 	if err := errors.Join(life(t, role)); err != nil {
 		t.Fatalf("with all: %v", err)

@@ -23,7 +23,6 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -195,7 +194,7 @@ func (k *kube) finish() {
 type member struct {
 	*regtest.Member
 	kube      *kube
-	arn       irsaname.ClusterARN
+	arn       awsirsa.ClusterARN
 	role      string // ARN of the agent's role
 	hubRole   string // ARN of its role on the hub
 	tokenFile string
@@ -205,9 +204,9 @@ type member struct {
 func (k *kube) join(name string) *member {
 	k.T.Helper()
 	hub, arn := mustParse(k.T, hubARN), mustParse(k.T, "arn:aws:eks:eu-west-1:"+managedAccount+":cluster/"+name)
-	m := &member{Member: k.NewMember(name, "klusterlet-registration-sa"), kube: k, arn: arn, role: irsaname.ManagedRoleARN(hub, arn), hubRole: irsaname.HubRoleARN(hub, arn),
+	m := &member{Member: k.NewMember(name, "klusterlet-registration-sa"), kube: k, arn: arn, role: awsirsa.ManagedRoleARN(hub, arn), hubRole: awsirsa.HubRoleARN(hub, arn),
 		options: awsirsa.Options{Hub: hubARN, Managed: arn.String(), Connect: connect(auth.WithHTTPClient(k.aws.Client())), Refused: isDenied}}
-	role, err := awsirsa.AgentRole(awsirsa.ClusterARN(hub), awsirsa.ClusterARN(arn), k.Managed.IssuerURL(), "")
+	role, err := awsirsa.AgentRole(hub, arn, k.Managed.IssuerURL(), "")
 	regtest.Must(k.T, err)
 	role.Trust = bytes.ReplaceAll(role.Trust, []byte(agent.DefaultNamespace), []byte(m.Namespace)) // the agents of this test share a cluster
 	createRole(k.T, k.aws, managedAccount, role)

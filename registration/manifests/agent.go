@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/bootstrap"
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -104,13 +104,13 @@ func (o AgentOptions) rbac() (manifest, account string, err error) {
 	if o.AuthType != registration.AuthTypeAWS {
 		return manifest, account, nil
 	}
-	hub, err := irsaname.ParseClusterARN(o.HubARN)
+	hub, err := awsirsa.ParseClusterARN(o.HubARN)
 	if err != nil {
 		return "", "", err
 	}
-	managed, err := irsaname.ParseClusterARN(o.ManagedARN)
-	account = irsaname.DefaultKlusterlet + "-registration-sa"
-	return withRole(manifest, ocm.AgentName, account, irsaname.ManagedRoleARN(hub, managed)), account, err
+	managed, err := awsirsa.ParseClusterARN(o.ManagedARN)
+	account = awsirsa.DefaultKlusterlet + "-registration-sa"
+	return withRole(manifest, ocm.AgentName, account, awsirsa.ManagedRoleARN(hub, managed)), account, err
 }
 
 // secret returns the bootstrap Secret.

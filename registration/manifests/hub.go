@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -148,11 +147,11 @@ func (o HubOptions) controller() (string, error) {
 	if !o.registersWith(registration.AuthTypeAWS) {
 		return HubRBAC(), nil
 	}
-	hub, err := irsaname.ParseClusterARN(o.ARN)
+	hub, err := awsirsa.ParseClusterARN(o.ARN)
 	if err != nil {
 		return "", err
 	}
-	role, err := irsaname.IdentityCreatorRoleARN(hub)
+	role, err := awsirsa.IdentityCreatorRoleARN(hub)
 	manifest := withRole(HubRBAC(), ocm.HubServiceAccount, ocm.HubServiceAccount, role)
 	if o.usesCertificates() {
 		return manifest, err

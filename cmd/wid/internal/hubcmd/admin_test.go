@@ -22,7 +22,6 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/agentrequest"
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/internal/testing/slowserver"
 	"github.com/workloadid/workloadid/registration"
@@ -60,7 +59,7 @@ func TestClaim(t *testing.T) {
 		authType, claim   string
 	}{
 		"AWS":                   {annotation: awsirsa.ARNAnnotation, value: eksManaged, authType: "aws-irsa", claim: eksManaged},
-		"AWS, as OCM writes it": {annotation: irsaname.OCMARNAnnotation, value: eksManaged, authType: "aws-irsa", claim: eksManaged},
+		"AWS, as OCM writes it": {annotation: awsirsa.OCMARNAnnotation, value: eksManaged, authType: "aws-irsa", claim: eksManaged},
 		"no ARN":                {annotation: awsirsa.ARNAnnotation, value: "foo", authType: "csr", fails: true},
 		"certificate":           {authType: "csr"},
 		"recorded":              {annotation: awsirsa.ARNAnnotation, value: eksManaged, record: recorded, accepted: true, authType: "mine", claim: "a claim"},

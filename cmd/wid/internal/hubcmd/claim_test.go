@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -37,7 +36,7 @@ type claimHub struct {
 }
 
 func (*claimHub) Name() string                                      { return registration.AuthTypeAWS }
-func (*claimHub) Claim(c *ocm.ManagedCluster) (string, bool, error) { return irsaname.Claim(c) }
+func (*claimHub) Claim(c *ocm.ManagedCluster) (string, bool, error) { return awsirsa.Claim(c) }
 func (h *claimHub) Approves(context.Context, *ocm.ManagedCluster, string) (bool, error) {
 	return h.approves, nil
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
@@ -63,7 +62,7 @@ func newHubPolicies() *cobra.Command {
 	p.arns.BindHub(f)
 	p.arns.BindManaged(f)
 	f.StringVar(&p.issuer, "oidc-issuer", "", "https URL of the OIDC issuer of the cluster whose role it is")
-	f.StringVar(&p.klusterlet, "klusterlet-name", irsaname.DefaultKlusterlet, "name of the Klusterlet of the managed cluster, for the ServiceAccounts of its agent")
+	f.StringVar(&p.klusterlet, "klusterlet-name", awsirsa.DefaultKlusterlet, "name of the Klusterlet of the managed cluster, for the ServiceAccounts of its agent")
 	f.StringSliceVar(&p.authTypes, "registration-auth", []string{registration.AuthTypeAWS}, "auth types of the hub; with csr its role has no rights of EKS, since such a hub uses aws-auth")
 	cli.Offer(cmd, "registration-auth", registration.AuthTypeCSR, registration.AuthTypeAWS)
 	f.BoolVar(&p.verify, "verify", false, "compare the role in IAM, instead of printing it")

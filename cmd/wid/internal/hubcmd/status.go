@@ -24,9 +24,9 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/agentrequest"
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -192,7 +192,7 @@ func claimOf(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (authType, c
 	if authType, ok := role.Annotations[ocm.AuthTypeAnnotation]; ok && cluster.Spec.HubAcceptsClient {
 		return authType, role.Annotations[ocm.ClaimAnnotation], nil
 	}
-	claim, ok, err := irsaname.Claim(cluster)
+	claim, ok, err := awsirsa.Claim(cluster)
 	if err != nil || !ok {
 		return registration.AuthTypeCSR, "", err
 	}

@@ -15,10 +15,10 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/internal/kube"
-	"github.com/workloadid/workloadid/internal/irsaname"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/lenient"
 	"github.com/workloadid/workloadid/internal/shell"
+	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
@@ -235,7 +235,7 @@ func credentialConditions(all []metav1.Condition) []string {
 
 // showRole goes by the word of the agent, which tries its role.
 func (e *examination) showRole(context.Context) doctor.Finding {
-	claim, claims, err := irsaname.Claim(e.cluster)
+	claim, claims, err := awsirsa.Claim(e.cluster)
 	c := conditionOf(e.cluster.Status.Conditions, ocm.ConditionIAMRoleReady)
 	switch {
 	case err != nil:

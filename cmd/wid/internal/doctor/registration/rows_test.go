@@ -27,8 +27,8 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/registration"
 	"github.com/workloadid/workloadid/internal/agentrequest"
-	"github.com/workloadid/workloadid/internal/irsaname"
 	contract "github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
@@ -150,7 +150,7 @@ func TestRows(t *testing.T) {
 			"still has access", "kubectl --context HUB logs"},
 		"a role that AWS refuses": {func(_ *testing.T, w *world) {
 			c := w.cluster()
-			c.Annotations = map[string]string{irsaname.ARNAnnotation: "arn:aws:eks:eu-central-1:123456789012:cluster/prod"}
+			c.Annotations = map[string]string{awsirsa.ARNAnnotation: "arn:aws:eks:eu-central-1:123456789012:cluster/prod"}
 			meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionIAMRoleReady, Status: metav1.ConditionFalse, Reason: "RoleRefused"})
 		}, "RoleRefused", "✗ aws", "wid hub policies --verify --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn arn:aws:eks:eu-central-1:123456789012:cluster/prod"},
 		"a Pod that no node takes": {func(_ *testing.T, w *world) {

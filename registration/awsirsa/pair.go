@@ -1,6 +1,4 @@
-// Package irsaname holds the names of cluster registration by AWS IAM: roles, their tags, and the annotations in which a cluster claims
-// its ARN.
-package irsaname
+package awsirsa
 
 import (
 	"crypto/md5" //nolint:gosec // the protocol's hash, for names alone
