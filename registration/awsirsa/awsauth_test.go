@@ -60,7 +60,7 @@ func TestAWSAuthKeepsTheEntriesOfOthers(t *testing.T) {
 		}
 	}
 	all := mappings(t, kube)
-	if len(all) != 2 || all[0]["extra"] != "kept" || all[1]["rolearn"] != awsirsa.HubRoleARN(pair(t)) || fmt.Sprint(all[1]["groups"]) != "[system:open-cluster-management:shop1]" {
+	if len(all) != 2 || all[0]["extra"] != "kept" || all[1]["rolearn"] != awsirsa.GrantedRoleARN(pair(t)) || fmt.Sprint(all[1]["groups"]) != "[system:open-cluster-management:shop1]" {
 		t.Errorf("entries %v", all)
 	}
 	if writes != 1 {
@@ -96,7 +96,7 @@ func TestAWSAuthKeepsTheTextOfOthersEntries(t *testing.T) {
 
 func TestAWSAuthDriftIsRepaired(t *testing.T) {
 	user := "open-cluster-management:shop1:{{SessionName}}"
-	arn := awsirsa.HubRoleARN(pair(t))
+	arn := awsirsa.GrantedRoleARN(pair(t))
 	entry := func(groups string) string {
 		return "- rolearn: " + arn + "\n  username: \"" + user + "\"\n  groups: [" + groups + "]\n"
 	}
@@ -123,7 +123,7 @@ func TestAWSAuthDriftIsRepaired(t *testing.T) {
 
 func TestAWSAuthTouchesNothingThatIsNotOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		arn := awsirsa.HubRoleARN(pair(t))
+		arn := awsirsa.GrantedRoleARN(pair(t))
 		for name, mapRoles := range map[string]string{
 			"another's entry for the role": "- rolearn: " + arn + "\n  username: admin\n  groups: [system:masters]\n",
 			"not a list":                   "rolearn: a\n",

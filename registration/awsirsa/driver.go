@@ -88,7 +88,7 @@ func (d *Driver) Name() string { return registration.AuthTypeAWS }
 
 // Annotations returns the claim of the ManagedCluster, for hubs of Open Cluster Management too.
 func (d *Driver) Annotations() map[string]string {
-	return map[string]string{ARNAnnotation: d.managed.String(), OCMARNAnnotation: d.managed.String(), OCMSuffixAnnotation: ID(d.hub, d.managed)}
+	return map[string]string{ARNAnnotation: d.managed.String(), OCMARNAnnotation: d.managed.String(), OCMSuffixAnnotation: RoleSuffix(d.hub, d.managed)}
 }
 
 // Next implements registration.Driver. It makes no call, because the kubeconfig holds no secret and follows from the two ARNs. The
@@ -103,7 +103,7 @@ func (d *Driver) Next(_ context.Context, in registration.Input) (registration.St
 		return step, nil
 	}
 	step.Credential = &registration.Credential{User: &clientcmdapi.AuthInfo{Exec: d.exec()}}
-	step.Condition = ready(metav1.ConditionTrue, "KubeconfigWritten", fmt.Sprintf("The agent uses the role %q on the hub %q.", HubRoleARN(d.hub, d.managed), d.hub))
+	step.Condition = ready(metav1.ConditionTrue, "KubeconfigWritten", fmt.Sprintf("The agent uses the role %q on the hub %q.", GrantedRoleARN(d.hub, d.managed), d.hub))
 	if why := d.refused.Load(); why != nil {
 		step.Condition = ready(metav1.ConditionFalse, "RoleRefused", *why)
 	}
@@ -126,7 +126,7 @@ func ready(status metav1.ConditionStatus, reason, message string) *metav1.Condit
 // exec is how other clients get a token. The agent itself runs no program.
 func (d *Driver) exec() *clientcmdapi.ExecConfig {
 	return &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1beta1", Command: "aws", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-		Args: []string{"eks", "get-token", "--region", d.hub.Region, "--cluster-name", d.hub.Name, "--output", "json", "--role-arn", HubRoleARN(d.hub, d.managed)}}
+		Args: []string{"eks", "get-token", "--region", d.hub.Region, "--cluster-name", d.hub.Name, "--output", "json", "--role-arn", GrantedRoleARN(d.hub, d.managed)}}
 }
 
 // RESTConfig implements registration.RESTConfigurer. It uses only the stored address and CA of the hub, which the agent has checked.
@@ -142,7 +142,7 @@ func (d *Driver) RESTConfig(_ context.Context, stored map[string][]byte) (*rest.
 	}
 	hub := kubeconfig.Clusters[current.Cluster]
 	config := &rest.Config{Host: hub.Server, TLSClientConfig: rest.TLSClientConfig{CAData: hub.CertificateAuthorityData}}
-	access := HubAccess{Cluster: d.hub.String(), RoleARN: HubRoleARN(d.hub, d.managed), Server: hub.Server, CAData: hub.CertificateAuthorityData}
+	access := HubAccess{Cluster: d.hub.String(), RoleARN: GrantedRoleARN(d.hub, d.managed), Server: hub.Server, CAData: hub.CertificateAuthorityData}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &hubTransport{driver: d, access: access, next: next}
 	})
@@ -168,7 +168,7 @@ func (t *hubTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return response, err
 	}
 	why := fmt.Sprintf("AWS refuses the role %q. It exists once the hub has accepted the cluster; the agent needs to run as %q, with the tags of this pair. %s",
-		HubRoleARN(t.driver.hub, t.driver.managed), ManagedRoleARN(t.driver.hub, t.driver.managed), strings.TrimSpace(err.Error()))
+		GrantedRoleARN(t.driver.hub, t.driver.managed), AgentRoleARN(t.driver.hub, t.driver.managed), strings.TrimSpace(err.Error()))
 	t.driver.refused.Store(&why)
 	return nil, fmt.Errorf("%w: %w", apierrors.NewUnauthorized(why), err)
 }

@@ -75,7 +75,7 @@ func TestAgentWaitsForAcceptanceByItsStatus(t *testing.T) {
 }
 
 func TestKubeconfigRunsThePlugin(t *testing.T) {
-	role := awsirsa.HubRoleARN(pair(t))
+	role := awsirsa.GrantedRoleARN(pair(t))
 	want := "client.authentication.k8s.io/v1beta1 aws eks get-token --region eu-central-1 --cluster-name hub --output json --role-arn " + role
 	step := next(t, newDriver(t), input(metav1.ConditionTrue))
 	e := step.Credential.User.Exec
@@ -90,7 +90,7 @@ func TestKubeconfigRunsThePlugin(t *testing.T) {
 func TestAnnotationsAreWhatTheHubClaims(t *testing.T) {
 	hub, managed := pair(t)
 	want := map[string]string{"eks-managed-cluster-arn": managedARN, "agent.open-cluster-management.io/managed-cluster-arn": managedARN,
-		"agent.open-cluster-management.io/managed-cluster-iam-role-suffix": awsirsa.ID(hub, managed)}
+		"agent.open-cluster-management.io/managed-cluster-iam-role-suffix": awsirsa.RoleSuffix(hub, managed)}
 	d := newDriver(t)
 	if got := d.Annotations(); !maps.Equal(got, want) {
 		t.Errorf("annotations %q", got)
@@ -207,7 +207,7 @@ func isDenied(err error) bool { return errors.Is(err, auth.ErrDenied) }
 
 func TestInProcessClientsUseTheHubRole(t *testing.T) {
 	cloud := newCloudOfAWS(t)
-	agent, hubRole := agentEnvironment(t, cloud), awsirsa.HubRoleARN(pair(t))
+	agent, hubRole := agentEnvironment(t, cloud), awsirsa.GrantedRoleARN(pair(t))
 	server, roles := hubServer(t, cloud)
 	d := newDriver(t, func(o *awsirsa.Options) { o.Connect = connect(auth.WithHTTPClient(cloud.Client())) })
 	config := restConfig(t, d, server)

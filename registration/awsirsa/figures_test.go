@@ -102,7 +102,7 @@ func TestOneHangingClusterDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 5
 		w := newHubWorld(t)
-		w.iam = hanging{w.cloud, awsirsa.HubRoleName(mustParse(t, hubARN), mustParse(t, nthARN(0)))}
+		w.iam = hanging{w.cloud, awsirsa.GrantedRoleName(mustParse(t, hubARN), mustParse(t, nthARN(0)))}
 		w.restart()
 		w.accept(clusters)
 		w.cloud.delay = latency

@@ -106,7 +106,7 @@ func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("awsirsa: HubDriverOptions.Hub: %w", err)
 	}
-	if _, err := IdentityCreatorRoleName(hub); err != nil {
+	if _, err := HubRoleName(hub); err != nil {
 		return nil, fmt.Errorf("awsirsa: %w", err)
 	}
 	if options.MaxRoles < 0 {
@@ -171,7 +171,7 @@ func (h *HubDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 		return "", false, err
 	}
 	suffix, ok := cluster.Annotations[OCMSuffixAnnotation]
-	if id := ID(h.hub, managed); ok && suffix != id {
+	if id := RoleSuffix(h.hub, managed); ok && suffix != id {
 		return "", false, fmt.Errorf("the annotation %q is %.100q, but cluster %q has the suffix %q on this hub: correct it, and check the hub's ARN on the managed cluster",
 			OCMSuffixAnnotation, suffix, claim, id)
 	}
@@ -198,7 +198,7 @@ func (h *HubDriver) newGrant(cluster, claim string) (*grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &grant{cluster: cluster, hub: h.hub, managed: managed, roleName: HubRoleName(h.hub, managed), roleARN: HubRoleARN(h.hub, managed)}, nil
+	return &grant{cluster: cluster, hub: h.hub, managed: managed, roleName: GrantedRoleName(h.hub, managed), roleARN: GrantedRoleARN(h.hub, managed)}, nil
 }
 
 // Grant implements registration.HubDriver. Without drift it makes two calls of IAM, and one of EKS with access entries. It sets its

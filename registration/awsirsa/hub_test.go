@@ -31,7 +31,7 @@ func newHub(t testing.TB, c *cloud, change ...func(*awsirsa.HubDriverOptions)) *
 }
 
 // shopRole is the name of the hub role of the managed cluster in these tests.
-func shopRole(t testing.TB) string { return awsirsa.HubRoleName(pair(t)) }
+func shopRole(t testing.TB) string { return awsirsa.GrantedRoleName(pair(t)) }
 
 func mustGrant(t testing.TB, c *cloud, cluster, claim string) {
 	t.Helper()
@@ -314,7 +314,7 @@ func TestClusterOfThatNameInAnotherRegionIsRefused(t *testing.T) {
 
 func TestWhatIsNotOursIsNotTouched(t *testing.T) {
 	hub, managed := pair(t)
-	name := awsirsa.HubRoleName(hub, managed)
+	name := awsirsa.GrantedRoleName(hub, managed)
 	ours := map[string]string{"registration.open-cluster-management.io/hub-cluster-arn": hubARN, "registration.open-cluster-management.io/managed-cluster": "shop1"}
 	for _, f := range []struct {
 		name string
@@ -327,7 +327,7 @@ func TestWhatIsNotOursIsNotTouched(t *testing.T) {
 		}},
 		{"role with a path", func(c *cloud) { c.newRole(name, ours, "{}").arn = "arn:aws:iam::111111111111:role/x/" + name }},
 		{"access entry without tags", func(c *cloud) {
-			c.entries[awsirsa.HubRoleARN(hub, managed)] = &entry{groups: []string{"admins"}}
+			c.entries[awsirsa.GrantedRoleARN(hub, managed)] = &entry{groups: []string{"admins"}}
 		}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
@@ -357,7 +357,7 @@ func claimed(annotations map[string]string) *ocm.ManagedCluster {
 
 func TestClaim(t *testing.T) {
 	hub, managed := pair(t)
-	id := awsirsa.ID(hub, managed)
+	id := awsirsa.RoleSuffix(hub, managed)
 	for _, c := range []struct {
 		name        string
 		annotations map[string]string
@@ -368,7 +368,7 @@ func TestClaim(t *testing.T) {
 		{name: "Open Cluster Management", annotations: map[string]string{awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: id}, ok: true},
 		{name: "both", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN, awsirsa.OCMARNAnnotation: managedARN}, ok: true},
 		{name: "both, of two clusters", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN, awsirsa.OCMARNAnnotation: managedARN + "2"}, refused: true},
-		{name: "suffix of another cluster", annotations: map[string]string{awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(hub, hub)}, refused: true},
+		{name: "suffix of another cluster", annotations: map[string]string{awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.RoleSuffix(hub, hub)}, refused: true},
 		{name: "suffix alone", annotations: map[string]string{awsirsa.OCMSuffixAnnotation: id}, refused: true},
 		{name: "partition of another hub", annotations: map[string]string{awsirsa.ARNAnnotation: "arn:aws-cn:eks:cn-north-1:222222222222:cluster/shop"}, refused: true},
 	} {
@@ -493,7 +493,7 @@ func TestHubCreatesNoRoleBeyondMaxRoles(t *testing.T) {
 	if again < 5*time.Minute || again > 10*time.Minute {
 		t.Errorf("the hub tries again after %s", again)
 	}
-	delete(c.roles, awsirsa.HubRoleName(mustParse(t, hubARN), mustParse(t, managedARN+"a")))
+	delete(c.roles, awsirsa.GrantedRoleName(mustParse(t, hubARN), mustParse(t, managedARN+"a")))
 	if _, err := h.Grant(t.Context(), "a", managedARN+"a"); err != nil {
 		t.Errorf("a role that is gone is not made again: %v", err)
 	}

@@ -103,7 +103,7 @@ func (g *grant) explain(what string, err error) error {
 	remedy := "the hub tries again"
 	switch {
 	case hasCode(err, codeNoPrincipal):
-		remedy = fmt.Sprintf("create the role %q of the managed cluster first, with its trust policy and access policy", ManagedRoleARN(g.hub, g.managed))
+		remedy = fmt.Sprintf("create the role %q of the managed cluster first, with its trust policy and access policy", AgentRoleARN(g.hub, g.managed))
 	case hasCode(err, codeQuota):
 		remedy = fmt.Sprintf("have the quota of roles of account %s raised, or remove clusters", g.hub.Account)
 	case hasCode(err, "AccessDenied", "AccessDeniedException", "UnauthorizedOperation"):

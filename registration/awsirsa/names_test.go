@@ -25,11 +25,11 @@ func TestIDIsThatOfTheProposal(t *testing.T) {
 	managed := awsirsa.ClusterARN{Partition: "aws", Account: "managedaccount1", Name: "managedcluster1"}
 	const id = "79e99112993014816615711cbd35a9bc"
 	for got, want := range map[string]string{
-		awsirsa.ID(hub, managed):              id,
-		awsirsa.HubRoleName(hub, managed):     "ocm-hub-" + id,
-		awsirsa.ManagedRoleName(hub, managed): "ocm-managed-cluster-" + id,
-		awsirsa.HubRoleARN(hub, managed):      "arn:aws:iam::hubaccount1:role/ocm-hub-" + id,
-		awsirsa.ManagedRoleARN(hub, managed):  "arn:aws:iam::managedaccount1:role/ocm-managed-cluster-" + id,
+		awsirsa.RoleSuffix(hub, managed):      id,
+		awsirsa.GrantedRoleName(hub, managed): "ocm-hub-" + id,
+		awsirsa.AgentRoleName(hub, managed):   "ocm-managed-cluster-" + id,
+		awsirsa.GrantedRoleARN(hub, managed):  "arn:aws:iam::hubaccount1:role/ocm-hub-" + id,
+		awsirsa.AgentRoleARN(hub, managed):    "arn:aws:iam::managedaccount1:role/ocm-managed-cluster-" + id,
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -91,12 +91,12 @@ func TestParseClusterARNRefuses(t *testing.T) {
 func TestHubNameHasAtMost31Characters(t *testing.T) {
 	hub := mustParse(t, hubARN)
 	hub.Name = strings.Repeat("h", 31)
-	name, err := awsirsa.IdentityCreatorRoleName(hub)
+	name, err := awsirsa.HubRoleName(hub)
 	if err != nil || len(name) != 64 || !strings.HasSuffix(name, "_managed-cluster-identity-creator") {
 		t.Errorf("31 characters: %q, %v", name, err)
 	}
 	hub.Name += "h"
-	if name, err := awsirsa.IdentityCreatorRoleName(hub); err == nil || !strings.Contains(err.Error(), "at most 31") {
+	if name, err := awsirsa.HubRoleName(hub); err == nil || !strings.Contains(err.Error(), "at most 31") {
 		t.Errorf("32 characters: %q, %v", name, err)
 	}
 	if _, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hub.String(), IAM: newCloud(), EKS: newCloud()}); err == nil {
@@ -121,7 +121,7 @@ func FuzzParseClusterARN(f *testing.F) {
 		if strings.ContainsAny(arn.Name+arn.Account, `#:/"*`) {
 			t.Errorf("%q could be part of another ID, ARN or policy", s)
 		}
-		for _, name := range []string{awsirsa.GrantedRole(arn, arn).Name(), awsirsa.ManagedRoleName(arn, arn)} {
+		for _, name := range []string{awsirsa.GrantedRole(arn, arn).Name(), awsirsa.AgentRoleName(arn, arn)} {
 			if !roleName.MatchString(name) {
 				t.Errorf("%q cannot be the name of a role", name)
 			}

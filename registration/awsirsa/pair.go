@@ -39,40 +39,44 @@ func Tags(hub, managed ClusterARN) map[string]string {
 	return map[string]string{tagHubAccount: hub.Account, tagHubName: hub.Name, tagManagedAccount: managed.Account, tagManagedName: managed.Name}
 }
 
-// ID returns the hash in the names of a pair's roles, computed from the values of its tags. It ignores partition and region, so two
+// RoleSuffix returns the hash in the names of a pair's roles, computed from the values of its tags. It ignores partition and region, so two
 // clusters with the same name and account share it. Ownership tags keep these apart.
-func ID(hub, managed ClusterARN) string {
+func RoleSuffix(hub, managed ClusterARN) string {
 	sum := md5.Sum([]byte(strings.Join([]string{hub.Account, hub.Name, managed.Account, managed.Name}, "#"))) //nolint:gosec // as above
 	return hex.EncodeToString(sum[:])
 }
 
-// HubRoleName returns the name of the role in the hub's account that a managed cluster's agent uses on the hub.
-func HubRoleName(hub, managed ClusterARN) string { return HubRolePrefix + ID(hub, managed) }
-
-// ManagedRoleName returns the name of the agent's first role, in the managed cluster's account.
-func ManagedRoleName(hub, managed ClusterARN) string {
-	return "ocm-managed-cluster-" + ID(hub, managed)
+// GrantedRoleName returns the name of the role in the hub's account that a managed cluster's agent uses on the hub.
+func GrantedRoleName(hub, managed ClusterARN) string {
+	return grantedRolePrefix + RoleSuffix(hub, managed)
 }
 
-// HubRoleARN returns the ARN of the role with HubRoleName.
-func HubRoleARN(hub, managed ClusterARN) string { return RoleARN(hub, HubRoleName(hub, managed)) }
-
-// ManagedRoleARN returns the ARN of the role with ManagedRoleName.
-func ManagedRoleARN(hub, managed ClusterARN) string {
-	return RoleARN(managed, ManagedRoleName(hub, managed))
+// AgentRoleName returns the name of the agent's first role, in the managed cluster's account.
+func AgentRoleName(hub, managed ClusterARN) string {
+	return "ocm-managed-cluster-" + RoleSuffix(hub, managed)
 }
 
-// HubRolePrefix begins the names of all roles with HubRoleName.
-const HubRolePrefix = "ocm-hub-"
+// GrantedRoleARN returns the ARN of the role with GrantedRoleName.
+func GrantedRoleARN(hub, managed ClusterARN) string {
+	return roleARN(hub, GrantedRoleName(hub, managed))
+}
+
+// AgentRoleARN returns the ARN of the role with AgentRoleName.
+func AgentRoleARN(hub, managed ClusterARN) string {
+	return roleARN(managed, AgentRoleName(hub, managed))
+}
+
+// grantedRolePrefix begins the names of all roles with GrantedRoleName.
+const grantedRolePrefix = "ocm-hub-"
 
 const (
 	identityCreatorSuffix = "_managed-cluster-identity-creator"
 	maxRoleName           = 64
 )
 
-// IdentityCreatorRoleName returns the name of the hub's own role, with which it creates the others. It fails for hub names over 31
+// HubRoleName returns the name of the hub's own role, with which it creates the others. It fails for hub names over 31
 // characters, which are too long for IAM.
-func IdentityCreatorRoleName(hub ClusterARN) (string, error) {
+func HubRoleName(hub ClusterARN) (string, error) {
 	const longest = maxRoleName - len(identityCreatorSuffix)
 	if len(hub.Name) > longest {
 		return "", fmt.Errorf("the name of the hub, %q, has %d characters: use a hub with at most %d, since the name of an IAM role has at most %d and that of the hub's role is <hub>%s",
@@ -81,17 +85,17 @@ func IdentityCreatorRoleName(hub ClusterARN) (string, error) {
 	return hub.Name + identityCreatorSuffix, nil
 }
 
-// IdentityCreatorRoleARN returns the ARN of the role with IdentityCreatorRoleName.
-func IdentityCreatorRoleARN(hub ClusterARN) (string, error) {
-	name, err := IdentityCreatorRoleName(hub)
+// HubRoleARN returns the ARN of the role with HubRoleName.
+func HubRoleARN(hub ClusterARN) (string, error) {
+	name, err := HubRoleName(hub)
 	if err != nil {
 		return "", err
 	}
-	return RoleARN(hub, name), nil
+	return roleARN(hub, name), nil
 }
 
 // RoleARN returns the ARN of a role in the account of a cluster.
-func RoleARN(of ClusterARN, name string) string {
+func roleARN(of ClusterARN, name string) string {
 	return "arn:" + of.Partition + ":iam::" + of.Account + ":role/" + name
 }
 

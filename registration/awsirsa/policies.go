@@ -167,13 +167,13 @@ func AgentRole(hub, managed ClusterARN, issuer, klusterlet string) (Role, error)
 		}
 		trust.Statement = append(trust.Statement, statement)
 	}
-	access := allow(statement{Action: oneOrMany{"sts:AssumeRole"}, Resource: oneOrMany{HubRoleARN(hub, managed)}})
-	return Role{ARN: ManagedRoleARN(hub, managed), Trust: trust.json(), Access: access.json(), Tags: Tags(hub, managed)}, nil
+	access := allow(statement{Action: oneOrMany{"sts:AssumeRole"}, Resource: oneOrMany{GrantedRoleARN(hub, managed)}})
+	return Role{ARN: AgentRoleARN(hub, managed), Trust: trust.json(), Access: access.json(), Tags: Tags(hub, managed)}, nil
 }
 
 // GrantedRole returns the role that the hub creates for an accepted cluster. Only the role of its agent may assume it.
 func GrantedRole(hub, managed ClusterARN) Role {
-	return Role{ARN: HubRoleARN(hub, managed), Trust: trustPolicy(hub, managed).json(), Access: accessPolicy(hub).json(), Tags: Tags(hub, managed)}
+	return Role{ARN: GrantedRoleARN(hub, managed), Trust: trustPolicy(hub, managed).json(), Access: accessPolicy(hub).json(), Tags: Tags(hub, managed)}
 }
 
 // trustPolicy lets the managed cluster's role assume the hub role if it carries the tags of the pair.
@@ -182,7 +182,7 @@ func trustPolicy(hub, managed ClusterARN) policy {
 	for key, value := range Tags(hub, managed) {
 		tags["aws:PrincipalTag/"+key] = oneOrMany{value}
 	}
-	return allow(statement{Principal: map[string]oneOrMany{"AWS": {ManagedRoleARN(hub, managed)}}, Action: oneOrMany{"sts:AssumeRole"},
+	return allow(statement{Principal: map[string]oneOrMany{"AWS": {AgentRoleARN(hub, managed)}}, Action: oneOrMany{"sts:AssumeRole"},
 		Condition: map[string]map[string]oneOrMany{"StringEquals": tags}})
 }
 
@@ -192,7 +192,7 @@ func accessPolicy(hub ClusterARN) policy {
 
 // HubRole returns the role of the hub itself. An administrator creates it before the hub starts. It permits exactly the calls of HubDriver: with AWSAuth no call of EKS.
 func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
-	arn, err := IdentityCreatorRoleARN(hub)
+	arn, err := HubRoleARN(hub)
 	if err != nil {
 		return Role{}, err
 	}
@@ -200,10 +200,10 @@ func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
 	if err != nil {
 		return Role{}, err
 	}
-	access := allow(statement{Resource: oneOrMany{RoleARN(hub, HubRolePrefix+"*")}, Action: oneOrMany{"iam:CreateRole", "iam:DeleteRole",
+	access := allow(statement{Resource: oneOrMany{roleARN(hub, grantedRolePrefix+"*")}, Action: oneOrMany{"iam:CreateRole", "iam:DeleteRole",
 		"iam:DeleteRolePolicy", "iam:GetRole", "iam:GetRolePolicy", "iam:PutRolePolicy", "iam:TagRole", "iam:UpdateAssumeRolePolicy"}})
 	if binding == AccessEntries {
-		entries := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/role/%s/%s*", hub.Partition, hub.Region, hub.Account, hub.Name, hub.Account, HubRolePrefix)
+		entries := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/role/%s/%s*", hub.Partition, hub.Region, hub.Account, hub.Name, hub.Account, grantedRolePrefix)
 		access.Statement = append(access.Statement,
 			// The tags of a new entry: AWS does not document whether the cluster's or the entry's name is checked.
 			statement{Effect: "Allow", Action: oneOrMany{"eks:CreateAccessEntry", "eks:TagResource"}, Resource: oneOrMany{hub.String()}},

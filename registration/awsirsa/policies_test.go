@@ -118,7 +118,7 @@ func TestVerifySaysWhatDiffers(t *testing.T) {
 	hub, _ := pair(t)
 	want, err := awsirsa.HubRole(hub, issuer, awsirsa.AccessEntries)
 	regtest.Must(t, err)
-	name, _ := awsirsa.IdentityCreatorRoleName(hub)
+	name, _ := awsirsa.HubRoleName(hub)
 	for _, c := range []struct {
 		name, says string
 		change     func(*cloud, *role)

@@ -179,8 +179,8 @@ func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 	owner, victim := mustParse(t, hubARN), mustParse(t, victimARN)
 	for name, annotations := range map[string]map[string]string{
 		"ARN of another":                   {awsirsa.ARNAnnotation: victimARN},
-		"suffix of another":                {awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(owner, victim)},
-		"ARN and suffix of another":        {awsirsa.OCMARNAnnotation: victimARN, awsirsa.OCMSuffixAnnotation: awsirsa.ID(owner, victim)},
+		"suffix of another":                {awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.RoleSuffix(owner, victim)},
+		"ARN and suffix of another":        {awsirsa.OCMARNAnnotation: victimARN, awsirsa.OCMSuffixAnnotation: awsirsa.RoleSuffix(owner, victim)},
 		"no ARN":                           {},
 		"empty ARN":                        {awsirsa.ARNAnnotation: ""},
 		"ARN of another, with extra slash": {awsirsa.ARNAnnotation: victimARN + "/x"},
@@ -189,7 +189,7 @@ func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 			w := newHubWorld(t)
 			w.create("victim1", victimARN, true)
 			w.create("shop1", managedARN, true)
-			role := w.cloud.roles[awsirsa.HubRoleName(owner, victim)]
+			role := w.cloud.roles[awsirsa.GrantedRoleName(owner, victim)]
 			before := maps.Clone(role.tags)
 			w.update("shop1", func(c *ocm.ManagedCluster) { c.Annotations = annotations })
 			checkGranted(t, w.cloud)
@@ -197,7 +197,7 @@ func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 				t.Errorf("condition %+v", c)
 			}
 			w.update("shop1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
-			if w.cloud.roles[awsirsa.HubRoleName(owner, victim)] != role || !maps.Equal(role.tags, before) || len(w.cloud.groups(awsirsa.HubRoleName(owner, victim))) != 1 {
+			if w.cloud.roles[awsirsa.GrantedRoleName(owner, victim)] != role || !maps.Equal(role.tags, before) || len(w.cloud.groups(awsirsa.GrantedRoleName(owner, victim))) != 1 {
 				t.Error("the other cluster's role has changed")
 			}
 			if len(w.cloud.roles) != 1 {

@@ -119,11 +119,11 @@ func drift(t *testing.T, cloud *cloudtest.Cloud) {
 	i, e := administer(cloud, hubAccount)
 	hub, managed := pair(t)
 	name, other := shopRole(t), string(awsirsa.GrantedRole(hub, hub).Trust)
-	cloud.AWS().SetRole(awsirsa.ManagedRoleARN(hub, hub), cloudtest.Trust{})
+	cloud.AWS().SetRole(awsirsa.AgentRoleARN(hub, hub), cloudtest.Trust{})
 	_, err1 := i.UpdateAssumeRolePolicy(t.Context(), &iam.UpdateAssumeRolePolicyInput{RoleName: &name, PolicyDocument: &other})
 	_, err2 := i.TagRole(t.Context(), &iam.TagRoleInput{RoleName: &name, Tags: []iamtypes.Tag{{Key: aws.String("hub_cluster_name"), Value: aws.String("other")}}})
 	_, err3 := i.DeleteRolePolicy(t.Context(), &iam.DeleteRolePolicyInput{RoleName: &name, PolicyName: &name})
-	_, err4 := e.UpdateAccessEntry(t.Context(), &eks.UpdateAccessEntryInput{ClusterName: &hub.Name, PrincipalArn: aws.String(awsirsa.HubRoleARN(hub, managed)),
+	_, err4 := e.UpdateAccessEntry(t.Context(), &eks.UpdateAccessEntryInput{ClusterName: &hub.Name, PrincipalArn: aws.String(awsirsa.GrantedRoleARN(hub, managed)),
 		KubernetesGroups: []string{"other"}})
 	regtest.Must(t, errors.Join(err1, err2, err3, err4))
 }
@@ -134,7 +134,7 @@ func life(t *testing.T, role awsirsa.Role) (granted, repaired, revoked error) {
 	cloud := newCloudOfAWS(t)
 	hub, managed := pair(t)
 	cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: hubARN})
-	cloud.AWS().SetRole(awsirsa.ManagedRoleARN(hub, managed), cloudtest.Trust{})
+	cloud.AWS().SetRole(awsirsa.AgentRoleARN(hub, managed), cloudtest.Trust{})
 	h := hubWith(t, cloud, role)
 	if _, granted = h.Grant(t.Context(), "shop1", managedARN); granted != nil {
 		return granted, nil, nil

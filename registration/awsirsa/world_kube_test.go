@@ -204,7 +204,7 @@ type member struct {
 func (k *kube) join(name string) *member {
 	k.T.Helper()
 	hub, arn := mustParse(k.T, hubARN), mustParse(k.T, "arn:aws:eks:eu-west-1:"+managedAccount+":cluster/"+name)
-	m := &member{Member: k.NewMember(name, "klusterlet-registration-sa"), kube: k, arn: arn, role: awsirsa.ManagedRoleARN(hub, arn), hubRole: awsirsa.HubRoleARN(hub, arn),
+	m := &member{Member: k.NewMember(name, "klusterlet-registration-sa"), kube: k, arn: arn, role: awsirsa.AgentRoleARN(hub, arn), hubRole: awsirsa.GrantedRoleARN(hub, arn),
 		options: awsirsa.Options{Hub: hubARN, Managed: arn.String(), Connect: connect(auth.WithHTTPClient(k.aws.Client())), Refused: isDenied}}
 	role, err := awsirsa.AgentRole(hub, arn, k.Managed.IssuerURL(), "")
 	regtest.Must(k.T, err)

@@ -110,7 +110,7 @@ func (o AgentOptions) rbac() (manifest, account string, err error) {
 	}
 	managed, err := awsirsa.ParseClusterARN(o.ManagedARN)
 	account = awsirsa.DefaultKlusterlet + "-registration-sa"
-	return withRole(manifest, ocm.AgentName, account, awsirsa.ManagedRoleARN(hub, managed)), account, err
+	return withRole(manifest, ocm.AgentName, account, awsirsa.AgentRoleARN(hub, managed)), account, err
 }
 
 // secret returns the bootstrap Secret.

@@ -151,7 +151,7 @@ func (o HubOptions) controller() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	role, err := awsirsa.IdentityCreatorRoleARN(hub)
+	role, err := awsirsa.HubRoleARN(hub)
 	manifest := withRole(HubRBAC(), ocm.HubServiceAccount, ocm.HubServiceAccount, role)
 	if o.usesCertificates() {
 		return manifest, err
