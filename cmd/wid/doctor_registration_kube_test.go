@@ -34,9 +34,9 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
-	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -363,7 +363,7 @@ func (b *broken) requestDenied(stop func()) func() {
 	b.must(b.managed.Delete(b.t.Context(), b.secret(ocm.HubKubeconfigSecret)))
 	stop = b.runAgent("managed-0")
 	b.shows("", takeovers...)
-	pending, err := agentrequest.Pending(b.t.Context(), b.hub, "managed-0")
+	pending, err := csr.Pending(b.t.Context(), b.hub, "managed-0")
 	pending = slices.DeleteFunc(pending, func(r certificatesv1.CertificateSigningRequest) bool { return r.Name == "managed-0-zzz" }) // of the rival
 	if err != nil || len(pending) != 1 {
 		b.t.Fatalf("%d pending, %v", len(pending), err)
@@ -444,7 +444,7 @@ func (b *broken) request(name, user string, groups []string, labels map[string]s
 	b.must(b.client(config).Create(b.t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName,
 			Usages:  []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature},
-			Request: pem.EncodeToMemory(&pem.Block{Type: agentrequest.Block, Bytes: der})}}))
+			Request: pem.EncodeToMemory(&pem.Block{Type: csr.Block, Bytes: der})}}))
 }
 
 // approved returns the requests that the remedies of a report approve. Events of the hub name such commands too, in their texts.
@@ -468,7 +468,7 @@ func approved(report *doctor.Report) (names []string) {
 // rivalOfTheAgent is a bootstrap user that asks for the certificate of the cluster that waits. Without the agent's Secret no report can tell
 // whose request is whose.
 func (b *broken) rivalOfTheAgent() {
-	subject := agentrequest.Subject("managed-0", "rival")
+	subject := csr.Subject("managed-0", "rival")
 	b.request("managed-0-zzz", "system:bootstrap:other0", []string{registration.BootstrapGroup}, map[string]string{ocm.ClusterNameLabel: "managed-0"}, subject)
 	b.until("the remedy names the agent's request", func() bool { return len(approved(b.examine())) > 0 })
 	alone := &doctor.Report{}

@@ -29,7 +29,6 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
-	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -126,7 +125,7 @@ func TestHubAcceptRunsTheCommandThatItPrints(t *testing.T) {
 		t.Fatalf("accept picks one of two requests: %v", err)
 	}
 	for _, r := range regtest.RequestsOf(t, w.Admin, cluster) {
-		request, parseErr := agentrequest.Parse(&r)
+		request, parseErr := csr.Parse(&r)
 		if parseErr != nil || !strings.Contains(err.Error(), fmt.Sprintf("request %q: agent \"stable\" with key %.8s", r.Name, request.Key)) {
 			t.Errorf("%v, %v", err, parseErr)
 		}

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/internal/testing/slowserver"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -39,7 +38,7 @@ func keyHash(t testing.TB, r *certificatesv1.CertificateSigningRequest) string {
 // recordFor is the record of a cluster that was accepted for the agent of a request.
 func recordFor(t *testing.T, request *certificatesv1.CertificateSigningRequest) *rbacv1.ClusterRole {
 	t.Helper()
-	parsed, err := agentrequest.Parse(request)
+	parsed, err := csr.Parse(request)
 	regtest.Must(t, err)
 	role := record("cluster1", "csr")
 	role.Annotations[agentAnnotation], role.Annotations[keyAnnotation] = parsed.Agent, keyHash(t, request)
@@ -243,10 +242,10 @@ func TestApproveReplacesTheRecord(t *testing.T) {
 				person = interceptor.NewClient(h.client.(client.WithWatch), forbid) //nolint:forcetypeassert // the fake watches
 			}
 			regtest.Must(t, h.client.Get(t.Context(), client.ObjectKeyFromObject(request), request))
-			if agent, err := agentrequest.Replaces(t.Context(), person, request); err != nil || agent != c.replaces {
+			if agent, err := csr.Replaces(t.Context(), person, request); err != nil || agent != c.replaces {
 				t.Errorf("replaces %q, %v", agent, err)
 			}
-			if err := agentrequest.Approve(t.Context(), person, request, "by a person"); apierrors.IsForbidden(err) != c.fails || !c.fails && err != nil {
+			if err := csr.Approve(t.Context(), person, request, "by a person"); apierrors.IsForbidden(err) != c.fails || !c.fails && err != nil {
 				t.Errorf("error %v", err)
 			}
 			if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(request), request); err != nil || c.fails != (len(request.Status.Conditions) == 0) {
@@ -263,6 +262,6 @@ func TestApproveReplacesTheRecord(t *testing.T) {
 func TestApproveReportsARecordThatTimesOut(t *testing.T) {
 	own := requestOf(t, "csr1", "agent1", bootstrapUser)
 	slowserver.TestObject(t, regtest.Scheme(t), recordFor(t, requestOf(t, "csr2", "thief", bootstrapUser)), func(c client.WithWatch) error {
-		return agentrequest.Approve(t.Context(), c, own, "by a person")
+		return csr.Approve(t.Context(), c, own, "by a person")
 	})
 }

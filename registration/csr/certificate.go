@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -38,7 +37,7 @@ func parseCertificate(certPEM, keyPEM []byte, subject pkix.Name) (*certificate, 
 	if err != nil {
 		return nil, err
 	}
-	if !agentrequest.SameSubject(pair.Leaf.Subject, subject) {
+	if !SameSubject(pair.Leaf.Subject, subject) {
 		return nil, fmt.Errorf("its subject is %.500q instead of %q", pair.Leaf.Subject, subject)
 	}
 	return &certificate{certPEM: certPEM, keyPEM: keyPEM, leaf: pair.Leaf}, nil

@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -250,8 +249,8 @@ func TestRequestSaysExactlyWhoAsks(t *testing.T) {
 	if _, ok := r.PublicKey.(*ecdsa.PublicKey); !ok {
 		t.Errorf("key %T", r.PublicKey)
 	}
-	got, err := agentrequest.Parse(c)
-	if err != nil || got != (agentrequest.Request{Cluster: "cluster1", Agent: "agent1", Key: keyHash(t, c)}) {
+	got, err := csr.Parse(c)
+	if err != nil || got != (csr.Request{Cluster: "cluster1", Agent: "agent1", Key: keyHash(t, c)}) {
 		t.Errorf("parsed as %+v, %v", got, err)
 	}
 }

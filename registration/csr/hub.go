@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -87,7 +86,7 @@ type HubDriver struct {
 
 // rival is a first request of a bootstrap user.
 type rival struct {
-	agentrequest.Request
+	Request
 	name, user string
 }
 
@@ -123,7 +122,7 @@ func (h *HubDriver) Claim(*ocm.ManagedCluster) (string, bool, error) { return ""
 // certificate gives the groups that the hub's RBAC names.
 func (h *HubDriver) Grant(ctx context.Context, name, _ string) (time.Duration, error) {
 	role, err := h.checkRecord(ctx, name)
-	if err != nil || agentrequest.RecordIn(role, name).Agent != "" {
+	if err != nil || RecordIn(role, name).Agent != "" {
 		return 0, err
 	}
 	cluster := &ocm.ManagedCluster{}
@@ -139,7 +138,7 @@ func (h *HubDriver) Grant(ctx context.Context, name, _ string) (time.Duration, e
 // Granted reports whether the ClusterRole records the agent of a cluster that is accepted for this driver.
 func (h *HubDriver) Granted(cluster string, role *rbacv1.ClusterRole) bool {
 	return role.Annotations[ocm.AuthTypeAnnotation] == registration.AuthTypeCSR &&
-		agentrequest.RecordIn(role, cluster).Agent != ""
+		RecordIn(role, cluster).Agent != ""
 }
 
 // Revoke does nothing: without RBAC a certificate gives no access and cannot be renewed.
@@ -155,8 +154,8 @@ func (h *HubDriver) Approves(ctx context.Context, cluster *ocm.ManagedCluster, _
 	if err := h.options.Reader.Get(ctx, client.ObjectKey{Name: name}, csr); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	request, err := agentrequest.Parse(csr)
-	return err == nil && request.Cluster == cluster.Name && agentrequest.IsOpen(csr) && slices.Contains(h.options.AutoApproveUsers, csr.Spec.Username), nil
+	request, err := Parse(csr)
+	return err == nil && request.Cluster == cluster.Name && IsOpen(csr) && slices.Contains(h.options.AutoApproveUsers, csr.Spec.Username), nil
 }
 
 // isNew reports whether a cluster has neither joined nor been denied.
@@ -198,7 +197,7 @@ func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("csr-approver").
 		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: approvers}).
-		For(&certificatesv1.CertificateSigningRequest{}, builder.OnlyMetadata, appeared(agentrequest.IsAgents)).
+		For(&certificatesv1.CertificateSigningRequest{}, builder.OnlyMetadata, appeared(IsAgents)).
 		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.requestsOf), builder.WithPredicates(accepted)).
 		Complete(reconcile.Func(h.sort))
 }
@@ -207,7 +206,7 @@ func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 // so further renewals of a cluster go there too. It goes by the user that the API server states.
 func (h *HubDriver) sort(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !agentrequest.IsOpen(csr) {
+	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !IsOpen(csr) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if cluster := csr.Labels[ocm.ClusterNameLabel]; strings.HasPrefix(csr.Spec.Username, registration.AgentUser(cluster, "")) {
@@ -231,7 +230,7 @@ func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all 
 		return nil // they are checked again anyway
 	}
 	for i := range list.Items {
-		if agentrequest.IsAgents(&list.Items[i]) {
+		if IsAgents(&list.Items[i]) {
 			all = append(all, reconcile.Request{NamespacedName: client.ObjectKey{Name: list.Items[i].Name}})
 		}
 	}
@@ -241,7 +240,7 @@ func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all 
 // reconcile approves a request or leaves it pending.
 func (h *HubDriver) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !agentrequest.IsOpen(csr) {
+	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !IsOpen(csr) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	rule, err := h.check(ctx, csr)
@@ -257,7 +256,7 @@ func decide(ctx context.Context, c client.Client, recorder events.EventRecorder,
 		}
 	}
 	if err == nil {
-		if err := agentrequest.SetApproved(ctx, c, csr, rule); err != nil {
+		if err := SetApproved(ctx, c, csr, rule); err != nil {
 			return reconcile.Result{}, err
 		}
 		event(corev1.EventTypeNormal, "Approved", rule)
@@ -294,7 +293,7 @@ func never(reason, format string, args ...any) error {
 
 // check returns the rule that approves a request, or a refusal.
 func (h *HubDriver) check(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) (rule string, err error) {
-	request, err := agentrequest.Parse(csr)
+	request, err := Parse(csr)
 	if err != nil {
 		return "", never("InvalidRequest", "%v", err)
 	}
@@ -326,7 +325,7 @@ func (h *HubDriver) check(ctx context.Context, csr *certificatesv1.CertificateSi
 }
 
 // isFirst reports whether another user than the agent asks for its certificate.
-func isFirst(csr *certificatesv1.CertificateSigningRequest, request agentrequest.Request) bool {
+func isFirst(csr *certificatesv1.CertificateSigningRequest, request Request) bool {
 	return csr.Spec.Username != request.User()
 }
 
@@ -345,7 +344,7 @@ func (h *HubDriver) announce(ctx context.Context, cluster *ocm.ManagedCluster, c
 
 // checkRecord refuses a cluster that the hub has accepted for another driver, whose users need more than a bootstrap credential.
 func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.ClusterRole, error) {
-	role, err := agentrequest.GetRole(ctx, h.options.Reader, cluster)
+	role, err := GetRole(ctx, h.options.Reader, cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -357,36 +356,36 @@ func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.Cl
 
 // agentOf returns the agent that a cluster is accepted for, the zero value if there is none yet. The hub records an agent before it
 // approves, so without a record a person approved a request. The last one for this ManagedCluster is recorded.
-func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (agentrequest.Request, error) {
-	agent := agentrequest.RecordIn(role, cluster.Name)
+func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (Request, error) {
+	agent := RecordIn(role, cluster.Name)
 	if agent.Agent != "" {
 		return agent, nil
 	}
 	var at metav1.Time
-	for csr, err := range agentrequest.All(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: cluster.Name}) {
+	for csr, err := range All(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: cluster.Name}) {
 		if err != nil {
 			return agent, fmt.Errorf("cluster %q: %w", cluster.Name, err)
 		}
-		approval := agentrequest.Decision(csr, certificatesv1.CertificateApproved)
+		approval := Decision(csr, certificatesv1.CertificateApproved)
 		if approval == nil || csr.CreationTimestamp.Before(&cluster.CreationTimestamp) || approval.LastTransitionTime.Before(&at) {
 			continue
 		}
-		if request, err := agentrequest.Parse(csr); err == nil {
+		if request, err := Parse(csr); err == nil {
 			agent, at = request, approval.LastTransitionTime
 		}
 	}
 	if agent.Agent == "" {
 		return agent, nil
 	}
-	return agent, agentrequest.Record(ctx, h.options.Client, role, agent)
+	return agent, Record(ctx, h.options.Client, role, agent)
 }
 
 // checkAgent allows one agent for each cluster, and for first requests one key. It records them before the approval: of two requests
 // that race, one fails to write.
-func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, request agentrequest.Request,
+func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, request Request,
 	csr *certificatesv1.CertificateSigningRequest) error {
 	first := isFirst(csr, request)
-	if pair, ok := h.rivals.Get(cluster.Name); ok && first && agentrequest.RecordIn(role, cluster.Name).Agent == "" {
+	if pair, ok := h.rivals.Get(cluster.Name); ok && first && RecordIn(role, cluster.Name).Agent == "" {
 		return severalRequests(request, csr.Name, pair.([2]rival)) //nolint:errcheck,forcetypeassert // of no other type
 	}
 	agent, err := h.agentOf(ctx, cluster, role)
@@ -399,7 +398,7 @@ func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster,
 	reason, differs := "AnotherAgent", fmt.Sprintf("is for the agent %q", request.Agent)
 	switch agent.Agent {
 	case "":
-		return agentrequest.Record(ctx, h.options.Client, role, request)
+		return Record(ctx, h.options.Client, role, request)
 	case request.Agent:
 		if !first || agent.Key == request.Key {
 			return nil
@@ -412,15 +411,15 @@ func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster,
 
 // checkRivals refuses a first request if a bootstrap user asks for the same cluster with another key, even in the name of the same agent. It
 // remembers the two, which refuse other requests for some seconds. It never approves by memory.
-func (h *HubDriver) checkRivals(ctx context.Context, request agentrequest.Request, csr *certificatesv1.CertificateSigningRequest) error {
-	for other, err := range agentrequest.All(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: request.Cluster}) {
+func (h *HubDriver) checkRivals(ctx context.Context, request Request, csr *certificatesv1.CertificateSigningRequest) error {
+	for other, err := range All(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: request.Cluster}) {
 		if err != nil {
 			return fmt.Errorf("cluster %q: %w", request.Cluster, err)
 		}
-		if !agentrequest.IsOpen(other) || !h.isBootstrapUser(&other.Spec) {
+		if !IsOpen(other) || !h.isBootstrapUser(&other.Spec) {
 			continue
 		}
-		if parsed, err := agentrequest.Parse(other); err == nil && parsed != request {
+		if parsed, err := Parse(other); err == nil && parsed != request {
 			pair := [2]rival{{parsed, other.Name, other.Spec.Username}, {request, csr.Name, csr.Spec.Username}}
 			h.rivals.Add(request.Cluster, pair, rivalsKnown)
 			return severalRequests(request, csr.Name, pair)
@@ -430,7 +429,7 @@ func (h *HubDriver) checkRivals(ctx context.Context, request agentrequest.Reques
 }
 
 // severalRequests refuses a request because of one of two that differ.
-func severalRequests(request agentrequest.Request, name string, pair [2]rival) error {
+func severalRequests(request Request, name string, pair [2]rival) error {
 	other := pair[0]
 	if other.Request == request {
 		other = pair[1]
@@ -458,7 +457,7 @@ func (h *HubDriver) isBootstrapUser(spec *certificatesv1.CertificateSigningReque
 }
 
 // checkRenewal asks the API server whether the agent may renew.
-func (h *HubDriver) checkRenewal(ctx context.Context, request agentrequest.Request, spec *certificatesv1.CertificateSigningRequestSpec) error {
+func (h *HubDriver) checkRenewal(ctx context.Context, request Request, spec *certificatesv1.CertificateSigningRequestSpec) error {
 	extra := make(map[string]authorizationv1.ExtraValue, len(spec.Extra))
 	for key, value := range spec.Extra {
 		extra[key] = authorizationv1.ExtraValue(value)

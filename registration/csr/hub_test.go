@@ -30,7 +30,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -150,7 +149,7 @@ func TestParseRequest(t *testing.T) {
 		"signature of another key":    {body(pem.EncodeToMemory(forged)), "signed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := agentrequest.Parse(c.csr)
+			got, err := csr.Parse(c.csr)
 			switch {
 			case c.want == "" && (err != nil || got.User() != "system:open-cluster-management:cluster1:agent1"):
 				t.Errorf("%+v, %v", got, err)
@@ -193,7 +192,7 @@ func FuzzParseRequest(f *testing.F) {
 	}
 	f.Add("cluster1", encode(f, &x509.CertificateRequest{Subject: subject("cluster1", "agent1"), DNSNames: []string{"hub"}}, key))
 	f.Fuzz(func(t *testing.T, cluster string, request []byte) {
-		got, err := agentrequest.Parse(labeled(cluster, request))
+		got, err := csr.Parse(labeled(cluster, request))
 		if err != nil {
 			return
 		}
@@ -222,7 +221,7 @@ func FuzzParseRequestSubject(f *testing.F) {
 		if err != nil {
 			return // no such name can be encoded
 		}
-		got, err := agentrequest.Parse(labeled(cluster, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})))
+		got, err := csr.Parse(labeled(cluster, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})))
 		groups := []string{group1, group2}
 		slices.Sort(groups)
 		want := subject(cluster, strings.TrimPrefix(user, "system:open-cluster-management:"+cluster+":"))

@@ -15,7 +15,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 
-	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
@@ -47,7 +46,7 @@ func TestAddOnRequestsOfOCMsAgent(t *testing.T) {
 		return pkix.Name{CommonName: ocmAddOnUser, Organization: groups}
 	}
 	one := subject(addOnGroup)
-	critical := pkix.Extension{Id: agentrequest.SANExtension(ocmAddOnHost).Id, Critical: true, Value: agentrequest.SANExtension(ocmAddOnHost).Value}
+	critical := pkix.Extension{Id: csr.SANExtension(ocmAddOnHost).Id, Critical: true, Value: csr.SANExtension(ocmAddOnHost).Value}
 	for name, c := range map[string]struct {
 		template x509.CertificateRequest
 		item     ocm.Registration
@@ -149,8 +148,8 @@ func TestDocumentationOfRefusals(t *testing.T) {
 // Whatever alternative names a request has, an accepted one has none, or the one DNS name of its add-on.
 func FuzzAddOnRequest(f *testing.F) {
 	key := ecKey(f)
-	f.Add("search", agentrequest.SANExtension(ocmAddOnHost).Value, false)
-	f.Add("search", agentrequest.SANExtension("hub.example").Value, false)
+	f.Add("search", csr.SANExtension(ocmAddOnHost).Value, false)
+	f.Add("search", csr.SANExtension("hub.example").Value, false)
 	f.Add("search", []byte{}, true)
 	f.Fuzz(func(t *testing.T, name string, value []byte, critical bool) {
 		subject := registration.AddOnSubject("cluster1", name, "agent1")

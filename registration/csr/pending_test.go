@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
+	"github.com/workloadid/workloadid/registration/csr"
 )
 
 // A person who approves all that Pending returns gives no cluster the certificate of another one.
@@ -56,7 +56,7 @@ func TestPending(t *testing.T) {
 	for cluster, want := range map[string][]string{"cluster1": {"good", "own-renewal", "newer"}, "cluster10": {"cluster10"},
 		"": {"cluster10", "good", "own-renewal", "newer"}, "cluster2": nil} {
 		t.Run("cluster "+cluster, func(t *testing.T) {
-			pending, err := agentrequest.Pending(t.Context(), c, cluster)
+			pending, err := csr.Pending(t.Context(), c, cluster)
 			var got []string
 			for _, r := range pending {
 				got = append(got, r.Name)
@@ -95,7 +95,7 @@ func TestPendingReadsPages(t *testing.T) {
 					}
 					return nil
 				}})
-			pending, err := agentrequest.Pending(t.Context(), paged, "")
+			pending, err := csr.Pending(t.Context(), paged, "")
 			if apierrors.IsResourceExpired(err) != (failing != "") || failing == "" && (err != nil || len(pending) != requests) {
 				t.Errorf("%d requests, %v", len(pending), err)
 			}

@@ -11,8 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/workloadid/workloadid/internal/agentrequest"
 )
 
 // ErrUnsupported matches the errors of Probe for hubs that do not sign client certificates.
@@ -43,7 +41,7 @@ func Probe(ctx context.Context, c client.Client) (err error) {
 			err = errors.Join(err, fmt.Errorf("delete CertificateSigningRequest %q, which the probe left: %w", csr.Name, deleteErr))
 		}
 	}()
-	if err := agentrequest.SetApproved(ctx, c, csr, "probe of whether the hub signs client certificates"); err != nil {
+	if err := SetApproved(ctx, c, csr, "probe of whether the hub signs client certificates"); err != nil {
 		return err
 	}
 	return awaitSignature(ctx, c, csr)
@@ -56,7 +54,7 @@ func awaitSignature(ctx context.Context, c client.Client, csr *certificatesv1.Ce
 		if getErr = c.Get(ctx, key, csr); getErr != nil {
 			return false, fmt.Errorf("get CertificateSigningRequest %q: %w", key.Name, getErr)
 		}
-		if no := agentrequest.Decision(csr, certificatesv1.CertificateFailed, certificatesv1.CertificateDenied); no != nil {
+		if no := Decision(csr, certificatesv1.CertificateFailed, certificatesv1.CertificateDenied); no != nil {
 			return false, fmt.Errorf("%w: the request is %s, reason %.100q: %.300q", ErrUnsupported, no.Type, no.Reason, no.Message)
 		}
 		return len(csr.Status.Certificate) > 0, nil

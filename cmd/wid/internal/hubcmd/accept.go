@@ -18,9 +18,9 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -66,7 +66,7 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 
 func (a *acceptance) show(ctx context.Context) error {
 	name := a.cluster.Name
-	role, err := agentrequest.GetRole(ctx, a.hub, name)
+	role, err := csr.GetRole(ctx, a.hub, name)
 	if err != nil {
 		return cli.AnswerOf(err, fmt.Sprintf("read the ClusterRole of cluster %q", name))
 	}
@@ -167,7 +167,7 @@ func (a *acceptance) proceed(ctx context.Context) (waitingFor string, err error)
 }
 
 func (a *acceptance) approve(ctx context.Context) error {
-	err := agentrequest.Approve(ctx, a.hub, a.request, "wid hub accept")
+	err := csr.Approve(ctx, a.hub, a.request, "wid hub accept")
 	switch {
 	case apierrors.IsConflict(err): // the hub approved it meanwhile
 		return nil
@@ -223,7 +223,7 @@ func (a *acceptance) pickRequest(ctx context.Context) (*certificatesv1.Certifica
 	var pending []certificatesv1.CertificateSigningRequest
 	if a.authType == registration.AuthTypeCSR {
 		var err error
-		if pending, err = agentrequest.Pending(ctx, a.hub, a.cluster.Name); err != nil {
+		if pending, err = csr.Pending(ctx, a.hub, a.cluster.Name); err != nil {
 			return nil, err
 		}
 	}
@@ -259,7 +259,7 @@ func (a *acceptance) approving(request string) string {
 
 // checkAgent refuses a request if the cluster's agent works, or if the hub goes on with another agent.
 func (a *acceptance) checkAgent(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
-	agent, err := agentrequest.Replaces(ctx, a.hub, r)
+	agent, err := csr.Replaces(ctx, a.hub, r)
 	if err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (a *acceptance) checkAgent(ctx context.Context, r *certificatesv1.Certifica
 
 // isRenewal reports whether the agent of a request has made it itself.
 func isRenewal(r *certificatesv1.CertificateSigningRequest) bool {
-	request, err := agentrequest.Parse(r)
+	request, err := csr.Parse(r)
 	return err == nil && r.Spec.Username == request.User()
 }
 
@@ -295,7 +295,7 @@ func requesters(pending []certificatesv1.CertificateSigningRequest) (lines strin
 	for i := range pending[:min(len(pending), most)] {
 		r := &pending[i]
 		asks := "for no agent"
-		if request, err := agentrequest.Parse(r); err == nil {
+		if request, err := csr.Parse(r); err == nil {
 			asks = fmt.Sprintf("agent %q with key %.8s", request.Agent, request.Key)
 		}
 		lines += fmt.Sprintf("\n  request %q: %s, %s old, of user %.100q", r.Name, asks,

@@ -21,11 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/internal/testing/slowserver"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -225,7 +225,7 @@ func TestRequesters(t *testing.T) {
 	age := map[string]time.Duration{"stable": time.Minute, "a2": time.Hour, "a3": 2 * time.Hour, "a4": 3 * time.Hour, "a5": 4 * time.Hour, "a6": 5 * time.Hour}
 	var want []string
 	for i := range pending {
-		request, err := agentrequest.Parse(&pending[i])
+		request, err := csr.Parse(&pending[i])
 		regtest.Must(t, err)
 		pending[i].CreationTimestamp = metav1.NewTime(time.Now().Add(-age[request.Agent] - time.Second))
 		age[request.Agent] += time.Minute // of the other one of that name
@@ -237,7 +237,7 @@ func TestRequesters(t *testing.T) {
 	slices.Reverse(newest)
 	for i, shown := range []string{"stable|1m", "stable|2m", "a2|1h", "a3|2h", "a4|3h"} {
 		agent, old, _ := strings.Cut(shown, "|")
-		request, err := agentrequest.Parse(&newest[i])
+		request, err := csr.Parse(&newest[i])
 		regtest.Must(t, err)
 		want = append(want, fmt.Sprintf("\n  request %q: agent %q with key %s, %s old, of user %q", newest[i].Name, agent, request.Key[:8], old, bootstrapUser))
 	}

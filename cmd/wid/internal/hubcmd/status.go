@@ -23,10 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -230,8 +230,8 @@ func stateOf(c *ocm.ManagedCluster, role *rbacv1.ClusterRole, pending, denied []
 }
 
 func requestsOf(ctx context.Context, c client.Reader) (pending, denied map[string][]AgentRequest, err error) {
-	all, err := agentrequest.List(ctx, c, "", func(r *certificatesv1.CertificateSigningRequest) bool {
-		return agentrequest.IsOpen(r) || denialOf(r) != nil
+	all, err := csr.List(ctx, c, "", func(r *certificatesv1.CertificateSigningRequest) bool {
+		return csr.IsOpen(r) || denialOf(r) != nil
 	})
 	if err != nil {
 		return nil, nil, err
@@ -252,10 +252,10 @@ func requestsOf(ctx context.Context, c client.Reader) (pending, denied map[strin
 
 // denialOf returns the denial of an agent's request, nil if there is none.
 func denialOf(r *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestCondition {
-	if !agentrequest.IsAgents(r) {
+	if !csr.IsAgents(r) {
 		return nil
 	}
-	return agentrequest.Decision(r, certificatesv1.CertificateDenied)
+	return csr.Decision(r, certificatesv1.CertificateDenied)
 }
 
 // refusalsOf returns the Event of the newest refusal of each pending request by

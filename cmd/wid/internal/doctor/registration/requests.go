@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
-	"github.com/workloadid/workloadid/internal/agentrequest"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/shell"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
@@ -49,7 +49,7 @@ func subjectOf(r *certificateRequest) string {
 	return "none that can be read"
 }
 
-// key returns the SHA-256 of the public key that the agent waits for, as agentrequest has it, "" if it waits for none.
+// key returns the SHA-256 of the public key that the agent waits for, as csr.Request.Key has it, "" if it waits for none.
 func (e *examination) key() string {
 	_, state := registration.Unpack(registration.AuthTypeCSR, e.own.data)
 	for _, content := range state {
@@ -66,7 +66,7 @@ func (e *examination) key() string {
 
 // isAgents reports whether the agent has made a request: the request has the key in the agent's Secret.
 func (e *examination) isAgents(r *certificateRequest) bool {
-	request, err := agentrequest.Parse(r)
+	request, err := csr.Parse(r)
 	key := e.key()
 	return err == nil && key != "" && request.Key == key && r.Labels[addon.NameLabel] == ""
 }
@@ -97,7 +97,7 @@ func (e *examination) showRequests(ctx context.Context) doctor.Finding {
 }
 
 func (e *examination) showRequest(ctx context.Context, r *certificateRequest) doctor.Finding {
-	refusal := agentrequest.Decision(r, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed)
+	refusal := csr.Decision(r, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed)
 	name, text := describe(r)
 	look := e.atHub("look at the request:", "kubectl describe csr "+shell.Word(r.Name, "REQUEST"))
 	events := e.events(ctx, metav1.NamespaceDefault, r.UID, look)
@@ -126,14 +126,14 @@ func (e *examination) showRequest(ctx context.Context, r *certificateRequest) do
 func (e *examination) rivals() bool {
 	open := 0
 	for i := range e.requests {
-		if _, err := agentrequest.Parse(&e.requests[i]); err == nil && agentrequest.IsOpen(&e.requests[i]) {
+		if _, err := csr.Parse(&e.requests[i]); err == nil && csr.IsOpen(&e.requests[i]) {
 			open++
 		}
 	}
 	return open > 1
 }
 
-// ofRequest returns the action that the hub's Event names. The command approves only a request of the agent, which agentrequest has parsed.
+// ofRequest returns the action that the hub's Event names. The command approves only a request of the agent, which csr.Parse has read.
 func (e *examination) ofRequest(r *certificateRequest, reason string, look doctor.Remedy) doctor.Remedy {
 	text := fmt.Sprintf("if this cluster's agent lost its credential or was replaced, approve its request by user %.200q:", r.Spec.Username)
 	if reason == "NotAccepted" && e.rivals() {
@@ -141,7 +141,7 @@ func (e *examination) ofRequest(r *certificateRequest, reason string, look docto
 			"cluster's agent, by user %.200q:", r.Spec.Username)
 		reason = "SeveralRequests"
 	}
-	request, err := agentrequest.Parse(r)
+	request, err := csr.Parse(r)
 	switch {
 	case err != nil || request.Cluster != e.ClusterName:
 		return look

@@ -26,9 +26,9 @@ import (
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/registration"
-	"github.com/workloadid/workloadid/internal/agentrequest"
 	contract "github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
@@ -189,7 +189,7 @@ func (w *world) request(t *testing.T) *certificatesv1.CertificateSigningRequest 
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: agentrequest.Subject("cluster1", "agent1")}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: csr.Subject("cluster1", "agent1")}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func (w *world) request(t *testing.T) *certificatesv1.CertificateSigningRequest 
 		Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}}, Spec: certificatesv1.CertificateSigningRequestSpec{
 		SignerName: certificatesv1.KubeAPIServerClientSignerName, Username: "system:bootstrap:abcdef", Groups: []string{contract.BootstrapGroup, "system:authenticated"},
 		Usages:  []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature},
-		Request: pem.EncodeToMemory(&pem.Block{Type: agentrequest.Block, Bytes: der})}}
+		Request: pem.EncodeToMemory(&pem.Block{Type: csr.Block, Bytes: der})}}
 	w.hub = append(w.hub, r)
 	return r
 }

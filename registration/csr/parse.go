@@ -1,4 +1,4 @@
-package agentrequest
+package csr
 
 import (
 	"bytes"
