@@ -15,7 +15,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/internal"
+	"github.com/workloadid/workloadid/registration/internal/renewal"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -59,7 +59,7 @@ func (c *certificate) condition() *metav1.Condition {
 // renewAt counts from the start of the validity, less the time by which the agent's clock was behind the hub's when the certificate came.
 func (c *certificate) renewAt(r receipt, now time.Time) time.Time {
 	start := c.leaf.NotBefore.Add(-max(0, r.hub.Sub(r.agent)))
-	return internal.RenewAt(c.leaf.Raw, start, c.leaf.NotAfter.Sub(c.leaf.NotBefore), r.agent, now, 0)
+	return renewal.At(c.leaf.Raw, start, c.leaf.NotAfter.Sub(c.leaf.NotBefore), r.agent, now, 0)
 }
 
 // receipt holds when the certificate came: by the agent's clock, and by the hub's as far as the agent knows it. It is part of the driver's state.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/internal"
+	"github.com/workloadid/workloadid/registration/internal/renewal"
 )
 
 // Keys of the Secret. The last two are for readers: the driver goes by the token itself.
@@ -72,7 +72,7 @@ func (t *token) renewAt(received, now time.Time) time.Time {
 	if !received.IsZero() && received.Before(start) {
 		start = received
 	}
-	return internal.RenewAt([]byte(t.raw), start, t.expiry.Sub(t.issued), received, now, leastInterval)
+	return renewal.At([]byte(t.raw), start, t.expiry.Sub(t.issued), received, now, leastInterval)
 }
 
 // readyMessage is the message of TokenInfrastructureReady=True, which carries the UID to the agent.

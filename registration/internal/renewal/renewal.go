@@ -1,4 +1,5 @@
-package internal
+// Package renewal decides when an agent renews its credential.
+package renewal
 
 import (
 	"crypto/sha256"
@@ -13,10 +14,10 @@ const (
 	minInterval = 10 * time.Minute
 )
 
-// RenewAt returns when to renew a credential: at 75 to 80 % of its lifetime after start, by a jitter that the credential itself
+// At returns when to renew a credential: at 75 to 80 % of its lifetime after start, by a jitter that the credential itself
 // determines. The caller moves start forward if the agent's clock was behind the hub's when the credential was received. If the clock is
 // ahead, the time since receipt is a bound, and at least least: otherwise each new credential would be due at once.
-func RenewAt(credential []byte, start time.Time, lifetime time.Duration, received, now time.Time, least time.Duration) time.Time {
+func At(credential []byte, start time.Time, lifetime time.Duration, received, now time.Time, least time.Duration) time.Time {
 	sum := sha256.Sum256(credential)
 	fraction := renewFraction - maxJitter*float64(binary.BigEndian.Uint32(sum[:]))/(1<<32)
 	due := start.Add(time.Duration(fraction * float64(lifetime)))
