@@ -561,7 +561,7 @@ func TestNewAddOnsRefuses(t *testing.T) {
 	}{
 		"no agent":                {func(o *agent.AddOnOptions) { o.Agent = nil }, "AddOnOptions.Agent"},
 		"no driver":               {func(o *agent.AddOnOptions) { o.KubeClient = nil }, "AddOnOptions.KubeClient"},
-		"a driver without a name": {func(o *agent.AddOnOptions) { o.CustomSigner = fixedDriver{} }, "no name"},
+		"a driver without a name": {func(o *agent.AddOnOptions) { o.CustomSigner = fixedDriver{} }, `the driver name "" is not a DNS label`},
 		"a name that is no label": {func(o *agent.AddOnOptions) { o.KubeClient = fixedDriver{name: "A/b"} }, `"A/b"`},
 		"the agent's namespace":   {func(o *agent.AddOnOptions) { o.Namespace = agentNamespace }, agentNamespace},
 		"metrics twice":           {func(*agent.AddOnOptions) {}, "metrics"},

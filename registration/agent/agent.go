@@ -133,9 +133,6 @@ func New(opts Options) (*Agent, error) {
 
 // checkDriver refuses a name that cannot be part of a key of a Secret.
 func checkDriver(d registration.Driver) error {
-	if err := internal.CheckNames([]registration.Driver{d}); err != nil {
-		return err
-	}
 	if name := d.Name(); len(validation.IsDNS1123Label(name)) > 0 {
 		return fmt.Errorf("the driver name %.100q is not a DNS label: it is part of keys of a Secret", name)
 	}

@@ -96,7 +96,7 @@ func New(options Options) (*Hub, error) {
 	if len(options.Drivers) == 0 {
 		return nil, errors.New("a hub needs a driver: set hub.Options.Drivers")
 	}
-	if err := internal.CheckNames(options.Drivers); err != nil {
+	if err := checkNames(options.Drivers); err != nil {
 		return nil, err
 	}
 	if options.Default != "" {
@@ -109,6 +109,22 @@ func New(options Options) (*Hub, error) {
 	}
 	h := &Hub{options: options, memories: map[string]*memory{}}
 	return h, h.register(options.Registerer)
+}
+
+// checkNames refuses drivers without a name and two of one name.
+func checkNames(drivers []registration.HubDriver) error {
+	seen := map[string]bool{}
+	for _, d := range drivers {
+		switch name := d.Name(); {
+		case name == "":
+			return fmt.Errorf("a driver of type %T has no name", d)
+		case seen[name]:
+			return fmt.Errorf("two drivers have the name %q: pass one of them", name)
+		default:
+			seen[name] = true
+		}
+	}
+	return nil
 }
 
 // refusal is an error that only an edit mends. It becomes the condition

@@ -3,7 +3,6 @@ package internal
 
 import (
 	"context"
-	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -53,20 +52,4 @@ func SetCondition(ctx context.Context, c client.Client, cluster *ocm.ManagedClus
 		}
 		return meta.SetStatusCondition(&s.Conditions, condition)
 	})
-}
-
-// CheckNames refuses drivers without a name and two of one name.
-func CheckNames[D interface{ Name() string }](drivers []D) error {
-	seen := map[string]bool{}
-	for _, d := range drivers {
-		switch name := d.Name(); {
-		case name == "":
-			return fmt.Errorf("a driver of type %T has no name", d)
-		case seen[name]:
-			return fmt.Errorf("two drivers have the name %q: pass one of them", name)
-		default:
-			seen[name] = true
-		}
-	}
-	return nil
 }
