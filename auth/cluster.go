@@ -17,10 +17,11 @@ import (
 
 const opCluster = "get access to the cluster"
 
-// GetRESTConfig returns access to a remote Kubernetes cluster: the one that
-// WithClusterResource names in the provider's API, or that is at
-// WithClusterAddress. GetClusterConfig makes a rest.Config of client-go that
-// renews itself.
+// GetRESTConfig returns the address, CA and token of a remote Kubernetes cluster
+// as plain values, for a caller that hands them on; a controller that talks to
+// the cluster wants [GetClusterConfig]. The cluster is the one that
+// [WithClusterResource] names in the provider's API, or that is at
+// [WithClusterAddress].
 //
 //   - WithClusterResource alone: address and CA come from the provider's API.
 //   - With WithClusterAddress: the address has to be one of the cluster's.
@@ -134,11 +135,12 @@ func checkCAData(data string) error {
 	}
 }
 
-// GetClusterConfig returns a rest.Config for the cluster that the options of
-// GetRESTConfig name. Every request gets a credential that is valid then, through
-// the cache of the options. It waits for as long as the request's context allows.
-// The config is good for as long as the cluster keeps its address. After a 401
-// the next request brings a new credential, at most every ten seconds. The
+// GetClusterConfig returns the rest.Config that a controller wants, for the
+// cluster that the options of [GetRESTConfig] name: it renews its credential by
+// itself. Every request gets a credential that is valid then, through the cache
+// of the options. It waits for as long as the request's context allows. The
+// config is good for as long as the cluster keeps its address. After a 401 the
+// next request brings a new credential, at most every ten seconds. The
 // credential is only ever sent to the cluster's address.
 //
 // Options, Policy and ServiceAccount are checked for each request: deleting the

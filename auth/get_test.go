@@ -249,7 +249,7 @@ func TestFaultyProviders(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, cached %t", name, cached), func(t *testing.T) {
 				k8s, provider := newCluster(), &exchange{mint: tc.mint}
 				key := k8s.create("tenant-a", "app", nil)
-				opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(nil, object("tenant-a"))}
+				opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a"))}
 				if cached {
 					opts = append(opts, auth.WithCache(testworld.Cache(t), object("tenant-a")))
 				}

@@ -214,7 +214,7 @@ var testOwner = cache.InvolvedObject{Kind: "Thing", Namespace: "ns", Name: "obje
 
 // Every input that shapes a credential changes its key, and no two cases share one.
 func TestKeyHoldsEveryInput(t *testing.T) {
-	base := []Option{WithCache(nil, testOwner)}
+	base := []Option{WithOwner(testOwner)}
 	seen := map[cache.Key]string{}
 	baseKey, _ := keyOf(t, keyProvider{name: "p"}, append(base,
 		WithServiceAccount(client.ObjectKey{Namespace: "ns", Name: "sa"}, saReader{sa: testServiceAccount(nil)}))...)
@@ -274,7 +274,7 @@ func TestControllerKeyHoldsEveryInput(t *testing.T) {
 		"shell out":  {WithAllowShellOut()},
 		"an account": {WithServiceAccount(client.ObjectKey{Namespace: "ns", Name: "sa"}, saReader{sa: testServiceAccount(nil)})},
 	} {
-		key, text := keyOf(t, keyProvider{name: "p"}, append(opts, WithCache(nil, testOwner))...)
+		key, text := keyOf(t, keyProvider{name: "p"}, append(opts, WithOwner(testOwner))...)
 		if other, dup := seen[key]; dup {
 			t.Errorf("%s and %s share a key:\n%q", name, other, text)
 		}

@@ -37,7 +37,8 @@ type Options struct {
 
 	Cache          *cache.TokenCache    // nil for none
 	InvolvedObject cache.InvolvedObject // from WithCache
-	// Owner takes the place of InvolvedObject in the Policy if its Name or Namespace is set.
+	// Owner is that of WithOwner. InvolvedObject is the owner if it has neither
+	// Name nor Namespace.
 	Owner    cache.InvolvedObject
 	Policy   *Policy   // nil is the zero Policy
 	Settings *Settings // nil switches nothing off
@@ -134,10 +135,8 @@ func WithBoundObject(ref authenticationv1.BoundObjectReference) Option {
 // token, at least 10 minutes. The API server may grant another one.
 func WithTokenLifetime(d time.Duration) Option { return func(o *Options) { o.TokenLifetime = d } }
 
-// WithCache names the owner of the call, also without a cache: the object on
-// whose behalf the credential is needed, and whose namespace the Policy checks.
-// It sets the cache too, nil for none, and the object labels the cache's
-// metrics.
+// WithCache sets the cache, nil for none, and the object that labels its metrics.
+// The object is the owner of the call unless [WithOwner] names another one.
 //
 // A controller that reads ServiceAccounts of several clusters passes
 // WithClusterID too. Without it, ServiceAccounts of the same name and UID in
@@ -167,8 +166,10 @@ func WithMinimumLifetime(d time.Duration) Option { return func(o *Options) { o.M
 // share credentials.
 func WithClusterID(id string) Option { return func(o *Options) { o.ClusterID = id } }
 
-// WithOwner sets the object on whose behalf the credential is needed, if it differs from the involved object of
-// WithCache. The ServiceAccount has to lie in its namespace unless the Policy allows otherwise.
+// WithOwner names the owner of the call: the object on whose behalf the
+// credential is needed. Without it, the object of [WithCache] is the owner. The
+// ServiceAccount has to lie in the owner's namespace unless the Policy allows
+// otherwise.
 func WithOwner(owner cache.InvolvedObject) Option { return func(o *Options) { o.Owner = owner } }
 
 // WithPolicy sets what the controller allows its tenants.

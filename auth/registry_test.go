@@ -70,7 +70,7 @@ func TestKeychain(t *testing.T) {
 
 	providers := newSet(t, &exchange{}, named{provider, "clouds"})
 	for tokensName, tokens := range map[string]auth.Option{
-		"without a cache": auth.WithCache(nil, object("tenant-a")),
+		"without a cache": auth.WithOwner(object("tenant-a")),
 		"with a cache":    auth.WithCache(testworld.Cache(t), object("tenant-a")),
 	} {
 		t.Run(tokensName, func(t *testing.T) {

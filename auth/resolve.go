@@ -138,7 +138,7 @@ func (o *Options) readSubject(ctx context.Context, into *corev1.ServiceAccount) 
 		err = o.checkTokenRequest(ctx, sa)
 	case o.ServiceAccount != nil:
 		sa = into
-		err = o.readLiving(ctx, o.Client, sa)
+		err = o.readCurrent(ctx, o.Client, sa)
 		// The provider sees what was asked for, whatever kind of reader filled it in.
 		sa.Name, sa.Namespace = o.ServiceAccount.Name, o.ServiceAccount.Namespace
 	case o.SubjectIssuer != nil:
@@ -157,7 +157,7 @@ func (o *Options) readSubject(ctx context.Context, into *corev1.ServiceAccount) 
 }
 
 // checkTokenRequest compares the ServiceAccount of a TokenRequest with the
-// living one. The tokens of other sources prove it themselves.
+// current one. The tokens of other sources prove it themselves.
 func (o *Options) checkTokenRequest(ctx context.Context, sa *corev1.ServiceAccount) error {
 	r, ok := o.SubjectToken.(*TokenRequest)
 	if !ok {
@@ -166,21 +166,21 @@ func (o *Options) checkTokenRequest(ctx context.Context, sa *corev1.ServiceAccou
 	if err := r.check(); err != nil {
 		return err
 	}
-	living := &corev1.ServiceAccount{}
-	if err := o.readLiving(ctx, r.Client, living); err != nil {
+	current := &corev1.ServiceAccount{}
+	if err := o.readCurrent(ctx, r.Client, current); err != nil {
 		return err
 	}
 	for _, uid := range []types.UID{sa.UID, r.ServiceAccount.UID} {
-		if uid != "" && uid != living.UID {
-			return denied("pass the ServiceAccount as it is now", "the ServiceAccount was re-created: its UID is %q instead of %q", living.UID, uid)
+		if uid != "" && uid != current.UID {
+			return denied("pass the ServiceAccount as it is now", "the ServiceAccount was re-created: its UID is %q instead of %q", current.UID, uid)
 		}
 	}
-	sa.UID = living.UID // in the key of tokens and credentials
+	sa.UID = current.UID // in the key of tokens and credentials
 	return nil
 }
 
-// readLiving reads the ServiceAccount that the options name.
-func (o *Options) readLiving(ctx context.Context, c KubernetesClient, sa *corev1.ServiceAccount) error {
+// readCurrent reads the ServiceAccount that the options name.
+func (o *Options) readCurrent(ctx context.Context, c KubernetesClient, sa *corev1.ServiceAccount) error {
 	if err := c.Get(ctx, o.subject(), sa); err != nil {
 		return o.readError(err)
 	}

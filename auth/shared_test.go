@@ -44,7 +44,7 @@ func TestListsOfOptionsAreNotShared(t *testing.T) {
 	for i := range scopes {
 		scopes[i] = fmt.Sprint("scope-", i)
 	}
-	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(nil, object("tenant-a")), auth.WithScopes(scopes...)}
+	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithOwner(object("tenant-a")), auth.WithScopes(scopes...)}
 	var calls sync.WaitGroup
 	for n := range 16 {
 		calls.Go(func() {
@@ -101,7 +101,7 @@ func TestCallersAnnotationsAreBounded(t *testing.T) {
 func TestCheckAudienceRefusesTheAPIServers(t *testing.T) {
 	k8s, p := newCluster(), &audienceAsker{exchange: &exchange{}}
 	_, err := auth.GetAccessToken(t.Context(), p, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-		auth.WithCache(nil, object("tenant-a")), auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
+		auth.WithOwner(object("tenant-a")), auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
 	if err != nil || !slices.Equal(p.refused, []string{"https://kubernetes.default.svc", "k3s"}) {
 		t.Errorf("refused %q, %v", p.refused, err)
 	}

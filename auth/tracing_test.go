@@ -90,7 +90,7 @@ func TestSpansOfFailures(t *testing.T) {
 			key := k8s.create("tenant-a", "app", nil)
 			tc.set(k8s, provider)
 			_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a", auth.WithServiceAccount(client.ObjectKey(key), k8s),
-				auth.WithTracerProvider(spans), auth.WithCache(nil, object("tenant-a")))
+				auth.WithTracerProvider(spans), auth.WithOwner(object("tenant-a")))
 			if err == nil {
 				t.Fatal("the call succeeded")
 			}

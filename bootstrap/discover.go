@@ -173,7 +173,7 @@ func (d *discovery) race(ctx context.Context) (*ClusterInfo, error) {
 		select {
 		case s := <-states:
 			if found == nil {
-				d.tell(s)
+				d.reportState(s)
 			}
 		case r := <-results:
 			left--
@@ -184,7 +184,7 @@ func (d *discovery) race(ctx context.Context) (*ClusterInfo, error) {
 			}
 			failed.Addresses = append(failed.Addresses, r.err)
 			if left > 0 && ctx.Err() == nil {
-				d.tell(state{r.err.Address, "given up: " + r.err.text()})
+				d.reportState(state{r.err.Address, "given up: " + r.err.text()})
 			}
 		}
 	}
@@ -194,7 +194,7 @@ func (d *discovery) race(ctx context.Context) (*ClusterInfo, error) {
 	return nil, failed
 }
 
-func (d *discovery) tell(s state) {
+func (d *discovery) reportState(s state) {
 	text := s.waitingFor
 	if len(d.servers) > 1 {
 		text = s.server + ": " + text

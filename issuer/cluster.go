@@ -19,13 +19,13 @@ import (
 // lookTimeout bounds the requests of one look.
 const lookTimeout = 15 * time.Second
 
-// lookout reads the keys of an API server.
-type lookout struct {
+// keysClient reads the keys of an API server.
+type keysClient struct {
 	client *http.Client
 	url    *url.URL
 }
 
-func newLookout(config *rest.Config) (*lookout, error) {
+func newKeysClient(config *rest.Config) (*keysClient, error) {
 	if err := apiserver.CheckVerified(config); err != nil {
 		return nil, self.Misconfigured("", "%v", err)
 	}
@@ -41,11 +41,11 @@ func newLookout(config *rest.Config) (*lookout, error) {
 		return nil, err
 	}
 	u.Path = path.Join("/", u.Path, KeysFile)
-	return &lookout{transport.Guard(&http.Client{Transport: roundTripper}), u}, nil
+	return &keysClient{transport.Guard(&http.Client{Transport: roundTripper}), u}, nil
 }
 
 // keys returns the keys that an API server shows. The result is never empty.
-func (l *lookout) keys(ctx context.Context) (keySet, error) {
+func (l *keysClient) keys(ctx context.Context) (keySet, error) {
 	const operation = "read the keys of the API server"
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

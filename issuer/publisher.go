@@ -36,7 +36,7 @@ type Publisher struct {
 
 	once    sync.Once
 	invalid error // what is wrong with the fields
-	cluster *lookout
+	cluster *keysClient
 }
 
 // Result says what a Publish has changed.
@@ -70,7 +70,7 @@ const (
 func (p *Publisher) prepare() error {
 	p.once.Do(func() {
 		if p.invalid = p.check(); p.invalid == nil {
-			p.cluster, p.invalid = newLookout(p.Cluster)
+			p.cluster, p.invalid = newKeysClient(p.Cluster)
 		}
 	})
 	return p.invalid

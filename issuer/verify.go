@@ -129,7 +129,7 @@ func newVerifier(ctx context.Context, v Verification) (*verifier, error) {
 	x := &verifier{Verification: v}
 	if v.Cluster != nil {
 		var err error
-		if x.cluster, err = newLookout(v.Cluster); err != nil {
+		if x.cluster, err = newKeysClient(v.Cluster); err != nil {
 			return nil, err
 		}
 		if x.kube, err = client.New(v.Cluster, client.Options{}); err != nil {
@@ -142,7 +142,7 @@ func newVerifier(ctx context.Context, v Verification) (*verifier, error) {
 // verifier is the state of one Verify.
 type verifier struct {
 	Verification
-	cluster  *lookout      // nil without an API server
+	cluster  *keysClient   // nil without an API server
 	kube     client.Client // nil without an API server
 	claims   *jwt.Claims   // empty without a token
 	token    string

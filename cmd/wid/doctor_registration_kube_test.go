@@ -74,7 +74,7 @@ func (b *broken) examine() *doctor.Report {
 
 // headlineOf returns the reason of the headline, "" for a healthy report, and its commands.
 func headlineOf(report *doctor.Report) (reason string, commands []string) {
-	said := report.Said()
+	said := report.Summary()
 	return said.Class, said.Remedy.Commands
 }
 

@@ -47,12 +47,12 @@ func Send(ctx context.Context, client *http.Client, newRequest func() (*http.Req
 		}
 		wait := delay/2 + rand.N(delay/2) //nolint:gosec // spreads load, keeps no secret
 		if err == nil {
-			if !passing(answer.Status) && (again == nil || !again(answer)) {
+			if !isTransientStatus(answer.Status) && (again == nil || !again(answer)) {
 				return answer, nil
 			}
 			wait = max(wait, RetryAfter(answer.Header, time.Now()))
 		}
-		if attempt == maxAttempts || wait > maxDelay || err != nil && !mayPass(err) {
+		if attempt == maxAttempts || wait > maxDelay || err != nil && !isTransient(err) {
 			return answer, err
 		}
 		if err := sleep(ctx, wait); err != nil {
@@ -99,13 +99,13 @@ func (e *readError) Error() string {
 }
 func (e *readError) Unwrap() error { return e.err }
 
-// passing recognizes statuses after which another try may succeed.
-func passing(status int) bool {
+// isTransientStatus recognizes statuses after which another try may succeed.
+func isTransientStatus(status int) bool {
 	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError && status != http.StatusNotImplemented
 }
 
-// mayPass reports whether another try may succeed.
-func mayPass(err error) bool {
+// isTransient reports whether another try may succeed.
+func isTransient(err error) bool {
 	var tooLarge *http.MaxBytesError
 	var redirect *redirectError
 	return !errors.As(err, &tooLarge) && !errors.As(err, &redirect)

@@ -38,7 +38,7 @@ func TestForeignRegistry(t *testing.T) {
 		})
 	}
 	w := newCloudAndCluster(t)
-	opts := []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: tenant, Name: "app"}, w.kube), auth.WithCache(nil, object), auth.WithHTTPClient(w.http)}
+	opts := []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: tenant, Name: "app"}, w.kube), auth.WithOwner(object), auth.WithHTTPClient(w.http)}
 	providers, err := auth.NewProviderSet(&aws.Provider{})
 	if err != nil {
 		t.Fatal(err)

@@ -332,8 +332,8 @@ func TestChainHeadline(t *testing.T) {
 			if string(r.Result) != result || r.Headline != check || !strings.Contains(r.String(), message) {
 				t.Errorf("want %q:\n%s %s\n%s", tc.want, r.Result, r.Headline, r)
 			}
-			if r.ByEvent && (r.Said().Remedy.Text != "Do "+r.Worst().Events[0].Reason+"." || strings.HasPrefix(name, "the newest") && r.Worst().Events[0].Reason != "New") {
-				t.Errorf("action %+v of %+v", r.Said(), r.Worst().Events)
+			if r.ByEvent && (r.Summary().Remedy.Text != "Do "+r.Worst().Events[0].Reason+"." || strings.HasPrefix(name, "the newest") && r.Worst().Events[0].Reason != "New") {
+				t.Errorf("action %+v of %+v", r.Summary(), r.Worst().Events)
 			}
 		})
 	}

@@ -52,8 +52,8 @@ func (r *Report) Of(check string) *Finding {
 // Worst returns the finding to act on first, nil if nothing is wrong.
 func (r *Report) Worst() *Finding { return r.Of(r.Headline) }
 
-// Said returns the headline as a finding, in the words of the Event if one is the newest fact. The zero value means that nothing is wrong.
-func (r *Report) Said() Finding {
+// Summary returns the headline as a finding, in the words of the Event if one is the newest fact. The zero value means that nothing is wrong.
+func (r *Report) Summary() Finding {
 	switch f := r.Worst(); {
 	case f == nil:
 		return Finding{}

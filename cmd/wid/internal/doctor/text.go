@@ -65,7 +65,7 @@ func sign(r Result) string {
 
 // headline writes the finding to act on first, with its remedy.
 func (w *writer) headline(r *Report) {
-	f, prefix := r.Said(), "  "
+	f, prefix := r.Summary(), "  "
 	if r.ByEvent { // whose writer could write what looks like a remedy
 		prefix = "  | "
 	}

@@ -45,7 +45,7 @@ func TestUnjoinPicksTheDriver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			secret := &corev1.Secret{Data: map[string][]byte{"kubeconfig": []byte("x"), "auth-type": []byte(tc.authType)}}
-			if err := tell(t.Context(), local, "cluster1", secret, &tc.arns); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if err := withdrawWith(t.Context(), local, "cluster1", secret, &tc.arns); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %s", err, tc.want)
 			}
 		})

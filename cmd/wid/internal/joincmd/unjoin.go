@@ -88,7 +88,7 @@ func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name
 	if err != nil {
 		return err
 	}
-	err = tell(ctx, local, name, secret, arns)
+	err = withdrawWith(ctx, local, name, secret, arns)
 	if err == nil {
 		return cli.Say(cmd, "cluster %q withdrawn: the hub takes away its access", name)
 	}
@@ -108,9 +108,9 @@ func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name
 	return e
 }
 
-// tell withdraws the cluster at the hub with the credential in the Secret, by the driver that made it. The driver for certificates also
+// withdrawWith withdraws the cluster at the hub with the credential in the Secret, by the driver that made it. The driver for certificates also
 // serves those that are unknown here, as long as their kubeconfig runs no program.
-func tell(ctx context.Context, local client.Client, name string, secret *corev1.Secret, arns *install.ClusterARNs) error {
+func withdrawWith(ctx context.Context, local client.Client, name string, secret *corev1.Secret, arns *install.ClusterARNs) error {
 	if len(secret.Data[registration.SecretKeyKubeconfig]) == 0 {
 		return errNoCredential
 	}

@@ -153,12 +153,12 @@ func (w *kubeEnvironment) shows(t *testing.T, pod, part, reason, says string) {
 	kubetest.Eventually(t, part+" shows "+reason, func() bool {
 		report = w.run(t, pod)
 		f := report.Worst()
-		return f == nil && reason == "" || f != nil && f.Check == part && report.Said().Class == reason
+		return f == nil && reason == "" || f != nil && f.Check == part && report.Summary().Class == reason
 	})
 	if text := report.Text(doctor.TextOptions{Verbose: true, Width: 1000}); !strings.Contains(text, says) || strings.Contains(text, secret) {
 		t.Errorf("%s", text)
 	}
-	for _, command := range report.Said().Remedy.Commands {
+	for _, command := range report.Summary().Remedy.Commands {
 		if strings.Contains(command, " logs ") {
 			continue // no kubelet runs here
 		}

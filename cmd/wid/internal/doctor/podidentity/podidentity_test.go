@@ -28,17 +28,17 @@ type want struct {
 // shows asserts the headline, that it has a remedy which names its cluster, and that no command changes anything.
 func shows(t *testing.T, r *doctor.Report, w want) {
 	t.Helper()
-	text, reason := r.Text(doctor.TextOptions{Verbose: true, Width: 1000}), r.Said().Class
+	text, reason := r.Text(doctor.TextOptions{Verbose: true, Width: 1000}), r.Summary().Class
 	if w.result == "" {
 		w.result = doctor.Fail
 	}
 	if r.Headline != w.part || reason != w.reason || r.Result != w.result || !strings.Contains(text, w.says) {
 		t.Errorf("want %+v, got %s %s %s\n%s", w, r.Headline, reason, r.Result, text)
 	}
-	if r.Said().Remedy.Text == "" {
+	if r.Summary().Remedy.Text == "" {
 		t.Errorf("no remedy:\n%s", text)
 	}
-	for _, command := range r.Said().Remedy.Commands {
+	for _, command := range r.Summary().Remedy.Commands {
 		if !strings.Contains(command, " "+flags) || strings.Contains(command, " delete ") || strings.Contains(command, " edit ") {
 			t.Errorf("the command %s", command)
 		}
@@ -185,7 +185,7 @@ func TestUncertain(t *testing.T) {
 			w := newEnvironment(t)
 			tt.change(w)
 			report := w.run()
-			if report.Headline != tt.part || report.ExitCode() != doctor.ExitUncertain || !strings.Contains(strings.Join(report.Said().Remedy.Commands, ""), tt.command) {
+			if report.Headline != tt.part || report.ExitCode() != doctor.ExitUncertain || !strings.Contains(strings.Join(report.Summary().Remedy.Commands, ""), tt.command) {
 				t.Errorf("%s", report)
 			}
 		})

@@ -171,7 +171,7 @@ func TestRows(t *testing.T) {
 			w := healthy(t)
 			tc.change(t, w)
 			report := w.run(t)
-			said, text := report.Said(), report.Text(doctor.TextOptions{Width: 400})
+			said, text := report.Summary(), report.Text(doctor.TextOptions{Width: 400})
 			if said.Class != tc.class || !strings.Contains(text, tc.line) || tc.command != "" && !strings.HasPrefix(strings.Join(said.Remedy.Commands, "\n"), tc.command) {
 				t.Errorf("%s, %q:\n%s", said.Class, said.Remedy.Commands, text)
 			}
@@ -222,7 +222,7 @@ func TestRequestsForAPerson(t *testing.T) {
 			r := w.request(t)
 			w.hub = append(w.hub, warning(metav1.NamespaceDefault, "CertificateSigningRequest", r.Name, r.UID, reason, "ask a person"))
 			report := w.run(t)
-			if said := report.Said(); said.Class != reason || !slices.Equal(said.Remedy.Commands, []string{want}) {
+			if said := report.Summary(); said.Class != reason || !slices.Equal(said.Remedy.Commands, []string{want}) {
 				t.Errorf("%s, %q", said.Class, said.Remedy.Commands)
 			}
 			lines := strings.Join(strings.Fields(report.String()), " ")
