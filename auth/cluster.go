@@ -23,17 +23,23 @@ const opCluster = "get access to the cluster"
 // [WithClusterResource] names in the provider's API, or that is at
 // [WithClusterAddress].
 //
-//   - WithClusterResource alone: address and CA come from the provider's API.
-//   - With WithClusterAddress: the address has to be one of the cluster's.
-//   - With WithCAData: the cluster's first address; the given certificates are trusted instead of the cluster's own.
-//   - WithClusterAddress and WithCAData: the provider's API is not asked about the cluster. All three are refused, except by
-//     EKS, whose credential needs the name and whose API is not asked either (provider.ClusterAccess.TakesAll).
-//   - The generic provider needs an address and takes no WithClusterResource.
+//   - [WithClusterResource] alone: address and CA come from the provider's API.
+//   - With [WithClusterAddress]: the address has to be one of the cluster's.
+//   - With [WithCAData]: the cluster's first address; the given certificates
+//     are trusted instead of the cluster's own.
+//   - [WithClusterAddress] and [WithCAData]: the provider's API is not asked
+//     about the cluster. All three are refused, except by EKS, whose credential
+//     needs the name and whose API is not asked either
+//     (provider.ClusterAccess.TakesAll).
+//   - The generic provider needs an address and takes no [WithClusterResource].
 //
-// Without a ServiceAccount, Policy.AllowCluster has to allow the cluster for the owner of the call.
+// Without a ServiceAccount, [Policy.AllowCluster] has to allow the cluster for
+// the owner of the call.
 //
-// The default ServiceAccount is that for remote clusters (Settings.DefaultKubeConfigServiceAccount). Policy, cache and
-// errors are those of GetAccessToken. Cached access costs one lookup. It is safe for concurrent use.
+// The default ServiceAccount is that for remote clusters
+// (Settings.DefaultKubeConfigServiceAccount). Policy, cache and errors are
+// those of [GetAccessToken]. Cached access costs one lookup. It is safe for
+// concurrent use.
 func GetRESTConfig(ctx context.Context, provider Provider, opts ...Option) (*RESTConfig, error) {
 	return as[*RESTConfig](get(ctx, provider, opCluster, append(slices.Clip(opts), forCluster), remoteCluster))
 }
@@ -149,7 +155,7 @@ func checkCAData(data string) error {
 //
 // The proxy and the HTTP client of the options serve the provider's API; set
 // those for the cluster on the result. The config is safe for concurrent use as
-// rest.Configs are. Errors of requests are those of GetRESTConfig.
+// rest.Configs are. Errors of requests are those of [GetRESTConfig].
 func GetClusterConfig(ctx context.Context, provider Provider, opts ...Option) (*rest.Config, error) {
 	source := newAdapter(provider, opts)
 	first, err := GetRESTConfig(ctx, provider, source.options(impatient)...)

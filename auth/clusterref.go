@@ -155,16 +155,17 @@ func (r *clusterReference) option(namespace string, c KubernetesClient) Option {
 	}
 }
 
-// GetClusterConfigFromConfigMap is GetClusterConfig for the cluster that a
+// GetClusterConfigFromConfigMap is [GetClusterConfig] for the cluster that a
 // ConfigMap names. The ConfigMap has to lie in the namespace of the owner
-// unless Policy.AllowConfigMap allows it. The ServiceAccount that it names lies
-// in the ConfigMap's namespace. Without one the controller's own identity is
-// used, and Policy.AllowCluster decides about the cluster if an owner is known.
-// c reads the ConfigMap (verb get on configmaps) and the ServiceAccount. Values
-// of the ConfigMap win over opts. The config does not follow later changes of
-// the ConfigMap: build it again for each reconciliation.
+// unless [Policy.AllowConfigMap] allows it. The ServiceAccount that it names
+// lies in the ConfigMap's namespace. Without one the controller's own identity
+// is used, and [Policy.AllowCluster] decides about the cluster if an owner is
+// known. c reads the ConfigMap (verb get on configmaps) and the ServiceAccount.
+// Values of the ConfigMap win over opts. The config does not follow later
+// changes of the ConfigMap: build it again for each reconciliation.
 //
-// Unknown keys are ignored. A missing, malformed or contradictory value fails with ErrMisconfigured.
+// Unknown keys are ignored. A missing, malformed or contradictory value fails
+// with [ErrMisconfigured].
 //
 //	apiVersion: v1
 //	kind: ConfigMap

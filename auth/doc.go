@@ -12,8 +12,8 @@
 //			Kind: "Bucket", Namespace: obj.Namespace, Name: obj.Name, Operation: cache.OperationReconcile}),
 //	)
 //
-// Without WithServiceAccount the credential is the controller's own. Once a ServiceAccount is named, nothing ever falls
-// back to that.
+// Without [WithServiceAccount] the credential is the controller's own. Once a
+// ServiceAccount is named, nothing ever falls back to that.
 //
 // # What a tenant cannot do
 //
@@ -35,26 +35,33 @@
 //
 // # Registries, clusters, Git
 //
-// GetArtifactRegistryCredentials and NewKeychain, GetRESTConfig and GetClusterConfig (GetClusterConfigFromConfigMap for the
-// ConfigMaps of RFC-0010), and GetGitCredentials take the same options. A registry, cluster or Git host that is not the
-// provider's is refused before anything is asked of the network.
+// [GetArtifactRegistryCredentials] and [NewKeychain], [GetRESTConfig] and
+// [GetClusterConfig] (GetClusterConfigFromConfigMap for the ConfigMaps of
+// RFC-0010), and [GetGitCredentials] take the same options. A registry, cluster
+// or Git host that is not the provider's is refused before anything is asked of
+// the network.
 //
 // # Where the ServiceAccount's token comes from
 //
-// From a TokenRequest by default, with WithTokenLifetime and WithBoundObject. A caller that holds a token already, or
-// finds one in a file, passes it with WithSubjectToken and needs no Kubernetes client. With WithSubjectIssuer, another
-// issuer takes the API server's place, such as AWS STS (aws.WebIdentityIssuer).
+// From a [TokenRequest] by default, with [WithTokenLifetime] and
+// [WithBoundObject]. A caller that holds a token already, or finds one in a
+// file, passes it with [WithSubjectToken] and needs no Kubernetes client. With
+// [WithSubjectIssuer], another issuer takes the API server's place, such as AWS
+// STS (aws.WebIdentityIssuer).
 //
 // # Credentials that have to last
 //
-// WithMinimumLifetime renews a cached credential early, for a job that takes a while or a caller that keeps a credential.
-// Settings.MinimumLifetime does so for all calls.
+// [WithMinimumLifetime] renews a cached credential early, for a job that takes
+// a while or a caller that keeps a credential. [Settings.MinimumLifetime] does
+// so for all calls.
 //
 // # Credentials that a service refuses
 //
-// A service can refuse a credential that should still be valid: it was revoked, or the service lost its keys. After such a
-// 401, call Invalidate of the adapter or of the Keychain, or pass WithInvalidBefore to the Get functions. The next call gets a
-// new credential, at most every ten seconds. GetClusterConfig does so by itself.
+// A service can refuse a credential that should still be valid: it was revoked,
+// or the service lost its keys. After such a 401, call Invalidate of the
+// adapter or of the Keychain, or pass [WithInvalidBefore] to the Get functions.
+// The next call gets a new credential, at most every ten seconds.
+// [GetClusterConfig] does so by itself.
 //
 // # The whole controller's settings
 //

@@ -20,8 +20,8 @@ import (
 
 // RetryAfter returns how long to wait before a retry: the time that the service
 // asked for or, if the token cache backs off after repeated failures, the rest
-// of that. It is never zero for ErrThrottled. Otherwise zero means unknown: use
-// a back-off of your own.
+// of that. It is never zero for [ErrThrottled]. Otherwise zero means unknown:
+// use a back-off of your own.
 func RetryAfter(err error) time.Duration {
 	var longest time.Duration
 	if hint, ok := err.(interface{ RetryAfter() time.Duration }); ok { //nolint:errorlint // looks at each node of the tree

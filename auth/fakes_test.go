@@ -25,7 +25,7 @@ import (
 )
 
 // cluster is an API server reduced to what the algorithm asks of it, with hooks for what can go wrong. The suites with
-// authtest and with a real API server are in the packages of the providers.
+// cloudtest and with a real API server are in the packages of the providers.
 type cluster struct {
 	client.Client
 

@@ -27,7 +27,7 @@ const opAccessToken = "get access token"
 //  6. Otherwise a token of the ServiceAccount is requested, checked, and exchanged
 //     at the provider. The result is cached.
 //
-// With WithSubjectIssuer, the source issues the token in step 6, also for the
+// With [WithSubjectIssuer], the source issues the token in step 6, also for the
 // controller's own identity.
 //
 // Without a cache every call makes an exchange. With one, simultaneous calls

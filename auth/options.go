@@ -113,7 +113,7 @@ func WithSubjectToken(source SubjectTokenSource, serviceAccount corev1.ServiceAc
 // WithAnnotations sets the caller's identity: annotations that win over those
 // of the ServiceAccount. It serves APIs whose spec names the role, the client
 // ID or the e-mail address. The provider checks the values like the
-// ServiceAccount's, and Policy.Authorize sees them. The token is still the
+// ServiceAccount's, and [Policy.Authorize] sees them. The token is still the
 // ServiceAccount's, so the cloud has to trust that ServiceAccount for this
 // identity. Without a ServiceAccount the call is refused.
 //
@@ -139,7 +139,7 @@ func WithTokenLifetime(d time.Duration) Option { return func(o *Options) { o.Tok
 // The object is the owner of the call unless [WithOwner] names another one.
 //
 // A controller that reads ServiceAccounts of several clusters passes
-// WithClusterID too. Without it, ServiceAccounts of the same name and UID in
+// [WithClusterID] too. Without it, ServiceAccounts of the same name and UID in
 // two clusters share credentials; a restored backup of etcd has the same UIDs.
 func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option {
 	return func(o *Options) {
@@ -151,8 +151,8 @@ func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option 
 // WithMinimumLifetime sets how long a cached credential should still be valid,
 // for a credential that is used for some time or handed on. If less than d is
 // left, the call waits for a renewal. If the renewal fails for now
-// (ErrUnavailable, ErrThrottled), the call returns the cached credential while
-// it is valid.
+// (ErrUnavailable, [ErrThrottled]), the call returns the cached credential
+// while it is valid.
 //
 // At most three quarters of a credential's lifetime apply, so that a
 // short-lived credential does not cause an exchange for every call. Registry,
@@ -181,8 +181,8 @@ func WithSettings(s *Settings) Option { return func(o *Options) { o.Settings = s
 // WithUsage sets the purpose of the credential, which picks the default ServiceAccount of the Settings.
 func WithUsage(u Usage) Option { return func(o *Options) { o.Usage = u } }
 
-// WithAudiences sets the audiences of the ServiceAccount's token instead of the provider's. Each has to be listed in
-// Policy.Audiences.
+// WithAudiences sets the audiences of the ServiceAccount's token instead of the
+// provider's. Each has to be listed in [Policy.Audiences].
 func WithAudiences(audiences ...string) Option {
 	audiences = slices.Clip(slices.Clone(audiences)) // inputs of the key must not change, and calls share the array
 	return func(o *Options) { o.Audiences = audiences }
@@ -199,7 +199,7 @@ func WithSTSRegion(region string) Option { return func(o *Options) { o.STSRegion
 
 // WithSTSEndpoint sets the address of the token service. The provider accepts
 // only addresses of its cloud and those that the controller has allowed. A
-// provider without provider.OptionsValidator accepts none.
+// provider without [provider.OptionsValidator] accepts none.
 func WithSTSEndpoint(endpoint string) Option { return func(o *Options) { o.STSEndpoint = endpoint } }
 
 // WithProxyURL sets the proxy (http, https or socks5) for requests to the
@@ -207,14 +207,16 @@ func WithSTSEndpoint(endpoint string) Option { return func(o *Options) { o.STSEn
 // through this proxy: plain http, which metadata services speak, is dialled
 // directly.
 //
-// Objects may choose the proxy as far as Policy.AllowProxy lets them. All
+// Objects may choose the proxy as far as [Policy.AllowProxy] lets them. All
 // failures to get an answer through it have the same text, so that tenants
 // cannot explore the controller's network with it. The time still differs, and
 // errors.As reaches the cause: do not show that to tenants.
 func WithProxyURL(proxy url.URL) Option { return func(o *Options) { o.ProxyURL = &proxy } }
 
-// WithHTTPClient sets the client for requests to the provider, instead of the shared transports of the provider value.
-// It belongs to the controller and is not part of the cache key: do not choose it by tenant. It excludes WithProxyURL.
+// WithHTTPClient sets the client for requests to the provider, instead of the
+// shared transports of the provider value. It belongs to the controller and is
+// not part of the cache key: do not choose it by tenant. It excludes
+// [WithProxyURL].
 func WithHTTPClient(c *http.Client) Option { return func(o *Options) { o.HTTPClient = c } }
 
 // WithCAData sets PEM certificates, at most 64 KiB, for credentials that include CA certificates.
@@ -228,7 +230,7 @@ func WithClusterAddress(address string) Option {
 	return func(o *Options) { o.ClusterAddress = address }
 }
 
-// WithGitURL sets the address of the Git repository for GetGitCredentials. A
+// WithGitURL sets the address of the Git repository for [GetGitCredentials]. A
 // bare user name in it is ignored, as in the clone URLs of Azure DevOps. A
 // password is refused.
 func WithGitURL(gitURL url.URL) Option {
@@ -255,9 +257,10 @@ func WithProviderOption(key, value any) Option {
 // A credential that is younger than ten seconds is returned nevertheless: a
 // service that refuses everything must not cause an exchange for every request.
 // Calls at the same time share the exchange. Calls without this option keep the
-// old credential until there is a new one. A TokenRequest that WithSubjectToken
-// has set replaces its token too. Adapters, TokenRequest and the Keychain have
-// a method Invalidate instead, and GetClusterConfig needs neither.
+// old credential until there is a new one. A [TokenRequest] that
+// [WithSubjectToken] has set replaces its token too. Adapters, TokenRequest and
+// the Keychain have a method Invalidate instead, and [GetClusterConfig] needs
+// neither.
 func WithInvalidBefore(t time.Time) Option { return func(o *Options) { o.invalidateBefore(t) } }
 
 // invalidateBefore keeps the latest time, because a call and its adapter may both
@@ -274,7 +277,7 @@ func WithAllowShellOut() Option { return func(o *Options) { o.AllowShellOut = tr
 
 // WithTracerProvider records OpenTelemetry spans of what is not cached:
 // "TokenRequest", a token of a ServiceAccount, or "SubjectToken", that of a
-// SubjectIssuer; "Exchange", an access token, with one of these in it; and
+// [SubjectIssuer]; "Exchange", an access token, with one of these in it; and
 // "Derive", a registry, Git or cluster credential made of access tokens. Their
 // parent is the span of the call that caused the exchange, which others may
 // share. Attributes name the provider, the operation, the ServiceAccount and

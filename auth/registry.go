@@ -11,12 +11,14 @@ import (
 
 const opRegistry = "get artifact registry credentials"
 
-// GetArtifactRegistryCredentials returns credentials for the registry of an artifact repository, such as
-// "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app". The provider refuses registries that are not its own, with
-// ErrMisconfigured: no other registry receives the credentials. NewKeychain picks the provider by the registry.
+// GetArtifactRegistryCredentials returns credentials for the registry of an
+// artifact repository, such as
+// "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app". The provider refuses
+// registries that are not its own, with [ErrMisconfigured]: no other registry
+// receives the credentials. [NewKeychain] picks the provider by the registry.
 //
-// Policy, cache and errors are those of GetAccessToken. Cached credentials cost
-// one lookup and need no access token. It is safe for concurrent use.
+// Policy, cache and errors are those of [GetAccessToken]. Cached credentials
+// cost one lookup and need no access token. It is safe for concurrent use.
 func GetArtifactRegistryCredentials(ctx context.Context, provider Provider, artifactRepository string, opts ...Option,
 ) (*ArtifactRegistryCredentials, error) {
 	return as[*ArtifactRegistryCredentials](get(ctx, provider, opRegistry, opts, registryOf(artifactRepository)))
@@ -49,10 +51,11 @@ var (
 )
 
 // NewKeychain returns a keychain that gets the credentials of a registry with
-// GetArtifactRegistryCredentials and the given options, from the provider that
-// knows the registry by its host. All other registries get anonymous access, or
-// with Strict an error. Combine it with others by authn.NewMultiKeychain. Where
-// an object names the provider, use NewRegistryAuthenticator.
+// [GetArtifactRegistryCredentials] and the given options, from the provider
+// that knows the registry by its host. All other registries get anonymous
+// access, or with Strict an error. Combine it with others by
+// authn.NewMultiKeychain. Where an object names the provider, use
+// [NewRegistryAuthenticator].
 //
 //	keychain := auth.NewKeychain(providers, auth.WithServiceAccount(sa, kubeClient), auth.WithCache(tokenCache, object))
 //	image, err := remote.Image(ref, remote.WithAuthFromKeychain(keychain), remote.WithContext(ctx))
@@ -60,7 +63,7 @@ func NewKeychain(providers *ProviderSet, opts ...Option) *Keychain {
 	return &Keychain{providers: providers, adapter: newAdapter(nil, opts)}
 }
 
-// Invalidate replaces the credentials of all registries, as WithInvalidBefore
+// Invalidate replaces the credentials of all registries, as [WithInvalidBefore]
 // of this moment does. Call it when a registry has refused one.
 func (k *Keychain) Invalidate() { k.adapter.invalidate(time.Now()) }
 
@@ -122,7 +125,7 @@ func (k *Keychain) providerOf(registry string, o *Options) (Provider, error) {
 }
 
 // RegistryAuthenticator gets the credentials of one registry with
-// GetArtifactRegistryCredentials, at each use. It is safe for concurrent use.
+// [GetArtifactRegistryCredentials], at each use. It is safe for concurrent use.
 type RegistryAuthenticator struct {
 	provider Provider
 	registry string
@@ -134,10 +137,10 @@ var _ authn.ContextAuthenticator = (*RegistryAuthenticator)(nil)
 
 // NewRegistryAuthenticator returns an authenticator of go-containerregistry for
 // the registry of an artifact repository and the provider that an object names.
-// A registry that is not the provider's is an error, ErrMisconfigured, when the
-// authenticator is used. It waits no longer than GetArtifactRegistryCredentials
-// does for a service that hangs; a Keychain waits for as long as the context
-// allows.
+// A registry that is not the provider's is an error, [ErrMisconfigured], when
+// the authenticator is used. It waits no longer than
+// [GetArtifactRegistryCredentials] does for a service that hangs; a Keychain
+// waits for as long as the context allows.
 //
 //	image, err := remote.Image(ref, remote.WithAuth(auth.NewRegistryAuthenticator(provider, ref.Context().Name(), opts...)), remote.WithContext(ctx))
 func NewRegistryAuthenticator(provider Provider, artifactRepository string, opts ...Option) *RegistryAuthenticator {
@@ -146,7 +149,7 @@ func NewRegistryAuthenticator(provider Provider, artifactRepository string, opts
 		adapter: newAdapter(provider, opts), ofCall: []Option{impatient}}
 }
 
-// Invalidate replaces the credentials, as WithInvalidBefore of this moment
+// Invalidate replaces the credentials, as [WithInvalidBefore] of this moment
 // does. Call it when the registry has refused one.
 func (a *RegistryAuthenticator) Invalidate() { a.adapter.invalidate(time.Now()) }
 

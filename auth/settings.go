@@ -14,7 +14,8 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// FeatureGateObjectLevelWorkloadIdentity is the feature gate of Settings.ObjectLevelWorkloadIdentity.
+// FeatureGateObjectLevelWorkloadIdentity is the feature gate of
+// [Settings.ObjectLevelWorkloadIdentity].
 const FeatureGateObjectLevelWorkloadIdentity = "ObjectLevelWorkloadIdentity"
 
 // Names of flags, for Settings.BindFlags. Package cache has those of the token cache.
@@ -29,8 +30,9 @@ const (
 // DefaultMinimumLifetime is the default of --token-minimum-lifetime.
 const DefaultMinimumLifetime = 10 * time.Minute
 
-// Settings apply to a whole controller. With the zero value objects may not name ServiceAccounts, there are no defaults and
-// nothing is cached. Pass Settings with WithSettings and do not change them after that.
+// Settings apply to a whole controller. With the zero value objects may not
+// name ServiceAccounts, there are no defaults and nothing is cached. Pass
+// Settings with [WithSettings] and do not change them after that.
 type Settings struct {
 	// ObjectLevelWorkloadIdentity lets objects name a ServiceAccount. If it is off, such a call fails with ErrMisconfigured.
 	ObjectLevelWorkloadIdentity bool

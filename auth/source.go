@@ -15,20 +15,20 @@ import (
 // options it keeps the tokens itself. It is safe for concurrent use.
 type AccessTokenSource struct{ adapter *adapter }
 
-// NewAccessTokenSource returns a source for the options of GetAccessToken.
+// NewAccessTokenSource returns a source for the options of [GetAccessToken].
 // Neither they nor the fields of the provider may change any more.
 func NewAccessTokenSource(provider Provider, opts ...Option) *AccessTokenSource {
 	return &AccessTokenSource{newAdapter(provider, opts)}
 }
 
-// Invalidate replaces the tokens of the source, as WithInvalidBefore of this
+// Invalidate replaces the tokens of the source, as [WithInvalidBefore] of this
 // moment does. Call it when a service has refused one.
 func (s *AccessTokenSource) Invalidate() { s.adapter.invalidate(time.Now()) }
 
-// Token is GetAccessToken, except that it waits for as long as ctx allows,
-// without the bound of cache.WithPatience. With a ServiceAccount, that is read
-// each time; the Policy's functions are asked each time. The options of the call
-// follow those of the source.
+// Token is [GetAccessToken], except that it waits for as long as ctx allows,
+// without the bound of [cache.WithPatience]. With a ServiceAccount, that is
+// read each time; the Policy's functions are asked each time. The options of
+// the call follow those of the source.
 func (s *AccessTokenSource) Token(ctx context.Context, ofCall ...Option) (Token, error) {
 	return GetAccessToken(ctx, s.adapter.provider, s.adapter.options(ofCall...)...)
 }

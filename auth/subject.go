@@ -34,7 +34,7 @@ import (
 // expires; for the zero time the claim exp counts. The library checks its
 // audience, subject and expiry before sending it anywhere.
 //
-// A source passed with WithSubjectToken is asked on every call, also when the
+// A source passed with [WithSubjectToken] is asked on every call, also when the
 // credential is cached, because only the token proves the caller's identity. An
 // expired token is refused, whatever is cached. The source should return the
 // same token while that is fresh, since a new one means a new exchange.
@@ -100,15 +100,16 @@ func (s fileTokenSource) unreadable(err error) error {
 }
 
 // TokenRequest is the source that asks the API server for tokens of a
-// ServiceAccount. It returns the same token for the same audiences and renews it
-// in the background once 75 to 80 % of its lifetime have passed, so pass the same
-// TokenRequest to every call. Callers share a request that is in flight. If a
-// renewal fails for now (ErrUnavailable, ErrThrottled), the old token is kept
-// until shortly before it expires. ErrMisconfigured and ErrDenied drop it, except
-// for a missing right of the client. Without a token, each call tries again.
+// ServiceAccount. It returns the same token for the same audiences and renews
+// it in the background once 75 to 80 % of its lifetime have passed, so pass the
+// same TokenRequest to every call. Callers share a request that is in flight.
+// If a renewal fails for now (ErrUnavailable, [ErrThrottled]), the old token is
+// kept until shortly before it expires. [ErrMisconfigured] and [ErrDenied] drop
+// it, except for a missing right of the client. Without a token, each call
+// tries again.
 //
-// A call with WithSubjectToken reads the ServiceAccount with the Client each
-// time, as one with WithServiceAccount does. A deleted or re-created
+// A call with [WithSubjectToken] reads the ServiceAccount with the Client each
+// time, as one with [WithServiceAccount] does. A deleted or re-created
 // ServiceAccount therefore gets no credential of the old one. The method Token
 // alone does not read it.
 //
@@ -138,14 +139,15 @@ type serviceAccountToken struct {
 // GetDuration implements Token.
 func (t *serviceAccountToken) GetDuration() time.Duration { return time.Until(t.expiry) }
 
-// Invalidate replaces all tokens of the TokenRequest, as WithInvalidBefore of
-// this moment does. Call it when a service has refused one.
+// Invalidate replaces all tokens of the [TokenRequest], as [WithInvalidBefore]
+// of this moment does. Call it when a service has refused one.
 func (r *TokenRequest) Invalidate() {
 	now := time.Now()
 	r.refused.Store(&now)
 }
 
-// Token implements SubjectTokenSource. A caller leaves when its context ends; the request goes on for the others.
+// Token implements [SubjectTokenSource]. A caller leaves when its context ends;
+// the request goes on for the others.
 func (r *TokenRequest) Token(ctx context.Context, audiences []string) (string, time.Time, error) {
 	return r.token(ctx, audiences, "", time.Time{})
 }

@@ -11,12 +11,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// SubjectIssuer issues subject tokens in the API server's place: JWTs of an AWS role or JWT-SVIDs, for example. It
-// belongs to the controller. Implementations are safe for concurrent use, and neither change nor keep their arguments
-// beyond the call. They return an *Error if they know the Reason; any other error counts as ErrUnavailable.
+// SubjectIssuer issues subject tokens in the API server's place: JWTs of an AWS
+// role or JWT-SVIDs, for example. It belongs to the controller. Implementations
+// are safe for concurrent use, and neither change nor keep their arguments
+// beyond the call. They return an *Error if they know the Reason; any other
+// error counts as [ErrUnavailable].
 //
-// The ServiceAccount is read on each call as usual, so deleting it ends access. Its annotations include those of
-// WithAnnotations. It is nil for the controller's own identity.
+// The ServiceAccount is read on each call as usual, so deleting it ends access.
+// Its annotations include those of [WithAnnotations]. It is nil for the
+// controller's own identity.
 type SubjectIssuer interface {
 	// Key tells the tokens of this issuer from those of others, besides cluster, namespace, name, UID, audiences,
 	// issuer and subject. It is not empty and never changes.
@@ -36,8 +39,8 @@ type SubjectIssuer interface {
 	) (jwt string, expiry time.Time, err error)
 }
 
-// SubjectClaims are what a SubjectIssuer states of its token. They are inputs of
-// the cache key.
+// SubjectClaims are what a [SubjectIssuer] states of its token. They are inputs
+// of the cache key.
 type SubjectClaims struct {
 	// Issuer is the claim iss. An empty one is not compared.
 	Issuer string
@@ -48,18 +51,22 @@ type SubjectClaims struct {
 	Identity string
 }
 
-// WithSubjectIssuer sets the issuer of the subject token. It goes with WithServiceAccount. Without a ServiceAccount,
-// the controller's own identity is that of the issuer's token with the annotations of WithControllerAnnotations, and
-// the provider does not look for credentials in its environment. It excludes WithSubjectToken, WithBoundObject and
-// WithTokenLifetime. Annotations that set the lifetime of Kubernetes tokens have no effect. Nil is the API server.
+// WithSubjectIssuer sets the issuer of the subject token. It goes with
+// [WithServiceAccount]. Without a ServiceAccount, the controller's own identity
+// is that of the issuer's token with the annotations of
+// [WithControllerAnnotations], and the provider does not look for credentials
+// in its environment. It excludes [WithSubjectToken], [WithBoundObject] and
+// [WithTokenLifetime]. Annotations that set the lifetime of Kubernetes tokens
+// have no effect. Nil is the API server.
 func WithSubjectIssuer(issuer SubjectIssuer) Option {
 	return func(o *Options) { o.SubjectIssuer = issuer }
 }
 
-// WithControllerAnnotations sets the annotations of the controller's own identity with WithSubjectIssuer, as a
-// ServiceAccount has them: the client ID, the role. They count only in calls without a ServiceAccount. Never fill
-// them in from what a tenant writes: the controller's token would become any identity that trusts the controller. The
-// map is cloned.
+// WithControllerAnnotations sets the annotations of the controller's own
+// identity with [WithSubjectIssuer], as a ServiceAccount has them: the client
+// ID, the role. They count only in calls without a ServiceAccount. Never fill
+// them in from what a tenant writes: the controller's token would become any
+// identity that trusts the controller. The map is cloned.
 func WithControllerAnnotations(annotations map[string]string) Option {
 	annotations = maps.Clone(annotations)
 	return func(o *Options) { o.ControllerAnnotations = annotations }

@@ -30,7 +30,7 @@ var errNotMapped = errors.New("identity is not mapped")
 func (a *AWS) VerifyEKSToken(clusterARN, token string) (authenticationv1.UserInfo, Identity, error) {
 	parts := strings.SplitN(clusterARN, ":", 6)
 	if len(parts) != 6 {
-		return authenticationv1.UserInfo{}, Identity{}, fmt.Errorf("authtest: %q is not the ARN of a cluster", clusterARN)
+		return authenticationv1.UserInfo{}, Identity{}, fmt.Errorf("cloudtest: %q is not the ARN of a cluster", clusterARN)
 	}
 	u, err := readEKSToken(token, parts[1], a.cloud.time())
 	if err != nil {

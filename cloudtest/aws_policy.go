@@ -104,7 +104,7 @@ func (s statement) problem() string {
 	}
 	for name := range s.Condition {
 		if conditionOperator(name) == nil {
-			return fmt.Sprintf("authtest does not imitate the condition operator %q", name)
+			return fmt.Sprintf("cloudtest does not imitate the condition operator %q", name)
 		}
 	}
 	return ""

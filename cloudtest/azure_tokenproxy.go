@@ -112,7 +112,7 @@ func (p *AKSTokenProxy) authorize(claims tokenClaims, clientID string) *entraRef
 
 func (p *AKSTokenProxy) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if hello.ServerName != tokenProxyServerName {
-		return nil, fmt.Errorf("authtest: the token proxy is not %q", hello.ServerName)
+		return nil, fmt.Errorf("cloudtest: the token proxy is not %q", hello.ServerName)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

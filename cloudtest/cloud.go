@@ -119,7 +119,7 @@ func (c *Cloud) DialContext(ctx context.Context, network, addr string) (net.Conn
 		return nil, err
 	}
 	if c.serviceAt(addr) == nil {
-		return nil, fmt.Errorf("authtest: the fake cloud has no service at host %q", addr)
+		return nil, fmt.Errorf("cloudtest: the fake cloud has no service at host %q", addr)
 	}
 	listener := c.listener
 	if port == "80" {
@@ -188,7 +188,7 @@ func (c *Cloud) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := c.serviceAt(r.Host)
 		if s == nil {
-			http.Error(w, fmt.Sprintf("authtest: the fake cloud has no service at host %q", r.Host), http.StatusMisdirectedRequest)
+			http.Error(w, fmt.Sprintf("cloudtest: the fake cloud has no service at host %q", r.Host), http.StatusMisdirectedRequest)
 			return
 		}
 		s.serve(w, r, withoutPort(r.Host))

@@ -40,7 +40,7 @@ func (i *Issuer) Client(objs ...client.Object) *Client {
 	for _, obj := range objs {
 		copied, _ := obj.DeepCopyObject().(client.Object) // it has the type of obj
 		if err := c.Create(context.Background(), copied); err != nil {
-			panic(fmt.Sprintf("authtest: Issuer.Client: %v", err))
+			panic(fmt.Sprintf("cloudtest: Issuer.Client: %v", err))
 		}
 	}
 	return c
@@ -123,5 +123,5 @@ func (s subResource) Apply(context.Context, runtime.ApplyConfiguration, ...clien
 }
 
 func (s subResource) refuse(verb string) error {
-	return fmt.Errorf("authtest: Client creates tokens of ServiceAccounts and does not %s the sub-resource %q: use Issuer.Wrap", verb, s.name)
+	return fmt.Errorf("cloudtest: Client creates tokens of ServiceAccounts and does not %s the sub-resource %q: use Issuer.Wrap", verb, s.name)
 }

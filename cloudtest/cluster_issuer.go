@@ -56,7 +56,7 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 		config.URL = "https://issuer.example"
 	}
 	if u, err := url.Parse(config.URL); err != nil || u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("authtest: issuer %q is not an https URL", config.URL)
+		return nil, fmt.Errorf("cloudtest: issuer %q is not an https URL", config.URL)
 	}
 	i := &Issuer{url: config.URL, now: time.Now}
 	if config.Key != nil {
@@ -178,23 +178,23 @@ func (i *Issuer) Claims(sa *corev1.ServiceAccount, audiences []string, lifetime 
 func (i *Issuer) Verify(token, audience string) (client.ObjectKey, error) {
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256})
 	if err != nil {
-		return client.ObjectKey{}, fmt.Errorf("authtest: verify token: %w", err)
+		return client.ObjectKey{}, fmt.Errorf("cloudtest: verify token: %w", err)
 	}
 	var claims tokenClaims
 	if err := parsed.Claims(i.keys(), &claims); err != nil {
-		return client.ObjectKey{}, fmt.Errorf("authtest: verify token: %w", err)
+		return client.ObjectKey{}, fmt.Errorf("cloudtest: verify token: %w", err)
 	}
 	if claims.Expiry == nil {
-		return client.ObjectKey{}, errors.New("authtest: verify token: it has no expiry")
+		return client.ObjectKey{}, errors.New("cloudtest: verify token: it has no expiry")
 	}
 	expected := jwt.Expected{Issuer: i.url, AnyAudience: jwt.Audience{audience}, Time: i.now()}
 	if err := claims.ValidateWithLeeway(expected, 0); err != nil {
-		return client.ObjectKey{}, fmt.Errorf("authtest: verify token: %w", err)
+		return client.ObjectKey{}, fmt.Errorf("cloudtest: verify token: %w", err)
 	}
 	subject, ok := strings.CutPrefix(claims.Subject, "system:serviceaccount:")
 	namespace, name, found := strings.Cut(subject, ":")
 	if !ok || !found {
-		return client.ObjectKey{}, fmt.Errorf("authtest: verify token: the subject %.100q is not a ServiceAccount", claims.Subject)
+		return client.ObjectKey{}, fmt.Errorf("cloudtest: verify token: the subject %.100q is not a ServiceAccount", claims.Subject)
 	}
 	return client.ObjectKey{Namespace: namespace, Name: name}, nil
 }

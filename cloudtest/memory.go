@@ -18,7 +18,7 @@ func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if r.URL.Host != t.host {
-		return nil, fmt.Errorf("authtest: this client reaches host %q only, not %q", t.host, r.URL.Host)
+		return nil, fmt.Errorf("cloudtest: this client reaches host %q only, not %q", t.host, r.URL.Host)
 	}
 	w := &answer{header: http.Header{}, status: http.StatusOK}
 	t.handler.ServeHTTP(w, r)

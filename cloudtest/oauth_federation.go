@@ -150,7 +150,7 @@ func federationForms() map[FederationService]federationForm {
 func (c *Cloud) Federation(name FederationService) *Federation {
 	form, ok := federationForms()[name]
 	if !ok {
-		panic("authtest: unknown service " + string(name))
+		panic("cloudtest: unknown service " + string(name))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -57,7 +57,7 @@ func (c *Cloud) startProxy() (*url.URL, error) {
 // connect answers CONNECT (RFC 9110, section 9.3.6).
 func (c *Cloud) connect(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodConnect {
-		http.Error(w, "authtest: this proxy connects to https addresses only", http.StatusMethodNotAllowed)
+		http.Error(w, "cloudtest: this proxy connects to https addresses only", http.StatusMethodNotAllowed)
 		return
 	}
 	upstream, err := c.DialContext(r.Context(), "tcp", r.Host)

@@ -16,11 +16,11 @@ type CredentialsProvider struct {
 var _ aws.CredentialsProvider = (*CredentialsProvider)(nil)
 
 // NewCredentialsProvider returns an aws.CredentialsProvider with a Provider of
-// its own, for the options of auth.GetAccessToken. To make many, share a
+// its own, for the options of [auth.GetAccessToken]. To make many, share a
 // Provider and use its method.
 //
 // Clients of the SDK ask for credentials before every request. Without
-// auth.WithCache the result keeps them itself, so each of several makes
+// [auth.WithCache] the result keeps them itself, so each of several makes
 // exchanges of its own. Pass the result to a client's own options, as in
 // s3.Options.Credentials. config.LoadDefaultConfig would keep the credentials
 // until they expire, also after the ServiceAccount was deleted or re-annotated.
@@ -37,8 +37,8 @@ func (p *Provider) NewCredentialsProvider(opts ...auth.Option) *CredentialsProvi
 // aws.CredentialsCache around it too.
 func (c *CredentialsProvider) Invalidate() { c.source.Invalidate() }
 
-// Retrieve implements aws.CredentialsProvider. It honours the context of each call, and its errors are those of
-// auth.GetAccessToken.
+// Retrieve implements aws.CredentialsProvider. It honours the context of each
+// call, and its errors are those of [auth.GetAccessToken].
 func (c *CredentialsProvider) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	token, err := c.source.Token(ctx)
 	if err != nil {

@@ -33,7 +33,7 @@ const (
 // NewControllerToken returns credentials from the SDK's default chain: the
 // environment, shared configuration files, IAM roles for service accounts, EKS
 // Pod Identity, the role of the node. A credential_process of the shared
-// configuration runs with auth.WithAllowShellOut only.
+// configuration runs with [auth.WithAllowShellOut] only.
 func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Options) (auth.Token, error) {
 	chain, err := p.loadChain(ctx, opts) // anew, because a chain keeps credentials that may expire soon
 	if err != nil {
@@ -54,7 +54,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Option
 }
 
 // IsOwnIdentityError reports whether the controller's own credentials are
-// missing. With WithAssumeRole they are the start of the chain, so no other
+// missing. With [WithAssumeRole] they are the start of the chain, so no other
 // role helps.
 func (*Provider) IsOwnIdentityError(err error) bool {
 	var known *auth.Error

@@ -51,9 +51,9 @@
 //
 // # Further options
 //
-// WithAssumeRole assumes another role, with an external ID, session tags and a
-// source identity. Several form a chain. WithSessionDuration,
-// WithSessionNamePrefix and AssumeRole.SessionName shape the session. These
+// [WithAssumeRole] assumes another role, with an external ID, session tags and
+// a source identity. Several form a chain. [WithSessionDuration],
+// [WithSessionNamePrefix] and [AssumeRole.SessionName] shape the session. These
 // options belong to the controller. If its objects have fields for them, it has
 // to decide which roles, external IDs and tag keys each tenant may name.
 // auth.Policy.Authorize sees all roles of a chain, but not the external ID,
@@ -61,9 +61,9 @@
 //
 // # S3-compatible services
 //
-// MinIO and Ceph issue credentials in the same way. Provider.AllowedSTSHosts
+// MinIO and Ceph issue credentials in the same way. [Provider.AllowedSTSHosts]
 // has to list their hosts. With such a host in auth.WithSTSEndpoint, role names
 // are those of that service, such as arn:minio:iam:::role/app. The audience of
-// the token is the URL of the service, or the one in Provider.STSAudiences,
+// the token is the URL of the service, or the one in [Provider.STSAudiences],
 // since a service could use a token for AWS itself.
 package aws

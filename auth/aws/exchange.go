@@ -227,7 +227,7 @@ func validSessionPart(s string) bool { return len(s) <= maxSessionName && allOf(
 
 const opChainRole = "assume a further role"
 
-// GetChain returns the ARNs of the roles of WithAssumeRole.
+// GetChain returns the ARNs of the roles of [WithAssumeRole].
 func (*Provider) GetChain(opts *provider.Options) []string {
 	var arns []string
 	for role := range chain(opts) {

@@ -28,8 +28,8 @@ type (
 )
 
 // AssumeRole is a role to assume with the credentials of the role before it:
-// the role of the WithAssumeRole before, else that of the ServiceAccount, else
-// the controller's own identity.
+// the role of the [WithAssumeRole] before, else that of the ServiceAccount,
+// else the controller's own identity.
 type AssumeRole struct {
 	// RoleARN names the role. Its trust policy has to allow sts:AssumeRole to
 	// the role before it, which needs that permission too. Required.
@@ -220,10 +220,10 @@ const minSessionDuration, maxSessionDuration, maxChainedDuration = 15 * time.Min
 // WithSessionDuration sets the lifetime of the credentials, from 15 minutes to
 // 12 hours in whole seconds, at most the role's MaxSessionDuration. Roles that
 // were assumed with another role's session have an hour at most. The default is
-// an hour. With WithAssumeRole it applies to the last role. The token cache
+// an hour. With [WithAssumeRole] it applies to the last role. The token cache
 // keeps credentials for an hour at most.
 //
-// It needs a ServiceAccount or WithAssumeRole.
+// It needs a ServiceAccount or [WithAssumeRole].
 func WithSessionDuration(d time.Duration) auth.Option {
 	return auth.WithProviderOption(sessionDurationOption{}, &sessionDuration{d, d.String()})
 }
@@ -263,7 +263,7 @@ func (d *sessionDuration) check(opts *provider.Options) error {
 // WithSessionNamePrefix puts "<prefix>=" before the names of sessions, so that
 // CloudTrail shows the controller. The prefix has 2 to 24 letters, digits, "-"
 // or "_". The ServiceAccount stays part of the name, so no two share a session
-// name. AssumeRole.SessionName stays as it is.
+// name. [AssumeRole.SessionName] stays as it is.
 func WithSessionNamePrefix(prefix string) auth.Option {
 	return auth.WithProviderOption(sessionPrefixOption{}, prefix)
 }
@@ -278,15 +278,15 @@ func sessionPrefix(opts *provider.Options) string {
 	return s
 }
 
-// WithClusterName names the EKS cluster of auth.WithClusterAddress, in the
-// account of the role and the region of auth.WithSTSRegion. Without
-// auth.WithCAData, EKS confirms the address. auth.WithClusterResource takes the
-// bare name too. Beside the ARN of a local cluster on AWS Outposts it is the
-// cluster's ID, which EKS returns if it is asked for address or CA.
+// WithClusterName names the EKS cluster of [auth.WithClusterAddress], in the
+// account of the role and the region of [auth.WithSTSRegion]. Without
+// [auth.WithCAData], EKS confirms the address. [auth.WithClusterResource] takes
+// the bare name too. Beside the ARN of a local cluster on AWS Outposts it is
+// the cluster's ID, which EKS returns if it is asked for address or CA.
 //
-// With auth.WithCAData, any address receives a bearer that the cluster of that
-// name accepts for a quarter of an hour. So do not let a tenant choose both
-// address and name for the controller's own identity.
+// With [auth.WithCAData], any address receives a bearer that the cluster of
+// that name accepts for a quarter of an hour. So do not let a tenant choose
+// both address and name for the controller's own identity.
 func WithClusterName(name string) auth.Option {
 	return auth.WithProviderOption(clusterNameOption{}, name)
 }

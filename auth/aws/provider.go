@@ -34,7 +34,7 @@ const (
 // DefaultAudience is the audience that the IAM OIDC provider of a cluster expects.
 const DefaultAudience = "sts.amazonaws.com"
 
-// Provider implements auth.Provider for AWS. The zero value is ready for use.
+// Provider implements [auth.Provider] for AWS. The zero value is ready for use.
 // It keeps connections and the configuration of the SDK, so share one in the
 // whole controller. It is safe for concurrent use, as long as its fields stay
 // unchanged.
@@ -68,7 +68,7 @@ var (
 	_ provider.ChainedTokenProvider  = (*Provider)(nil)
 )
 
-// GetName returns ProviderName.
+// GetName returns [ProviderName].
 func (*Provider) GetName() string { return ProviderName }
 
 // ValidateOptions refuses a foreign STS endpoint, a missing region, and options that contradict each other.
@@ -110,7 +110,7 @@ func (p *Provider) learn() {
 	})
 }
 
-// AddToCacheKey implements provider.CacheKeyContributor.
+// AddToCacheKey implements [provider.CacheKeyContributor].
 func (p *Provider) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccount, opts *provider.Options) {
 	if opts.STSRegion == "" {
 		key.Add("awsRegion", p.stsRegion(opts))
@@ -124,8 +124,8 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccou
 	addOptionsToKey(key, opts)
 }
 
-// GetAudiences returns DefaultAudience, or the value of AudienceAnnotation if
-// the controller allows it. A service other than AWS has its audience from
+// GetAudiences returns [DefaultAudience], or the value of [AudienceAnnotation]
+// if the controller allows it. A service other than AWS has its audience from
 // STSAudiences, else its URL: it could use a token for AWS there.
 func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
 	audience, ok := sa.Annotations[AudienceAnnotation]
@@ -169,7 +169,7 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options
 	return arn, nil
 }
 
-// GetTokenLifetime returns what TokenExpirationAnnotation says.
+// GetTokenLifetime returns what [TokenExpirationAnnotation] says.
 func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *provider.Options) (time.Duration, error) {
 	return self.TokenLifetime(TokenExpirationAnnotation, sa)
 }

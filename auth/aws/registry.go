@@ -66,8 +66,8 @@ func (*Provider) ParseArtifactRepository(artifactRepository string, _ *provider.
 	return input, nil
 }
 
-// OwnsRegistry implements provider.RegistryOwner for the hosts of AWS that are
-// named as registries of ECR. A Keychain is not anonymous there.
+// OwnsRegistry implements [provider.RegistryOwner] for the hosts of AWS that
+// are named as registries of ECR. A Keychain is not anonymous there.
 func (*Provider) OwnsRegistry(host string) bool { return awsname.LooksLikeRegistry(host) }
 
 func readRegistryInput(input string) awsname.Registry {

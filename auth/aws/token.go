@@ -61,7 +61,7 @@ func (t *Token) parts() (p [partCount]string) {
 // staticLife is the assumed lifetime of credentials without an expiry, which only the controller itself can have.
 const staticLife = time.Hour
 
-// GetDuration implements auth.Token.
+// GetDuration implements [auth.Token].
 func (t *Token) GetDuration() time.Duration {
 	if t.expires == 0 {
 		return staticLife
@@ -112,7 +112,8 @@ func (t *Token) AssumedRoleARN() string {
 // SessionName returns the name of the session. It is "" for the controller's own identity.
 func (t *Token) SessionName() string { return t.parts()[partSession] }
 
-// FromToken returns the AWS credentials in a token that auth.GetAccessToken returned for this provider.
+// FromToken returns the AWS credentials in a token that [auth.GetAccessToken]
+// returned for this provider.
 func FromToken(t auth.Token) (*Token, error) {
 	return provider.As[Token](self, t)
 }

@@ -22,8 +22,8 @@ import (
 
 const opWebIdentity = "get web identity token of the role"
 
-// WebIdentity configures a WebIdentityIssuer. The zero value is ready for use. All of it is the controller's: tenants
-// choose nothing but their role.
+// WebIdentity configures a [WebIdentityIssuer]. The zero value is ready for
+// use. All of it is the controller's: tenants choose nothing but their role.
 type WebIdentity struct {
 	// RoleARN is the controller's own role, the subject of calls without a ServiceAccount. Empty refuses those calls.
 	RoleARN string
@@ -40,14 +40,17 @@ type WebIdentity struct {
 	Tags map[string]string
 }
 
-// WebIdentityIssuer makes an AWS role the subject of other services: Microsoft Entra ID, Google Cloud, and those of
-// package exchange. It implements auth.SubjectIssuer with sts:GetWebIdentityToken.
+// WebIdentityIssuer makes an AWS role the subject of other services: Microsoft
+// Entra ID, Google Cloud, and those of package exchange. It implements
+// [auth.SubjectIssuer] with sts:GetWebIdentityToken.
 //
-// The subject is the ARN of the role: the one in the ServiceAccount's annotation RoleARNAnnotation, or
-// WebIdentity.RoleARN for the controller's own identity (EKS Pod Identity, IAM roles for service accounts, a node). A
-// chain of WithAssumeRole makes its last role the subject. The role's credentials are those of auth.GetAccessToken
-// for the owner, Policy, cache, cluster ID and ServiceAccount of the call. Nothing else of the call reaches AWS:
-// audiences, scopes, proxy and STS options are for the other service.
+// The subject is the ARN of the role: the one in the ServiceAccount's
+// annotation [RoleARNAnnotation], or [WebIdentity.RoleARN] for the controller's
+// own identity (EKS Pod Identity, IAM roles for service accounts, a node). A
+// chain of [WithAssumeRole] makes its last role the subject. The role's
+// credentials are those of [auth.GetAccessToken] for the owner, Policy, cache,
+// cluster ID and ServiceAccount of the call. Nothing else of the call reaches
+// AWS: audiences, scopes, proxy and STS options are for the other service.
 //
 // Once, an administrator enables outbound federation in the AWS account (iam:EnableOutboundWebIdentityFederation) and
 // grants the role sts:GetWebIdentityToken. AWS itself accepts no such token for a role. It is safe for concurrent
@@ -154,12 +157,12 @@ func (s *WebIdentityIssuer) newKey() string {
 	return "aws web identity " + hex.EncodeToString(sum[:])
 }
 
-// Key implements auth.SubjectIssuer.
+// Key implements [auth.SubjectIssuer].
 func (s *WebIdentityIssuer) Key() string { return s.key }
 
-// Subject implements auth.SubjectIssuer: the issuer of the role's account, if it
-// is known, and the ARN of the role. For the last role of a chain, the Identity
-// is the first.
+// Subject implements [auth.SubjectIssuer]: the issuer of the role's account, if
+// it is known, and the ARN of the role. For the last role of a chain, the
+// Identity is the first.
 func (s *WebIdentityIssuer) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (auth.SubjectClaims, error) {
 	claims, err := auth.SubjectClaims{Subject: s.config.RoleARN}, error(nil)
 	switch {
@@ -178,8 +181,8 @@ func (s *WebIdentityIssuer) Subject(sa *corev1.ServiceAccount, _ *auth.Options) 
 	return claims, err
 }
 
-// Token implements auth.SubjectIssuer. The expiry is zero: the credential of the other service has that service's
-// lifetime.
+// Token implements [auth.SubjectIssuer]. The expiry is zero: the credential of
+// the other service has that service's lifetime.
 func (s *WebIdentityIssuer) Token(ctx context.Context, _ *corev1.ServiceAccount, audiences []string, opts *auth.Options,
 ) (jwt string, expiry time.Time, err error) {
 	jwt, err = s.token(ctx, audiences, opts)

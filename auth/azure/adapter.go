@@ -18,10 +18,11 @@ type TokenCredential struct {
 
 var _ azcore.TokenCredential = (*TokenCredential)(nil)
 
-// NewTokenCredential returns an azcore.TokenCredential with a Provider of its own, for the options of auth.GetAccessToken. To make many,
-// share a Provider and use its method.
+// NewTokenCredential returns an azcore.TokenCredential with a Provider of its
+// own, for the options of [auth.GetAccessToken]. To make many, share a Provider
+// and use its method.
 //
-// Pass auth.WithCache: many clients can share one identity.
+// Pass [auth.WithCache]: many clients can share one identity.
 func NewTokenCredential(opts ...auth.Option) *TokenCredential {
 	return (&Provider{}).NewTokenCredential(opts...)
 }
@@ -34,12 +35,14 @@ func (p *Provider) NewTokenCredential(opts ...auth.Option) *TokenCredential {
 // Invalidate makes the next calls return new tokens for all scopes, after a service has refused one.
 func (c *TokenCredential) Invalidate() { c.source.Invalidate() }
 
-// GetToken implements azcore.TokenCredential. It honours the context of each call, and its errors are those of
-// auth.GetAccessToken.
+// GetToken implements azcore.TokenCredential. It honours the context of each
+// call, and its errors are those of [auth.GetAccessToken].
 //
-// The scopes of the call replace those of auth.WithScopes. GetToken refuses a tenant other than that of the identity with
-// ErrMisconfigured. Claims answer a challenge: the resource has refused the cached token, so GetToken returns a new one with these
-// claims. Concurrent calls with the same claims share it, and there is at most one in ten seconds. With EnableCAE the token says that
+// The scopes of the call replace those of [auth.WithScopes]. GetToken refuses a
+// tenant other than that of the identity with ErrMisconfigured. Claims answer a
+// challenge: the resource has refused the cached token, so GetToken returns a
+// new one with these claims. Concurrent calls with the same claims share it,
+// and there is at most one in ten seconds. With EnableCAE the token says that
 // the client understands challenges.
 func (c *TokenCredential) GetToken(ctx context.Context, request policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	opts, err := optionsOf(request)

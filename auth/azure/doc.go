@@ -12,7 +12,7 @@
 // and adds a federated credential to it, with the cluster's issuer, the subject
 // system:serviceaccount:tenant-a:app and the audience
 // api://AzureADTokenExchange. Other clouds have other audiences, see
-// DefaultAudience.
+// [DefaultAudience].
 //
 // The controller passes the credentials to any client of the Azure SDK:
 //
@@ -26,13 +26,13 @@
 // # Clouds
 //
 // The authority is the host of the token service and selects one of Microsoft's
-// clouds. It is that of WithAuthorityHost, else that of the Provider, else the
-// environment variable AZURE_AUTHORITY_HOST, else the public one. Azure
+// clouds. It is that of [WithAuthorityHost], else that of the Provider, else
+// the environment variable AZURE_AUTHORITY_HOST, else the public one. Azure
 // Resource Manager, the default scope and the container registries belong to
 // the same cloud, and so does the audience of the ServiceAccount's token. One
 // process can use several clouds.
 //
-// Provider.PrivateClouds or the file of AZURE_ENVIRONMENT_FILEPATH describes
+// [Provider.PrivateClouds] or the file of AZURE_ENVIRONMENT_FILEPATH describes
 // private clouds. The file is a JSON object with activeDirectoryEndpoint,
 // resourceManagerEndpoint, tokenAudience and containerRegistryDNSSuffix.
 // Without activeDirectoryEndpoint the authority is AZURE_AUTHORITY_HOST, else
@@ -42,11 +42,14 @@
 //
 // # Identity bindings
 //
-// Provider.IdentityBindings uses the identity bindings of AKS instead of federated credentials. AKS describes the
-// token proxy of the cluster in pods with the annotation azure.workload.identity/use-identity-binding: the https
-// address AZURE_KUBERNETES_TOKEN_PROXY, its TLS server name AZURE_KUBERNETES_SNI_NAME, and its CA in PEM, in the file
-// AZURE_KUBERNETES_CA_FILE or in AZURE_KUBERNETES_CA_DATA. ServiceAccounts need the verb use-managed-identity in the
-// API group cid.wi.aks.azure.com on the client ID. See docs/providers.md.
+// [Provider.IdentityBindings] uses the identity bindings of AKS instead of
+// federated credentials. AKS describes the token proxy of the cluster in pods
+// with the annotation azure.workload.identity/use-identity-binding: the https
+// address AZURE_KUBERNETES_TOKEN_PROXY, its TLS server name
+// AZURE_KUBERNETES_SNI_NAME, and its CA in PEM, in the file
+// AZURE_KUBERNETES_CA_FILE or in AZURE_KUBERNETES_CA_DATA. ServiceAccounts need
+// the verb use-managed-identity in the API group cid.wi.aks.azure.com on the
+// client ID. See docs/providers.md.
 //
 // # Registries, clusters, Git
 //

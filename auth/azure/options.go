@@ -17,8 +17,10 @@ type (
 // Values of auth.Error.Option.
 const optionAuthority, optionClouds = "azure.WithAuthorityHost", "azure.Provider.PrivateClouds"
 
-// WithAuthorityHost sets the authority of a call, https://<host>, and with it the cloud: one of Microsoft's, one of
-// Provider.PrivateClouds, or that of the controller's environment. auth.WithSTSEndpoint must not name another one.
+// WithAuthorityHost sets the authority of a call, https://<host>, and with it
+// the cloud: one of Microsoft's, one of [Provider.PrivateClouds], or that of
+// the controller's environment. [auth.WithSTSEndpoint] must not name another
+// one.
 func WithAuthorityHost(authority string) auth.Option {
 	return auth.WithProviderOption(authorityKey{}, authority)
 }

@@ -28,16 +28,17 @@ const (
 	TokenExpirationAnnotation = annotation.AzureTokenExpiration
 )
 
-// DefaultAudience is the default audience of federated credentials in the public
-// cloud. Azure China has DefaultAudience+"China", Azure US Government
-// DefaultAudience+"USGov", and a private cloud Cloud.Audience.
+// DefaultAudience is the default audience of federated credentials in the
+// public cloud. Azure China has DefaultAudience+"China", Azure US Government
+// DefaultAudience+"USGov", and a private cloud [Cloud.Audience].
 const DefaultAudience = azurename.FederatedAudience
 
-// IdentityBindingAudience is the audience of ServiceAccount tokens for Provider.IdentityBindings.
+// IdentityBindingAudience is the audience of ServiceAccount tokens for
+// [Provider.IdentityBindings].
 const IdentityBindingAudience = "api://AKSIdentityBinding"
 
-// Provider implements auth.Provider for Azure. The zero value is ready for use.
-// It keeps connections and reads the environment once, so share one in the
+// Provider implements [auth.Provider] for Azure. The zero value is ready for
+// use. It keeps connections and reads the environment once, so share one in the
 // whole controller. It is safe for concurrent use, as long as its fields stay
 // unchanged.
 type Provider struct {
@@ -73,7 +74,7 @@ var (
 	_ provider.GitCredentialsProvider              = (*Provider)(nil)
 )
 
-// GetName returns ProviderName.
+// GetName returns [ProviderName].
 func (*Provider) GetName() string { return ProviderName }
 
 // ValidateOptions refuses an unknown authority, and what excludes IdentityBindings.
@@ -95,7 +96,7 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	return checkTenant(p.learn().tenant, opts)
 }
 
-// AddToCacheKey implements provider.CacheKeyContributor.
+// AddToCacheKey implements [provider.CacheKeyContributor].
 func (p *Provider) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccount, opts *provider.Options) {
 	e, authority, err := p.environmentOf(opts)
 	if err != nil {
@@ -114,8 +115,9 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccou
 	}
 }
 
-// GetAudiences returns the audience of the call's cloud, see DefaultAudience and
-// the fields Audience. With IdentityBindings it is IdentityBindingAudience.
+// GetAudiences returns the audience of the call's cloud, see [DefaultAudience]
+// and the fields Audience. With IdentityBindings it is
+// [IdentityBindingAudience].
 func (p *Provider) GetAudiences(_ context.Context, _ *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {
@@ -153,7 +155,7 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options
 	return tenant + "/" + client, nil
 }
 
-// GetTokenLifetime returns what TokenExpirationAnnotation says.
+// GetTokenLifetime returns what [TokenExpirationAnnotation] says.
 func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *provider.Options) (time.Duration, error) {
 	return self.TokenLifetime(TokenExpirationAnnotation, sa)
 }

@@ -53,10 +53,10 @@ func (e *environment) hasRegistry(host string) bool {
 	return azurename.IsRegistry(host, e.registry) || e.microsoft != nil && e.microsoft.hasRegistry(host)
 }
 
-// OwnsRegistry implements provider.RegistryOwner for every name in the registry
-// domains of the clouds that the Provider knows, except data endpoints. It knows
-// Microsoft's clouds even if its settings are malformed: findEnvironments begins
-// with them.
+// OwnsRegistry implements [provider.RegistryOwner] for every name in the
+// registry domains of the clouds that the Provider knows, except data
+// endpoints. It knows Microsoft's clouds even if its settings are malformed:
+// findEnvironments begins with them.
 func (p *Provider) OwnsRegistry(host string) bool {
 	name, _, _ := strings.Cut(host, ":")
 	domains := []string{azurename.ClosedRegistrySuffix}

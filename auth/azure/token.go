@@ -27,7 +27,7 @@ func newToken(accessToken string, expiresAt, refreshAt time.Time, tenant string)
 	return &Token{shown, redact.New(accessToken), expiresAt, refreshAt, tenant}
 }
 
-// GetDuration implements auth.Token.
+// GetDuration implements [auth.Token].
 func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 
 // AccessToken returns the token in the SDK's type, which does not redact itself.
@@ -44,7 +44,8 @@ func (t *Token) RefreshAt() time.Time { return t.refreshAt }
 // Tenant returns the tenant of the identity, "" if the environment does not name that of the controller's own.
 func (t *Token) Tenant() string { return t.tenant }
 
-// FromToken returns the access token in a token that auth.GetAccessToken returned for this provider.
+// FromToken returns the access token in a token that [auth.GetAccessToken]
+// returned for this provider.
 func FromToken(t auth.Token) (*Token, error) {
 	return provider.As[Token](self, t)
 }

@@ -18,11 +18,11 @@ type TokenSource struct {
 var _ oauth2.TokenSource = (*TokenSource)(nil)
 
 // NewTokenSource returns an oauth2.TokenSource with a Provider of its own, for
-// the options of auth.GetAccessToken. To make many, share a Provider and use
+// the options of [auth.GetAccessToken]. To make many, share a Provider and use
 // its method. All calls use ctx, because the method Token takes no context.
 //
-// Clients ask for a token before every request. Without auth.WithCache the result
-// keeps it itself, so each of several makes exchanges of its own.
+// Clients ask for a token before every request. Without [auth.WithCache] the
+// result keeps it itself, so each of several makes exchanges of its own.
 func NewTokenSource(ctx context.Context, opts ...auth.Option) *TokenSource {
 	return (&Provider{}).NewTokenSource(ctx, opts...)
 }
@@ -36,7 +36,8 @@ func (p *Provider) NewTokenSource(ctx context.Context, opts ...auth.Option) *Tok
 // refused the last one. An oauth2.ReuseTokenSource around it keeps the old one.
 func (s *TokenSource) Invalidate() { s.source.Invalidate() }
 
-// Token implements oauth2.TokenSource. Its errors are those of auth.GetAccessToken.
+// Token implements oauth2.TokenSource. Its errors are those of
+// [auth.GetAccessToken].
 func (s *TokenSource) Token() (*oauth2.Token, error) {
 	token, err := tokenOf(s.source.Token(s.ctx))
 	if err != nil {
@@ -52,11 +53,11 @@ type Credentials struct {
 }
 
 // NewCredentials returns credentials of cloud.google.com/go/auth with a
-// Provider of their own, for the options of auth.GetAccessToken. To make many,
-// share a Provider and use its method.
+// Provider of their own, for the options of [auth.GetAccessToken]. To make
+// many, share a Provider and use its method.
 //
-// Clients ask for a token before every request. Without auth.WithCache the result
-// keeps it itself, so each of several makes exchanges of its own.
+// Clients ask for a token before every request. Without [auth.WithCache] the
+// result keeps it itself, so each of several makes exchanges of its own.
 func NewCredentials(opts ...auth.Option) *Credentials {
 	return (&Provider{}).NewCredentials(opts...)
 }

@@ -34,7 +34,7 @@ const (
 // NewControllerToken returns an access token of the application default
 // credentials: the file that GOOGLE_APPLICATION_CREDENTIALS names, else the
 // file of the gcloud command, else the metadata server. With
-// WithIDTokenAudience it returns an ID token, which only the metadata server
+// [WithIDTokenAudience] it returns an ID token, which only the metadata server
 // issues.
 func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Options) (auth.Token, error) {
 	if audience, ok := idTokenAudience(opts); ok {

@@ -31,7 +31,7 @@ type exchange struct {
 // NewTokenForServiceAccount exchanges the ServiceAccount's token at the
 // security token service. If an annotation names a service account, it then
 // impersonates that one. The result is a *Token, or an *IDToken with
-// WithIDTokenAudience.
+// [WithIDTokenAudience].
 func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount,
 	opts *provider.Options) (auth.Token, error) {
 	e, err := p.newExchange(ctx, oidcToken, sa, opts)

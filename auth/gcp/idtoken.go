@@ -12,8 +12,8 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// IDToken is an OpenID Connect token that Google signed for a service account, see WithIDTokenAudience. It is immutable and prints
-// as a redacted summary.
+// IDToken is an OpenID Connect token that Google signed for a service account,
+// see [WithIDTokenAudience]. It is immutable and prints as a redacted summary.
 type IDToken struct {
 	summary
 	value     redact.Secret
@@ -21,7 +21,7 @@ type IDToken struct {
 	expiresAt time.Time
 }
 
-// GetDuration implements auth.Token.
+// GetDuration implements [auth.Token].
 func (t *IDToken) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 
 // Value returns the JWT.
@@ -33,7 +33,8 @@ func (t *IDToken) Audience() string { return t.audience }
 // ExpiresAt returns the time at which the token expires.
 func (t *IDToken) ExpiresAt() time.Time { return t.expiresAt }
 
-// FromIDToken returns the ID token in a token that auth.GetAccessToken returned for this provider and WithIDTokenAudience.
+// FromIDToken returns the ID token in a token that [auth.GetAccessToken]
+// returned for this provider and [WithIDTokenAudience].
 func FromIDToken(t auth.Token) (*IDToken, error) {
 	return provider.As[IDToken](self, t)
 }

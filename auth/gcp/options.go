@@ -25,23 +25,24 @@ const optionDelegates, optionLifetime = "gcp.WithDelegates", "gcp.WithLifetime"
 // WithDelegates sets the e-mail addresses of the service accounts between the
 // ServiceAccount and the service account of its annotation. Each needs the role
 // roles/iam.serviceAccountTokenCreator on the next, and the first has to trust
-// the ServiceAccount. It needs a ServiceAccount with ServiceAccountAnnotation.
+// the ServiceAccount. It needs a ServiceAccount with
+// [ServiceAccountAnnotation].
 func WithDelegates(emails ...string) auth.Option {
 	return auth.WithProviderOption(delegatesOption{}, slices.Clone(emails))
 }
 
 // WithLifetime sets the lifetime of access tokens in whole seconds, at most an
-// hour (see Provider.AllowExtendedLifetime). The default is an hour. It needs a
-// ServiceAccount with ServiceAccountAnnotation.
+// hour (see [Provider.AllowExtendedLifetime]). The default is an hour. It needs
+// a ServiceAccount with [ServiceAccountAnnotation].
 func WithLifetime(d time.Duration) auth.Option {
 	return auth.WithProviderOption(lifetimeOption{}, d)
 }
 
-// WithIDTokenAudience makes auth.GetAccessToken return an *IDToken with that
+// WithIDTokenAudience makes [auth.GetAccessToken] return an *IDToken with that
 // audience instead of an access token. Services that are not Google's own
-// accept it, such as those on Cloud Run. auth.Policy.Audiences has to list the
-// audience. It needs a ServiceAccount with ServiceAccountAnnotation, or the
-// controller's own identity from the metadata server.
+// accept it, such as those on Cloud Run. [auth.Policy.Audiences] has to list
+// the audience. It needs a ServiceAccount with [ServiceAccountAnnotation], or
+// the controller's own identity from the metadata server.
 func WithIDTokenAudience(audience string) auth.Option {
 	return auth.WithProviderOption(idTokenOption{}, audience)
 }

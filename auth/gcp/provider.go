@@ -28,7 +28,7 @@ const (
 	WorkloadIdentityProviderAnnotation = annotation.GCPWorkloadIdentityProvider
 )
 
-// Provider implements auth.Provider for Google Cloud. The zero value is ready
+// Provider implements [auth.Provider] for Google Cloud. The zero value is ready
 // for use. It keeps connections and the name of the GKE cluster, so share one
 // in the whole controller. It is safe for concurrent use, as long as its fields
 // stay unchanged.
@@ -56,7 +56,7 @@ var (
 	_ provider.CacheKeyContributor = (*Provider)(nil)
 )
 
-// GetName returns ProviderName.
+// GetName returns [ProviderName].
 func (*Provider) GetName() string { return ProviderName }
 
 func (p *Provider) universe() string {
@@ -85,7 +85,7 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	return p.checkOptions(opts)
 }
 
-// AddToCacheKey implements provider.CacheKeyContributor.
+// AddToCacheKey implements [provider.CacheKeyContributor].
 func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAccount, opts *provider.Options) {
 	key.Add("gcpUniverse", p.UniverseDomain)
 	if sa != nil {
@@ -96,7 +96,7 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAcco
 }
 
 // GetAudiences returns the full resource name of the provider that
-// WorkloadIdentityProviderAnnotation names. Without the annotation it returns
+// [WorkloadIdentityProviderAnnotation] names. Without the annotation it returns
 // the workload identity pool of the GKE cluster, which it learns once from the
 // metadata server. A service other than Google's has its audience from
 // STSAudiences, else its URL: it could use a token for Google there.

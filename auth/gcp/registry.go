@@ -40,8 +40,8 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provide
 	}
 }
 
-// OwnsRegistry implements provider.RegistryOwner for the hosts that are named as
-// registries of a known universe. A Keychain is not anonymous there.
+// OwnsRegistry implements [provider.RegistryOwner] for the hosts that are named
+// as registries of a known universe. A Keychain is not anonymous there.
 func (*Provider) OwnsRegistry(host string) bool { return gcpname.LooksLikeRegistry(host) }
 
 // GetAccessTokenOptionsForArtifactRepository returns none: the default scopes suffice.

@@ -21,7 +21,7 @@ type Token struct {
 	expiresAt   time.Time
 }
 
-// GetDuration implements auth.Token.
+// GetDuration implements [auth.Token].
 func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 
 // AccessToken returns the bearer token.
@@ -36,7 +36,8 @@ func (t *Token) ServiceAccountEmail() string { return t.email }
 
 const tokenType = "Bearer"
 
-// FromToken returns the access token in a token that auth.GetAccessToken returned for this provider, without WithIDTokenAudience.
+// FromToken returns the access token in a token that [auth.GetAccessToken]
+// returned for this provider, without [WithIDTokenAudience].
 func FromToken(t auth.Token) (*Token, error) {
 	return provider.As[Token](self, t)
 }

@@ -24,5 +24,5 @@
 //
 // Half of the calls read ServiceAccounts with controller-runtime's informer, half with one that strips and shares them, and some at
 // the API server. What it cannot do is set the clock of its own process; package cache tests that with a clock of its own.
-// The faults are those of authtest; connections are cut for real, and so is the API server.
+// The faults are those of cloudtest; connections are cut for real, and so is the API server.
 package soak

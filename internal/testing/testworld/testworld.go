@@ -103,7 +103,7 @@ func ServiceAccount(namespace, name string, annotations ...string) *corev1.Servi
 }
 
 // CheckError compares the reason, wants parts of the message, and finds tokens in it: those of issuers, and those that the
-// clouds of authtest give out.
+// clouds of cloudtest give out.
 func CheckError(t testing.TB, err error, reason provider.Reason, want ...string) {
 	t.Helper()
 	if !errors.Is(err, reason) {
