@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/workloadid/workloadid/internal/quota"
 )
 
 const (
@@ -31,9 +33,8 @@ type tenantAt struct{ tenant, provider string }
 
 // slots are those of one tenant at one provider.
 type slots struct {
-	taken chan struct{} // one value for each slot that is taken; waiting exchanges are served in the order of their arrival
-	users int           // exchanges that hold a slot or wait for one
-	last  atomic.Int64  // when a slot was last taken, in Unix nanoseconds; zero if none was
+	taken quota.Slots
+	last  atomic.Int64 // when a slot was last taken, in Unix nanoseconds; zero if none was
 }
 
 // hang reports whether all slots are held for longer than the patience, given that all are taken.
@@ -60,15 +61,18 @@ type limits struct {
 	lagged time.Time     // the last lag; only the exchange that has the turn uses it
 	recent atomic.Int64  // exchanges that have run for less than recently
 
-	mu      sync.Mutex // never held while waiting
-	slots   map[tenantAt]*slots
+	slots quota.Map[tenantAt, *slots] // used by the exchanges that hold a slot or wait for one
+
+	mu      sync.Mutex     // never held while waiting
 	running map[string]int // by provider
 }
 
 func newLimits() *limits {
-	return &limits{starts: rate.NewLimiter(defaultRate, defaultBurst), paced: rate.NewLimiter(defaultRate, defaultBurst),
+	l := &limits{starts: rate.NewLimiter(defaultRate, defaultBurst), paced: rate.NewLimiter(defaultRate, defaultBurst),
 		perTenant: defaultMaxExchangesPerTenant, perProvider: maxRunning, patience: defaultPatience,
-		turn: make(chan struct{}, 1), yield: runtime.Gosched, slots: map[tenantAt]*slots{}, running: map[string]int{}}
+		turn: make(chan struct{}, 1), yield: runtime.Gosched, running: map[string]int{}}
+	l.slots.New = func() *slots { return &slots{taken: make(quota.Slots, l.perTenant)} }
+	return l
 }
 
 // enter waits until an exchange may start, at most turnWait for the rate. It
@@ -79,10 +83,10 @@ func (l *limits) enter(ctx context.Context, t tenantAt, turnWait time.Duration, 
 	if err := l.run(t.provider, 0); err != nil {
 		return nil, err
 	}
-	own := l.use(t, 1)
+	own, unuse := l.slots.Use(t)
 	defer func() {
 		if err != nil {
-			l.use(t, -1)
+			unuse()
 		}
 	}()
 	if err := l.takeSlot(ctx, t, own, block); err != nil {
@@ -103,7 +107,7 @@ func (l *limits) enter(ctx context.Context, t tenantAt, turnWait time.Duration, 
 		}
 		_ = l.run(t.provider, -1) // no limit refuses that
 		<-own.taken
-		l.use(t, -1)
+		unuse()
 	}, nil
 }
 
@@ -119,21 +123,6 @@ func (l *limits) run(provider string, n int) error {
 		delete(l.running, provider)
 	}
 	return nil
-}
-
-// use adds n exchanges to those that hold or want a slot of the tenant.
-func (l *limits) use(t tenantAt, n int) *slots {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	own := l.slots[t]
-	if own == nil {
-		own = &slots{taken: make(chan struct{}, l.perTenant)}
-		l.slots[t] = own
-	}
-	if own.users += n; own.users == 0 {
-		delete(l.slots, t)
-	}
-	return own
 }
 
 func (l *limits) takeSlot(ctx context.Context, t tenantAt, own *slots, block func()) (err error) {

@@ -48,8 +48,8 @@ func askForever(t *testing.T, c *TokenCache, tenants int, provider string, first
 // expectUnused reports what the limits keep although no exchange runs.
 func expectUnused(t *testing.T, l *limits) {
 	t.Helper()
-	if forSlot, forRate := l.queuedForSlot.Load(), l.queuedForRate.Load(); forSlot+forRate != 0 || len(l.slots) != 0 || len(l.running) != 0 {
-		t.Errorf("kept: %d and %d wait, %d tenants, %d providers", forSlot, forRate, len(l.slots), len(l.running))
+	if forSlot, forRate := l.queuedForSlot.Load(), l.queuedForRate.Load(); forSlot+forRate != 0 || l.slots.Len() != 0 || len(l.running) != 0 {
+		t.Errorf("kept: %d and %d wait, %d tenants, %d providers", forSlot, forRate, l.slots.Len(), len(l.running))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,15 +23,21 @@ func TestLimitsAddUp(t *testing.T) {
 			l.perTenant, l.perProvider, l.starts = 1+r.IntN(3), 5+r.IntN(20), rate.NewLimiter(rate.Limit(5+r.IntN(10)), 1)
 			providers, tenants := 1+r.IntN(6), 1+r.IntN(60)
 			upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
-			var all sync.WaitGroup
+			users, all := map[tenantAt]*atomic.Int64{}, sync.WaitGroup{}
 			for range 400 {
 				w := tenantAt{fmt.Sprint(r.IntN(tenants)), fmt.Sprint(r.IntN(providers))}
 				start, patience, takes := upTo(time.Minute), upTo(time.Minute), upTo(2*time.Second)
 				if r.IntN(3) == 0 {
 					takes = upTo(time.Minute)
 				}
+				if users[w] == nil {
+					users[w] = &atomic.Int64{}
+				}
+				own := users[w]
 				all.Go(func() {
 					time.Sleep(start)
+					own.Add(1)
+					defer own.Add(-1)
 					ctx, cancel := context.WithTimeout(t.Context(), patience)
 					defer cancel()
 					leave, err := l.enter(ctx, w, 10*time.Second, func() {})
@@ -43,7 +50,7 @@ func TestLimitsAddUp(t *testing.T) {
 			for range 150 { // longer than the last start, its patience and its exchange
 				time.Sleep(time.Duration(1+r.Int64N(1999)) * time.Millisecond)
 				synctest.Wait()
-				addUp(t, l)
+				addUp(t, l, users)
 			}
 			all.Wait()
 			expectUnused(t, l)
@@ -51,16 +58,18 @@ func TestLimitsAddUp(t *testing.T) {
 	}
 }
 
-func addUp(t *testing.T, l *limits) {
+func addUp(t *testing.T, l *limits, usersOf map[tenantAt]*atomic.Int64) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var taken, users, running int
-	for tenant, own := range l.slots {
-		n := len(own.taken)
-		taken, users = taken+n, users+own.users
-		if n > l.perTenant || n < min(own.users, l.perTenant) {
-			t.Errorf("%v: %d of %d slots are taken for %d exchanges", tenant, n, l.perTenant, own.users)
+	for tenant, count := range usersOf {
+		own, unuse := l.slots.Use(tenant)
+		unuse()
+		n, wanted := len(own.taken), int(count.Load())
+		taken, users = taken+n, users+wanted
+		if n > l.perTenant || n < min(wanted, l.perTenant) {
+			t.Errorf("%v: %d of %d slots are taken for %d exchanges", tenant, n, l.perTenant, wanted)
 		}
 	}
 	for provider, n := range l.running {

@@ -75,9 +75,9 @@ func (s *Server) attest(ctx context.Context, token string) (pod, error) {
 	if err := s.fitForReview(token); err != nil {
 		return pod{}, err
 	}
-	leave, err := s.reviews.take(ctx)
+	leave, err := s.reviews.Take(ctx)
 	if err != nil {
-		return pod{}, err
+		return pod{}, throttled(0)
 	}
 	defer leave()
 	start := time.Now()

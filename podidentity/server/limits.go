@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"maps"
 	"net/http"
 	"sync"
@@ -17,18 +16,6 @@ const (
 	namespaceBurst  = 500
 	namespaceRefill = 10 * time.Second // from empty to full
 )
-
-// reviewSlots bounds the TokenReviews in flight. Waiters take turns, as the senders of a channel do.
-type reviewSlots chan struct{}
-
-func (s reviewSlots) take(ctx context.Context) (leave func(), err error) {
-	select {
-	case s <- struct{}{}:
-		return func() { <-s }, nil
-	case <-ctx.Done():
-		return nil, throttled(0)
-	}
-}
 
 // namespaceLimits has a token bucket for each namespace with recent requests.
 type namespaceLimits struct {

@@ -19,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/connlimit"
+	"github.com/workloadid/workloadid/internal/quota"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
@@ -73,7 +74,7 @@ type Server struct {
 	options    Options
 	provider   *aws.Provider
 	metrics    metrics
-	reviews    reviewSlots
+	reviews    quota.Slots // of the TokenReviews in flight
 	namespaces *namespaceLimits
 }
 
@@ -96,7 +97,7 @@ func New(options Options) (*Server, error) {
 	if options.MaxConnections <= 0 {
 		options.MaxConnections = DefaultMaxConnections
 	}
-	s := &Server{options: options, provider: &aws.Provider{}, metrics: newMetrics(), reviews: make(reviewSlots, maxReviews),
+	s := &Server{options: options, provider: &aws.Provider{}, metrics: newMetrics(), reviews: make(quota.Slots, maxReviews),
 		namespaces: &namespaceLimits{buckets: map[string]*rate.Limiter{}}}
 	return s, s.metrics.register(options.Registerer)
 }

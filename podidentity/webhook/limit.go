@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -15,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/workloadid/workloadid/internal/quota"
 )
 
 // Limits on the cost of requests. The author of a pod writes most of a request,
@@ -67,20 +68,19 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // respond returns once it needs the body no longer, so that a client that reads slowly occupies nothing.
 func (h *handler) respond(w http.ResponseWriter, r *http.Request) (response admission.Response, result string) {
-	body := &body{Reader: http.MaxBytesReader(w, r.Body, maxBody), budget: &h.bodies, connection: r.RemoteAddr}
-	defer func() { h.bodies.add(r.RemoteAddr, -body.size) }()
+	body := &quota.Reader{Reader: http.MaxBytesReader(w, r.Body, maxBody), Budget: &h.bodies, Key: r.RemoteAddr}
+	defer body.Release()
 	raw, err := read(w, r, body)
 	if err != nil {
 		return refuse(http.StatusBadRequest, err)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
 	defer cancel()
-	select {
-	case h.slots <- struct{}{}:
-		defer func() { <-h.slots }()
-	case <-ctx.Done():
+	leave, err := h.slots.Take(ctx)
+	if err != nil {
 		return refuse(http.StatusInternalServerError, errBusy)
 	}
+	defer leave()
 	request, err := decode(raw)
 	if err != nil {
 		return refuse(http.StatusBadRequest, err)
@@ -107,8 +107,8 @@ func read(w http.ResponseWriter, r *http.Request, body io.Reader) ([]byte, error
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(readTimeout)) // every http.Server supports it
 	raw, err := io.ReadAll(body)
-	if errors.Is(err, errBusy) {
-		return nil, err
+	if errors.Is(err, quota.ErrExceeded) {
+		return nil, errBusy
 	} else if err != nil {
 		return nil, fmt.Errorf("read the review: %.300s", err.Error())
 	}
@@ -125,44 +125,4 @@ func decode(raw []byte) (*admissionv1.AdmissionRequest, error) {
 	request := &admissionv1.AdmissionRequest{UID: in.UID, Operation: in.Operation, Resource: in.Resource, SubResource: in.SubResource, Namespace: in.Namespace, Name: in.Name}
 	request.Object.Raw = in.Object
 	return request, nil
-}
-
-// budget counts bytes in memory, in all and by key. It is safe for concurrent use.
-type budget struct {
-	max, maxOfKey int
-	mu            sync.Mutex
-	used          int
-	byKey         map[string]int
-}
-
-// add reports whether n further bytes fit, and counts them if they do. A negative n always fits.
-func (b *budget) add(key string, n int) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if n > 0 && (b.used+n > b.max || b.byKey[key]+n > b.maxOfKey) {
-		return false
-	}
-	b.used += n
-	if b.byKey[key] += n; b.byKey[key] == 0 {
-		delete(b.byKey, key)
-	}
-	return true
-}
-
-// body counts what has arrived of a request, and not what its header announces.
-type body struct {
-	io.Reader
-	budget     *budget
-	connection string
-	size       int
-}
-
-// Read implements io.Reader.
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if !b.budget.add(b.connection, n) {
-		return 0, errBusy
-	}
-	b.size += n
-	return n, err
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/quota"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
@@ -30,15 +30,19 @@ func (h *handler) bindings(ctx context.Context, namespace, account string, size 
 func (h *handler) live(ctx context.Context, namespace, account string, size int) (found []v1alpha1.IAMBinding, err error) {
 	<-h.slots
 	defer func() { h.slots <- struct{}{} }() // requests with a slot wait for nothing
-	if !h.waiting.add(namespace, size) {
+	if !h.waiting.Reserve(namespace, size) {
 		return nil, errBusy
 	}
-	defer h.waiting.add(namespace, -size)
-	leave, err := h.lists.enter(ctx, namespace)
-	if err != nil {
-		return nil, err
+	defer h.waiting.Release(namespace, size)
+	own, unuse := h.turns.Use(namespace)
+	defer unuse()
+	for _, slots := range []quota.Slots{own, h.lists} {
+		leave, err := slots.Take(ctx)
+		if err != nil {
+			return nil, errBusy
+		}
+		defer leave()
 	}
-	defer leave()
 	for next := ""; ; {
 		var page []v1alpha1.IAMBinding
 		page, next, err = find(ctx, h.o.Live, namespace, account, client.Limit(maxPage), client.Continue(next))
@@ -57,63 +61,4 @@ func find(ctx context.Context, from client.Reader, namespace, account string, op
 	return slices.DeleteFunc(list.Items, func(b v1alpha1.IAMBinding) bool {
 		return !b.DeletionTimestamp.IsZero() || b.Spec.ServiceAccountRef.Name != account
 	}), list.Continue, nil
-}
-
-// lists bounds the lists from the API server: maxLists at a time, and one of a namespace. Namespaces take turns, however many pods of one
-// wait. It is safe for concurrent use.
-type lists struct {
-	running chan struct{} // of capacity maxLists; its waiters are served in the order of their arrival, at most one of a namespace
-
-	mu    sync.Mutex // never held while waiting
-	turns map[string]*turn
-}
-
-// turn is what the pods of a namespace wait for among themselves.
-type turn struct {
-	taken chan struct{} // of capacity 1
-	users int
-}
-
-func newLists() *lists {
-	return &lists{running: make(chan struct{}, maxLists), turns: map[string]*turn{}}
-}
-
-// enter waits until the list may start. The caller calls leave when it has ended.
-func (l *lists) enter(ctx context.Context, namespace string) (leave func(), err error) {
-	own := l.use(namespace, 1)
-	select {
-	case own.taken <- struct{}{}:
-	case <-ctx.Done():
-		l.use(namespace, -1)
-		return nil, errBusy
-	}
-	release := func() {
-		<-own.taken
-		l.use(namespace, -1)
-	}
-	select {
-	case l.running <- struct{}{}:
-	case <-ctx.Done():
-		release()
-		return nil, errBusy
-	}
-	return func() {
-		<-l.running
-		release()
-	}, nil
-}
-
-// use adds n pods to those that wait or list in a namespace.
-func (l *lists) use(namespace string, n int) *turn {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	own := l.turns[namespace]
-	if own == nil {
-		own = &turn{taken: make(chan struct{}, 1)}
-		l.turns[namespace] = own
-	}
-	if own.users += n; own.users == 0 {
-		delete(l.turns, namespace)
-	}
-	return own
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/buildinfo"
 	"github.com/workloadid/workloadid/internal/buildinfo/metric"
+	"github.com/workloadid/workloadid/internal/quota"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
@@ -78,10 +79,13 @@ const (
 type handler struct {
 	o       Options
 	results *prometheus.CounterVec
-	bodies  budget // of requests, by connection
-	slots   chan struct{}
-	waiting budget // of pods that wait for a list, by namespace
-	lists   *lists
+	bodies  quota.Budget // of requests, by connection
+	slots   quota.Slots
+	waiting quota.Budget // of pods that wait for a list, by namespace
+	// A namespace takes its turn before one of the lists, so that namespaces
+	// take turns, however many pods of one wait.
+	turns quota.Map[string, quota.Slots]
+	lists quota.Slots
 }
 
 // New checks the options and returns the handler. It answers AdmissionReviews of v1, and is safe for concurrent use.
@@ -116,10 +120,11 @@ func New(o Options) (http.Handler, error) {
 		o: o,
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "podidentity_webhook_pods_total",
 			Help: "Requests for the admission of pods, by result: injected, unchanged, unbound, skipped, denied, busy or error."}, []string{"result"}),
-		bodies:  budget{max: maxBodies, maxOfKey: maxOfConnection, byKey: map[string]int{}},
-		slots:   make(chan struct{}, maxSlots),
-		waiting: budget{max: maxBodies, maxOfKey: maxOfNamespace, byKey: map[string]int{}},
-		lists:   newLists(),
+		bodies:  quota.Budget{Max: maxBodies, Share: maxOfConnection},
+		slots:   make(quota.Slots, maxSlots),
+		waiting: quota.Budget{Max: maxBodies, Share: maxOfNamespace},
+		turns:   quota.Map[string, quota.Slots]{New: func() quota.Slots { return make(quota.Slots, 1) }},
+		lists:   make(quota.Slots, maxLists),
 	}
 	if o.Registerer != nil {
 		if err := errors.Join(o.Registerer.Register(h.results), metric.Register(buildinfo.OfModule(), o.Registerer, "podidentity", "webhook")); err != nil {

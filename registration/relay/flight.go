@@ -3,6 +3,8 @@ package relay
 import (
 	"net/http"
 	"time"
+
+	"github.com/workloadid/workloadid/internal/quota"
 )
 
 // Bounds of the requests whose credential is not verified yet. While its client
@@ -18,12 +20,14 @@ const DefaultMaxRequests = 5000
 
 // certificateRequests returns the budget of requests with certificates. One
 // cluster has a tenth of it.
-func certificateRequests(most int) *budget { return newBudget(int64(most), int64(max(1, most/10))) } //nolint:mnd // above
+func certificateRequests(most int) *quota.Budget {
+	return &quota.Budget{Max: most, Share: max(1, most/10)} //nolint:mnd // above
+}
 
 // tokenRequests returns the budget of requests with accepted tokens: half of the
 // other. One address has four fifths of it, for a fleet behind one address.
-func tokenRequests(most int) *budget {
-	return newBudget(int64(max(1, most/2)), int64(max(1, most*2/5))) //nolint:mnd // above
+func tokenRequests(most int) *quota.Budget {
+	return &quota.Budget{Max: max(1, most/2), Share: max(1, most*2/5)} //nolint:mnd // above
 }
 
 // writeTimeout bounds each write to a client. The timeout of a server would
@@ -33,7 +37,7 @@ const writeTimeout = 30 * time.Second
 // slot is the place of a request in a budget. Only the goroutine of the request
 // uses it.
 type slot struct {
-	budget *budget
+	budget *quota.Budget
 	payer  string
 }
 
@@ -41,11 +45,11 @@ type slotKey struct{}
 
 // move charges the request to another budget. If it does not fit there, nothing
 // changes.
-func (s *slot) move(to *budget, payer string) bool {
+func (s *slot) move(to *quota.Budget, payer string) bool {
 	if s.budget == to {
 		return true
 	}
-	if !to.reserve(payer, 1) {
+	if !to.Reserve(payer, 1) {
 		return false
 	}
 	s.release()
@@ -55,7 +59,7 @@ func (s *slot) move(to *budget, payer string) bool {
 
 func (s *slot) release() {
 	if s.budget != nil {
-		s.budget.release(s.payer, 1)
+		s.budget.Release(s.payer, 1)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/internal/connlimit"
+	"github.com/workloadid/workloadid/internal/quota"
 )
 
 // forwarded are the headers of a client that reach the hub, besides a bearer
@@ -28,14 +29,14 @@ var forwarded = [...]string{"Accept", "Accept-Encoding", "Content-Type", "If-Non
 // made-up token. So it cannot take the memory that agents need.
 type upstream struct {
 	handler  http.Handler
-	bodies   *budget
-	requests *budget // with a verified credential
+	bodies   *quota.Budget
+	requests *quota.Budget // with a verified credential
 }
 
 // serve forwards a request that was admitted, or refuses it if its body does not fit.
 func (u *upstream) serve(w http.ResponseWriter, req *http.Request) *refusal {
-	body := &charged{Reader: http.MaxBytesReader(w, req.Body, maxBody), budget: u.bodies, payer: payer(req)}
-	defer body.release()
+	body := &quota.Reader{Reader: http.MaxBytesReader(w, req.Body, maxBody), Budget: u.bodies, Key: payer(req)}
+	defer body.Release()
 	if refused := readBody(w, req, body); refused != nil {
 		return refused
 	}
@@ -60,7 +61,7 @@ func readBody(w http.ResponseWriter, req *http.Request, arriving io.Reader) *ref
 	switch {
 	case errors.As(err, &large):
 		return tooLarge()
-	case errors.Is(err, errFull):
+	case errors.Is(err, quota.ErrExceeded):
 		return tooMany(w)
 	case err != nil:
 		return badRequest(fmt.Sprintf("the body did not arrive within %s: send it again", bodyTimeout))
@@ -107,7 +108,7 @@ func (r *relay) checkBearerAnswer(answer *http.Response) error {
 		connlimit.Prove(ctx)
 		own, _ := ctx.Value(slotKey{}).(*slot) // ServeHTTP sets it
 		if !own.move(r.bearer.requests, own.payer) {
-			return errFull
+			return quota.ErrExceeded
 		}
 	}
 	return checkAnswer(answer)
@@ -137,7 +138,7 @@ func (s *stream) Read(p []byte) (int, error) {
 
 // fail answers when there is no answer of the hub to hand on.
 func (r *relay) fail(w http.ResponseWriter, req *http.Request, err error) {
-	if errors.Is(err, errFull) {
+	if errors.Is(err, quota.ErrExceeded) {
 		busy(w)
 		return
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/address"
 	"github.com/workloadid/workloadid/internal/connlimit"
+	"github.com/workloadid/workloadid/internal/quota"
 )
 
 // Options configures a relay.
@@ -62,7 +63,7 @@ type relay struct {
 	agents *upstream // with the relay's own credential
 	bearer *upstream // without any
 	// unproven counts requests whose credential is not verified yet, by address.
-	unproven *budget
+	unproven *quota.Budget
 }
 
 // New returns the handler. The handler itself verifies the certificates of
@@ -81,7 +82,7 @@ func New(opts Options) (http.Handler, error) {
 	}
 	opts.MaxRequests = cmp.Or(opts.MaxRequests, DefaultMaxRequests)
 	opts.ErrorLog = cmp.Or(opts.ErrorLog, log.Default())
-	r := &relay{opts: opts, hub: hub, unproven: newBudget(maxUnproven, maxUnprovenShare)}
+	r := &relay{opts: opts, hub: hub, unproven: &quota.Budget{Max: maxUnproven, Share: maxUnprovenShare}}
 	own, err := r.proxy(rest.CopyConfig(opts.Hub), checkOwnAnswer)
 	if err != nil {
 		return nil, err
@@ -90,8 +91,8 @@ func New(opts Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.agents = &upstream{own, newBudget(maxBodies, maxShare), certificateRequests(opts.MaxRequests)}
-	r.bearer = &upstream{anonymous, newBudget(maxBodies, maxShare), tokenRequests(opts.MaxRequests)}
+	r.agents = &upstream{own, newBodies(), certificateRequests(opts.MaxRequests)}
+	r.bearer = &upstream{anonymous, newBodies(), tokenRequests(opts.MaxRequests)}
 	return measure(opts.Registerer, r)
 }
 
@@ -139,7 +140,7 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 // firstBudget returns the budget in which a request starts, and its payer there.
-func (r *relay) firstBudget(req *http.Request, admitted bool) (*budget, string) {
+func (r *relay) firstBudget(req *http.Request, admitted bool) (*quota.Budget, string) {
 	if admitted && len(req.TLS.PeerCertificates) > 0 { // admit has verified it
 		connlimit.Prove(req.Context())
 		return r.agents.requests, payer(req)
