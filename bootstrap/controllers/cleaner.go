@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/kubeevent"
 )
 
 // Cleaner deletes a token in the second in which it expires. It deletes a Secret only if type and name are a token's. Like
@@ -71,11 +72,11 @@ func (c *Cleaner) report(secret *corev1.Secret) {
 	config, err := bootstrap.ParseSecret(secret)
 	switch {
 	case err != nil:
-		warn(c.Events, secret, "MalformedToken", "Clean", err.Error())
+		kubeevent.Record(c.Events, secret, corev1.EventTypeWarning, "MalformedToken", "Clean", err.Error())
 	case config.MalformedGroups:
-		warn(c.Events, secret, "MalformedGroups", "Clean", "a token cannot grant these groups, so it does not authenticate; correct or delete it")
+		kubeevent.Record(c.Events, secret, corev1.EventTypeWarning, "MalformedGroups", "Clean", "a token cannot grant these groups, so it does not authenticate; correct or delete it")
 	}
 	if _, err := bootstrap.ExpiryOf(secret.Data); err != nil {
-		warn(c.Events, secret, "MalformedExpiration", "Clean", err.Error()+": the token counts as expired; correct or delete it")
+		kubeevent.Record(c.Events, secret, corev1.EventTypeWarning, "MalformedExpiration", "Clean", err.Error()+": the token counts as expired; correct or delete it")
 	}
 }

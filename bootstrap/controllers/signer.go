@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/internal/kubeevent"
 )
 
 // Signer maintains the signatures in cluster-info: one for each valid token with the usage "signing", and no others. As in
@@ -75,7 +76,7 @@ func (s *Signer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return result, nil
 	}
 	if signed.dropped > 0 {
-		s.warn(&configMap, "TooManyTokens", fmt.Sprintf("cluster-info is full: %d of %d tokens are not signed; delete tokens, or other data of the ConfigMap, that are not needed", signed.dropped, len(tokens)))
+		kubeevent.Record(s.Events, &configMap, corev1.EventTypeWarning, "TooManyTokens", "Sign", fmt.Sprintf("cluster-info is full: %d of %d tokens are not signed; delete tokens, or other data of the ConfigMap, that are not needed", signed.dropped, len(tokens)))
 	}
 	configMap.Data = signed.data
 	// A concurrent change fails the update by its resource version. The retry reads the change.
@@ -154,16 +155,6 @@ func withSignatures(configMap *corev1.ConfigMap, tokens []*bootstrap.TokenConfig
 		result.data[key] = jws
 	}
 	return result
-}
-
-func (s *Signer) warn(obj client.Object, reason, message string) {
-	warn(s.Events, obj, reason, "Sign", message)
-}
-
-func warn(recorder events.EventRecorder, obj client.Object, reason, action, message string) {
-	if recorder != nil {
-		recorder.Eventf(obj, nil, corev1.EventTypeWarning, reason, action, "%s", message)
-	}
 }
 
 var errNoInfo = errors.New("publish: there is no cluster information")

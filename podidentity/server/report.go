@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/buildinfo"
 	"github.com/workloadid/workloadid/internal/buildinfo/metric"
+	"github.com/workloadid/workloadid/internal/kubeevent"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
@@ -39,15 +39,9 @@ func bindingReference(b *v1alpha1.IAMBinding) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "IAMBinding", Namespace: b.Namespace, Name: b.Name, UID: b.UID}
 }
 
-// maxEventNote is the API server's limit.
-const maxEventNote = 1000
-
 // event leaves out the related object: an Event that repeats is counted instead of written, and 200 pods of one binding make one.
 func (s *Server) event(regarding runtime.Object, reason, message string) {
-	if s.options.Events != nil {
-		note := strings.ToValidUTF8(message[:min(len(message), maxEventNote)], "")
-		s.options.Events.Eventf(regarding, nil, corev1.EventTypeWarning, reason, eventAction, "%s", note)
-	}
+	kubeevent.Record(s.options.Events, regarding, corev1.EventTypeWarning, reason, eventAction, message)
 }
 
 // Results of requests in metrics, beside the codes of our own.

@@ -19,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/internal/buildinfo"
 	"github.com/workloadid/workloadid/internal/buildinfo/metric"
 	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/kubeevent"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration/internal"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -139,7 +140,7 @@ func (l *eventLog) add(key eventKey, kind, message string) {
 	if message = redact.Line(message); l.recorder == nil || !l.isNew(key, kind, message) {
 		return
 	}
-	l.recorder.Eventf(l.secret, nil, kind, key.reason, "Register", "%s", message)
+	kubeevent.Record(l.recorder, l.secret, kind, key.reason, "Register", message)
 }
 
 func (l *eventLog) isNew(key eventKey, kind, message string) bool {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/kubeevent"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -259,12 +260,12 @@ func (h *HubDriver) reserve(g *grant, create bool) error {
 	}
 	const share, whole = 4, 5
 	near := (h.options.MaxRoles*share + whole - 1) / whole
-	if known || n < near || !create && n != near || h.options.Events == nil {
+	if known || n < near || !create && n != near {
 		return nil
 	}
 	object := &ocm.ManagedCluster{TypeMeta: metav1.TypeMeta{APIVersion: ocm.GroupVersion.String(), Kind: "ManagedCluster"}, ObjectMeta: metav1.ObjectMeta{Name: g.cluster}}
-	h.options.Events.Eventf(object, nil, corev1.EventTypeWarning, "RolesRunningOut", "Register",
-		"this hub has %d of at most %d roles in account %s: have the quota of IAM raised, and the hub's limit with it, or remove clusters", n, h.options.MaxRoles, g.hub.Account)
+	kubeevent.Record(h.options.Events, object, corev1.EventTypeWarning, "RolesRunningOut", "Register",
+		fmt.Sprintf("this hub has %d of at most %d roles in account %s: have the quota of IAM raised, and the hub's limit with it, or remove clusters", n, h.options.MaxRoles, g.hub.Account))
 	return nil
 }
 

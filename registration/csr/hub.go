@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/workloadid/workloadid/internal/kubeevent"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -42,8 +43,6 @@ const (
 	// A refused request is checked again after its own age, within these bounds.
 	minRetry = time.Second
 	maxRetry = 5 * time.Minute
-	// maxNote is the longest note of an Event in bytes. The API server refuses a longer one.
-	maxNote = 1024
 	// approvers is how many requests are checked at a time.
 	approvers = 4
 	// rivalsKnown is how long two requests for a cluster refuse others without another list of them all, and maxRivals for how many clusters.
@@ -250,23 +249,18 @@ func (h *HubDriver) reconcile(ctx context.Context, req reconcile.Request) (recon
 // decide approves the request, or leaves it pending and says when to check it again.
 func decide(ctx context.Context, c client.Client, recorder events.EventRecorder, now func() time.Time,
 	csr *certificatesv1.CertificateSigningRequest, rule string, err error) (reconcile.Result, error) {
-	event := func(kind, reason, message string) {
-		if recorder != nil {
-			recorder.Eventf(csr, nil, kind, reason, ocm.ActionApprove, "%s", message)
-		}
-	}
 	if err == nil {
 		if err := SetApproved(ctx, c, csr, rule); err != nil {
 			return reconcile.Result{}, err
 		}
-		event(corev1.EventTypeNormal, "Approved", rule)
+		kubeevent.Record(recorder, csr, corev1.EventTypeNormal, "Approved", ocm.ActionApprove, rule)
 		return reconcile.Result{}, nil
 	}
 	var no *refusal
 	if !errors.As(err, &no) {
 		return reconcile.Result{}, err
 	}
-	event(corev1.EventTypeWarning, no.reason, strings.ToValidUTF8(no.text[:min(len(no.text), maxNote)], ""))
+	kubeevent.Record(recorder, csr, corev1.EventTypeWarning, no.reason, ocm.ActionApprove, no.text)
 	if no.final {
 		return reconcile.Result{}, nil
 	}

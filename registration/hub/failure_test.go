@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
+	"github.com/workloadid/workloadid/registration/hub"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -87,5 +89,15 @@ func TestHubShowsNoConflict(t *testing.T) {
 	}
 	if _, err := h.reconcile("cluster1"); !apierrors.IsConflict(err) || h.hasEvent("Warning ReconcileFailed") {
 		t.Errorf("error %v, Events %q", err, h.events)
+	}
+}
+
+// The API server refuses an Event with a longer note.
+func TestLongestNoteIsRecorded(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1", accept))
+	h.restart(func(o *hub.Options) { o.Recorder = kubetest.Start(t).Recorder(t) })
+	h.refuse = func(string) error { return errors.New(strings.Repeat("é", 10_000)) }
+	if _, err := h.reconcile("cluster1"); err == nil {
+		t.Error("no error")
 	}
 }

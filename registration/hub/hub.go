@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/internal/kubeerror"
+	"github.com/workloadid/workloadid/internal/kubeevent"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -576,15 +576,10 @@ func shows(cluster *ocm.ManagedCluster, c metav1.Condition) bool {
 	return had != nil && had.Status == c.Status && had.Reason == c.Reason && had.Message == c.Message
 }
 
-// maxEventNote is the API server's limit.
-const maxEventNote = 1000
-
 func (h *Hub) event(cluster *ocm.ManagedCluster, eventType, reason, message string) {
-	if h.options.Recorder == nil || cluster.ResourceVersion == "" {
-		return
+	if cluster.ResourceVersion != "" {
+		kubeevent.Record(h.options.Recorder, cluster, eventType, reason, "Register", message)
 	}
-	note := strings.ToValidUTF8(message[:min(len(message), maxEventNote)], "")
-	h.options.Recorder.Eventf(cluster, nil, eventType, reason, "Register", "%s", note)
 }
 
 func (h *Hub) reader() client.Reader {

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/kubeevent"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
@@ -321,16 +322,16 @@ func (h *Hub) report(ctx context.Context, addOn client.Object, condition *metav1
 		}
 		return changed
 	})
-	if err != nil || !changed || h.options.Events == nil {
+	if err != nil || !changed {
 		return err
 	}
 	switch {
 	case condition == nil:
-		h.options.Events.Eventf(addOn, nil, corev1.EventTypeNormal, "TokenInfrastructureRemoved", "Remove", "the add-on's tokens are revoked")
+		kubeevent.Record(h.options.Events, addOn, corev1.EventTypeNormal, "TokenInfrastructureRemoved", "Remove", "the add-on's tokens are revoked")
 	case condition.Status == metav1.ConditionTrue:
-		h.options.Events.Eventf(addOn, nil, corev1.EventTypeNormal, condition.Reason, "Provide", "%s", condition.Message)
+		kubeevent.Record(h.options.Events, addOn, corev1.EventTypeNormal, condition.Reason, "Provide", condition.Message)
 	default:
-		h.options.Events.Eventf(addOn, nil, corev1.EventTypeWarning, condition.Reason, "Refuse", "%s", condition.Message)
+		kubeevent.Record(h.options.Events, addOn, corev1.EventTypeWarning, condition.Reason, "Refuse", condition.Message)
 	}
 	return nil
 }

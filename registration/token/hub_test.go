@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -491,6 +492,16 @@ func TestHubLacksRights(t *testing.T) {
 	if h.reconcile("cluster1", "addon1"); !strings.HasPrefix(h.condition("cluster1", "addon1"), "True/") {
 		t.Errorf("condition %q", h.condition("cluster1", "addon1"))
 	}
+}
+
+// A webhook refuses the Role with a long text.
+func TestLongestNoteIsRecorded(t *testing.T) {
+	h := newMemoryHub(t, managedCluster("cluster1", true), addOn("cluster1", "addon1", tokenItem(user)))
+	var err error
+	h.hub, err = token.NewHub(token.HubOptions{Client: h, Reader: h, Events: kubetest.Start(t).Recorder(t)})
+	regtest.Must(t, err)
+	h.fails = apierrors.NewForbidden(schema.GroupResource{Resource: "roles"}, "addon1-token-role", errors.New(strings.Repeat("é", 10_000)))
+	h.reconcile("cluster1", "addon1")
 }
 
 // withoutAccounts is a client whose cache does not show ServiceAccounts yet.
