@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
+	"github.com/workloadid/workloadid/internal/pause"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -218,8 +219,8 @@ func (a *attempt) run(ctx context.Context) (*ClusterInfo, *AddressError) {
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
-		if !a.sleep(ctx, last) {
-			last.Err = fmt.Errorf("%w while waiting: %w", ctx.Err(), last.Err)
+		if ended := a.sleep(ctx, last); ended != nil {
+			last.Err = fmt.Errorf("%w while waiting: %w", ended, last.Err)
 			return nil, last
 		}
 	}
@@ -264,15 +265,15 @@ func (d *discovery) check(servers []string) error {
 	return nil
 }
 
-// sleep reports a new state. It returns false after the timeout.
-func (a *attempt) sleep(ctx context.Context, w *AddressError) bool {
+// sleep reports a new state. It returns the error of ctx after the timeout.
+func (a *attempt) sleep(ctx context.Context, w *AddressError) error {
 	if waiting := w.Err.Error(); waiting != a.waiting {
 		a.waiting = waiting
 		a.states <- state{a.server, waiting}
 	}
 	interval := a.interval
 	a.interval = min(2*interval, maxInterval)
-	return pause(ctx, interval)
+	return pause.For(ctx, spread(interval))
 }
 
 func (a *attempt) try(ctx context.Context) (*ClusterInfo, *AddressError) {

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"time"
+
+	"github.com/workloadid/workloadid/internal/pause"
 )
 
 // Watch keeps a ClusterInfo current while servers and CAs come and go. Only Info is required. A Watch is good for one call of
@@ -50,8 +52,8 @@ func (w *Watch) Run(ctx context.Context) error {
 	state := watching{current: w.Info}
 	for {
 		w.step(ctx, &state, saved)
-		if !pause(ctx, cmp.Or(max(w.Interval, 0), defaultWatchInterval)) {
-			return ctx.Err()
+		if err := pause.For(ctx, spread(cmp.Or(max(w.Interval, 0), defaultWatchInterval))); err != nil {
+			return err
 		}
 	}
 }
@@ -141,15 +143,7 @@ func (w *Watch) saved() (*ClusterInfo, error) {
 	return info, nil
 }
 
-// pause waits for a duration with a tenth of jitter. It returns false when the context expires.
-func pause(ctx context.Context, d time.Duration) bool {
-	jitter := 1 + 0.2*(rand.Float64()-0.5) //nolint:gosec // spreads load, keeps no secret
-	timer := time.NewTimer(time.Duration(float64(d) * jitter))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+// spread adds or takes up to a tenth.
+func spread(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (1 + 0.2*(rand.Float64()-0.5))) //nolint:gosec // spreads load, keeps no secret
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/exactjson"
+	"github.com/workloadid/workloadid/internal/pause"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -220,9 +221,7 @@ func retryStale[T any](ctx context.Context, try func() (T, error)) (T, error) {
 	if !isStale(err) {
 		return token, err
 	}
-	select {
-	case <-time.After(replicaDelay):
-	case <-ctx.Done():
+	if pause.For(ctx, replicaDelay) != nil {
 		return token, err
 	}
 	again, failed := try()

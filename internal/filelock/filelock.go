@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"time"
+
+	"github.com/workloadid/workloadid/internal/pause"
 )
 
 // ErrLocked is the error while another open file holds the lock.
@@ -14,14 +16,12 @@ var ErrLocked = errors.New("locked")
 // Lock waits for the lock until ctx ends. Closing the file releases it.
 func Lock(ctx context.Context, file *os.File) error {
 	const most = 100 * time.Millisecond
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, most) {
+	for delay := 2 * time.Millisecond; ; delay = min(2*delay, most) {
 		if err := TryLock(file); !errors.Is(err, ErrLocked) {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := pause.For(ctx, delay); err != nil {
+			return err
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/workloadid/workloadid/internal/pause"
 )
 
 // Tries is how often Write tries at most, within about five seconds.
@@ -24,10 +26,8 @@ func Write(ctx context.Context, isConflict func(error) bool, readAndWrite func()
 		if err == nil || !isConflict(err) || pauses.Steps == 1 {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, pauses.Step()) != nil {
 			return fmt.Errorf("%w while other writers were faster: %s", context.Cause(ctx), err.Error())
-		case <-time.After(pauses.Step()):
 		}
 	}
 }

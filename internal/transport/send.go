@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/workloadid/workloadid/internal/pause"
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
@@ -55,7 +56,7 @@ func Send(ctx context.Context, client *http.Client, newRequest func() (*http.Req
 		if attempt == maxAttempts || wait > maxDelay || err != nil && !isTransient(err) {
 			return answer, err
 		}
-		if err := sleep(ctx, wait); err != nil {
+		if err := pause.For(ctx, wait); err != nil {
 			return Answer{}, err
 		}
 		delay *= 2
@@ -109,17 +110,6 @@ func isTransient(err error) bool {
 	var tooLarge *http.MaxBytesError
 	var redirect *redirectError
 	return !errors.As(err, &tooLarge) && !errors.As(err, &redirect)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // RetryAfter returns the value of the header of that name (RFC 9110, section 10.2.3), zero if it is missing or malformed.

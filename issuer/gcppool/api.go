@@ -13,6 +13,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/exactjson"
+	"github.com/workloadid/workloadid/internal/pause"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/issuer/internal/object"
 )
@@ -67,10 +68,8 @@ func (s *Store) upload(ctx context.Context, operation string, keys []byte) error
 		if id, ok := strings.CutPrefix(op.Name, s.name+"/operations/"); !ok || strings.ContainsAny(id, "/?#%") {
 			return self.Unusable(operation, service, "it names no operation")
 		}
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			return self.Unanswered(operation, ctx.Err())
+		if err := pause.For(ctx, delay); err != nil {
+			return self.Unanswered(operation, err)
 		}
 		if err := s.call(ctx, operation, http.MethodGet, op.Name, nil, &op); err != nil {
 			return err

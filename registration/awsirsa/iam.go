@@ -15,6 +15,7 @@ import (
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 	"github.com/aws/smithy-go"
 
+	"github.com/workloadid/workloadid/internal/pause"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/internal/transport"
 )
@@ -79,22 +80,10 @@ func persist(ctx context.Context, try func() error) error {
 	delay := minDelay
 	for attempt := 1; ; attempt++ {
 		err := try()
-		if err == nil || attempt == maxAttempts || !isTransient(err) || !pause(ctx, delay/2+rand.N(delay/2)) { //nolint:gosec // spreads load
+		if err == nil || attempt == maxAttempts || !isTransient(err) || pause.For(ctx, delay/2+rand.N(delay/2)) != nil { //nolint:gosec // spreads load
 			return err
 		}
 		delay = min(2*delay, maxDelay)
-	}
-}
-
-// pause reports whether the time passed before the context ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -273,8 +262,8 @@ func (h *HubDriver) ensureAccess(ctx context.Context, g *grant, created bool) er
 func (h *HubDriver) deleteRole(ctx context.Context, g *grant) error {
 	role, err := h.getRole(ctx, g)
 	for look := 1; role == nil && err == nil && look < revocationReads; look++ {
-		if !pause(ctx, revocationDelay) {
-			return ctx.Err()
+		if err := pause.For(ctx, revocationDelay); err != nil {
+			return err
 		}
 		role, err = h.getRole(ctx, g)
 	}
