@@ -39,18 +39,18 @@ type AddressError struct {
 	CAs []*x509.Certificate
 	// Err is the reason. It wraps ErrSignature, ErrPins or the context's error.
 	Err error
-	// Likely names the likely origins of a failure that may pass by itself.
-	Likely string
+	// likely names the likely origins of a failure that may pass by itself.
+	likely string
 }
 
 // Error implements error.
 func (e *AddressError) Error() string { return e.Address + ": " + e.text() }
 
 func (e *AddressError) text() string {
-	if e.Likely == "" {
+	if e.likely == "" {
 		return e.Err.Error()
 	}
-	return e.Err.Error() + "; " + e.Likely
+	return e.Err.Error() + "; " + e.likely
 }
 
 // Unwrap returns Err.
@@ -83,5 +83,5 @@ func final(cause Cause, format string, args ...any) *AddressError {
 
 // waiting returns a failure that may pass by itself.
 func waiting(cause Cause, reason, likely string) *AddressError {
-	return &AddressError{Cause: cause, Err: errors.New(reason), Likely: likely}
+	return &AddressError{Cause: cause, Err: errors.New(reason), likely: likely}
 }

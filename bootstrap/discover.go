@@ -213,7 +213,7 @@ func (a *attempt) run(ctx context.Context) (*ClusterInfo, *AddressError) {
 			return info, nil
 		}
 		err.Address = a.server
-		if err.Likely == "" || a.givesUpToken(err.Cause) || slices.Contains(a.final, err.Cause) {
+		if err.likely == "" || a.givesUpToken(err.Cause) || slices.Contains(a.final, err.Cause) {
 			return nil, err
 		}
 		if ctx.Err() == nil || last == nil {
@@ -340,7 +340,7 @@ func (a *attempt) confirm(ctx context.Context, info *ClusterInfo, content string
 	if malformed != nil {
 		return final(CauseClusterInfoMalformed, "%w", malformed)
 	}
-	pinned := a.pins.Pinned(certificates)
+	pinned := a.pins.pinned(certificates)
 	if len(pinned) == 0 {
 		have, _ := info.Pins() // they parsed a moment ago
 		err := final(CauseCANotPinned, "%w: none of its certificate authorities is pinned; it has %v; "+

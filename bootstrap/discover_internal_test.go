@@ -29,7 +29,7 @@ func FuzzConfigMap(f *testing.F) {
 		if (err == nil) != (good && configMap.Data[bootstrapapi.KubeConfigKey] != "") {
 			t.Errorf("%q: %v", body, err)
 		}
-		if configMap.Data[bootstrapapi.JWSSignatureKeyPrefix+"abc123"] != "" && configMap.Data[bootstrapapi.KubeConfigKey] != "" && !good && (err.Likely != "" || !errors.Is(err, ErrSignature)) {
+		if configMap.Data[bootstrapapi.JWSSignatureKeyPrefix+"abc123"] != "" && configMap.Data[bootstrapapi.KubeConfigKey] != "" && !good && (err.likely != "" || !errors.Is(err, ErrSignature)) {
 			t.Errorf("%q: a wrong signature is not final: %v", body, err)
 		}
 	})

@@ -60,8 +60,8 @@ func ParsePins(pins ...string) (PinSet, error) {
 	return set, nil
 }
 
-// Pinned returns the certificates that are in the set.
-func (s PinSet) Pinned(certificates []*x509.Certificate) []*x509.Certificate {
+// pinned returns the certificates that are in the set.
+func (s PinSet) pinned(certificates []*x509.Certificate) []*x509.Certificate {
 	var pinned []*x509.Certificate
 	for _, c := range certificates {
 		if slices.Contains(s, PinOf(c)) {

@@ -37,11 +37,11 @@ type Request struct {
 	Key Key
 	// Object labels the metrics.
 	Object InvolvedObject
-	// Fresh makes the caller wait for the renewal of a token that is due for it.
+	// fresh makes the caller wait for the renewal of a token that is due for it.
 	// If the renewal fails for now, the caller gets the old token. Set it for a
 	// token from which another credential is made: that credential would expire
 	// early.
-	Fresh bool
+	fresh bool
 	// MinimumLifetime is how long the token should still be valid. If less is
 	// left, the caller waits for a new token. If the renewal fails for now, the
 	// caller gets the old one. At most three quarters of a token's lifetime
@@ -81,7 +81,7 @@ type Request struct {
 	Provider string
 	// Needs returns the requests for the credentials of which Mint makes this
 	// one. It is called on a miss only and does no I/O. The cache obtains them as
-	// Fresh, before the exchange takes a slot, because theirs may need that slot.
+	// fresh, before the exchange takes a slot, because theirs may need that slot.
 	// Nil means none.
 	Needs func() ([]Request, error)
 	// Mint obtains the credential in a goroutine of the cache. needs are the
@@ -284,7 +284,7 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Minted, *flight, 
 		}
 		f = c.startFlight(ctx, req, e != nil)
 	}
-	if lasts && !req.Fresh {
+	if lasts && !req.fresh {
 		return e.result(), nil, nil // the flight renews it in the background
 	}
 	return Minted{}, f, nil
@@ -334,14 +334,9 @@ func (c *TokenCache) current(req Request) (got Minted) {
 	return got
 }
 
-// Invalidate removes the token of the key, because a service has refused it
-// although it should still be valid. A token that is younger than ten seconds
-// stays.
-func (c *TokenCache) Invalidate(key Key) {
-	c.locked(func() { c.drop(key, c.now()) })
-}
-
-// drop is Invalidate for a caller that holds the lock.
+// drop removes the token of the key, because a service has refused it although
+// it should still be valid. A token that is younger than ten seconds stays. The
+// caller holds the lock.
 func (c *TokenCache) drop(key Key, now instant) {
 	if e, ok := c.entries.Peek(key); ok && e.isReplaceable(now) {
 		c.entries.Remove(key)

@@ -76,7 +76,7 @@ func TestFresh(t *testing.T) {
 		get := func(fresh bool) Token {
 			t.Helper()
 			req := m.request(1, "a")
-			req.Fresh = fresh
+			req.fresh = fresh
 			got, _, err := c.GetOrSet(t.Context(), req)
 			if err != nil {
 				t.Fatal(err)
@@ -105,20 +105,20 @@ func TestInvalidate(t *testing.T) {
 		c := newTestCache(t)
 		m := &minter{mint: hourly}
 		first := mustSet(t, c, m.request(1, "a"))
-		c.Invalidate(key(1))
+		c.invalidate(key(1))
 		if mustSet(t, c, m.request(1, "a")) != first {
 			t.Error("a token of this moment was dropped")
 		}
 		time.Sleep(replaceAfter)
-		c.Invalidate(key(2))
+		c.invalidate(key(2))
 		if mustSet(t, c, m.request(1, "a")) != first {
 			t.Error("the token of another key was dropped")
 		}
-		c.Invalidate(key(1))
+		c.invalidate(key(1))
 		if mustSet(t, c, m.request(1, "a")) == first {
 			t.Error("the invalid token is still served")
 		}
-		(*TokenCache)(nil).Invalidate(key(1))
+		(*TokenCache)(nil).invalidate(key(1))
 	})
 }
 
@@ -131,7 +131,7 @@ func TestFreshInVain(t *testing.T) {
 		"closed":    {func(c *TokenCache) { c.Close() }, ErrClosed},
 		"deleted":   {func(c *TokenCache) { c.Delete(key(1)) }, context.DeadlineExceeded},
 		"purged":    {func(c *TokenCache) { c.Purge() }, context.DeadlineExceeded},
-		"invalid":   {func(c *TokenCache) { c.Invalidate(key(1)) }, context.DeadlineExceeded},
+		"invalid":   {func(c *TokenCache) { c.invalidate(key(1)) }, context.DeadlineExceeded},
 		"hard time": {func(*TokenCache) { time.Sleep(10 * time.Second) }, context.DeadlineExceeded},
 		"none":      {func(*TokenCache) {}, nil},
 	} {
@@ -148,7 +148,7 @@ func TestFreshInVain(t *testing.T) {
 				var err error
 				var wg sync.WaitGroup
 				wg.Go(func() {
-					got, _, err = c.GetOrSet(t.Context(), Request{Key: key(1), Fresh: true, Patient: true, Mint: plain(hang)})
+					got, _, err = c.GetOrSet(t.Context(), Request{Key: key(1), fresh: true, Patient: true, Mint: plain(hang)})
 				})
 				synctest.Wait()
 				tc.meanwhile(c)
@@ -169,7 +169,7 @@ func TestInvalidBefore(t *testing.T) {
 		m := slow(&err)
 		old := mustSet(t, c, m.request(1, "a"))
 		req := m.request(1, "a")
-		req.Fresh, req.InvalidBefore = true, time.Now()
+		req.fresh, req.InvalidBefore = true, time.Now()
 		if got := mustSet(t, c, req); got != old {
 			t.Error("a token that is seconds old was replaced")
 		}
@@ -220,7 +220,7 @@ func keepsSlotsBusy(t *testing.T, c *TokenCache, tenant string, d time.Duration)
 // others, depth of them, one inside the other. All tenants share their keys.
 // The innermost is a credential of its own.
 func derivedOn(c *TokenCache, depth int, tenant string) Request {
-	req := Request{Key: key(depth), Tenant: tenant, Provider: "test", Fresh: true, Mint: plain(slowly(10 * time.Millisecond))}
+	req := Request{Key: key(depth), Tenant: tenant, Provider: "test", fresh: true, Mint: plain(slowly(10 * time.Millisecond))}
 	if depth > 0 {
 		req.Needs = func() ([]Request, error) { return []Request{derivedOn(c, depth-1, tenant)}, nil }
 	}
@@ -265,4 +265,9 @@ func TestSharedDerivedCredentialOfTenantWithoutSlot(t *testing.T) {
 			})
 		}
 	}
+}
+
+// invalidate is what a Request with InvalidBefore does to a token.
+func (c *TokenCache) invalidate(key Key) {
+	c.locked(func() { c.drop(key, c.now()) })
 }

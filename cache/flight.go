@@ -177,7 +177,7 @@ func (c *TokenCache) obtainNeeds(ctx context.Context, req Request) (n needs, err
 		return n, err
 	}
 	for _, need := range requests {
-		need.Fresh = true
+		need.fresh = true
 		got, _, err := c.obtain(ctx, need)
 		if err != nil {
 			return n, err

@@ -171,7 +171,7 @@ func TestLimitedExchangeIsNoFailure(t *testing.T) {
 				t.Errorf("a refresh without a slot: %v, retrieved %t, %v", got, retrieved, err)
 			}
 			fresh := m.request(1, "a")
-			fresh.Fresh = true
+			fresh.fresh = true
 			if got, _, err := c.GetOrSet(t.Context(), fresh); got != old || err != nil {
 				t.Errorf("a caller that waits for the refresh: %v, %v", got, err)
 			}

@@ -44,7 +44,7 @@ func TestMinimumLifetime(t *testing.T) {
 				old := mustSet(t, c, req)
 				time.Sleep(tc.age)
 				fails = tc.fails
-				req.MinimumLifetime, req.Fresh = tc.minimum, tc.fresh
+				req.MinimumLifetime, req.fresh = tc.minimum, tc.fresh
 				hit, ok := c.Get(req.Key, req.Object, tc.minimum, time.Time{})
 				if want := !tc.renewed && !tc.waits; ok != want || ok && hit != old {
 					t.Errorf("Get: %v, %t", hit, ok)

@@ -74,7 +74,7 @@ func TestPatienceStartsAnewWithEachExchange(t *testing.T) {
 // A caller that wants a renewal gets the old token after the patience.
 func TestPatienceWithAnOldToken(t *testing.T) {
 	for name, change := range map[string]func(*Request){
-		"Fresh":           func(r *Request) { r.Fresh = true },
+		"Fresh":           func(r *Request) { r.fresh = true },
 		"MinimumLifetime": func(r *Request) { r.MinimumLifetime = 40 * time.Minute },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,13 +22,13 @@ const ProviderName = "generic"
 
 const self = provider.Name(ProviderName)
 
-// DefaultTokenFile is where the kubelet mounts a pod's own ServiceAccount token.
-const DefaultTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path, not a credential
+// defaultTokenFile is where the kubelet mounts a pod's own ServiceAccount token.
+const defaultTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path, not a credential
 
 // Provider implements auth.Provider with the ServiceAccount's own tokens. The zero value is ready for use; it is safe
 // for concurrent use if its fields are not changed any more.
 type Provider struct {
-	// TokenFile is the controller's own token, for calls that name no ServiceAccount. Empty: DefaultTokenFile. If it
+	// TokenFile is the controller's own token, for calls that name no ServiceAccount. Empty: where the kubelet mounts a pod's own. If it
 	// has the audiences that are asked for, it is handed out as it is; otherwise it only tells which ServiceAccount the
 	// controller runs as, and a token of that is requested with the client of auth.WithClient.
 	TokenFile string
@@ -128,7 +128,7 @@ func (*Provider) checked(token string, audiences []string, opts *provider.Option
 	return newToken(token)
 }
 
-func (p *Provider) tokenFile() string { return cmp.Or(p.TokenFile, DefaultTokenFile) }
+func (p *Provider) tokenFile() string { return cmp.Or(p.TokenFile, defaultTokenFile) }
 
 func (p *Provider) unusable(err error) error {
 	return &auth.Error{Provider: ProviderName, Reason: auth.ErrMisconfigured, Err: err,
