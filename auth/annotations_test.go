@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // informer returns ServiceAccounts that share their maps with its memory, as with UnsafeDisableDeepCopy.
@@ -31,7 +31,7 @@ func TestCallersAnnotationsWin(t *testing.T) {
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one", "note": "kept"})
 	var seen map[string]string
 	provider.inspect = func(sa corev1.ServiceAccount) { seen = sa.Annotations }
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 
 	callers := map[string]string{"identity": "two", "more": "added"}
 	with := append(opts[:2:2], auth.WithAnnotations(callers))
@@ -58,7 +58,7 @@ func TestCallersAnnotationsThatAreEmptyCountAsAbsent(t *testing.T) {
 	k8s, provider := newCluster(), &exchange{}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
 	var seen []auth.AuthorizeRequest
-	opts := []auth.Option{auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithAnnotations(map[string]string{"identity": "", "more": ""}),
+	opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithAnnotations(map[string]string{"identity": "", "more": ""}),
 		auth.WithPolicy(auth.Policy{Authorize: func(_ context.Context, r auth.AuthorizeRequest) error {
 			seen = append(seen, r)
 			return nil
@@ -74,11 +74,11 @@ func TestCallersAnnotationsThatAreEmptyCountAsAbsent(t *testing.T) {
 	}
 	k8s.annotate(key, map[string]string{"identity": "malformed"})
 	_, err := auth.GetAccessToken(t.Context(), provider, append(opts, auth.WithServiceAccount(key, k8s))...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed`)
 }
 
 func TestCallersAnnotationsWithATokenInHand(t *testing.T) {
-	subject := *testworld.ServiceAccount("tenant-a", "app", "identity", "one")
+	subject := *testenv.ServiceAccount("tenant-a", "app", "identity", "one")
 	jwt := unsigned(map[string]any{"sub": "system:serviceaccount:tenant-a:app", "aud": []string{"exchange"}, "exp": time.Now().Add(time.Hour).Unix()})
 	got := mustGet(t, &exchange{}, auth.WithSubjectToken(auth.NewStaticTokenSource(jwt), subject),
 		auth.WithAnnotations(map[string]string{"identity": "two"}))
@@ -112,7 +112,7 @@ func TestCallersAnnotationsNeverWriteToTheInformer(t *testing.T) {
 func TestCallersAnnotationsNeedAServiceAccount(t *testing.T) {
 	_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithOwner(object("tenant-a")),
 		auth.WithAnnotations(map[string]string{"identity": "two"}))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "the caller's identity", "without a ServiceAccount", "name a ServiceAccount")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "the caller's identity", "without a ServiceAccount", "name a ServiceAccount")
 }
 
 func TestCallersAnnotationsWithTheDefaultServiceAccount(t *testing.T) {
@@ -132,11 +132,11 @@ func TestCallersAnnotationsThatAreMalformed(t *testing.T) {
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "malformed"})
 	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a"))}
 	_, err := auth.GetAccessToken(t.Context(), &exchange{}, opts...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed`)
 	_, err = auth.GetAccessToken(t.Context(), &exchange{}, append(opts, auth.WithAnnotations(map[string]string{"note": "x"}))...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed`)
 	_, err = auth.GetAccessToken(t.Context(), &exchange{}, append(opts, auth.WithAnnotations(map[string]string{"identity": "malformed"}))...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed; the caller, not the ServiceAccount, set ["identity"]`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed; the caller, not the ServiceAccount, set ["identity"]`)
 	if mustGet(t, &exchange{}, append(opts, auth.WithAnnotations(map[string]string{"identity": "two"}))...).identity != "two" {
 		t.Error("the caller's identity did not win")
 	}
@@ -148,7 +148,7 @@ func TestAuthorizeSeesTheCallersIdentity(t *testing.T) {
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
 	callers := map[string]string{"identity": "two"}
 	var got []auth.AuthorizeRequest
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a")),
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a")),
 		auth.WithPolicy(auth.Policy{Authorize: func(_ context.Context, r auth.AuthorizeRequest) error {
 			got = append(got, r)
 			return nil
@@ -175,7 +175,7 @@ func TestDerivedCredentialsHaveTheCallersIdentity(t *testing.T) {
 	var made []auth.Token
 	provider.newToken = func(_ string, from []auth.Token) error { made = from; return nil }
 	_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/app", auth.WithServiceAccount(key, k8s),
-		auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithAnnotations(map[string]string{"identity": "two"}))
+		auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithAnnotations(map[string]string{"identity": "two"}))
 	if err != nil {
 		t.Fatal(err)
 	}

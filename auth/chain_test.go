@@ -14,7 +14,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // chained is a provider whose identities assume further ones.
@@ -80,7 +80,7 @@ func (*chained) RefusesPrevious(err error) bool { return errors.Is(err, errPrevi
 func TestChainsShareTheirBeginning(t *testing.T) {
 	k8s, provider := newCluster(), &chained{exchange: &exchange{}}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "first"})
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 	for range 2 {
 		for _, chain := range [][]string{{"a", "b"}, {"a", "c"}, {"a"}, {}, {"b", "a"}} {
 			want, all := "first", slices.Clone(opts)
@@ -108,7 +108,7 @@ func TestChainWithoutACache(t *testing.T) {
 
 func TestChainOfTheControllersOwnIdentity(t *testing.T) {
 	provider := &chained{exchange: &exchange{}}
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	for _, identity := range []string{"a", "b", "a"} {
 		got := mustGet(t, provider, auth.WithCache(tokens, object("tenant-a")), next(identity))
 		if got.subject != "controller" || got.identity != ">"+identity {
@@ -131,7 +131,7 @@ func TestAuthorizeSeesTheChain(t *testing.T) {
 	opts := []auth.Option{policy, auth.WithOwner(object("tenant-a")), next("a"), next("b")}
 	for _, more := range [][]auth.Option{{auth.WithServiceAccount(key, k8s)}, nil} {
 		_, err := auth.GetAccessToken(t.Context(), provider, append(opts[:4:4], more...)...)
-		testworld.CheckError(t, err, auth.ErrDenied, "policy refuses")
+		testenv.CheckError(t, err, auth.ErrDenied, "policy refuses")
 	}
 	if len(got) != 2 || !slices.Equal(got[0], []string{"first", "a", "b"}) || !slices.Equal(got[1], []string{"", "a", "b"}) {
 		t.Errorf("the hook saw %q", got)
@@ -143,7 +143,7 @@ func TestChainReplacesATokenThatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), &chained{exchange: &exchange{}}
 		key := k8s.create("tenant-a", "app", map[string]string{"identity": "first"})
-		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 		first := mustGet(t, provider, opts...)
 		time.Sleep(time.Minute)
 		provider.refuse = func(previous *tagged) error {
@@ -153,7 +153,7 @@ func TestChainReplacesATokenThatIsRefused(t *testing.T) {
 			return nil
 		}
 		_, err := auth.GetAccessToken(t.Context(), provider, append(opts, next("a"))...)
-		testworld.CheckError(t, err, auth.ErrDenied, "not valid")
+		testenv.CheckError(t, err, auth.ErrDenied, "not valid")
 		time.Sleep(5 * time.Second)
 		if got := mustGet(t, provider, append(opts, next("a"))...); got.identity != "first>a" {
 			t.Errorf("got the identity %q", got.identity)
@@ -169,12 +169,12 @@ func TestChainKeepsATokenThatIsNotRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), &chained{exchange: &exchange{}}
 		key := k8s.create("tenant-a", "app", map[string]string{"identity": "first"})
-		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 		first := mustGet(t, provider, opts...)
 		time.Sleep(time.Minute)
 		provider.refuse = func(*tagged) error { return &auth.Error{Reason: auth.ErrDenied, Message: "not trusted"} }
 		_, err := auth.GetAccessToken(t.Context(), provider, append(opts, next("a"))...)
-		testworld.CheckError(t, err, auth.ErrDenied, "not trusted")
+		testenv.CheckError(t, err, auth.ErrDenied, "not trusted")
 		if mustGet(t, provider, opts...) != first {
 			t.Error("the first identity's token was dropped")
 		}

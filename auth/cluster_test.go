@@ -15,7 +15,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // apiServer is a remote cluster that accepts some bearer tokens.
@@ -59,7 +59,7 @@ func request(ctx context.Context, t *testing.T, url string) *http.Request {
 // eachCache runs a test in a bubble, with a cache and without one.
 func eachCache(t *testing.T, test func(t *testing.T, tokens *cache.TokenCache)) {
 	t.Run("with a cache", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { test(t, testworld.Cache(t)) })
+		synctest.Test(t, func(t *testing.T) { test(t, testenv.Cache(t)) })
 	})
 	t.Run("without a cache", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { test(t, nil) })
@@ -173,16 +173,16 @@ func TestClusterConfigChecksEveryRequest(t *testing.T) {
 			t.Errorf("%d exchanges for three requests", n)
 		}
 		refusal = errors.New("no longer")
-		testworld.CheckError(t, do(), auth.ErrDenied, "no longer")
+		testenv.CheckError(t, do(), auth.ErrDenied, "no longer")
 		refusal = nil
 		k8s.annotate(key, map[string]string{"identity": "malformed"})
-		testworld.CheckError(t, do(), auth.ErrMisconfigured, "malformed")
+		testenv.CheckError(t, do(), auth.ErrMisconfigured, "malformed")
 		k8s.annotate(key, map[string]string{"identity": "other"})
 		if err := do(); err != nil || provider.mints.Load() != 2 {
 			t.Errorf("after a new annotation: %v, %d exchanges", err, provider.mints.Load())
 		}
 		k8s.remove(key)
-		testworld.CheckError(t, do(), auth.ErrMisconfigured, "tenant-a/app", "not found")
+		testenv.CheckError(t, do(), auth.ErrMisconfigured, "tenant-a/app", "not found")
 		if len(server.bearers) != 4 {
 			t.Errorf("the cluster received %q", server.bearers)
 		}
@@ -199,7 +199,7 @@ func TestClusterConfigAsksAllowCluster(t *testing.T) {
 	}
 	allowed = false
 	_, err = clusterClient(t, config, server).RoundTrip(request(t.Context(), t, config.Host)) //nolint:bodyclose // there is none
-	testworld.CheckError(t, err, auth.ErrDenied, "Policy.AllowCluster")
+	testenv.CheckError(t, err, auth.ErrDenied, "Policy.AllowCluster")
 }
 
 // Without a cache, simultaneous requests share one exchange, and a request ends with its own context while it waits.
@@ -230,7 +230,7 @@ func TestClusterConfigWithoutCacheMakesOneExchange(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = client.RoundTrip(request(ctx, t, config.Host)) //nolint:bodyclose // there is none
-		testworld.CheckError(t, err, auth.ErrUnavailable, "timed out")
+		testenv.CheckError(t, err, auth.ErrUnavailable, "timed out")
 		wg.Wait()
 		if n := provider.derived.Load(); n != 2 {
 			t.Errorf("%d credentials, want the first one and one renewal", n)

@@ -15,11 +15,11 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestParseClusterReference(t *testing.T) {
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	ca := string(cloud.CA())
 	for name, tc := range map[string]struct {
 		data map[string]string
@@ -106,7 +106,7 @@ func FuzzParseClusterReference(f *testing.F) {
 }
 
 func TestClusterConfigFromConfigMap(t *testing.T) {
-	issuer := testworld.Issuer(t)
+	issuer := testenv.Issuer(t)
 	configMap := func(namespace, name string, data map[string]string) client.Object {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: data}
 	}
@@ -116,7 +116,7 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 		configMap("tenant-a", "good", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app"}),
 		configMap("tenant-a", "own", map[string]string{"provider": "exchange", "cluster": "c1"}),
 		configMap("tenant-a", "empty keys", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app", "address": "", "ca.crt": "\n", "audiences": ""}),
-		configMap("tenant-a", "all three", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app", "address": "https://h", "ca.crt": string(testworld.Cloud(t).CA())}),
+		configMap("tenant-a", "all three", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app", "address": "https://h", "ca.crt": string(testenv.Cloud(t).CA())}),
 		configMap("tenant-a", "unknown", map[string]string{"provider": "unknown", "cluster": "c1"}),
 		configMap("tenant-a", "relay", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app", "audiences": "vault"}),
 		configMap("tenant-b", "good", map[string]string{"provider": "exchange", "cluster": "c1", "serviceAccountName": "app"}),
@@ -125,7 +125,7 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 	providers := newSet(t, provider)
 	get := func(namespace, name string, opts ...auth.Option) (string, error) {
 		config, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers, client.ObjectKey{Namespace: namespace, Name: name}, c,
-			append([]auth.Option{auth.WithCache(testworld.Cache(t), object("tenant-a"))}, opts...)...)
+			append([]auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a"))}, opts...)...)
 		if err != nil {
 			return "", err
 		}
@@ -199,7 +199,7 @@ func TestAllowConfigMap(t *testing.T) {
 			if err := get(p); tc.reason == "" && err != nil {
 				t.Errorf("got %v", err)
 			} else if tc.reason != "" {
-				testworld.CheckError(t, err, tc.reason, `"tenant-a/production"`, tc.want)
+				testenv.CheckError(t, err, tc.reason, `"tenant-a/production"`, tc.want)
 				if reads.count != 0 {
 					t.Error("the ConfigMap was read")
 				}

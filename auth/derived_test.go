@@ -16,7 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // clouds is a provider with registries, clusters and Git repositories below example.com.
@@ -122,7 +122,7 @@ func (c *clouds) NewGitCredentials(_ context.Context, input string, token auth.T
 // Azure DevOps puts the organization into clone URLs as a user name.
 func TestUserNameOfAGitURLIsIgnored(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
-	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 	var first *auth.GitCredentials
 	for _, text := range []string{"https://example.com/org/_git/x", "https://org@example.com/org/_git/x", "https://@example.com/org/_git/x"} {
 		u, err := url.Parse(text)
@@ -154,7 +154,7 @@ func password(t *testing.T, c *auth.ArtifactRegistryCredentials, err error) stri
 func TestDerivedCredentialsAreCached(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 	gitURL, _ := url.Parse("https://git.example.com/repo")
 	for range 3 {
 		creds, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a/b", opts...)
@@ -196,7 +196,7 @@ func TestDerivedCredentialsAreCached(t *testing.T) {
 func TestDerivedKeys(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	a, b := k8s.create("tenant-a", "app", nil), k8s.create("tenant-b", "app", nil)
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	seen := map[string]string{}
 	note := func(name, got string, err error) {
 		t.Helper()
@@ -316,7 +316,7 @@ func TestSlowRegistriesOfOneNamespace(t *testing.T) {
 			}
 			return nil
 		}
-		tokens := testworld.Cache(t)
+		tokens := testenv.Cache(t)
 		get := func(namespace, host string) error {
 			_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, host, auth.WithCache(tokens, object(namespace)))
 			return err
@@ -344,7 +344,7 @@ func TestDerivedFlightsDoNotBlockEachOther(t *testing.T) { synctest.Test(t, test
 func testDerivedFlights(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
-	tokens := testworld.Cache(t, cache.WithMaxExchangesPerTenant(1))
+	tokens := testenv.Cache(t, cache.WithMaxExchangesPerTenant(1))
 	var wg sync.WaitGroup
 	for n := range 40 {
 		wg.Go(func() {
@@ -365,7 +365,7 @@ func testDerivedFlights(t *testing.T) {
 func TestDerivedErrors(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
-	for _, tokens := range []*cache.TokenCache{nil, testworld.Cache(t)} {
+	for _, tokens := range []*cache.TokenCache{nil, testenv.Cache(t)} {
 		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
 		provider.newToken = func(string, []auth.Token) error {
 			return &auth.Error{Reason: auth.ErrDenied, Message: "no pull rights"}
@@ -388,7 +388,7 @@ func TestDerivedRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), newClouds()
 		key := k8s.create("tenant-a", "app", nil)
-		tokens := testworld.Cache(t)
+		tokens := testenv.Cache(t)
 		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
 		last := ""
 		for range 30 {
@@ -409,7 +409,7 @@ func TestAllowCluster(t *testing.T) {
 	key := k8s.create("tenant-a", "app", nil)
 	owned := auth.WithOwner(cache.InvolvedObject{Kind: "Kustomization", Namespace: "tenant-a", Name: "k"})
 	address, name := auth.WithClusterAddress("https://Cluster.example"), auth.WithClusterResource("c")
-	ca := auth.WithCAData(string(testworld.Cloud(t).CA()))
+	ca := auth.WithCAData(string(testenv.Cloud(t).CA()))
 	for text, tc := range map[string]struct {
 		opts  []auth.Option
 		bound bool
@@ -441,7 +441,7 @@ func TestAllowCluster(t *testing.T) {
 				}
 				return
 			}
-			testworld.CheckError(t, err, auth.ErrDenied, "Policy.AllowCluster", `Kustomization "k"`, tc.error)
+			testenv.CheckError(t, err, auth.ErrDenied, "Policy.AllowCluster", `Kustomization "k"`, tc.error)
 			if clouds.controller.Load() != 0 {
 				t.Error("an access token was made")
 			}
@@ -473,7 +473,7 @@ func (b boundClouds) GetAccessTokenOptionsForCluster(opts *provider.Options) (pr
 // AllowCluster is asked about cached credentials too.
 func TestAllowClusterOnHits(t *testing.T) {
 	provider, allowed := newClouds(), true
-	opts := []auth.Option{auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithClusterResource("c"),
+	opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithClusterResource("c"),
 		auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return allowed }})}
 	for _, allowed = range []bool{true, false} {
 		config, err := auth.GetRESTConfig(t.Context(), provider, opts...)
@@ -496,7 +496,7 @@ func (a *accessClouds) GetAccessTokenOptionsForCluster(*provider.Options) (provi
 // ClusterAccess.CacheKey separates configs that share their access token.
 func TestClusterAccessCacheKey(t *testing.T) {
 	p := &accessClouds{clouds: newClouds()}
-	opts := []auth.Option{auth.WithCache(testworld.Cache(t), cache.InvolvedObject{}), auth.WithClusterResource("c")}
+	opts := []auth.Option{auth.WithCache(testenv.Cache(t), cache.InvolvedObject{}), auth.WithClusterResource("c")}
 	var seen []*auth.RESTConfig
 	for _, key := range []string{"", "a", "b", "a"} {
 		p.access = provider.ClusterAccess{AccessTokens: make([][]provider.Option, 1), CacheKey: key}
@@ -517,7 +517,7 @@ func TestClusterAccessTakesAll(t *testing.T) {
 	for _, all := range []bool{true, false} {
 		p.access = provider.ClusterAccess{AccessTokens: make([][]provider.Option, 1), TakesAll: all}
 		_, err := auth.GetRESTConfig(t.Context(), p, auth.WithClusterResource("c"), auth.WithClusterAddress("https://h"),
-			auth.WithCAData(string(testworld.Cloud(t).CA())))
+			auth.WithCAData(string(testenv.Cloud(t).CA())))
 		if all == errors.Is(err, auth.ErrMisconfigured) || all != (err == nil) {
 			t.Errorf("TakesAll %t: %v", all, err)
 		}

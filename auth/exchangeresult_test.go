@@ -14,7 +14,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // refusing is an API server that gives no tokens.
@@ -69,7 +69,7 @@ func TestExchangeResult(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k8s, seen := newCluster(), &results{}
-			tokens := testworld.Cache(t, cache.WithObserver(seen))
+			tokens := testenv.Cache(t, cache.WithObserver(seen))
 			var c auth.KubernetesClient = k8s
 			if tc.kubernetes != nil {
 				c = refusing{k8s, tc.kubernetes}

@@ -22,7 +22,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func object(namespace string) cache.InvolvedObject {
@@ -46,7 +46,7 @@ func mustGet(t *testing.T, provider auth.Provider, opts ...auth.Option) *tagged 
 func TestServiceAccountIsReadOnEveryCall(t *testing.T) {
 	k8s, provider := newCluster(), &exchange{}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 
 	first := mustGet(t, provider, opts...)
 	if again := mustGet(t, provider, opts...); again != first {
@@ -67,10 +67,10 @@ func TestServiceAccountIsReadOnEveryCall(t *testing.T) {
 	}
 	k8s.annotate(key, map[string]string{"identity": "malformed"})
 	_, err := auth.GetAccessToken(t.Context(), provider, opts...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, `exchange: ServiceAccount "tenant-a/app"`, `"identity" is malformed`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, `exchange: ServiceAccount "tenant-a/app"`, `"identity" is malformed`)
 	k8s.remove(key)
 	_, err = auth.GetAccessToken(t.Context(), provider, opts...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "not found", "create it")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "not found", "create it")
 	if n := provider.controller.Load(); n != 0 {
 		t.Errorf("fell back to the controller's identity %d times", n)
 	}
@@ -81,20 +81,20 @@ func TestServiceAccountThatIsBeingDeleted(t *testing.T) {
 	key := k8s.create("tenant-a", "app", nil)
 	k8s.accounts[key].DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "being deleted")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "being deleted")
 }
 
 // The policy is asked on hits too: what it refuses now is refused, whatever was allowed before.
 func TestPolicyIsCheckedOnHits(t *testing.T) {
-	k8s, provider, tokens := newCluster(), &exchange{}, testworld.Cache(t)
+	k8s, provider, tokens := newCluster(), &exchange{}, testenv.Cache(t)
 	key := k8s.create("tenant-a", "app", nil)
 	mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")))
 
 	_, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-b")))
-	testworld.CheckError(t, err, auth.ErrDenied, `"tenant-b"`)
+	testenv.CheckError(t, err, auth.ErrDenied, `"tenant-b"`)
 	refuse := auth.WithPolicy(auth.Policy{Authorize: func(context.Context, auth.AuthorizeRequest) error { return errors.New("no longer") }})
 	_, err = auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")), refuse)
-	testworld.CheckError(t, err, auth.ErrDenied, "no longer")
+	testenv.CheckError(t, err, auth.ErrDenied, "no longer")
 
 	allow := auth.WithPolicy(auth.Policy{AllowCrossNamespace: func(owner cache.InvolvedObject, sa client.ObjectKey) bool {
 		return owner.Namespace == "platform" && sa.Namespace == "tenant-a"
@@ -127,7 +127,7 @@ func TestMissingDefaultServiceAccountIsNamedAsTheControllersDefault(t *testing.T
 		auth.UsageDecryption: {"tenant-a/decryption", "the controller's default ServiceAccount for decryption", "correct the default (auth.Settings.DefaultDecryptionServiceAccount"},
 	} {
 		_, err := auth.GetAccessToken(t.Context(), &exchange{}, settings, auth.WithClient(newCluster()), auth.WithUsage(usage), auth.WithOwner(object("tenant-a")))
-		testworld.CheckError(t, err, auth.ErrMisconfigured, want...)
+		testenv.CheckError(t, err, auth.ErrMisconfigured, want...)
 	}
 	_, err := auth.GetAccessToken(t.Context(), &exchange{}, settings, auth.WithOwner(object("tenant-a")),
 		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "access"}, newCluster()))
@@ -171,7 +171,7 @@ func TestSubjectTokenIsCheckedBeforeItIsSent(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, k8s),
 				auth.WithOwner(object("tenant-a")), auth.WithAudiences("exchange"),
 				auth.WithPolicy(auth.Policy{Audiences: []string{"exchange"}}))
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 			checkNoCanary(t, err)
 		})
 	}
@@ -195,7 +195,7 @@ func TestAudienceOfTheAPIServerIsNeverRequested(t *testing.T) {
 		_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")),
 			auth.WithAudiences(audience),
 			auth.WithPolicy(auth.Policy{AllowAnyAudience: true, APIServerAudiences: []string{"our-own"}}))
-		testworld.CheckError(t, err, auth.ErrDenied, audience, "API server")
+		testenv.CheckError(t, err, auth.ErrDenied, audience, "API server")
 	}
 	if n := k8s.requests.Load(); n != 0 {
 		t.Errorf("%d tokens were requested", n)
@@ -223,7 +223,7 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 			key := k8s.create("tenant-a", "app", nil)
 			k8s.readErr, k8s.requestErr = tc.read, tc.request
 			_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
-			testworld.CheckError(t, err, tc.reason, append(tc.want, `exchange: ServiceAccount "tenant-a/app"`)...)
+			testenv.CheckError(t, err, tc.reason, append(tc.want, `exchange: ServiceAccount "tenant-a/app"`)...)
 			if name == "busy" && auth.RetryAfter(err) != 7*time.Second {
 				t.Errorf("RetryAfter is %s", auth.RetryAfter(err))
 			}
@@ -251,10 +251,10 @@ func TestFaultyProviders(t *testing.T) {
 				key := k8s.create("tenant-a", "app", nil)
 				opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a"))}
 				if cached {
-					opts = append(opts, auth.WithCache(testworld.Cache(t), object("tenant-a")))
+					opts = append(opts, auth.WithCache(testenv.Cache(t), object("tenant-a")))
 				}
 				token, err := auth.GetAccessToken(t.Context(), provider, opts...)
-				testworld.CheckError(t, err, auth.ErrUnavailable, tc.want, `"tenant-a/app"`)
+				testenv.CheckError(t, err, auth.ErrUnavailable, tc.want, `"tenant-a/app"`)
 				checkNoCanary(t, err)
 				if token != nil {
 					t.Errorf("got a token with the error: %v", token)
@@ -270,7 +270,7 @@ func TestPanicWhileInspecting(t *testing.T) {
 	key := k8s.create("tenant-a", "app", nil)
 	provider := &exchange{inspect: func(corev1.ServiceAccount) { panic("annotation") }}
 	token, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
-	testworld.CheckError(t, err, auth.ErrUnavailable, "panic")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "panic")
 	if token != nil {
 		t.Error("got a token with the error")
 	}
@@ -299,7 +299,7 @@ func TestPanicWhileDescribing(t *testing.T) {
 	key := k8s.create("tenant-a", "app", nil)
 	for name, provider := range map[string]auth.Provider{"exchange": &withoutText{}, "": unnamed{}} {
 		token, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
-		testworld.CheckError(t, err, auth.ErrUnavailable, "panic", `"tenant-a/app"`, name)
+		testenv.CheckError(t, err, auth.ErrUnavailable, "panic", `"tenant-a/app"`, name)
 		if token != nil {
 			t.Errorf("%q: got a token with the error", name)
 		}
@@ -320,7 +320,7 @@ func TestCallersShareAnExchange(t *testing.T) {
 			}
 		}
 		key := k8s.create("tenant-a", "app", nil)
-		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 		first, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -357,7 +357,7 @@ func TestOutage(t *testing.T) {
 			}
 			return &tagged{expires: time.Now().Add(time.Hour)}, nil
 		}
-		tokens := testworld.Cache(t)
+		tokens := testenv.Cache(t)
 		key := k8s.create("tenant-a", "app", nil)
 		good := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
 		bad := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-b", "app", nil), k8s), auth.WithCache(tokens, object("tenant-b"))}
@@ -389,7 +389,7 @@ func TestAPIServerThatStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), &exchange{}
 		key := k8s.create("tenant-a", "app", nil)
-		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 		provider.mint = func(context.Context, string) (auth.Token, error) {
 			return &tagged{expires: time.Now().Add(time.Hour)}, nil
 		}
@@ -404,7 +404,7 @@ func TestAPIServerThatStarts(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		_, err := auth.GetAccessToken(t.Context(), provider, opts...)
-		testworld.CheckError(t, err, auth.ErrDenied, "verb create on serviceaccounts/token")
+		testenv.CheckError(t, err, auth.ErrDenied, "verb create on serviceaccounts/token")
 	})
 }
 
@@ -414,7 +414,7 @@ func TestTokenInHand(t *testing.T) {
 		return unsigned(map[string]any{"iss": "https://issuer.example", "sub": sub, "aud": []string{"exchange"}, "exp": time.Now().Add(time.Hour).Unix(),
 			"kubernetes.io": map[string]any{"serviceaccount": map[string]any{"uid": uid}}})
 	}
-	provider, tokens := &exchange{}, testworld.Cache(t)
+	provider, tokens := &exchange{}, testenv.Cache(t)
 	get := func(source auth.SubjectTokenSource) (auth.Token, error) {
 		return auth.GetAccessToken(t.Context(), provider, auth.WithSubjectToken(source, subject), auth.WithCache(tokens, cache.InvolvedObject{}))
 	}
@@ -431,11 +431,11 @@ func TestTokenInHand(t *testing.T) {
 		t.Errorf("another token was served the credential of the first: %v", err)
 	}
 	_, err = get(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-b:app", "u1")))
-	testworld.CheckError(t, err, auth.ErrDenied, "tenant-b")
+	testenv.CheckError(t, err, auth.ErrDenied, "tenant-b")
 
 	path := filepath.Join(t.TempDir(), "token")
 	_, err = get(auth.NewFileTokenSource(path))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, path)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, path)
 	if err := os.WriteFile(path, []byte(jwt("system:serviceaccount:tenant-a:app", "u1")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -446,7 +446,7 @@ func TestTokenInHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = get(auth.NewFileTokenSource(path))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "larger than")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "larger than")
 }
 
 // A credential that was minted in time is not served to a token that has expired since.
@@ -457,9 +457,9 @@ func TestTokenInHandExpires(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				provider, tokens := &exchange{}, testworld.Cache(t)
+				provider, tokens := &exchange{}, testenv.Cache(t)
 				jwt := unsigned(map[string]any{"sub": "system:serviceaccount:tenant-a:app", "aud": "exchange", "exp": time.Now().Add(10 * time.Minute).Unix()})
-				opts := []auth.Option{auth.WithSubjectToken(source(jwt), *testworld.ServiceAccount("tenant-a", "app")), auth.WithCache(tokens, cache.InvolvedObject{})}
+				opts := []auth.Option{auth.WithSubjectToken(source(jwt), *testenv.ServiceAccount("tenant-a", "app")), auth.WithCache(tokens, cache.InvolvedObject{})}
 				first := mustGet(t, provider, opts...)
 				time.Sleep(10*time.Minute - time.Second) // of the bubble
 				if got := mustGet(t, provider, opts...); got != first {
@@ -467,7 +467,7 @@ func TestTokenInHandExpires(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				_, err := auth.GetAccessToken(t.Context(), provider, opts...)
-				testworld.CheckError(t, err, auth.ErrUnavailable, "the subject token has expired")
+				testenv.CheckError(t, err, auth.ErrUnavailable, "the subject token has expired")
 			})
 		})
 	}
@@ -497,7 +497,7 @@ func TestOptionsCopyWhatTheyAreGiven(t *testing.T) {
 
 // A restored etcd has the UIDs of the cluster that it was backed up from.
 func TestClustersWithOneCache(t *testing.T) {
-	provider, tokens := &exchange{}, testworld.Cache(t)
+	provider, tokens := &exchange{}, testenv.Cache(t)
 	get := func(id string) *tagged {
 		k8s := newCluster()
 		key := k8s.create("tenant-a", "app", nil)

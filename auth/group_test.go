@@ -16,7 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func boundTo(pod string) auth.Option {
@@ -94,7 +94,7 @@ func TestFailuresAreSharedWithinAGroup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			provider := ownIdentity{newClouds()}
 			provider.mint = refused
-			base := []auth.Option{account, auth.WithCache(testworld.Cache(t), object("tenant-a")), policy, boundTo("pod-1")}
+			base := []auth.Option{account, auth.WithCache(testenv.Cache(t), object("tenant-a")), policy, boundTo("pod-1")}
 			get := func(more []auth.Option) error {
 				_, err := auth.GetAccessToken(t.Context(), provider, append(base[:len(base):len(base)], more...)...)
 				return err
@@ -119,7 +119,7 @@ func TestFailuresAreSharedWithinAGroup(t *testing.T) {
 // Failures that are not the exchange's say nothing of other pods: a pod is gone, a registry refuses.
 func TestFailuresOfOnePodOrRegistry(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
-	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 	k8s.requestErr = errors.New("the pod is gone")
 	if _, err := auth.GetAccessToken(t.Context(), provider, append(opts[:2:2], boundTo("pod-1"))...); err == nil {
 		t.Fatal("no error")

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // A credential that a service has refused is replaced once for all calls that say so, and not within ten seconds.
@@ -19,7 +19,7 @@ func TestWithInvalidBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), &exchange{}
 		key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
-		tokens := testworld.Cache(t)
+		tokens := testenv.Cache(t)
 		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
 		instead := func(since time.Time) *tagged {
 			return mustGet(t, provider, append(opts[:2:2], auth.WithInvalidBefore(since))...)
@@ -66,7 +66,7 @@ func TestWithInvalidBeforeReplacesAccessTokens(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k8s, provider := newCluster(), newClouds()
-				opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+				opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 				first, err := tc.get(t.Context(), provider, opts...)
 				if err != nil {
 					t.Fatal(err)
@@ -87,7 +87,7 @@ func TestOtherCallersKeepAnInvalidToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), newClouds()
 		key := k8s.create("tenant-a", "app", nil)
-		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 		ofCluster := append(opts[:2:2], auth.WithClusterResource("c"))
 		first, err := auth.GetRESTConfig(t.Context(), provider, ofCluster...)
 		if err != nil {
@@ -129,7 +129,7 @@ func TestAccessTokenSourceInvalidate(t *testing.T) {
 		t.Run(identity, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k8s, provider := newCluster(), ownIdentity{newClouds()}
-				opts := []auth.Option{auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+				opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 				if !own {
 					opts = append(opts, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s))
 				}
@@ -165,7 +165,7 @@ func TestAccessTokenSourceInvalidate(t *testing.T) {
 func TestOptionsOfOneCallOfAnAccessTokenSource(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	source := auth.NewAccessTokenSource(provider, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-		auth.WithCache(testworld.Cache(t), object("tenant-a")))
+		auth.WithCache(testenv.Cache(t), object("tenant-a")))
 	var seen []auth.Token
 	for _, opts := range [][]auth.Option{nil, {auth.WithScopes("a")}, nil, {auth.WithScopes("a")}} {
 		token, err := source.Token(t.Context(), opts...)
@@ -184,7 +184,7 @@ func TestKeychainInvalidate(t *testing.T) {
 		k8s, provider := newCluster(), newClouds()
 		providers := newSet(t, provider)
 		keychain := auth.NewKeychain(providers, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-			auth.WithCache(testworld.Cache(t), object("tenant-a")))
+			auth.WithCache(testenv.Cache(t), object("tenant-a")))
 		registry, err := name.NewRegistry("a.example.com")
 		if err != nil {
 			t.Fatal(err)

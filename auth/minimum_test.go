@@ -9,7 +9,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // ownIdentity has the hook of ServiceAccounts for the controller's own identity too.
@@ -83,7 +83,7 @@ func TestWithMinimumLifetime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k8s, provider := newCluster(), ownIdentity{newClouds()}
-				opts := []auth.Option{auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithMinimumLifetime(30 * time.Minute)}
+				opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithMinimumLifetime(30 * time.Minute)}
 				if !tc.own {
 					opts = append(opts, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s))
 				}
@@ -111,7 +111,7 @@ func TestMinimumLifetimeOfSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k8s, provider := newCluster(), ownIdentity{newClouds()}
-				opts := []auth.Option{auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
+				opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
 					auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, MinimumLifetime: 20 * time.Minute})}
 				first, err := tc.get(t.Context(), provider, opts...)
 				if err != nil {
@@ -131,7 +131,7 @@ func TestMinimumLifetimeOfSettings(t *testing.T) {
 }
 
 func TestWithMinimumLifetimeHitsAllocateNothing(t *testing.T) {
-	provider, tokens := &exchange{}, testworld.Cache(t)
+	provider, tokens := &exchange{}, testenv.Cache(t)
 	var known auth.Token
 	for name, minimum := range map[string]time.Duration{"enough is left": time.Minute, "capped": 100 * time.Hour} {
 		opts := []auth.Option{auth.WithCache(tokens, object("tenant-a")), auth.WithMinimumLifetime(minimum)}
@@ -156,5 +156,5 @@ func TestWithMinimumLifetimeHitsAllocateNothing(t *testing.T) {
 
 func TestWithMinimumLifetimeRefusesNegative(t *testing.T) {
 	_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithMinimumLifetime(-time.Second))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "-1s")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "-1s")
 }

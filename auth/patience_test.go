@@ -12,7 +12,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // newSlow returns a provider whose exchanges take seven seconds, and options for one of its ServiceAccounts.
@@ -23,7 +23,7 @@ func newSlow(t *testing.T) (ownIdentity, []auth.Option) {
 		time.Sleep(7 * time.Second) // of a bubble
 		return provider.token("tenant-a/app", ""), nil
 	}
-	tokens := testworld.Cache(t, cache.WithPatience(5*time.Second))
+	tokens := testenv.Cache(t, cache.WithPatience(5*time.Second))
 	return provider, []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(tokens, object("tenant-a"))}
 }
 
@@ -40,7 +40,7 @@ func TestCallsHavePatience(t *testing.T) {
 				}
 				var known *auth.Error
 				if errors.As(err, &known) {
-					testworld.CheckError(t, err, auth.ErrUnavailable, "get ", "more than 5s", "try again")
+					testenv.CheckError(t, err, auth.ErrUnavailable, "get ", "more than 5s", "try again")
 				}
 				if known != nil && (known.RetryAfter() <= 0 || provider.Permanent(known)) {
 					t.Errorf("%+v", known)

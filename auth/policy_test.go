@@ -18,7 +18,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // offline is a client that fails the test when it is asked for anything.
@@ -109,7 +109,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), silent{t}, tc.opts...)
-			testworld.CheckError(t, err, tc.reason, tc.want...)
+			testenv.CheckError(t, err, tc.reason, tc.want...)
 			var e *auth.Error
 			if gate := strings.Contains(err.Error(), "ObjectLevelWorkloadIdentity"); gate && (!errors.As(err, &e) || e.Cause != "FeatureGateOff") {
 				t.Errorf("got %+v", e)
@@ -120,7 +120,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 
 func TestNilProvider(t *testing.T) {
 	_, err := auth.GetAccessToken(t.Context(), nil)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "the provider is nil")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "the provider is nil")
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 100 {
@@ -139,7 +139,7 @@ func TestAuthorizeHook(t *testing.T) {
 	}})
 	owner := cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b", Operation: "fetch"}
 	_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithOwner(owner), policy)
-	testworld.CheckError(t, err, auth.ErrDenied, `tenants of "tenant-a" may not`)
+	testenv.CheckError(t, err, auth.ErrDenied, `tenants of "tenant-a" may not`)
 	if got.Provider != "silent" || got.Owner != owner || got.ServiceAccount != (client.ObjectKey{}) {
 		t.Errorf("the hook saw %+v", got)
 	}
@@ -228,18 +228,18 @@ func TestProviderSet(t *testing.T) {
 		t.Errorf("Get: %v, %v", p, err)
 	}
 	_, err = set.Get("aws")
-	testworld.CheckError(t, err, auth.ErrMisconfigured, `"aws"`, "silent")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, `"aws"`, "silent")
 	_, err = set.Get("")
-	testworld.CheckError(t, err, auth.ErrMisconfigured, `""`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, `""`)
 	_, err = auth.NewProviderSet(silent{t}, silent{t})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, `"silent"`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, `"silent"`)
 	_, err = auth.NewProviderSet(nil)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "nil")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "nil")
 }
 
 // A refused proxy is dialled by no call, whatever is cached.
 func TestPolicyDecidesAboutProxies(t *testing.T) {
-	k8s, provider, tokens := newCluster(), &exchange{}, testworld.Cache(t)
+	k8s, provider, tokens := newCluster(), &exchange{}, testenv.Cache(t)
 	key := k8s.create("tenant-a", "app", nil)
 	at := func(host string) auth.Option {
 		return auth.WithProxyURL(url.URL{Scheme: "http", Host: host, User: url.UserPassword("u", "hunter2")})
@@ -256,7 +256,7 @@ func TestPolicyDecidesAboutProxies(t *testing.T) {
 			mustGet(t, provider, append(identity, at("proxy.example:3128"), refuse)...)
 			mustGet(t, provider, append(identity, refuse)...)
 			_, err := auth.GetAccessToken(t.Context(), provider, append(identity, at("vault.internal:8200"), refuse)...)
-			testworld.CheckError(t, err, auth.ErrDenied, `"vault.internal:8200"`, "Policy.AllowProxy")
+			testenv.CheckError(t, err, auth.ErrDenied, `"vault.internal:8200"`, "Policy.AllowProxy")
 			if strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("the password shows: %v", err)
 			}
@@ -264,13 +264,13 @@ func TestPolicyDecidesAboutProxies(t *testing.T) {
 	}
 	_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, offline{t: t}), auth.WithOwner(object("tenant-a")),
 		at("vault.internal:8200"), refuse)
-	testworld.CheckError(t, err, auth.ErrDenied, "Policy.AllowProxy")
+	testenv.CheckError(t, err, auth.ErrDenied, "Policy.AllowProxy")
 }
 
 // A source that has found its place in the cache still asks.
 func TestPolicyDecidesAboutProxiesOfSources(t *testing.T) {
 	allowed := true
-	source := auth.NewAccessTokenSource(&exchange{}, auth.WithCache(testworld.Cache(t), object("tenant-a")),
+	source := auth.NewAccessTokenSource(&exchange{}, auth.WithCache(testenv.Cache(t), object("tenant-a")),
 		auth.WithProxyURL(url.URL{Scheme: "http", Host: "proxy.example"}),
 		auth.WithPolicy(auth.Policy{AllowProxy: func(cache.InvolvedObject, url.URL) bool { return allowed }}))
 	if _, err := source.Token(t.Context()); err != nil {
@@ -278,5 +278,5 @@ func TestPolicyDecidesAboutProxiesOfSources(t *testing.T) {
 	}
 	allowed = false
 	_, err := source.Token(t.Context())
-	testworld.CheckError(t, err, auth.ErrDenied, "Policy.AllowProxy")
+	testenv.CheckError(t, err, auth.ErrDenied, "Policy.AllowProxy")
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // demandingRegistry is a registry that requires the credential of tenant-a, and counts the requests by credential.
@@ -71,7 +71,7 @@ func TestKeychain(t *testing.T) {
 	providers := newSet(t, &exchange{}, named{provider, "clouds"})
 	for tokensName, tokens := range map[string]auth.Option{
 		"without a cache": auth.WithOwner(object("tenant-a")),
-		"with a cache":    auth.WithCache(testworld.Cache(t), object("tenant-a")),
+		"with a cache":    auth.WithCache(testenv.Cache(t), object("tenant-a")),
 	} {
 		t.Run(tokensName, func(t *testing.T) {
 			keychain := auth.NewKeychain(providers, auth.WithServiceAccount(key, k8s), tokens)
@@ -149,7 +149,7 @@ func (n named) GetName() string { return n.name }
 // An authenticator of a provider that an object names fails for a foreign registry, and so does a strict keychain.
 func TestForeignRegistries(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
-	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 	providers := newSet(t, named{provider, "clouds"})
 	keychain := auth.NewKeychain(providers, opts...)
 	keychain.Strict = true
@@ -177,7 +177,7 @@ func TestForeignRegistries(t *testing.T) {
 			if err == nil {
 				_, err = authn.Authorization(t.Context(), foreign)
 			}
-			testworld.CheckError(t, err, auth.ErrMisconfigured, `"ghcr.io`)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, `"ghcr.io`)
 		})
 	}
 }
@@ -186,8 +186,8 @@ func TestRegistryAuthenticatorInvalidate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), newClouds()
 		a := auth.NewRegistryAuthenticator(provider, "r.example.com/app", auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-			auth.WithCache(testworld.Cache(t), object("tenant-a")))
-		testworld.CheckInvalidate(t, a, func() (string, error) {
+			auth.WithCache(testenv.Cache(t), object("tenant-a")))
+		testenv.CheckInvalidate(t, a, func() (string, error) {
 			config, err := a.Authorization()
 			if err != nil {
 				return "", err

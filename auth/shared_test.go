@@ -15,7 +15,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // scoping adds the registry to the scopes of the access token, and remembers what the tokens were made with.
@@ -64,7 +64,7 @@ func TestListsOfOptionsAreNotShared(t *testing.T) {
 // An error that two callers share names the annotations of each to that one alone.
 func TestCallersAnnotationsAreNotShared(t *testing.T) {
 	k8s, p := newCluster(), &exchange{mint: refused}
-	key, tokens := k8s.create("tenant-a", "app", map[string]string{"identity": "same"}), testworld.Cache(t)
+	key, tokens := k8s.create("tenant-a", "app", map[string]string{"identity": "same"}), testenv.Cache(t)
 	get := func(more ...auth.Option) *auth.Error {
 		_, err := auth.GetAccessToken(t.Context(), p, append(more, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")))...)
 		var known *auth.Error

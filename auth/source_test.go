@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // The controller's own token is found again; once it is gone there is a new one.
 func TestAccessTokenSourceOfTheController(t *testing.T) {
-	provider, tokens := &exchange{}, testworld.Cache(t)
+	provider, tokens := &exchange{}, testenv.Cache(t)
 	source := auth.NewAccessTokenSource(provider, auth.WithCache(tokens, object("flux-system")))
 	first, err := source.Token(t.Context())
 	if err != nil {
@@ -35,7 +35,7 @@ func TestAccessTokenSourceOfTheController(t *testing.T) {
 // What may change is looked at each time: the ServiceAccount, and what the
 // policy thinks of the controller's own identity.
 func TestAccessTokenSourceChecksEachTime(t *testing.T) {
-	k8s, provider, tokens := newCluster(), &exchange{}, testworld.Cache(t)
+	k8s, provider, tokens := newCluster(), &exchange{}, testenv.Cache(t)
 	key := k8s.create("tenant-a", "app", nil)
 	source := auth.NewAccessTokenSource(provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")))
 	for range 2 {
@@ -45,7 +45,7 @@ func TestAccessTokenSourceChecksEachTime(t *testing.T) {
 	}
 	k8s.remove(key)
 	_, err := source.Token(t.Context())
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "not found")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "not found")
 
 	allowed := true
 	own := auth.NewAccessTokenSource(provider, auth.WithCache(tokens, object("tenant-a")), auth.WithPolicy(auth.Policy{
@@ -60,7 +60,7 @@ func TestAccessTokenSourceChecksEachTime(t *testing.T) {
 	}
 	allowed = false
 	_, err = own.Token(t.Context())
-	testworld.CheckError(t, err, auth.ErrDenied, "no longer")
+	testenv.CheckError(t, err, auth.ErrDenied, "no longer")
 }
 
 // Without a cache, an adapter keeps its credential for four fifths of its
@@ -103,7 +103,7 @@ func TestAdaptersWithoutCacheKeepTheirCredential(t *testing.T) {
 					t.Errorf("%d exchanges in 17 hours for a credential of 24, want 1", n)
 				}
 				k8s.remove(key)
-				testworld.CheckError(t, get(), auth.ErrMisconfigured, "not found")
+				testenv.CheckError(t, get(), auth.ErrMisconfigured, "not found")
 			})
 		})
 	}

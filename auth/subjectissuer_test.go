@@ -19,7 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/spantest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const trustDomain = "https://trust.example"
@@ -72,7 +72,7 @@ func sourced(t *testing.T, source auth.SubjectIssuer) (*cluster, client.ObjectKe
 	k8s := newCluster()
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one", "subject": "a"})
 	return k8s, key, []auth.Option{auth.WithSubjectIssuer(source), auth.WithServiceAccount(key, k8s),
-		auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+		auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 }
 
 // The source takes the API server's place on a miss. The ServiceAccount is read on each call, and deleting it ends
@@ -91,7 +91,7 @@ func TestSubjectIssuerIssuesTheToken(t *testing.T) {
 	}
 	k8s.remove(key)
 	_, err := auth.GetAccessToken(t.Context(), provider, opts...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "not found")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "not found")
 	if n := source.asked.Load() + provider.controller.Load(); n != 1 {
 		t.Errorf("%d requests after the ServiceAccount was deleted", n-1)
 	}
@@ -113,7 +113,7 @@ func TestSubjectIssuerExcludes(t *testing.T) {
 			source := &subjects{key: "s"}
 			k8s, _, opts := sourced(t, source)
 			_, err := auth.GetAccessToken(t.Context(), &exchange{}, append(opts, tc.option)...)
-			testworld.CheckError(t, err, auth.ErrMisconfigured)
+			testenv.CheckError(t, err, auth.ErrMisconfigured)
 			var known *auth.Error
 			requests := k8s.reads.Load() + source.asked.Load()
 			if !errors.As(err, &known) || known.Option != "auth.WithSubjectIssuer, "+tc.names || requests != 0 {
@@ -162,7 +162,7 @@ func TestSubjectIssuerIsChecked(t *testing.T) {
 			provider := &exchange{}
 			_, _, opts := sourced(t, tc.source)
 			_, err := auth.GetAccessToken(t.Context(), provider, opts...)
-			testworld.CheckError(t, err, tc.reason, append(tc.want, `ServiceAccount "tenant-a/app"`)...)
+			testenv.CheckError(t, err, tc.reason, append(tc.want, `ServiceAccount "tenant-a/app"`)...)
 			if n := provider.mints.Load() + provider.controller.Load(); n != 0 {
 				t.Errorf("the provider was asked %d times", n)
 			}
@@ -207,12 +207,12 @@ func TestSubjectIssuerBoundsByTheToken(t *testing.T) {
 		source := &subjects{key: "s", bound: 50 * time.Minute, claims: only("exp", time.Now().Add(2*time.Minute).Unix())}
 		k8s := newCluster()
 		key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
-		tokens := testworld.Cache(t)
+		tokens := testenv.Cache(t)
 		opts := []auth.Option{auth.WithSubjectIssuer(source), auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
 		mustGet(t, &exchange{}, opts...)
 		time.Sleep(20 * time.Minute)
 		_, err := auth.GetAccessToken(t.Context(), &exchange{}, opts...)
-		testworld.CheckError(t, err, auth.ErrUnavailable, "expired")
+		testenv.CheckError(t, err, auth.ErrUnavailable, "expired")
 	})
 }
 
@@ -252,7 +252,7 @@ func TestSubjectIssuerStatesASubject(t *testing.T) {
 			}
 			provider := &exchange{}
 			_, err := auth.GetAccessToken(t.Context(), provider, opts...)
-			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 			if n := provider.mints.Load(); n != 0 {
 				t.Errorf("%d exchanges", n)
 			}
@@ -272,7 +272,7 @@ func TestSubjectIssuerUnderThePolicy(t *testing.T) {
 		return errors.New("not this subject")
 	}})
 	_, err := auth.GetAccessToken(t.Context(), &exchange{}, append(opts, refusing)...)
-	testworld.CheckError(t, err, auth.ErrDenied, "not this subject")
+	testenv.CheckError(t, err, auth.ErrDenied, "not this subject")
 	if seen.Subject != "a" || seen.Identity != "one" || source.asked.Load() != 1 {
 		t.Errorf("the Policy saw %+v; the source was asked %d times", seen, source.asked.Load())
 	}
@@ -287,7 +287,7 @@ func TestSubjectIssuerUnderThePolicy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), &exchange{}, append(opts, tc.option)...)
-			testworld.CheckError(t, err, auth.ErrDenied, tc.want)
+			testenv.CheckError(t, err, auth.ErrDenied, tc.want)
 		})
 	}
 }
@@ -297,7 +297,7 @@ func TestSubjectIssuerUnderThePolicy(t *testing.T) {
 func TestSubjectIssuerOfTheController(t *testing.T) {
 	source, provider := &subjects{key: "s", bound: time.Hour}, &exchange{}
 	own := auth.WithControllerAnnotations(map[string]string{"identity": "controller's"})
-	opts := []auth.Option{auth.WithSubjectIssuer(source), own, auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithSubjectIssuer(source), own, auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 	first := mustGet(t, provider, opts...)
 	again := mustGet(t, provider, opts...)
 	if again != first || first.subject != "/" || first.identity != "controller's" {
@@ -309,10 +309,10 @@ func TestSubjectIssuerOfTheController(t *testing.T) {
 	}
 	tenants := auth.WithAnnotations(map[string]string{"identity": "chosen by a tenant"})
 	_, err := auth.GetAccessToken(t.Context(), provider, append(opts, tenants)...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "name a ServiceAccount")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "name a ServiceAccount")
 	strict := auth.WithPolicy(auth.Policy{RequireServiceAccount: true})
 	_, err = auth.GetAccessToken(t.Context(), provider, append(opts, strict)...)
-	testworld.CheckError(t, err, auth.ErrDenied, "does not lend its own identity")
+	testenv.CheckError(t, err, auth.ErrDenied, "does not lend its own identity")
 
 	_, _, tenant := sourced(t, source)
 	if got := mustGet(t, provider, append(tenant, own)...); got.identity != "one" || got.subject != "tenant-a/app" {
@@ -337,7 +337,7 @@ func TestSubjectIssuerBoundsTheCache(t *testing.T) {
 				source, provider := &subjects{key: "s", bound: tc.bound}, newClouds()
 				k8s := newCluster()
 				key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
-				tokens := testworld.Cache(t)
+				tokens := testenv.Cache(t)
 				opts := []auth.Option{auth.WithSubjectIssuer(source), auth.WithServiceAccount(key, k8s),
 					auth.WithCache(tokens, object("tenant-a"))}
 				get := func() {
@@ -387,7 +387,7 @@ func TestSubjectIssuerThatHangs(t *testing.T) {
 			<-ctx.Done()
 			return "", ctx.Err()
 		}
-		tokens := testworld.Cache(t, cache.WithPatience(5*time.Second))
+		tokens := testenv.Cache(t, cache.WithPatience(5*time.Second))
 		call := func(key client.ObjectKey) error {
 			_, err := auth.GetAccessToken(t.Context(), provider, auth.WithSubjectIssuer(source),
 				auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object(key.Namespace)))

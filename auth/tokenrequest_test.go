@@ -16,12 +16,12 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // Three calls with the same source make one TokenRequest and one exchange.
 func TestTokenRequestAsSubjectTokenKeepsTheCacheUseful(t *testing.T) {
-	k8s, provider, tokens := newCluster(), &exchange{}, testworld.Cache(t)
+	k8s, provider, tokens := newCluster(), &exchange{}, testenv.Cache(t)
 	source, _ := tokenRequest(k8s)
 	for range 3 {
 		mustGet(t, provider, auth.WithSubjectToken(source, *source.ServiceAccount),
@@ -38,7 +38,7 @@ func tokenRequest(k8s interface {
 	create(namespace, name string, annotations map[string]string) client.ObjectKey
 }) (source *auth.TokenRequest, ask func(ctx context.Context, audiences ...string) (string, error)) {
 	key := k8s.create("tenant-a", "app", nil)
-	source = &auth.TokenRequest{Client: k8s, ServiceAccount: testworld.ServiceAccount(key.Namespace, key.Name)}
+	source = &auth.TokenRequest{Client: k8s, ServiceAccount: testenv.ServiceAccount(key.Namespace, key.Name)}
 	return source, func(ctx context.Context, audiences ...string) (string, error) {
 		token, _, err := source.Token(ctx, audiences)
 		return token, err
@@ -50,7 +50,7 @@ func tokenRequest(k8s interface {
 func TestTokenRequestNeedsAnOwner(t *testing.T) {
 	k8s := newCluster()
 	source, _ := tokenRequest(k8s)
-	sa := testworld.ServiceAccount("tenant-a", "app")
+	sa := testenv.ServiceAccount("tenant-a", "app")
 	for name, tc := range map[string]struct {
 		owner auth.Option
 		want  provider.Reason
@@ -61,7 +61,7 @@ func TestTokenRequestNeedsAnOwner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), &exchange{}, tc.owner, auth.WithSubjectToken(source, *sa))
-			testworld.CheckError(t, err, tc.want, tc.text)
+			testenv.CheckError(t, err, tc.want, tc.text)
 		})
 	}
 	if n := k8s.requests.Load(); n != 0 {
@@ -203,7 +203,7 @@ func TestTokenRequestWithInvalidBefore(t *testing.T) {
 		key := k8s.create("tenant-a", "app", nil)
 		sa := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		opts := []auth.Option{auth.WithSubjectToken(&auth.TokenRequest{Client: k8s, ServiceAccount: &sa}, sa),
-			auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+			auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 		refused := func(since time.Time) (auth.Token, error) {
 			return auth.GetAccessToken(t.Context(), provider, append(opts[:2:2], auth.WithInvalidBefore(since))...)
 		}
@@ -235,7 +235,7 @@ func TestTokenRequestWithInvalidBefore(t *testing.T) {
 func TestTokenRequestInvalidate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source, ask := tokenRequest(newCluster())
-		testworld.CheckInvalidate(t, source, func() (string, error) { return ask(t.Context(), "vault") })
+		testenv.CheckInvalidate(t, source, func() (string, error) { return ask(t.Context(), "vault") })
 	})
 }
 
@@ -251,7 +251,7 @@ func TestTokenRequestOfAReCreatedServiceAccount(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			mustGet(t, provider, auth.WithSubjectToken(source, living), auth.WithCache(testworld.Cache(t), object("tenant-a")))
+			mustGet(t, provider, auth.WithSubjectToken(source, living), auth.WithCache(testenv.Cache(t), object("tenant-a")))
 		}
 		if n := k8s.requests.Load(); n != want+1 {
 			t.Errorf("%d TokenRequests, want %d", n, want+1)
@@ -286,7 +286,7 @@ func TestTokenRequestChecksTheServiceAccount(t *testing.T) {
 			own := *sa.DeepCopy()
 			own.UID = tc.ofOwn
 			opts := []auth.Option{auth.WithSubjectToken(&auth.TokenRequest{Client: k8s, ServiceAccount: &own}, sa),
-				auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+				auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 			first := mustGet(t, provider, opts...)
 			if mustGet(t, provider, opts...) != first {
 				t.Error("the credential was not cached")
@@ -294,7 +294,7 @@ func TestTokenRequestChecksTheServiceAccount(t *testing.T) {
 			tc.change(k8s, key)
 			second, err := auth.GetAccessToken(t.Context(), provider, opts...)
 			if tc.reason != "" {
-				testworld.CheckError(t, err, tc.reason, tc.want...)
+				testenv.CheckError(t, err, tc.reason, tc.want...)
 			} else if err != nil || second == auth.Token(first) {
 				t.Errorf("got %v after %v, %v", second, first, err)
 			}
@@ -319,9 +319,9 @@ func TestTokenRequestWithoutItsFields(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := source.Token(t.Context(), []string{"vault"})
-			testworld.CheckError(t, err, auth.ErrMisconfigured)
+			testenv.CheckError(t, err, auth.ErrMisconfigured)
 			_, err = auth.GetAccessToken(t.Context(), &exchange{}, auth.WithSubjectToken(source, sa))
-			testworld.CheckError(t, err, auth.ErrMisconfigured)
+			testenv.CheckError(t, err, auth.ErrMisconfigured)
 		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/testing/spantest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // What is not in the cache records spans: the TokenRequest in its exchange,
@@ -20,7 +20,7 @@ import (
 func TestSpans(t *testing.T) {
 	k8s, provider, spans := newCluster(), newClouds(), &spantest.Recorder{}
 	key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithTracerProvider(spans)}
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithTracerProvider(spans)}
 	attributes := func(operation string) string {
 		return " workloadid.provider=exchange workloadid.operation=" + operation + " k8s.namespace.name=tenant-a workloadid.serviceaccount=app workloadid.identity="
 	}
@@ -53,7 +53,7 @@ func TestSpans(t *testing.T) {
 		})
 	}
 	t.Run("a hit allocates little", func(t *testing.T) {
-		own := []auth.Option{auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithTracerProvider(spans)}
+		own := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithTracerProvider(spans)}
 		get := func() {
 			if _, err := auth.GetAccessToken(t.Context(), provider, own...); err != nil {
 				t.Error(err)

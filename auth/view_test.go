@@ -9,7 +9,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // viewer records the options of its exchanges.
@@ -28,7 +28,7 @@ func (v *viewer) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *
 func TestOptionsTellIdentityAndSource(t *testing.T) {
 	k8s, v := newCluster(), &viewer{}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
-	subject := *testworld.ServiceAccount("tenant-a", "app", "identity", "one")
+	subject := *testenv.ServiceAccount("tenant-a", "app", "identity", "one")
 	jwt := unsigned(map[string]any{"sub": "system:serviceaccount:tenant-a:app", "aud": "exchange",
 		"exp": time.Now().Add(time.Hour).Unix()})
 	for n, source := range []auth.Option{

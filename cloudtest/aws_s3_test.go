@@ -5,11 +5,11 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestAnonymousRequestsToBuckets(t *testing.T) {
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	for name, public := range map[string]bool{"public": true, "private": false} {
 		cloud.AWS().SetBucket(name, cloudtest.S3Bucket{Account: "123456789012", Region: "eu-west-2", Public: public})
 	}

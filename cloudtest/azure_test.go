@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -30,8 +30,8 @@ type azureEnvironment struct {
 
 func newAzureEnvironment(t *testing.T) *azureEnvironment {
 	t.Helper()
-	cloud := testworld.Cloud(t)
-	issuer := testworld.Issuer(t)
+	cloud := testenv.Cloud(t)
+	issuer := testenv.Issuer(t)
 	cloud.Azure().AddFederatedCredential(entraTenant, entraClient, cloudtest.FederatedCredential{Issuer: issuer.URL(),
 		Subject: "system:serviceaccount:ns:app", Audience: entraAudience, Fetch: issuer.HTTPClient()})
 	return &azureEnvironment{cloud, issuer}

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // Widget is a kind that only a consumer of the package knows.
@@ -63,7 +63,7 @@ func checkClaims(t *testing.T, token string) {
 }
 
 func TestWrapIssuesTokensFromAConsumersFakeClient(t *testing.T) {
-	issuer := testworld.Issuer(t)
+	issuer := testenv.Issuer(t)
 	c := issuer.Wrap(fake.NewClientBuilder().WithScheme(widgetScheme(t)).WithStatusSubresource(&corev1.Pod{}).WithObjects(app(), appPod()).Build())
 	request := boundRequest()
 	if err := c.SubResource("token").Create(t.Context(), app(), request); err != nil {
@@ -88,7 +88,7 @@ func TestWrapIssuesTokensFromAConsumersFakeClient(t *testing.T) {
 }
 
 func TestPrependToIssuesTokensFromAFakeClientset(t *testing.T) {
-	issuer := testworld.Issuer(t)
+	issuer := testenv.Issuer(t)
 	c := clientset.NewClientset(app(), appPod())
 	issuer.PrependTo(c)
 	accounts := c.CoreV1().ServiceAccounts("tenant-a")
@@ -110,7 +110,7 @@ func TestPrependToIssuesTokensFromAFakeClientset(t *testing.T) {
 
 func TestClientHoldsObjectsOfItsOwn(t *testing.T) {
 	given := app()
-	c := testworld.Issuer(t).Client(given, appPod())
+	c := testenv.Issuer(t).Client(given, appPod())
 	given.UID = "changed later"
 	var got corev1.ServiceAccount
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(given), &got); err != nil || got.UID != "uid-1" {
@@ -138,7 +138,7 @@ func TestClientHoldsObjectsOfItsOwn(t *testing.T) {
 }
 
 func TestClientRefusesWhatItDoesNotImitate(t *testing.T) {
-	c := testworld.Issuer(t).Client(app(), appPod())
+	c := testenv.Issuer(t).Client(app(), appPod())
 	widget := &Widget{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "w"}}
 	tokens := c.SubResource("token")
 	for what, err := range map[string]error{

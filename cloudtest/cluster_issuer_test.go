@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestVerify(t *testing.T) {
@@ -23,7 +23,7 @@ func testVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	sign := func(by *cloudtest.Issuer, changes map[string]any) string {
-		claims := by.Claims(testworld.ServiceAccount("tenant-a", "app"), []string{"vault", "other"}, time.Hour)
+		claims := by.Claims(testenv.ServiceAccount("tenant-a", "app"), []string{"vault", "other"}, time.Hour)
 		maps.Copy(claims, changes)
 		maps.DeleteFunc(claims, func(_ string, value any) bool { return value == nil })
 		token, err := by.Sign(claims)
@@ -41,7 +41,7 @@ func testVerify(t *testing.T) {
 		"another audience":         {good, "vault2"},
 		"no audience":              {good, ""},
 		"another issuer":           {sign(issuer, map[string]any{"iss": "https://other.example"}), "vault"},
-		"another key":              {sign(testworld.Forger(t), nil), "vault"},
+		"another key":              {sign(testenv.Forger(t), nil), "vault"},
 		"expired a second ago":     {sign(issuer, map[string]any{"exp": now.Unix() - 1}), "vault"},
 		"no expiry":                {sign(issuer, map[string]any{"exp": nil}), "vault"},
 		"not yet valid":            {sign(issuer, map[string]any{"nbf": now.Unix() + 2}), "vault"},

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -29,8 +29,8 @@ type gcpEnvironment struct {
 
 func newGCPEnvironment(t *testing.T) *gcpEnvironment {
 	t.Helper()
-	issuer := testworld.Issuer(t)
-	cloud := testworld.Cloud(t)
+	issuer := testenv.Issuer(t)
+	cloud := testenv.Cloud(t)
 	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
 	return &gcpEnvironment{t, issuer, cloud, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}}
 }
@@ -72,7 +72,7 @@ func TestGCPTokenService(t *testing.T) {
 	now := time.Now().Unix()
 	forged := func() string {
 		good := w.sign(nil)
-		other := testworld.Forger(t)
+		other := testenv.Forger(t)
 		bad, err := other.Sign(w.issuer.Claims(w.sa, []string{resource}, time.Hour))
 		if err != nil {
 			t.Fatal(err)

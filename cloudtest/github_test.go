@@ -13,7 +13,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // The fake accepts the forms of GitHub's own SDK (@octokit/auth-app 8.3): a numeric iss, the scheme in lower case, the
@@ -23,7 +23,7 @@ func TestGitHubAcceptsItsSDK(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	github := cloudtest.NewGitHub(cloud, "github.com")
 	github.AddApp("1234", &key.PublicKey)
 	github.SetInstallation(42, cloudtest.GitHubInstallation{App: "1234", Owner: "org",

@@ -11,7 +11,7 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // send sends a request with names and values of headers, leaving out those without a value, and returns the answer.
@@ -48,7 +48,7 @@ func basicAuth(user, password string) string {
 }
 
 func TestHandleServesAHostOverTLSAndCountsItsRequests(t *testing.T) {
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	cloud.Handle("Vault.Example", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "5")
 		w.WriteHeader(http.StatusCreated)
@@ -72,7 +72,7 @@ func TestHandleServesAHostOverTLSAndCountsItsRequests(t *testing.T) {
 }
 
 func TestHandleServesThePortOfItsHost(t *testing.T) {
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	for _, host := range []string{"Vault.Example:8443", "vault.example:9443", "default.example:443"} {
 		cloud.Handle(host, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, host) }))
 	}
@@ -101,7 +101,7 @@ func TestHandleServesThePortOfItsHost(t *testing.T) {
 }
 
 func TestHandleReplacesAServiceOfTheCloud(t *testing.T) {
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	cloud.Handle("sts.eu-west-2.amazonaws.com", http.NotFoundHandler())
 	if status, _, _ := send(t, cloud, http.MethodGet, "https://sts.eu-west-2.amazonaws.com/", ""); status != http.StatusNotFound || cloud.Calls("sts", "") != 0 {
 		t.Errorf("%d, %+v", status, cloud.Log())

@@ -13,7 +13,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -106,7 +106,7 @@ func TestOAuthExchange(t *testing.T) {
 func TestOAuthRefusals(t *testing.T) {
 	w, o := oauthEnvironment(t)
 	o.AddGrant(cloudtest.OAuthGrant{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}, Clients: []string{"b"}})
-	other := testworld.Forger(t)
+	other := testenv.Forger(t)
 	stranger, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://stranger.example"})
 	if err != nil {
 		t.Fatal(err)

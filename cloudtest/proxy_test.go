@@ -11,12 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // A program reaches the services by its environment alone, and no other host.
 func TestProxy(t *testing.T) {
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	dir := t.TempDir()
 	env, err := cloud.ProxyEnv(dir)
 	if err != nil {

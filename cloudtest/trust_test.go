@@ -6,12 +6,12 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // Reading the trust of a cloud requires a valid credential.
 func TestTrustNeedsLogin(t *testing.T) {
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	const pool = "projects/1/locations/global/workloadIdentityPools/east"
 	cloud.AWS().SetRole("arn:aws:iam::123456789012:role/a", cloudtest.Trust{Subjects: []string{"secret"}})
 	cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: "arn:aws:eks:eu-central-1:123456789012:cluster/prod"})

@@ -20,7 +20,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/testing/slowserver"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/issuer"
 )
 
@@ -79,7 +79,7 @@ func TestPublishWritesNoLargeFile(t *testing.T) {
 		shown = append(shown, es256(t, strings.Repeat("x", 1000)+strconv.Itoa(i)))
 	}
 	_, err = newPublisher(newAPIServer(shown...), store).Publish(t.Context())
-	testworld.CheckError(t, err, provider.ErrMisconfigured, "more than 1048576", "delete .workloadid/keys.json")
+	testenv.CheckError(t, err, provider.ErrMisconfigured, "more than 1048576", "delete .workloadid/keys.json")
 	if writes := store.takeWrites(); writes != nil {
 		t.Errorf("wrote %q", writes)
 	}

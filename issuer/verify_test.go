@@ -23,7 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/issuer"
 )
 
@@ -410,7 +410,7 @@ func TestVerifyBoundsForeignText(t *testing.T) {
 // A document may lead to the keys of another host, but not into the own network, whatever its name resolves to.
 func TestVerifyReadsNoKeysOfTheOwnNetwork(t *testing.T) {
 	asked := 0
-	testworld.Alias(t, func(http.ResponseWriter, *http.Request) { asked++ })
+	testenv.Alias(t, func(http.ResponseWriter, *http.Request) { asked++ })
 	for name, wrap := range map[string]func(next http.RoundTripper) http.RoundTripper{
 		"own transport":        func(next http.RoundTripper) http.RoundTripper { return next },
 		"transport that wraps": func(next http.RoundTripper) http.RoundTripper { return roundTripper(next.RoundTrip) },

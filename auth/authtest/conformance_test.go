@@ -24,7 +24,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -193,7 +193,7 @@ func exchangeExample(w http.ResponseWriter, r *http.Request) {
 const mistakeVariable = "AUTHTEST_MISTAKE"
 
 func TestConformance(t *testing.T) {
-	issuer, cloud := testworld.Issuer(t), testworld.Cloud(t)
+	issuer, cloud := testenv.Issuer(t), testenv.Cloud(t)
 	cloud.Handle(tokenService, http.HandlerFunc(exchangeExample))
 	key := func(name string) client.ObjectKey { return client.ObjectKey{Namespace: "tenant-a", Name: name} }
 	annotations := map[string]string{scopeAnnotation: "read", mountAnnotation: "5678"}
@@ -207,9 +207,9 @@ func TestConformance(t *testing.T) {
 	authtest.RunConformance(t, authtest.Harness{
 		New:     func(*testing.T) auth.Provider { return &exampleProvider{mistake: os.Getenv(mistakeVariable)} },
 		Options: []auth.Option{auth.WithHTTPClient(cloud.Client())},
-		Client: issuer.Client(testworld.ServiceAccount("tenant-a", "app", mountAnnotation, "1234"),
-			testworld.ServiceAccount("tenant-a", "second"), testworld.ServiceAccount("tenant-a", "refused"),
-			testworld.ServiceAccount("tenant-a", "malformed", scopeAnnotation, "two words")),
+		Client: issuer.Client(testenv.ServiceAccount("tenant-a", "app", mountAnnotation, "1234"),
+			testenv.ServiceAccount("tenant-a", "second"), testenv.ServiceAccount("tenant-a", "refused"),
+			testenv.ServiceAccount("tenant-a", "malformed", scopeAnnotation, "two words")),
 		Good: key("app"), Other: key("second"), Refused: key("refused"), Malformed: key("malformed"),
 		Annotations: annotations, Fields: fields,
 		Break: func(t *testing.T, how provider.Reason) {
@@ -266,9 +266,9 @@ func TestConformanceFailsForMistakes(t *testing.T) {
 }
 
 func TestConformanceLeavesOutCasesWithoutTheirFields(t *testing.T) {
-	issuer := testworld.Issuer(t)
+	issuer := testenv.Issuer(t)
 	var names []string
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	cloud.Handle(tokenService, http.HandlerFunc(exchangeExample))
 	authtest.RunConformance(t, authtest.Harness{
 		New: func(t *testing.T) auth.Provider {
@@ -278,7 +278,7 @@ func TestConformanceLeavesOutCasesWithoutTheirFields(t *testing.T) {
 			return &exampleProvider{}
 		},
 		Options:   []auth.Option{auth.WithHTTPClient(cloud.Client())},
-		Client:    issuer.Client(testworld.ServiceAccount("tenant-a", "app")),
+		Client:    issuer.Client(testenv.ServiceAccount("tenant-a", "app")),
 		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
 		NoRegions: true,
 		Fields:    map[string]any{"Service": nil, "Log": nil},

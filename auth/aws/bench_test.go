@@ -13,7 +13,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // inMemory reads a ServiceAccount as an informer's cache does without its deep copy, and leaves the rest to a client.
@@ -30,7 +30,7 @@ func (c inMemory) Get(_ context.Context, _ client.ObjectKey, obj client.Object, 
 }
 
 func benchmarkHit(b *testing.B, parallel bool, opts ...auth.Option) {
-	tokens := testworld.Cache(b)
+	tokens := testenv.Cache(b)
 	provider := &aws.Provider{}
 	opts = append(opts, auth.WithCache(tokens, object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
 	get := func() {
@@ -61,12 +61,12 @@ func BenchmarkHitController(b *testing.B) {
 }
 
 func objectLevel(b *testing.B) []auth.Option {
-	_, opts := objectLevelWorld(b)
+	_, opts := objectLevelEnvironment(b)
 	return opts
 }
 
-func objectLevelWorld(b *testing.B) (*world, []auth.Option) {
-	w := newWorld(b)
+func objectLevelEnvironment(b *testing.B) (*environment, []auth.Option) {
+	w := newEnvironment(b)
 	sa := &corev1.ServiceAccount{}
 	key := client.ObjectKey{Namespace: "tenant-a", Name: "app"}
 	if err := w.client.Get(b.Context(), key, sa); err != nil {
@@ -81,7 +81,7 @@ func BenchmarkHitObjectParallel(b *testing.B) { benchmarkHit(b, true, objectLeve
 
 // BenchmarkMint exchanges over TLS on loopback, with connections that are kept.
 func BenchmarkMint(b *testing.B) {
-	w := newWorld(b)
+	w := newEnvironment(b)
 	provider := &aws.Provider{}
 	opts := w.options("tenant-a", "app")
 	b.ReportAllocs()
@@ -109,7 +109,7 @@ func BenchmarkFloor(b *testing.B) {
 }
 
 func BenchmarkRetrieve(b *testing.B) {
-	tokens := testworld.Cache(b)
+	tokens := testenv.Cache(b)
 	opts := append(objectLevel(b), auth.WithCache(tokens, object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
 	creds := aws.NewCredentialsProvider(opts...)
 	b.ReportAllocs()
@@ -144,8 +144,8 @@ func BenchmarkHitCluster(b *testing.B) {
 }
 
 func benchmarkDerived(b *testing.B, get func(context.Context, *aws.Provider, []auth.Option) error) {
-	tokens := testworld.Cache(b)
-	w, opts := objectLevelWorld(b)
+	tokens := testenv.Cache(b)
+	w, opts := objectLevelEnvironment(b)
 	w.clusters()
 	opts = append(opts, auth.WithCache(tokens, object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
 	p := &aws.Provider{}

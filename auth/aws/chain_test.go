@@ -15,13 +15,13 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const last = "arn:aws:iam::210987654321:role/last"
 
 // identity returns the session that the cloud knows a token by.
-func (w *world) identity(t *testing.T, token auth.Token) cloudtest.Identity {
+func (w *environment) identity(t *testing.T, token auth.Token) cloudtest.Identity {
 	t.Helper()
 	own, err := aws.FromToken(token)
 	if err != nil {
@@ -32,7 +32,7 @@ func (w *world) identity(t *testing.T, token auth.Token) cloudtest.Identity {
 }
 
 // twentyRoles are roles that a principal may assume.
-func (w *world) twentyRoles(principal string) (arns []string) {
+func (w *environment) twentyRoles(principal string) (arns []string) {
 	for i := range 20 {
 		arn := fmt.Sprintf("%s-%d", target, i)
 		w.cloud.AWS().SetRole(arn, cloudtest.Trust{Principals: []string{principal}})
@@ -42,7 +42,7 @@ func (w *world) twentyRoles(principal string) (arns []string) {
 }
 
 // getAll gets the credentials of all roles at once and checks them.
-func (w *world) getAll(t *testing.T, arns []string, opts ...auth.Option) {
+func (w *environment) getAll(t *testing.T, arns []string, opts ...auth.Option) {
 	t.Helper()
 	provider := &aws.Provider{}
 	var wg sync.WaitGroup
@@ -64,8 +64,8 @@ func (w *world) getAll(t *testing.T, arns []string, opts ...auth.Option) {
 }
 
 func TestTwentyRolesOfAServiceAccountMakeOneWebIdentityExchange(t *testing.T) {
-	w := newWorld(t)
-	opts := w.options("tenant-a", "app", auth.WithCache(testworld.Cache(t), object("tenant-a")))
+	w := newEnvironment(t)
+	opts := w.options("tenant-a", "app", auth.WithCache(testenv.Cache(t), object("tenant-a")))
 	w.getAll(t, w.twentyRoles(role("tenant-a")), opts...)
 	// The ServiceAccount's own role shares the exchange too.
 	token, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, opts...)
@@ -76,20 +76,20 @@ func TestTwentyRolesOfAServiceAccountMakeOneWebIdentityExchange(t *testing.T) {
 
 func TestTwentyRolesOfTheControllerMakeOneWebIdentityExchange(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.setWebIdentity(t)
 	w.getAll(t, w.twentyRoles(role("tenant-a")), auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()),
-		auth.WithCache(testworld.Cache(t), object("tenant-a")))
+		auth.WithCache(testenv.Cache(t), object("tenant-a")))
 }
 
 // Several WithAssumeRole are assumed in their order, and what is meant to go on along the chain arrives at its end.
 func TestChainOfSeveralRoles(t *testing.T) {
-	w := newWorld(t).chain(func(trust *cloudtest.Trust) { trust.TagSession, trust.SetSourceIdentity = true, true })
+	w := newEnvironment(t).chain(func(trust *cloudtest.Trust) { trust.TagSession, trust.SetSourceIdentity = true, true })
 	w.cloud.AWS().SetRole(last, cloudtest.Trust{Principals: []string{target}, ExternalID: "ext-1"})
 	first := aws.WithAssumeRole(aws.AssumeRole{RoleARN: target, SourceIdentity: "tenant-a",
 		Tags: map[string]string{"team": "a", "env": "prod"}, TransitiveTagKeys: []string{"team"}})
 	then := aws.WithAssumeRole(aws.AssumeRole{RoleARN: last, ExternalID: "ext-1"})
-	opts := w.options("tenant-a", "app", auth.WithCache(testworld.Cache(t), object("tenant-a")), aws.WithSessionDuration(20*time.Minute))
+	opts := w.options("tenant-a", "app", auth.WithCache(testenv.Cache(t), object("tenant-a")), aws.WithSessionDuration(20*time.Minute))
 	for want, more := range map[string][]auth.Option{target: {first}, last: {first, then}} {
 		token, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, append(slices.Clone(opts), more...)...)
 		if err != nil {
@@ -102,7 +102,7 @@ func TestChainOfSeveralRoles(t *testing.T) {
 		}
 	}
 	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, append(slices.Clone(opts), then, first)...)
-	testworld.CheckError(t, err, auth.ErrDenied, "assume a further role", last, "the role before it")
+	testenv.CheckError(t, err, auth.ErrDenied, "assume a further role", last, "the role before it")
 	if n := w.cloud.Calls("sts", "AssumeRoleWithWebIdentity"); n != 1 {
 		t.Errorf("%d AssumeRoleWithWebIdentity", n)
 	}
@@ -110,29 +110,29 @@ func TestChainOfSeveralRoles(t *testing.T) {
 
 // A chain of ten roles passes the checks of its options, one of eleven does not.
 func TestChainOfTooManyRolesIsRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	var roles []auth.Option
 	for i := range 11 {
 		roles = append(roles, aws.WithAssumeRole(aws.AssumeRole{RoleARN: fmt.Sprintf("%s-%d", target, i)}))
 	}
 	_, err := w.get(t, "tenant-a", "app", roles...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "more than 10 roles")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "more than 10 roles")
 	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
 	_, err = w.get(t, "tenant-a", "app", roles[:10]...)
-	testworld.CheckError(t, err, auth.ErrDenied, target+"-0")
+	testenv.CheckError(t, err, auth.ErrDenied, target+"-0")
 }
 
 // Only the first role that the controller's user assumes may live for more than an hour.
 func TestChainOfSeveralRolesLivesAnHourAtMost(t *testing.T) {
 	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), aws.WithSessionDuration(2*time.Hour),
 		aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}), aws.WithAssumeRole(aws.AssumeRole{RoleARN: last}))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "an hour at most")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "an hour at most")
 }
 
 // A session name is used as it is, for each role its own.
 func TestSessionNameOfTheRole(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	id, secret := w.cloud.AWS().AddUser(account, "controller")
 	w.cloud.AWS().SetRole(target, cloudtest.Trust{Principals: []string{role("tenant-a"), "arn:aws:iam::" + account + ":user/controller"}})
 	w.cloud.AWS().SetRole(last, cloudtest.Trust{Principals: []string{target}})
@@ -171,7 +171,7 @@ func TestSessionNameOfTheRole(t *testing.T) {
 
 func TestErrorsThatRefuseTheCredentialsBefore(t *testing.T) {
 	for code, want := range map[string]bool{"InvalidClientTokenId": true, "ExpiredToken": true, "AccessDenied": false, "Throttling": false} {
-		w := newWorld(t).chain(nil)
+		w := newEnvironment(t).chain(nil)
 		w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole", Status: 403, Code: code})
 		_, err := w.get(t, "tenant-a", "app", aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}))
 		if got := (&aws.Provider{}).RefusesPrevious(err); err == nil || got != want {
@@ -181,14 +181,14 @@ func TestErrorsThatRefuseTheCredentialsBefore(t *testing.T) {
 }
 
 func TestAuthorizeSeesRolesOfTheChain(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	var got auth.AuthorizeRequest
 	policy := auth.WithPolicy(auth.Policy{Authorize: func(_ context.Context, r auth.AuthorizeRequest) error {
 		got = r
 		return errors.New("no")
 	}})
 	_, err := w.get(t, "tenant-a", "app", policy, aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}), aws.WithAssumeRole(aws.AssumeRole{RoleARN: last}))
-	testworld.CheckError(t, err, auth.ErrDenied, "policy refuses")
+	testenv.CheckError(t, err, auth.ErrDenied, "policy refuses")
 	if got.Identity != role("tenant-a") || !slices.Equal(got.Chain, []string{target, last}) || w.cloud.Calls("", "") != 0 {
 		t.Errorf("the hook saw %+v", got)
 	}
@@ -196,7 +196,7 @@ func TestAuthorizeSeesRolesOfTheChain(t *testing.T) {
 
 // A role of the caller is refused and denied like that of an annotation, and the error names the caller.
 func TestRoleOfTheCaller(t *testing.T) {
-	w := newWorld(t, testworld.ServiceAccount("tenant-a", "bare"))
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "bare"))
 	callers := func(key, value string) auth.Option { return auth.WithAnnotations(map[string]string{key: value}) }
 	w.cloud.AWS().SetRole(role("spec"), cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:bare"}})
 	token, err := w.get(t, "tenant-a", "bare", callers(aws.RoleARNAnnotation, role("spec")))
@@ -204,24 +204,24 @@ func TestRoleOfTheCaller(t *testing.T) {
 		t.Errorf("got %v, %v", token, err)
 	}
 	_, err = w.get(t, "tenant-a", "app", callers(aws.RoleARNAnnotation, "spec"))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, aws.RoleARNAnnotation, "the caller, not the ServiceAccount, set", `"spec"`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, aws.RoleARNAnnotation, "the caller, not the ServiceAccount, set", `"spec"`)
 	_, err = w.get(t, "tenant-a", "app", callers(aws.TokenExpirationAnnotation, "soon"))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, aws.TokenExpirationAnnotation, "the caller, not the ServiceAccount, set", `"soon"`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, aws.TokenExpirationAnnotation, "the caller, not the ServiceAccount, set", `"soon"`)
 	_, err = w.get(t, "tenant-a", "app", callers(aws.RoleARNAnnotation, role("tenant-b")))
-	testworld.CheckError(t, err, auth.ErrDenied, role("tenant-b"), "the caller, not the ServiceAccount, set", "trust policy")
+	testenv.CheckError(t, err, auth.ErrDenied, role("tenant-b"), "the caller, not the ServiceAccount, set", "trust policy")
 	_, err = w.get(t, "tenant-a", "app", callers(aws.AudienceAnnotation, "vault"))
-	testworld.CheckError(t, err, auth.ErrDenied, `"vault"`, "Policy.Audiences")
+	testenv.CheckError(t, err, auth.ErrDenied, `"vault"`, "Policy.Audiences")
 }
 
 // A chain costs a hit next to nothing, and no annotations cost nothing either.
 func TestHitsAllocateLittle(t *testing.T) {
-	w := newWorld(t).chain(nil)
+	w := newEnvironment(t).chain(nil)
 	w.cloud.AWS().SetRole(last, cloudtest.Trust{Principals: []string{target}})
 	key := client.ObjectKey{Namespace: "tenant-a", Name: "app"}
 	one, two := aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}), aws.WithAssumeRole(aws.AssumeRole{RoleARN: last})
-	tokens, provider := testworld.Cache(t), &aws.Provider{}
+	tokens, provider := testenv.Cache(t), &aws.Provider{}
 	for name, more := range map[string][]auth.Option{"plain": nil, "one role": {one}, "two roles": {one, two}} {
-		sa := testworld.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, role("tenant-a"))
+		sa := testenv.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, role("tenant-a"))
 		opts := append([]auth.Option{auth.WithServiceAccount(key, inMemory{w.client, sa}), auth.WithHTTPClient(w.cloud.Client()),
 			auth.WithSTSRegion("eu-central-1"), auth.WithCache(tokens, object("tenant-a"))}, more...)
 		var err error

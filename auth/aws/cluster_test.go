@@ -13,7 +13,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -22,21 +22,21 @@ const (
 	clusterAddress  = "https://abcdef0123456789.gr7.eu-central-1.eks.amazonaws.com:443"
 )
 
-// clusters adds an EKS cluster to the world. The cloud's own authority serves as the cluster's.
-func (w *world) clusters() *world {
+// clusters adds an EKS cluster to the environment. The cloud's own authority serves as the cluster's.
+func (w *environment) clusters() *environment {
 	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN, Endpoint: clusterEndpoint, CA: w.cloud.CA()})
 	w.cloud.AWS().SetEKSAccessEntry(clusterARN, role("tenant-a"), cloudtest.EKSAccessEntry{})
 	return w
 }
 
-func (w *world) cluster(t testing.TB, p *aws.Provider, more ...auth.Option) (*auth.RESTConfig, error) {
+func (w *environment) cluster(t testing.TB, p *aws.Provider, more ...auth.Option) (*auth.RESTConfig, error) {
 	t.Helper()
 	opts := w.options("tenant-a", "app", more...)
 	return auth.GetRESTConfig(t.Context(), p, opts...)
 }
 
 func TestCluster(t *testing.T) {
-	w := newWorld(t).clusters()
+	w := newEnvironment(t).clusters()
 	ca := string(w.cloud.CA())
 	for name, tc := range map[string]struct {
 		opts  []auth.Option
@@ -80,7 +80,7 @@ func TestCluster(t *testing.T) {
 
 // The bearer has the form that the webhook of EKS demands, and its host is that of the cluster's partition and region.
 func TestClusterBearer(t *testing.T) {
-	w := newWorld(t).clusters()
+	w := newEnvironment(t).clusters()
 	c, err := w.cluster(t, &aws.Provider{UseFIPSEndpoint: true, UseDualStackEndpoint: true}, auth.WithClusterResource(clusterARN), auth.WithSTSRegion("us-west-2"))
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestClusterBearer(t *testing.T) {
 
 // A bearer is worth nothing without the credentials that signed it.
 func TestClusterBearerEndsWithItsCredentials(t *testing.T) {
-	w := newWorld(t).clusters()
+	w := newEnvironment(t).clusters()
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(-55 * time.Minute) }) // so that five minutes of the hour are left
 	token, err := w.get(t, "tenant-a", "app")
 	if err != nil {
@@ -123,8 +123,8 @@ func TestClusterBearerEndsWithItsCredentials(t *testing.T) {
 }
 
 func TestClusterIsMintedOnce(t *testing.T) {
-	w := newWorld(t).clusters()
-	tokens := testworld.Cache(t)
+	w := newEnvironment(t).clusters()
+	tokens := testenv.Cache(t)
 	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN + "-2", Endpoint: "https://two.example", CA: w.cloud.CA()})
 	p, cached := &aws.Provider{}, auth.WithCache(tokens, object("tenant-a"))
 	for range 3 {
@@ -158,10 +158,10 @@ func TestClusterIsMintedOnce(t *testing.T) {
 
 // An object that names cluster, address and CA would get the controller's bearer for that cluster sent to any address.
 func TestOwnIdentityIsNotSentToAnyAddress(t *testing.T) {
-	w := newWorld(t).clusters()
+	w := newEnvironment(t).clusters()
 	_, err := auth.GetRESTConfig(t.Context(), &aws.Provider{}, auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client()),
 		auth.WithClusterResource(clusterARN), auth.WithClusterAddress("https://10.0.0.1"), auth.WithCAData(string(w.cloud.CA())))
-	testworld.CheckError(t, err, auth.ErrDenied, "own identity")
+	testenv.CheckError(t, err, auth.ErrDenied, "own identity")
 	if n := len(w.cloud.Log()); n != 0 {
 		t.Errorf("%d calls", n)
 	}
@@ -171,16 +171,16 @@ func TestOwnIdentityIsNotSentToAnyAddress(t *testing.T) {
 // an object could obtain a bearer for another cluster.
 func TestOwnIdentityWithClusterNameIsRefusedForObjects(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t).clusters()
+	w := newEnvironment(t).clusters()
 	w.setWebIdentity(t)
 	opts := []auth.Option{auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("eu-central-1"), aws.WithClusterName("prod"),
 		auth.WithClusterAddress("https://test.example"), auth.WithCAData(string(w.cloud.CA()))}
 	anyCluster := auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return true }})
 	_, err := auth.GetRESTConfig(t.Context(), &aws.Provider{}, append(opts, auth.WithOwner(object("tenant-b")), anyCluster)...)
-	testworld.CheckError(t, err, auth.ErrDenied, "own identity", "bare name", "name a ServiceAccount")
+	testenv.CheckError(t, err, auth.ErrDenied, "own identity", "bare name", "name a ServiceAccount")
 	_, err = auth.GetRESTConfig(t.Context(), &aws.Provider{}, auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("us-east-1"),
 		auth.WithClusterResource("prod"), auth.WithOwner(object("tenant-b")), anyCluster)
-	testworld.CheckError(t, err, auth.ErrDenied, "own identity", "bare name")
+	testenv.CheckError(t, err, auth.ErrDenied, "own identity", "bare name")
 	if n := len(w.cloud.Log()); n != 0 {
 		t.Errorf("%d calls", n)
 	}
@@ -190,7 +190,7 @@ func TestOwnIdentityWithClusterNameIsRefusedForObjects(t *testing.T) {
 }
 
 func TestClustersThatAreRefused(t *testing.T) {
-	w := newWorld(t).clusters()
+	w := newEnvironment(t).clusters()
 	other := "arn:aws:eks:eu-central-1:999999999999:cluster/prod"
 	for name, tc := range map[string]struct {
 		opts   []auth.Option
@@ -216,7 +216,7 @@ func TestClustersThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := w.cluster(t, &aws.Provider{}, tc.opts...)
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 			if c != nil {
 				t.Errorf("got %v", c)
 			}
@@ -256,10 +256,10 @@ func TestAnswersOfEKS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t).clusters()
+			w := newEnvironment(t).clusters()
 			w.cloud.AddFault(tc.fault)
 			c, err := w.cluster(t, aws.Impatient(), auth.WithClusterResource(clusterARN))
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 			if c != nil || strings.Contains(err.Error(), "secret of the proxy") {
 				t.Errorf("got %v, %v", c, err)
 			}
@@ -268,16 +268,16 @@ func TestAnswersOfEKS(t *testing.T) {
 }
 
 func TestClusterBeingCreated(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN, Status: "CREATING"})
 	_, err := w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
-	testworld.CheckError(t, err, auth.ErrUnavailable, clusterARN, "CREATING", "wait")
+	testenv.CheckError(t, err, auth.ErrUnavailable, clusterARN, "CREATING", "wait")
 	if _, err := w.clusters().cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN)); err != nil {
 		t.Error(err)
 	}
 	w.cloud.AWS().Deny(role("tenant-a"), "eks:DescribeCluster")
 	_, err = w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
-	testworld.CheckError(t, err, auth.ErrDenied, "HTTP 403", "AccessDeniedException", "allow the role eks:DescribeCluster")
+	testenv.CheckError(t, err, auth.ErrDenied, "HTTP 403", "AccessDeniedException", "allow the role eks:DescribeCluster")
 }
 
 // Access to clusters and registries ends with the context.
@@ -292,9 +292,9 @@ func TestDerivedCredentialsHonourTheContext(t *testing.T) {
 			return err
 		},
 	} {
-		w := newWorld(t).clusters()
+		w := newEnvironment(t).clusters()
 		w.cloud.AddFault(cloudtest.Fault{Service: service, Hang: true})
-		ctx, since := testworld.CancelAt(t, w.cloud, service, "")
+		ctx, since := testenv.CancelAt(t, w.cloud, service, "")
 		err := get(ctx, w.options("tenant-a", "app"))
 		if !errors.Is(err, context.Canceled) || since() > 15*time.Second { // the request alone would be given up after 20
 			t.Errorf("%s: after %s: %v", service, since(), err)
@@ -305,7 +305,7 @@ func TestDerivedCredentialsHonourTheContext(t *testing.T) {
 // The authenticator of a local cluster on AWS Outposts knows the cluster by its
 // ID, not by its name (aws eks get-token --cluster-id).
 func TestLocalClusterOnOutposts(t *testing.T) {
-	w := newWorld(t).clusters()
+	w := newEnvironment(t).clusters()
 	const id = "0d1b0c63-1f3a-4a55-9a6d-5a3f6a1c0001"
 	byID := strings.Replace(clusterARN, "cluster/prod", "cluster/"+id, 1)
 	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: byID, Endpoint: clusterEndpoint, CA: w.cloud.CA()})
@@ -333,9 +333,9 @@ func TestLocalClusterOnOutposts(t *testing.T) {
 		})
 	}
 	_, err := w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN), aws.WithClusterName("ffffffff-1f3a-4a55-9a6d-5a3f6a1c0001"))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, id, "ffffffff-")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, id, "ffffffff-")
 	remove()
 	defer w.cloud.AddFault(withID("another"))()
 	_, err = w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
-	testworld.CheckError(t, err, auth.ErrUnavailable, `"another"`)
+	testenv.CheckError(t, err, auth.ErrUnavailable, `"another"`)
 }

@@ -19,7 +19,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // clearEnvironment leaves nothing for the SDK's chain to find.
@@ -46,7 +46,7 @@ func writeFile(t *testing.T, text string) string {
 }
 
 // setWebIdentity makes the controller ServiceAccount app of tenant A.
-func (w *world) setWebIdentity(t *testing.T) {
+func (w *environment) setWebIdentity(t *testing.T) {
 	t.Helper()
 	jwt, err := w.issuer.Sign(w.issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}},
 		[]string{aws.DefaultAudience}, time.Hour))
@@ -60,7 +60,7 @@ func (w *world) setWebIdentity(t *testing.T) {
 // In a pod with IAM roles for service accounts the controller is its own ServiceAccount.
 func TestControllerWithWebIdentity(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.setWebIdentity(t)
 	provider := &aws.Provider{}
 	opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())}
@@ -82,26 +82,26 @@ func TestControllerWithWebIdentity(t *testing.T) {
 	}
 	w.cloud.AWS().RemoveRole(role("tenant-a"))
 	_, err = auth.GetAccessToken(t.Context(), provider, opts...)
-	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", "find own AWS credentials")
+	testenv.CheckError(t, err, auth.ErrDenied, "AccessDenied", "find own AWS credentials")
 }
 
 // IsOwnIdentityError distinguishes missing credentials of the controller from a role that refuses them, with and without a cache.
 func TestIsOwnIdentityError(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.setWebIdentity(t)
 	provider := &aws.Provider{}
 	opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()), aws.WithAssumeRole(aws.AssumeRole{RoleARN: target + "-missing"})}
 	_, err := auth.GetAccessToken(t.Context(), provider, opts...)
-	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", target)
+	testenv.CheckError(t, err, auth.ErrDenied, "AccessDenied", target)
 	if provider.IsOwnIdentityError(err) {
 		t.Errorf("an error of the role: %v", err)
 	}
 	w.cloud.AWS().RemoveRole(role("tenant-a"))
-	cached := append(slices.Clone(opts), auth.WithCache(testworld.Cache(t), object("tenant-a")))
+	cached := append(slices.Clone(opts), auth.WithCache(testenv.Cache(t), object("tenant-a")))
 	for _, opts := range [][]auth.Option{opts, cached, cached} {
 		_, err = auth.GetAccessToken(t.Context(), provider, opts...)
-		testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", "find own AWS credentials")
+		testenv.CheckError(t, err, auth.ErrDenied, "AccessDenied", "find own AWS credentials")
 		if !provider.IsOwnIdentityError(err) {
 			t.Errorf("an error of the controller's own identity: %v", err)
 		}
@@ -144,7 +144,7 @@ func TestControllerWithStaticKeys(t *testing.T) {
 func TestControllerWithoutAnIdentity(t *testing.T) {
 	clearEnvironment(t)
 	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"))
-	testworld.CheckError(t, err, auth.ErrUnavailable, "aws: find own AWS credentials", "name a ServiceAccount")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "aws: find own AWS credentials", "name a ServiceAccount")
 }
 
 // A program of the shared configuration runs only where a person runs the controller.
@@ -162,7 +162,7 @@ func TestControllerWithCredentialProcess(t *testing.T) {
 		refused := func() {
 			t.Helper()
 			_, err := auth.GetAccessToken(t.Context(), p, auth.WithSTSRegion("eu-central-1"))
-			testworld.CheckError(t, err, auth.ErrMisconfigured, "credential_process", "auth.WithAllowShellOut")
+			testenv.CheckError(t, err, auth.ErrMisconfigured, "credential_process", "auth.WithAllowShellOut")
 		}
 		refused()
 		if _, err := os.Stat(ran); err == nil {
@@ -195,7 +195,7 @@ func TestControllerErrorsQuoteNothing(t *testing.T) {
 			clearEnvironment(t)
 			t.Setenv(tc.variable, tc.value)
 			_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), auth.WithAllowShellOut())
-			testworld.CheckError(t, err, auth.ErrUnavailable, tc.want)
+			testenv.CheckError(t, err, auth.ErrUnavailable, tc.want)
 			if strings.Contains(err.Error(), secret) {
 				t.Errorf("the message holds the secret: %v", err)
 			}
@@ -222,7 +222,7 @@ func TestControllerAnswersAreBounded(t *testing.T) {
 	defer agent.Close()
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.URL)
 	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"))
-	testworld.CheckError(t, err, auth.ErrUnavailable, "larger than")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "larger than")
 	agent.Close()
 	if n := whole.Load(); n > 0 {
 		t.Errorf("%d answers were read whole", n)
@@ -232,8 +232,8 @@ func TestControllerAnswersAreBounded(t *testing.T) {
 // The client that the controller gives has a trust of its own, whatever AWS_CA_BUNDLE says, and is asked for everything.
 func TestControllerWithClient(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
-	t.Setenv("AWS_CA_BUNDLE", writeFile(t, string(newWorld(t).cloud.CA())))
+	w := newEnvironment(t)
+	t.Setenv("AWS_CA_BUNDLE", writeFile(t, string(newEnvironment(t).cloud.CA())))
 	w.setWebIdentity(t)
 	if _, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())); err != nil {
 		t.Error(err)

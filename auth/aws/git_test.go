@@ -11,7 +11,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/internal/awsname"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const gitURL = "https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/my-repo"
@@ -26,7 +26,7 @@ func parseURL(t testing.TB, s string) url.URL {
 }
 
 // refs asks for the references of a repository, as git does first.
-func (w *world) refs(t *testing.T, repository string, c *auth.GitCredentials) int {
+func (w *environment) refs(t *testing.T, repository string, c *auth.GitCredentials) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, repository+"/info/refs?service=git-upload-pack", nil)
 	if err != nil {
@@ -44,7 +44,7 @@ func (w *world) refs(t *testing.T, repository string, c *auth.GitCredentials) in
 }
 
 func TestGit(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)))...)
 	if err != nil {
 		t.Fatal(err)
@@ -76,8 +76,8 @@ func TestGit(t *testing.T) {
 // STS is that of the repository's region unless the caller chose another. A hit makes no request.
 func TestGitRegionAndCache(t *testing.T) {
 	t.Setenv("AWS_REGION", "us-west-2")
-	w := newWorld(t)
-	tokens := testworld.Cache(t)
+	w := newEnvironment(t)
+	tokens := testenv.Cache(t)
 	p := &aws.Provider{}
 	for range 3 {
 		for _, more := range []auth.Option{auth.WithSTSRegion(""), auth.WithSTSRegion("us-east-1")} {
@@ -95,7 +95,7 @@ func TestGitRegionAndCache(t *testing.T) {
 // Keys without a session token, such as a user's, have no % in the user name. CodeCommit goes by its own clock.
 func TestGitWithStaticKeys(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	id, secret := w.cloud.AWS().AddUser(account, "controller")
 	t.Setenv("AWS_ACCESS_KEY_ID", id)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
@@ -110,7 +110,7 @@ func TestGitWithStaticKeys(t *testing.T) {
 }
 
 func TestGitEndsWithItsCredentials(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(-55 * time.Minute) })
 	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)))...)
 	if err != nil || c.GetDuration() > 5*time.Minute {
@@ -120,8 +120,8 @@ func TestGitEndsWithItsCredentials(t *testing.T) {
 
 // Other ways to write the same host get the same credentials, from the cache.
 func TestGitHostForms(t *testing.T) {
-	w := newWorld(t)
-	tokens := testworld.Cache(t)
+	w := newEnvironment(t)
+	tokens := testenv.Cache(t)
 	for _, s := range []string{gitURL, strings.Replace(gitURL, ".com/", ".com:443/", 1), strings.Replace(gitURL, "git-codecommit", "GIT-CodeCommit", 1)} {
 		opts := w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, s)), auth.WithCache(tokens, object("tenant-a")))
 		c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, opts...)
@@ -135,7 +135,7 @@ func TestGitHostForms(t *testing.T) {
 }
 
 func TestGitURLsThatAreRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for _, s := range []string{
 		"https://github.com/a/b", "https://git-codecommit.eu-central-1.amazonaws.com", "https://git-codecommit.eu-central-1.amazonaws.com/",
 		gitURL + "/", gitURL + "/x", gitURL + ".git", "https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/", "https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a%2fb",
@@ -152,7 +152,7 @@ func TestGitURLsThatAreRefused(t *testing.T) {
 		gitURL + "?x", gitURL + "#x", "codecommit::eu-central-1://a",
 	} {
 		c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, s)))...)
-		testworld.CheckError(t, err, auth.ErrMisconfigured)
+		testenv.CheckError(t, err, auth.ErrMisconfigured)
 		if c != nil {
 			t.Errorf("%q: got %v", s, c)
 		}

@@ -11,13 +11,13 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // Sessions of a broken role that differ only in the values of their tags, as those of pods do, share its failure.
 func TestSessionsOfABrokenRole(t *testing.T) {
-	w := newWorld(t)
-	tokens := testworld.Cache(t)
+	w := newEnvironment(t)
+	tokens := testenv.Cache(t)
 	get := func(pod int, change func(*aws.AssumeRole)) error {
 		r := aws.AssumeRole{RoleARN: target, Tags: map[string]string{"pod": fmt.Sprintf("pod-%d", pod)}}
 		if change != nil {
@@ -28,7 +28,7 @@ func TestSessionsOfABrokenRole(t *testing.T) {
 	}
 	for pod := range 5 {
 		err := get(pod, nil)
-		testworld.CheckError(t, err, auth.ErrDenied, target)
+		testenv.CheckError(t, err, auth.ErrDenied, target)
 		if held := new(*cache.BackoffError); pod > 1 && !errors.As(err, held) {
 			t.Errorf("pod %d: %v is not held back", pod, err)
 		}
@@ -57,10 +57,10 @@ func TestSessionsOfABrokenRole(t *testing.T) {
 func TestWrongTagOfOneObjectHoldsBackNoOther(t *testing.T) {
 	for code, status := range map[string]int{"AccessDenied": http.StatusForbidden, "PackedPolicyTooLarge": http.StatusBadRequest} {
 		t.Run(code, func(t *testing.T) {
-			w := newWorld(t).chain(func(trust *cloudtest.Trust) { trust.TagSession = true })
+			w := newEnvironment(t).chain(func(trust *cloudtest.Trust) { trust.TagSession = true })
 			w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole", Status: status, Code: code, Message: "refused",
 				Match: func(c cloudtest.Call) bool { return strings.Contains(fmt.Sprint(c.Parameters), "wrong") }})
-			tokens := testworld.Cache(t)
+			tokens := testenv.Cache(t)
 			get := func(team string) error {
 				_, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a")),
 					aws.WithAssumeRole(aws.AssumeRole{RoleARN: target, Tags: map[string]string{"team": team}}))

@@ -16,14 +16,14 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // An image is pushed to ECR and pulled again, through a registry that demands the password.
 func TestPushAndPull(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AWS().SetRegistry(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	providers, err := auth.NewProviderSet(&aws.Provider{})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestPushAndPull(t *testing.T) {
 }
 
 func TestKeychainKnowsTheHostsOfECR(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	providers, err := auth.NewProviderSet(&aws.Provider{})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestKeychainKnowsTheHostsOfECR(t *testing.T) {
 			got := "credentials"
 			switch a, err := keychain.Resolve(target); {
 			case err != nil && errors.Is(err, auth.ErrMisconfigured):
-				testworld.CheckError(t, err, auth.ErrMisconfigured, "not a registry of Amazon ECR", host)
+				testenv.CheckError(t, err, auth.ErrMisconfigured, "not a registry of Amazon ECR", host)
 				got = "error"
 			case err != nil:
 				got = err.Error()

@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // controllerRules are the rules that a controller needs for the ServiceAccounts of its tenants.
@@ -25,43 +25,43 @@ func controllerRules() []rbacv1.PolicyRule {
 	}
 }
 
-// kubeWorld is a real cluster whose issuer a fake AWS account trusts, with a controller that has the rules it needs.
-type kubeWorld struct {
+// kubeEnvironment is a real cluster whose issuer a fake AWS account trusts, with a controller that has the rules it needs.
+type kubeEnvironment struct {
 	cluster *kubetest.Cluster
 	cloud   *cloudtest.Cloud
 	client  client.Client
 	user    string
 }
 
-func newKubeWorld(t *testing.T, cluster *kubetest.Cluster, rules ...rbacv1.PolicyRule) *kubeWorld {
+func newKubeEnvironment(t *testing.T, cluster *kubetest.Cluster, rules ...rbacv1.PolicyRule) *kubeEnvironment {
 	t.Helper()
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
 	user := "controller-of-" + strings.ReplaceAll(t.Name(), "/", "-")
 	c, err := client.New(cluster.User(t, user, "", rules...), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &kubeWorld{cluster, cloud, c, user}
+	return &kubeEnvironment{cluster, cloud, c, user}
 }
 
 // tenant creates a namespace with a ServiceAccount "app" and a role that trusts it.
-func (w *kubeWorld) tenant(t *testing.T) string {
+func (w *kubeEnvironment) tenant(t *testing.T) string {
 	t.Helper()
 	namespace := w.cluster.Namespace(t)
-	w.create(t, testworld.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
+	w.create(t, testenv.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
 	w.cloud.AWS().SetRole(role(namespace), cloudtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + namespace + ":app"}})
 	return namespace
 }
 
-func (w *kubeWorld) create(t *testing.T, sa *corev1.ServiceAccount) {
+func (w *kubeEnvironment) create(t *testing.T, sa *corev1.ServiceAccount) {
 	t.Helper()
 	if err := w.cluster.Client().Create(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *kubeWorld) get(t *testing.T, namespace, name string, opts ...auth.Option) (*aws.Token, error) {
+func (w *kubeEnvironment) get(t *testing.T, namespace, name string, opts ...auth.Option) (*aws.Token, error) {
 	t.Helper()
 	return get(t, &aws.Provider{}, append([]auth.Option{
 		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, w.client),
@@ -71,9 +71,9 @@ func (w *kubeWorld) get(t *testing.T, namespace, name string, opts ...auth.Optio
 
 // With a real API server as the issuer: STS reads its documents, verifies its tokens, and gives each tenant his role.
 func TestRealAPIServer(t *testing.T) {
-	w := newKubeWorld(t, kubetest.Start(t), controllerRules()...)
+	w := newKubeEnvironment(t, kubetest.Start(t), controllerRules()...)
 	a, b := w.tenant(t), w.tenant(t)
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	for range 3 {
 		for _, namespace := range []string{a, b} {
 			token, err := w.get(t, namespace, "app", auth.WithCache(tokens, object(namespace)))
@@ -97,19 +97,19 @@ func TestRealAPIServer(t *testing.T) {
 }
 
 func TestRealAPIServerRefusals(t *testing.T) {
-	w := newKubeWorld(t, kubetest.Start(t), controllerRules()...)
+	w := newKubeEnvironment(t, kubetest.Start(t), controllerRules()...)
 	a, b := w.tenant(t), w.tenant(t)
-	w.create(t, testworld.ServiceAccount(b, "thief", aws.RoleARNAnnotation, role(a)))
-	w.create(t, testworld.ServiceAccount(b, "relay", aws.RoleARNAnnotation, role(a), aws.AudienceAnnotation, "vault"))
+	w.create(t, testenv.ServiceAccount(b, "thief", aws.RoleARNAnnotation, role(a)))
+	w.create(t, testenv.ServiceAccount(b, "relay", aws.RoleARNAnnotation, role(a), aws.AudienceAnnotation, "vault"))
 
 	_, err := w.get(t, b, "thief")
-	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied", `"system:serviceaccount:`+b+`:thief"`)
+	testenv.CheckError(t, err, auth.ErrDenied, "AccessDenied", `"system:serviceaccount:`+b+`:thief"`)
 	_, err = w.get(t, b, "relay", auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}}))
-	testworld.CheckError(t, err, auth.ErrDenied, "Incorrect token audience")
+	testenv.CheckError(t, err, auth.ErrDenied, "Incorrect token audience")
 	_, err = w.get(t, b, "nobody")
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "not found", "create it")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "not found", "create it")
 	_, err = w.get(t, a, "app", auth.WithAudiences(w.cluster.IssuerURL()), auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
-	testworld.CheckError(t, err, auth.ErrDenied, "good for the API server")
+	testenv.CheckError(t, err, auth.ErrDenied, "good for the API server")
 
 	// The token itself, tampered with and late.
 	sa := corev1.ServiceAccount{}
@@ -134,9 +134,9 @@ func TestRealAPIServerRefusals(t *testing.T) {
 		flipped = "B"
 	}
 	// STS has the same text for keys that it cannot fetch for now.
-	testworld.CheckError(t, inHand(jwt[:middle]+flipped+jwt[middle+1:]), auth.ErrUnavailable, "InvalidIdentityToken", "could not be validated")
+	testenv.CheckError(t, inHand(jwt[:middle]+flipped+jwt[middle+1:]), auth.ErrUnavailable, "InvalidIdentityToken", "could not be validated")
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(2 * time.Hour) })
-	testworld.CheckError(t, inHand(jwt), auth.ErrUnavailable, "ExpiredTokenException", "clock")
+	testenv.CheckError(t, inHand(jwt), auth.ErrUnavailable, "ExpiredTokenException", "clock")
 }
 
 // The error names the RBAC rule that the controller lacks.
@@ -150,10 +150,10 @@ func TestRealAPIServerWithoutRules(t *testing.T) {
 		"read": {controllerRules()[:1], `verb create on serviceaccounts/token, resourceNames ["app"], in namespace "%"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newKubeWorld(t, cluster, tc.rules...)
+			w := newKubeEnvironment(t, cluster, tc.rules...)
 			namespace := w.tenant(t)
 			_, err := w.get(t, namespace, "app")
-			testworld.CheckError(t, err, auth.ErrDenied, "HTTP 403", w.user, strings.ReplaceAll(tc.want, "%", namespace))
+			testenv.CheckError(t, err, auth.ErrDenied, "HTTP 403", w.user, strings.ReplaceAll(tc.want, "%", namespace))
 			if n := w.cloud.Calls("", ""); n != 0 {
 				t.Errorf("%d exchanges", n)
 			}
@@ -163,9 +163,9 @@ func TestRealAPIServerWithoutRules(t *testing.T) {
 
 // What happens to a ServiceAccount takes effect on the next call, although its credentials are cached.
 func TestRealAPIServerRevocation(t *testing.T) {
-	w := newKubeWorld(t, kubetest.Start(t), controllerRules()...)
+	w := newKubeEnvironment(t, kubetest.Start(t), controllerRules()...)
 	namespace := w.tenant(t)
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	get := func() (*aws.Token, error) {
 		return w.get(t, namespace, "app", auth.WithCache(tokens, object(namespace)))
 	}
@@ -178,32 +178,32 @@ func TestRealAPIServerRevocation(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = get()
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "not found")
-	w.create(t, testworld.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "not found")
+	w.create(t, testenv.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
 	if again, err := get(); err != nil || again.AccessKeyID() == first.AccessKeyID() {
 		t.Errorf("after re-creating: %v, %v", again, err)
 	}
-	sa = testworld.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, "arn:aws:iam::123456789012:role/other")
+	sa = testenv.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, "arn:aws:iam::123456789012:role/other")
 	if err := w.cluster.Client().Update(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
 	_, err = get()
-	testworld.CheckError(t, err, auth.ErrDenied, "role/other")
+	testenv.CheckError(t, err, auth.ErrDenied, "role/other")
 }
 
 // Two clusters have the same namespace and ServiceAccount. Only one of them is trusted.
 func TestSameSubjectInAnotherCluster(t *testing.T) {
-	trusted := newKubeWorld(t, kubetest.Start(t), controllerRules()...)
+	trusted := newKubeEnvironment(t, kubetest.Start(t), controllerRules()...)
 	namespace := trusted.tenant(t)
-	other := newKubeWorld(t, kubetest.StartNew(t), controllerRules()...)
+	other := newKubeEnvironment(t, kubetest.StartNew(t), controllerRules()...)
 	if err := other.cluster.Client().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		t.Fatal(err)
 	}
-	other.create(t, testworld.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
-	tokens := testworld.Cache(t)
+	other.create(t, testenv.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
+	tokens := testenv.Cache(t)
 	if _, err := trusted.get(t, namespace, "app", auth.WithCache(tokens, object(namespace))); err != nil {
 		t.Fatal(err)
 	}
 	_, err := other.get(t, namespace, "app", auth.WithCache(tokens, object(namespace)), auth.WithHTTPClient(trusted.cloud.Client()))
-	testworld.CheckError(t, err, auth.ErrDenied, "No OpenIDConnect provider found", "create the IAM OIDC provider")
+	testenv.CheckError(t, err, auth.ErrDenied, "No OpenIDConnect provider found", "create the IAM OIDC provider")
 }

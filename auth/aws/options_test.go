@@ -11,13 +11,13 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const target = "arn:aws:iam::210987654321:role/target"
 
 // chain adds a role that tenant A's may assume.
-func (w *world) chain(more func(*cloudtest.Trust)) *world {
+func (w *environment) chain(more func(*cloudtest.Trust)) *environment {
 	trust := cloudtest.Trust{Principals: []string{role("tenant-a")}}
 	if more != nil {
 		more(&trust)
@@ -27,7 +27,7 @@ func (w *world) chain(more func(*cloudtest.Trust)) *world {
 }
 
 func TestRoleChaining(t *testing.T) {
-	w := newWorld(t).chain(func(trust *cloudtest.Trust) {
+	w := newEnvironment(t).chain(func(trust *cloudtest.Trust) {
 		trust.ExternalID, trust.TagSession, trust.SetSourceIdentity = "ext-1", true, true
 	})
 	tags := map[string]string{"team": "a", "env": "prod ü"}
@@ -51,7 +51,7 @@ func TestRoleChaining(t *testing.T) {
 
 // The endpoint that was given wants signatures for its own region.
 func TestRoleChainingAtAnEndpoint(t *testing.T) {
-	w := newWorld(t).chain(nil)
+	w := newEnvironment(t).chain(nil)
 	if _, err := w.get(t, "tenant-a", "app", auth.WithSTSEndpoint("https://sts.amazonaws.com"), aws.WithAssumeRole(aws.AssumeRole{RoleARN: target})); err != nil {
 		t.Error(err)
 	}
@@ -59,7 +59,7 @@ func TestRoleChainingAtAnEndpoint(t *testing.T) {
 
 func TestRoleChainingFromTheController(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	id, secret := w.cloud.AWS().AddUser(account, "controller")
 	w.cloud.AWS().SetRole(target, cloudtest.Trust{Principals: []string{"arn:aws:iam::" + account + ":user/controller"}, MaxSession: 12 * time.Hour})
 	t.Setenv("AWS_ACCESS_KEY_ID", id)
@@ -93,12 +93,12 @@ func TestRoleChainingDenied(t *testing.T) {
 		"a role that is no one": {nil, aws.AssumeRole{RoleARN: target + "-2"}, "sts:AssumeRole"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t).chain(tc.trust)
+			w := newEnvironment(t).chain(tc.trust)
 			if tc.role.RoleARN == "" {
 				tc.role.RoleARN = target
 			}
 			token, err := w.get(t, "tenant-a", "app", aws.WithAssumeRole(tc.role))
-			testworld.CheckError(t, err, auth.ErrDenied, "assume a further role", tc.role.RoleARN, "assumed-role/tenant-a/tenant-a.app", tc.want, "trust policy")
+			testenv.CheckError(t, err, auth.ErrDenied, "assume a further role", tc.role.RoleARN, "assumed-role/tenant-a/tenant-a.app", tc.want, "trust policy")
 			if token != nil {
 				t.Errorf("got %v", token)
 			}
@@ -124,10 +124,10 @@ func TestAnswersToAssumeRole(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t).chain(nil)
+			w := newEnvironment(t).chain(nil)
 			w.cloud.AddFault(second(tc.fault))
 			token, err := w.get(t, "tenant-a", "app", aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}))
-			testworld.CheckError(t, err, tc.reason, "assume a further role", tc.want)
+			testenv.CheckError(t, err, tc.reason, "assume a further role", tc.want)
 			if token != nil {
 				t.Errorf("got %v", token)
 			}
@@ -148,7 +148,7 @@ func TestAWSOptionsThatAreRefused(t *testing.T) {
 	tag := func(key, value string) auth.Option {
 		return assume(func(r *aws.AssumeRole) { r.Tags = map[string]string{key: value} })
 	}
-	w := newWorld(t).chain(nil)
+	w := newEnvironment(t).chain(nil)
 	for name, tc := range map[string]struct {
 		opt  auth.Option
 		want string
@@ -191,30 +191,30 @@ func TestAWSOptionsThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.get(t, "tenant-a", "app", tc.opt)
-			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 			if len(err.Error()) > 1500 {
 				t.Errorf("the message has %d bytes", len(err.Error()))
 			}
 		})
 	}
 	_, err := w.get(t, "tenant-a", "app", aws.WithSessionDuration(2*time.Hour), aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "an hour at most")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "an hour at most")
 	_, err = auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), aws.WithSessionDuration(time.Hour))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "own credentials")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "own credentials")
 	expectNone(t, w.cloud.Calls("", ""))
 }
 
 func TestRoleChainingStaysInThePartition(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	_, err := w.get(t, "tenant-a", "app", aws.WithAssumeRole(aws.AssumeRole{RoleARN: "arn:aws-cn:iam::210987654321:role/target"}))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "aws-cn", `partition "aws"`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "aws-cn", `partition "aws"`)
 }
 
 // Whatever shapes the session keeps cached credentials apart, and what was given to an option may change afterwards.
 func TestAWSOptionsInTheCacheKey(t *testing.T) {
-	w := newWorld(t).chain(func(trust *cloudtest.Trust) { trust.TagSession, trust.SetSourceIdentity = true, true })
+	w := newEnvironment(t).chain(func(trust *cloudtest.Trust) { trust.TagSession, trust.SetSourceIdentity = true, true })
 	w.cloud.AWS().SetRole(target+"-2", cloudtest.Trust{Principals: []string{role("tenant-a"), target}})
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	tags := map[string]string{"team": "a"}
 	assume := func(change func(*aws.AssumeRole)) []auth.Option {
 		r := aws.AssumeRole{RoleARN: target, Tags: tags}

@@ -25,15 +25,15 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(kubetest.Main(m)) }
 
 const account = "123456789012"
 
-// world is a cluster with two tenants, and a cloud with a role for each.
-type world struct {
+// environment is a cluster with two tenants, and a cloud with a role for each.
+type environment struct {
 	issuer *cloudtest.Issuer
 	cloud  *cloudtest.Cloud
 	client *cloudtest.Client
@@ -41,31 +41,31 @@ type world struct {
 
 func role(tenant string) string { return "arn:aws:iam::" + account + ":role/" + tenant }
 
-func newWorld(t testing.TB, more ...client.Object) *world {
+func newEnvironment(t testing.TB, more ...client.Object) *environment {
 	t.Helper()
-	issuer := testworld.Issuer(t)
-	cloud := testworld.Cloud(t)
+	issuer := testenv.Issuer(t)
+	cloud := testenv.Cloud(t)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
 	objs := append([]client.Object{}, more...)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
 		cloud.AWS().SetRole(role(tenant), cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
-		objs = append(objs, testworld.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role(tenant)))
+		objs = append(objs, testenv.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role(tenant)))
 	}
-	return &world{issuer: issuer, cloud: cloud, client: issuer.Client(objs...)}
+	return &environment{issuer: issuer, cloud: cloud, client: issuer.Client(objs...)}
 }
 
 func object(namespace string) cache.InvolvedObject {
 	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
 }
 
-func (w *world) options(namespace, name string, more ...auth.Option) []auth.Option {
+func (w *environment) options(namespace, name string, more ...auth.Option) []auth.Option {
 	return append([]auth.Option{
 		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, w.client),
 		auth.WithOwner(object(namespace)), auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()),
 	}, more...)
 }
 
-func (w *world) get(t testing.TB, namespace, name string, more ...auth.Option) (*aws.Token, error) {
+func (w *environment) get(t testing.TB, namespace, name string, more ...auth.Option) (*aws.Token, error) {
 	t.Helper()
 	return get(t, aws.Impatient(), w.options(namespace, name, more...)...)
 }
@@ -87,7 +87,7 @@ func expectNone(t testing.TB, requests int) {
 }
 
 func TestServiceAccountGetsItsRole(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	token, err := w.get(t, "tenant-a", "app")
 	if err != nil {
 		t.Fatal(err)
@@ -107,8 +107,8 @@ func TestServiceAccountGetsItsRole(t *testing.T) {
 
 // The adapter's credentials work in a client of the SDK, and end with the context of the call.
 func TestCredentialsProvider(t *testing.T) {
-	w := newWorld(t)
-	tokens := testworld.Cache(t)
+	w := newEnvironment(t)
+	tokens := testenv.Cache(t)
 	creds := aws.NewCredentialsProvider(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...)
 	sdkClient := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds})
 	for range 3 {
@@ -133,7 +133,7 @@ func TestCredentialsProvider(t *testing.T) {
 }
 
 func TestCredentialsProviderWithoutCache(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	creds := aws.NewCredentialsProvider(w.options("tenant-a", "app")...)
 	for range 10 {
 		if _, err := creds.Retrieve(t.Context()); err != nil {
@@ -147,13 +147,13 @@ func TestCredentialsProviderWithoutCache(t *testing.T) {
 
 // What tenant B writes on his ServiceAccount gets him nothing of A's: STS goes by the subject.
 func TestTenantCopiesAnnotations(t *testing.T) {
-	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
-	tokens := testworld.Cache(t)
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
+	tokens := testenv.Cache(t)
 	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
-	testworld.CheckError(t, err, auth.ErrDenied, `aws: ServiceAccount "tenant-b/thief"`, role("tenant-a"), "AccessDenied", "HTTP 403",
+	testenv.CheckError(t, err, auth.ErrDenied, `aws: ServiceAccount "tenant-b/thief"`, role("tenant-a"), "AccessDenied", "HTTP 403",
 		`"system:serviceaccount:tenant-b:thief"`, "trust policy")
 	var api smithy.APIError
 	var known *auth.Error
@@ -161,21 +161,21 @@ func TestTenantCopiesAnnotations(t *testing.T) {
 		t.Errorf("the SDK's error or the request ID is lost: %+v", known)
 	}
 	_, err = w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-b")), auth.WithOwner(object("tenant-b")))
-	testworld.CheckError(t, err, auth.ErrDenied, `"tenant-b"`)
+	testenv.CheckError(t, err, auth.ErrDenied, `"tenant-b"`)
 }
 
 func TestAnnotationsThatAreMalformed(t *testing.T) {
-	w := newWorld(t,
-		testworld.ServiceAccount("tenant-a", "none"),
-		testworld.ServiceAccount("tenant-a", "empty", aws.RoleARNAnnotation, ""),
-		testworld.ServiceAccount("tenant-a", "session", aws.RoleARNAnnotation, "arn:aws:sts::123456789012:assumed-role/app/session"),
-		testworld.ServiceAccount("tenant-a", "huge", aws.RoleARNAnnotation, strings.Repeat("x", 200_000)),
-		testworld.ServiceAccount("tenant-a", "escape", aws.RoleARNAnnotation, "arn:aws:iam::123456789012:role/\x1b[31m\n"),
-		testworld.ServiceAccount("tenant-a", "soon", aws.RoleARNAnnotation, role("tenant-a"), aws.TokenExpirationAnnotation, "1"),
-		testworld.ServiceAccount("tenant-a", "never", aws.RoleARNAnnotation, role("tenant-a"), aws.TokenExpirationAnnotation, "99999999999999999999"),
-		testworld.ServiceAccount("tenant-a", "word", aws.RoleARNAnnotation, role("tenant-a"), aws.TokenExpirationAnnotation, "1h"),
-		testworld.ServiceAccount("tenant-a", "relay", aws.RoleARNAnnotation, role("tenant-a"), aws.AudienceAnnotation, "vault"),
-		testworld.ServiceAccount("tenant-a", "cluster", aws.RoleARNAnnotation, role("tenant-a"), aws.AudienceAnnotation, "https://kubernetes.default.svc"),
+	w := newEnvironment(t,
+		testenv.ServiceAccount("tenant-a", "none"),
+		testenv.ServiceAccount("tenant-a", "empty", aws.RoleARNAnnotation, ""),
+		testenv.ServiceAccount("tenant-a", "session", aws.RoleARNAnnotation, "arn:aws:sts::123456789012:assumed-role/app/session"),
+		testenv.ServiceAccount("tenant-a", "huge", aws.RoleARNAnnotation, strings.Repeat("x", 200_000)),
+		testenv.ServiceAccount("tenant-a", "escape", aws.RoleARNAnnotation, "arn:aws:iam::123456789012:role/\x1b[31m\n"),
+		testenv.ServiceAccount("tenant-a", "soon", aws.RoleARNAnnotation, role("tenant-a"), aws.TokenExpirationAnnotation, "1"),
+		testenv.ServiceAccount("tenant-a", "never", aws.RoleARNAnnotation, role("tenant-a"), aws.TokenExpirationAnnotation, "99999999999999999999"),
+		testenv.ServiceAccount("tenant-a", "word", aws.RoleARNAnnotation, role("tenant-a"), aws.TokenExpirationAnnotation, "1h"),
+		testenv.ServiceAccount("tenant-a", "relay", aws.RoleARNAnnotation, role("tenant-a"), aws.AudienceAnnotation, "vault"),
+		testenv.ServiceAccount("tenant-a", "cluster", aws.RoleARNAnnotation, role("tenant-a"), aws.AudienceAnnotation, "https://kubernetes.default.svc"),
 	)
 	for name, tc := range map[string]struct {
 		reason provider.Reason
@@ -194,7 +194,7 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.get(t, "tenant-a", name)
-			testworld.CheckError(t, err, tc.reason, tc.want...)
+			testenv.CheckError(t, err, tc.reason, tc.want...)
 			if len(err.Error()) > 1500 {
 				t.Errorf("the message has %d bytes", len(err.Error()))
 			}
@@ -204,7 +204,7 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 }
 
 func TestAudienceThatTheControllerAllows(t *testing.T) {
-	w := newWorld(t, testworld.ServiceAccount("tenant-a", "other", aws.RoleARNAnnotation, role("other"), aws.AudienceAnnotation, "our-audience"))
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "other", aws.RoleARNAnnotation, role("other"), aws.AudienceAnnotation, "our-audience"))
 	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "our-audience")
 	w.cloud.AWS().SetRole(role("other"), cloudtest.Trust{Issuer: w.issuer.URL(), SubjectPatterns: []string{"system:serviceaccount:tenant-a:*"}})
 	if _, err := w.get(t, "tenant-a", "other", auth.WithPolicy(auth.Policy{Audiences: []string{"our-audience"}})); err != nil {
@@ -214,7 +214,7 @@ func TestAudienceThatTheControllerAllows(t *testing.T) {
 
 func TestNamesAtTheirLimits(t *testing.T) {
 	namespace, name := strings.Repeat("n", 63), strings.Repeat("a", 253)
-	w := newWorld(t, testworld.ServiceAccount(namespace, name, aws.RoleARNAnnotation, role("long")))
+	w := newEnvironment(t, testenv.ServiceAccount(namespace, name, aws.RoleARNAnnotation, role("long")))
 	w.cloud.AWS().SetRole(role("long"), cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + namespace + ":" + name}})
 	token, err := w.get(t, namespace, name)
 	if err != nil || len(token.SessionName()) != 64 {
@@ -224,7 +224,7 @@ func TestNamesAtTheirLimits(t *testing.T) {
 
 func TestOptionsThatAreRefused(t *testing.T) {
 	t.Setenv("AWS_REGION", "")
-	w := newWorld(t)
+	w := newEnvironment(t)
 	base := []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, w.client), auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client())}
 	for name, tc := range map[string]struct {
 		opts []auth.Option
@@ -239,7 +239,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, append(append([]auth.Option{}, base...), tc.opts...)...)
-			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want...)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want...)
 			if strings.Contains(err.Error(), "pass-word") {
 				t.Error("the proxy's password shows")
 			}
@@ -271,7 +271,7 @@ func TestEndpoints(t *testing.T) {
 			partition, _ := awsname.PartitionOf(given.STSRegion)
 			arn = "arn:" + partition.Name + ":iam::" + account + ":role/abroad"
 		}
-		w := newWorld(t, testworld.ServiceAccount("tenant-a", "abroad", aws.RoleARNAnnotation, arn))
+		w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "abroad", aws.RoleARNAnnotation, arn))
 		w.cloud.AWS().SetRole(arn, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
 		_, err := auth.GetAccessToken(t.Context(), tc.provider, w.options("tenant-a", "abroad", tc.opts...)...)
 		if err != nil {
@@ -292,10 +292,10 @@ func resolve(opts []auth.Option) *provider.Options {
 
 // A role of one partition is unknown in the regions of the others, and STS would not say so.
 func TestPartitionsDoNotMix(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for _, region := range []string{"cn-north-1", "us-gov-west-1", "eusc-de-east-1"} {
 		_, err := w.get(t, "tenant-a", "app", auth.WithSTSRegion(region))
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "partition", region, role("tenant-a"))
+		testenv.CheckError(t, err, auth.ErrMisconfigured, "partition", region, role("tenant-a"))
 	}
 	expectNone(t, w.cloud.Calls("", ""))
 }
@@ -340,10 +340,10 @@ func TestErrorsOfSTS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newEnvironment(t)
 			w.cloud.AddFault(tc.fault)
 			token, err := w.get(t, "tenant-a", "app")
-			testworld.CheckError(t, err, tc.reason, `aws: ServiceAccount "tenant-a/app": assume role with web identity`, tc.want)
+			testenv.CheckError(t, err, tc.reason, `aws: ServiceAccount "tenant-a/app": assume role with web identity`, tc.want)
 			if token != nil || strings.Contains(err.Error(), "secret of the proxy") || strings.Contains(err.Error(), "\x1b") {
 				t.Errorf("got %v, %v", token, err)
 			}
@@ -361,7 +361,7 @@ func rewrite(element, replacement string) cloudtest.Fault {
 
 // New keys of an issuer take a moment to reach STS.
 func TestRetries(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 400, Code: "IDPCommunicationError"})
 	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 503, Code: "ServiceUnavailable"})
 	if _, err := w.get(t, "tenant-a", "app"); err != nil || w.cloud.Calls("sts", "") != 3 {
@@ -382,7 +382,7 @@ func (b trap) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // When STS refuses, nothing of the controller's own takes its place.
 func TestNothingFallsBack(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AWS().RemoveRole(role("tenant-a"))
 	id, secret := w.cloud.AWS().AddUser(account, "controller")
 	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": id, "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": "",
@@ -394,7 +394,7 @@ func TestNothingFallsBack(t *testing.T) {
 	http.DefaultTransport, http.DefaultClient = trap{t}, &http.Client{Transport: trap{t}}
 	defer func() { http.DefaultTransport, http.DefaultClient = defaultTransport, defaultClient }()
 	token, err := w.get(t, "tenant-a", "app")
-	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied")
+	testenv.CheckError(t, err, auth.ErrDenied, "AccessDenied")
 	if token != nil || w.cloud.Calls("", "") != 1 || w.cloud.Log()[0].Host != "sts.eu-central-1.amazonaws.com" {
 		t.Errorf("got %v after %+v", token, w.cloud.Log())
 	}
@@ -404,7 +404,7 @@ func TestNothingFallsBack(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
-	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")), testworld.ServiceAccount("tenant-a", "bad", aws.RoleARNAnnotation, "app")).clusters()
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")), testenv.ServiceAccount("tenant-a", "bad", aws.RoleARNAnnotation, "app")).clusters()
 	h := w.harness()
 	h.ForeignRepositories = []string{registryHost + ".evil.example/app", "docker.io/library/alpine"}
 	h.Cluster = []auth.Option{auth.WithClusterResource(clusterARN)}
@@ -416,7 +416,7 @@ func TestConformance(t *testing.T) {
 }
 
 // harness is for ServiceAccounts of two tenants and a fault of the whole cloud.
-func (w *world) harness() authtest.Harness {
+func (w *environment) harness() authtest.Harness {
 	return authtest.Harness{
 		New:        func(*testing.T) auth.Provider { return aws.Impatient() },
 		Options:    []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())},
@@ -440,7 +440,7 @@ func (w *world) harness() authtest.Harness {
 }
 
 func TestCredentialsProviderInvalidate(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
 		sts := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -450,8 +450,8 @@ func TestCredentialsProviderInvalidate(t *testing.T) {
 				`</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>`,
 				n, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))}.RoundTrip(r)
 		})}
-		creds := aws.NewCredentialsProvider(w.options("tenant-a", "app", auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithHTTPClient(sts))...)
-		testworld.CheckInvalidate(t, creds, func() (string, error) {
+		creds := aws.NewCredentialsProvider(w.options("tenant-a", "app", auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithHTTPClient(sts))...)
+		testenv.CheckInvalidate(t, creds, func() (string, error) {
 			c, err := creds.Retrieve(t.Context())
 			return c.AccessKeyID, err
 		})

@@ -10,7 +10,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // Agents and metadata services that hand out the controller's own identity speak plain http, not always on an address that
@@ -33,8 +33,8 @@ func TestAgentsAreDialledDirectly(t *testing.T) {
 		t.Run(variable, func(t *testing.T) {
 			clearEnvironment(t)
 			t.Setenv("AWS_EC2_METADATA_DISABLED", "false")
-			proxy, asked := testworld.RefusingProxy(t)
-			t.Setenv(variable, testworld.Alias(t, answer))
+			proxy, asked := testenv.RefusingProxy(t)
+			t.Setenv(variable, testenv.Alias(t, answer))
 			own, err := get(t, &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), auth.WithProxyURL(*proxy))
 			if err != nil || len(asked()) != 0 || own.AccessKeyID() != "ASIAOWN" {
 				t.Errorf("%v, %v; the proxy was asked %q", own, err, asked())
@@ -46,13 +46,13 @@ func TestAgentsAreDialledDirectly(t *testing.T) {
 // A tenant learns nothing of the controller's network from the errors of a proxy of its own.
 func TestErrorsOfAProxy(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
-	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
+	w := newEnvironment(t)
+	testenv.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
 		_, err := auth.GetAccessToken(ctx, aws.Impatient(), w.options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
 		return err
 	})
 	w.setWebIdentity(t)
-	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
+	testenv.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
 		_, err := auth.GetAccessToken(ctx, aws.Impatient(), auth.WithSTSRegion("eu-central-1"), proxy)
 		return err
 	}, "silent") // the SDK's chain goes on after the call has ended

@@ -12,7 +12,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/awsname"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const registryHost = account + ".dkr.ecr.eu-central-1.amazonaws.com"
@@ -26,7 +26,7 @@ func asCaller(list []provider.Option) (opts []auth.Option) {
 	return opts
 }
 
-func (w *world) registry(t testing.TB, p *aws.Provider, repository string, more ...auth.Option) (*auth.ArtifactRegistryCredentials, error) {
+func (w *environment) registry(t testing.TB, p *aws.Provider, repository string, more ...auth.Option) (*auth.ArtifactRegistryCredentials, error) {
 	t.Helper()
 	opts := append([]auth.Option{auth.WithHTTPClient(w.cloud.Client())}, more...)
 	input, err := p.ParseArtifactRepository(repository, resolve(opts))
@@ -46,7 +46,7 @@ func (w *world) registry(t testing.TB, p *aws.Provider, repository string, more 
 }
 
 // login sends the credentials to the registry.
-func (w *world) login(t *testing.T, host string, c *auth.ArtifactRegistryCredentials) int {
+func (w *environment) login(t *testing.T, host string, c *auth.ArtifactRegistryCredentials) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+host+"/v2/", nil)
 	if err != nil {
@@ -68,7 +68,7 @@ func (w *world) login(t *testing.T, host string, c *auth.ArtifactRegistryCredent
 }
 
 func TestRegistry(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	c, err := w.registry(t, &aws.Provider{}, registryHost+"/team/app")
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestRegistryEndpoints(t *testing.T) {
 		{&aws.Provider{}, "ecr-public.aws.com/nginx/nginx", "api.ecr-public.us-east-1.amazonaws.com"},
 		{&aws.Provider{UseDualStackEndpoint: true}, "public.ecr.aws/nginx/nginx", "ecr-public.us-east-1.api.aws"},
 	} {
-		w := newWorld(t)
+		w := newEnvironment(t)
 		c, err := w.registry(t, tc.provider, tc.repository)
 		if err != nil {
 			t.Errorf("%s: %v", tc.repository, err)
@@ -127,8 +127,8 @@ func TestRegistryPartitions(t *testing.T) {
 			t.Parallel()
 			partition, _ := awsname.PartitionOf(region)
 			arn := "arn:" + partition.Name + ":iam::" + account + ":role/tenant-a"
-			sa := testworld.ServiceAccount("tenant-a", "abroad", aws.RoleARNAnnotation, arn)
-			w := newWorld(t, sa)
+			sa := testenv.ServiceAccount("tenant-a", "abroad", aws.RoleARNAnnotation, arn)
+			w := newEnvironment(t, sa)
 			w.cloud.AWS().SetRole(arn, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
 			p := &aws.Provider{}
 			input, err := p.ParseArtifactRepository(account+".dkr.ecr."+region+"."+partition.Suffix+"/app", &provider.Options{})
@@ -158,7 +158,7 @@ func TestRegistryPartitions(t *testing.T) {
 
 // The caller's region for STS is used, and ECR is that of the registry nevertheless.
 func TestRegistryWithSTSRegion(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	if _, err := w.registry(t, &aws.Provider{}, account+".dkr.ecr.eu-west-1.amazonaws.com/a", auth.WithSTSRegion("us-west-2")); err != nil {
 		t.Fatal(err)
 	}
@@ -229,10 +229,10 @@ func TestErrorsOfECR(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newEnvironment(t)
 			w.cloud.AddFault(tc.fault)
 			c, err := w.registry(t, aws.Impatient(), registryHost+"/a")
-			testworld.CheckError(t, err, tc.reason, "authorization token of Amazon ECR", tc.want)
+			testenv.CheckError(t, err, tc.reason, "authorization token of Amazon ECR", tc.want)
 			if c != nil || strings.Contains(err.Error(), "secret of the proxy") || strings.Contains(err.Error(), "pass:word") {
 				t.Errorf("got %v, %v", c, err)
 			}
@@ -243,7 +243,7 @@ func TestErrorsOfECR(t *testing.T) {
 // A machine whose clock is off by more than signatures may be learns the time from the service's answer and goes on.
 func TestRegistryWithClocksThatDiffer(t *testing.T) {
 	for _, off := range []time.Duration{20 * time.Minute, -20 * time.Minute} {
-		w := newWorld(t)
+		w := newEnvironment(t)
 		w.cloud.SetClock(func() time.Time { return time.Now().Add(off) })
 		if _, err := w.registry(t, aws.Impatient(), registryHost+"/team/app"); err != nil {
 			t.Errorf("%s: %v", off, err)
@@ -255,10 +255,10 @@ func TestRegistryDenied(t *testing.T) {
 	for repository, action := range map[string]string{
 		registryHost + "/a": "ecr:GetAuthorizationToken", "public.ecr.aws/a/b": "ecr-public:GetAuthorizationToken", "ecr-public.aws.com/a": "sts:GetServiceBearerToken",
 	} {
-		w := newWorld(t)
+		w := newEnvironment(t)
 		w.cloud.AWS().Deny(role("tenant-a"), action)
 		_, err := w.registry(t, &aws.Provider{}, repository)
-		testworld.CheckError(t, err, auth.ErrDenied, action, "AccessDeniedException", "assumed-role/tenant-a/tenant-a.app", "allow the role")
+		testenv.CheckError(t, err, auth.ErrDenied, action, "AccessDeniedException", "assumed-role/tenant-a/tenant-a.app", "allow the role")
 	}
 }
 

@@ -20,19 +20,19 @@ import (
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cache/metrics"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // many is a cloud with that many tenants.
-func many(t *testing.T, tenants int) (*world, []string) {
+func many(t *testing.T, tenants int) (*environment, []string) {
 	t.Helper()
 	var objs []client.Object
 	var names []string
 	for i := range tenants {
 		name := fmt.Sprintf("tenant-%03d", i)
-		objs, names = append(objs, testworld.ServiceAccount(name, "app", aws.RoleARNAnnotation, role(name))), append(names, name)
+		objs, names = append(objs, testenv.ServiceAccount(name, "app", aws.RoleARNAnnotation, role(name))), append(names, name)
 	}
-	w := newWorld(t, objs...)
+	w := newEnvironment(t, objs...)
 	for _, name := range names {
 		w.cloud.AWS().SetRole(role(name), cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + name + ":app"}})
 	}
@@ -44,7 +44,7 @@ func many(t *testing.T, tenants int) (*world, []string) {
 func TestManyTenantsAtOnce(t *testing.T) {
 	w, tenants := many(t, 200)
 	w.cloud.AddFault(cloudtest.Fault{Latency: 50 * time.Millisecond})
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	provider := &aws.Provider{}
 	start := time.Now()
 	var wg sync.WaitGroup
@@ -76,8 +76,8 @@ func TestManyTenantsAtOnce(t *testing.T) {
 // Trust that is revoked shows when the cached credential has expired, at the
 // latest: one refusal alone does not drop it.
 func TestTrustIsRevoked(t *testing.T) {
-	w := newWorld(t)
-	tokens := testworld.Cache(t, cache.WithMaxDuration(300*time.Millisecond))
+	w := newEnvironment(t)
+	tokens := testenv.Cache(t, cache.WithMaxDuration(300*time.Millisecond))
 	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
 		t.Fatal(err)
 	}
@@ -86,12 +86,12 @@ func TestTrustIsRevoked(t *testing.T) {
 	for err == nil {
 		_, err = w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))
 	}
-	testworld.CheckError(t, err, auth.ErrDenied, "AccessDenied")
+	testenv.CheckError(t, err, auth.ErrDenied, "AccessDenied")
 }
 
 // An error stays in the cache for minutes. The request that failed, with the ServiceAccount's token, does not.
 func TestErrorsKeepNoRequest(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AWS().RemoveRole(role("tenant-a"))
 	_, err := w.get(t, "tenant-a", "app")
 	var response *awshttp.ResponseError
@@ -105,7 +105,7 @@ func TestErrorsKeepNoRequest(t *testing.T) {
 
 // Nothing that a secret could get into holds one: errors, logs, metrics.
 func TestSecretsShowNowhere(t *testing.T) {
-	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
 	var out bytes.Buffer
 	previous := slog.Default()
 	slog.SetDefault(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
@@ -115,7 +115,7 @@ func TestSecretsShowNowhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens := testworld.Cache(t, cache.WithObserver(m))
+	tokens := testenv.Cache(t, cache.WithObserver(m))
 	var secrets []string
 	for _, sa := range []string{"tenant-a/app", "tenant-b/app", "tenant-b/thief"} {
 		namespace, name, _ := strings.Cut(sa, "/")

@@ -10,15 +10,15 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const minio = "minio.example:9000"
 
-// newService is a world with an S3-compatible service whose roles have no account.
-func newService(t *testing.T, annotations ...string) *world {
+// newService is an environment with an S3-compatible service whose roles have no account.
+func newService(t *testing.T, annotations ...string) *environment {
 	t.Helper()
-	w := newWorld(t, testworld.ServiceAccount("tenant-a", "bucket", annotations...))
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "bucket", annotations...))
 	w.cloud.AWS().AddSTSHost("minio.example")
 	for _, owner := range []string{"", "team_a"} {
 		w.cloud.AWS().AddOIDCProvider(owner, w.issuer.URL(), w.issuer.HTTPClient(), "https://"+minio)
@@ -27,11 +27,11 @@ func newService(t *testing.T, annotations ...string) *world {
 	return w
 }
 
-func (w *world) setServiceRole(arn string) {
+func (w *environment) setServiceRole(arn string) {
 	w.cloud.AWS().SetRole(arn, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:bucket"}})
 }
 
-func (w *world) getOfService(t *testing.T, provider *aws.Provider, endpoint string, more ...auth.Option) (*aws.Token, error) {
+func (w *environment) getOfService(t *testing.T, provider *aws.Provider, endpoint string, more ...auth.Option) (*aws.Token, error) {
 	t.Helper()
 	return get(t, provider, w.options("tenant-a", "bucket", append(more, auth.WithSTSEndpoint(endpoint))...)...)
 }
@@ -84,7 +84,7 @@ func TestRolesOfACompatibleServiceElsewhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.getOfService(t, tc.provider, tc.endpoint)
-			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 		})
 	}
 	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
@@ -100,7 +100,7 @@ func TestOwnIdentityIsNotSentToACompatibleServiceForObjects(t *testing.T) {
 		_, err := auth.GetAccessToken(t.Context(), &aws.Provider{AllowedSTSHosts: []string{minio}}, append(opts, more...)...)
 		return err
 	}
-	testworld.CheckError(t, get(auth.WithOwner(object("tenant-b"))), auth.ErrDenied, "own identity", `"https://`+minio+`"`, "name a ServiceAccount")
+	testenv.CheckError(t, get(auth.WithOwner(object("tenant-b"))), auth.ErrDenied, "own identity", `"https://`+minio+`"`, "name a ServiceAccount")
 	expectNone(t, w.cloud.Calls("", ""))
 	if err := get(); err != nil || !strings.HasPrefix(w.cloud.Log()[0].Host, "minio.example") {
 		t.Errorf("the controller for itself: %v, %+v", err, w.cloud.Log())
@@ -112,7 +112,7 @@ func TestRolesOfACompatibleServiceThatAreMalformed(t *testing.T) {
 		"arn:minio:iam:::role/", "arn:minio:iam:::role/a\nb", "arn:minio:iam:a/b::role/app", "arn:minio:iam::a/b:role/app", "arn:minio:iam:::role/" + strings.Repeat("a", 65)} {
 		w := newService(t, aws.RoleARNAnnotation, arn)
 		_, err := w.getOfService(t, &aws.Provider{AllowedSTSHosts: []string{minio}}, "https://"+minio)
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "not the ARN of a role")
+		testenv.CheckError(t, err, auth.ErrMisconfigured, "not the ARN of a role")
 		if n := w.cloud.Calls("", ""); n != 0 {
 			t.Errorf("%q: %d requests were made", arn, n)
 		}
@@ -142,7 +142,7 @@ func TestChainAtACompatibleService(t *testing.T) {
 		t.Errorf("got %v of %q, %v", token, token.AssumedRoleARN(), err)
 	}
 	_, err = w.get(t, "tenant-a", "app", further)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "12 digits", next)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "12 digits", next)
 }
 
 // A service could use a token with the audience of AWS at AWS.
@@ -150,7 +150,7 @@ func TestAudienceIsTheServices(t *testing.T) {
 	const vpce = "vpce-0123456789abcdef0-abcdefgh.sts.eu-central-1.vpce.amazonaws.com"
 	p := &aws.Provider{AllowedSTSHosts: []string{minio, "ceph.example", "sts.amazonaws.com", "sts.eu-central-1.amazonaws.com:8443", vpce},
 		STSAudiences: map[string]string{"ceph.example": "ceph", "sts.amazonaws.com": "other"}}
-	sa := testworld.ServiceAccount("tenant-a", "bucket")
+	sa := testenv.ServiceAccount("tenant-a", "bucket")
 	for endpoint, want := range map[string]string{
 		"":                          aws.DefaultAudience,
 		"https://" + minio:          "https://" + minio,
@@ -168,13 +168,13 @@ func TestAudienceIsTheServices(t *testing.T) {
 			t.Errorf("%q: got %q, %v", endpoint, got, err)
 		}
 	}
-	forAWS := testworld.ServiceAccount("tenant-a", "bucket", aws.AudienceAnnotation, aws.DefaultAudience)
+	forAWS := testenv.ServiceAccount("tenant-a", "bucket", aws.AudienceAnnotation, aws.DefaultAudience)
 	_, err := p.GetAudiences(t.Context(), forAWS, &provider.Options{STSEndpoint: "https://" + minio})
-	testworld.CheckError(t, err, auth.ErrDenied)
+	testenv.CheckError(t, err, auth.ErrDenied)
 }
 
 func TestRefusalOfACompatibleServiceNamesTheClientID(t *testing.T) {
 	w := newService(t, aws.RoleARNAnnotation, "arn:minio:iam:::role/app")
 	_, err := w.getOfService(t, &aws.Provider{AllowedSTSHosts: []string{minio}}, "https://"+minio)
-	testworld.CheckError(t, err, auth.ErrDenied, `client ID "https://`+minio+`"`)
+	testenv.CheckError(t, err, auth.ErrDenied, `client ID "https://`+minio+`"`)
 }

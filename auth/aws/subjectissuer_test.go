@@ -18,7 +18,7 @@ import (
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // allFields leaves the fields of a provider to its own tests: a source changes nothing about them.
@@ -99,7 +99,7 @@ const (
 	azureDomain = "example.onmicrosoft.com"
 )
 
-func (w *world) breakAll(t *testing.T, how provider.Reason) {
+func (w *environment) breakAll(t *testing.T, how provider.Reason) {
 	t.Cleanup(w.cloud.AddFault(map[provider.Reason]cloudtest.Fault{
 		auth.ErrThrottled:   {Status: 429, Code: "Throttling", Message: "Rate exceeded", RetryAfter: "7"},
 		auth.ErrUnavailable: {Status: 503, Code: "ServiceUnavailable"},
@@ -131,8 +131,8 @@ func (i issued) Token(_ context.Context, sa *corev1.ServiceAccount, audiences []
 
 // AWS takes the token of a source like the cluster's own. The remedy names what the role has to trust.
 func TestConformanceWithASubjectIssuer(t *testing.T) {
-	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")),
-		testworld.ServiceAccount("tenant-a", "bad", aws.RoleARNAnnotation, "app"))
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")),
+		testenv.ServiceAccount("tenant-a", "bad", aws.RoleARNAnnotation, "app"))
 	other, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://trust.example"})
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestConformanceWithASubjectIssuer(t *testing.T) {
 	h.Fields, h.Source = allFields(&aws.Provider{}), source
 	authtest.RunConformance(t, h)
 	_, err = w.get(t, "tenant-b", "thief", auth.WithSubjectIssuer(source))
-	testworld.CheckError(t, err, auth.ErrDenied, `"spiffe://trust.example/ns/tenant-b/sa/thief"`,
+	testenv.CheckError(t, err, auth.ErrDenied, `"spiffe://trust.example/ns/tenant-b/sa/thief"`,
 		`the issuer "https://trust.example"`)
 
 	// For the controller itself, the session has the controller's name.
@@ -165,10 +165,10 @@ func TestConformanceWithASubjectIssuer(t *testing.T) {
 type ofController struct{ issued }
 
 func (c ofController) Subject(_ *corev1.ServiceAccount, opts *auth.Options) (auth.SubjectClaims, error) {
-	return c.issued.Subject(testworld.ServiceAccount("system", "controller"), opts)
+	return c.issued.Subject(testenv.ServiceAccount("system", "controller"), opts)
 }
 
 func (c ofController) Token(ctx context.Context, _ *corev1.ServiceAccount, audiences []string, opts *auth.Options,
 ) (jwt string, expiry time.Time, err error) {
-	return c.issued.Token(ctx, testworld.ServiceAccount("system", "controller"), audiences, opts)
+	return c.issued.Token(ctx, testenv.ServiceAccount("system", "controller"), audiences, opts)
 }

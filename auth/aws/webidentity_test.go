@@ -24,7 +24,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/jwt"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -34,10 +34,10 @@ const (
 	audienceOfGCP = "//iam.googleapis.com/" + poolOfAWS
 )
 
-// federation is a world in which other services trust the roles of the tenants. The ServiceAccounts "app" have all
+// federation is an environment in which other services trust the roles of the tenants. The ServiceAccounts "app" have all
 // annotations.
 type federation struct {
-	*world
+	*environment
 	issuer string // of the AWS account
 	source *aws.WebIdentityIssuer
 }
@@ -56,11 +56,11 @@ func newFederation(t *testing.T, more ...client.Object) *federation {
 		more = append(more, outbound(tenant, "outbound", role(tenant)))
 	}
 	more = append(more, outbound("tenant-b", "thief", role("tenant-a")), outbound("tenant-a", "bad", "no role"))
-	f := &federation{world: newWorld(t, more...)}
+	f := &federation{environment: newEnvironment(t, more...)}
 	f.issuer = f.cloud.AWS().EnableOutboundFederation(account)
 	f.cloud.Azure().AddTenant("login.microsoftonline.com", azureTenant, azureDomain)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		f.cloud.AWS().SetRole(role(tenant), cloudtest.Trust{Issuer: f.world.issuer.URL(),
+		f.cloud.AWS().SetRole(role(tenant), cloudtest.Trust{Issuer: f.environment.issuer.URL(),
 			Subjects: []string{"system:serviceaccount:" + tenant + ":app",
 				"system:serviceaccount:" + tenant + ":outbound"}})
 		f.trustAzure(azure.DefaultAudience, role(tenant))
@@ -82,7 +82,7 @@ func newFederation(t *testing.T, more ...client.Object) *federation {
 
 // outbound returns a ServiceAccount with the annotations of all receivers.
 func outbound(namespace, name, roleARN string) *corev1.ServiceAccount {
-	return testworld.ServiceAccount(namespace, name, aws.RoleARNAnnotation, roleARN, azure.ClientIDAnnotation,
+	return testenv.ServiceAccount(namespace, name, aws.RoleARNAnnotation, roleARN, azure.ClientIDAnnotation,
 		azureClient,
 		azure.TenantIDAnnotation, azureTenant, gcp.WorkloadIdentityProviderAnnotation, poolOfAWS,
 		exchange.OpenAIServiceAccountAnnotation, "sa-1")
@@ -144,7 +144,7 @@ func (f *federation) ask(namespace, name string, more ...auth.Option) []auth.Opt
 // its own.
 func TestRoleIsTheSubject(t *testing.T) {
 	f := newFederation(t)
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	for name, r := range f.receivers() {
 		for _, tenant := range []string{"tenant-a", "tenant-b"} {
 			opts := f.ask(tenant, "outbound", auth.WithCache(tokens, object(tenant)))
@@ -208,7 +208,7 @@ func TestRoleAsSubjectIsRevoked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFederation(t)
-			opts := f.ask("tenant-a", "outbound", auth.WithCache(testworld.Cache(t), object("tenant-a")))
+			opts := f.ask("tenant-a", "outbound", auth.WithCache(testenv.Cache(t), object("tenant-a")))
 			if _, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, opts...); err != nil {
 				t.Fatal(err)
 			}
@@ -221,7 +221,7 @@ func TestRoleAsSubjectIsRevoked(t *testing.T) {
 			// Another target of the same role is not cached.
 			other := auth.WithScopes("https://vault.azure.net/.default")
 			_, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, append(opts, other)...)
-			testworld.CheckError(t, err, tc.reason, append(tc.want, `ServiceAccount "tenant-a/outbound"`)...)
+			testenv.CheckError(t, err, tc.reason, append(tc.want, `ServiceAccount "tenant-a/outbound"`)...)
 		})
 	}
 }
@@ -238,7 +238,7 @@ func TestFirstRoleOfAChainCountsOnHits(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.source = source
-	opts := f.ask("tenant-a", "outbound", auth.WithCache(testworld.Cache(t), object("tenant-a")))
+	opts := f.ask("tenant-a", "outbound", auth.WithCache(testenv.Cache(t), object("tenant-a")))
 	if _, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, opts...); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestFirstRoleOfAChainCountsOnHits(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = auth.GetAccessToken(t.Context(), &azure.Provider{}, opts...)
-	testworld.CheckError(t, err, auth.ErrDenied, role("harmless"))
+	testenv.CheckError(t, err, auth.ErrDenied, role("harmless"))
 }
 
 // The receiver refuses another issuer, subject or audience. The remedy names those of the token.
@@ -279,7 +279,7 @@ func TestRoleAsSubjectIsNotTrusted(t *testing.T) {
 			credential.Fetch = f.cloud.Client()
 			f.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, credential)
 			_, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, f.ask("tenant-a", "outbound")...)
-			testworld.CheckError(t, err, auth.ErrDenied, tc.want...)
+			testenv.CheckError(t, err, auth.ErrDenied, tc.want...)
 			if strings.Contains(err.Error(), "cluster") {
 				t.Errorf("the remedy names the cluster: %v", err)
 			}
@@ -314,7 +314,7 @@ func TestRoleAsSubjectIsChecked(t *testing.T) {
 			if tc.reason == "" && err != nil {
 				t.Error(err)
 			} else if tc.reason != "" {
-				testworld.CheckError(t, err, tc.reason, tc.want)
+				testenv.CheckError(t, err, tc.reason, tc.want)
 			}
 			entra := 0
 			if tc.reason == "" {
@@ -349,10 +349,10 @@ func TestRoleAsSubjectGetsNothingElseOfTheCall(t *testing.T) {
 		seen[1].Subject != "" || seen[1].Owner != object("tenant-a") {
 		t.Errorf("the Policy saw %+v", seen)
 	}
-	proxy, asked := testworld.RefusingProxy(t)
+	proxy, asked := testenv.RefusingProxy(t)
 	_, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, append(opts, auth.WithHTTPClient(nil),
 		auth.WithProxyURL(*proxy))...)
-	testworld.CheckError(t, err, auth.ErrUnavailable, "no answer through the proxy")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "no answer through the proxy")
 	for _, request := range asked() {
 		if !strings.Contains(request, "login.microsoftonline.com") {
 			t.Errorf("the proxy was asked for %q", request)
@@ -367,8 +367,8 @@ func TestRoleAsSubjectGetsNothingElseOfTheCall(t *testing.T) {
 // accounts.
 func TestControllersRoleIsTheSubject(t *testing.T) {
 	f := newFederation(t)
-	own := testworld.ServiceAccount("system", "controller")
-	token, err := f.world.issuer.Sign(f.world.issuer.Claims(own, []string{aws.DefaultAudience}, time.Hour))
+	own := testenv.ServiceAccount("system", "controller")
+	token, err := f.environment.issuer.Sign(f.environment.issuer.Claims(own, []string{aws.DefaultAudience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +376,7 @@ func TestControllersRoleIsTheSubject(t *testing.T) {
 	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f.cloud.AWS().SetRole(role("controller"), cloudtest.Trust{Issuer: f.world.issuer.URL(),
+	f.cloud.AWS().SetRole(role("controller"), cloudtest.Trust{Issuer: f.environment.issuer.URL(),
 		Subjects: []string{"system:serviceaccount:system:controller"}})
 	f.trustAzure(azure.DefaultAudience, role("controller"))
 	clearEnvironment(t)
@@ -387,7 +387,7 @@ func TestControllersRoleIsTheSubject(t *testing.T) {
 	call := func(config aws.WebIdentity) (auth.Token, error) {
 		return auth.GetAccessToken(t.Context(), &azure.Provider{}, auth.WithSubjectIssuer(f.newSource(t, config)),
 			identity,
-			auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithHTTPClient(f.cloud.Client()))
+			auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithHTTPClient(f.cloud.Client()))
 	}
 	got, err := call(aws.WebIdentity{RoleARN: role("controller")})
 	if err != nil {
@@ -397,9 +397,9 @@ func TestControllersRoleIsTheSubject(t *testing.T) {
 		t.Errorf("the subject is %q", subject)
 	}
 	_, err = call(aws.WebIdentity{RoleARN: role("tenant-a")})
-	testworld.CheckError(t, err, auth.ErrDenied, `for "`+role("controller")+`", not for "`+role("tenant-a")+`"`)
+	testenv.CheckError(t, err, auth.ErrDenied, `for "`+role("controller")+`", not for "`+role("tenant-a")+`"`)
 	_, err = call(aws.WebIdentity{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "the controller's own role is not known")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "the controller's own role is not known")
 }
 
 // EKS Pod Identity gives the controller its role, whose name the credentials do not tell.
@@ -434,7 +434,7 @@ func TestControllersRoleOfPodIdentityIsTheSubject(t *testing.T) {
 // A session that STS no longer accepts is replaced, once.
 func TestRoleAsSubjectReplacesItsSession(t *testing.T) {
 	f := newFederation(t)
-	opts := f.ask("tenant-a", "outbound", auth.WithCache(testworld.Cache(t), object("tenant-a")))
+	opts := f.ask("tenant-a", "outbound", auth.WithCache(testenv.Cache(t), object("tenant-a")))
 	refuse := cloudtest.Fault{Service: "sts", Action: "GetWebIdentityToken", Status: http.StatusForbidden,
 		Code: "ExpiredToken", Message: "expired", Times: 1}
 	f.cloud.AddFault(refuse)

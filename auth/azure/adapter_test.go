@@ -17,13 +17,13 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestTokenCredential(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
-	tokens := testworld.Cache(t)
+	w := newEnvironment(t)
+	tokens := testenv.Cache(t)
 	credential := azure.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")), auth.WithScopes("https://vault.azure.net/.default"))...)
 	ask := func(request policy.TokenRequestOptions) (cloudtest.AzureIdentity, error) {
 		got, err := credential.GetToken(t.Context(), request)
@@ -69,9 +69,9 @@ func TestTokenCredential(t *testing.T) {
 // one, and there is none for ten seconds.
 func TestChallengesShareAnExchange(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	synctest.Test(t, func(t *testing.T) {
-		tokens := testworld.Cache(t)
+		tokens := testenv.Cache(t)
 		var exchanges, running, most atomic.Int64
 		client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			most.Store(max(most.Load(), running.Add(1)))
@@ -108,7 +108,7 @@ func TestChallengesShareAnExchange(t *testing.T) {
 
 func TestTokenCredentialRefuses(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	credential := (&azure.Provider{}).NewTokenCredential(w.options("tenant-a", "app")...)
 	for name, tc := range map[string]struct {
 		request policy.TokenRequestOptions
@@ -122,14 +122,14 @@ func TestTokenCredentialRefuses(t *testing.T) {
 		"an empty scope": {policy.TokenRequestOptions{Scopes: []string{""}}, "scope is empty"},
 	} {
 		_, err := credential.GetToken(t.Context(), tc.request)
-		if testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want); t.Failed() {
+		if testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want); t.Failed() {
 			t.Fatal(name)
 		}
 	}
 	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
 	t.Setenv("AZURE_TENANT_ID", tenantID)
 	_, err := azure.NewTokenCredential(auth.WithHTTPClient(w.http)).GetToken(t.Context(), policy.TokenRequestOptions{TenantID: usTenant})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, usTenant, tenantID)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, usTenant, tenantID)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := credential.GetToken(ctx, policy.TokenRequestOptions{}); !errors.Is(err, context.Canceled) {
@@ -140,7 +140,7 @@ func TestTokenCredentialRefuses(t *testing.T) {
 // The controller's own tokens honour claims too.
 func TestTokenCredentialOfTheController(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.Azure().SetClientSecret(tenantID, clientB, "the secret of it")
 	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", "the secret of it")
 	credential := azure.NewTokenCredential(auth.WithHTTPClient(w.http))
@@ -158,7 +158,7 @@ func TestTokenCredentialOfTheController(t *testing.T) {
 // A service that names a time from which the token should be replaced has it passed on.
 func TestRefreshOn(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AddFault(body(`{"token_type":"Bearer","expires_in":"86399","refresh_in":43199,"access_token":"opaque"}`))
 	got, err := azure.NewTokenCredential(w.options("tenant-a", "app")...).GetToken(t.Context(), policy.TokenRequestOptions{})
 	if left := time.Until(got.RefreshOn); err != nil || left < 11*time.Hour || left > 12*time.Hour || time.Until(got.ExpiresOn) < 23*time.Hour {
@@ -169,15 +169,15 @@ func TestRefreshOn(t *testing.T) {
 // The tokens for all scopes are replaced, each when it is asked for.
 func TestTokenCredentialInvalidate(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
 		entra := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			n++
 			return respond(r, http.StatusOK, fmt.Sprintf(`{"token_type":"Bearer","expires_in":3600,"access_token":"t%d"}`, n)), nil
 		})}
-		credential := azure.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithHTTPClient(entra))...)
-		testworld.CheckInvalidate(t, credential, func() (string, error) {
+		credential := azure.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithHTTPClient(entra))...)
+		testenv.CheckInvalidate(t, credential, func() (string, error) {
 			vault, err := credential.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{"https://vault.azure.net/.default"}})
 			if err != nil {
 				return "", err

@@ -7,22 +7,22 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // What is cached costs next to nothing: no request, and hardly any memory. The rest of what is allocated is the fake
 // Kubernetes client's copy of the ServiceAccount, which is measured for comparison.
 func TestHitsAllocateNothing(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
-	jwt, err := w.issuer.Sign(w.issuer.Claims(testworld.ServiceAccount("tenant-a", "app"), []string{azure.DefaultAudience}, 1<<41))
+	jwt, err := w.issuer.Sign(w.issuer.Claims(testenv.ServiceAccount("tenant-a", "app"), []string{azure.DefaultAudience}, 1<<41))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p, ctx := &azure.Provider{}, context.Background()
 	opts := []auth.Option{auth.WithSubjectToken(auth.NewStaticTokenSource(jwt), *identity("tenant-a", "app", tenantID, clientA)),
-		auth.WithHTTPClient(w.http), auth.WithCache(testworld.Cache(t), object("tenant-a"))}
+		auth.WithHTTPClient(w.http), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 	floor := testing.AllocsPerRun(100, func() {
 		if _, _, err := auth.NewStaticTokenSource(jwt).Token(ctx, nil); err != nil {
 			t.Error(err)

@@ -17,7 +17,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/document"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -25,17 +25,17 @@ const (
 	subjectB = "system:serviceaccount:tenant-b:app"
 )
 
-// boundWorld is a world with identity bindings instead of federated credentials, and with the environment of a pod in
+// boundEnvironment is an environment with identity bindings instead of federated credentials, and with the environment of a pod in
 // AKS.
-type boundWorld struct {
-	*world
+type boundEnvironment struct {
+	*environment
 	proxy *cloudtest.AKSTokenProxy
 }
 
-func newBoundWorld(t *testing.T, more ...client.Object) *boundWorld {
+func newBoundEnvironment(t *testing.T, more ...client.Object) *boundEnvironment {
 	t.Helper()
 	clearEnvironment(t)
-	w := newWorld(t, more...)
+	w := newEnvironment(t, more...)
 	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
 	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientB)
 	proxy, err := w.cloud.Azure().NewTokenProxy(w.issuer.URL(), w.issuer.HTTPClient())
@@ -47,24 +47,24 @@ func newBoundWorld(t *testing.T, more ...client.Object) *boundWorld {
 	for name, value := range proxy.Env() {
 		t.Setenv(name, value)
 	}
-	return &boundWorld{w, proxy}
+	return &boundEnvironment{w, proxy}
 }
 
 func bound() *azure.Provider { return &azure.Provider{IdentityBindings: true} }
 
-// options are those of the world without its client, which goes to Microsoft Entra ID.
-func (w *boundWorld) options(namespace string, more ...auth.Option) []auth.Option {
+// options are those of the environment without its client, which goes to Microsoft Entra ID.
+func (w *boundEnvironment) options(namespace string, more ...auth.Option) []auth.Option {
 	sa := client.ObjectKey{Namespace: namespace, Name: "app"}
 	return append([]auth.Option{auth.WithServiceAccount(sa, w.client), auth.WithOwner(object(namespace))}, more...)
 }
 
 // get returns the identity behind the token of a tenant.
-func (w *boundWorld) get(ctx context.Context, p *azure.Provider, namespace string, more ...auth.Option) (
+func (w *boundEnvironment) get(ctx context.Context, p *azure.Provider, namespace string, more ...auth.Option) (
 	cloudtest.AzureIdentity, error) {
 	return w.identity(auth.GetAccessToken(ctx, p, w.options(namespace, more...)...))
 }
 
-func (w *boundWorld) identity(token auth.Token, err error) (cloudtest.AzureIdentity, error) {
+func (w *boundEnvironment) identity(token auth.Token, err error) (cloudtest.AzureIdentity, error) {
 	if err != nil {
 		return cloudtest.AzureIdentity{}, err
 	}
@@ -85,7 +85,7 @@ func traced(ctx context.Context, opened *int) context.Context {
 }
 
 func TestIdentityBindings(t *testing.T) {
-	w := newBoundWorld(t)
+	w := newBoundEnvironment(t)
 	p, opened := bound(), 0
 	for range 2 {
 		for namespace, clientID := range map[string]string{"tenant-a": clientA, "tenant-b": clientB} {
@@ -113,7 +113,7 @@ func TestIdentityBindings(t *testing.T) {
 }
 
 func TestIdentityBindingsConformance(t *testing.T) {
-	w := newBoundWorld(t, identity("tenant-b", "thief", tenantID, clientA), identity("tenant-a", "bad", tenantID, "app"))
+	w := newBoundEnvironment(t, identity("tenant-b", "thief", tenantID, clientA), identity("tenant-a", "bad", tenantID, "app"))
 	w.proxy.SetRight(tenantID, clientB, subjectA, subjectB)
 	h := harness(w.cloud, w.client, bound)
 	// IdentityBindings excludes Audience. TestIdentityBindingsInTheCacheKey turns it off.
@@ -124,10 +124,10 @@ func TestIdentityBindingsConformance(t *testing.T) {
 
 // A tenant cannot use an identity that the cluster does not grant to its ServiceAccount, and learns what is missing.
 func TestIdentityBindingsNeedARight(t *testing.T) {
-	w := newBoundWorld(t)
+	w := newBoundEnvironment(t)
 	w.proxy.SetRight(tenantID, clientA, subjectB)
 	_, err := w.get(t.Context(), bound(), "tenant-a")
-	testworld.CheckError(t, err, auth.ErrDenied, "HTTP 403", `the ServiceAccount "tenant-a/app"`, "ClusterRole",
+	testenv.CheckError(t, err, auth.ErrDenied, "HTTP 403", `the ServiceAccount "tenant-a/app"`, "ClusterRole",
 		"use-managed-identity", "cid.wi.aks.azure.com", `the resource "`+clientA+`"`)
 	w.proxy.SetRight(tenantID, clientA, subjectA)
 	if _, err := w.get(t.Context(), bound(), "tenant-a"); err != nil {
@@ -140,21 +140,21 @@ func TestIdentityBindingsNeedARight(t *testing.T) {
 	sa := identity("tenant-a", "app", tenantID, clientA)
 	_, err = auth.GetAccessToken(t.Context(), bound(), auth.WithOwner(object("tenant-a")),
 		auth.WithServiceAccount(client.ObjectKeyFromObject(sa), other.Client(sa)))
-	testworld.CheckError(t, err, auth.ErrDenied, "HTTP 401", "cluster of the token proxy", azure.IdentityBindingAudience)
+	testenv.CheckError(t, err, auth.ErrDenied, "HTTP 401", "cluster of the token proxy", azure.IdentityBindingAudience)
 	w.cloud.AddFault(cloudtest.Fault{Status: 401, Code: "invalid_client", Message: "AADSTS70025: no federated credential."})
 	_, err = w.get(t.Context(), bound(), "tenant-a")
-	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS70025", "identity binding", clientA)
+	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS70025", "identity binding", clientA)
 }
 
 // tokenFile writes the token that AKS mounts into a pod with identity bindings.
-func (w *boundWorld) tokenFile(t *testing.T) {
+func (w *boundEnvironment) tokenFile(t *testing.T) {
 	t.Helper()
 	configure(t, tenantID, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.mountToken(t, azure.IdentityBindingAudience))
 }
 
 // The controller's own workload identity takes the same way. Its other sources do not.
 func TestIdentityBindingsOfTheController(t *testing.T) {
-	w := newBoundWorld(t)
+	w := newBoundEnvironment(t)
 	w.tokenFile(t)
 	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
 	controller := func(p *azure.Provider, more ...auth.Option) (cloudtest.AzureIdentity, error) {
@@ -171,15 +171,15 @@ func TestIdentityBindingsOfTheController(t *testing.T) {
 	}
 	w.proxy.SetRight(tenantID, clientA)
 	_, err = controller(bound())
-	testworld.CheckError(t, err, auth.ErrDenied, "workload identity", "HTTP 403", "the controller's own ServiceAccount",
+	testenv.CheckError(t, err, auth.ErrDenied, "workload identity", "HTTP 403", "the controller's own ServiceAccount",
 		"ClusterRole", clientA)
 	t.Setenv("AZURE_KUBERNETES_CA_DATA", string(w.cloud.CA()))
 	_, err = controller(bound())
-	testworld.CheckError(t, err, auth.ErrUnavailable, "find own Azure credentials", "x509")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "find own Azure credentials", "x509")
 	// Without the field the variables are ignored, as by azidentity without EnableAzureProxy.
 	w.trust(tenantID, clientA, "tenant-a")
 	_, err = controller(&azure.Provider{}, auth.WithHTTPClient(w.http))
-	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS700212")
+	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS700212")
 	if w.cloud.Calls("imds", "") != 0 {
 		t.Error("the managed identity took the place of an identity that was refused")
 	}
@@ -187,7 +187,7 @@ func TestIdentityBindingsOfTheController(t *testing.T) {
 
 // Nothing that excludes the token proxy is passed over in silence. A secret in an address does not show.
 func TestIdentityBindingsThatAreMisconfigured(t *testing.T) {
-	w := newBoundWorld(t)
+	w := newBoundEnvironment(t)
 	const (
 		proxy  = "AZURE_KUBERNETES_TOKEN_PROXY"
 		name   = "AZURE_KUBERNETES_SNI_NAME"
@@ -229,9 +229,9 @@ func TestIdentityBindingsThatAreMisconfigured(t *testing.T) {
 			}
 			p := azure.Provider{IdentityBindings: true, Audience: tc.audience}
 			_, err := w.get(t.Context(), &p, "tenant-a", opts...)
-			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want...)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want...)
 			_, own := auth.GetAccessToken(t.Context(), &p, opts...)
-			testworld.CheckError(t, own, auth.ErrMisconfigured, tc.want...)
+			testenv.CheckError(t, own, auth.ErrMisconfigured, tc.want...)
 			if strings.Contains(err.Error()+own.Error(), "hunter2") {
 				t.Errorf("a secret shows: %v, %v", err, own)
 			}
@@ -242,8 +242,8 @@ func TestIdentityBindingsThatAreMisconfigured(t *testing.T) {
 
 // One cache keeps the tokens of two proxies, and of Entra itself, apart.
 func TestIdentityBindingsInTheCacheKey(t *testing.T) {
-	w := newBoundWorld(t)
-	cached := auth.WithCache(testworld.Cache(t), object("tenant-a"))
+	w := newBoundEnvironment(t)
+	cached := auth.WithCache(testenv.Cache(t), object("tenant-a"))
 	first, data := bound(), os.Getenv("AZURE_KUBERNETES_CA_DATA")
 	for range 2 {
 		if _, err := w.get(t.Context(), first, "tenant-a", cached); err != nil {
@@ -275,7 +275,7 @@ func TestIdentityBindingsInTheCacheKey(t *testing.T) {
 	check("the address")
 	t.Setenv("AZURE_KUBERNETES_SNI_NAME", "other.example")
 	_, err := w.get(t.Context(), bound(), "tenant-a", cached)
-	testworld.CheckError(t, err, auth.ErrUnavailable, "tls")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "tls")
 	w.trust(tenantID, clientA, "tenant-a")
 	_, err = w.get(t.Context(), &azure.Provider{}, "tenant-a", cached, auth.WithHTTPClient(w.http))
 	if err != nil || w.cloud.Calls("entra", "token") != 1 {
@@ -285,7 +285,7 @@ func TestIdentityBindingsInTheCacheKey(t *testing.T) {
 
 // Where the proxy hangs for one tenant, only that tenant waits, and no longer than its call.
 func TestIdentityBindingsHangForOneTenant(t *testing.T) {
-	w := newBoundWorld(t)
+	w := newBoundEnvironment(t)
 	p := bound()
 	ofTenantA := func(c cloudtest.Call) bool { return c.Parameters["client_id"] == clientA }
 	defer w.cloud.AddFault(cloudtest.Fault{Hang: true, Match: ofTenantA})()

@@ -15,11 +15,11 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // caFile replaces the CA of the environment by a file, which the returned function replaces atomically.
-func (w *boundWorld) caFile(t *testing.T) (name string, write func(content []byte)) {
+func (w *boundEnvironment) caFile(t *testing.T) (name string, write func(content []byte)) {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), "ca.crt")
 	t.Setenv("AZURE_KUBERNETES_CA_DATA", "")
@@ -33,7 +33,7 @@ func (w *boundWorld) caFile(t *testing.T) (name string, write func(content []byt
 
 // A changed file is trusted at once and in place of the old one, for new connections too.
 func TestIdentityBindingsReadTheCAFileAgain(t *testing.T) {
-	w := newBoundWorld(t)
+	w := newBoundEnvironment(t)
 	name, write := w.caFile(t)
 	p, opened := bound(), 0
 	good := func(connections int) {
@@ -46,7 +46,7 @@ func TestIdentityBindingsReadTheCAFileAgain(t *testing.T) {
 	bad := func(want ...string) {
 		t.Helper()
 		_, err := w.get(t.Context(), p, "tenant-a")
-		testworld.CheckError(t, err, auth.ErrUnavailable, want...)
+		testenv.CheckError(t, err, auth.ErrUnavailable, want...)
 	}
 	bad("AZURE_KUBERNETES_CA_FILE", name, "no such file")
 	write(nil)
@@ -75,7 +75,7 @@ func TestIdentityBindingsReadTheCAFileAgain(t *testing.T) {
 
 // Every call trusts a whole file, whatever happens to the file meanwhile.
 func TestIdentityBindingsWhileTheCAFileIsReplaced(t *testing.T) {
-	w := newBoundWorld(t)
+	w := newBoundEnvironment(t)
 	_, write := w.caFile(t)
 	contents := [][]byte{w.proxy.CA(), nil, append(w.cloud.CA(), w.proxy.CA()...)}
 	write(contents[0])
@@ -123,10 +123,10 @@ func tokenService(t *testing.T, answer http.HandlerFunc) *httptest.Server {
 
 // The name of the certificate decides, not the address.
 func TestIdentityBindingsCheckTheServerName(t *testing.T) {
-	w := newBoundWorld(t)
+	w := newBoundEnvironment(t)
 	t.Setenv("AZURE_KUBERNETES_SNI_NAME", "other.example")
 	_, err := w.get(t.Context(), bound(), "tenant-a")
-	testworld.CheckError(t, err, auth.ErrUnavailable, "tls")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "tls")
 	asked := ""
 	tokenService(t, func(rw http.ResponseWriter, r *http.Request) {
 		asked = r.URL.RequestURI()
@@ -138,11 +138,11 @@ func TestIdentityBindingsCheckTheServerName(t *testing.T) {
 	asked = ""
 	t.Setenv("AZURE_KUBERNETES_SNI_NAME", "ests.aks.example")
 	_, err = w.get(t.Context(), bound(), "tenant-a")
-	testworld.CheckError(t, err, auth.ErrUnavailable, "x509", "ests.aks.example")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "x509", "ests.aks.example")
 	t.Setenv("AZURE_KUBERNETES_SNI_NAME", "example.com")
 	t.Setenv("AZURE_KUBERNETES_CA_DATA", "") // the roots of the system do not know it
 	_, err = w.get(t.Context(), bound(), "tenant-a")
-	testworld.CheckError(t, err, auth.ErrUnavailable, "x509")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "x509")
 	if asked != "" {
 		t.Errorf("%s was asked", asked)
 	}
@@ -150,8 +150,8 @@ func TestIdentityBindingsCheckTheServerName(t *testing.T) {
 
 // A proxy sends the token nowhere else, and its answers put no credential into an error.
 func TestIdentityBindingsWithAHostileProxy(t *testing.T) {
-	w := newBoundWorld(t)
-	sa := testworld.ServiceAccount("tenant-b", "app")
+	w := newBoundEnvironment(t)
+	sa := testenv.ServiceAccount("tenant-b", "app")
 	stranger, err := w.issuer.Sign(w.issuer.Claims(sa, []string{azure.IdentityBindingAudience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestIdentityBindingsWithAHostileProxy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tokenService(t, tc.answer)
 			_, err := w.get(t.Context(), bound(), "tenant-a")
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 			w.tokenFile(t)
 			_, err = get(t, bound())
 			if err == nil || strings.Contains(err.Error(), "eyJ") {

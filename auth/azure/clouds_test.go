@@ -13,18 +13,18 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/azurename"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// newClouds is a world in which tenant-a has an identity in each cloud, in ServiceAccounts public, us, cn and own.
-func newClouds(t testing.TB) *world {
+// newClouds is an environment in which tenant-a has an identity in each cloud, in ServiceAccounts public, us, cn and own.
+func newClouds(t testing.TB) *environment {
 	t.Helper()
 	var objs []client.Object
 	tenants := map[string]string{"public": tenantID, "us": usTenant, "cn": cnTenant, "own": ownTenant}
 	for name, tenant := range tenants {
 		objs = append(objs, identity("tenant-a", name, tenant, clientA))
 	}
-	w := newWorld(t, objs...)
+	w := newEnvironment(t, objs...)
 	w.cloud.Azure().AddCloud(ownAuthority, ownManager, ownRegistry)
 	w.cloud.Azure().AddTenant("login.microsoftonline.us", usTenant)
 	w.cloud.Azure().AddTenant("login.chinacloudapi.cn", cnTenant)
@@ -46,7 +46,7 @@ func privateCloud() azure.Cloud {
 func TestSeveralClouds(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
-	p, tokens := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}, testworld.Cache(t)
+	p, tokens := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}, testenv.Cache(t)
 	for name, tc := range map[string]struct{ authority, host, audience string }{
 		"public": {"", "login.microsoftonline.com", "https://management.azure.com"},
 		"us":     {"https://login.microsoftonline.us/", "login.microsoftonline.us", "https://management.core.usgovcloudapi.net"},
@@ -69,7 +69,7 @@ func TestSeveralClouds(t *testing.T) {
 	}
 	// The same ServiceAccount at another authority is another entry of the cache.
 	_, err := get(t, p, w.options("tenant-a", "public", auth.WithCache(tokens, object("tenant-a")), azure.WithAuthorityHost("https://login.microsoftonline.us"))...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "AADSTS90002", "authority host")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "AADSTS90002", "authority host")
 	token, err := get(t, p, w.options("tenant-a", "us", auth.WithSTSEndpoint("https://login.microsoftonline.us"))...)
 	if err != nil || w.whose(token).Tenant != usTenant {
 		t.Errorf("WithSTSEndpoint: %v", err)
@@ -87,7 +87,7 @@ func TestTwoOptionsForOneAuthority(t *testing.T) {
 			t.Error(err)
 		}
 		if !ok {
-			testworld.CheckError(t, err, auth.ErrMisconfigured, "different authorities")
+			testenv.CheckError(t, err, auth.ErrMisconfigured, "different authorities")
 		}
 	}
 }
@@ -109,13 +109,13 @@ func TestPrecedenceOfAuthorities(t *testing.T) {
 	}
 	t.Setenv("AZURE_AUTHORITY_HOST", "http://login.chinacloudapi.cn/")
 	_, err := get(t, &azure.Provider{}, w.options("tenant-a", "cn")...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, `"http://login.chinacloudapi.cn/"`, "https://")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, `"http://login.chinacloudapi.cn/"`, "https://")
 	t.Setenv("AZURE_AUTHORITY_HOST", "https://"+ownAuthority)
 	if _, err := get(t, &azure.Provider{}, w.options("tenant-a", "own", auth.WithScopes("https://storage.azure.com/.default"))...); err != nil {
 		t.Errorf("an unknown authority of the controller: %v", err)
 	}
 	_, err = get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithScopes", "PrivateClouds")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "WithScopes", "PrivateClouds")
 }
 
 func TestEnvironmentFile(t *testing.T) {
@@ -149,7 +149,7 @@ func TestEnvironmentFile(t *testing.T) {
 	} {
 		t.Setenv("AZURE_ENVIRONMENT_FILEPATH", writeFile(t, []byte(text)))
 		_, err := get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
-		if testworld.CheckError(t, err, auth.ErrMisconfigured, "AZURE_ENVIRONMENT_FILEPATH"); t.Failed() {
+		if testenv.CheckError(t, err, auth.ErrMisconfigured, "AZURE_ENVIRONMENT_FILEPATH"); t.Failed() {
 			t.Fatal(name)
 		}
 	}
@@ -160,7 +160,7 @@ func TestEnvironmentFile(t *testing.T) {
 	}
 	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", filepath.Join(t.TempDir(), "nothing"))
 	_, err = get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "nothing")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "nothing")
 }
 
 // An environment file describes what differs from Microsoft's cloud. Its authority defaults to the public one.
@@ -244,14 +244,14 @@ func TestAuthoritiesThatAreRefused(t *testing.T) {
 		"https://login.microsoftonline.de", "https://" + ownAuthority,
 	} {
 		_, err := w.get(t, "tenant-a", "public", azure.WithAuthorityHost(authority))
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "refused")
+		testenv.CheckError(t, err, auth.ErrMisconfigured, "refused")
 		_, err = w.get(t, "tenant-a", "public", auth.WithSTSEndpoint(authority))
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "refused")
+		testenv.CheckError(t, err, auth.ErrMisconfigured, "refused")
 	}
 	_, err := w.get(t, "tenant-a", "public", azure.WithAuthorityHost("https://login.microsoftonline.com"), auth.WithSTSEndpoint("https://login.microsoftonline.us"))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "different authorities")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "different authorities")
 	_, err = get(t, &azure.Provider{PrivateClouds: []azure.Cloud{{AuthorityHost: "x"}}}, w.options("tenant-a", "public")...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "PrivateClouds")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "PrivateClouds")
 	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
 	if _, err := w.get(t, "tenant-a", "public", azure.WithAuthorityHost("https://LOGIN.Microsoftonline.com/")); err != nil {
 		t.Error(err)
@@ -270,7 +270,7 @@ func TestOwnIdentityIsNotSentToAnotherAuthorityForObjects(t *testing.T) {
 	for _, host := range []string{ownAuthority, "login.chinacloudapi.cn"} {
 		for _, option := range []auth.Option{auth.WithSTSEndpoint("https://" + host), azure.WithAuthorityHost("https://" + host)} {
 			_, err := w.controller(t, p, forObject, option)
-			testworld.CheckError(t, err, auth.ErrDenied, "own identity", host, "name a ServiceAccount")
+			testenv.CheckError(t, err, auth.ErrDenied, "own identity", host, "name a ServiceAccount")
 		}
 	}
 	expectNone(t, w.cloud.Calls("", ""))
@@ -333,7 +333,7 @@ func TestRegistriesWithAnAuthorityOfMicrosofts(t *testing.T) {
 	cloud := azure.Cloud{AuthorityHost: "https://login.microsoftonline.com", RegistrySuffix: ownRegistry}
 	p := &azure.Provider{PrivateClouds: []azure.Cloud{cloud}}
 	_, err := p.GetAccessTokenOptionsForArtifactRepository("example."+ownRegistry, &provider.Options{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "login.microsoftonline.com", "ResourceManagerAudience",
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "login.microsoftonline.com", "ResourceManagerAudience",
 		"PrivateClouds")
 	want := []string{azurename.RegistryAudience + "/.default"}
 	if got := registryScopes(t, p, "example.azurecr.io"); !slices.Equal(got, want) {
@@ -355,20 +355,20 @@ func TestAudienceThatIsNotTrusted(t *testing.T) {
 		Subject: "system:serviceaccount:tenant-a:us", Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
 	us := azure.WithAuthorityHost("https://login.microsoftonline.us")
 	_, err := w.get(t, "tenant-a", "us", us)
-	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS700212", `to "api://AzureADTokenExchangeUSGov"`,
+	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS700212", `to "api://AzureADTokenExchangeUSGov"`,
 		"auth.WithAudiences", "azure.Provider.Audience")
 	allowed := auth.WithPolicy(auth.Policy{Audiences: []string{azure.DefaultAudience, "api://other"}})
 	if _, err := w.get(t, "tenant-a", "us", us, allowed, auth.WithAudiences(azure.DefaultAudience)); err != nil {
 		t.Error(err)
 	}
 	_, err = w.get(t, "tenant-a", "us", us, allowed, auth.WithAudiences("api://other"))
-	testworld.CheckError(t, err, auth.ErrDenied, `to "api://other"`)
+	testenv.CheckError(t, err, auth.ErrDenied, `to "api://other"`)
 }
 
 // Clouds whose federated credentials have another audience.
 func TestAudienceOfTheProvider(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
 	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-a:app", Audience: "api://AzureADTokenExchangeUSGov"})

@@ -17,7 +17,7 @@ import (
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -55,14 +55,14 @@ func readAll(t *testing.T, resp *http.Response) string {
 	return string(content)
 }
 
-func (w *world) restConfig(t testing.TB, p *azure.Provider, name string, more ...auth.Option) (*auth.RESTConfig, error) {
+func (w *environment) restConfig(t testing.TB, p *azure.Provider, name string, more ...auth.Option) (*auth.RESTConfig, error) {
 	t.Helper()
 	return auth.GetRESTConfig(t.Context(), p, w.options("tenant-a", name, more...)...)
 }
 
 func TestCluster(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.Azure().SetCluster(clusterID, cluster())
 	for name, tc := range map[string]struct {
 		opts     []auth.Option
@@ -122,12 +122,12 @@ func TestClustersOfOtherClouds(t *testing.T) {
 	}
 	p := &azure.Provider{PrivateClouds: []azure.Cloud{{AuthorityHost: "https://" + ownAuthority}}}
 	_, err := w.restConfig(t, p, "own", auth.WithClusterResource(clusterID), azure.WithAuthorityHost("https://"+ownAuthority))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "PrivateClouds", "address and CA")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "PrivateClouds", "address and CA")
 }
 
 func TestClusterThatIsRefused(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	change := func(f func(*cloudtest.AzureCluster)) cloudtest.AzureCluster {
 		c := cluster()
 		f(&c)
@@ -184,7 +184,7 @@ func TestClusterThatIsRefused(t *testing.T) {
 			if c != nil {
 				t.Errorf("got %v", c)
 			}
-			testworld.CheckError(t, err, tc.reason, tc.want...)
+			testenv.CheckError(t, err, tc.reason, tc.want...)
 		})
 	}
 }
@@ -202,7 +202,7 @@ func TestClusterIDsThatAreRefused(t *testing.T) {
 		"arn:aws:eks:eu-central-1:123456789012:cluster/c",
 	} {
 		_, err := p.GetAccessTokenOptionsForCluster(&provider.Options{ClusterResource: id})
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "resource ID of an AKS cluster")
+		testenv.CheckError(t, err, auth.ErrMisconfigured, "resource ID of an AKS cluster")
 	}
 	if access, err := p.GetAccessTokenOptionsForCluster(&provider.Options{ClusterResource: good}); err != nil || len(access.AccessTokens) != 2 {
 		t.Errorf("%d, %v", len(access.AccessTokens), err)
@@ -211,8 +211,8 @@ func TestClusterIDsThatAreRefused(t *testing.T) {
 
 // The name has no use where address and CA are known: one of the three is a mistake.
 func TestClusterByAllThreeIsRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	_, err := w.restConfig(t, &azure.Provider{}, "app", auth.WithClusterResource(clusterID), auth.WithClusterAddress("https://10.0.0.1"),
 		auth.WithCAData(string(w.cloud.CA())))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "all set", "leave one of them out")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "all set", "leave one of them out")
 }

@@ -21,15 +21,15 @@ import (
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // tokenFile writes the token that the webhook of Entra Workload ID mounts into a pod.
-func (w *world) tokenFile(t *testing.T) string { return w.mountToken(t, azure.DefaultAudience) }
+func (w *environment) tokenFile(t *testing.T) string { return w.mountToken(t, azure.DefaultAudience) }
 
-func (w *world) mountToken(t *testing.T, audience string) string {
+func (w *environment) mountToken(t *testing.T, audience string) string {
 	t.Helper()
-	jwt, err := w.issuer.Sign(w.issuer.Claims(testworld.ServiceAccount("tenant-a", "app"), []string{audience}, time.Hour))
+	jwt, err := w.issuer.Sign(w.issuer.Claims(testenv.ServiceAccount("tenant-a", "app"), []string{audience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func configure(t *testing.T, tenant, clientID, name, value string) {
 	t.Setenv(name, value)
 }
 
-func (w *world) controller(t *testing.T, p *azure.Provider, more ...auth.Option) (cloudtest.AzureIdentity, error) {
+func (w *environment) controller(t *testing.T, p *azure.Provider, more ...auth.Option) (cloudtest.AzureIdentity, error) {
 	t.Helper()
 	token, err := get(t, p, append([]auth.Option{auth.WithHTTPClient(w.http)}, more...)...)
 	if err != nil {
@@ -66,7 +66,7 @@ func (w *world) controller(t *testing.T, p *azure.Provider, more ...auth.Option)
 // Every token is a new one, although the SDK would keep the old one.
 func TestControllerWithWorkloadIdentity(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	configure(t, tenantID, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
 	t.Setenv("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com/")
 	p := &azure.Provider{}
@@ -88,15 +88,15 @@ func TestControllerWithWorkloadIdentity(t *testing.T) {
 	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
 	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
 	_, err := w.controller(t, p)
-	testworld.CheckError(t, err, auth.ErrDenied, "workload identity", "AADSTS70025", "HTTP 401")
+	testenv.CheckError(t, err, auth.ErrDenied, "workload identity", "AADSTS70025", "HTTP 401")
 	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", filepath.Join(t.TempDir(), "nothing"))
 	_, err = w.controller(t, p)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "workload identity", "nothing")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "workload identity", "nothing")
 }
 
 func TestControllerWithSecret(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const secret = "abc8Q~the-secret-of-the-application"
 	w.cloud.Azure().SetClientSecret(tenantID, clientB, secret)
 	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", secret)
@@ -114,18 +114,18 @@ func TestControllerWithSecret(t *testing.T) {
 	}
 	w.cloud.Azure().SetClientSecret(tenantID, clientB, "another one")
 	_, err := w.controller(t, p)
-	testworld.CheckError(t, err, auth.ErrDenied, "environment", "AADSTS7000215", "renew the client secret")
+	testenv.CheckError(t, err, auth.ErrDenied, "environment", "AADSTS7000215", "renew the client secret")
 	if strings.Contains(err.Error(), secret) {
 		t.Errorf("the secret shows: %v", err)
 	}
 	t.Setenv("AZURE_TENANT_ID", "")
 	_, err = w.controller(t, &azure.Provider{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "AZURE_TENANT_ID")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "AZURE_TENANT_ID")
 }
 
 func TestControllerWithCertificate(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestControllerWithCertificate(t *testing.T) {
 	file := writeFile(t, content)
 	configure(t, tenantID, clientB, "AZURE_CLIENT_CERTIFICATE_PATH", file)
 	_, err = w.controller(t, &azure.Provider{})
-	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS700027", "register the certificate")
+	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS700027", "register the certificate")
 	w.cloud.Azure().SetClientCertificate(tenantID, clientB, certificate)
 	if id, err := w.controller(t, &azure.Provider{}); err != nil || id.ClientID != clientB {
 		t.Errorf("%+v, %v", id, err)
@@ -156,12 +156,12 @@ func TestControllerWithCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = w.controller(t, &azure.Provider{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "environment")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "environment")
 }
 
 func TestControllerWithManagedIdentity(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.unhurried()
 	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
 	p := &azure.Provider{}
@@ -185,7 +185,7 @@ func TestControllerWithManagedIdentity(t *testing.T) {
 	}
 	t.Setenv("AZURE_CLIENT_ID", clientA)
 	_, err := w.controller(t, p)
-	testworld.CheckError(t, err, auth.ErrDenied, "managed identity", "Identity not found", "HTTP 400")
+	testenv.CheckError(t, err, auth.ErrDenied, "managed identity", "Identity not found", "HTTP 400")
 }
 
 const (
@@ -224,10 +224,10 @@ func TestControllerCancel(t *testing.T) {
 	hangsAt("token", "/oauth2/v2.0/token")
 }
 
-// unhurried has the world's client wait for the metadata service for ever.
+// unhurried has the environment's client wait for the metadata service for ever.
 // Where there is one, it answers within the second that the provider gives it,
 // but this machine may be busy.
-func (w *world) unhurried() {
+func (w *environment) unhurried() {
 	next := w.http.Transport
 	w.http = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		return next.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
@@ -236,10 +236,10 @@ func (w *world) unhurried() {
 
 func TestControllerWithoutAnIdentity(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.unhurried()
 	_, err := w.controller(t, &azure.Provider{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "azure: find own Azure credentials", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE",
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "azure: find own Azure credentials", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE",
 		"knows no identity", "name a ServiceAccount", "azure.workload.identity/use")
 	nowhere := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Host != "169.254.169.254" || r.URL.Scheme != "http" {
@@ -248,15 +248,15 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 		return nil, os.ErrDeadlineExceeded
 	})}
 	_, err = get(t, &azure.Provider{}, auth.WithHTTPClient(nowhere))
-	testworld.CheckError(t, err, auth.ErrUnavailable, "there is no metadata service")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "there is no metadata service")
 	hotspot := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) { return respond(r, 400, "<html>"), nil })}
 	_, err = get(t, &azure.Provider{}, auth.WithHTTPClient(hotspot))
-	testworld.CheckError(t, err, auth.ErrUnavailable, "knows no identity")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "knows no identity")
 }
 
 func TestControllerWhenEntraFails(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
 	configure(t, tenantID, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
 	for name, tc := range map[string]struct {
@@ -278,7 +278,7 @@ func TestControllerWhenEntraFails(t *testing.T) {
 			p := &azure.Provider{}
 			end := w.cloud.AddFault(tc.fault)
 			_, err := w.controller(t, p)
-			testworld.CheckError(t, err, tc.reason, tc.want, "azure: ")
+			testenv.CheckError(t, err, tc.reason, tc.want, "azure: ")
 			end()
 			if _, err := w.controller(t, p); err != nil {
 				t.Errorf("the failure is remembered: %v", err)
@@ -301,7 +301,7 @@ func TestTokenFileAtAnotherCloud(t *testing.T) {
 	own := azure.WithAuthorityHost("https://" + ownAuthority)
 	configure(t, ownTenant, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
 	_, err := w.controller(t, p, own)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "AZURE_FEDERATED_TOKEN_FILE", `"https://`+ownAuthority+`"`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "AZURE_FEDERATED_TOKEN_FILE", `"https://`+ownAuthority+`"`)
 	expectNone(t, w.cloud.Calls("", ""))
 	configure(t, ownTenant, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.mountToken(t, "https://"+ownAuthority))
 	if _, err := w.controller(t, p, own); err != nil {
@@ -312,7 +312,7 @@ func TestTokenFileAtAnotherCloud(t *testing.T) {
 // The controller's own workload identity meets stale replicas of Entra too.
 func TestControllerAtAStaleReplica(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	configure(t, tenantID, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
 	w.cloud.AddFault(cloudtest.Fault{Action: "token", Times: 1, Status: 401, Code: "invalid_client",
 		Message: "AADSTS700213: No matching federated identity record found for presented assertion subject 'x'."})
@@ -324,7 +324,7 @@ func TestControllerAtAStaleReplica(t *testing.T) {
 // The command-line tools run with AllowShellOut only.
 func TestCommandLineTools(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.unhurried()
 	bin := t.TempDir()
 	script := "#!/bin/sh\ntouch " + filepath.Join(bin, "ran") +
@@ -334,12 +334,12 @@ func TestCommandLineTools(t *testing.T) {
 	}
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	_, err := w.controller(t, &azure.Provider{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "no identity")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "no identity")
 	if _, err := os.Stat(filepath.Join(bin, "ran")); err == nil {
 		t.Error("the tool was run")
 	}
 	_, err = w.controller(t, &azure.Provider{}, auth.WithAllowShellOut())
-	testworld.CheckError(t, err, auth.ErrUnavailable, "Azure CLI", "later than any token does")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "Azure CLI", "later than any token does")
 	if _, err := os.Stat(filepath.Join(bin, "ran")); err != nil {
 		t.Error("the tool was not run")
 	}
@@ -356,7 +356,7 @@ func TestMetadataServiceDuringAnUpdate(t *testing.T) {
 					return respond(r, status, `{"error":"resource_unavailable","error_description":"IMDS is being updated"}`), nil
 				})}
 				_, err := auth.GetAccessToken(t.Context(), &azure.Provider{}, auth.WithHTTPClient(client))
-				testworld.CheckError(t, err, reason, "managed identity", "IMDS is being updated")
+				testenv.CheckError(t, err, reason, "managed identity", "IMDS is being updated")
 			})
 		}
 	}

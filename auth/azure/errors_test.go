@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func body(text string) cloudtest.Fault {
@@ -27,7 +27,7 @@ func answer(life, token string) cloudtest.Fault {
 
 // Every way in which Entra can fail has its reason and its remedy.
 func TestErrorsOfEntra(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	refusal := func(status int, kind, message string) cloudtest.Fault {
 		return cloudtest.Fault{Status: status, Code: kind, Message: message}
 	}
@@ -77,7 +77,7 @@ func TestErrorsOfEntra(t *testing.T) {
 			if token != nil {
 				t.Errorf("got %v", token)
 			}
-			testworld.CheckError(t, err, tc.reason, tc.want...)
+			testenv.CheckError(t, err, tc.reason, tc.want...)
 			for _, changing := range []string{"Trace ID", "Timestamp", "2024-06", "\r", "\n"} {
 				if strings.Contains(err.Error(), changing) {
 					t.Errorf("the message holds %q: %v", changing, err)
@@ -108,7 +108,7 @@ func entraRefusing(asked *int, descriptions ...string) *http.Client {
 // mistake is denied then, with its remedy.
 func TestStaleRefusals(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const noRecord = "No matching federated identity record found for presented assertion"
 	for name, tc := range map[string]struct {
 		answers []string
@@ -139,7 +139,7 @@ func TestStaleRefusals(t *testing.T) {
 					t.Errorf("%d requests in %s, want %d in %s", asked, time.Since(start), tc.asked, want)
 				}
 				if tc.want != nil {
-					testworld.CheckError(t, err, auth.ErrDenied, tc.want...)
+					testenv.CheckError(t, err, auth.ErrDenied, tc.want...)
 				} else if err != nil {
 					t.Error(err)
 				}
@@ -151,14 +151,14 @@ func TestStaleRefusals(t *testing.T) {
 // A caller without time for a second try learns what is refused.
 func TestStaleRefusalAtTheEndOfTheCall(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		asked := 0
 		entra := entraRefusing(&asked, "AADSTS700213: No matching")
 		_, err := auth.GetAccessToken(ctx, &azure.Provider{}, w.options("tenant-a", "app", auth.WithHTTPClient(entra))...)
-		testworld.CheckError(t, err, auth.ErrDenied, "AADSTS700213")
+		testenv.CheckError(t, err, auth.ErrDenied, "AADSTS700213")
 		if asked != 1 {
 			t.Errorf("%d requests", asked)
 		}
@@ -168,7 +168,7 @@ func TestStaleRefusalAtTheEndOfTheCall(t *testing.T) {
 // A hostile service makes nothing large stay in memory, or be parsed.
 func TestLargeAnswers(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const ok, limit = http.StatusOK, "larger than 65536 bytes"
 	fill := strings.Repeat("x", 65<<10)
 	get := func(t *testing.T, client *http.Client) error {
@@ -210,14 +210,14 @@ func TestLargeAnswers(t *testing.T) {
 				}
 				return respond(r, ok, goodToken), nil
 			})})
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 		})
 	}
 }
 
 // Transient answers drop no credential, whatever their status.
 func TestTransientAnswers(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	check := func(status int, text string, reason provider.Reason, kind func(*testing.T, *http.Client) error) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestTransientAnswers(t *testing.T) {
 				}
 				return respond(r, status, text), nil
 			})}
-			testworld.CheckError(t, kind(t, client), reason, fmt.Sprintf("HTTP %d", status))
+			testenv.CheckError(t, kind(t, client), reason, fmt.Sprintf("HTTP %d", status))
 		})
 	}
 	token := func(t *testing.T, client *http.Client) error {
@@ -254,7 +254,7 @@ func TestTransientAnswers(t *testing.T) {
 
 // A token service that quotes what it was sent does not bring it into our messages.
 func TestQuotedToken(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	quoting := http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		var sent bytes.Buffer
 		if _, err := sent.ReadFrom(r.Body); err != nil {
@@ -266,7 +266,7 @@ func TestQuotedToken(t *testing.T) {
 		return respond(r, 401, fmt.Sprintf(`{"error":"invalid_client","error_description":"AADSTS50027: bad %s","trace_id":%q}`, assertion, assertion)), nil
 	})}
 	_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(&quoting))
-	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS50027")
+	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS50027")
 }
 
 type roundTrip func(*http.Request) (*http.Response, error)
@@ -284,7 +284,7 @@ func (nopCloser) Close() error { return nil }
 
 // An issuer that is not reached for a moment is asked for again, a refusal is not.
 func TestRetries(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 400, Code: "invalid_request", Message: "AADSTS50166: Request to External OIDC endpoint failed."})
 	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 503, Code: "temporarily_unavailable"})
 	if _, err := w.get(t, "tenant-a", "app"); err != nil || w.cloud.Calls("entra", "") != 3 {
@@ -298,7 +298,7 @@ func TestRetries(t *testing.T) {
 
 // The caller's client ID and tenant win over the ServiceAccount's, and a refusal names the caller.
 func TestClientOfTheCaller(t *testing.T) {
-	w := newWorld(t, testworld.ServiceAccount("tenant-b", "bare"))
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "bare"))
 	w.cloud.Azure().AddFederatedCredential(tenantID, clientB, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-b:bare", Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
 	callers := auth.WithAnnotations(map[string]string{azure.ClientIDAnnotation: clientB, azure.TenantIDAnnotation: tenantID})
@@ -306,7 +306,7 @@ func TestClientOfTheCaller(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := w.get(t, "tenant-a", "app", callers)
-	testworld.CheckError(t, err, auth.ErrDenied, fmt.Sprintf("client ID %q of tenant %q", clientB, tenantID), "the caller, not the ServiceAccount, set")
+	testenv.CheckError(t, err, auth.ErrDenied, fmt.Sprintf("client ID %q of tenant %q", clientB, tenantID), "the caller, not the ServiceAccount, set")
 	_, err = w.get(t, "tenant-a", "app", auth.WithAnnotations(map[string]string{azure.TenantIDAnnotation: "a b"}))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, azure.TenantIDAnnotation, "the caller, not the ServiceAccount, set", `"a b"`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, azure.TenantIDAnnotation, "the caller, not the ServiceAccount, set", `"a b"`)
 }

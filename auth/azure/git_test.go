@@ -9,12 +9,12 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestGit(t *testing.T) {
 	clearEnvironment(t)
-	w, p := newWorld(t), &azure.Provider{}
+	w, p := newEnvironment(t), &azure.Provider{}
 	w.cloud.Azure().SetGitRepository("org/project/_git/app", clientA)
 	for _, address := range []string{"https://dev.azure.com/org/project/_git/app", "https://DEV.azure.com:443/org/project/_git/app", "https://org.visualstudio.com/project/_git/app"} {
 		c, err := auth.GetGitCredentials(t.Context(), p,
@@ -43,7 +43,7 @@ func TestGit(t *testing.T) {
 // Azure DevOps shows clone URLs that begin with the name of the organization. Git sends the bearer token, never that name.
 func TestGitCloneURLWithOrganization(t *testing.T) {
 	clearEnvironment(t)
-	w, p := newWorld(t), &azure.Provider{}
+	w, p := newEnvironment(t), &azure.Provider{}
 	git := func(address string) (*auth.GitCredentials, error) {
 		return auth.GetGitCredentials(t.Context(), p, w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, address)))...)
 	}
@@ -52,11 +52,11 @@ func TestGitCloneURLWithOrganization(t *testing.T) {
 		t.Errorf("%v, %v", c, err)
 	}
 	_, err = git("https://ORG:p4ssword@dev.azure.com/ORG/PROJECT/_git/REPO")
-	if testworld.CheckError(t, err, auth.ErrMisconfigured, "refused"); strings.Contains(err.Error(), "p4ssword") {
+	if testenv.CheckError(t, err, auth.ErrMisconfigured, "refused"); strings.Contains(err.Error(), "p4ssword") {
 		t.Errorf("the password shows: %v", err)
 	}
 	_, err = git("https://dev.azure.com@evil.example/ORG/PROJECT/_git/REPO")
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "evil.example")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "evil.example")
 }
 
 func parseURL(t *testing.T, address string) url.URL {
@@ -85,9 +85,9 @@ func TestGitURLsThatAreRefused(t *testing.T) {
 			t.Errorf("%s is accepted as %q", address, input)
 			continue
 		}
-		testworld.CheckError(t, err, auth.ErrMisconfigured)
+		testenv.CheckError(t, err, auth.ErrMisconfigured)
 	}
 	u, _ := url.Parse("https://dev.azure.com/org/project/_git/app")
 	_, err := (&azure.Provider{AuthorityHost: "https://login.microsoftonline.us"}).ParseGitRepository(u, &provider.Options{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "public cloud", "Azure US Government")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "public cloud", "Azure US Government")
 }

@@ -17,20 +17,20 @@ import (
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // A real push and pull: the client follows the challenge of the registry with the credential of the keychain.
 func TestPushAndPull(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	content := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}, Handler: content})
 	providers, err := auth.NewProviderSet(&azure.Provider{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	options := func(tenant string) []remote.Option {
 		keychain := auth.NewKeychain(providers, w.options(tenant, "app", auth.WithCache(tokens, object(tenant)))...)
 		return []remote.Option{remote.WithAuthFromKeychain(keychain), remote.WithTransport(w.http.Transport), remote.WithContext(t.Context())}
@@ -58,7 +58,7 @@ func TestPushAndPull(t *testing.T) {
 		t.Errorf("%d exchanges at the registry", n)
 	}
 	_, err = remote.Image(ref, options("tenant-b")...)
-	testworld.CheckError(t, err, auth.ErrDenied, "AcrPull")
+	testenv.CheckError(t, err, auth.ErrDenied, "AcrPull")
 	if _, err := remote.Image(ref, remote.WithTransport(w.http.Transport), remote.WithContext(t.Context())); err == nil {
 		t.Error("the registry demands nothing")
 	} else if refused, ok := err.(*transport.Error); ok && !strings.Contains(refused.Error(), "UNAUTHORIZED") { //nolint:errorlint // bare
@@ -83,7 +83,7 @@ func TestKeychainReportsMisconfiguration(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = auth.NewKeychain(providers).ResolveContext(t.Context(), target)
-			testworld.CheckError(t, err, auth.ErrMisconfigured, want)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, want)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func TestKeychainReportsMisconfiguration(t *testing.T) {
 // anonymous access would hide.
 func TestHostsOfTheKeychain(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
 	providers, err := auth.NewProviderSet(p)
 	if err != nil {
@@ -169,7 +169,7 @@ func TestHostsOfTheKeychain(t *testing.T) {
 					t.Errorf("got %v, %v", got, err)
 				}
 			case refused:
-				testworld.CheckError(t, err, auth.ErrMisconfigured, login)
+				testenv.CheckError(t, err, auth.ErrMisconfigured, login)
 			}
 			expectNone(t, w.cloud.Calls("", "")-before)
 			if _, err := p.ParseArtifactRepository(host+"/app", &provider.Options{}); err == nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,8 +40,8 @@ const (
 	ownRegistry  = "azurecr.azs.contoso.example"
 )
 
-// world is a cluster with two tenants, and a cloud with an identity for each.
-type world struct {
+// environment is a cluster with two tenants, and a cloud with an identity for each.
+type environment struct {
 	issuer *cloudtest.Issuer
 	cloud  *cloudtest.Cloud
 	client *cloudtest.Client
@@ -49,20 +49,20 @@ type world struct {
 }
 
 func identity(namespace, name, tenant, clientID string) *corev1.ServiceAccount {
-	return testworld.ServiceAccount(namespace, name, azure.ClientIDAnnotation, clientID, azure.TenantIDAnnotation, tenant)
+	return testenv.ServiceAccount(namespace, name, azure.ClientIDAnnotation, clientID, azure.TenantIDAnnotation, tenant)
 }
 
-func (w *world) trust(tenant, clientID, namespace string) {
+func (w *environment) trust(tenant, clientID, namespace string) {
 	w.cloud.Azure().AddFederatedCredential(tenant, clientID, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:" + namespace + ":app", Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
 }
 
-func newWorld(t testing.TB, more ...client.Object) *world {
+func newEnvironment(t testing.TB, more ...client.Object) *environment {
 	t.Helper()
-	issuer := testworld.Issuer(t)
-	cloud := testworld.Cloud(t)
+	issuer := testenv.Issuer(t)
+	cloud := testenv.Cloud(t)
 	objs := append([]client.Object{identity("tenant-a", "app", tenantID, clientA), identity("tenant-b", "app", tenantID, clientB)}, more...)
-	w := &world{issuer: issuer, cloud: cloud, client: issuer.Client(objs...), http: cloud.Client()}
+	w := &environment{issuer: issuer, cloud: cloud, client: issuer.Client(objs...), http: cloud.Client()}
 	cloud.Azure().AddTenant("login.microsoftonline.com", tenantID, domain)
 	w.trust(tenantID, clientA, "tenant-a")
 	w.trust(tenantID, clientB, "tenant-b")
@@ -73,14 +73,14 @@ func object(namespace string) cache.InvolvedObject {
 	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
 }
 
-func (w *world) options(namespace, name string, more ...auth.Option) []auth.Option {
+func (w *environment) options(namespace, name string, more ...auth.Option) []auth.Option {
 	return append([]auth.Option{
 		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, w.client),
 		auth.WithOwner(object(namespace)), auth.WithHTTPClient(w.http),
 	}, more...)
 }
 
-func (w *world) get(t testing.TB, namespace, name string, more ...auth.Option) (*azure.Token, error) {
+func (w *environment) get(t testing.TB, namespace, name string, more ...auth.Option) (*azure.Token, error) {
 	t.Helper()
 	return get(t, &azure.Provider{}, w.options(namespace, name, more...)...)
 }
@@ -101,7 +101,7 @@ func expectNone(t testing.TB, requests int) {
 	}
 }
 
-func (w *world) whose(token *azure.Token) cloudtest.AzureIdentity {
+func (w *environment) whose(token *azure.Token) cloudtest.AzureIdentity {
 	id, _ := w.cloud.Azure().Identity(token.AccessToken().Token)
 	return id
 }
@@ -120,7 +120,7 @@ func clearEnvironment(t *testing.T) {
 
 func TestServiceAccountGetsItsIdentity(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	token, err := w.get(t, "tenant-a", "app")
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestServiceAccountGetsItsIdentity(t *testing.T) {
 func TestTenant(t *testing.T) {
 	clearEnvironment(t)
 	t.Setenv("AZURE_TENANT_ID", tenantID)
-	w := newWorld(t, testworld.ServiceAccount("tenant-a", "domain", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, domain))
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "domain", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, domain))
 	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-a:domain", Audience: azure.DefaultAudience})
 	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
@@ -151,7 +151,7 @@ func TestTenant(t *testing.T) {
 	if _, err := w.get(t, "tenant-a", "domain"); err != nil {
 		t.Error(err)
 	}
-	sa := testworld.ServiceAccount("tenant-a", "default", azure.ClientIDAnnotation, clientA)
+	sa := testenv.ServiceAccount("tenant-a", "default", azure.ClientIDAnnotation, clientA)
 	if err := w.client.Create(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
@@ -167,13 +167,13 @@ func TestTenant(t *testing.T) {
 
 // What tenant B writes on his ServiceAccount gets him nothing of A's: Entra goes by the subject.
 func TestTenantCopiesAnnotations(t *testing.T) {
-	w := newWorld(t, identity("tenant-b", "thief", tenantID, clientA))
-	tokens := testworld.Cache(t)
+	w := newEnvironment(t, identity("tenant-b", "thief", tenantID, clientA))
+	tokens := testenv.Cache(t)
 	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
-	testworld.CheckError(t, err, auth.ErrDenied, `azure: ServiceAccount "tenant-b/thief"`, clientA, "AADSTS700213", "HTTP 401",
+	testenv.CheckError(t, err, auth.ErrDenied, `azure: ServiceAccount "tenant-b/thief"`, clientA, "AADSTS700213", "HTTP 401",
 		`"system:serviceaccount:tenant-b:thief"`, "federated credential")
 	var known *auth.Error
 	if !errors.As(err, &known) || known.RequestID == "" || known.Code != "AADSTS700213" {
@@ -186,22 +186,22 @@ func TestTenantCopiesAnnotations(t *testing.T) {
 
 func TestAnnotationsThatAreMalformed(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t,
-		testworld.ServiceAccount("tenant-a", "none"),
-		testworld.ServiceAccount("tenant-a", "spelling", "azure.workload.identity/client_id", clientA),
-		testworld.ServiceAccount("tenant-a", "empty", azure.ClientIDAnnotation, "", azure.TenantIDAnnotation, tenantID),
+	w := newEnvironment(t,
+		testenv.ServiceAccount("tenant-a", "none"),
+		testenv.ServiceAccount("tenant-a", "spelling", "azure.workload.identity/client_id", clientA),
+		testenv.ServiceAccount("tenant-a", "empty", azure.ClientIDAnnotation, "", azure.TenantIDAnnotation, tenantID),
 		identity("tenant-a", "resource", tenantID, "/subscriptions/x/resourceGroups/y"),
 		identity("tenant-a", "braces", tenantID, "{"+clientA+"}"),
 		identity("tenant-a", "huge", tenantID, strings.Repeat("x", 200_000)),
 		identity("tenant-a", "escape", tenantID, "\x1b[31m\n"),
-		testworld.ServiceAccount("tenant-a", "no-tenant", azure.ClientIDAnnotation, clientA),
+		testenv.ServiceAccount("tenant-a", "no-tenant", azure.ClientIDAnnotation, clientA),
 		identity("tenant-a", "path", "x.example/../"+tenantID, clientA),
 		identity("tenant-a", "common", "common", clientA),
 		identity("tenant-a", "query", tenantID+"?a=b", clientA),
 		identity("tenant-a", "empty-tenant", "", clientA),
-		testworld.ServiceAccount("tenant-a", "soon", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "1"),
-		testworld.ServiceAccount("tenant-a", "word", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "1h"),
-		testworld.ServiceAccount("tenant-a", "never", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "99999999999999999999"),
+		testenv.ServiceAccount("tenant-a", "soon", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "1"),
+		testenv.ServiceAccount("tenant-a", "word", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "1h"),
+		testenv.ServiceAccount("tenant-a", "never", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "99999999999999999999"),
 	)
 	for name, want := range map[string][]string{
 		"none":         {azure.ClientIDAnnotation, "missing"},
@@ -222,20 +222,20 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.get(t, "tenant-a", name)
-			testworld.CheckError(t, err, auth.ErrMisconfigured, want...)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, want...)
 		})
 	}
 	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
 }
 
 func TestLifetimeOfTheToken(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	var got []int64
 	w.issuer.Refuse(func(_ corev1.ServiceAccount, r authenticationv1.TokenRequestSpec) error {
 		got = append(got, *r.ExpirationSeconds)
 		return nil
 	})
-	sa := testworld.ServiceAccount("tenant-a", "long", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "7200")
+	sa := testenv.ServiceAccount("tenant-a", "long", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "7200")
 	if err := w.client.Create(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
@@ -248,8 +248,8 @@ func TestLifetimeOfTheToken(t *testing.T) {
 
 // Scopes and authority split the cache, and so do claims.
 func TestScopes(t *testing.T) {
-	w := newWorld(t)
-	tokens, p := testworld.Cache(t), &azure.Provider{}
+	w := newEnvironment(t)
+	tokens, p := testenv.Cache(t), &azure.Provider{}
 	cached := auth.WithCache(tokens, object("tenant-a"))
 	for range 2 {
 		for scope, audience := range map[string]string{
@@ -266,14 +266,14 @@ func TestScopes(t *testing.T) {
 		t.Errorf("%d exchanges", n)
 	}
 	_, err := w.get(t, "tenant-a", "app", auth.WithScopes("https://nobody.example/.default"))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "AADSTS500011", "/.default")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "AADSTS500011", "/.default")
 	_, err = w.get(t, "tenant-a", "app", auth.WithScopes("https://vault.azure.net"))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "AADSTS1002012")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "AADSTS1002012")
 }
 
 func TestNothingFallsBack(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
 	w.cloud.Azure().SetClientSecret(tenantID, clientB, "controller's secret")
 	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
@@ -282,7 +282,7 @@ func TestNothingFallsBack(t *testing.T) {
 	http.DefaultTransport, http.DefaultClient = trap{t}, &http.Client{Transport: trap{t}}
 	defer func() { http.DefaultTransport, http.DefaultClient = defaultTransport, defaultClient }()
 	token, err := w.get(t, "tenant-a", "app")
-	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS70025", clientA)
+	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS70025", clientA)
 	if token != nil || w.cloud.Calls("", "") != 1 {
 		t.Errorf("got %v after %+v", token, w.cloud.Log())
 	}
@@ -297,7 +297,7 @@ func (b trap) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestConformance(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t, identity("tenant-b", "thief", tenantID, clientA), identity("tenant-a", "bad", tenantID, "app"))
+	w := newEnvironment(t, identity("tenant-b", "thief", tenantID, clientA), identity("tenant-a", "bad", tenantID, "app"))
 	w.trust(tenantID, clientB, "tenant-a")
 	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
 	w.cloud.Azure().SetCluster(clusterID, cluster())

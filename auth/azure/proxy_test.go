@@ -10,7 +10,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/azure"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // Agents that hand out the controller's own identity speak plain http, not always on an address of this machine.
@@ -22,8 +22,8 @@ func TestAgentsAreDialledDirectly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clearEnvironment(t)
-			proxy, asked := testworld.RefusingProxy(t)
-			t.Setenv(tc.variable, testworld.Alias(t, func(w http.ResponseWriter, r *http.Request) {
+			proxy, asked := testenv.RefusingProxy(t)
+			t.Setenv(tc.variable, testenv.Alias(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get(tc.secret) == "" {
 					t.Errorf("the header %q is missing", tc.secret)
 				}
@@ -47,13 +47,13 @@ func TestAgentsAreDialledDirectly(t *testing.T) {
 // A tenant learns nothing of the controller's network from the errors of a proxy of its own.
 func TestErrorsOfAProxy(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
-	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
+	w := newEnvironment(t)
+	testenv.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
 		_, err := auth.GetAccessToken(ctx, &azure.Provider{}, w.options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
 		return err
 	})
 	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", "the-secret-of-it")
-	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
+	testenv.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
 		_, err := auth.GetAccessToken(ctx, &azure.Provider{}, proxy)
 		return err
 	})

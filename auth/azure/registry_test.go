@@ -11,17 +11,17 @@ import (
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-func (w *world) registryCredentials(t testing.TB, p *azure.Provider, name, repository string, more ...auth.Option) (*auth.ArtifactRegistryCredentials, error) {
+func (w *environment) registryCredentials(t testing.TB, p *azure.Provider, name, repository string, more ...auth.Option) (*auth.ArtifactRegistryCredentials, error) {
 	t.Helper()
 	return auth.GetArtifactRegistryCredentials(t.Context(), p, repository, w.options("tenant-a", name, more...)...)
 }
 
 func TestRegistry(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: domain, Pull: []string{clientA}})
 	c, err := w.registryCredentials(t, &azure.Provider{}, "app", "Example.azurecr.io/team/app")
 	if err != nil {
@@ -55,22 +55,22 @@ func TestRegistriesOfOtherClouds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		_, err := w.registryCredentials(t, p, "public", tc.host+"/app")
-		testworld.CheckError(t, err, auth.ErrMisconfigured, tc.host, "authority to Azure", "WithAuthorityHost", strings.TrimSuffix(tc.authority, "/"))
+		testenv.CheckError(t, err, auth.ErrMisconfigured, tc.host, "authority to Azure", "WithAuthorityHost", strings.TrimSuffix(tc.authority, "/"))
 	}
 }
 
 func TestRegistryThatRefuses(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientB}})
 	w.cloud.Azure().SetRegistry("foreign.azurecr.io", cloudtest.AzureRegistry{Tenant: usTenant, Pull: []string{clientA}})
 	for _, host := range []string{"example.azurecr.io", "foreign.azurecr.io"} {
 		_, err := w.registryCredentials(t, &azure.Provider{}, "app", host+"/app")
-		testworld.CheckError(t, err, auth.ErrDenied, host, "AcrPull", "HTTP 401", "UNAUTHORIZED",
+		testenv.CheckError(t, err, auth.ErrDenied, host, "AcrPull", "HTTP 401", "UNAUTHORIZED",
 			"ABAC", "Container Registry Repository Reader")
 	}
 	_, err := w.registryCredentials(t, &azure.Provider{}, "app", "absent.azurecr.io/app")
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "absent.azurecr.io", "HTTP 404")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "absent.azurecr.io", "HTTP 404")
 }
 
 func jwtWith(claims string) string {
@@ -80,7 +80,7 @@ func jwtWith(claims string) string {
 
 // Whatever a registry answers, there is a credential with an end or an error.
 func TestAnswersOfTheRegistry(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
 	refresh := func(claims string) cloudtest.Fault {
 		return cloudtest.Fault{Service: "acr", Body: fmt.Sprintf(`{"refresh_token":%q}`, jwtWith(claims))}
@@ -112,7 +112,7 @@ func TestAnswersOfTheRegistry(t *testing.T) {
 			if c != nil {
 				t.Errorf("got %v", c)
 			}
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 		})
 	}
 }

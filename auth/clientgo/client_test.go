@@ -27,7 +27,7 @@ import (
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
@@ -63,8 +63,8 @@ func issue(clientset *fake.Clientset, issuer *cloudtest.Issuer) {
 }
 
 func TestServiceAccountThroughAClientset(t *testing.T) {
-	issuer := testworld.Issuer(t)
-	clientset := fake.NewClientset(testworld.ServiceAccount(app.Namespace, app.Name))
+	issuer := testenv.Issuer(t)
+	clientset := fake.NewClientset(testenv.ServiceAccount(app.Namespace, app.Name))
 	issue(clientset, issuer)
 	if got, err := get(t, clientgo.New(clientset), app); err != nil || got.GetDuration() < 50*time.Minute {
 		t.Errorf("got %v, %v", got, err)
@@ -89,11 +89,11 @@ func TestErrorsAreThoseOfControllerRuntime(t *testing.T) {
 		"read unavailable": {"get", apierrors.NewServiceUnavailable("later"), auth.ErrUnavailable, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clientset := fake.NewClientset(testworld.ServiceAccount(app.Namespace, app.Name))
+			clientset := fake.NewClientset(testenv.ServiceAccount(app.Namespace, app.Name))
 			clientset.PrependReactor(tc.verb, "serviceaccounts", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, tc.err })
 			_, err := get(t, clientgo.New(clientset), app)
-			testworld.CheckError(t, err, tc.reason, tc.remedy)
-			_, want := get(t, refusing{testworld.Issuer(t).Client(testworld.ServiceAccount(app.Namespace, app.Name)), tc.verb, tc.err}, app)
+			testenv.CheckError(t, err, tc.reason, tc.remedy)
+			_, want := get(t, refusing{testenv.Issuer(t).Client(testenv.ServiceAccount(app.Namespace, app.Name)), tc.verb, tc.err}, app)
 			if want == nil || err.Error() != want.Error() {
 				t.Errorf("got  %v\nwant %v", err, want)
 			}
@@ -127,8 +127,8 @@ func (r refusingTokens) Create(context.Context, client.Object, client.Object, ..
 }
 
 func TestClusterReferenceThroughAClientset(t *testing.T) {
-	issuer := testworld.Issuer(t)
-	clientset := fake.NewClientset(testworld.ServiceAccount(app.Namespace, app.Name), &corev1.ConfigMap{
+	issuer := testenv.Issuer(t)
+	clientset := fake.NewClientset(testenv.ServiceAccount(app.Namespace, app.Name), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: app.Namespace, Name: "cluster"},
 		Data:       map[string]string{"provider": "generic", "address": "https://cluster.example", "serviceAccountName": app.Name}})
 	issue(clientset, issuer)
@@ -193,7 +193,7 @@ func TestRealAPIServer(t *testing.T) {
 	cluster := kubetest.Start(t)
 	namespace := cluster.Namespace(t)
 	key := client.ObjectKey{Namespace: namespace, Name: "app"}
-	if err := cluster.Client().Create(t.Context(), testworld.ServiceAccount(key.Namespace, key.Name)); err != nil {
+	if err := cluster.Client().Create(t.Context(), testenv.ServiceAccount(key.Namespace, key.Name)); err != nil {
 		t.Fatal(err)
 	}
 	rule := func(resource, verb string) rbacv1.PolicyRule {

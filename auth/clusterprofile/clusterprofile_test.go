@@ -18,7 +18,7 @@ import (
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -33,16 +33,16 @@ const (
 	subjectOfApp = "system:serviceaccount:tenant-a:app"
 )
 
-type world struct {
+type environment struct {
 	cloud  *cloudtest.Cloud
 	issuer *cloudtest.Issuer
 	client *cloudtest.Client
 }
 
-func newWorld(t *testing.T) *world {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	w := &world{cloud: testworld.Cloud(t), issuer: testworld.Issuer(t)}
-	w.client = w.issuer.Client(testworld.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, roleARN,
+	w := &environment{cloud: testenv.Cloud(t), issuer: testenv.Issuer(t)}
+	w.client = w.issuer.Client(testenv.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, roleARN,
 		azure.ClientIDAnnotation, azureClient, azure.TenantIDAnnotation, azureTenant))
 	url, fetch := w.issuer.URL(), w.issuer.HTTPClient()
 	w.cloud.AWS().AddOIDCProvider("123456789012", url, fetch, aws.DefaultAudience)
@@ -57,7 +57,7 @@ func newWorld(t *testing.T) *world {
 var profileOfTenantA = cache.InvolvedObject{Kind: "ClusterProfile", Namespace: "tenant-a", Name: "spoke"}
 
 // options are those of a controller that acts as the ServiceAccount app of tenant A.
-func (w *world) options(policy auth.Policy) []auth.Option {
+func (w *environment) options(policy auth.Policy) []auth.Option {
 	return []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, w.client), auth.WithOwner(profileOfTenantA),
 		auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("eu-central-1"), auth.WithPolicy(policy)}
 }
@@ -76,8 +76,8 @@ func named(name string) string { return `{"clusterName":"` + name + `"}` }
 // The author of a ClusterProfile chooses address, CA, proxy and name. Address and CA are the cluster's own, as its cloud says, or the
 // token's audience is the address, or the policy allows the cluster.
 func TestGetConfig(t *testing.T) {
-	w := newWorld(t)
-	ca, foreignCA := string(w.cloud.CA()), string(testworld.Cloud(t).CA())
+	w := newEnvironment(t)
+	ca, foreignCA := string(w.cloud.CA()), string(testenv.Cloud(t).CA())
 	const evil = "https://evil.example"
 	insecure, file, serverName := cluster(spoke, "", ""), cluster(spoke, "", ""), cluster(spoke, "", "")
 	insecure.InsecureSkipTLSVerify, file.CertificateAuthority, serverName.TLSServerName = true, "/etc/passwd", "evil.example"
@@ -125,7 +125,7 @@ func TestGetConfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config, err := clusterprofile.GetConfig(t.Context(), tc.provider, tc.cluster, append(w.options(tc.policy), tc.more...)...)
 			if tc.reason != "" {
-				testworld.CheckError(t, err, tc.reason, tc.want)
+				testenv.CheckError(t, err, tc.reason, tc.want)
 				if config != nil {
 					t.Errorf("got %+v", config)
 				}
@@ -140,13 +140,13 @@ func TestGetConfig(t *testing.T) {
 
 // The controller's own identity needs Policy.AllowCluster for every cluster, as in auth.GetRESTConfig.
 func TestOwnIdentity(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for name, c := range map[string]*clientcmdv1.Cluster{"by its ARN": cluster(prodAddress, "", named(prodARN)), "by its name": cluster(prodAddress, "", named("prod"))} {
 		_, err := clusterprofile.GetConfig(t.Context(), &aws.Provider{}, c, auth.WithOwner(profileOfTenantA), auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("eu-central-1"))
-		t.Run(name, func(t *testing.T) { testworld.CheckError(t, err, auth.ErrDenied, "own identity") })
+		t.Run(name, func(t *testing.T) { testenv.CheckError(t, err, auth.ErrDenied, "own identity") })
 	}
 	_, err := clusterprofile.GetConfig(t.Context(), &token.Provider{}, cluster(spoke, string(w.cloud.CA()), ""), auth.WithOwner(profileOfTenantA))
-	testworld.CheckError(t, err, auth.ErrDenied, "own identity")
+	testenv.CheckError(t, err, auth.ErrDenied, "own identity")
 	if n := len(w.cloud.Log()); n != 0 {
 		t.Errorf("%d calls", n)
 	}
@@ -154,13 +154,13 @@ func TestOwnIdentity(t *testing.T) {
 
 // A proxy with a CA of the same author reads the token, so the policy has to allow it.
 func TestProxy(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	c := cluster(spoke, string(w.cloud.CA()), "")
 	c.ProxyURL = "http://user:hunter2@proxy.example:3128"
 	for name, policy := range map[string]auth.Policy{"no policy": {}, "another proxy": {AllowProxy: func(_ cache.InvolvedObject, proxy url.URL) bool { return proxy.Host == "other:1" }}} {
 		t.Run(name, func(t *testing.T) {
 			_, err := clusterprofile.GetConfig(t.Context(), &token.Provider{}, c, w.options(policy)...)
-			testworld.CheckError(t, err, auth.ErrDenied, "proxy.example:3128")
+			testenv.CheckError(t, err, auth.ErrDenied, "proxy.example:3128")
 			if strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("the password of the proxy: %v", err)
 			}
@@ -179,13 +179,13 @@ func TestProxy(t *testing.T) {
 	for _, malformed := range []string{"proxy.example", "ftp://proxy.example", "http://", "http://%"} {
 		c.ProxyURL = malformed
 		_, err := clusterprofile.GetConfig(t.Context(), &token.Provider{}, c, w.options(auth.Policy{AllowProxy: func(cache.InvolvedObject, url.URL) bool { return true }})...)
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "proxy-url")
+		testenv.CheckError(t, err, auth.ErrMisconfigured, "proxy-url")
 	}
 }
 
 // A refusal of the policy takes effect with the next request.
 func TestPolicyIsAskedForEachRequest(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	allowed := true
 	policy := auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return allowed }}
 	config, err := clusterprofile.GetConfig(t.Context(), &azure.Provider{}, cluster(aksAddress, string(w.cloud.CA()), ""), w.options(policy)...)
@@ -202,5 +202,5 @@ func TestPolicyIsAskedForEachRequest(t *testing.T) {
 	if err == nil {
 		_ = resp.Body.Close()
 	}
-	testworld.CheckError(t, err, auth.ErrDenied, "clusterName")
+	testenv.CheckError(t, err, auth.ErrDenied, "clusterName")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func userinfo(ctx context.Context, t *testing.T, client *http.Client, address string) (int, string, error) {
@@ -36,9 +36,9 @@ func userinfo(ctx context.Context, t *testing.T, client *http.Client, address st
 
 // The client of x/oauth2 gets to a service that demands the token.
 func TestTokenSource(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := w.provider()
-	source := p.NewTokenSource(t.Context(), w.options("tenant-a", auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithScopes("read"))...)
+	source := p.NewTokenSource(t.Context(), w.options("tenant-a", auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithScopes("read"))...)
 	ctx := context.WithValue(t.Context(), oauth2.HTTPClient, w.cloud.Client())
 	status, body, err := userinfo(t.Context(), t, oauth2.NewClient(ctx, source), "https://oauth.example/userinfo")
 	if err != nil || status != http.StatusOK || body != `{"scope":"read","sub":"system:serviceaccount:tenant-a:app"}` {
@@ -65,14 +65,14 @@ func TestTokenSource(t *testing.T) {
 	p = w.provider()
 	p.RequestedTokenType = exchange.TokenTypeIDToken
 	_, err = p.NewTokenSource(t.Context(), w.options("tenant-a")...).Token()
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "N_A")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "N_A")
 }
 
 // Only the named hosts get the token, and requests honour their contexts.
 func TestTransport(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	transport, err := w.provider().NewTransport(w.cloud.Client().Transport, []string{"oauth.example"},
-		w.options("tenant-a", auth.WithCache(testworld.Cache(t), object("tenant-a")))...)
+		w.options("tenant-a", auth.WithCache(testenv.Cache(t), object("tenant-a")))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,13 +99,13 @@ func TestTransport(t *testing.T) {
 }
 
 func TestTransportEndsWithTheRequest(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	transport, err := w.provider().NewTransport(w.cloud.Client().Transport, []string{"api.example"}, w.options("tenant-a")...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.cloud.AddFault(cloudtest.Fault{Action: "token", Hang: true})
-	ctx, since := testworld.CancelAt(t, w.cloud, "oauth", "token")
+	ctx, since := testenv.CancelAt(t, w.cloud, "oauth", "token")
 	_, _, err = userinfo(ctx, t, &http.Client{Transport: transport}, "https://api.example/")
 	if !errors.Is(err, context.Canceled) || since() > 15*time.Second { // the request alone would be given up after 20
 		t.Errorf("after %s: %v", since(), err)
@@ -118,7 +118,7 @@ type seen struct {
 }
 
 func TestHostsOfATransport(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	var got []seen
 	redirects := map[string]string{}
 	base := roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -131,7 +131,7 @@ func TestHostsOfATransport(t *testing.T) {
 		return resp, err
 	})
 	transport, err := w.provider().NewTransport(base, []string{"api.example", "Store.example:8443"},
-		w.options("tenant-a", auth.WithCache(testworld.Cache(t), object("tenant-a")))...)
+		w.options("tenant-a", auth.WithCache(testenv.Cache(t), object("tenant-a")))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestHostsOfATransport(t *testing.T) {
 			got = nil
 			err := send(t, tc.address, tc.host)
 			if strings.HasPrefix(tc.address, "http:") {
-				testworld.CheckError(t, err, auth.ErrMisconfigured, "without encryption")
+				testenv.CheckError(t, err, auth.ErrMisconfigured, "without encryption")
 				if len(got) != 0 {
 					t.Errorf("it was sent: %v", got)
 				}
@@ -218,7 +218,7 @@ func (c *closer) Close() error {
 }
 
 func TestTransportClosesTheBody(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	transport, err := w.provider().NewTransport(nil, []string{"api.example"}, w.options("tenant-b")...)
 	if err != nil {
 		t.Fatal(err)
@@ -240,12 +240,12 @@ func TestTransportClosesTheBody(t *testing.T) {
 func TestTransportsThatAreRefused(t *testing.T) {
 	for _, hosts := range [][]string{nil, {""}, {"https://api.example"}, {"api.example/"}, {"*.example"}, {"a b"}, {"u@api.example"}, {"api.example:0"}, {"api.example", ""}} {
 		_, err := (&exchange.Provider{}).NewTransport(nil, hosts)
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "host")
+		testenv.CheckError(t, err, auth.ErrMisconfigured, "host")
 	}
 }
 
 func TestAdaptersInvalidate(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := w.provider()
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -255,10 +255,10 @@ func TestAdaptersInvalidate(t *testing.T) {
 				`"token_type":"Bearer","expires_in":3600}`, n)}.RoundTrip(r)
 		})}
 		opts := func() []auth.Option {
-			return w.options("tenant-a", auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithHTTPClient(server))
+			return w.options("tenant-a", auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithHTTPClient(server))
 		}
 		source := p.NewTokenSource(t.Context(), opts()...)
-		testworld.CheckInvalidate(t, source, func() (string, error) {
+		testenv.CheckInvalidate(t, source, func() (string, error) {
 			token, err := source.Token()
 			if err != nil {
 				return "", err
@@ -274,7 +274,7 @@ func TestAdaptersInvalidate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		testworld.CheckInvalidate(t, transport, func() (string, error) {
+		testenv.CheckInvalidate(t, transport, func() (string, error) {
 			resp, err := (&http.Client{Transport: transport}).Get("https://api.example/") //nolint:noctx // it is sent nowhere
 			if err != nil {
 				return "", err

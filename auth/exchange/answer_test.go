@@ -13,7 +13,7 @@ import (
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // change sets members of the server's good answer; nil removes them.
@@ -108,12 +108,12 @@ func TestErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newEnvironment(t)
 			p := w.provider()
 			p.Audience, p.RequestedTokenType = "api", exchange.TokenTypeAccessToken
 			w.cloud.AddFault(tc.fault)
 			token, err := w.get(t, p, auth.WithScopes("read"))
-			testworld.CheckError(t, err, tc.reason, `exchange: ServiceAccount "tenant-a/app": `, tc.want)
+			testenv.CheckError(t, err, tc.reason, `exchange: ServiceAccount "tenant-a/app": `, tc.want)
 			if token != nil || strings.Contains(err.Error(), "page for people") || strings.ContainsAny(err.Error(), "\x1b\n\r") {
 				t.Errorf("got %v, %v", token, err)
 			}
@@ -123,7 +123,7 @@ func TestErrors(t *testing.T) {
 
 func TestAnswersThatAreGood(t *testing.T) {
 	in := func(d time.Duration) int64 { return time.Now().Add(d).Unix() }
-	jwtUntil := func(t *testing.T, w *world, end int64) string {
+	jwtUntil := func(t *testing.T, w *environment, end int64) string {
 		jwt, err := w.issuer.Sign(map[string]any{"exp": end})
 		if err != nil {
 			t.Fatal(err)
@@ -157,7 +157,7 @@ func TestAnswersThatAreGood(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newEnvironment(t)
 			p := w.provider()
 			p.AssumedLifetime = 2 * time.Minute
 			if tc.jwt != 0 {
@@ -181,7 +181,7 @@ func TestAnswersThatAreGood(t *testing.T) {
 // A tenant reads the error, and the client's secret is the controller's.
 func TestSecretsOfTheClientInTypes(t *testing.T) {
 	const secret = "correct-horse-battery"
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := w.provider()
 	p.Client, p.RequestedTokenType = exchange.ClientSecretBasic("client", secretOf(secret)), "urn:ietf:params:oauth:token-type:access_token"
 	w.oauth.SetClient(cloudtest.OAuthClient{ID: "client", Method: "client_secret_basic", Secret: secret})
@@ -191,7 +191,7 @@ func TestSecretsOfTheClientInTypes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			defer w.cloud.AddFault(fault)()
 			_, err := w.get(t, p)
-			testworld.CheckError(t, err, auth.ErrMisconfigured, "the server issued a token of type")
+			testenv.CheckError(t, err, auth.ErrMisconfigured, "the server issued a token of type")
 			if strings.Contains(err.Error(), secret) {
 				t.Errorf("the secret shows: %v", err)
 			}
@@ -202,7 +202,7 @@ func TestSecretsOfTheClientInTypes(t *testing.T) {
 // Nothing that was sent comes back in an error, however the server quotes it.
 func TestSecretsInAnswers(t *testing.T) {
 	for name, secret := range map[string]string{"long": "correct-horse-battery", "short": "pw1", "encoded": "a b+c&d:e/f"} {
-		w := newWorld(t)
+		w := newEnvironment(t)
 		p := w.provider()
 		p.Client = exchange.ClientSecretBasic("client", secretOf(secret))
 		p.ActorToken = auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))
@@ -242,12 +242,12 @@ func TestSecretsInAnswers(t *testing.T) {
 			return fixedAnswer{http.StatusOK, body}.RoundTrip(r)
 		})}
 		_, err = w.get(t, p, auth.WithHTTPClient(echo))
-		testworld.CheckError(t, err, auth.ErrUnavailable, "what was sent to it")
+		testenv.CheckError(t, err, auth.ErrUnavailable, "what was sent to it")
 	}
 }
 
 func TestRetries(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 400, Code: "temporarily_unavailable"})
 	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 408})
 	if _, err := w.get(t, w.provider()); err != nil || w.cloud.Calls("oauth", "") != 3 {

@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // secret needs form-encoding, in the header and in the body.
@@ -25,7 +25,7 @@ func secretOf(s string) exchange.SecretFunc {
 }
 
 // writeToken mounts a token of the controller's own ServiceAccount.
-func (w *world) writeToken(t *testing.T, audiences ...string) (file string) {
+func (w *environment) writeToken(t *testing.T, audiences ...string) (file string) {
 	t.Helper()
 	jwt, err := w.issuer.Sign(w.issuer.Claims(serviceAccount("controller"), audiences, time.Hour))
 	if err != nil {
@@ -39,7 +39,7 @@ func (w *world) writeToken(t *testing.T, audiences ...string) (file string) {
 }
 
 func TestClientAuthentication(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.oauth.Configure(cloudtest.OAuthConfig{RequireClient: true})
 	clients := map[string]exchange.ClientAuthentication{
 		"none": exchange.PublicClient("none"),
@@ -65,19 +65,19 @@ func TestClientAuthentication(t *testing.T) {
 			}
 			w.oauth.SetClient(cloudtest.OAuthClient{ID: id, Method: "client_secret_basic", Secret: "changed"})
 			_, err := w.get(t, p)
-			testworld.CheckError(t, err, auth.ErrMisconfigured, "invalid_client", "HTTP 401", "Provider.Client")
+			testenv.CheckError(t, err, auth.ErrMisconfigured, "invalid_client", "HTTP 401", "Provider.Client")
 			if strings.Contains(err.Error(), secret) {
 				t.Errorf("the secret shows: %v", err)
 			}
 		})
 	}
 	_, err := w.get(t, w.provider())
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "invalid_client")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "invalid_client")
 }
 
 // The server finds the client by the ServiceAccount alone.
 func TestServiceAccountAsClientWithoutAnID(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.oauth.SetClient(cloudtest.OAuthClient{ID: "controller", Method: "client_assertion", Issuer: w.issuer.URL(), Subject: subject("controller")})
 	p := w.provider()
 	p.ClientAudience = "our-audience"
@@ -94,7 +94,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // A replaced secret is used from the next exchange on.
 func TestSecretsAreReadAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	current := "first-secret"
 	p := w.provider()
 	p.Client = exchange.ClientSecretBasic("c", func(context.Context) (string, error) { return current, nil })
@@ -107,7 +107,7 @@ func TestSecretsAreReadAgain(t *testing.T) {
 }
 
 func TestClientsThatCannotWork(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	broken := errors.New("vault is sealed")
 	for name, tc := range map[string]struct {
 		client exchange.ClientAuthentication
@@ -132,7 +132,7 @@ func TestClientsThatCannotWork(t *testing.T) {
 			p := w.provider()
 			p.Client = tc.client
 			_, err := w.get(t, p)
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 			if tc.before && w.issuer.TokenRequests() != before {
 				t.Error("a token was requested")
 			}
@@ -142,7 +142,7 @@ func TestClientsThatCannotWork(t *testing.T) {
 }
 
 func TestActor(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := w.provider()
 	p.ActorToken = auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))
 	token, err := w.get(t, p)
@@ -158,17 +158,17 @@ func TestActor(t *testing.T) {
 	p = w.provider()
 	p.ActorToken = auth.NewFileTokenSource(w.writeToken(t, w.issuer.URL()))
 	_, err = w.get(t, p)
-	testworld.CheckError(t, err, auth.ErrDenied, "the actor token is not sent out", w.issuer.URL())
+	testenv.CheckError(t, err, auth.ErrDenied, "the actor token is not sent out", w.issuer.URL())
 }
 
 func TestControllerToken(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	client := auth.WithHTTPClient(w.cloud.Client())
 	get := func(p *exchange.Provider, opts ...auth.Option) (auth.Token, error) {
 		return auth.GetAccessToken(t.Context(), p, append(opts, client)...)
 	}
 	_, err := get(w.provider())
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "Provider.TokenFile")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "Provider.TokenFile")
 	p := w.provider()
 	p.TokenFile = w.writeToken(t, w.oauth.TokenEndpoint())
 	token, err := get(p, auth.WithScopes("read"))
@@ -181,7 +181,7 @@ func TestControllerToken(t *testing.T) {
 	}
 	p.TokenFile = w.writeToken(t, "our-audience")
 	_, err = get(p)
-	testworld.CheckError(t, err, auth.ErrDenied, `"our-audience"`, "not sent out")
+	testenv.CheckError(t, err, auth.ErrDenied, `"our-audience"`, "not sent out")
 	if _, err = get(p, auth.WithAudiences("our-audience"), auth.WithPolicy(auth.Policy{Audiences: []string{"our-audience"}})); err != nil {
 		t.Error(err)
 	}
@@ -189,9 +189,9 @@ func TestControllerToken(t *testing.T) {
 	p = w.provider()
 	p.KubernetesAudience, p.TokenFile = w.issuer.URL(), w.writeToken(t, w.issuer.URL())
 	_, err = get(p)
-	testworld.CheckError(t, err, auth.ErrDenied, "the API server")
+	testenv.CheckError(t, err, auth.ErrDenied, "the API server")
 	p = w.provider()
 	p.TokenFile = filepath.Join(t.TempDir(), "nothing")
 	_, err = get(p)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, p.TokenFile)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, p.TokenFile)
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // A provider that cannot work is refused before any network call.
 func TestProvidersThatAreRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	endpoint := w.oauth.TokenEndpoint()
 	for name, tc := range map[string]struct {
 		provider *exchange.Provider
@@ -59,7 +59,7 @@ func TestProvidersThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.get(t, tc.provider)
-			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 			if strings.Contains(err.Error(), "pass-word") {
 				t.Errorf("a password shows: %v", err)
 			}
@@ -72,7 +72,7 @@ func TestProvidersThatAreRefused(t *testing.T) {
 }
 
 func TestOptionsThatAreRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for name, tc := range map[string]struct {
 		option auth.Option
 		want   string
@@ -84,7 +84,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.get(t, w.provider(), tc.option)
-			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 		})
 	}
 	expectNone(t, w.requests())
@@ -92,7 +92,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 
 // RFC 6749, section 3.2: the query of the endpoint stays.
 func TestEndpointWithAQuery(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.oauth.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient(), "our-audience")
 	var asked string
 	client := w.cloud.Client()
@@ -120,7 +120,7 @@ func TestDiscovery(t *testing.T) {
 		"a slash at the issuer's end": {cloudtest.OAuthConfig{Path: "/"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			w.oauth.Configure(tc.config)
 			w.oauth.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient(), w.oauth.URL())
 			if tc.config.Path == "/" {
@@ -178,11 +178,11 @@ func TestMetadataThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newEnvironment(t)
 			end := w.cloud.AddFault(tc.fault)
 			p := &exchange.Provider{IssuerURL: issuer}
 			_, err := w.get(t, p)
-			testworld.CheckError(t, err, tc.reason, "look up the token endpoint", tc.want)
+			testenv.CheckError(t, err, tc.reason, "look up the token endpoint", tc.want)
 			if n := w.cloud.Calls("oauth", "token"); n != 0 {
 				t.Errorf("the token was sent %d times", n)
 			}
@@ -195,7 +195,7 @@ func TestMetadataThatAreRefused(t *testing.T) {
 }
 
 func TestEndpointAtAHostThatIsAllowed(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AddFault(cloudtest.Fault{Action: "metadata", Body: `{"issuer":"https://oauth.example","token_endpoint":"https://tokens.example:443/token"}`})
 	asked := ""
 	client := w.cloud.Client()
@@ -217,7 +217,7 @@ func TestEndpointAtAHostThatIsAllowed(t *testing.T) {
 
 // A lookup that hangs delays no other caller, and its caller leaves with its context.
 func TestDiscoveryThatHangs(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := &exchange.Provider{IssuerURL: w.oauth.URL()}
 	w.cloud.AddFault(cloudtest.Fault{Action: "metadata", Hang: true, Times: 1})
 	ctx, cancel := context.WithCancel(t.Context())

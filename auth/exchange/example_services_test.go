@@ -5,7 +5,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/internal/testing/document"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // Each tenant names its federation rule. With a rule as second argument all share it.
@@ -58,7 +58,7 @@ func TestPageShowsCompiledCode(t *testing.T) {
 	if shown != 11 {
 		t.Errorf("the page shows %d blocks of code", shown)
 	}
-	sa := testworld.ServiceAccount("tenant-a", "app", exchange.TailscaleClientIDAnnotation, "client-1")
+	sa := testenv.ServiceAccount("tenant-a", "app", exchange.TailscaleClientIDAnnotation, "client-1")
 	for _, p := range []*exchange.Provider{anthropicAPI, openAIAPI, databricks, keycloak, confluent, tailscale, vault, octoSTS, quay, dockerHub, anyService} {
 		if audiences, err := p.GetAudiences(t.Context(), sa, nil); err != nil || len(audiences) != 1 {
 			t.Errorf("%s: %q, %v", p.GetName(), audiences, err)

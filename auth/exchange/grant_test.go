@@ -7,29 +7,31 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // Each grant presents the ServiceAccount's token in its own parameter.
 func TestGrants(t *testing.T) {
-	for name, change := range map[string]func(*world, *exchange.Provider) *exchange.Provider{
-		"jwt-bearer": func(_ *world, p *exchange.Provider) *exchange.Provider {
+	for name, change := range map[string]func(*environment, *exchange.Provider) *exchange.Provider{
+		"jwt-bearer": func(_ *environment, p *exchange.Provider) *exchange.Provider {
 			p.Grant = exchange.GrantJWTBearer
 			return p
 		},
-		"jwt-bearer with a client": func(w *world, p *exchange.Provider) *exchange.Provider {
+		"jwt-bearer with a client": func(w *environment, p *exchange.Provider) *exchange.Provider {
 			w.oauth.SetClient(cloudtest.OAuthClient{ID: "c", Method: "client_secret_basic", Secret: secret})
 			p.Grant, p.Client = exchange.GrantJWTBearer, exchange.ClientSecretBasic("c", secretOf(secret))
 			return p
 		},
-		"client_credentials": func(_ *world, p *exchange.Provider) *exchange.Provider {
+		"client_credentials": func(_ *environment, p *exchange.Provider) *exchange.Provider {
 			p.Grant = exchange.GrantClientCredentials
 			return p
 		},
-		"keycloak": func(w *world, _ *exchange.Provider) *exchange.Provider { return exchange.NewKeycloak(w.oauth.URL()) },
+		"keycloak": func(w *environment, _ *exchange.Provider) *exchange.Provider {
+			return exchange.NewKeycloak(w.oauth.URL())
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			p := change(w, &exchange.Provider{Endpoint: w.oauth.TokenEndpoint(), Audience: "api"})
 			token, err := w.get(t, p, auth.WithScopes("read"))
 			if err != nil {
@@ -39,13 +41,13 @@ func TestGrants(t *testing.T) {
 				t.Errorf("got %+v", id)
 			}
 			_, err = w.getFor(t.Context(), p, "tenant-b")
-			testworld.CheckError(t, err, auth.ErrDenied, `subject "`+subject("tenant-b")+`"`)
+			testenv.CheckError(t, err, auth.ErrDenied, `subject "`+subject("tenant-b")+`"`)
 		})
 	}
 }
 
 func TestParametersAreSent(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := w.provider()
 	p.Parameters = map[string]string{"pool": "one"}
 	p.AnnotatedParameters = map[string]string{"account": "example.com/account"}
@@ -59,7 +61,7 @@ func TestParametersAreSent(t *testing.T) {
 	p = w.provider()
 	p.TokenFile, p.AnnotatedParameters = w.writeToken(t, w.oauth.TokenEndpoint()), map[string]string{"account": "example.com/account"}
 	_, err := auth.GetAccessToken(t.Context(), p, auth.WithHTTPClient(w.cloud.Client()))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "comes from an annotation of a ServiceAccount")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "comes from an annotation of a ServiceAccount")
 }
 
 // Fields that a form cannot send, and what would replace another field, are refused by name.
@@ -119,7 +121,7 @@ func TestFormsThatAreRefused(t *testing.T) {
 		"databricks, URL":   {exchange.NewDatabricks("https://dbc-1.example/#", "a"), nil, "fragment"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			p := tc.of
 			if p == nil {
 				p = w.provider()
@@ -128,19 +130,19 @@ func TestFormsThatAreRefused(t *testing.T) {
 				change(p)
 			}
 			_, err := w.get(t, p)
-			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 			expectNone(t, w.requests())
 		})
 	}
 	t.Run("scopes of a service without any", func(t *testing.T) {
 		f := newFederation(t, cloudtest.FederationVault)
 		_, err := f.get(t, f.provider, auth.WithScopes("read"))
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "takes no scopes")
+		testenv.CheckError(t, err, auth.ErrMisconfigured, "takes no scopes")
 	})
 	t.Run("another audience of a tenant's", func(t *testing.T) {
 		f := newFederation(t, cloudtest.FederationOpenAI)
 		_, err := f.get(t, f.provider, exchange.WithAudience("other"))
-		testworld.CheckError(t, err, auth.ErrDenied, `"other"`)
+		testenv.CheckError(t, err, auth.ErrDenied, `"other"`)
 	})
 }
 
@@ -194,7 +196,7 @@ func TestFieldsWithoutUseAreRefused(t *testing.T) {
 					p := tc.of()
 					set(p)
 					_, err := p.GetAudiences(t.Context(), serviceAccount("tenant-a"), nil)
-					testworld.CheckError(t, err, auth.ErrMisconfigured, "Provider."+field+" cannot be sent")
+					testenv.CheckError(t, err, auth.ErrMisconfigured, "Provider."+field+" cannot be sent")
 				})
 			}
 		}

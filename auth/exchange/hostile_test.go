@@ -14,30 +14,30 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // grants are the ways to present a ServiceAccount's token in OAuth's own form, or in JSON.
-func grants() map[string]func(*world) *exchange.Provider {
-	plain := func(grant exchange.Grant, json bool) func(*world) *exchange.Provider {
-		return func(w *world) *exchange.Provider {
+func grants() map[string]func(*environment) *exchange.Provider {
+	plain := func(grant exchange.Grant, json bool) func(*environment) *exchange.Provider {
+		return func(w *environment) *exchange.Provider {
 			return &exchange.Provider{Endpoint: w.oauth.TokenEndpoint(), Grant: grant, JSONBody: json}
 		}
 	}
-	return map[string]func(*world) *exchange.Provider{
+	return map[string]func(*environment) *exchange.Provider{
 		"token exchange":     plain(exchange.GrantTokenExchange, false),
 		"jwt-bearer":         plain(exchange.GrantJWTBearer, false),
 		"jwt-bearer in JSON": plain(exchange.GrantJWTBearer, true),
 		"client_credentials": plain(exchange.GrantClientCredentials, false),
-		"keycloak":           func(w *world) *exchange.Provider { return exchange.NewKeycloak(w.oauth.URL()) },
+		"keycloak":           func(w *environment) *exchange.Provider { return exchange.NewKeycloak(w.oauth.URL()) },
 	}
 }
 
-func eachGrant(t *testing.T, test func(*testing.T, *world, *exchange.Provider)) {
+func eachGrant(t *testing.T, test func(*testing.T, *environment, *exchange.Provider)) {
 	t.Helper()
 	for name, newProvider := range grants() {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			test(t, w, newProvider(w))
 		})
 	}
@@ -45,7 +45,7 @@ func eachGrant(t *testing.T, test func(*testing.T, *world, *exchange.Provider)) 
 
 // repeat answers a request for a token with an error that repeats all of the
 // request. Metadata stay those of the server.
-func (w *world) repeat(t *testing.T, said *string) {
+func (w *environment) repeat(t *testing.T, said *string) {
 	t.Helper()
 	w.cloud.Handle("oauth.example", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
@@ -67,7 +67,7 @@ var sentToken = regexp.MustCompile(`eyJ[\w-]+\.[\w-]+\.([\w-]+)`)
 
 // A server that repeats the request reveals no token and no header of the controller's, whatever the form.
 func TestGrantsRevealNothing(t *testing.T) {
-	eachGrant(t, func(t *testing.T, w *world, p *exchange.Provider) {
+	eachGrant(t, func(t *testing.T, w *environment, p *exchange.Provider) {
 		const key, pool = "controllers-key-0123", "controllers-pool"
 		p.Headers, p.Parameters = map[string]string{"X-Api-Key": key}, map[string]string{"pool": pool}
 		p.AnnotatedParameters = map[string]string{"account": "example.com/account"}
@@ -78,7 +78,7 @@ func TestGrantsRevealNothing(t *testing.T) {
 		if len(sent) != 2 || !strings.Contains(said, key) || !strings.Contains(said, pool) {
 			t.Fatalf("the server got %s", said)
 		}
-		testworld.CheckError(t, err, auth.ErrDenied, "[redacted]", `account "account-a"`)
+		testenv.CheckError(t, err, auth.ErrDenied, "[redacted]", `account "account-a"`)
 		if strings.Contains(err.Error(), sent[1]) || strings.Contains(err.Error(), key) || strings.Contains(err.Error(), `pool "`) {
 			t.Errorf("got %v", err)
 		}
@@ -102,7 +102,7 @@ func TestFederatedClientsAreChecked(t *testing.T) {
 		"the realm's own time": {nil, auth.WithTokenLifetime(time.Hour), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			p := exchange.NewKeycloak(w.oauth.URL())
 			if tc.change != nil {
 				tc.change(p)
@@ -122,7 +122,7 @@ func TestFederatedClientsAreChecked(t *testing.T) {
 			if strings.Contains(tc.want, "invalid_request") || p.JSONBody { // what the controller sends is wrong
 				reason = auth.ErrMisconfigured
 			}
-			testworld.CheckError(t, err, reason, tc.want)
+			testenv.CheckError(t, err, reason, tc.want)
 		})
 	}
 }
@@ -147,7 +147,7 @@ func TestControllersOwnTokenAtTailscale(t *testing.T) {
 	p = exchange.NewTailscale()
 	p.TokenFile = f.writeToken(t, "api.tailscale.com/client-1")
 	_, err = auth.GetAccessToken(t.Context(), p, auth.WithHTTPClient(f.cloud.Client()))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "client_id", "annotation of a ServiceAccount")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "client_id", "annotation of a ServiceAccount")
 }
 
 // GitHub and Vault ignore the case of these, so a Policy that refuses org/secret would let Org/Secret pass.

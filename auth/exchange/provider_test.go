@@ -18,7 +18,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,8 +28,8 @@ const (
 	store = "https://store.example/"
 )
 
-// world is a cluster with two tenants, and an authorization server that lets the first have what it wants.
-type world struct {
+// environment is a cluster with two tenants, and an authorization server that lets the first have what it wants.
+type environment struct {
 	issuer *cloudtest.Issuer
 	cloud  *cloudtest.Cloud
 	oauth  *cloudtest.OAuth
@@ -37,7 +37,7 @@ type world struct {
 }
 
 // requests returns how many requests were made to the server and to the cluster.
-func (w *world) requests() int { return w.cloud.Calls("", "") + w.issuer.TokenRequests() }
+func (w *environment) requests() int { return w.cloud.Calls("", "") + w.issuer.TokenRequests() }
 
 func serviceAccount(namespace string) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app"}}
@@ -45,11 +45,11 @@ func serviceAccount(namespace string) *corev1.ServiceAccount {
 
 func subject(namespace string) string { return "system:serviceaccount:" + namespace + ":app" }
 
-func newWorld(t testing.TB) *world {
+func newEnvironment(t testing.TB) *environment {
 	t.Helper()
-	issuer := testworld.Issuer(t)
-	cloud := testworld.Cloud(t)
-	w := &world{issuer: issuer, cloud: cloud, oauth: cloud.OAuth(),
+	issuer := testenv.Issuer(t)
+	cloud := testenv.Cloud(t)
+	w := &environment{issuer: issuer, cloud: cloud, oauth: cloud.OAuth(),
 		client: issuer.Client(serviceAccount("tenant-a"), serviceAccount("tenant-b"), serviceAccount("controller"))}
 	w.oauth.AddIssuer(issuer.URL(), issuer.HTTPClient(), w.oauth.TokenEndpoint(), w.oauth.URL(), "our-audience")
 	w.oauth.AddGrant(cloudtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{subject("tenant-a"), subject("controller")},
@@ -57,7 +57,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func (w *world) provider() *exchange.Provider {
+func (w *environment) provider() *exchange.Provider {
 	return &exchange.Provider{Endpoint: w.oauth.TokenEndpoint()}
 }
 
@@ -65,14 +65,14 @@ func object(namespace string) cache.InvolvedObject {
 	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
 }
 
-func (w *world) options(namespace string, more ...auth.Option) []auth.Option {
+func (w *environment) options(namespace string, more ...auth.Option) []auth.Option {
 	return append([]auth.Option{
 		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, w.client),
 		auth.WithOwner(object(namespace)), auth.WithHTTPClient(w.cloud.Client()),
 	}, more...)
 }
 
-func (w *world) get(t testing.TB, p *exchange.Provider, more ...auth.Option) (*exchange.Token, error) {
+func (w *environment) get(t testing.TB, p *exchange.Provider, more ...auth.Option) (*exchange.Token, error) {
 	t.Helper()
 	return w.getFor(t.Context(), p, "tenant-a", more...)
 }
@@ -84,7 +84,7 @@ func expectNone(t testing.TB, requests int) {
 	}
 }
 
-func (w *world) getFor(ctx context.Context, p *exchange.Provider, namespace string, more ...auth.Option) (*exchange.Token, error) {
+func (w *environment) getFor(ctx context.Context, p *exchange.Provider, namespace string, more ...auth.Option) (*exchange.Token, error) {
 	token, err := auth.GetAccessToken(ctx, p, w.options(namespace, more...)...)
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (w *world) getFor(ctx context.Context, p *exchange.Provider, namespace stri
 }
 
 // identity is what the server knows of a token.
-func (w *world) identity(t testing.TB, token *exchange.Token) cloudtest.OAuthIdentity {
+func (w *environment) identity(t testing.TB, token *exchange.Token) cloudtest.OAuthIdentity {
 	t.Helper()
 	id, ok := w.oauth.Identity(token.Reveal())
 	if !ok {
@@ -103,7 +103,7 @@ func (w *world) identity(t testing.TB, token *exchange.Token) cloudtest.OAuthIde
 }
 
 func TestServiceAccountGetsAToken(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := w.provider()
 	p.Audience, p.Resource, p.RequestedTokenType = "api", api, exchange.TokenTypeAccessToken
 	token, err := w.get(t, p, auth.WithScopes("read", "write"))
@@ -128,7 +128,7 @@ func TestServiceAccountGetsAToken(t *testing.T) {
 
 // What is not set is not sent: servers refuse empty parameters.
 func TestWithoutAnything(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.oauth.Configure(cloudtest.OAuthConfig{OpaqueTokens: true, Lifetime: 5 * time.Minute})
 	token, err := w.get(t, w.provider())
 	if err != nil || len(w.cloud.Log()[0].Parameters) != 2 || len(token.Scopes()) != 0 || token.GetDuration() > 5*time.Minute {
@@ -137,7 +137,7 @@ func TestWithoutAnything(t *testing.T) {
 }
 
 func TestTokenTypes(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := w.provider()
 	p.RequestedTokenType, p.SubjectTokenType = exchange.TokenTypeIDToken, exchange.TokenTypeIDToken
 	token, err := w.get(t, p)
@@ -145,15 +145,15 @@ func TestTokenTypes(t *testing.T) {
 		t.Fatalf("got %v, %v", token, err)
 	}
 	_, err = token.OAuth2Token()
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "N_A", "as it is")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "N_A", "as it is")
 	p = w.provider()
 	p.SubjectTokenType = "urn:ietf:params:oauth:token-type:saml2"
 	_, err = w.get(t, p)
-	testworld.CheckError(t, err, auth.ErrDenied, "subject_token_type")
+	testenv.CheckError(t, err, auth.ErrDenied, "subject_token_type")
 }
 
 func TestAudienceOfTheKubernetesToken(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for want, p := range map[string]*exchange.Provider{
 		w.oauth.TokenEndpoint(): w.provider(),
 		w.oauth.URL():           {IssuerURL: w.oauth.URL()},
@@ -168,12 +168,12 @@ func TestAudienceOfTheKubernetesToken(t *testing.T) {
 		}
 	}
 	_, err := w.get(t, &exchange.Provider{Endpoint: w.oauth.TokenEndpoint(), KubernetesAudience: "https://kubernetes.default.svc"})
-	testworld.CheckError(t, err, auth.ErrDenied, "API server")
+	testenv.CheckError(t, err, auth.ErrDenied, "API server")
 }
 
 // Callers choose only the audiences and resources that the provider allows.
 func TestTargetsOfACall(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := w.provider()
 	p.Audience, p.Resource, p.AllowedAudiences, p.AllowedResources = "api", api, []string{"store"}, []string{store}
 	for name, tc := range map[string]struct {
@@ -197,7 +197,7 @@ func TestTargetsOfACall(t *testing.T) {
 			before := w.requests()
 			token, err := w.get(t, p, tc.opts...)
 			if tc.refused != "" {
-				testworld.CheckError(t, err, auth.ErrDenied, tc.refused)
+				testenv.CheckError(t, err, auth.ErrDenied, tc.refused)
 				expectNone(t, w.requests()-before)
 				return
 			}
@@ -214,8 +214,8 @@ func TestTargetsOfACall(t *testing.T) {
 // Everything that shapes a token tells it apart in a cache that is shared.
 // TestConformance has the fields of the provider.
 func TestCacheKey(t *testing.T) {
-	w := newWorld(t)
-	tokens := testworld.Cache(t)
+	w := newEnvironment(t)
+	tokens := testenv.Cache(t)
 	allow := func() *exchange.Provider {
 		p := w.provider()
 		p.AllowedAudiences, p.AllowedResources = []string{"api", "store"}, []string{api, store}
@@ -256,18 +256,18 @@ func TestNames(t *testing.T) {
 	if got := (&exchange.Provider{}).GetName(); got != exchange.ProviderName {
 		t.Errorf("got %q", got)
 	}
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := w.provider()
 	p.Name = "login"
 	if _, err := auth.NewProviderSet(p, &exchange.Provider{}); err != nil {
 		t.Error(err)
 	}
 	_, err := w.getFor(t.Context(), p, "tenant-b")
-	testworld.CheckError(t, err, auth.ErrDenied, "login: ServiceAccount")
+	testenv.CheckError(t, err, auth.ErrDenied, "login: ServiceAccount")
 }
 
 func TestConformance(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	t.Run("issuer", func(t *testing.T) {
 		w.runConformance(t, func(*testing.T) auth.Provider {
 			return &exchange.Provider{IssuerURL: w.oauth.URL(), Audience: "api"}
@@ -289,7 +289,7 @@ func TestConformance(t *testing.T) {
 // rfc8693 are fields that other grants refuse.
 var rfc8693 = []string{"RequestedTokenType", "SubjectTokenType", "ActorTokenType", "ActorToken"}
 
-func (w *world) runConformance(t *testing.T, newProvider func(*testing.T) auth.Provider, refused ...string) {
+func (w *environment) runConformance(t *testing.T, newProvider func(*testing.T) auth.Provider, refused ...string) {
 	fields := w.fields(t)
 	for _, field := range refused {
 		fields[field] = nil
@@ -325,7 +325,7 @@ func (w *world) runConformance(t *testing.T, newProvider func(*testing.T) auth.P
 }
 
 // fields are other values of a Provider's fields.
-func (w *world) fields(t *testing.T) map[string]any {
+func (w *environment) fields(t *testing.T) map[string]any {
 	return map[string]any{"Name": "other", "Audience": "other", "Resource": "https://other.example", "KubernetesAudience": "other",
 		"RequestedTokenType": exchange.TokenTypeJWT, "AssumedLifetime": time.Minute, "SubjectTokenType": exchange.TokenTypeIDToken,
 		"ActorTokenType": exchange.TokenTypeIDToken, "ActorToken": auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint())),

@@ -13,7 +13,7 @@ import (
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // The page of a proxy is no refusal by the service: a denial would drop a cached token that is valid.
@@ -27,7 +27,7 @@ func TestAnswersOfProxiesAreNotTheServices(t *testing.T) {
 					_, _ = fmt.Fprint(w, "<html>log in</html>")
 				}))
 				_, err := f.get(t, f.provider)
-				testworld.CheckError(t, err, auth.ErrUnavailable, `answers with "text/html"`)
+				testenv.CheckError(t, err, auth.ErrUnavailable, `answers with "text/html"`)
 			})
 		}
 	})
@@ -71,7 +71,7 @@ func TestReasonsOfServices(t *testing.T) {
 				_, _ = fmt.Fprint(w, tc.body)
 			}))
 			_, err := f.get(t, f.provider)
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 			if known := (*auth.Error)(nil); !errors.As(err, &known) || known.RequestID != "req-7" {
 				t.Errorf("the request is %q", known.RequestID)
 			}
@@ -83,19 +83,19 @@ func TestReasonsOfServices(t *testing.T) {
 func TestAnthropicsOrganization(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationAnthropic)
 	_, err := f.get(t, exchange.NewAnthropic("org-2", "rule-1", f.audience))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "HTTP 400", "the controller's organization_id")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "HTTP 400", "the controller's organization_id")
 	if strings.Contains(err.Error(), "org-2") {
 		t.Errorf("the error shows a value of the controller's: %v", err)
 	}
 	_, err = f.get(t, exchange.NewAnthropic("org-1", "rule-2", f.audience))
-	testworld.CheckError(t, err, auth.ErrDenied, "HTTP 401")
+	testenv.CheckError(t, err, auth.ErrDenied, "HTTP 401")
 }
 
 func TestAnthropicsWorkspace(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationAnthropic)
 	f.provider.Parameters["workspace_id"] = "wrkspc_1"
 	_, err := f.get(t, f.provider)
-	testworld.CheckError(t, err, auth.ErrDenied, "no rule matches")
+	testenv.CheckError(t, err, auth.ErrDenied, "no rule matches")
 	parameters := maps.Clone(f.parameters)
 	parameters["workspace_id"] = "wrkspc_1"
 	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience, Parameters: parameters})
@@ -127,7 +127,7 @@ func TestAnthropicsTokensAreSentOnce(t *testing.T) {
 			before := f.cloud.Calls("", "")
 			f.cloud.AddFault(fault)
 			_, err := f.get(t, f.provider)
-			testworld.CheckError(t, err, auth.ErrUnavailable)
+			testenv.CheckError(t, err, auth.ErrUnavailable)
 			if n := f.cloud.Calls("", "") - before; n != 1 {
 				t.Errorf("%d requests with one token", n)
 			}
@@ -150,7 +150,7 @@ func TestAnthropicsTokensAreSentOnce(t *testing.T) {
 	if err := get(); err != nil {
 		t.Fatal(err)
 	}
-	testworld.CheckError(t, get(), auth.ErrDenied, "used before")
+	testenv.CheckError(t, get(), auth.ErrDenied, "used before")
 }
 
 // A TokenRequest repeats its token for most of an hour. Anthropic would refuse
@@ -161,11 +161,11 @@ func TestAnthropicRefusesTokensThatRepeat(t *testing.T) {
 	sa.Annotations = f.annotations
 	source := &auth.TokenRequest{Client: f.client, ServiceAccount: sa}
 	_, err := auth.GetAccessToken(t.Context(), f.provider, auth.WithSubjectToken(source, *sa), auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(f.cloud.Client()))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "takes each token once")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "takes each token once")
 	expectNone(t, f.requests())
 	p := exchange.NewAnthropic("org-1", "rule-1", "our-audience")
 	err = p.ValidateOptions(&provider.Options{TokenRepeats: true})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "takes each token once", "auth.WithServiceAccount")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "takes each token once", "auth.WithServiceAccount")
 	if err := p.ValidateOptions(&provider.Options{}); err != nil {
 		t.Error(err)
 	}
@@ -218,7 +218,7 @@ func TestServicesWithoutAnAudience(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := p.GetAudiences(t.Context(), serviceAccount("tenant-a"), nil)
-			testworld.CheckError(t, err, auth.ErrMisconfigured, "publishes no audience", "name the one that its configuration has")
+			testenv.CheckError(t, err, auth.ErrMisconfigured, "publishes no audience", "name the one that its configuration has")
 		})
 	}
 }
@@ -233,7 +233,7 @@ func TestDockerHubsLifetime(t *testing.T) {
 			f.provider.Parameters["expires_in"] = value
 			token, err := f.get(t, f.provider)
 			if !passes {
-				testworld.CheckError(t, err, auth.ErrDenied, "expires_in")
+				testenv.CheckError(t, err, auth.ErrDenied, "expires_in")
 				return
 			}
 			if err != nil || value == "300" && token.GetDuration() > 5*time.Minute {
@@ -305,11 +305,11 @@ func TestRefusalsByWhatWasSent(t *testing.T) {
 		"grant that is not known": {&exchange.Provider{}, "unsupported_grant_type", "", auth.ErrMisconfigured, "(exchange.Provider.Grant)", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			tc.provider.Endpoint = w.oauth.TokenEndpoint()
 			w.cloud.AddFault(cloudtest.Fault{Status: http.StatusBadRequest, Code: tc.code, Message: tc.message})
 			_, err := w.get(t, tc.provider)
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 			if tc.not != "" && strings.Contains(err.Error(), tc.not) {
 				t.Errorf("%q is in %v", tc.not, err)
 			}

@@ -24,7 +24,7 @@ import (
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // federated is a service, and what it has to know of tenant-a.
@@ -67,7 +67,7 @@ func services() map[cloudtest.FederationService]federated {
 
 // federation is a service that lets tenant-a in. Tenant-b's ServiceAccount has tenant-a's annotations.
 type federation struct {
-	*world
+	*environment
 	*cloudtest.Federation
 	federated
 	provider *exchange.Provider
@@ -75,7 +75,7 @@ type federation struct {
 
 func newFederation(t testing.TB, which cloudtest.FederationService) *federation {
 	t.Helper()
-	f := &federation{world: newWorld(t), federated: services()[which]}
+	f := &federation{environment: newEnvironment(t), federated: services()[which]}
 	var accounts []client.Object
 	for _, namespace := range []string{"tenant-a", "tenant-b", "controller"} {
 		accounts = append(accounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app", Annotations: maps.Clone(f.annotations)}})
@@ -137,9 +137,9 @@ func TestAnthropicRuleByAnnotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := f.getFor(t.Context(), p, "tenant-b", annotated)
-	testworld.CheckError(t, err, auth.ErrDenied, `federation_rule_id "rule-a"`)
+	testenv.CheckError(t, err, auth.ErrDenied, `federation_rule_id "rule-a"`)
 	_, err = f.get(t, p)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, exchange.AnthropicFederationRuleAnnotation)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, exchange.AnthropicFederationRuleAnnotation)
 }
 
 func TestAnnotationsOfServices(t *testing.T) {
@@ -150,7 +150,7 @@ func TestAnnotationsOfServices(t *testing.T) {
 				"letter": "ä", "question mark": "a?b", "huge": strings.Repeat("x", 257)} {
 				t.Run(name, func(t *testing.T) {
 					_, err := f.get(t, f.provider, f.annotated(map[string]string{annotation: value}))
-					testworld.CheckError(t, err, auth.ErrMisconfigured, annotation)
+					testenv.CheckError(t, err, auth.ErrMisconfigured, annotation)
 				})
 			}
 			without := maps.Clone(f.annotations)
@@ -158,7 +158,7 @@ func TestAnnotationsOfServices(t *testing.T) {
 			f.client = f.issuer.Client(serviceAccount("tenant-a"))
 			t.Run("missing", func(t *testing.T) {
 				_, err := f.get(t, f.provider, f.annotated(without))
-				testworld.CheckError(t, err, auth.ErrMisconfigured, annotation)
+				testenv.CheckError(t, err, auth.ErrMisconfigured, annotation)
 			})
 		}
 		expectNone(t, f.cloud.Calls("", ""))
@@ -309,7 +309,7 @@ func TestVaultsAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			defer f.cloud.AddFault(cloudtest.Fault{Rewrite: func([]byte) []byte { return []byte(tc.body) }})()
 			_, err := f.get(t, f.provider)
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 		})
 	}
 }
@@ -345,14 +345,14 @@ func TestRegistriesOfServices(t *testing.T) {
 			}
 			for _, other := range []string{"quay.io.evil.example/org/app", "docker.io.evil.example/app", "ghcr.io/org/app", "evil.example/quay.io/app"} {
 				_, err := auth.GetArtifactRegistryCredentials(t.Context(), f.provider, other, f.options("tenant-a")...)
-				testworld.CheckError(t, err, auth.ErrMisconfigured, "is not a registry of this service")
+				testenv.CheckError(t, err, auth.ErrMisconfigured, "is not a registry of this service")
 			}
 		})
 	}
 	t.Run("a robot with a colon", func(t *testing.T) {
 		f := newFederation(t, cloudtest.FederationQuay)
 		_, err := f.get(t, f.provider, auth.WithAnnotations(map[string]string{exchange.QuayRobotAnnotation: "org+robot:x"}))
-		testworld.CheckError(t, err, auth.ErrMisconfigured, `"org+robot:x" is not a robot account`)
+		testenv.CheckError(t, err, auth.ErrMisconfigured, `"org+robot:x" is not a robot account`)
 	})
 }
 
@@ -375,7 +375,7 @@ func (c inMemory) Get(_ context.Context, _ client.ObjectKey, obj client.Object, 
 // by one.
 func TestHitsOfServicesAllocateNothing(t *testing.T) {
 	joined := map[cloudtest.FederationService]float64{cloudtest.FederationTailscale: 2, cloudtest.FederationOctoSTS: 2}
-	tokens, key := testworld.Cache(t), client.ObjectKey{Namespace: "tenant-a", Name: "app"}
+	tokens, key := testenv.Cache(t), client.ObjectKey{Namespace: "tenant-a", Name: "app"}
 	allocations := func(f *federation, p *exchange.Provider) float64 {
 		sa := &corev1.ServiceAccount{}
 		if err := f.client.Get(t.Context(), key, sa); err != nil {
@@ -392,7 +392,7 @@ func TestHitsOfServicesAllocateNothing(t *testing.T) {
 		return testing.AllocsPerRun(100, get)
 	}
 	plain := newFederation(t, cloudtest.FederationAnthropic) // the same ServiceAccount
-	lowest := allocations(plain, plain.world.provider())
+	lowest := allocations(plain, plain.environment.provider())
 	for which := range services() {
 		t.Run(string(which), func(t *testing.T) {
 			f := newFederation(t, which)

@@ -15,13 +15,13 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const bucketURL = "https://storage.googleapis.com/storage/v1/b/bucket/o/secret?alt=media"
 
-func (w *world) setBucket() {
-	testworld.NewBuckets(w.cloud).Set("bucket", testworld.Bucket{Objects: map[string]string{"secret": "of tenant A"},
+func (w *environment) setBucket() {
+	testenv.NewBuckets(w.cloud).Set("bucket", testenv.Bucket{Objects: map[string]string{"secret": "of tenant A"},
 		Viewers: []string{"serviceAccount:" + email("tenant-a")}})
 }
 
@@ -45,9 +45,9 @@ func read(t *testing.T, client *http.Client, address string) (status int, body s
 
 // A client of golang.org/x/oauth2 reads a tenant's bucket.
 func TestTokenSource(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.setBucket()
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	ctx := context.WithValue(t.Context(), oauth2.HTTPClient, w.cloud.Client())
 	source := gcp.NewTokenSource(t.Context(), w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...)
 	client := &http.Client{Transport: &oauth2.Transport{Source: source, Base: w.cloud.Client().Transport}}
@@ -71,7 +71,7 @@ func TestTokenSource(t *testing.T) {
 }
 
 func TestAdaptersWithoutCache(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	source := gcp.NewTokenSource(t.Context(), w.options("tenant-a", "app")...)
 	credentials := gcp.NewCredentials(w.options("tenant-a", "app")...)
 	for range 10 {
@@ -88,9 +88,9 @@ func TestAdaptersWithoutCache(t *testing.T) {
 
 // The credentials honour the context of each call, not one that they were made with.
 func TestCredentials(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.setBucket()
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	creds := gcp.NewCredentials(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...)
 	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		token, err := creds.Token(r.Context())
@@ -130,16 +130,16 @@ func TestCredentials(t *testing.T) {
 }
 
 func TestAdaptersWantAccessTokens(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	opts := w.options("tenant-a", "app", gcp.WithIDTokenAudience(service), allow(service))
 	_, err := gcp.NewTokenSource(t.Context(), opts...).Token()
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
 	_, err = gcp.NewCredentials(opts...).Token(t.Context())
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
 }
 
 func TestAdaptersInvalidate(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
 		sts := &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
@@ -148,10 +148,10 @@ func TestAdaptersInvalidate(t *testing.T) {
 				`"token_type":"Bearer","expires_in":3600}`, n)), nil
 		})}
 		opts := func() []auth.Option {
-			return w.options("tenant-a", "direct", auth.WithCache(testworld.Cache(t), object("tenant-a")), auth.WithHTTPClient(sts))
+			return w.options("tenant-a", "direct", auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithHTTPClient(sts))
 		}
 		source := gcp.NewTokenSource(t.Context(), opts()...)
-		testworld.CheckInvalidate(t, source, func() (string, error) {
+		testenv.CheckInvalidate(t, source, func() (string, error) {
 			token, err := source.Token()
 			if err != nil {
 				return "", err
@@ -159,7 +159,7 @@ func TestAdaptersInvalidate(t *testing.T) {
 			return token.AccessToken, nil
 		})
 		credentials := gcp.NewCredentials(opts()...)
-		testworld.CheckInvalidate(t, credentials, func() (string, error) {
+		testenv.CheckInvalidate(t, credentials, func() (string, error) {
 			token, err := credentials.Token(t.Context())
 			if err != nil {
 				return "", err

@@ -10,7 +10,7 @@ import (
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -18,7 +18,7 @@ const (
 	dnsEndpoint = "gke-0123456789abcdef-" + number + ".europe-west1.gke.goog"
 )
 
-func (w *world) setCluster(c cloudtest.GKECluster) {
+func (w *environment) setCluster(c cloudtest.GKECluster) {
 	if c.Viewers == nil {
 		c.Viewers = []string{"serviceAccount:" + email("tenant-a")}
 	}
@@ -26,7 +26,7 @@ func (w *world) setCluster(c cloudtest.GKECluster) {
 }
 
 // config asks the provider for access as auth.GetRESTConfig does.
-func (w *world) config(t *testing.T, tenant, cluster, address, ca string) (*auth.RESTConfig, error) {
+func (w *environment) config(t *testing.T, tenant, cluster, address, ca string) (*auth.RESTConfig, error) {
 	t.Helper()
 	p := &gcp.Provider{}
 	opts := &provider.Options{HTTPClient: w.cloud.Client(), ClusterResource: cluster, CAData: ca}
@@ -56,7 +56,7 @@ func (w *world) config(t *testing.T, tenant, cluster, address, ca string) (*auth
 }
 
 func TestClusterEndpoints(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	ca := w.cloud.CA()
 	const given = "-----BEGIN CERTIFICATE-----\ngiven\n-----END CERTIFICATE-----\n"
 	all := cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", PrivateEndpoint: "10.0.0.2", DNSEndpoint: dnsEndpoint, CA: ca}
@@ -101,7 +101,7 @@ func TestClusterEndpoints(t *testing.T) {
 }
 
 func TestClusterByAddressAndCA(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	config, err := w.config(t, "tenant-a", "", "https://10.0.0.2", "pem")
 	if err != nil || config.Host() != "https://10.0.0.2:443" || string(config.CAData()) != "pem" {
 		t.Errorf("got %v, %v", config, err)
@@ -113,25 +113,25 @@ func TestClusterByAddressAndCA(t *testing.T) {
 
 // Anybody gets a certificate that the system's roots trust. The names of DNS endpoints are Google's alone.
 func TestClusterByAddressAlone(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for _, address := range []string{"https://attacker.example", "https://10.0.0.2", "https://gke.goog", "https://" + dnsEndpoint + ".evil.example",
 		"https://evilgke.goog", "https://" + dnsEndpoint + ":8443", "https://" + dnsEndpoint + "/path"} {
 		_, err := w.config(t, "tenant-a", "", address, "")
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "certificate authority", "does not identify")
+		testenv.CheckError(t, err, auth.ErrMisconfigured, "certificate authority", "does not identify")
 	}
 	config, err := w.config(t, "tenant-a", "", "https://"+dnsEndpoint, "")
 	if err != nil || config.Host() != "https://"+dnsEndpoint+":443" || len(config.CAData()) != 0 {
 		t.Errorf("got %v, %v", config, err)
 	}
 	_, err = (&gcp.Provider{UniverseDomain: "s3nsapis.fr"}).GetAccessTokenOptionsForCluster(&provider.Options{ClusterAddress: "https://" + dnsEndpoint + ":443"})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, dnsEndpoint)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, dnsEndpoint)
 }
 
 func TestClusterErrors(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	ca := w.cloud.CA()
 	_, err := w.config(t, "tenant-a", clusterName, "", "")
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "NOT_FOUND", "correct the name", clusterName)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "NOT_FOUND", "correct the name", clusterName)
 	for name, tc := range map[string]struct {
 		cluster cloudtest.GKECluster
 		address string
@@ -157,12 +157,12 @@ func TestClusterErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w.setCluster(tc.cluster)
 			_, err := w.config(t, "tenant-a", clusterName, tc.address, "")
-			testworld.CheckError(t, err, tc.reason, tc.want, "gcp: ")
+			testenv.CheckError(t, err, tc.reason, tc.want, "gcp: ")
 		})
 	}
 	defer w.cloud.AddFault(cloudtest.Fault{Service: "container", Redirect: "https://evil.example/"})()
 	_, err = w.config(t, "tenant-a", clusterName, "", "")
-	testworld.CheckError(t, err, auth.ErrUnavailable, "redirect")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "redirect")
 }
 
 func TestClusterNames(t *testing.T) {
@@ -192,11 +192,11 @@ func TestClusterNames(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 		if !ok {
-			testworld.CheckError(t, err, auth.ErrMisconfigured, "projects/<project>/locations/<location>/clusters/<cluster>")
+			testenv.CheckError(t, err, auth.ErrMisconfigured, "projects/<project>/locations/<location>/clusters/<cluster>")
 		}
 	}
 	_, err := p.NewRESTConfig(t.Context(), []auth.Token{&gcp.IDToken{}}, &provider.Options{ClusterResource: clusterName})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
 }
 
 func longName(s string) string { return strings.Repeat(s, 100) }

@@ -19,7 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // clearEnvironment leaves no credentials for the library to find.
@@ -31,14 +31,14 @@ func clearEnvironment(t *testing.T) {
 	t.Setenv("APPDATA", t.TempDir())
 }
 
-func (w *world) controller(t *testing.T, more ...auth.Option) (*gcp.Token, error) {
+func (w *environment) controller(t *testing.T, more ...auth.Option) (*gcp.Token, error) {
 	t.Helper()
 	return get(t, &gcp.Provider{}, append([]auth.Option{auth.WithHTTPClient(w.cloud.Client())}, more...)...)
 }
 
 func TestControllerFromMetadata(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.inGKE()
 	token, err := w.controller(t, auth.WithScopes("https://a.example", "https://b.example"))
 	if err != nil {
@@ -55,20 +55,20 @@ func TestControllerFromMetadata(t *testing.T) {
 
 func TestControllerWithoutAnIdentity(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	_, err := w.controller(t)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "gcp: find own GCP credentials", "name a ServiceAccount")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "gcp: find own GCP credentials", "name a ServiceAccount")
 	end := w.cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Status: 403, Message: "Unable to generate access token; IAM returned 403 Forbidden: The caller does not have permission\n" +
 		"This error could be caused by a missing IAM policy binding on the target IAM service account.\n"})
 	_, err = w.controller(t)
-	testworld.CheckError(t, err, auth.ErrDenied, "missing IAM policy binding", "roles/iam.workloadIdentityUser")
+	testenv.CheckError(t, err, auth.ErrDenied, "missing IAM policy binding", "roles/iam.workloadIdentityUser")
 	end()
 	// The status of IAM counts, not that of the metadata server.
 	for text, reason := range map[string]provider.Reason{"404 Not Found": auth.ErrDenied, "408 Request Timeout": auth.ErrUnavailable,
 		"429 Too Many Requests": auth.ErrThrottled, "503 Service Unavailable": auth.ErrUnavailable, "4": auth.ErrDenied} {
 		end := w.cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Status: http.StatusForbidden, Message: "Unable to generate access token; IAM returned " + text})
 		_, err = w.controller(t)
-		testworld.CheckError(t, err, reason, "IAM returned "+text)
+		testenv.CheckError(t, err, reason, "IAM returned "+text)
 		end()
 	}
 	for name, body := range map[string]string{"HTML": "<html>", "empty": "{}", "expired": `{"access_token":"x","expires_in":0}`} {
@@ -89,9 +89,9 @@ func writeFile(t *testing.T, content string) string {
 	return name
 }
 
-func (w *world) externalAccount(t *testing.T) string {
+func (w *environment) externalAccount(t *testing.T) string {
 	t.Helper()
-	jwt, err := w.issuer.Sign(w.issuer.Claims(testworld.ServiceAccount("system", "controller"), []string{"https://iam.googleapis.com/" + poolProvider}, time.Hour))
+	jwt, err := w.issuer.Sign(w.issuer.Claims(testenv.ServiceAccount("system", "controller"), []string{"https://iam.googleapis.com/" + poolProvider}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func (w *world) externalAccount(t *testing.T) string {
 // The file that the environment names wins over the metadata server, as in Google's libraries.
 func TestControllerFromFile(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.inGKE()
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, w.externalAccount(t)))
 	for want := 1; want <= 2; want++ {
@@ -116,7 +116,7 @@ func TestControllerFromFile(t *testing.T) {
 	}
 	w.cloud.GCP().RemoveWorkloadIdentityProvider(poolProvider)
 	_, err := w.controller(t)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "gcp: find own GCP credentials", "invalid_target", "HTTP 400")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "gcp: find own GCP credentials", "invalid_target", "HTTP 400")
 	defer w.cloud.AddFault(cloudtest.Fault{Service: "gcp-sts", Hang: true})()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -152,7 +152,7 @@ func TestControllerFromKey(t *testing.T) {
 		return answer(http.StatusBadRequest, `{"error":"invalid_grant","error_description":"Invalid JWT Signature."}`), nil
 	}
 	_, err = auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithHTTPClient(client))
-	testworld.CheckError(t, err, auth.ErrDenied, "Invalid JWT Signature")
+	testenv.CheckError(t, err, auth.ErrDenied, "Invalid JWT Signature")
 	reply = func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() }
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -163,7 +163,7 @@ func TestControllerFromKey(t *testing.T) {
 
 func TestControllerFromWellKnownFile(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	dir := filepath.Join(os.Getenv("HOME"), ".config", "gcloud")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ func TestControllerFromWellKnownFile(t *testing.T) {
 
 func TestControllerFilesThatAreMalformed(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for name, tc := range map[string]struct{ content, want string }{
 		"empty":     {"", "not JSON"},
 		"no JSON":   {"-----BEGIN PRIVATE KEY-----", "not JSON"},
@@ -194,14 +194,14 @@ func TestControllerFilesThatAreMalformed(t *testing.T) {
 	} {
 		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, tc.content))
 		_, err := w.controller(t)
-		testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want, "GOOGLE_APPLICATION_CREDENTIALS")
+		testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want, "GOOGLE_APPLICATION_CREDENTIALS")
 		if strings.Contains(err.Error(), "do-not-print") {
 			t.Errorf("%s: the error quotes the file: %v", name, err)
 		}
 	}
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "missing"))
 	_, err := w.controller(t)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "missing")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "missing")
 	if n := w.cloud.Calls("", ""); n != 0 {
 		t.Errorf("%d calls", n)
 	}

@@ -22,12 +22,12 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // Images are really pushed to and pulled from a registry that demands the token, with one exchange for all of it.
 func TestPushAndPull(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const repository = "europe-docker.pkg.dev/project/repo"
 	w.cloud.GCP().SetRepository(repository, "serviceAccount:"+email("tenant-a"))
 	w.cloud.GCP().SetRegistryHandler(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -36,7 +36,7 @@ func TestPushAndPull(t *testing.T) {
 		t.Fatal(err)
 	}
 	keychain := func(tenant string) remote.Option {
-		return remote.WithAuthFromKeychain(auth.NewKeychain(providers, w.options(tenant, "app", auth.WithCache(testworld.Cache(t), object(tenant)))...))
+		return remote.WithAuthFromKeychain(auth.NewKeychain(providers, w.options(tenant, "app", auth.WithCache(testenv.Cache(t), object(tenant)))...))
 	}
 	ref, err := name.ParseReference(repository + "/app:v1")
 	if err != nil {
@@ -82,7 +82,7 @@ func ask(t *testing.T, config *rest.Config, path string) string {
 
 // A DNS endpoint is trusted by the system's roots: the config has no certificate authority of its own.
 func TestDNSEndpointUsesTheSystemsRoots(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.setCluster(cloudtest.GKECluster{DNSEndpoint: dnsEndpoint, CA: w.cloud.CA()})
 	config, err := auth.GetClusterConfig(t.Context(), &gcp.Provider{}, w.options("tenant-a", "app", auth.WithClusterResource(clusterName))...)
 	if err != nil {
@@ -109,8 +109,8 @@ func TestDNSEndpointUsesTheSystemsRoots(t *testing.T) {
 
 // The name has no use where address and CA are known: one of the three is a mistake.
 func TestClusterByAllThreeIsRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	_, err := auth.GetRESTConfig(t.Context(), &gcp.Provider{}, w.options("tenant-a", "app", auth.WithClusterResource(clusterName),
 		auth.WithClusterAddress("https://10.0.0.1"), auth.WithCAData(string(w.cloud.CA())))...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "all set", "leave one of them out")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "all set", "leave one of them out")
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestAnnotationsThatAreMalformed(t *testing.T) {
 	const id = gcp.WorkloadIdentityProviderAnnotation
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for name, tc := range map[string]struct {
 		annotation, value, want string
 	}{
@@ -64,17 +64,17 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 		if tc.annotation == gcp.ServiceAccountAnnotation {
 			annotations = append(annotations, id, poolProvider)
 		}
-		if err := w.client.Create(t.Context(), testworld.ServiceAccount("malformed", "app", annotations...)); err != nil {
+		if err := w.client.Create(t.Context(), testenv.ServiceAccount("malformed", "app", annotations...)); err != nil {
 			t.Fatal(err)
 		}
 		_, err := w.get(t, "malformed", "app")
 		t.Run(name, func(t *testing.T) {
-			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.annotation, tc.want, `"malformed/app"`)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.annotation, tc.want, `"malformed/app"`)
 			if n := w.cloud.Calls("", "") + w.issuer.TokenRequests(); n != 0 || len(err.Error()) > 1200 {
 				t.Errorf("%d calls, %d bytes of error", n, len(err.Error()))
 			}
 		})
-		if err := w.client.Delete(t.Context(), testworld.ServiceAccount("malformed", "app")); err != nil {
+		if err := w.client.Delete(t.Context(), testenv.ServiceAccount("malformed", "app")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,7 +83,7 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 // Prefixes that people copy along are no mistake.
 func TestProviderWithAPrefix(t *testing.T) {
 	for _, prefix := range []string{"//iam.googleapis.com/", "https://iam.googleapis.com/"} {
-		w := newWorld(t, testworld.ServiceAccount("tenant-a", "prefixed", gcp.WorkloadIdentityProviderAnnotation, prefix+poolProvider))
+		w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "prefixed", gcp.WorkloadIdentityProviderAnnotation, prefix+poolProvider))
 		if _, err := w.get(t, "tenant-a", "prefixed"); err != nil {
 			t.Errorf("%q: %v", prefix, err)
 		}
@@ -115,18 +115,18 @@ func TestExchangeErrors(t *testing.T) {
 			[]string{"unauthorized_client", "attribute condition"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			config := cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()}
 			tc.change(&config)
 			w.cloud.GCP().SetWorkloadIdentityProvider(poolProvider, config)
 			_, err := w.get(t, "tenant-a", "app")
-			testworld.CheckError(t, err, tc.reason, append(tc.want, "gcp: ", "exchange the ServiceAccount token", "HTTP 400")...)
+			testenv.CheckError(t, err, tc.reason, append(tc.want, "gcp: ", "exchange the ServiceAccount token", "HTTP 400")...)
 		})
 	}
 }
 
 func TestExchangeErrorsOfFaults(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for name, tc := range map[string]struct {
 		fault  cloudtest.Fault
 		reason provider.Reason
@@ -160,7 +160,7 @@ func TestExchangeErrorsOfFaults(t *testing.T) {
 			tc.fault.Service = "gcp-sts"
 			defer w.cloud.AddFault(tc.fault)()
 			_, err := w.get(t, "tenant-a", "direct")
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 			if tc.fault.RetryAfter != "" && auth.RetryAfter(err) != 42*time.Second {
 				t.Errorf("RetryAfter is %s", auth.RetryAfter(err))
 			}
@@ -176,16 +176,16 @@ func TestExchangeErrorsOfFaults(t *testing.T) {
 // The token that was just exchanged is not accepted: clocks differ, or a region
 // has not heard of it. The next exchange tells.
 func TestFederatedTokenThatIsNotAccepted(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AddFault(cloudtest.Fault{Service: "iamcredentials", Status: 401, Code: "UNAUTHENTICATED",
 		Message: "Request had invalid authentication credentials."})
 	_, err := w.get(t, "tenant-a", "app")
-	testworld.CheckError(t, err, auth.ErrUnavailable, "HTTP 401", "clocks")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "HTTP 401", "clocks")
 }
 
 // A server that repeats the token in its error does not get it into ours.
 func TestErrorsHoldNoToken(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	var sent string
 	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		if err := r.ParseForm(); err != nil {
@@ -196,14 +196,14 @@ func TestErrorsHoldNoToken(t *testing.T) {
 		return answer(http.StatusBadRequest, string(body)), err
 	})}
 	_, err := w.get(t, "tenant-a", "direct", auth.WithHTTPClient(client))
-	testworld.CheckError(t, err, auth.ErrDenied, "[redacted]")
+	testenv.CheckError(t, err, auth.ErrDenied, "[redacted]")
 	if sent == "" || strings.Contains(err.Error(), sent) {
 		t.Errorf("the error holds the token: %v", err)
 	}
 }
 
 func TestTransientErrorsAreTriedAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AddFault(cloudtest.Fault{Service: "gcp-sts", Status: 503, Times: 1})
 	w.cloud.AddFault(cloudtest.Fault{Service: "gcp-sts", Status: 400, Code: "invalid_grant", Message: "Error connecting to the given credential's issuer.", Times: 1})
 	w.cloud.AddFault(cloudtest.Fault{Service: "iamcredentials", Status: 500, Times: 1})
@@ -218,8 +218,8 @@ func TestTransientErrorsAreTriedAgain(t *testing.T) {
 
 // The token service answers with an internal error to a token that ends at once, so it is not sent (facts G13).
 func TestSubjectTokenAboutToExpire(t *testing.T) {
-	w := newWorld(t)
-	sa := testworld.ServiceAccount("tenant-a", "direct", gcp.WorkloadIdentityProviderAnnotation, poolProvider)
+	w := newEnvironment(t)
+	sa := testenv.ServiceAccount("tenant-a", "direct", gcp.WorkloadIdentityProviderAnnotation, poolProvider)
 	for lifetime, ok := range map[time.Duration]bool{50 * time.Second: false, 70 * time.Second: true} {
 		token, err := w.issuer.Sign(w.issuer.Claims(sa, []string{"//iam.googleapis.com/" + poolProvider}, lifetime))
 		if err != nil {
@@ -232,7 +232,7 @@ func TestSubjectTokenAboutToExpire(t *testing.T) {
 			t.Errorf("with %s left: %v, %d calls", lifetime, err, w.cloud.Calls("", "")-before)
 		}
 		if !ok {
-			testworld.CheckError(t, err, auth.ErrUnavailable, "less than 1m0s left")
+			testenv.CheckError(t, err, auth.ErrUnavailable, "less than 1m0s left")
 		}
 	}
 	for name, token := range map[string]string{"nothing": "", "no JWT": "ya29.opaque", "no exp": "eyJhbGciOiJub25lIn0.e30.x"} {
@@ -243,9 +243,9 @@ func TestSubjectTokenAboutToExpire(t *testing.T) {
 }
 
 func TestImpersonationErrors(t *testing.T) {
-	w := newWorld(t, testworld.ServiceAccount("tenant-a", "gone", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("gone")))
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "gone", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("gone")))
 	_, err := w.get(t, "tenant-a", "gone")
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "Gaia id not found", gcp.ServiceAccountAnnotation, "NOT_FOUND")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "Gaia id not found", gcp.ServiceAccountAnnotation, "NOT_FOUND")
 	for name, tc := range map[string]struct {
 		body   string
 		status int
@@ -276,14 +276,14 @@ func TestImpersonationErrors(t *testing.T) {
 				return answer(tc.status, tc.body), nil
 			})}
 			_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(client))
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 		})
 	}
 }
 
 // Transient answers drop no credential, whatever their status.
 func TestTransientAnswers(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for body, tc := range map[string]struct {
 		status int
 		reason provider.Reason
@@ -305,7 +305,7 @@ func TestTransientAnswers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			client := &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return answer(tc.status, body), nil })}
 			_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(client))
-			testworld.CheckError(t, err, tc.reason, fmt.Sprintf("HTTP %d", tc.status))
+			testenv.CheckError(t, err, tc.reason, fmt.Sprintf("HTTP %d", tc.status))
 		})
 	}
 }
@@ -325,13 +325,13 @@ func waitFor(t *testing.T, condition func() bool) {
 
 func TestUniverse(t *testing.T) {
 	const universe = "s3nsapis.fr"
-	issuer := testworld.Issuer(t)
-	cloud := testworld.Cloud(t)
+	issuer := testenv.Issuer(t)
+	cloud := testenv.Cloud(t)
 	cloud.GCP().SetUniverseDomain(universe)
 	cloud.GCP().SetWorkloadIdentityProvider(poolProvider, cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
 	cloud.GCP().SetServiceAccount("app@project.s3ns.iam.gserviceaccount.com", cloudtest.GCPServiceAccount{
 		WorkloadIdentityUsers: []string{strings.Replace(principal("tenant-a", "app"), "googleapis.com", universe, 1)}})
-	w := &world{issuer: issuer, cloud: cloud, client: issuer.Client(testworld.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation,
+	w := &environment{issuer: issuer, cloud: cloud, client: issuer.Client(testenv.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation,
 		"//iam.s3nsapis.fr/"+poolProvider, gcp.ServiceAccountAnnotation, "app@project.s3ns.iam.gserviceaccount.com"))}
 	p := &gcp.Provider{UniverseDomain: universe}
 	if _, err := w.getFrom(t, p, "tenant-a", "app"); err != nil {
@@ -344,12 +344,12 @@ func TestUniverse(t *testing.T) {
 	}
 	for _, bad := range []string{"com", "evil.example/", "evil.example:443", "user@evil.example", "evil.example#", "10.0.0.1", "Googleapis.com", "a..b", ".a.b", "a.b.", " a.b", "a.b?", strings.Repeat("a.", 200) + "b"} {
 		_, err := w.getFrom(t, &gcp.Provider{UniverseDomain: bad}, "tenant-a", "app")
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "universe domain")
+		testenv.CheckError(t, err, auth.ErrMisconfigured, "universe domain")
 	}
 }
 
 func TestSTSEndpoint(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for endpoint, host := range map[string]string{
 		"https://sts.googleapis.com":                       "sts.googleapis.com",
 		"https://sts.googleapis.com/":                      "sts.googleapis.com",
@@ -375,7 +375,7 @@ func TestSTSEndpoint(t *testing.T) {
 		before := len(w.cloud.Log())
 		_, err := w.get(t, "tenant-a", "direct", auth.WithSTSEndpoint(endpoint))
 		if host == "" {
-			testworld.CheckError(t, err, auth.ErrMisconfigured, "STS endpoint")
+			testenv.CheckError(t, err, auth.ErrMisconfigured, "STS endpoint")
 			continue
 		}
 		if err != nil {
@@ -409,7 +409,7 @@ func (readCloser) Close() error { return nil }
 
 // The caller's service account wins over the ServiceAccount's, and a refusal names the caller.
 func TestServiceAccountOfTheCaller(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	callers := func(email string) auth.Option {
 		return auth.WithAnnotations(map[string]string{gcp.ServiceAccountAnnotation: email})
 	}
@@ -422,7 +422,7 @@ func TestServiceAccountOfTheCaller(t *testing.T) {
 		t.Errorf("got %+v", id)
 	}
 	_, err = w.get(t, "tenant-a", "app", callers(email("tenant-b")))
-	testworld.CheckError(t, err, auth.ErrDenied, fmt.Sprintf("service account %q", email("tenant-b")), "the caller, not the ServiceAccount, set")
+	testenv.CheckError(t, err, auth.ErrDenied, fmt.Sprintf("service account %q", email("tenant-b")), "the caller, not the ServiceAccount, set")
 }
 
 // A service could use a token with the audience of Google at Google.
@@ -430,7 +430,7 @@ func TestAudienceIsTheServices(t *testing.T) {
 	const own = "sts.corp.example:8443"
 	p := &gcp.Provider{AllowedSTSHosts: []string{own, "sts.other.example", "sts.googleapis.com"},
 		STSAudiences: map[string]string{"sts.other.example": "other", "sts.googleapis.com": "wrong"}}
-	sa := testworld.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider)
+	sa := testenv.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider)
 	for endpoint, want := range map[string]string{
 		"":                                     "//iam.googleapis.com/" + poolProvider,
 		"https://" + own:                       "https://" + own,
@@ -456,10 +456,10 @@ func TestSubjectThatIsTooLong(t *testing.T) {
 			"2026": "The size of mapped attribute google.subject exceeds the 127 bytes limit. Either modify your attribute mapping.",
 		} {
 			t.Run(code+", "+name, func(t *testing.T) {
-				w := newWorld(t)
+				w := newEnvironment(t)
 				w.cloud.AddFault(cloudtest.Fault{Service: "gcp-sts", Status: 400, Code: code, Message: text})
 				_, err := w.get(t, "tenant-a", "app")
-				testworld.CheckError(t, err, auth.ErrMisconfigured, "map a shorter attribute")
+				testenv.CheckError(t, err, auth.ErrMisconfigured, "map a shorter attribute")
 			})
 		}
 	}

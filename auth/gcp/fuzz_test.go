@@ -8,7 +8,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // Whatever the services answer, there is either a whole credential or an error, and never the token that was sent.
@@ -18,8 +18,8 @@ func FuzzAnswers(f *testing.F) {
 		[]byte(`{"accessToken":"ya29.y","expireTime":"`+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+`"}`))
 	f.Add(400, []byte(`{"error":"invalid_grant","error_description":"no"}`), 403, []byte(`{"error":{"status":"PERMISSION_DENIED","details":[{}]}}`))
 	f.Add(200, []byte("<html>"), 302, []byte(nil))
-	issuer := testworld.Issuer(f)
-	sa := testworld.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("tenant-a"))
+	issuer := testenv.Issuer(f)
+	sa := testenv.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("tenant-a"))
 	canary, err := issuer.Sign(issuer.Claims(sa, []string{"//iam.googleapis.com/" + poolProvider}, 24*time.Hour))
 	if err != nil {
 		f.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const gitHost = "my-instance-" + number + "-git.europe-west1.sourcemanager.dev"
@@ -50,13 +50,13 @@ func TestGitHosts(t *testing.T) {
 			t.Errorf("%q: got %q, %v", address, input, err)
 		}
 		if !ok {
-			testworld.CheckError(t, err, auth.ErrMisconfigured, "sourcemanager.dev")
+			testenv.CheckError(t, err, auth.ErrMisconfigured, "sourcemanager.dev")
 		}
 	}
 }
 
 func TestGitCredentials(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.GCP().SetGitRepository(gitHost+"/project/repo", "serviceAccount:"+email("tenant-a"))
 	p := &gcp.Provider{}
 	const refs = "https://" + gitHost + "/project/repo.git/info/refs?service=git-upload-pack"
@@ -77,10 +77,10 @@ func TestGitCredentials(t *testing.T) {
 		t.Errorf("status %d for a wrong password", got)
 	}
 	_, err := p.NewGitCredentials(t.Context(), "gcp", &gcp.IDToken{}, &provider.Options{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "*gcp.IDToken")
 }
 
-func (w *world) status(t *testing.T, address, user, password string) int {
+func (w *environment) status(t *testing.T, address, user, password string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	if err != nil {

@@ -19,13 +19,13 @@ import (
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const stsAudience = "identitynamespace:project.svc.id.goog:https://container.googleapis.com/v1/projects/project/locations/europe-west1/clusters/prod"
 
 func TestInGKE(t *testing.T) {
-	w := newWorld(t, testworld.ServiceAccount("tenant-a", "member", gcp.ServiceAccountAnnotation, email("tenant-c")))
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "member", gcp.ServiceAccountAnnotation, email("tenant-c")))
 	w.inGKE()
 	w.cloud.GCP().SetServiceAccount(email("tenant-c"), cloudtest.GCPServiceAccount{
 		WorkloadIdentityUsers: []string{"serviceAccount:project.svc.id.goog[tenant-a/member]"}})
@@ -55,19 +55,19 @@ func TestInGKE(t *testing.T) {
 	}
 	w.cloud.GCP().SetServiceAccount(email("tenant-c"), cloudtest.GCPServiceAccount{})
 	_, err = w.getFrom(t, p, "tenant-a", "member")
-	testworld.CheckError(t, err, auth.ErrDenied, `"serviceAccount:project.svc.id.goog[tenant-a/member]"`)
+	testenv.CheckError(t, err, auth.ErrDenied, `"serviceAccount:project.svc.id.goog[tenant-a/member]"`)
 }
 
 func TestOutsideGKE(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := &gcp.Provider{}
 	_, err := w.getFrom(t, p, "tenant-a", "gke")
-	testworld.CheckError(t, err, auth.ErrMisconfigured, gcp.WorkloadIdentityProviderAnnotation, "outside GKE", `"tenant-a/gke"`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, gcp.WorkloadIdentityProviderAnnotation, "outside GKE", `"tenant-a/gke"`)
 	// A virtual machine that is no node.
 	p = &gcp.Provider{}
 	w.cloud.GCP().SetMetadata(&cloudtest.GCPMetadata{ProjectID: "project"})
 	_, err = w.getFrom(t, p, "tenant-a", "gke")
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "cluster-location")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "cluster-location")
 	w.inGKE()
 	if _, err := w.getFrom(t, &gcp.Provider{}, "tenant-a", "gke"); err != nil {
 		t.Error(err)
@@ -78,7 +78,7 @@ func TestOutsideGKE(t *testing.T) {
 }
 
 func TestMetadataThatCannotBeUsed(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.inGKE()
 	for name, tc := range map[string]struct {
 		fault  cloudtest.Fault
@@ -98,7 +98,7 @@ func TestMetadataThatCannotBeUsed(t *testing.T) {
 			tc.fault.Service = "gcp-metadata"
 			defer w.cloud.AddFault(tc.fault)()
 			_, err := w.get(t, "tenant-a", "gke")
-			testworld.CheckError(t, err, tc.reason)
+			testenv.CheckError(t, err, tc.reason)
 			if n := w.cloud.Calls("gcp-sts", ""); n != 0 {
 				t.Errorf("%d exchanges", n)
 			}
@@ -131,7 +131,7 @@ func TestMetadataIsLearnedOnce(t *testing.T) {
 				})}}
 				p := &gcp.Provider{}
 				ask := func(ctx context.Context) error {
-					_, err := p.GetAudiences(ctx, testworld.ServiceAccount("tenant-a", "gke"), opts)
+					_, err := p.GetAudiences(ctx, testenv.ServiceAccount("tenant-a", "gke"), opts)
 					return err
 				}
 				var others, first sync.WaitGroup
@@ -176,7 +176,7 @@ func TestMetadataWithoutAProxy(t *testing.T) {
 	defer server.Close()
 	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(server.URL, "http://"))
 	for _, proxy := range []*url.URL{nil, {Scheme: "http", Host: "127.0.0.1:1"}} {
-		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), testworld.ServiceAccount("tenant-a", "gke"), &provider.Options{ProxyURL: proxy})
+		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), testenv.ServiceAccount("tenant-a", "gke"), &provider.Options{ProxyURL: proxy})
 		if err != nil || !slices.Equal(audiences, []string{"p1.svc.id.goog"}) {
 			t.Errorf("with proxy %v: got %q, %v", proxy, audiences, err)
 		}
@@ -204,14 +204,14 @@ func TestMetadataServerThatHangs(t *testing.T) {
 		p := &gcp.Provider{}
 		ask := func() (time.Duration, error) {
 			start := time.Now()
-			_, err := p.GetAudiences(t.Context(), testworld.ServiceAccount("tenant-a", "gke"), opts)
+			_, err := p.GetAudiences(t.Context(), testenv.ServiceAccount("tenant-a", "gke"), opts)
 			return time.Since(start), err
 		}
 		var together sync.WaitGroup
 		for range 20 {
 			together.Go(func() {
 				took, err := ask()
-				testworld.CheckError(t, err, auth.ErrUnavailable, "outside GKE set the annotation")
+				testenv.CheckError(t, err, auth.ErrUnavailable, "outside GKE set the annotation")
 				if took > 5*time.Second {
 					t.Errorf("a caller waited %s", took)
 				}

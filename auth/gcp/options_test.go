@@ -13,7 +13,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const service = "https://service-abc.a.run.app"
@@ -23,7 +23,7 @@ func allow(audiences ...string) auth.Option {
 }
 
 // verifyIDToken does what a service behind Google's front end does.
-func (w *world) verifyIDToken(t *testing.T, token string) map[string]any {
+func (w *environment) verifyIDToken(t *testing.T, token string) map[string]any {
 	t.Helper()
 	var keys jose.JSONWebKeySet
 	_, body := read(t, w.cloud.Client(), "https://accounts.google.com/openid/v1/jwks")
@@ -42,7 +42,7 @@ func (w *world) verifyIDToken(t *testing.T, token string) map[string]any {
 }
 
 func TestIDToken(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	token, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, w.options("tenant-a", "app", gcp.WithIDTokenAudience(service), allow(service))...)
 	if err != nil {
 		t.Fatal(err)
@@ -55,11 +55,11 @@ func TestIDToken(t *testing.T) {
 		t.Errorf("claims %v", c)
 	}
 	_, err = w.get(t, "tenant-a", "app", gcp.WithIDTokenAudience(service))
-	testworld.CheckError(t, err, auth.ErrDenied, "Policy.Audiences", service)
+	testenv.CheckError(t, err, auth.ErrDenied, "Policy.Audiences", service)
 	_, err = w.get(t, "tenant-a", "direct", gcp.WithIDTokenAudience(service), allow(service))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithIDTokenAudience", gcp.ServiceAccountAnnotation)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "WithIDTokenAudience", gcp.ServiceAccountAnnotation)
 	_, err = w.get(t, "tenant-a", "app", gcp.WithIDTokenAudience(service), gcp.WithLifetime(time.Minute), allow(service))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithLifetime")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "WithLifetime")
 	for _, text := range []string{own.String(), strings.TrimSpace(jsonOf(t, own))} {
 		if strings.Contains(text, own.Value()) || !strings.Contains(text, "redacted") {
 			t.Errorf("it prints as %s", text)
@@ -77,7 +77,7 @@ func jsonOf(t *testing.T, v any) string {
 }
 
 func TestIDTokenThatCannotBeUsed(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	sign := func(claims map[string]any) string {
 		token, err := w.issuer.Sign(claims)
 		if err != nil {
@@ -98,14 +98,14 @@ func TestIDTokenThatCannotBeUsed(t *testing.T) {
 	} {
 		end := w.cloud.AddFault(cloudtest.Fault{Service: "iamcredentials", Body: body})
 		_, err := w.get(t, "tenant-a", "app", gcp.WithIDTokenAudience(service), allow(service))
-		t.Run(name, func(t *testing.T) { testworld.CheckError(t, err, auth.ErrUnavailable, "get an ID token") })
+		t.Run(name, func(t *testing.T) { testenv.CheckError(t, err, auth.ErrUnavailable, "get an ID token") })
 		end()
 	}
 }
 
 func TestIDTokenOfTheController(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.inGKE()
 	token, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithHTTPClient(w.cloud.Client()), gcp.WithIDTokenAudience(service), allow(service))
 	if err != nil {
@@ -119,11 +119,11 @@ func TestIDTokenOfTheController(t *testing.T) {
 		t.Errorf("claims %v", c)
 	}
 	_, err = w.controller(t, gcp.WithIDTokenAudience(service))
-	testworld.CheckError(t, err, auth.ErrDenied, "Policy.Audiences")
+	testenv.CheckError(t, err, auth.ErrDenied, "Policy.Audiences")
 }
 
 func TestDelegates(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	cloud := w.cloud.GCP()
 	cloud.SetServiceAccount(email("first"), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}})
 	cloud.SetServiceAccount(email("second"), cloudtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + email("first")}})
@@ -133,29 +133,29 @@ func TestDelegates(t *testing.T) {
 		t.Fatalf("got %v, %v", token, err)
 	}
 	_, err = w.get(t, "tenant-a", "app", gcp.WithDelegates(email("second"), email("first")))
-	testworld.CheckError(t, err, auth.ErrDenied, "chain of delegates", principal("tenant-a", "app"))
+	testenv.CheckError(t, err, auth.ErrDenied, "chain of delegates", principal("tenant-a", "app"))
 	_, err = w.get(t, "tenant-a", "app")
-	testworld.CheckError(t, err, auth.ErrDenied)
+	testenv.CheckError(t, err, auth.ErrDenied)
 	_, err = w.get(t, "tenant-a", "app", gcp.WithDelegates("jane@example.com"))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "jane@example.com")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "jane@example.com")
 	_, err = w.get(t, "tenant-a", "app", gcp.WithDelegates(slices.Repeat([]string{email("first")}, 50)...))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "50 delegates")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "50 delegates")
 	_, err = w.get(t, "tenant-a", "direct", gcp.WithDelegates(email("first")))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithDelegates", gcp.ServiceAccountAnnotation)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "WithDelegates", gcp.ServiceAccountAnnotation)
 	clearEnvironment(t)
 	_, err = w.controller(t, gcp.WithDelegates(email("first")))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "without a ServiceAccount")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "without a ServiceAccount")
 }
 
 func TestLifetime(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for d, want := range map[time.Duration]string{
 		15 * time.Minute: "", time.Hour: "", 0: "0s", -time.Minute: "-1m0s", time.Millisecond: "1ms", 90*time.Second + 1: "1m30",
 		2 * time.Hour: "AllowExtendedLifetime", 13 * time.Hour: "12h",
 	} {
 		token, err := w.get(t, "tenant-a", "app", gcp.WithLifetime(d))
 		if want != "" {
-			testworld.CheckError(t, err, auth.ErrMisconfigured, want)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, want)
 			continue
 		}
 		if err != nil || token.GetDuration() > d || token.GetDuration() < d-time.Minute {
@@ -164,11 +164,11 @@ func TestLifetime(t *testing.T) {
 	}
 	p := &gcp.Provider{AllowExtendedLifetime: true}
 	_, err := w.getFrom(t, p, "tenant-a", "app", gcp.WithLifetime(12*time.Hour))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "allowServiceAccountCredentialLifetimeExtension")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "allowServiceAccountCredentialLifetimeExtension")
 	w.cloud.GCP().SetServiceAccount(email("tenant-a"), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}, ExtendedLifetime: true})
 	if token, err := w.getFrom(t, p, "tenant-a", "app", gcp.WithLifetime(12*time.Hour)); err != nil || token.GetDuration() < 11*time.Hour {
 		t.Errorf("got %v, %v", token, err)
 	}
 	_, err = w.get(t, "tenant-a", "direct", gcp.WithLifetime(time.Minute))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "WithLifetime", gcp.ServiceAccountAnnotation)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "WithLifetime", gcp.ServiceAccountAnnotation)
 }

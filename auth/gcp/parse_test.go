@@ -7,7 +7,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestServiceAccountEmails(t *testing.T) {
@@ -20,7 +20,7 @@ func TestServiceAccountEmails(t *testing.T) {
 		"project@appspot.gserviceaccount.com",
 		"project.example.com@appspot.gserviceaccount.com",
 	} {
-		sa := testworld.ServiceAccount("ns", "name", gcp.ServiceAccountAnnotation, good)
+		sa := testenv.ServiceAccount("ns", "name", gcp.ServiceAccountAnnotation, good)
 		if got, err := (&gcp.Provider{}).GetIdentity(sa, &provider.Options{}); err != nil || got != good {
 			t.Errorf("%q: got %q, %v", good, got, err)
 		}
@@ -33,7 +33,7 @@ func FuzzServiceAccountEmail(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, email string) {
-		sa := testworld.ServiceAccount("ns", "name", gcp.ServiceAccountAnnotation, email)
+		sa := testenv.ServiceAccount("ns", "name", gcp.ServiceAccountAnnotation, email)
 		got, err := (&gcp.Provider{}).GetIdentity(sa, &provider.Options{})
 		if err != nil {
 			return
@@ -55,7 +55,7 @@ func FuzzWorkloadIdentityProvider(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		sa := testworld.ServiceAccount("ns", "name", gcp.WorkloadIdentityProviderAnnotation, name)
+		sa := testenv.ServiceAccount("ns", "name", gcp.WorkloadIdentityProviderAnnotation, name)
 		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), sa, &provider.Options{})
 		if err != nil {
 			return

@@ -16,7 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,33 +33,33 @@ func principal(namespace, name string) string {
 
 func email(tenant string) string { return tenant + "@project.iam.gserviceaccount.com" }
 
-// world is a cluster with two tenants, and a cloud whose pool trusts it. In
+// environment is a cluster with two tenants, and a cloud whose pool trusts it. In
 // each tenant, the ServiceAccount app impersonates a service account, and the
 // ServiceAccount direct does not.
-type world struct {
+type environment struct {
 	issuer *cloudtest.Issuer
 	cloud  *cloudtest.Cloud
 	client *cloudtest.Client
 }
 
-func newWorld(t testing.TB, more ...client.Object) *world {
+func newEnvironment(t testing.TB, more ...client.Object) *environment {
 	t.Helper()
-	issuer := testworld.Issuer(t)
-	cloud := testworld.Cloud(t)
+	issuer := testenv.Issuer(t)
+	cloud := testenv.Cloud(t)
 	cloud.GCP().SetWorkloadIdentityProvider(poolProvider, cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
 	objs := append([]client.Object{}, more...)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
 		cloud.GCP().SetServiceAccount(email(tenant), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal(tenant, "app")}})
 		objs = append(objs,
-			testworld.ServiceAccount(tenant, "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email(tenant)),
-			testworld.ServiceAccount(tenant, "direct", gcp.WorkloadIdentityProviderAnnotation, poolProvider),
-			testworld.ServiceAccount(tenant, "gke"))
+			testenv.ServiceAccount(tenant, "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email(tenant)),
+			testenv.ServiceAccount(tenant, "direct", gcp.WorkloadIdentityProviderAnnotation, poolProvider),
+			testenv.ServiceAccount(tenant, "gke"))
 	}
-	return &world{issuer: issuer, cloud: cloud, client: issuer.Client(objs...)}
+	return &environment{issuer: issuer, cloud: cloud, client: issuer.Client(objs...)}
 }
 
 // inGKE has the metadata server answer, and the project's own pool trust the cluster.
-func (w *world) inGKE() {
+func (w *environment) inGKE() {
 	w.cloud.GCP().SetMetadata(&cloudtest.GCPMetadata{ProjectID: "project", ClusterLocation: "europe-west1", ClusterName: "prod", Email: email("controller")})
 	w.cloud.GCP().SetGKEIdentityNamespace("project", number, "europe-west1", "prod", w.issuer.URL(), w.issuer.HTTPClient())
 }
@@ -68,19 +68,19 @@ func object(namespace string) cache.InvolvedObject {
 	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
 }
 
-func (w *world) options(namespace, name string, more ...auth.Option) []auth.Option {
+func (w *environment) options(namespace, name string, more ...auth.Option) []auth.Option {
 	return append([]auth.Option{
 		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, w.client),
 		auth.WithOwner(object(namespace)), auth.WithHTTPClient(w.cloud.Client()),
 	}, more...)
 }
 
-func (w *world) get(t testing.TB, namespace, name string, more ...auth.Option) (*gcp.Token, error) {
+func (w *environment) get(t testing.TB, namespace, name string, more ...auth.Option) (*gcp.Token, error) {
 	t.Helper()
 	return w.getFrom(t, &gcp.Provider{}, namespace, name, more...)
 }
 
-func (w *world) getFrom(t testing.TB, p *gcp.Provider, namespace, name string, more ...auth.Option) (*gcp.Token, error) {
+func (w *environment) getFrom(t testing.TB, p *gcp.Provider, namespace, name string, more ...auth.Option) (*gcp.Token, error) {
 	t.Helper()
 	return get(t, p, w.options(namespace, name, more...)...)
 }
@@ -95,7 +95,7 @@ func get(t testing.TB, p *gcp.Provider, opts ...auth.Option) (*gcp.Token, error)
 }
 
 func TestServiceAccountWithoutImpersonation(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	token, err := w.get(t, "tenant-a", "direct")
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestServiceAccountWithoutImpersonation(t *testing.T) {
 }
 
 func TestServiceAccountImpersonates(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	token, err := w.get(t, "tenant-a", "app", auth.WithScopes("https://www.googleapis.com/auth/devstorage.read_only"))
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestServiceAccountImpersonates(t *testing.T) {
 }
 
 func TestScopesOfTheCaller(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	token, err := w.get(t, "tenant-a", "direct", auth.WithScopes("https://a.example/1", "https://a.example/2"))
 	if err != nil {
 		t.Fatal(err)
@@ -146,31 +146,31 @@ func TestScopesOfTheCaller(t *testing.T) {
 	}
 	for _, bad := range []string{"a b", "a,b", "a\n", `a"`, "\x00", "ä"} {
 		_, err := w.get(t, "tenant-a", "direct", auth.WithScopes(bad))
-		testworld.CheckError(t, err, auth.ErrMisconfigured, "is not a scope")
+		testenv.CheckError(t, err, auth.ErrMisconfigured, "is not a scope")
 	}
 }
 
 // What tenant B writes on his ServiceAccount gets him nothing of A's: IAM goes by the principal.
 func TestTenantCopiesAnnotations(t *testing.T) {
-	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("tenant-a")))
-	tokens := testworld.Cache(t)
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("tenant-a")))
+	tokens := testenv.Cache(t)
 	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
-	testworld.CheckError(t, err, auth.ErrDenied, `gcp: ServiceAccount "tenant-b/thief"`, email("tenant-a"), "PERMISSION_DENIED", "HTTP 403",
+	testenv.CheckError(t, err, auth.ErrDenied, `gcp: ServiceAccount "tenant-b/thief"`, email("tenant-a"), "PERMISSION_DENIED", "HTTP 403",
 		principal("tenant-b", "thief"), "roles/iam.workloadIdentityUser")
 	_, err = w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-b")), auth.WithOwner(object("tenant-b")))
-	testworld.CheckError(t, err, auth.ErrDenied, `"tenant-b"`)
+	testenv.CheckError(t, err, auth.ErrDenied, `"tenant-b"`)
 }
 
 // A token that is cached costs nothing, and what shapes it splits the cache.
 func TestCache(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.GCP().SetServiceAccount(email("tenant-a"), cloudtest.GCPServiceAccount{
 		WorkloadIdentityUsers: []string{principal("tenant-a", "app")}, TokenCreators: []string{"serviceAccount:" + email("between")}})
 	w.cloud.GCP().SetServiceAccount(email("between"), cloudtest.GCPServiceAccount{TokenCreators: []string{principal("tenant-a", "app")}})
-	p, tokens := &gcp.Provider{}, testworld.Cache(t)
+	p, tokens := &gcp.Provider{}, testenv.Cache(t)
 	policy := auth.WithPolicy(auth.Policy{Audiences: []string{"https://a.example", "https://b.example"}})
 	get := func(more ...auth.Option) {
 		t.Helper()
@@ -200,13 +200,13 @@ func TestCache(t *testing.T) {
 
 // With an audience of the caller's, the provider of the annotation still decides where the token is exchanged.
 func TestProviderIsPartOfTheKey(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	other := pool + "/providers/west"
 	for _, name := range []string{poolProvider, other} {
 		w.cloud.GCP().SetWorkloadIdentityProvider(name, cloudtest.WorkloadIdentityProvider{
 			Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient(), AllowedAudiences: []string{"shared"}})
 	}
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	get := func() {
 		t.Helper()
 		if _, err := w.get(t, "tenant-a", "direct", auth.WithCache(tokens, object("tenant-a")), auth.WithAudiences("shared"),
@@ -230,9 +230,9 @@ func TestProviderIsPartOfTheKey(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
-	w := newWorld(t,
-		testworld.ServiceAccount("tenant-a", "refused", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("tenant-b")),
-		testworld.ServiceAccount("tenant-a", "malformed", gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/cluster-1/providers/east"))
+	w := newEnvironment(t,
+		testenv.ServiceAccount("tenant-a", "refused", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("tenant-b")),
+		testenv.ServiceAccount("tenant-a", "malformed", gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/cluster-1/providers/east"))
 	const west = pool + "/providers/west"
 	w.cloud.GCP().SetWorkloadIdentityProvider(west, cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
 	w.cloud.GCP().SetServiceAccount(email("second"), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}})

@@ -10,22 +10,22 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // The token that an external account is made of may come from an agent that speaks plain http.
 func TestCredentialSourceIsDialledDirectly(t *testing.T) {
 	clearEnvironment(t)
-	proxy, asked := testworld.RefusingProxy(t)
+	proxy, asked := testenv.RefusingProxy(t)
 	served := 0
-	agent := testworld.Alias(t, func(w http.ResponseWriter, _ *http.Request) {
+	agent := testenv.Alias(t, func(w http.ResponseWriter, _ *http.Request) {
 		served++
 		_, _ = io.WriteString(w, "the-subject-token")
 	})
-	account := strings.Replace(newWorld(t).externalAccount(t), `"credential_source":{"file":`, `"credential_source":{"url":"`+agent+`","was":`, 1)
+	account := strings.Replace(newEnvironment(t).externalAccount(t), `"credential_source":{"file":`, `"credential_source":{"url":"`+agent+`","was":`, 1)
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, account))
 	_, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithProxyURL(*proxy))
-	testworld.CheckError(t, err, auth.ErrUnavailable)
+	testenv.CheckError(t, err, auth.ErrUnavailable)
 	if served == 0 || len(asked()) == 0 || slices.ContainsFunc(asked(), func(s string) bool { return s != "CONNECT sts.googleapis.com:443" }) {
 		t.Errorf("served %d times; the proxy was asked %q", served, asked())
 	}
@@ -34,13 +34,13 @@ func TestCredentialSourceIsDialledDirectly(t *testing.T) {
 // A tenant learns nothing of the controller's network from the errors of a proxy of its own.
 func TestErrorsOfAProxy(t *testing.T) {
 	clearEnvironment(t)
-	w := newWorld(t)
-	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
+	w := newEnvironment(t)
+	testenv.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
 		_, err := auth.GetAccessToken(ctx, &gcp.Provider{}, w.options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
 		return err
 	})
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, w.externalAccount(t)))
-	testworld.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
+	testenv.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
 		_, err := auth.GetAccessToken(ctx, &gcp.Provider{}, proxy)
 		return err
 	})

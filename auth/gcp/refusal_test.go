@@ -8,14 +8,14 @@ import (
 
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // BenchmarkLargeRefusal is a token service that refuses with a long text.
 func BenchmarkLargeRefusal(b *testing.B) {
 	body := `{"error":{"status":"PERMISSION_DENIED","details":[` + strings.Repeat(`{},`, 1<<18) + `{}]}}`
-	issuer := testworld.Issuer(b)
-	sa := testworld.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider)
+	issuer := testenv.Issuer(b)
+	sa := testenv.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider)
 	jwt, err := issuer.Sign(issuer.Claims(sa, []string{"//iam.googleapis.com/" + poolProvider}, time.Hour))
 	if err != nil {
 		b.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestRegistries(t *testing.T) {
@@ -57,7 +57,7 @@ func TestRegistries(t *testing.T) {
 			t.Errorf("%q: got %q, %v", repository, input, err)
 		}
 		if !ok {
-			testworld.CheckError(t, err, auth.ErrMisconfigured)
+			testenv.CheckError(t, err, auth.ErrMisconfigured)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestUniversesKeepTheirTokens(t *testing.T) {
 				}
 				continue
 			}
-			testworld.CheckError(t, err, auth.ErrMisconfigured, strings.TrimSuffix(tc.host, ":443"), "belongs to the universe", "UniverseDomain")
+			testenv.CheckError(t, err, auth.ErrMisconfigured, strings.TrimSuffix(tc.host, ":443"), "belongs to the universe", "UniverseDomain")
 			if host, err := provider.RegistryHost(tc.host); err != nil || !p.OwnsRegistry(host) {
 				t.Errorf("a keychain would be anonymous at %q", tc.host)
 			}
@@ -90,7 +90,7 @@ func TestUniversesKeepTheirTokens(t *testing.T) {
 	}
 	repository := &url.URL{Scheme: "https", Host: gitHost, Path: "/project/repo"}
 	_, err := s3ns.ParseGitRepository(repository, &provider.Options{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured, gitHost, `"googleapis.com"`, `"s3nsapis.fr"`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, gitHost, `"googleapis.com"`, `"s3nsapis.fr"`)
 }
 
 // At a host that is named as a registry of Google, but whose form is not known, a

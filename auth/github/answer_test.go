@@ -22,7 +22,7 @@ import (
 	"github.com/workloadid/workloadid/auth/github"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // answered is a server that answers everything alike.
@@ -42,43 +42,43 @@ func (a answered) RoundTrip(r *http.Request) (*http.Response, error) {
 // What GitHub refuses, and what to do about it.
 func TestRefusals(t *testing.T) {
 	for name, tc := range map[string]struct {
-		change func(w *world, p *github.Provider)
+		change func(w *environment, p *github.Provider)
 		reason provider.Reason
 		want   []string
 	}{
-		"another key": {func(_ *world, p *github.Provider) {
+		"another key": {func(_ *environment, p *github.Provider) {
 			key, err := rsa.GenerateKey(rand.Reader, 2048)
 			if err != nil {
 				t.Fatal(err)
 			}
 			p.Sign = github.SignWith(key)
 		}, auth.ErrMisconfigured, []string{`"Iv23liExample"`, "could not be decoded", "HTTP 401", "github.Provider.Sign"}},
-		"a key that is not RSA": {func(_ *world, p *github.Provider) {
+		"a key that is not RSA": {func(_ *environment, p *github.Provider) {
 			key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 			if err != nil {
 				t.Fatal(err)
 			}
 			p.Sign = github.SignWith(key)
 		}, auth.ErrMisconfigured, []string{"use an RSA key"}},
-		"another App": {func(_ *world, p *github.Provider) { p.AppID = "1234" }, auth.ErrMisconfigured, []string{`"1234"`,
+		"another App": {func(_ *environment, p *github.Provider) { p.AppID = "1234" }, auth.ErrMisconfigured, []string{`"1234"`,
 			"github.Provider.AppID"}},
-		"uninstalled": {func(w *world, _ *github.Provider) { w.github.SetInstallation(43, cloudtest.GitHubInstallation{}) },
+		"uninstalled": {func(w *environment, _ *github.Provider) { w.github.SetInstallation(43, cloudtest.GitHubInstallation{}) },
 			auth.ErrDenied,
 			[]string{`installation 43 of the App "Iv23liExample"`, "HTTP 404", "install the App"}},
-		"suspended": {func(w *world, _ *github.Provider) {
+		"suspended": {func(w *environment, _ *github.Provider) {
 			w.github.SetInstallation(43, cloudtest.GitHubInstallation{App: appID, Suspended: true})
 		}, auth.ErrDenied, []string{"installation 43", "has been suspended", "HTTP 403"}},
-		"a repository is missing": {func(_ *world, p *github.Provider) { p.Grant = grantOf("missing", "contents") },
+		"a repository is missing": {func(_ *environment, p *github.Provider) { p.Grant = grantOf("missing", "contents") },
 			auth.ErrDenied,
 			[]string{`["missing"]`, "There is at least one repository", "HTTP 422"}},
-		"a permission is missing": {func(_ *world, p *github.Provider) { p.Grant = grantOf("app", "pull_requests") },
+		"a permission is missing": {func(_ *environment, p *github.Provider) { p.Grant = grantOf("app", "pull_requests") },
 			auth.ErrDenied,
 			[]string{`["pull_requests:read"]`, "permissions requested are not granted", "HTTP 422"}},
-		"this clock is ahead": {func(w *world, _ *github.Provider) { w.setClock(-3 * time.Minute) }, auth.ErrUnavailable,
+		"this clock is ahead": {func(w *environment, _ *github.Provider) { w.setClock(-3 * time.Minute) }, auth.ErrUnavailable,
 			[]string{"the clock of this machine is off by about 3m0s", "synchronize", "HTTP 401"}},
-		"this clock is behind": {func(w *world, _ *github.Provider) { w.setClock(11 * time.Minute) }, auth.ErrUnavailable,
+		"this clock is behind": {func(w *environment, _ *github.Provider) { w.setClock(11 * time.Minute) }, auth.ErrUnavailable,
 			[]string{"off by about 11m0s"}},
-		"a clock that is off a bit is not to blame": {func(w *world, p *github.Provider) {
+		"a clock that is off a bit is not to blame": {func(w *environment, p *github.Provider) {
 			w.setClock(5 * time.Minute)
 			p.AppID = "1234"
 		}, auth.ErrMisconfigured, []string{`refuses the JWT of the App "1234"`}},
@@ -97,7 +97,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // some are tried three times
-			w := newWorld(t)
+			w := newEnvironment(t)
 			p := w.provider()
 			tc.change(w, p)
 			_, err := get(t.Context(), p, w.options("tenant-b")...)
@@ -111,8 +111,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func fault(f cloudtest.Fault) func(*world, *github.Provider) {
-	return func(w *world, _ *github.Provider) { w.cloud.AddFault(f) }
+func fault(f cloudtest.Fault) func(*environment, *github.Provider) {
+	return func(w *environment, _ *github.Provider) { w.cloud.AddFault(f) }
 }
 
 func grantOf(repository, permission string) func(*corev1.ServiceAccount) (github.Grant, error) {
@@ -123,7 +123,7 @@ func grantOf(repository, permission string) func(*corev1.ServiceAccount) (github
 }
 
 // setClock sets GitHub's clock.
-func (w *world) setClock(ahead time.Duration) {
+func (w *environment) setClock(ahead time.Duration) {
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(ahead) })
 }
 
@@ -158,7 +158,7 @@ func TestRateLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // 429 is tried three times
-			w := newWorld(t)
+			w := newEnvironment(t)
 			w.setClock(5 * time.Minute)
 			headers := http.Header{}
 			for name, value := range tc.headers {
@@ -181,7 +181,7 @@ func TestRateLimits(t *testing.T) {
 // A secondary limit without a hint is told from a suspension by its text alone.
 // A token that was valid would else be dropped.
 func TestSecondaryRateLimitWithoutAHint(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AddFault(cloudtest.Fault{Match: func(c cloudtest.Call) bool { return strings.Contains(c.Action, "access_tokens") },
 		Status: http.StatusForbidden, Message: "You have exceeded a secondary rate limit."})
 	_, err := get(t.Context(), w.provider(), w.options("tenant-a")...)
@@ -204,8 +204,8 @@ func TestTokenForHundredRepositories(t *testing.T) {
 	}
 	body := strings.Replace(goodAnswer, "EXPIRY", time.Now().Add(time.Hour).UTC().Format(time.RFC3339), 1)
 	body = strings.Replace(body, `{"name":"app"}`, strings.Join(described, ","), 1)
-	p := newWorld(t).granting(github.Grant{Installation: 42, Repositories: names, Permissions: map[string]string{"contents": "read"}})
-	if _, err := p.NewTokenForServiceAccount(t.Context(), "", testworld.ServiceAccount("tenant-a", "app"),
+	p := newEnvironment(t).granting(github.Grant{Installation: 42, Repositories: names, Permissions: map[string]string{"contents": "read"}})
+	if _, err := p.NewTokenForServiceAccount(t.Context(), "", testenv.ServiceAccount("tenant-a", "app"),
 		&provider.Options{HTTPClient: &http.Client{Transport: created(body)}}); err != nil {
 		t.Error(err)
 	}
@@ -213,7 +213,7 @@ func TestTokenForHundredRepositories(t *testing.T) {
 
 // An answer that gives more than was asked for, or does not tell, gives nothing.
 func TestAnswers(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	replace := func(old, with string) string { return strings.Replace(goodAnswer, old, with, 1) }
 	long := "ghs_" + "1234_eyJhbGciOiJSUzI1NiJ9." + strings.Repeat("x", 1000) + ".sig"
 	for name, tc := range map[string]struct {
@@ -251,7 +251,7 @@ func TestAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			body := strings.Replace(tc.body, "EXPIRY", time.Now().Add(time.Hour).UTC().Format(time.RFC3339), 1)
 			opts := &provider.Options{HTTPClient: &http.Client{Transport: created(body)}}
-			token, err := w.provider().NewTokenForServiceAccount(t.Context(), "", testworld.ServiceAccount("tenant-b", "app"),
+			token, err := w.provider().NewTokenForServiceAccount(t.Context(), "", testenv.ServiceAccount("tenant-b", "app"),
 				opts)
 			if tc.reason == "" {
 				if err != nil || token.GetDuration() <= 0 {
@@ -269,7 +269,7 @@ func TestAnswers(t *testing.T) {
 
 // A server that answers the JWT, or quotes it in an error, gets it into no token and no message.
 func TestServerRepeatsTheJWT(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for _, status := range []int{201, 401, 403, 422, 500} {
 		var jwt string
 		client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -281,7 +281,7 @@ func TestServerRepeatsTheJWT(t *testing.T) {
 			}
 			return answered{status, []byte(body)}.RoundTrip(r)
 		})}
-		token, err := w.provider().NewTokenForServiceAccount(t.Context(), "", testworld.ServiceAccount("tenant-b", "app"),
+		token, err := w.provider().NewTokenForServiceAccount(t.Context(), "", testenv.ServiceAccount("tenant-b", "app"),
 			&provider.Options{HTTPClient: client})
 		if err == nil || token != nil {
 			t.Fatalf("got %v", token)
@@ -300,7 +300,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(201, []byte(strings.Replace(goodAnswer, `[{"name":"app"}]`, `[null,{"name":1}]`, 1)))
 	f.Add(422, []byte(`{"message":"no\r\n\u001b[31m"}`))
 	f.Add(403, []byte("<html>"))
-	w := newWorld(f)
+	w := newEnvironment(f)
 	p := w.provider()
 	p.Sign = func(context.Context, *corev1.ServiceAccount, []byte) ([]byte, error) {
 		return []byte("canary-signature"), nil
@@ -311,7 +311,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		body = bytes.Replace(body, []byte("EXPIRY"), []byte(time.Now().Add(time.Hour).UTC().Format(time.RFC3339)), 1)
 		opts := &provider.Options{HTTPClient: &http.Client{Transport: answered{status, body}}}
-		got, err := p.NewTokenForServiceAccount(t.Context(), "", testworld.ServiceAccount("tenant-b", "app"), opts)
+		got, err := p.NewTokenForServiceAccount(t.Context(), "", testenv.ServiceAccount("tenant-b", "app"), opts)
 		if (err == nil) == (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)
 		}
@@ -334,7 +334,7 @@ func FuzzAnswer(f *testing.F) {
 
 // The key of a tenant's own cloud, or of none.
 func TestSigning(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	denied := &auth.Error{Provider: "aws", Reason: auth.ErrDenied, Message: "the role does not trust it"}
 	for name, tc := range map[string]struct {
 		sign   github.SignFunc

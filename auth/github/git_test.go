@@ -18,7 +18,7 @@ import (
 )
 
 func TestGitHosts(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for _, tc := range []struct {
 		api, address string
 		ok           bool
@@ -58,7 +58,7 @@ func TestGitHosts(t *testing.T) {
 }
 
 // serveGit is Git over https. A repository that the token may not see does not exist.
-func (w *world) serveGit(git http.Handler) {
+func (w *environment) serveGit(git http.Handler) {
 	w.cloud.Handle("github.com", http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		user, password, _ := r.BasicAuth()
 		id, ok := w.github.Identity(password)
@@ -83,7 +83,7 @@ func TestGitItself(t *testing.T) {
 	if err != nil {
 		t.Fatalf("install git: %v", err)
 	}
-	w, home := newWorld(t), t.TempDir()
+	w, home := newEnvironment(t), t.TempDir()
 	env, err := w.cloud.ProxyEnv(home)
 	if err != nil {
 		t.Fatal(err)

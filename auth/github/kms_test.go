@@ -15,7 +15,7 @@ import (
 	"github.com/workloadid/workloadid/auth/github"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/document"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestPagesShowCompiledCode(t *testing.T) {
@@ -28,7 +28,7 @@ func TestPagesShowCompiledCode(t *testing.T) {
 	if _, err := AsRole(&aws.Provider{}); err != nil {
 		t.Error(err)
 	}
-	if set, err := NewProviders(newWorld(t).provider()); err != nil || len(set.Names()) != 2 {
+	if set, err := NewProviders(newEnvironment(t).provider()); err != nil || len(set.Names()) != 2 {
 		t.Errorf("got %v, %v", set, err)
 	}
 }
@@ -39,7 +39,7 @@ const (
 )
 
 // serveKMS is a KMS whose key only some principals may use. It returns the subjects that asked.
-func (w *world) serveKMS(t *testing.T, users ...string) *[]string {
+func (w *environment) serveKMS(t *testing.T, users ...string) *[]string {
 	t.Helper()
 	w.cloud.GCP().SetWorkloadIdentityProvider(pool+"/providers/east",
 		cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
@@ -69,10 +69,10 @@ func (w *world) serveKMS(t *testing.T, users ...string) *[]string {
 
 // The key in a KMS is used with the tenant's own identity there, and only for an exchange.
 func TestKeyInKMS(t *testing.T) {
-	w, tokens := newWorld(t), testworld.Cache(t)
+	w, tokens := newEnvironment(t), testenv.Cache(t)
 	var accounts []*corev1.ServiceAccount
 	for _, namespace := range []string{"tenant-a", "tenant-b"} {
-		accounts = append(accounts, testworld.ServiceAccount(namespace, "app", gcp.WorkloadIdentityProviderAnnotation,
+		accounts = append(accounts, testenv.ServiceAccount(namespace, "app", gcp.WorkloadIdentityProviderAnnotation,
 			pool+"/providers/east"))
 	}
 	w.client = w.issuer.Client(accounts[0], accounts[1])

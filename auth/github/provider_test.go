@@ -25,7 +25,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,8 +34,8 @@ const appID = "Iv23liExample"
 
 var appKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
-// world is a cluster with tenants, and GitHub with an App that two organizations have installed.
-type world struct {
+// environment is a cluster with tenants, and GitHub with an App that two organizations have installed.
+type environment struct {
 	cloud  *cloudtest.Cloud
 	github *cloudtest.GitHub
 	issuer *cloudtest.Issuer
@@ -43,20 +43,20 @@ type world struct {
 	key    *rsa.PrivateKey
 }
 
-func newWorld(t testing.TB) *world {
+func newEnvironment(t testing.TB) *environment {
 	t.Helper()
 	key, err := appKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{cloud: testworld.Cloud(t), issuer: testworld.Issuer(t), key: key}
-	w.client = w.issuer.Client(testworld.ServiceAccount("tenant-a", "app"), testworld.ServiceAccount("tenant-b", "app"),
-		testworld.ServiceAccount("tenant-c", "app"), testworld.ServiceAccount("stranger", "app"))
+	w := &environment{cloud: testenv.Cloud(t), issuer: testenv.Issuer(t), key: key}
+	w.client = w.issuer.Client(testenv.ServiceAccount("tenant-a", "app"), testenv.ServiceAccount("tenant-b", "app"),
+		testenv.ServiceAccount("tenant-c", "app"), testenv.ServiceAccount("stranger", "app"))
 	w.github = w.addGitHub("github.com")
 	return w
 }
 
-func (w *world) addGitHub(host string) *cloudtest.GitHub {
+func (w *environment) addGitHub(host string) *cloudtest.GitHub {
 	g := cloudtest.NewGitHub(w.cloud, host)
 	g.AddApp(appID, &w.key.PublicKey)
 	g.SetInstallation(42, cloudtest.GitHubInstallation{App: appID, Owner: "org-a", Repositories: []string{"app", "infra",
@@ -79,12 +79,12 @@ func grants() map[string]github.Grant {
 
 func grantTo(sa *corev1.ServiceAccount) (github.Grant, error) { return grants()[sa.Namespace], nil }
 
-func (w *world) provider() *github.Provider {
+func (w *environment) provider() *github.Provider {
 	return &github.Provider{AppID: appID, Sign: github.SignWith(w.key), Grant: grantTo}
 }
 
 // granting returns a provider with one grant for all.
-func (w *world) granting(g github.Grant) *github.Provider {
+func (w *environment) granting(g github.Grant) *github.Provider {
 	p := w.provider()
 	p.Grant = func(*corev1.ServiceAccount) (github.Grant, error) { return g, nil }
 	return p
@@ -98,7 +98,7 @@ func object(namespace string) cache.InvolvedObject {
 	return cache.InvolvedObject{Kind: "GitRepository", Namespace: namespace, Name: "g", Operation: "reconcile"}
 }
 
-func (w *world) options(namespace string, more ...auth.Option) []auth.Option {
+func (w *environment) options(namespace string, more ...auth.Option) []auth.Option {
 	return append([]auth.Option{auth.WithServiceAccount(account(namespace), w.client), auth.WithOwner(object(namespace)),
 		auth.WithHTTPClient(w.cloud.Client())}, more...)
 }
@@ -119,19 +119,19 @@ func expectNone(t testing.TB, requests int) {
 }
 
 // calls returns how many tokens GitHub was asked for.
-func (w *world) calls() int { return w.cloud.Calls("api.github.com", "") }
+func (w *environment) calls() int { return w.cloud.Calls("api.github.com", "") }
 
 // checkError also looks for installation tokens.
 func checkError(t *testing.T, err error, reason provider.Reason, want ...string) {
 	t.Helper()
-	testworld.CheckError(t, err, reason, want...)
+	testenv.CheckError(t, err, reason, want...)
 	if strings.Contains(err.Error(), "ghs_") {
 		t.Errorf("the message holds a token: %v", err)
 	}
 }
 
 func TestServiceAccountGetsItsGrant(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for namespace, want := range map[string]string{
 		"tenant-a": "42 [org-a/app org-a/infra] map[contents:write issues:read metadata:read]",
 		"tenant-b": "43 [org-b/app] map[contents:read metadata:read]",
@@ -153,7 +153,7 @@ func TestServiceAccountGetsItsGrant(t *testing.T) {
 
 // Method, path and body are those of GitHub's own SDK. Accept and version are those that GitHub's documents ask for.
 func TestRequest(t *testing.T) {
-	w, seen := newWorld(t), &http.Request{}
+	w, seen := newEnvironment(t), &http.Request{}
 	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		seen = r
 		return w.cloud.Client().Transport.RoundTrip(r)
@@ -180,8 +180,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // Annotations and labels of a tenant, and annotations of the caller, reach neither function.
 func TestTenantsChooseNothing(t *testing.T) {
-	w := newWorld(t)
-	account := testworld.ServiceAccount("tenant-b", "chooser", "installation", "42")
+	w := newEnvironment(t)
+	account := testenv.ServiceAccount("tenant-b", "chooser", "installation", "42")
 	account.Labels = map[string]string{"tenant": "tenant-a"}
 	kube, p := w.issuer.Client(account), w.provider()
 	var seen []*corev1.ServiceAccount
@@ -208,7 +208,7 @@ func TestTenantsChooseNothing(t *testing.T) {
 }
 
 func TestWithoutAGrant(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	_, err := get(t.Context(), w.provider(), w.options("stranger")...)
 	checkError(t, err, auth.ErrDenied, `github: ServiceAccount "stranger/app"`, "grants this ServiceAccount nothing",
 		"github.Provider.Grant")
@@ -235,7 +235,7 @@ func TestWithoutAGrant(t *testing.T) {
 }
 
 func TestMalformedGrants(t *testing.T) {
-	w, one, read := newWorld(t), []string{"app"}, map[string]string{"contents": "read"}
+	w, one, read := newEnvironment(t), []string{"app"}, map[string]string{"contents": "read"}
 	for want, g := range map[string]github.Grant{
 		"either repositories or all": {Installation: 42, Permissions: read},
 		"repositories or all of them": {Installation: 42, Permissions: read, Repositories: one,
@@ -262,7 +262,7 @@ func TestMalformedGrants(t *testing.T) {
 
 // A caller may ask for less than the grant, and for nothing else. The error names both.
 func TestNarrowing(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	permissions := func(pairs ...string) auth.Option {
 		m := map[string]string{}
 		for i := 0; i < len(pairs); i += 2 {
@@ -323,7 +323,7 @@ func TestNarrowing(t *testing.T) {
 
 // The Policy sees what the token will do, also if it is cached.
 func TestPolicySeesTheGrant(t *testing.T) {
-	w, tokens, p := newWorld(t), testworld.Cache(t), github.Provider{}
+	w, tokens, p := newEnvironment(t), testenv.Cache(t), github.Provider{}
 	p.AppID, p.Sign, p.Grant = appID, github.SignWith(w.key), grantTo
 	var seen []string
 	policy := auth.WithPolicy(auth.Policy{Authorize: func(_ context.Context, r auth.AuthorizeRequest) error {
@@ -349,7 +349,7 @@ func TestPolicySeesTheGrant(t *testing.T) {
 
 // A grant that changes after the Policy has seen it gives no token, which would be cached as the one of the old grant.
 func TestGrantChangesDuringACall(t *testing.T) {
-	w, tokens, asked := newWorld(t), testworld.Cache(t), 0
+	w, tokens, asked := newEnvironment(t), testenv.Cache(t), 0
 	p := w.provider()
 	p.Grant = func(*corev1.ServiceAccount) (github.Grant, error) {
 		asked++
@@ -370,7 +370,7 @@ func TestGrantChangesDuringACall(t *testing.T) {
 
 // A withdrawn grant and a deleted ServiceAccount end access at once, in spite of the cache.
 func TestRevocation(t *testing.T) {
-	w, tokens, all := newWorld(t), testworld.Cache(t), grants()
+	w, tokens, all := newEnvironment(t), testenv.Cache(t), grants()
 	p := w.provider()
 	p.Grant = func(sa *corev1.ServiceAccount) (github.Grant, error) { return all[sa.Namespace], nil }
 	call := func(namespace string) error {
@@ -385,7 +385,7 @@ func TestRevocation(t *testing.T) {
 	all["tenant-b"] = github.Grant{Installation: 43, Repositories: []string{"app"},
 		Permissions: map[string]string{"contents": "write"}}
 	checkError(t, call("tenant-b"), auth.ErrDenied, "HTTP 422")
-	if err := w.client.Delete(t.Context(), testworld.ServiceAccount("tenant-b", "app")); err != nil {
+	if err := w.client.Delete(t.Context(), testenv.ServiceAccount("tenant-b", "app")); err != nil {
 		t.Fatal(err)
 	}
 	checkError(t, call("tenant-b"), auth.ErrMisconfigured, "not found")
@@ -396,8 +396,8 @@ func TestRevocation(t *testing.T) {
 
 // No token in hand is verified by anybody, so it proves nothing: here the forger signs it itself.
 func TestForgedTokenInHand(t *testing.T) {
-	w, forger := newWorld(t), testworld.Forger(t)
-	sa := testworld.ServiceAccount("tenant-a", "app")
+	w, forger := newEnvironment(t), testenv.Forger(t)
+	sa := testenv.ServiceAccount("tenant-a", "app")
 	forged, err := forger.Sign(forger.Claims(sa, []string{"https://api.github.com"}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -414,7 +414,7 @@ func TestForgedTokenInHand(t *testing.T) {
 
 // Another issuer's token proves nothing either. Without a ServiceAccount, Grant would be asked about none.
 func TestSubjectIssuer(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := w.granting(grants()["tenant-a"])
 	for _, opts := range [][]auth.Option{w.options("tenant-a"), {auth.WithHTTPClient(w.cloud.Client())}} {
 		_, err := get(t.Context(), p, append(opts, auth.WithSubjectIssuer(struct{ auth.SubjectIssuer }{}))...) // never asked
@@ -424,7 +424,7 @@ func TestSubjectIssuer(t *testing.T) {
 }
 
 func TestControllersOwnIdentity(t *testing.T) {
-	w, tokens := newWorld(t), testworld.Cache(t)
+	w, tokens := newEnvironment(t), testenv.Cache(t)
 	own := []auth.Option{auth.WithHTTPClient(w.cloud.Client()), auth.WithCache(tokens, object("tenant-a"))}
 	_, err := get(t.Context(), w.provider(), own...)
 	checkError(t, err, auth.ErrMisconfigured, "the controller itself", "github.Provider.OwnGrant")
@@ -455,7 +455,7 @@ func TestControllersOwnIdentity(t *testing.T) {
 }
 
 func TestMalformedProviders(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for want, change := range map[string]func(*github.Provider){
 		"github.Provider.AppID":              func(p *github.Provider) { p.AppID = "" },
 		`"Iv1 \n"`:                           func(p *github.Provider) { p.AppID = "Iv1 \n" },
@@ -484,7 +484,7 @@ func TestMalformedProviders(t *testing.T) {
 
 // One tenant whose installation, or whose key, hangs delays no other tenant.
 func TestHangingTenant(t *testing.T) {
-	w, tokens := newWorld(t), testworld.Cache(t, cache.WithPatience(time.Minute))
+	w, tokens := newEnvironment(t), testenv.Cache(t, cache.WithPatience(time.Minute))
 	t.Cleanup(w.cloud.AddFault(cloudtest.Fault{Match: func(c cloudtest.Call) bool {
 		return strings.Contains(c.Action,
 			"/42/")
@@ -521,7 +521,7 @@ func TestHangingTenant(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.addGitHub("github.example")
 	other := github.Grant{Installation: 42, Repositories: []string{"app"},
 		Permissions: map[string]string{"contents": "read"}}
@@ -570,7 +570,7 @@ func TestConformance(t *testing.T) {
 
 // Clocks of a synctest bubble are exact.
 func TestExpiry(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for name, tc := range map[string]struct {
 		behind time.Duration // of this machine
 		want   time.Duration
@@ -595,9 +595,9 @@ func TestExpiry(t *testing.T) {
 
 // The option of the call reaches the provider.
 func TestAnotherClusterGetsNoToken(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	_, err := get(t.Context(), w.provider(), w.options("tenant-a", auth.WithClusterID("two"))...)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, `the call is for the cluster "two"`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, `the call is for the cluster "two"`)
 }
 
 // GitHub sees no token of the cluster, and the API server of a tenant's cluster
@@ -611,7 +611,7 @@ func TestProvidersBelongToOneCluster(t *testing.T) {
 		"a provider without a cluster": {"", "two", "(github.Provider.ClusterID, auth.WithClusterID)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			p := w.provider()
 			p.ClusterID = tc.provider
 			err := p.ValidateOptions(&provider.Options{Subject: client.ObjectKey{Namespace: "tenant-a", Name: "app"}, ClusterID: tc.call})
@@ -621,7 +621,7 @@ func TestProvidersBelongToOneCluster(t *testing.T) {
 				}
 				return
 			}
-			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 		})
 	}
 }

@@ -24,12 +24,12 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/auth/spiffe"
 	"github.com/workloadid/workloadid/cache"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // Each tenant gets the session of its own SPIFFE ID, also in calls that run at once over one connection.
 func TestTenantsGetTheirOwnSVID(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	var calls sync.WaitGroup
 	for n := range 40 {
 		calls.Go(func() {
@@ -50,10 +50,10 @@ func TestTenantsGetTheirOwnSVID(t *testing.T) {
 
 // Copied annotations get a tenant nothing: AWS trusts the SPIFFE ID.
 func TestTenantCopiesAnnotationsOfAnother(t *testing.T) {
-	w := newWorld(t, testworld.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
 	w.agent.Register(key("tenant-b", "thief"), idOf("tenant-b", "thief"))
 	_, err := w.get(t.Context(), "tenant-b", "thief")
-	testworld.CheckError(t, err, auth.ErrDenied, "aws", role("tenant-a"), idOf("tenant-b", "thief").String())
+	testenv.CheckError(t, err, auth.ErrDenied, "aws", role("tenant-a"), idOf("tenant-b", "thief").String())
 }
 
 // The request names namespace, name, UID, SPIFFE ID and audience.
@@ -139,7 +139,7 @@ func TestAnswerIsChecked(t *testing.T) {
 				}
 				return
 			}
-			testworld.CheckError(t, err, tc.reason, append(tc.want, "get JWT-SVID")...)
+			testenv.CheckError(t, err, tc.reason, append(tc.want, "get JWT-SVID")...)
 			if token != "" || strings.Contains(err.Error(), "secret") || len(conn.requests) != 1 {
 				t.Errorf("got a token of %d bytes after %d requests, %v", len(token), len(conn.requests), err)
 			}
@@ -174,7 +174,7 @@ func TestStatusOfTheAgent(t *testing.T) {
 				start, opts := time.Now(), &auth.Options{}
 				_, _, err := newSource(t, conn, spiffe.Config{}).Token(t.Context(), serviceAccount("tenant-a", "uid-1"), audience,
 					opts)
-				testworld.CheckError(t, err, tc.reason, "the SPIFFE agent: no:", "("+code.String()+")", tc.want)
+				testenv.CheckError(t, err, tc.reason, "the SPIFFE agent: no:", "("+code.String()+")", tc.want)
 				if status.Code(errors.Unwrap(err)) != code || len(conn.requests) != tc.requests || len(err.Error()) > 700 {
 					t.Errorf("%d requests, %v", len(conn.requests), err)
 				}
@@ -195,7 +195,7 @@ func TestRetryEndsWithItsContext(t *testing.T) {
 	}}
 	source, sa := newSource(t, conn, spiffe.Config{}), serviceAccount("tenant-a", "uid-1")
 	_, _, err := source.Token(ctx, sa, audience, &auth.Options{})
-	if testworld.CheckError(t, err, auth.ErrUnavailable); !errors.Is(err, context.Canceled) || len(conn.requests) != 1 {
+	if testenv.CheckError(t, err, auth.ErrUnavailable); !errors.Is(err, context.Canceled) || len(conn.requests) != 1 {
 		t.Errorf("%d requests, %v", len(conn.requests), err)
 	}
 }
@@ -259,7 +259,7 @@ func TestAgentDoesNotKnowTheServiceAccount(t *testing.T) {
 				}
 				return
 			}
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 			var known *auth.Error
 			if !errors.As(err, &known) || known.Cause != tc.cause || strings.Contains(err.Error(), "secret") {
 				t.Errorf("cause %q: %v", known.Cause, err)
@@ -270,17 +270,17 @@ func TestAgentDoesNotKnowTheServiceAccount(t *testing.T) {
 
 // A deleted ServiceAccount loses access at once. One of the same name is another one to the agent.
 func TestServiceAccountIsDeletedAndReCreated(t *testing.T) {
-	w := newWorld(t)
-	cached := auth.WithCache(testworld.Cache(t), object("tenant-a"))
+	w := newEnvironment(t)
+	cached := auth.WithCache(testenv.Cache(t), object("tenant-a"))
 	if _, err := w.get(t.Context(), "tenant-a", "app", cached); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.client.Delete(t.Context(), testworld.ServiceAccount("tenant-a", "app")); err != nil {
+	if err := w.client.Delete(t.Context(), testenv.ServiceAccount("tenant-a", "app")); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.get(t.Context(), "tenant-a", "app", cached)
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "not found")
-	again := testworld.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, role("tenant-a"))
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "not found")
+	again := testenv.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, role("tenant-a"))
 	if err := w.client.Create(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestServiceAccountIsDeletedAndReCreated(t *testing.T) {
 
 // deletedMeanwhile deletes the ServiceAccount after its first read.
 type deletedMeanwhile struct {
-	*world
+	*environment
 	auth.KubernetesClient
 }
 
@@ -299,17 +299,17 @@ func (d deletedMeanwhile) Get(ctx context.Context, key client.ObjectKey, into cl
 	o ...client.GetOption) error {
 	err := d.client.Get(ctx, key, into, o...)
 	if err == nil {
-		err = d.client.Delete(ctx, testworld.ServiceAccount(key.Namespace, key.Name))
+		err = d.client.Delete(ctx, testenv.ServiceAccount(key.Namespace, key.Name))
 	}
 	return err
 }
 
 // A ServiceAccount that is deleted during the call gets nothing.
 func TestServiceAccountIsDeletedDuringTheCall(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	_, err := w.get(t.Context(), "tenant-a", "app",
 		auth.WithServiceAccount(key("tenant-a", "app"), deletedMeanwhile{w, w.client}))
-	testworld.CheckError(t, err, auth.ErrDenied, "no longer exists")
+	testenv.CheckError(t, err, auth.ErrDenied, "no longer exists")
 	if w.cloud.Calls("", "") != 0 {
 		t.Error("AWS was asked")
 	}
@@ -320,7 +320,7 @@ func TestCredentialExpiresWithItsSVID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTrust(t)
 		defer w.close()
-		cached := auth.WithCache(testworld.Cache(t), object("tenant-a"))
+		cached := auth.WithCache(testenv.Cache(t), object("tenant-a"))
 		get := func() error { return w.call(t.Context(), "tenant-a", cached) }
 		if err := get(); err != nil {
 			t.Fatal(err)
@@ -331,12 +331,12 @@ func TestCredentialExpiresWithItsSVID(t *testing.T) {
 			t.Errorf("before the SVID expires: %v", err)
 		}
 		time.Sleep(2 * time.Minute)
-		testworld.CheckError(t, get(), auth.ErrDenied, "no identity issued", "PermissionDenied", "registration entry")
+		testenv.CheckError(t, get(), auth.ErrDenied, "no identity issued", "PermissionDenied", "registration entry")
 	})
 }
 
 // close ends what runs in a bubble, before the test ends.
-func (w *world) close() {
+func (w *environment) close() {
 	_ = w.conn.Close()
 	w.agent.Close()
 }
@@ -353,13 +353,13 @@ func TestAgentHangsForOneTenant(t *testing.T) {
 			}
 			return nil
 		})
-		tokens := testworld.Cache(t, cache.WithPatience(5*time.Second))
+		tokens := testenv.Cache(t, cache.WithPatience(5*time.Second))
 		start := time.Now()
 		var hanging sync.WaitGroup
 		for range 20 {
 			hanging.Go(func() {
 				err := w.call(t.Context(), "tenant-a", auth.WithCache(tokens, object("tenant-a")))
-				if testworld.CheckError(t, err, auth.ErrUnavailable); time.Since(start) > 6*time.Second {
+				if testenv.CheckError(t, err, auth.ErrUnavailable); time.Since(start) > 6*time.Second {
 					t.Errorf("tenant-a waited for %s", time.Since(start))
 				}
 			})
@@ -385,7 +385,7 @@ func TestHangingRequestEnds(t *testing.T) {
 		w.agent.SetBefore(func(ctx context.Context, _ client.ObjectKey) error { <-ctx.Done(); return ctx.Err() })
 		start := time.Now()
 		err := w.call(t.Context(), "tenant-a")
-		testworld.CheckError(t, err, auth.ErrUnavailable, "DeadlineExceeded")
+		testenv.CheckError(t, err, auth.ErrUnavailable, "DeadlineExceeded")
 		if d := time.Since(start); d != 30*time.Second {
 			t.Errorf("took %s", d)
 		}
@@ -416,26 +416,26 @@ func TestControllerStatesTheID(t *testing.T) {
 			auth.ErrMisconfigured, "is a trust domain"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			source, err := spiffe.NewBrokerIssuer(w.conn, tc.id, spiffe.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, err = w.get(t.Context(), "tenant-a", "app", auth.WithSubjectIssuer(source))
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 			if w.agent.Fetches() != 0 {
 				t.Error("the agent was asked")
 			}
 		})
 	}
-	w, seen := newWorld(t), 0
+	w, seen := newEnvironment(t), 0
 	policy := auth.WithPolicy(auth.Policy{Authorize: func(_ context.Context, r auth.AuthorizeRequest) error {
 		if seen++; r.Subject != idOf("tenant-a", "app").String() {
 			t.Errorf("the Policy saw %q", r.Subject)
 		}
 		return nil
 	}})
-	cached := auth.WithCache(testworld.Cache(t), object("tenant-a"))
+	cached := auth.WithCache(testenv.Cache(t), object("tenant-a"))
 	for range 2 {
 		if _, err := w.get(t.Context(), "tenant-a", "app", cached, policy); err != nil {
 			t.Fatal(err)
@@ -448,7 +448,7 @@ func TestControllerStatesTheID(t *testing.T) {
 
 // What the core never passes is refused too.
 func TestBrokerRefusesIncompleteCalls(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for name, tc := range map[string]struct {
 		sa        *corev1.ServiceAccount
 		audiences []string
@@ -460,7 +460,7 @@ func TestBrokerRefusesIncompleteCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := w.source.Token(t.Context(), tc.sa, tc.audiences, &auth.Options{})
-			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 		})
 	}
 	if w.agent.Fetches() != 0 {
@@ -469,11 +469,11 @@ func TestBrokerRefusesIncompleteCalls(t *testing.T) {
 	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSubjectIssuer(w.source),
 		auth.WithControllerAnnotations(map[string]string{aws.RoleARNAnnotation: role("tenant-a")}),
 		auth.WithSTSRegion("eu-central-1"))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "spiffe.NewWorkloadIssuer")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "spiffe.NewWorkloadIssuer")
 }
 
 func TestSourcesAreChecked(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	conflict := spiffe.Config{Issuer: "https://oidc.example.org", AllowNoIssuer: true}
 	for name, make := range map[string]func() error{
 		"broker without a connection": func() error {
@@ -501,7 +501,7 @@ func TestSourcesAreChecked(t *testing.T) {
 		},
 		"workload with a conflict": func() error { return second(spiffe.NewWorkloadIssuer(fixed{}, controllerID, conflict)) },
 	} {
-		t.Run(name, func(t *testing.T) { testworld.CheckError(t, make(), auth.ErrMisconfigured) })
+		t.Run(name, func(t *testing.T) { testenv.CheckError(t, make(), auth.ErrMisconfigured) })
 	}
 }
 
@@ -533,7 +533,7 @@ func TestSourcesBelongToOneCluster(t *testing.T) {
 				}
 				return
 			}
-			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 			if n := w.agent.Fetches() - before; n != 0 {
 				t.Errorf("the agent was asked %d times", n)
 			}

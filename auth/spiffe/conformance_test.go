@@ -15,7 +15,7 @@ import (
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 
 // receiver is a service that trusts the trust domain.
 type receiver struct {
-	make        func(*world) auth.Provider
+	make        func(*environment) auth.Provider
 	annotations []string          // of Good and of all others
 	different   map[string]string // with which Good gets another credential
 	malformed   []string
@@ -39,7 +39,7 @@ type receiver struct {
 func receivers() map[string]receiver {
 	return map[string]receiver{
 		"aws": {
-			make:        func(*world) auth.Provider { return &aws.Provider{} },
+			make:        func(*environment) auth.Provider { return &aws.Provider{} },
 			annotations: []string{aws.RoleARNAnnotation, role("tenant-a")}, malformed: []string{aws.RoleARNAnnotation, "app"},
 			repository: account + ".dkr.ecr.eu-central-1.amazonaws.com/app",
 			secrets: func(token auth.Token) []string {
@@ -48,7 +48,7 @@ func receivers() map[string]receiver {
 			},
 		},
 		"azure": {
-			make:        func(*world) auth.Provider { return &azure.Provider{} },
+			make:        func(*environment) auth.Provider { return &azure.Provider{} },
 			annotations: []string{azure.ClientIDAnnotation, azureClient, azure.TenantIDAnnotation, azureTenant},
 			different:   map[string]string{azure.ClientIDAnnotation: azureOther, azure.TenantIDAnnotation: azureDomain},
 			malformed:   []string{azure.ClientIDAnnotation, "app", azure.TenantIDAnnotation, azureTenant},
@@ -59,7 +59,7 @@ func receivers() map[string]receiver {
 			},
 		},
 		"gcp": {
-			make:        func(*world) auth.Provider { return &gcp.Provider{} },
+			make:        func(*environment) auth.Provider { return &gcp.Provider{} },
 			annotations: []string{gcp.WorkloadIdentityProviderAnnotation, pool},
 			different:   map[string]string{gcp.WorkloadIdentityProviderAnnotation: pool + "2"},
 			malformed:   []string{gcp.WorkloadIdentityProviderAnnotation, "app"},
@@ -70,7 +70,9 @@ func receivers() map[string]receiver {
 			},
 		},
 		"exchange": {
-			make: func(w *world) auth.Provider { return &exchange.Provider{Endpoint: w.cloud.OAuth().TokenEndpoint()} },
+			make: func(w *environment) auth.Provider {
+				return &exchange.Provider{Endpoint: w.cloud.OAuth().TokenEndpoint()}
+			},
 			secrets: func(token auth.Token) []string {
 				own, _ := exchange.FromToken(token)
 				return []string{own.Reveal()}
@@ -80,7 +82,7 @@ func receivers() map[string]receiver {
 }
 
 // trust makes all services trust both tenants.
-func (w *world) trust() {
+func (w *environment) trust() {
 	issuer, fetch := w.issuer.URL(), w.issuer.HTTPClient()
 	w.cloud.Azure().AddTenant("login.microsoftonline.com", azureTenant, azureDomain)
 	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: azureTenant,
@@ -106,8 +108,8 @@ func TestConformance(t *testing.T) {
 	t.Setenv("AZURE_TENANT_ID", "")
 	for name, r := range receivers() {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, testworld.ServiceAccount("tenant-b", "stranger", r.annotations...),
-				testworld.ServiceAccount("tenant-a", "bad", r.malformed...))
+			w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "stranger", r.annotations...),
+				testenv.ServiceAccount("tenant-a", "bad", r.malformed...))
 			w.trust()
 			w.agent.Register(key("tenant-a", "bad"), idOf("tenant-a", "bad"))
 			for _, tenant := range []string{"tenant-a", "tenant-b"} {
@@ -115,7 +117,7 @@ func TestConformance(t *testing.T) {
 				if err := w.client.Get(t.Context(), key(tenant, "app"), sa); err != nil {
 					t.Fatal(err)
 				}
-				sa.Annotations = testworld.ServiceAccount(tenant, "app", r.annotations...).Annotations
+				sa.Annotations = testenv.ServiceAccount(tenant, "app", r.annotations...).Annotations
 				if err := w.client.Update(t.Context(), sa); err != nil {
 					t.Fatal(err)
 				}
@@ -148,7 +150,7 @@ func allFields(p auth.Provider) map[string]any {
 	return fields
 }
 
-func (w *world) breakAll(t *testing.T, how provider.Reason) {
+func (w *environment) breakAll(t *testing.T, how provider.Reason) {
 	t.Cleanup(w.cloud.AddFault(map[provider.Reason]cloudtest.Fault{
 		auth.ErrThrottled:   {Status: 429, Code: "Throttling", Message: "Rate exceeded", RetryAfter: "7"},
 		auth.ErrUnavailable: {Status: 503, Code: "ServiceUnavailable"},

@@ -22,7 +22,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/auth/spiffe"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // x509Source is an X.509-SVID with the bundle of its trust domain.
@@ -83,7 +83,7 @@ func (a *authority) issue(t *testing.T, id spiffeid.ID) x509Source {
 var agentID = spiffeid.RequireFromPath(trustDomain, "/spire/agent/node-1")
 
 // serve serves the agent's Broker API with mutual TLS, to the controller alone.
-func (w *world) serve(t *testing.T, listener net.Listener, own x509Source) {
+func (w *environment) serve(t *testing.T, listener net.Listener, own x509Source) {
 	t.Helper()
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(tlsconfig.MTLSServerConfig(own, own,
 		tlsconfig.AuthorizeID(controllerID)))))
@@ -126,7 +126,7 @@ func TestMutualTLS(t *testing.T) {
 			auth.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			address := "unix://" + filepath.Join(t.TempDir(), "s")
 			if tc.network == "tcp" {
 				listener := listen(t, "tcp", "127.0.0.1:0")
@@ -145,7 +145,7 @@ func TestMutualTLS(t *testing.T) {
 			if tc.reason == "" && err != nil {
 				t.Error(err)
 			} else if tc.reason != "" {
-				testworld.CheckError(t, err, tc.reason, "the SPIFFE agent", "is ready")
+				testenv.CheckError(t, err, tc.reason, "the SPIFFE agent", "is ready")
 			}
 		})
 	}
@@ -173,7 +173,7 @@ func TestAddressIsChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(spiffe.BrokerSocketEnv, "")
 			conn, err := spiffe.NewBrokerConn(tc.address, tc.own, tc.agent)
-			testworld.CheckError(t, err, auth.ErrMisconfigured, tc.want)
+			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 			if conn != nil {
 				t.Error("got a connection")
 			}

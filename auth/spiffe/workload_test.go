@@ -18,11 +18,11 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/auth/spiffe"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // workload returns a source of the controller, which AWS trusts for the role "controller".
-func (w *world) workload(t *testing.T, id spiffeid.ID, config spiffe.Config) *spiffe.WorkloadIssuer {
+func (w *environment) workload(t *testing.T, id spiffeid.ID, config spiffe.Config) *spiffe.WorkloadIssuer {
 	t.Helper()
 	api, err := w.agent.Workload()
 	if err != nil {
@@ -38,7 +38,7 @@ func (w *world) workload(t *testing.T, id spiffeid.ID, config spiffe.Config) *sp
 	return source
 }
 
-func (w *world) own(ctx context.Context, source auth.SubjectIssuer) (*aws.Token, error) {
+func (w *environment) own(ctx context.Context, source auth.SubjectIssuer) (*aws.Token, error) {
 	token, err := auth.GetAccessToken(ctx, &aws.Provider{}, auth.WithSubjectIssuer(source),
 		auth.WithControllerAnnotations(map[string]string{aws.RoleARNAnnotation: role("controller")}),
 		auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()))
@@ -50,7 +50,7 @@ func (w *world) own(ctx context.Context, source auth.SubjectIssuer) (*aws.Token,
 
 // The controller's own SVID is the subject of calls without a ServiceAccount.
 func TestControllerGetsItsSVID(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	source := w.workload(t, controllerID, spiffe.Config{Issuer: w.issuer.URL()})
 	token, err := w.own(t.Context(), source)
 	if err != nil {
@@ -67,12 +67,12 @@ func TestControllerGetsItsSVID(t *testing.T) {
 
 // No tenant acts as the controller.
 func TestTenantGetsNoSVIDOfTheController(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	source := w.workload(t, controllerID, spiffe.Config{})
 	_, err := w.get(t.Context(), "tenant-a", "app", auth.WithSubjectIssuer(source))
-	testworld.CheckError(t, err, auth.ErrMisconfigured, "the identity of the controller", "spiffe.NewBrokerIssuer")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "the identity of the controller", "spiffe.NewBrokerIssuer")
 	_, _, err = source.Token(t.Context(), serviceAccount("tenant-a", "uid-1"), audience, &auth.Options{})
-	testworld.CheckError(t, err, auth.ErrMisconfigured)
+	testenv.CheckError(t, err, auth.ErrMisconfigured)
 	if w.agent.Fetches() != 0 {
 		t.Error("the agent was asked")
 	}
@@ -97,10 +97,10 @@ func TestControllersSVIDIsChecked(t *testing.T) {
 			"vault"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			w.agent.SetClaims(tc.claims)
 			_, err := w.own(t.Context(), w.workload(t, controllerID, tc.config))
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 			if w.cloud.Calls("", "") != 0 {
 				t.Error("AWS was asked")
 			}
@@ -110,9 +110,9 @@ func TestControllersSVIDIsChecked(t *testing.T) {
 
 // The agent's refusals are explained as those of the Broker API.
 func TestWorkloadAPIRefuses(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	_, err := w.own(t.Context(), w.workload(t, idOf("system", "else"), spiffe.Config{}))
-	testworld.CheckError(t, err, auth.ErrDenied, "no identity issued", "registration entry", "for the controller")
+	testenv.CheckError(t, err, auth.ErrDenied, "no identity issued", "registration entry", "for the controller")
 	if w.agent.Fetches() != 1 {
 		t.Errorf("%d requests", w.agent.Fetches())
 	}
@@ -150,7 +150,7 @@ func TestWorkloadAPIOfAnotherKind(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, _, err = source.Token(t.Context(), nil, audience, &auth.Options{})
-			testworld.CheckError(t, err, tc.reason)
+			testenv.CheckError(t, err, tc.reason)
 		})
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
@@ -33,8 +33,8 @@ var (
 
 func newIssuer(t *testing.T) (*cloudtest.Issuer, *cloudtest.Client) {
 	t.Helper()
-	issuer := testworld.Issuer(t)
-	return issuer, issuer.Client(testworld.ServiceAccount("tenant-a", "app"), testworld.ServiceAccount("tenant-a", "second"))
+	issuer := testenv.Issuer(t)
+	return issuer, issuer.Client(testenv.ServiceAccount("tenant-a", "app"), testenv.ServiceAccount("tenant-a", "second"))
 }
 
 func claims(t *testing.T, got auth.Token) *jwt.Claims {
@@ -91,7 +91,7 @@ func TestAudienceOfARemoteCluster(t *testing.T) {
 // writeToken writes a token of the controller's ServiceAccount.
 func writeToken(t *testing.T, issuer *cloudtest.Issuer, file, audience string) {
 	t.Helper()
-	signed, err := issuer.Sign(issuer.Claims(testworld.ServiceAccount("tenant-a", "app"), []string{audience}, time.Hour))
+	signed, err := issuer.Sign(issuer.Claims(testenv.ServiceAccount("tenant-a", "app"), []string{audience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestControllerTokenForClusters(t *testing.T) {
 	issuer, c := newIssuer(t)
 	file := filepath.Join(t.TempDir(), "token")
 	writeToken(t, issuer, file, issuer.URL())
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	get := func(address string, opts ...auth.Option) (auth.Token, error) {
 		return auth.GetAccessToken(t.Context(), &token.Provider{TokenFile: file},
 			append(opts, auth.WithClient(c), auth.WithClusterAddress(address), auth.WithCache(tokens, object))...)
@@ -235,7 +235,7 @@ func TestControllerTokenForAnObjectsCertificateAuthority(t *testing.T) {
 	issuer, c := newIssuer(t)
 	file := filepath.Join(t.TempDir(), "token")
 	writeToken(t, issuer, file, issuer.URL())
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	get := func(opts ...auth.Option) error {
 		_, err := auth.GetRESTConfig(t.Context(), &token.Provider{TokenFile: file},
 			append(opts, auth.WithClient(c), auth.WithClusterAddress("https://iam.example/pool"))...)

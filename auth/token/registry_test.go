@@ -22,7 +22,7 @@ import (
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -102,7 +102,7 @@ func TestRegistryThatTrustsTheIssuer(t *testing.T) {
 				t.Fatal(err)
 			}
 			opts := []remote.Option{remote.WithTransport(to), remote.WithContext(t.Context()), remote.WithAuthFromKeychain(keychain(t,
-				&token.Provider{Registries: []token.Registry{tc.registry}}, auth.WithServiceAccount(app, c), auth.WithCache(testworld.Cache(t), object)))}
+				&token.Provider{Registries: []token.Registry{tc.registry}}, auth.WithServiceAccount(app, c), auth.WithCache(testenv.Cache(t), object)))}
 			if err := remote.Write(ref, image, opts...); err != nil {
 				t.Fatal(err)
 			}
@@ -125,8 +125,8 @@ func TestRegistryRefusesTokens(t *testing.T) {
 		"another audience":       {"app", "vault"},
 	} {
 		t.Run(mode, func(t *testing.T) {
-			issuer := testworld.Issuer(t)
-			c := issuer.Client(testworld.ServiceAccount("tenant-a", tc.account))
+			issuer := testenv.Issuer(t)
+			c := issuer.Client(testenv.ServiceAccount("tenant-a", tc.account))
 			to := startRegistry(t, issuer, &guarded{audience: registryHost, challenge: bearerChallenge})
 			key := app
 			key.Name = tc.account
@@ -182,7 +182,7 @@ func TestHostThatIsNotCanonical(t *testing.T) {
 			_, credentials := auth.GetArtifactRegistryCredentials(t.Context(), provider, "zot.example/app", opts...)
 			_, resolved := keychain(t, provider, opts...).Resolve(resource("zot.example"))
 			for call, err := range map[string]error{"access token": accessToken, "credentials": credentials, "keychain": resolved} {
-				testworld.CheckError(t, err, auth.ErrMisconfigured)
+				testenv.CheckError(t, err, auth.ErrMisconfigured)
 				_, shown, _ := strings.Cut(host, "hunter2")
 				if text := fmt.Sprint(err); !strings.Contains(text, shown) || strings.Contains(text, "hunter2") {
 					t.Errorf("%s: got %v", call, err)
@@ -219,7 +219,7 @@ func TestAudienceOfARegistry(t *testing.T) {
 			got, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, tc.repository,
 				append(tc.opts, auth.WithServiceAccount(app, c), auth.WithOwner(object))...)
 			if tc.want == "" {
-				testworld.CheckError(t, err, auth.ErrDenied)
+				testenv.CheckError(t, err, auth.ErrDenied)
 				return
 			}
 			if err != nil {
@@ -239,7 +239,7 @@ func TestAudienceOfARegistry(t *testing.T) {
 // Providers with other user names may share a cache.
 func TestUserNameOfARegistryIsInTheKey(t *testing.T) {
 	_, c := newIssuer(t)
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	for _, user := range []string{"a", "b", ""} {
 		provider := &token.Provider{Registries: []token.Registry{{Host: "registry.example", Username: user}}}
 		got, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "registry.example/app",

@@ -20,7 +20,7 @@ import (
 
 // An answer without end costs neither memory nor patience.
 func TestAPIServerThatStreams(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const most = 64 << 20 // more than the system takes for somebody who does not read
 	var whole atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
@@ -53,7 +53,7 @@ func TestAPIServerThatThrottles(t *testing.T) {
 		code  int
 	}{"soon": {"1", cli.ExitDenied}, "later": {"40", cli.ExitThrottled}, "in a year": {"31536000", cli.ExitThrottled}} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			var calls atomic.Int64
 			server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 				if calls.Add(1) == 1 {
@@ -77,7 +77,7 @@ func TestAPIServerThatThrottles(t *testing.T) {
 // A kubeconfig from another program is read once.
 func TestKubeconfigFromAPipe(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.write(t, filepath.Join(w.home, "good"), kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, ""))
 	for name, tc := range map[string]struct {
 		script string
@@ -103,7 +103,7 @@ func TestKubeconfigFromAPipe(t *testing.T) {
 // A named pipe that never ends can be interrupted.
 func TestBootstrapInput(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	if r := w.exec(t, "", nil, "mkfifo", "fifo"); r.code != 0 {
 		t.Fatal(r.stderr)
 	}
@@ -134,7 +134,7 @@ func opened(t *testing.T, fifo string) <-chan struct{} {
 
 // The proxy's password is not in a message about a kubeconfig that cannot be used.
 func TestProxyPasswordOfKubeconfig(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for _, proxy := range []string{"http://puser:PROXYSECRET%zz@proxy:1", "ftp://puser:PROXYSECRET@proxy", "http://puser:PROXYSECRET@proxy:port",
 		"http://puser:PROXYSECRET@pro xy", "%PROXYSECRET"} {
 		file := filepath.Join(w.home, "proxied")
@@ -155,7 +155,7 @@ func TestProxyPasswordOfKubeconfig(t *testing.T) {
 }
 
 // withPlugin writes a kubeconfig with an exec plugin that is a script.
-func (w *world) withPlugin(t *testing.T, server, script string) string {
+func (w *environment) withPlugin(t *testing.T, server, script string) string {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: server}
@@ -175,7 +175,7 @@ func (w *world) withPlugin(t *testing.T, server, script string) string {
 // Whoever reads wid's standard error from a pipe, as this test does, does not wait for a plugin that hangs.
 func TestExecPluginThatHangs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	pid := filepath.Join(w.home, "pid")
 	file := w.withPlugin(t, "https://127.0.0.1:1", "echo $$ >>"+pid+"; echo the plugin speaks >&2; exec sleep 120")
 	t.Cleanup(func() {
@@ -199,7 +199,7 @@ func TestExecPluginThatHangs(t *testing.T) {
 
 // What a plugin says before it fails is passed on.
 func TestExecPluginThatFails(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	file := w.withPlugin(t, "https://127.0.0.1:1", "echo log in first >&2; exit 3")
 	r := w.wid(t, "", "token", "--provider=aws", "--kubeconfig="+file, "--service-account=tenant-a/app", "--region=eu-central-1")
 	if r.code != cli.ExitUnavailable || r.stdout != "" || !strings.Contains(r.stderr, "log in first\n") || !strings.Contains(r.stderr, "\nwid: ") {

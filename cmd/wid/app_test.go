@@ -22,7 +22,7 @@ import (
 // The key of the cache holds all that shapes a credential. Nobody gets what was made for something else.
 func TestTheCacheKeepsThingsApart(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AWS().SetRole(role("other"), w.trustOfApp())
 	file := w.tokenFile(t, aws.DefaultAudience)
 	annotation := "--annotation=" + aws.RoleARNAnnotation + "="

@@ -13,7 +13,7 @@ import (
 	"github.com/workloadid/workloadid/auth/plugin"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -48,12 +48,12 @@ func named(cluster string) string { return `{"clusterName":"` + cluster + `","ot
 // address and with its own CA, or the token's audience is the address.
 func TestExecCredentialOfAClusterProfile(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: prodARN, Endpoint: prodEndpoint, CA: w.cloud.CA()})
 	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), cloudtest.EKSAccessEntry{})
 	w.cloud.GCP().SetCluster(gkeProd, cloudtest.GKECluster{PublicEndpoint: "203.0.113.10", DNSEndpoint: "gke-prod.europe-west3.gke.goog", CA: w.cloud.CA(),
 		Viewers: []string{"principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/east/subject/" + subjectOfApp}})
-	ca, foreignCA := string(w.cloud.CA()), string(testworld.Cloud(t).CA())
+	ca, foreignCA := string(w.cloud.CA()), string(testenv.Cloud(t).CA())
 	const address = "https://spoke.example:6443"
 	forAWS := append(w.inHand(t), "--provider=aws")
 	forGCP := append(annotationFlags(), w.tokenFile(t, "//iam.googleapis.com/"+gcpProvider), "--provider=gcp")

@@ -32,7 +32,7 @@ import (
 )
 
 // registryWithImage fills the cloud's registry with an image, and returns its digest.
-func (w *world) registryWithImage(t *testing.T, repository string) v1.Hash {
+func (w *environment) registryWithImage(t *testing.T, repository string) v1.Hash {
 	t.Helper()
 	handler := registry.New()
 	w.cloud.AWS().SetRegistry(handler)
@@ -57,7 +57,7 @@ func (w *world) registryWithImage(t *testing.T, repository string) v1.Hash {
 }
 
 // pull acts as a program that knows the user's docker configuration only.
-func (w *world) pull(t *testing.T, image string) (v1.Hash, error) {
+func (w *environment) pull(t *testing.T, image string) (v1.Hash, error) {
 	t.Helper()
 	ref, err := name.ParseReference(image)
 	if err != nil {
@@ -72,7 +72,7 @@ func (w *world) pull(t *testing.T, image string) (v1.Hash, error) {
 
 // A helper for all registries leaves those alone that are nobody's: docker goes on without credentials.
 func TestDockerCredentialOfAnotherRegistry(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	if err := os.Symlink(filepath.Join(w.home, "bin", "wid"), filepath.Join(w.home, "bin", "docker-credential-wid")); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestDockerCredentialOfAnotherRegistry(t *testing.T) {
 }
 
 func TestDockerCredentialActions(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	args := append([]string{"docker-credential"}, w.inHand(t)...)
 	var got struct{ ServerURL, Username, Secret string }
 	if err := json.Unmarshal([]byte(w.mustWid(t, "https://"+registryHost+"/v2/\n", append(args, "get")...)), &got); err != nil || got.Username != "AWS" || got.ServerURL != registryHost {
@@ -116,7 +116,7 @@ func TestDockerCredentialActions(t *testing.T) {
 }
 
 // gitServer serves a repository with git itself, behind the cloud's check of the credential.
-func (w *world) gitServer(t *testing.T, git, repository string) {
+func (w *environment) gitServer(t *testing.T, git, repository string) {
 	t.Helper()
 	root := filepath.Join(w.home, "srv")
 	bare, work := filepath.Join(root, "v1/repos", repository), filepath.Join(w.home, "work")
@@ -136,7 +136,7 @@ func (w *world) gitServer(t *testing.T, git, repository string) {
 // The answer to what git says to a helper. TestDocumentation clones with it.
 func TestGitCredential(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	args := append([]string{"git-credential"}, w.inHand(t)...)
 	request := "capability[]=authtype\nprotocol=https\nhost=" + gitHost + "\npath=v1/repos/my-repo\nwwwauth[]=Basic realm=\"AWS\"\n\n"
 	lines := w.mustWid(t, request, append(args, "get")...)
@@ -162,7 +162,7 @@ func TestGitCredential(t *testing.T) {
 
 // What asks in vain is cancelled, and stops at once: a plugin must not outlive its caller's patience.
 func TestInterrupt(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	hanging := make(chan struct{}, 1)
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // does not wait
 	if err != nil {
@@ -189,7 +189,7 @@ func (l lines) Write(p []byte) (int, error) {
 
 // interrupted interrupts wid once it has called somebody, or has said a line that begins with until. It ends at once, and leaves
 // what it has printed.
-func (w *world) interrupted(t *testing.T, called <-chan struct{}, until string, args ...string) (stdout string, said []string) {
+func (w *environment) interrupted(t *testing.T, called <-chan struct{}, until string, args ...string) (stdout string, said []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -226,7 +226,7 @@ func (w *world) interrupted(t *testing.T, called <-chan struct{}, until string, 
 }
 
 // asked is what a service answers to a credential.
-func (w *world) asked(t *testing.T, url string, authorize func(r *http.Request)) int {
+func (w *environment) asked(t *testing.T, url string, authorize func(r *http.Request)) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -244,7 +244,7 @@ func (w *world) asked(t *testing.T, url string, authorize func(r *http.Request))
 // The provider is found by the registry's host, for all clouds.
 func TestDockerCredentialsOfAllClouds(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	member := "principal://iam.googleapis.com/" + strings.TrimSuffix(gcpProvider, "/providers/east") + "/subject/" + subjectOfApp
 	w.cloud.Azure().SetRegistry("teamregistry.azurecr.io", cloudtest.AzureRegistry{Tenant: azureTenant, Pull: []string{azureClient}})
 	w.cloud.GCP().SetRepository("europe-docker.pkg.dev/project/repo", member)
@@ -279,7 +279,7 @@ func TestDockerCredentialsOfAllClouds(t *testing.T) {
 
 // And by the repository's host: a bearer for Azure DevOps, a user and a password for the others.
 func TestGitCredentialsOfAllClouds(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.Azure().SetGitRepository("org/project/_git/repo", azureClient)
 	get := func(audience, request string) map[string]string {
 		args := append(annotationFlags(), w.tokenFile(t, audience), "git-credential", "get")
@@ -311,7 +311,7 @@ func TestGitCredentialsOfAllClouds(t *testing.T) {
 
 // The kubelet's own types, in both directions.
 func TestKubeletCredentialProvider(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	request, err := json.Marshal(kubeletv1.CredentialProviderRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: kubeletv1.SchemeGroupVersion.String(), Kind: "CredentialProviderRequest"},
 		Image:    registryHost + "/team/app", ServiceAccountToken: w.jwt(t, aws.DefaultAudience), ServiceAccountAnnotations: annotations(),

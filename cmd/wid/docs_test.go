@@ -32,11 +32,11 @@ import (
 
 const prodARN = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
 
-// newDocsWorld is what docs/wid.md takes for granted.
-func newDocsWorld(t *testing.T) *kubeWorld {
+// newDocsEnvironment is what docs/wid.md takes for granted.
+func newDocsEnvironment(t *testing.T) *kubeEnvironment {
 	t.Helper()
 	cluster := kubetest.Start(t)
-	w := &kubeWorld{newWorld(t), cluster, "tenant-a", ""}
+	w := &kubeEnvironment{newEnvironment(t), cluster, "tenant-a", ""}
 	for _, obj := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant-a"}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", Annotations: map[string]string{aws.RoleARNAnnotation: role("tenant-a")}}},
@@ -58,7 +58,7 @@ func newDocsWorld(t *testing.T) *kubeWorld {
 
 // eks is a real API server that asks the cloud who a bearer token belongs to, as EKS does, with the admission plugin that test control
 // planes leave out.
-func (w *kubeWorld) eks(t *testing.T) *kubetest.Cluster {
+func (w *kubeEnvironment) eks(t *testing.T) *kubetest.Cluster {
 	t.Helper()
 	flags, stop, err := controlplane.TokenWebhook(func(token string) (authenticationv1.UserInfo, error) {
 		_, id, err := w.cloud.AWS().VerifyEKSToken(prodARN, token)
@@ -77,7 +77,7 @@ func (w *kubeWorld) eks(t *testing.T) *kubetest.Cluster {
 
 // All that docs/wid.md tells people to do, word for word.
 func TestDocumentation(t *testing.T) {
-	w := newDocsWorld(t)
+	w := newDocsEnvironment(t)
 	prod := w.eks(t)
 	docs := map[string]string{}
 	for _, b := range document.Read(t, "docs/wid.md").Blocks("sh", "ini", "yaml", "dockerfile") {
@@ -135,7 +135,7 @@ func TestDocumentation(t *testing.T) {
 }
 
 // tryGrant has the API server say whether kubelets may ask for tokens of the audience.
-func (w *kubeWorld) tryGrant(t *testing.T, manifest string) {
+func (w *kubeEnvironment) tryGrant(t *testing.T, manifest string) {
 	t.Helper()
 	file := filepath.Join(w.home, "grant.yaml")
 	w.write(t, file, manifest)
@@ -153,7 +153,7 @@ func (w *kubeWorld) tryGrant(t *testing.T, manifest string) {
 }
 
 // admin runs a script as the administrator of a cluster.
-func (w *kubeWorld) admin(t *testing.T, cluster *kubetest.Cluster, script string) {
+func (w *kubeEnvironment) admin(t *testing.T, cluster *kubetest.Cluster, script string) {
 	t.Helper()
 	if r := w.exec(t, "", []string{"KUBECONFIG=" + cluster.Kubeconfig(t)}, "bash", "-euc", script); r.code != 0 {
 		t.Fatalf("%s: %+v", script, r)
@@ -161,7 +161,7 @@ func (w *kubeWorld) admin(t *testing.T, cluster *kubetest.Cluster, script string
 }
 
 // tryDebug has the API server admit the copy of a pod. No kubelet runs it.
-func (w *kubeWorld) tryDebug(t *testing.T, cluster *kubetest.Cluster, block string) {
+func (w *kubeEnvironment) tryDebug(t *testing.T, cluster *kubetest.Cluster, block string) {
 	t.Helper()
 	_, command, _ := strings.Cut(block, "\nkubectl debug")
 	w.admin(t, cluster, `kubectl create namespace tenant-a; kubectl create serviceaccount -n tenant-a app
@@ -184,7 +184,7 @@ kubectl debug`+command)
 func newKubeletName() string { return (&credentials.App{}).NewKubeletProvider().Name() }
 
 // tryDocker pulls with the set-up. What it exports counts for the program that pulls.
-func (w *kubeWorld) tryDocker(t *testing.T, block string, setUp func()) {
+func (w *kubeEnvironment) tryDocker(t *testing.T, block string, setUp func()) {
 	t.Helper()
 	want := w.registryWithImage(t, "team/app")
 	setUp()
@@ -208,7 +208,7 @@ func (w *kubeWorld) tryDocker(t *testing.T, block string, setUp func()) {
 	t.Setenv("WID_SERVICE_ACCOUNT", "")
 }
 
-func (w *kubeWorld) tryProfile(t *testing.T, block string) {
+func (w *kubeEnvironment) tryProfile(t *testing.T, block string) {
 	t.Helper()
 	file := filepath.Join(w.home, ".aws", "config")
 	w.write(t, file, block)

@@ -27,7 +27,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 )
 
-func (w *kubeWorld) createPod(t *testing.T, name string) {
+func (w *kubeEnvironment) createPod(t *testing.T, name string) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
 		Spec: corev1.PodSpec{ServiceAccountName: "app", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
@@ -38,7 +38,7 @@ func (w *kubeWorld) createPod(t *testing.T, name string) {
 
 func TestDoctorOfPodAlone(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	w.createPod(t, "good")
 	pod := w.namespace + "/good"
 	for name, args := range map[string][]string{
@@ -71,7 +71,7 @@ func TestDoctorOfPodAlone(t *testing.T) {
 
 func TestDoctorOfTokenAndCluster(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{aws.DefaultAudience}}}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"}}
 	if err := w.cluster.Client().SubResource("token").Create(t.Context(), account, request); err != nil {
@@ -105,7 +105,7 @@ func TestDoctorOfTokenAndCluster(t *testing.T) {
 // A kubeconfig that does not log in, or whose CA is another cluster's, is the headline.
 func TestDoctorOfBadKubeconfig(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	expired := filepath.Join(w.home, "plug")
 	if err := os.WriteFile(expired, []byte("#!/bin/sh\necho Token has expired >&2\nexit 255\n"), 0o700); err != nil { //nolint:gosec // it is run
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestDoctorOfBadKubeconfig(t *testing.T) {
 // Without --provider the annotations name the cloud. If they name none, or if they cannot be read, that is the report.
 func TestDoctorWithoutProvider(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	w.create(t, "bare", nil)
 	w.create(t, "named", map[string]string{"eks.amazonaws.com/role-arn": role("tenant-a")})
 	r := w.wid(t, "", "doctor", "--kubeconfig="+w.kubeconfig, "--service-account="+w.namespace+"/named")
@@ -194,7 +194,7 @@ func TestDoctorWithoutProvider(t *testing.T) {
 // The commands that the doctor prints run at a real API server, and correct the set-up.
 func TestDoctorCommandsOfAnnotations(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	examine := func() (result, *doctor.Finding) {
 		r := w.wid(t, "", append([]string{"doctor", "-o=json"}, w.app()...)...)
 		return r, targetReport(t, r).Worst()
@@ -242,7 +242,7 @@ func targetReport(t *testing.T, r result) *doctor.Report {
 
 // A real API server that is no hub, asked as both sides.
 func TestDoctorRegistration(t *testing.T) { // before a test makes it one
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	args := []string{"doctor", "registration", "--cluster-name=cluster1", "--hub-kubeconfig=" + w.kubeconfig, "--kubeconfig=" + w.kubeconfig}
 	r := w.wid(t, "", append(args, "-o=json")...)
 	if f := targetReport(t, r).Worst(); r.code != doctor.ExitFail || f.Check != "sides" || f.Class != "WrongKubeconfig" {
@@ -255,7 +255,7 @@ func TestDoctorRegistration(t *testing.T) { // before a test makes it one
 
 // A real API server without IAMBindings.
 func TestDoctorPodIdentity(t *testing.T) {
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	w.createPod(t, "app-0")
 	for name, args := range map[string][]string{
 		"a pod":                             {"--pod=" + w.namespace + "/app-0", "--kubeconfig=" + w.kubeconfig},
@@ -274,7 +274,7 @@ func TestDoctorPodIdentity(t *testing.T) {
 // The remedy of keys that do not fit runs as printed, at the examined cluster, with the store filled in.
 func TestDoctorRemedyOfKeys(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRoleWithWebIdentity", Status: http.StatusBadRequest, Code: "InvalidIdentityToken",
 		Message: "Couldn't retrieve verification key from your identity provider"})
 	f := parseReport(t, w.wid(t, "", append([]string{"doctor", "--provider=aws", "-o=json"}, w.app()...)...).stdout).Of("exchange")
@@ -308,7 +308,7 @@ func TestDoctorRemedyOfKeys(t *testing.T) {
 // --resolve and --ca-file reach the issuer before its name is public, as in wid issuer check.
 func TestDoctorResolvesTheIssuer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	asked := ""
 	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		asked += r.Host + r.URL.Path

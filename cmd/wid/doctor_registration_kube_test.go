@@ -51,7 +51,7 @@ const (
 var takeovers = []string{"AlreadyJoined", "AnotherAgent", "AnotherKey"}
 
 // broken is a hub and a cluster, whose faults the printed commands mend.
-type broken struct{ *hubWorld }
+type broken struct{ *hubEnvironment }
 
 func (b *broken) arguments(flags ...string) []string {
 	return append([]string{"doctor", "registration", "--cluster-name=managed-0", "--hub-context=hub", "--context=managed-0"}, flags...)
@@ -242,7 +242,7 @@ func (b *broken) tokensEnd() {
 // Each way in which a registration breaks has the right headline, on two real API servers. Where a command is printed as its cure, the fault
 // is gone once it has run. No report prints a command that approves, denies or deletes by kubectl.
 func TestRegistrationChain(t *testing.T) {
-	b := &broken{hubWorld: newHubWorld(t)}
+	b := &broken{hubEnvironment: newHubEnvironment(t)}
 	b.must(addon.AddToScheme(b.hub.Scheme()))
 	must(t, "bootstrap", "publish", "--kubeconfig="+b.hubKubeconfig)
 	must(t, "hub", "init", b.onHub, "--image="+hubImage, "--apply", "--hub-apiserver="+b.hubConfig.Host)

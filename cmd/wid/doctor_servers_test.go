@@ -39,8 +39,8 @@ func silent(t *testing.T) (address string) {
 	return listener.Addr().String()
 }
 
-// hangingDoctors are the commands in a world where every server hangs.
-func hangingDoctors(t *testing.T, w *world, address string) map[string][]string {
+// hangingDoctors are the commands in an environment where every server hangs.
+func hangingDoctors(t *testing.T, w *environment, address string) map[string][]string {
 	t.Helper()
 	kubeconfig, login := filepath.Join(w.home, "silent.yaml"), filepath.Join(w.home, "login.yaml")
 	w.write(t, kubeconfig, kubeconfigThrough("https://"+address, ""))
@@ -60,7 +60,7 @@ func hangingDoctors(t *testing.T, w *world, address string) map[string][]string 
 // A check that takes 2 s is named on standard error. Ctrl-C then ends the command at once, with what is known on standard output.
 func TestDoctorInterrupted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	address := silent(t)
 	for name, args := range hangingDoctors(t, w, address) {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestDoctorInterrupted(t *testing.T) {
 // When the time is over there is a report.
 func TestDoctorOutOfTime(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	address := silent(t)
 	for name, args := range hangingDoctors(t, w, address) {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestDoctorOutOfTime(t *testing.T) {
 
 // outOfTime calls wid with little time, which it keeps to. On a busy machine it may be over before the wanted step has begun: then
 // wid is called again with more.
-func (w *world) outOfTime(t *testing.T, args []string, wanted func(r result) bool) {
+func (w *environment) outOfTime(t *testing.T, args []string, wanted func(r result) bool) {
 	t.Helper()
 	var r result
 	for _, timeout := range []time.Duration{2 * time.Second, 10 * time.Second, 40 * time.Second} {
@@ -123,7 +123,7 @@ const (
 
 // echoing has an API server refuse with what say makes of the header that it was sent, and returns kubeconfigs for it by how
 // their users log in.
-func (w *world) echoing(t *testing.T, say func(sent string) string) map[string]string {
+func (w *environment) echoing(t *testing.T, say func(sent string) string) map[string]string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
@@ -152,7 +152,7 @@ func (w *world) echoing(t *testing.T, say func(sent string) string) map[string]s
 // A credential of the kubeconfig's that an API server repeats is in no message of the commands that hand out credentials.
 func TestErrorsKeepWhatIsEchoed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for name, path := range w.echoing(t, func(sent string) string {
 		_, bare, _ := strings.Cut(sent, " ")
 		return "sent: " + bare + ", " + base64.StdEncoding.EncodeToString([]byte(bare)) + ", " + sent
@@ -181,7 +181,7 @@ func TestErrorsKeepWhatIsEchoed(t *testing.T) {
 // No report holds what a plugin of a kubeconfig prints, or a user's password, although the API server repeats it.
 func TestDoctorKeepsWhatIsEchoed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for name, path := range w.echoing(t, func(sent string) string { return "you sent " + sent }) {
 		for doctor, args := range map[string][]string{
 			"provider":     {"doctor", "--provider=aws", "--region=eu-central-1", "--service-account=tenant-a/app", "--pod=tenant-a/p"},

@@ -24,7 +24,7 @@ import (
 )
 
 // doctorOf runs wid doctor in this process, with an issuer that anonymous clients can read.
-func (w *world) doctorOf(t *testing.T, args ...string) (stdout string, code int) {
+func (w *environment) doctorOf(t *testing.T, args ...string) (stdout string, code int) {
 	t.Helper()
 	a := &credentials.App{HTTPClient: w.cloud.Client()}
 	root := rootOf(a)
@@ -63,7 +63,7 @@ func claimsOf(jwt string, into any) {
 }
 
 func TestDoctorExitCodes(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.env = nil
 	for _, provider := range []string{"aws", "azure", "gcp"} {
 		t.Run(provider, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestDoctorExitCodes(t *testing.T) {
 }
 
 func TestDoctorOutputs(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.env = nil
 	flags := append(w.inHand(t), "--provider=aws")
 	stdout, _ := w.doctorOf(t, append(flags, "-o=json")...)
@@ -110,7 +110,7 @@ func TestDoctorOutputs(t *testing.T) {
 
 // The only cloud in the annotations is the provider.
 func TestDoctorSpeaksOfFlags(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.env = nil
 	t.Setenv("AWS_REGION", "")
 	stdout, code := w.doctorOf(t, w.tokenFile(t, "sts.amazonaws.com"), "--verbose", "--annotation=example.com/owner=a",
@@ -123,7 +123,7 @@ func TestDoctorSpeaksOfFlags(t *testing.T) {
 // A mistake in the call is reported before anything is asked, with nothing on standard output.
 func TestDoctorMistakes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	bad := filepath.Join(w.home, "bad")
 	w.write(t, bad, "{")
 	for name, args := range map[string][]string{
@@ -164,7 +164,7 @@ func TestDoctorMistakes(t *testing.T) {
 // set-up. A healthy report has two lines, with the cluster.
 func TestDoctorRemedyOfRBAC(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	examine := func(user string, rules ...rbacv1.PolicyRule) (flags []string, r result, first *doctor.Finding) {
 		config, file := w.cluster.User(t, user+" of "+w.namespace, w.namespace, rules...), filepath.Join(w.home, user+".yaml")
 		w.write(t, file, kubeconfigOf(t, config.Host, config.CAData, config.CertData, config.KeyData, ""))
@@ -213,7 +213,7 @@ func TestDoctorRemedyOfRBAC(t *testing.T) {
 }
 
 // logins is the environment of an engineer who may read everything in AWS.
-func (w *world) logins(t *testing.T) []string {
+func (w *environment) logins(t *testing.T) []string {
 	t.Helper()
 	id, key := w.cloud.AWS().AddUser(account, "engineer")
 	w.write(t, filepath.Join(w.home, ".aws", "credentials"), "[engineer]\naws_access_key_id = "+id+"\naws_secret_access_key = "+key+"\n")
@@ -223,7 +223,7 @@ func (w *world) logins(t *testing.T) []string {
 // The program asks AWS with the login that it finds, on request only.
 func TestDoctorTrustLive(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	logins := w.logins(t)
 	args := append(annotationFlags(), "doctor", w.tokenFile(t, aws.DefaultAudience), "--region=eu-central-1", "--provider=aws",
 		"--verbose")
@@ -246,7 +246,7 @@ func TestDoctorTrustLive(t *testing.T) {
 // Without a login, or with one in another account, the report says how to log in.
 func TestDoctorWithoutLogin(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	elsewhere, secret := w.cloud.AWS().AddUser("210987654321", "engineer")
 	for _, tc := range []struct {
 		text string
@@ -267,7 +267,7 @@ func TestDoctorWithoutLogin(t *testing.T) {
 // The role's trust policy explains the refusal. The command that widens it is printed on request.
 func TestDoctorTrustRule(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	logins := w.logins(t)
 	w.cloud.AWS().SetRole(role("tenant-a"), cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
 	args := append([]string{"doctor", "--provider=aws", "--trust-live"}, w.inHand(t)...)
@@ -283,7 +283,7 @@ func TestDoctorTrustRule(t *testing.T) {
 
 func TestDoctorTrustLiveMistakes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for _, provider := range []string{"generic", "azure", "gcp"} {
 		r := w.wid(t, "", "doctor", "--trust-live", "--provider="+provider)
 		if r.code != doctor.ExitUsage || r.stdout != "" || !strings.Contains(r.stderr, "--trust-live") {
@@ -294,7 +294,7 @@ func TestDoctorTrustLiveMistakes(t *testing.T) {
 
 // The doctor calls a service by its name, and the service's own words are the headline.
 func TestDoctorOfServices(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.env = nil // the doctor runs in this process
 	for name, tc := range map[string]struct {
 		fake       cloudtest.FederationService

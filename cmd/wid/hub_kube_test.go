@@ -30,9 +30,9 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// hubWorld is a hub and a cluster that are real API servers, on which the commands install everything. The programs of the Deployments run
+// hubEnvironment is a hub and a cluster that are real API servers, on which the commands install everything. The programs of the Deployments run
 // in this process. Tests of a hub that exists take regtest.New, whose clusters all tests share.
-type hubWorld struct {
+type hubEnvironment struct {
 	t              *testing.T
 	cluster        *kubetest.Cluster // the hub
 	hub, managed   client.Client     // of administrators
@@ -42,14 +42,14 @@ type hubWorld struct {
 	hubKubeconfig  string
 }
 
-// newHubWorld runs the named controllers in addition, on both clusters.
-func newHubWorld(t *testing.T, controllers ...string) *hubWorld {
+// newHubEnvironment runs the named controllers in addition, on both clusters.
+func newHubEnvironment(t *testing.T, controllers ...string) *hubEnvironment {
 	hub, managed := kubetest.StartNew(t), kubetest.StartNew(t)
 	hub.ControllerManager(t, append(controllers, "csrsigning", "bootstrapsigner")...)
 	if len(controllers) > 0 {
 		managed.ControllerManager(t, controllers...)
 	}
-	w := &hubWorld{t: t, cluster: hub, hubConfig: hub.Config(), managedConfig: managed.Config(), onHub: "--context=hub", onOther: "--context=managed-0", hubKubeconfig: hub.Kubeconfig(t)}
+	w := &hubEnvironment{t: t, cluster: hub, hubConfig: hub.Config(), managedConfig: managed.Config(), onHub: "--context=hub", onOther: "--context=managed-0", hubKubeconfig: hub.Kubeconfig(t)}
 	both := clientcmdapi.NewConfig()
 	for name, c := range map[string]*kubetest.Cluster{"hub": hub, "managed-0": managed} {
 		config, err := clientcmd.LoadFromFile(c.Kubeconfig(t))
@@ -65,13 +65,13 @@ func newHubWorld(t *testing.T, controllers ...string) *hubWorld {
 	return w
 }
 
-func (w *hubWorld) client(config *rest.Config) client.Client {
+func (w *hubEnvironment) client(config *rest.Config) client.Client {
 	w.t.Helper()
 	return regtest.NewClient(w.t, config)
 }
 
 // as returns the configuration of a ServiceAccount.
-func (w *hubWorld) as(c client.Client, config *rest.Config, namespace, name string) *rest.Config {
+func (w *hubEnvironment) as(c client.Client, config *rest.Config, namespace, name string) *rest.Config {
 	w.t.Helper()
 	request := &authenticationv1.TokenRequest{}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -80,7 +80,7 @@ func (w *hubWorld) as(c client.Client, config *rest.Config, namespace, name stri
 }
 
 // run runs a manager in place of a Deployment.
-func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) (stop func()) {
+func (w *hubEnvironment) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) (stop func()) {
 	w.t.Helper()
 	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: w.hub.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err == nil {
@@ -91,7 +91,7 @@ func (w *hubWorld) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) 
 }
 
 // runHub runs the hub program. A person approves the requests of clusters that no bootstrap group makes.
-func (w *hubWorld) runHub(options hub.Options, bootstrapGroups ...string) (stop func()) {
+func (w *hubEnvironment) runHub(options hub.Options, bootstrapGroups ...string) (stop func()) {
 	return w.run(w.as(w.hub, w.hubConfig, ocm.HubNamespace, ocm.HubServiceAccount), func(mgr ctrl.Manager) error {
 		options.Client, options.Recorder = mgr.GetClient(), mgr.GetEventRecorder("hub")
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: options.Client, Reader: mgr.GetAPIReader(),
@@ -108,7 +108,7 @@ func (w *hubWorld) runHub(options hub.Options, bootstrapGroups ...string) (stop 
 	})
 }
 
-func (w *hubWorld) runAgent(cluster string) (stop func()) {
+func (w *hubEnvironment) runAgent(cluster string) (stop func()) {
 	config := w.as(w.managed, w.managedConfig, agent.DefaultNamespace, ocm.AgentName)
 	return w.run(config, func(mgr ctrl.Manager) error {
 		agent, err := agent.New(agent.Options{Cluster: cluster, Driver: csr.New(csr.Options{}), Local: w.client(config),
@@ -121,7 +121,7 @@ func (w *hubWorld) runAgent(cluster string) (stop func()) {
 }
 
 // runKubelet reports the replicas of all Deployments of both clusters as available.
-func (w *hubWorld) runKubelet() {
+func (w *hubEnvironment) runKubelet() {
 	w.t.Helper()
 	ctx, clusters := w.t.Context(), []client.Client{w.hub, w.managed}
 	var running sync.WaitGroup
@@ -154,22 +154,22 @@ func fails(t *testing.T, code int, want string, args ...string) {
 	}
 }
 
-func (w *hubWorld) until(what string, done func() bool) {
+func (w *hubEnvironment) until(what string, done func() bool) {
 	w.t.Helper()
 	regtest.Eventually(w.t, what, done)
 }
 
 // documented is a section of a page. Its commands run word for word and in their order.
 type documented struct {
-	*hubWorld
-	programs *world
+	*hubEnvironment
+	programs *environment
 	left     []string
 }
 
 // document returns the commands of sections.
-func (w *hubWorld) document(section document.Page, more ...document.Page) *documented {
+func (w *hubEnvironment) document(section document.Page, more ...document.Page) *documented {
 	w.t.Helper()
-	d := &documented{hubWorld: w, programs: newWorld(w.t), left: section.Commands()}
+	d := &documented{hubEnvironment: w, programs: newEnvironment(w.t), left: section.Commands()}
 	for _, next := range more {
 		d.left = append(d.left, next.Commands()...)
 	}

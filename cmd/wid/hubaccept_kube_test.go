@@ -38,16 +38,16 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// acceptWorld is the hub that the tests share. Each case has a cluster of its own.
-type acceptWorld struct{ *regtest.World }
+// acceptEnvironment is the hub that the tests share. Each case has a cluster of its own.
+type acceptEnvironment struct{ *regtest.World }
 
 // ofTests labels what a test creates, and deletes at its end.
 var ofTests = client.MatchingLabels{"test": "accept"}
 
-func newAcceptWorld(t *testing.T) *acceptWorld {
+func newAcceptEnvironment(t *testing.T) *acceptEnvironment {
 	t.Helper()
 	hub := kubetest.Start(t)
-	w := &acceptWorld{regtest.NewWith(t, hub, hub)} // no cluster is managed
+	w := &acceptEnvironment{regtest.NewWith(t, hub, hub)} // no cluster is managed
 	t.Setenv("KUBECONFIG", w.Hub.Kubeconfig(t))
 	t.Cleanup(func() {
 		for _, o := range []client.Object{&ocm.ManagedCluster{}, &rbacv1.ClusterRole{}, &certificatesv1.CertificateSigningRequest{}} {
@@ -60,7 +60,7 @@ func newAcceptWorld(t *testing.T) *acceptWorld {
 }
 
 // cluster returns the name of a new cluster that waits for acceptance. It claims an ARN unless that is "".
-func (w *acceptWorld) cluster(t *testing.T, arn string, change ...func(*ocm.ManagedCluster)) string {
+func (w *acceptEnvironment) cluster(t *testing.T, arn string, change ...func(*ocm.ManagedCluster)) string {
 	t.Helper()
 	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{GenerateName: "accept-", Labels: maps.Clone(ofTests)}}
 	for _, f := range change {
@@ -74,7 +74,7 @@ func (w *acceptWorld) cluster(t *testing.T, arn string, change ...func(*ocm.Mana
 }
 
 // runHub runs the hub program's parts that register by certificates, with its Events.
-func (w *acceptWorld) runHub() {
+func (w *acceptEnvironment) runHub() {
 	w.Hub.ControllerManager(w.T, "csrsigning")
 	w.RunHub(func(mgr ctrl.Manager) (hub.Options, error) {
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("wid-hub"),
@@ -107,7 +107,7 @@ func pendingOf(t *testing.T, cluster string) []hubcmd.AgentRequest {
 	return all[0].PendingRequests
 }
 
-func (w *acceptWorld) isApproved(t *testing.T, request string) bool {
+func (w *acceptEnvironment) isApproved(t *testing.T, request string) bool {
 	t.Helper()
 	csr := &certificatesv1.CertificateSigningRequest{}
 	regtest.Must(t, w.Admin.Get(t.Context(), client.ObjectKey{Name: request}, csr))
@@ -116,7 +116,7 @@ func (w *acceptWorld) isApproved(t *testing.T, request string) bool {
 
 // The command that a refusal prints approves the request that the reader picks from its lines.
 func TestHubAcceptRunsTheCommandThatItPrints(t *testing.T) {
-	w := newAcceptWorld(t)
+	w := newAcceptEnvironment(t)
 	user := w.As("system:bootstrap:abcdef", registration.BootstrapGroup)
 	cluster := w.cluster(t, "")
 	old, current := regtest.Ask(t, w.Admin, user, cluster, "stable"), regtest.Ask(t, w.Admin, user, cluster, "stable")
@@ -139,7 +139,7 @@ func TestHubAcceptRunsTheCommandThatItPrints(t *testing.T) {
 }
 
 func TestHubAcceptComparesTheClaim(t *testing.T) {
-	w := newAcceptWorld(t)
+	w := newAcceptEnvironment(t)
 	for name, c := range map[string]struct{ claims, flag, want string }{
 		"the same":                  {eksManaged, eksManaged, ""},
 		"another ARN":               {eksAttacker, eksManaged, `claims "` + eksAttacker + `" instead of "` + eksManaged},
@@ -165,7 +165,7 @@ func TestHubAcceptComparesTheClaim(t *testing.T) {
 
 // Whichever right is missing, the message names them.
 func TestHubAcceptNamesTheRights(t *testing.T) {
-	w := newAcceptWorld(t)
+	w := newAcceptEnvironment(t)
 	rule := func(verb, group, resource string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}}
 	}
@@ -203,7 +203,7 @@ func TestHubAcceptNamesTheRights(t *testing.T) {
 }
 
 func TestHubDenySaysWhetherTheHubHasActed(t *testing.T) {
-	w := newAcceptWorld(t)
+	w := newAcceptEnvironment(t)
 	name := w.cluster(t, "")
 	w.SetAccepted(name, true)
 	cluster := w.Cluster(name)
@@ -230,7 +230,7 @@ func TestHubDenySaysWhetherTheHubHasActed(t *testing.T) {
 // Events are data of other programs. The newest one about a request counts,
 // whatever it says, and without the right to list them the rest is shown.
 func TestHubStatusShowsTheNewestRefusal(t *testing.T) {
-	w := newAcceptWorld(t)
+	w := newAcceptEnvironment(t)
 	const user = "system:bootstrap:abcdef"
 	cluster := w.cluster(t, "")
 	name := regtest.Ask(t, w.Admin, w.As(user, registration.BootstrapGroup), cluster, "agent1")
@@ -283,7 +283,7 @@ func requestOfSize(t *testing.T, key *ecdsa.PrivateKey, cluster, name string, si
 
 // Objects of other users are many and large, and the command reads a bounded part of an answer.
 func TestHubCommandsOnAHubThatBootstrapUsersFilled(t *testing.T) {
-	w := newAcceptWorld(t)
+	w := newAcceptEnvironment(t)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	regtest.Must(t, err)
 	const objects, size = 90, 15 << 10

@@ -121,7 +121,7 @@ func TestDocumentedKeysOfARole(t *testing.T) {
 
 // The role that is printed is the one that --verify accepts.
 func TestHubPoliciesVerifies(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	login := w.logins(t)
 	args := []string{"hub", "policies", "--eks-hub-cluster-arn=" + eksHub, eksIssuer}
 	verify := func() result { return w.exec(t, "", login, "wid", append(args, "--verify")...) }

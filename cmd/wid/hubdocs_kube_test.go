@@ -36,7 +36,7 @@ const hubHeading = "Clusters of a hub"
 
 // All pages about a hub work as they are written, one after the other on the same two clusters. Each one but the last leaves nothing.
 func TestDocumentedHub(t *testing.T) {
-	w := newHubWorld(t, "namespace")
+	w := newHubEnvironment(t, "namespace")
 	w.runKubelet()
 	fails(t, cli.ExitMisconfigured, "wid hub init", "hub", "status", w.onHub)
 	must(t, "bootstrap", "publish", "--kubeconfig="+w.hubKubeconfig)
@@ -46,7 +46,7 @@ func TestDocumentedHub(t *testing.T) {
 }
 
 // objects lists all objects of both clusters, apart from those that expire.
-func (w *hubWorld) objects() (names []string) {
+func (w *hubEnvironment) objects() (names []string) {
 	w.t.Helper()
 	for cluster, config := range map[string]*rest.Config{"hub": w.hubConfig, "managed-0": w.managedConfig} {
 		lists, err := discovery.NewDiscoveryClientForConfigOrDie(config).ServerPreferredResources()
@@ -74,7 +74,7 @@ func (w *hubWorld) objects() (names []string) {
 }
 
 // installUpgradeRemove follows docs/registration.md and docs/registration-operate.md. Nothing is left.
-func (w *hubWorld) installUpgradeRemove() {
+func (w *hubEnvironment) installUpgradeRemove() {
 	joining := document.Read(w.t, "docs/registration.md")
 	d := w.document(joining.Section("Join a cluster"), document.Read(w.t, "docs/registration-operate.md").Section("Upgrade, back up, remove"))
 	before := w.objects()
@@ -123,7 +123,7 @@ func (w *hubWorld) installUpgradeRemove() {
 }
 
 // recordOf returns the annotations of a cluster's ClusterRole.
-func (w *hubWorld) recordOf(cluster string) map[string]string {
+func (w *hubEnvironment) recordOf(cluster string) map[string]string {
 	w.t.Helper()
 	role := &rbacv1.ClusterRole{}
 	regtest.Must(w.t, w.hub.Get(w.t.Context(), client.ObjectKey{Name: registration.ClusterRoleName(cluster)}, role))
@@ -131,7 +131,7 @@ func (w *hubWorld) recordOf(cluster string) map[string]string {
 }
 
 // lose deletes what the hub knows of a cluster. Neither its finalizers nor the hub program revoke anything, as if etcd were lost.
-func (w *hubWorld) lose(cluster string) {
+func (w *hubEnvironment) lose(cluster string) {
 	w.t.Helper()
 	ctx, labelled := w.t.Context(), client.MatchingLabels{ocm.ClusterNameLabel: cluster}
 	roles, bindings := &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}
@@ -158,7 +158,7 @@ func minus(a, b []string) []string {
 }
 
 // joinAndLeave follows docs/wid.md, with the mistakes that are possible at each step.
-func (w *hubWorld) joinAndLeave() {
+func (w *hubEnvironment) joinAndLeave() {
 	t := w.t
 	d := w.document(document.Read(t, "docs/wid.md").Section(hubHeading))
 	out := d.next("wid hub init")
@@ -237,7 +237,7 @@ func (w *hubWorld) joinAndLeave() {
 }
 
 // purge leaves with everything that is the cluster's own.
-func (w *hubWorld) purge() {
+func (w *hubEnvironment) purge() {
 	w.t.Helper()
 	secret := func(name, cluster string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultAddOnNamespace, Name: name,
@@ -260,7 +260,7 @@ func (w *hubWorld) purge() {
 }
 
 // checkPodSecurity creates a pod of a printed Deployment where the Restricted Pod Security Standard is enforced.
-func (w *hubWorld) checkPodSecurity(c client.Client, args ...string) {
+func (w *hubEnvironment) checkPodSecurity(c client.Client, args ...string) {
 	w.t.Helper()
 	objects, err := manifests.Parse(must(w.t, args...))
 	regtest.Must(w.t, err)
@@ -282,7 +282,7 @@ func checkRestricted(t *testing.T, c client.Client, namespace string, template c
 }
 
 // checkFirstContact joins with other credentials.
-func (w *hubWorld) checkFirstContact(bootstrapToken string) {
+func (w *hubEnvironment) checkFirstContact(bootstrapToken string) {
 	w.t.Helper()
 	ca := "--ca-file=" + writeFile(w.t, "ca.crt", string(w.hubConfig.CAData))
 	with := func(token, how string) []string {
@@ -306,7 +306,7 @@ func (w *hubWorld) checkFirstContact(bootstrapToken string) {
 }
 
 // leaveAHubThatIsGone has a cluster leave a hub that does not answer.
-func (w *hubWorld) leaveAHubThatIsGone() {
+func (w *hubEnvironment) leaveAHubThatIsGone() {
 	w.t.Helper()
 	meta := metav1.ObjectMeta{Name: agent.DefaultNamespace}
 	regtest.Must(w.t, w.managed.Create(w.t.Context(), &corev1.Namespace{ObjectMeta: meta}))
@@ -323,7 +323,7 @@ func (w *hubWorld) leaveAHubThatIsGone() {
 }
 
 // joinThroughRelay follows docs/registration.md. Neither the page's last commands nor an uninstall leave anything of the relay.
-func (w *hubWorld) joinThroughRelay() {
+func (w *hubEnvironment) joinThroughRelay() {
 	t := w.t
 	d := w.document(document.Read(t, "docs/registration.md").Section("Relay"))
 	cert, key := regtest.ServingCertificate(t, d.programs.home)
@@ -378,7 +378,7 @@ func (w *hubWorld) joinThroughRelay() {
 }
 
 // rolesOfRelay are the ClusterRoles that belong to the relay.
-func (w *hubWorld) rolesOfRelay() (names []string) {
+func (w *hubEnvironment) rolesOfRelay() (names []string) {
 	w.t.Helper()
 	var list rbacv1.ClusterRoleList
 	regtest.Must(w.t, w.hub.List(w.t.Context(), &list))

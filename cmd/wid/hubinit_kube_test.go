@@ -24,8 +24,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// initWorld is a hub on which wid hub init runs again and again. Its program does not run.
-type initWorld struct {
+// initEnvironment is a hub on which wid hub init runs again and again. Its program does not run.
+type initEnvironment struct {
 	*kubetest.Cluster
 	admin client.Client
 }
@@ -39,7 +39,7 @@ func TestHubInitAndToken(t *testing.T) {
 	cluster := kubetest.StartNew(t)
 	cluster.ControllerManager(t, "csrsigning", "bootstrapsigner")
 	t.Setenv("KUBECONFIG", cluster.Kubeconfig(t))
-	w := &initWorld{cluster, regtest.NewClient(t, cluster.Config())}
+	w := &initEnvironment{cluster, regtest.NewClient(t, cluster.Config())}
 	must(t, "bootstrap", "publish")
 	t.Run("config/hub and init apply equal manifests", w.testKustomize)
 	t.Run("token prints the whole join", w.testToken)
@@ -51,7 +51,7 @@ func TestHubInitAndToken(t *testing.T) {
 	t.Run("cleanup has the rights that it needs", w.testCleanup)
 }
 
-func (w *initWorld) deployment(t *testing.T) *appsv1.Deployment {
+func (w *initEnvironment) deployment(t *testing.T) *appsv1.Deployment {
 	t.Helper()
 	d := &appsv1.Deployment{}
 	regtest.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Namespace: ocm.HubNamespace, Name: ocm.HubDeployment}, d))
@@ -61,7 +61,7 @@ func (w *initWorld) deployment(t *testing.T) *appsv1.Deployment {
 // kubectl runs with the kubeconfig of KUBECONFIG.
 func kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	w := &world{home: t.TempDir()}
+	w := &environment{home: t.TempDir()}
 	r := w.exec(t, stdin, nil, "kubectl", args...)
 	if r.code != 0 {
 		t.Fatalf("kubectl %q: %+v", args, r)
@@ -76,7 +76,7 @@ func apply(t *testing.T, manifests string) {
 }
 
 // testKustomize applies equal manifests with kubectl first. No field conflicts.
-func (w *initWorld) testKustomize(t *testing.T) {
+func (w *initEnvironment) testKustomize(t *testing.T) {
 	if out := must(t, "hub", "token"); !strings.Contains(out, `there is no Deployment "open-cluster-management-hub/registration-controller"`) {
 		t.Errorf("without a hub program token says %s", out)
 	}
@@ -92,7 +92,7 @@ func (w *initWorld) testKustomize(t *testing.T) {
 }
 
 // testToken compares the printed command with what the flags of the hub program ask of an agent.
-func (w *initWorld) testToken(t *testing.T) {
+func (w *initEnvironment) testToken(t *testing.T) {
 	line := func(args ...string) []string {
 		_, command, _ := strings.Cut(must(t, append([]string{"hub", "token"}, args...)...), "\n\nwid ")
 		return strings.Fields(command)
@@ -118,7 +118,7 @@ func (w *initWorld) testToken(t *testing.T) {
 }
 
 // testAddress lets init be given another address. It stays that of later tokens.
-func (w *initWorld) testAddress(t *testing.T) {
+func (w *initEnvironment) testAddress(t *testing.T) {
 	server := func(args ...string) string {
 		var invitation hubcmd.Invitation
 		out, err := wid(t, "", append([]string{"hub", "token", "-o=json"}, args...)...)
@@ -145,7 +145,7 @@ func (w *initWorld) testAddress(t *testing.T) {
 }
 
 // testFlags leaves out flags of the hub program that runs.
-func (w *initWorld) testFlags(t *testing.T) {
+func (w *initEnvironment) testFlags(t *testing.T) {
 	first := hubInit("--ocm-agents", "--addon-registration-auth=csr,token")
 	must(t, append(first, "--yes")...)
 	sidecar := client.RawPatch(types.StrategicMergePatchType, []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"proxy","image":"x","args":["--port=1"]}]}}}}`))
@@ -170,7 +170,7 @@ func (w *initWorld) testFlags(t *testing.T) {
 
 // testReplicas has init leave alone what it was not asked for. It takes
 // replicas that it was asked for, whatever set them.
-func (w *initWorld) testReplicas(t *testing.T) {
+func (w *initEnvironment) testReplicas(t *testing.T) {
 	installed := func(step string, replicas int32, secrets int) {
 		t.Helper()
 		if d := w.deployment(t); *d.Spec.Replicas != replicas || len(d.Spec.Template.Spec.ImagePullSecrets) != secrets {
@@ -199,7 +199,7 @@ func (w *initWorld) testReplicas(t *testing.T) {
 }
 
 // testRelay replaces the rights of an older server, as the first init after its upgrade does.
-func (w *initWorld) testRelay(t *testing.T) {
+func (w *initEnvironment) testRelay(t *testing.T) {
 	verb := func(more ...string) string {
 		t.Helper()
 		must(t, hubInit(more...)...)
@@ -226,7 +226,7 @@ func (w *initWorld) testRelay(t *testing.T) {
 }
 
 // testConflicts lets another program change what init has applied. CustomResourceDefinitions stay as they are.
-func (w *initWorld) testConflicts(t *testing.T) {
+func (w *initEnvironment) testConflicts(t *testing.T) {
 	role := &rbacv1.ClusterRole{}
 	regtest.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: ocm.BootstrapRole}, role))
 	role.Rules = role.Rules[:1]
@@ -245,7 +245,7 @@ func (w *initWorld) testConflicts(t *testing.T) {
 }
 
 // denied creates a cluster that the hub has denied.
-func (w *initWorld) denied(t *testing.T, name string) {
+func (w *initEnvironment) denied(t *testing.T, name string) {
 	t.Helper()
 	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	regtest.Must(t, w.admin.Create(t.Context(), cluster))
@@ -255,7 +255,7 @@ func (w *initWorld) denied(t *testing.T, name string) {
 
 // testCleanup runs the CronJob, which starts where the Restricted Pod Security
 // Standard is enforced, with the rights of its ServiceAccount.
-func (w *initWorld) testCleanup(t *testing.T) {
+func (w *initEnvironment) testCleanup(t *testing.T) {
 	must(t, hubInit("--cleanup-image=registry.example/wid:v1")...)
 	jobs := &batchv1.CronJobList{}
 	if err := w.admin.List(t.Context(), jobs, client.InNamespace(ocm.HubNamespace)); err != nil || len(jobs.Items) != 1 {

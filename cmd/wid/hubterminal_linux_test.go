@@ -35,7 +35,7 @@ func terminal(t *testing.T) (person, program *os.File) {
 
 // A person at a terminal sees the claim and decides.
 func TestHubAcceptAsksAtATerminal(t *testing.T) {
-	w := newAcceptWorld(t)
+	w := newAcceptEnvironment(t)
 	for name, c := range map[string]struct {
 		types    string
 		clusters int

@@ -22,19 +22,19 @@ func issuerBlocks(t *testing.T) []document.Block {
 	return document.Read(t, "docs/issuer.md").Blocks()
 }
 
-// issuerWorld is an administrator with a cluster, a web server for
+// issuerEnvironment is an administrator with a cluster, a web server for
 // oidc.example.com that serves a directory, and clouds. The programs aws, az
 // and gcloud write down their arguments, and find nothing.
-type issuerWorld struct {
-	*world
+type issuerEnvironment struct {
+	*environment
 	t       *testing.T
 	cluster *kubetest.Cluster
 	applied int
 }
 
-func newIssuerWorld(t *testing.T, flags ...kubetest.Flag) *issuerWorld {
+func newIssuerEnvironment(t *testing.T, flags ...kubetest.Flag) *issuerEnvironment {
 	t.Helper()
-	w := &issuerWorld{world: newWorld(t), t: t, cluster: kubetest.StartNew(t, flags...)}
+	w := &issuerEnvironment{environment: newEnvironment(t), t: t, cluster: kubetest.StartNew(t, flags...)}
 	for _, dir := range []string{".kube", "oidc.example.com"} {
 		if err := os.MkdirAll(filepath.Join(w.home, dir), 0o700); err != nil {
 			t.Fatal(err)
@@ -78,7 +78,7 @@ func webServer(dir string) http.Handler {
 }
 
 // sh runs a block, and has the cloud do what its programs were told.
-func (w *issuerWorld) sh(script string, env ...string) result {
+func (w *issuerEnvironment) sh(script string, env ...string) result {
 	w.t.Helper()
 	r := w.exec(w.t, "", env, "bash", "-euc", script)
 	if r.code != 0 || script == "" {
@@ -89,7 +89,7 @@ func (w *issuerWorld) sh(script string, env ...string) result {
 }
 
 // apply has AWS do what the commands in the file say. AWS fetches the documents at the issuer's address.
-func (w *issuerWorld) apply() {
+func (w *issuerEnvironment) apply() {
 	w.t.Helper()
 	content, _ := os.ReadFile(filepath.Join(w.home, "calls")) // missing: nothing was called
 	calls := slices.Collect(strings.Lines(string(content)))
@@ -117,7 +117,7 @@ func (w *issuerWorld) apply() {
 }
 
 // createPoolProvider has Google read the uploaded keys.
-func (w *issuerWorld) createPoolProvider(args []string, value func(flag string) string) {
+func (w *issuerEnvironment) createPoolProvider(args []string, value func(flag string) string) {
 	w.t.Helper()
 	if args[4] != "create-oidc" {
 		return // the pool
@@ -134,7 +134,7 @@ func (w *issuerWorld) createPoolProvider(args []string, value func(flag string) 
 }
 
 // trustPolicy reads what IAM reads.
-func (w *issuerWorld) trustPolicy(file string) cloudtest.Trust {
+func (w *issuerEnvironment) trustPolicy(file string) cloudtest.Trust {
 	w.t.Helper()
 	content, err := os.ReadFile(filepath.Join(w.home, file))
 	var policy struct {
@@ -160,7 +160,7 @@ func (w *issuerWorld) trustPolicy(file string) cloudtest.Trust {
 }
 
 // flagsOf returns those of the API server in a configuration of kubeadm. Its files are in a folder of the test's.
-func (w *issuerWorld) flagsOf(text string) map[string][]string {
+func (w *issuerEnvironment) flagsOf(text string) map[string][]string {
 	return kubeadmFlags(w.t, strings.NewReplacer("/etc/kubernetes/pki/sa.pub", filepath.Join(w.cluster.APIServer().CertDir, "sa-signer.crt"),
 		"/etc/kubernetes/pki", w.home).Replace(text))
 }
@@ -184,7 +184,7 @@ func kubeadmFlags(t *testing.T, text string) map[string][]string {
 }
 
 // restart gives the API server the flags, as kubeadm does.
-func (w *issuerWorld) restart(flags map[string][]string) {
+func (w *issuerEnvironment) restart(flags map[string][]string) {
 	w.t.Helper()
 	for name, values := range flags {
 		w.cluster.APIServer().Configure().Set(name, values...)
@@ -202,7 +202,7 @@ func TestIssuerDocumentation(t *testing.T) {
 	for name, values := range kubeadmFlags(t, blocks[0].Text) {
 		flags = append(flags, kubetest.Flag{Name: name, Value: values[0]})
 	}
-	w := newIssuerWorld(t, flags...)
+	w := newIssuerEnvironment(t, flags...)
 	const credential = "5. A tenant's credential"
 	token := ""
 	got := func(role string) {
@@ -251,7 +251,7 @@ func TestIssuerLockOut(t *testing.T) {
 	t.Parallel()
 	kubetest.Assets(t)
 	const issuer = "https://my-oidc.s3.eu-central-1.amazonaws.com/cluster-1"
-	w := newIssuerWorld(t, kubetest.Flag{Name: "service-account-issuer", Value: issuer}, kubetest.Flag{Name: "service-account-max-token-expiration", Value: "24h"})
+	w := newIssuerEnvironment(t, kubetest.Flag{Name: "service-account-issuer", Value: issuer}, kubetest.Flag{Name: "service-account-max-token-expiration", Value: "24h"})
 	w.cloud.AWS().SetBucket("my-oidc", cloudtest.S3Bucket{Account: account, Region: "eu-central-1", Public: true})
 	w.cloud.AWS().AddOIDCProvider(account, issuer, w.cloud.Client(), "sts.amazonaws.com")
 	w.cloud.AWS().SetRole(role("publisher"), cloudtest.Trust{Issuer: issuer, Subjects: []string{"system:serviceaccount:oidc:publisher"}})
@@ -283,7 +283,7 @@ func TestIssuerLockOut(t *testing.T) {
 }
 
 // watch runs the program until it has published the removed file again.
-func (w *issuerWorld) watch(command string) {
+func (w *issuerEnvironment) watch(command string) {
 	w.t.Helper()
 	keys := filepath.Join(w.home, "oidc.example.com", "cluster-1", "openid", "v1", "jwks")
 	if err := os.Remove(keys); err != nil {
@@ -294,7 +294,7 @@ func (w *issuerWorld) watch(command string) {
 }
 
 // removeKey unpublishes one of two keys, also while the API server shows it.
-func (w *issuerWorld) removeKey(command string) {
+func (w *issuerEnvironment) removeKey(command string) {
 	w.t.Helper()
 	id := func() string {
 		var set struct{ Keys []struct{ Kid string } }

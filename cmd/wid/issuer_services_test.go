@@ -22,7 +22,7 @@ import (
 // administrator runs what wid issuer trust prints. The programs of services write down their arguments, one in a line, and curl
 // reaches the services' APIs.
 type administrator struct {
-	*world
+	*environment
 	t *testing.T
 
 	mu    sync.Mutex
@@ -35,7 +35,7 @@ type post struct {
 }
 
 func newAdministrator(t *testing.T) *administrator {
-	a := &administrator{world: newWorld(t), t: t}
+	a := &administrator{environment: newEnvironment(t), t: t}
 	for _, program := range []string{"kubectl", "vault", "kcadm.sh", "databricks"} {
 		file := filepath.Join(a.home, "bin", program)
 		a.write(t, file, "#!/bin/bash\nprintf '%s\\n' "+program+" \"$@\" '' >> \"$HOME/calls\"\n"+

@@ -29,7 +29,7 @@ import (
 // Mistakes are named before the cluster is asked, also for its issuer.
 func TestIssuerMistakes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const gcp, arn = "projects/123456789012/locations/global/workloadIdentityPools/east/providers/east", "arn:aws:iam::123456789012:role/a"
 	for name, tt := range map[string]struct {
 		args []string
@@ -76,7 +76,7 @@ func TestIssuerMistakes(t *testing.T) {
 
 // What is printed for Azure and Google has the right audience and subject, and no word that a shell would run.
 func TestIssuerTrust(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	common := []string{"--issuer=https://i.example/c'1", "--service-account=tenant-a/app"}
 	azure := w.mustWid(t, "", append([]string{"issuer", "trust", "azure", "--client-id=" + azureClient, "-o=json"}, common...)...)
 	var credential struct {
@@ -100,7 +100,7 @@ func TestIssuerTrust(t *testing.T) {
 
 // The member names the pool, so each cluster needs one of its own. In a shared pool, IAM takes one cluster for another.
 func TestIssuerTrustGCPKeepsClustersApart(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	other, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://cluster-2.example"})
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestIssuerTrustGCPKeepsClustersApart(t *testing.T) {
 // Clouds would trust whatever answers for the API server.
 func TestIssuerRefusesUnverifiedClusters(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	asked := 0
 	answer := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { asked++; rw.WriteHeader(http.StatusNotFound) })
 	server := httptest.NewTLSServer(answer)
@@ -186,7 +186,7 @@ func TestIssuerRefusesUnverifiedClusters(t *testing.T) {
 // A cluster whose API server is its issuer, and grants tokens of any lifetime.
 func TestIssuerCheck(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	ca := filepath.Join(w.home, "ca.crt")
 	w.write(t, ca, string(w.cluster.Config().CAData))
 	run := func(args ...string) (r result, failed []issuer.CheckName) {
@@ -257,7 +257,7 @@ func TestIssuerCheck(t *testing.T) {
 // --resolve and --ca-file reach a server before its name is public.
 func TestIssuerCheckResolves(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	asked := []string{}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.Host+r.URL.Path)
@@ -280,7 +280,7 @@ func TestIssuerCheckResolves(t *testing.T) {
 
 // With --aws-role, the role is the subject. It needs no ServiceAccount, which would only be annotated.
 func TestIssuerTrustOfAnAWSRole(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const role, provider = "arn:aws:iam::123456789012:role/team/a+b", "projects/1/locations/global/workloadIdentityPools/amazon/providers/roles"
 	azure := []string{"issuer", "trust", "azure", "--client-id=" + azureClient, "--aws-role=" + role,
 		"--issuer=https://i.tokens.sts.global.api.aws"}

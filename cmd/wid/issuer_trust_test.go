@@ -57,7 +57,7 @@ func TestTrustScriptsRunAgain(t *testing.T) {
 		"Google, another's pool":         {[][]string{gcp(one, "app", "east/providers/k8s-1"), gcp(two, "app", "east/providers/other")}, "created pool:east; created oidc:east:k8s-1; annotated; annotated", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			for _, program := range []string{"aws", "gcloud", "kubectl"} {
 				w.write(t, filepath.Join(w.home, "bin", program), cloudPrograms)
 				if err := os.Chmod(filepath.Join(w.home, "bin", program), 0o700); err != nil { //nolint:gosec // a program

@@ -24,18 +24,18 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
-// kubeWorld is a world whose clouds trust a real cluster, in which a ServiceAccount app has annotations for all of them.
-type kubeWorld struct {
-	*world
+// kubeEnvironment is an environment whose clouds trust a real cluster, in which a ServiceAccount app has annotations for all of them.
+type kubeEnvironment struct {
+	*environment
 	cluster    *kubetest.Cluster
 	namespace  string
 	kubeconfig string // of an administrator
 }
 
-func newKubeWorld(t *testing.T) *kubeWorld {
+func newKubeEnvironment(t *testing.T) *kubeEnvironment {
 	t.Helper()
 	cluster := kubetest.Start(t)
-	w := &kubeWorld{newWorld(t), cluster, cluster.Namespace(t), ""}
+	w := &kubeEnvironment{newEnvironment(t), cluster, cluster.Namespace(t), ""}
 	w.kubeconfig = cluster.Kubeconfig(t)
 	w.cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
 	w.cloud.AWS().SetRole(role("tenant-a"), cloudtest.Trust{Issuer: cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + w.namespace + ":app"}})
@@ -43,7 +43,7 @@ func newKubeWorld(t *testing.T) *kubeWorld {
 	return w
 }
 
-func (w *kubeWorld) create(t *testing.T, name string, annotations map[string]string) {
+func (w *kubeEnvironment) create(t *testing.T, name string, annotations map[string]string) {
 	t.Helper()
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Annotations: annotations}}
 	if err := w.cluster.Client().Create(t.Context(), sa); err != nil {
@@ -51,12 +51,12 @@ func (w *kubeWorld) create(t *testing.T, name string, annotations map[string]str
 	}
 }
 
-func (w *kubeWorld) app() []string {
+func (w *kubeEnvironment) app() []string {
 	return []string{"--kubeconfig=" + w.kubeconfig, "--service-account=" + w.namespace + "/app", "--region=eu-central-1"}
 }
 
 // tokenRequests counts the tokens that the administrator has asked for.
-func (w *kubeWorld) tokenRequests(t *testing.T) (n int) {
+func (w *kubeEnvironment) tokenRequests(t *testing.T) (n int) {
 	t.Helper()
 	for _, r := range w.cluster.Audit(t, "kubetest-admin") {
 		if r.Subresource == "token" && r.Namespace == w.namespace {
@@ -67,7 +67,7 @@ func (w *kubeWorld) tokenRequests(t *testing.T) (n int) {
 }
 
 // remoteCluster is a second cluster that trusts the issuer of the first one for its own address.
-func remoteCluster(t *testing.T, w *kubeWorld, audience, user string) *kubetest.Cluster {
+func remoteCluster(t *testing.T, w *kubeEnvironment, audience, user string) *kubetest.Cluster {
 	t.Helper()
 	caFile := filepath.Join(w.home, "issuer-ca.crt")
 	w.write(t, caFile, string(w.cluster.Config().CAData))
@@ -105,7 +105,7 @@ func eventually(t *testing.T, try func() result) result {
 // kubectl lists the namespaces of a real API server with what wid kubeconfig has written.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	const audience = "https://remote.example"
 	remote := remoteCluster(t, w, audience, "system:serviceaccount:"+w.namespace+":app")
 	ca := filepath.Join(w.home, "remote-ca.crt")
@@ -150,7 +150,7 @@ func TestKubectl(t *testing.T) {
 
 // tryOtherShells has kubectl run where variables are set for other plugins: they do not change what the kubeconfig means.
 // Those of the cache count all the same.
-func (w *kubeWorld) tryOtherShells(t *testing.T, file string) {
+func (w *kubeEnvironment) tryOtherShells(t *testing.T, file string) {
 	t.Helper()
 	before := w.tokenRequests(t)
 	for _, variable := range []string{"WID_SERVICE_ACCOUNT=tenant-b/app", "WID_TOKEN_FILE=/nonexistent", "WID_TOKEN_STDIN=true", "WID_AUDIENCE=vault",
@@ -173,7 +173,7 @@ func (w *kubeWorld) tryOtherShells(t *testing.T, file string) {
 // A kubeconfig for EKS: address and certificate authority come from AWS, and the bearer is one that EKS accepts.
 func TestKubeconfigForEKS(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	const arn = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
 	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: arn, Endpoint: "https://ABCDEF.gr7.eu-central-1.eks.amazonaws.com", CA: w.cluster.Config().CAData})
 	w.cloud.AWS().SetEKSAccessEntry(arn, role("tenant-a"), cloudtest.EKSAccessEntry{})
@@ -209,7 +209,7 @@ func TestKubeconfigForEKS(t *testing.T) {
 // A kubeconfig works in a shell that has none of the variables of the one that it was written in.
 func TestKubeconfigWithoutItsEnvironment(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	ca := filepath.Join(w.home, "prod-ca.crt")
 	w.write(t, ca, string(w.cluster.Config().CAData))
 	env := []string{"AWS_REGION=eu-central-1", "WID_KUBECONFIG=" + w.kubeconfig, "WID_SERVICE_ACCOUNT=" + w.namespace + "/app", "WID_SESSION_NAME_PREFIX=hub"}
@@ -239,7 +239,7 @@ func TestKubeconfigWithoutItsEnvironment(t *testing.T) {
 // However many processes ask at once, one of them mints. What happens to the ServiceAccount takes effect nevertheless.
 func TestManyCallsMintOnce(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	args := append([]string{"credential-process"}, w.app()...)
 	var group sync.WaitGroup
 	answers := make([]result, 12)
@@ -278,7 +278,7 @@ func TestManyCallsMintOnce(t *testing.T) {
 // Whoever may not ask the cluster is told what is missing, also if somebody else's credential is on disk.
 func TestRefusalsOfTheCluster(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	w.mustWid(t, "", append([]string{"credential-process"}, w.app()...)...)
 	for name, tc := range map[string]struct {
 		rules []rbacv1.PolicyRule

@@ -28,7 +28,7 @@ const (
 // credential.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	inHand := w.inHand(t)
 	with := func(command string, more ...string) []string {
 		return slices.Concat(strings.Fields(command), inHand, more)
@@ -142,7 +142,7 @@ func TestMistakes(t *testing.T) {
 // A standard input that stays open and silent ends with the time-out; one that is closed is empty.
 func TestSilentStandardInput(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for _, args := range []string{"kubelet-credential-provider", "git-credential get"} {
 		silent, open, err := os.Pipe()
 		if err != nil {
@@ -165,7 +165,7 @@ func TestSilentStandardInput(t *testing.T) {
 // The advice that CodeCommit needs is for its hosts only.
 func TestAdviceOfGit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for host, want := range map[string]bool{gitHost: true, strings.Replace(gitHost, "codecommit", "codecommit-fips", 1): true, strings.ToUpper(gitHost): true,
 		"github.com": false, "dev.azure.com": false, gitHost + ".evil.example": false, "git-codecommit.evil.example": false} {
 		for _, more := range [][]string{nil, {"--provider=aws"}} {
@@ -180,7 +180,7 @@ func TestAdviceOfGit(t *testing.T) {
 // docker shows what a helper prints to standard output, so that is where its message is too.
 func TestDockerMistakes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	inHand := w.inHand(t)
 	for name, tc := range map[string]struct {
 		args  []string
@@ -225,7 +225,7 @@ func TestDockerMistakes(t *testing.T) {
 // What stands in the cache is used only if it is whole and nobody else's.
 func TestDamagedCache(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	args := append([]string{"credential-process", "--cache-dir=kept"}, w.inHand(t)...)
 	first := w.mustWid(t, "", args...)
 	files, err := filepath.Glob(filepath.Join(w.home, "kept", "*.json"))
@@ -257,7 +257,7 @@ func TestDamagedCache(t *testing.T) {
 
 // Secrets are in the cache and nowhere else in the home directory.
 func TestNothingElseIsWritten(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	out := w.mustWid(t, "", append([]string{"token", "--provider=aws", "-o=env", "--reveal"}, w.inHand(t)...)...)
 	_, rest, _ := strings.Cut(out, "AWS_SECRET_ACCESS_KEY='")
 	secret, _, _ := strings.Cut(rest, "'")
@@ -278,7 +278,7 @@ func TestNothingElseIsWritten(t *testing.T) {
 
 // Whoever stops reading before the answer is there ends wid as it ends other programs.
 func TestStandardOutputThatNobodyReads(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	reader, writer, err := os.Pipe()
 	if err != nil || reader.Close() != nil {
 		t.Fatal(err)
@@ -295,7 +295,7 @@ func TestStandardOutputThatNobodyReads(t *testing.T) {
 
 // A disk that is full costs the cache, not the credential, and leaves no half of a file.
 func TestFullDisk(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	args := "'" + strings.Join(w.inHand(t), "' '") + "'"
 	r := w.exec(t, "", nil, "bash", "-c", "ulimit -f 0; wid credential-process --cache-dir=kept "+args+" | cat; exit ${PIPESTATUS[0]}")
 	if r.code != 0 || !strings.Contains(r.stdout, "SecretAccessKey") || !strings.Contains(r.stderr, "is not kept") || !strings.Contains(r.stderr, "switch the cache off") {
@@ -319,7 +319,7 @@ func TestFullDisk(t *testing.T) {
 
 // Where nothing can be kept, people are told why every call makes an exchange: once, and not where programs read.
 func TestCachingThatIsOff(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	args := append([]string{"credential-process"}, w.inHand(t)...)
 	for name, tc := range map[string]struct {
 		env  []string
@@ -352,7 +352,7 @@ func TestCachingThatIsOff(t *testing.T) {
 // Whatever goes wrong, the message ends with what to do.
 func TestRemedies(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // does not wait
 	if err != nil {
 		t.Fatal(err)
@@ -397,7 +397,7 @@ func TestRemedies(t *testing.T) {
 
 // An annotation chose the audience, so a flag cannot mend it.
 func TestAudienceOfAnAnnotation(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	annotated := "--annotation=" + aws.RoleARNAnnotation + "=" + role("tenant-a")
 	r := w.wid(t, "", "token", "--provider=aws", "--region=eu-central-1", w.tokenFile(t, aws.DefaultAudience), annotated,
 		"--annotation="+aws.AudienceAnnotation+"=sts.amazon.com")
@@ -410,7 +410,7 @@ func TestAudienceOfAnAnnotation(t *testing.T) {
 
 // What is gone when kubectl runs is not named to it.
 func TestKubeconfigOfPipes(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.write(t, filepath.Join(w.home, "kube.yaml"), kubeconfigOf(t, "https://127.0.0.1:1", nil, nil, nil, ""))
 	for _, flags := range []string{
 		"--kubeconfig=<(cat kube.yaml) --service-account=tenant-a/app",

@@ -48,7 +48,7 @@ func newMove(t *testing.T) *move {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	regtest.Must(t, err)
-	w := newHubWorld(t)
+	w := newHubEnvironment(t)
 	w.runKubelet()
 	return &move{documented: w.document(document.Read(t, "docs/registration-operate.md").Section("Moving from Open Cluster Management")), key: key}
 }

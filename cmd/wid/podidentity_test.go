@@ -42,7 +42,7 @@ func wantedTrustPolicy(t *testing.T) string {
 
 func TestTrustPolicyOfBinding(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	args := []string{"pod-identity", "trust-policy", "--kubeconfig=" + w.kubeconfig, "--cluster=prod", "--server-role=" + podServerRole}
 	if r := w.exec(t, "", nil, "wid", append(args, "reporting")...); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, "has no IAMBindings") {
 		t.Errorf("without the CustomResourceDefinition: %+v", r)
@@ -95,7 +95,7 @@ func TestTrustPolicyFlagsThatCannotWork(t *testing.T) {
 		"server role that is a session": {[]string{"b", "--server-role=arn:aws:sts::123456789012:assumed-role/x/y"}, `--server-role "arn:aws:sts::123456789012:assumed-role/x/y" is not`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newWorld(t).exec(t, "", nil, "wid", append([]string{"pod-identity", "trust-policy", "--cluster=prod"}, test.args...)...)
+			r := newEnvironment(t).exec(t, "", nil, "wid", append([]string{"pod-identity", "trust-policy", "--cluster=prod"}, test.args...)...)
 			if r.code != cli.ExitUsage || !strings.Contains(r.stderr, test.want) || r.stdout != "" {
 				t.Errorf("%+v", r)
 			}

@@ -21,7 +21,7 @@ import (
 // Every provider, with a token in hand.
 func TestToken(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	endpoint := w.cloud.OAuth().TokenEndpoint()
 	for provider, tc := range map[string]struct {
 		audience string
@@ -82,7 +82,7 @@ func TestToken(t *testing.T) {
 
 // Without a ServiceAccount it is the identity of the process: nothing of it is kept on disk.
 func TestTokenOfTheControllerItself(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.write(t, filepath.Join(w.home, "web-identity"), w.jwt(t, aws.DefaultAudience))
 	env := []string{"AWS_ROLE_ARN=" + role("tenant-a"), "AWS_WEB_IDENTITY_TOKEN_FILE=" + filepath.Join(w.home, "web-identity"), "AWS_REGION=eu-central-1"}
 	for range 2 {
@@ -99,7 +99,7 @@ func TestTokenOfTheControllerItself(t *testing.T) {
 // The only cloud in the annotations is the provider, and --provider has any case.
 func TestProviderOfAnnotations(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for name, args := range map[string][]string{
 		"aws":             {w.tokenFile(t, aws.DefaultAudience), "--region=eu-central-1", "--annotation=" + aws.RoleARNAnnotation + "=" + role("tenant-a")},
 		"azure":           {w.tokenFile(t, azure.DefaultAudience), "--scope=https://management.azure.com/.default", "--annotation=" + azure.ClientIDAnnotation + "=" + azureClient, "--annotation=" + azure.TenantIDAnnotation + "=" + azureTenant},
@@ -116,7 +116,7 @@ func TestProviderOfAnnotations(t *testing.T) {
 }
 
 // revealed are the values of wid token.
-func (w *world) revealed(t *testing.T, args ...string) (values map[string]string, life time.Duration) {
+func (w *environment) revealed(t *testing.T, args ...string) (values map[string]string, life time.Duration) {
 	t.Helper()
 	var got struct {
 		Expires time.Time
@@ -131,7 +131,7 @@ func (w *world) revealed(t *testing.T, args ...string) (values map[string]string
 
 // All that shapes a role that is assumed with another one arrives at AWS.
 func TestRoleChaining(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.cloud.AWS().SetRole(role("shared"), cloudtest.Trust{Principals: []string{role("tenant-a")}, ExternalID: "ext-1", TagSession: true, SetSourceIdentity: true})
 	chain := []string{"--assume-role=" + role("shared"), "--external-id=ext-1", "--session-tag=team=a,env=prod", "--transitive-tag-key=team",
 		"--source-identity=tenant-a", "--session-duration=20m", "--session-name-prefix=hub", `--session-policy={"Version":"2012-10-17","Statement":[]}`}
@@ -163,7 +163,7 @@ func TestRoleChaining(t *testing.T) {
 
 // Delegates, the life of an access token, and ID tokens.
 func TestExtrasOfGoogle(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	email := func(name string) string { return name + "@project.iam.gserviceaccount.com" }
 	principal := "principal://iam.googleapis.com/" + strings.TrimSuffix(gcpProvider, "/providers/east") + "/subject/" + subjectOfApp
 	w.cloud.GCP().SetServiceAccount(email("first"), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal}})
@@ -188,7 +188,7 @@ func TestExtrasOfGoogle(t *testing.T) {
 
 // The authority of another cloud, which the environment would have to name otherwise.
 func TestAuthorityHost(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	const tenant, us, audience = "b8e3e4f6-86f1-41af-91ab-2d7cd011db47", "https://login.microsoftonline.us", azure.DefaultAudience + "USGov"
 	w.cloud.Azure().AddTenant("login.microsoftonline.us", tenant)
 	w.cloud.Azure().AddFederatedCredential(tenant, azureClient, cloudtest.FederatedCredential{Issuer: w.issuer.URL(), Subject: subjectOfApp,
@@ -207,7 +207,7 @@ func TestAuthorityHost(t *testing.T) {
 
 // A server that wants to know its clients.
 func TestClientOfAnExchange(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	o := w.cloud.OAuth()
 	o.Configure(cloudtest.OAuthConfig{RequireClient: true})
 	o.SetClient(cloudtest.OAuthClient{ID: "wid", Method: "client_secret_basic", Secret: "p:w"})
@@ -230,7 +230,7 @@ func TestClientOfAnExchange(t *testing.T) {
 
 // A service that trusts the cluster's issuer, by flags alone, and with an annotation.
 func TestServiceOfAnExchange(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for name, tc := range map[string]struct {
 		fake       cloudtest.FederationService
 		args       []string
@@ -262,7 +262,7 @@ func TestServiceOfAnExchange(t *testing.T) {
 // What contradicts itself, or would have no effect, is refused before anything is asked.
 func TestMistakesInExtras(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	inHand := w.inHand(t)
 	for name, tc := range map[string]struct {
 		args []string
@@ -314,7 +314,7 @@ func TestMistakesInExtras(t *testing.T) {
 
 // A program that the AWS configuration names is run if the caller says so.
 func TestAllowShellOut(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	id, secret := w.cloud.AWS().AddUser(account, "somebody")
 	keys := filepath.Join(w.home, "keys.json")
 	w.write(t, keys, `{"Version":1,"AccessKeyId":"`+id+`","SecretAccessKey":"`+secret+`"}`)
@@ -331,7 +331,7 @@ func TestAllowShellOut(t *testing.T) {
 // The API server is asked for a token that expires earlier than others.
 func TestTokenLifetime(t *testing.T) {
 	t.Parallel()
-	w := newKubeWorld(t)
+	w := newKubeEnvironment(t)
 	_, life := w.revealed(t, append([]string{"--provider=generic", "--audience=vault", "--token-lifetime=12m"}, w.app()[:2]...)...)
 	if life > 12*time.Minute {
 		t.Errorf("it lasts %s", life)

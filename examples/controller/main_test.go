@@ -23,7 +23,7 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ const (
 func TestControllerWithShippedRights(t *testing.T) {
 	cluster := kubetest.Start(t)
 	applyManifest(t, cluster)
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	tenant := cluster.Namespace(t)
 	cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
 	cloud.AWS().SetRole(role, cloudtest.Trust{Issuer: cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
@@ -48,7 +48,7 @@ func TestControllerWithShippedRights(t *testing.T) {
 	stop := startController(t, cluster, cloud)
 	defer stop()
 	for _, o := range []client.Object{
-		testworld.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role), testworld.ServiceAccount(tenant, "thief", aws.RoleARNAnnotation, role),
+		testenv.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role), testenv.ServiceAccount(tenant, "thief", aws.RoleARNAnnotation, role),
 		configMap(tenant, "good", "app"), configMap(tenant, "bad", "thief"),
 	} {
 		if err := cluster.Client().Create(t.Context(), o); err != nil {

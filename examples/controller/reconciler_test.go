@@ -18,7 +18,7 @@ import (
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cache/metrics"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // newReconciler returns a reconciler for the ConfigMap tenant-a/good, whose ServiceAccount has a role, and the registry of its metrics.
@@ -34,7 +34,7 @@ func newReconciler(t *testing.T, aws *aws.Provider, issuer *cloudtest.Issuer, ar
 		t.Fatal(err)
 	}
 	t.Cleanup(tokens.Close)
-	kube := issuer.Wrap(fake.NewFakeClient(testworld.ServiceAccount("tenant-a", "app", "eks.amazonaws.com/role-arn", role), configMap("tenant-a", "good", "app")))
+	kube := issuer.Wrap(fake.NewFakeClient(testenv.ServiceAccount("tenant-a", "app", "eks.amazonaws.com/role-arn", role), configMap("tenant-a", "good", "app")))
 	return &Reconciler{Client: kube, AWS: aws, Tokens: tokens, Metrics: m, Events: events.NewFakeRecorder(10),
 		HTTPClient: aroundAWS, Options: []auth.Option{auth.WithHTTPClient(aroundAWS)}}, registry
 }
@@ -66,7 +66,7 @@ func TestReconcilerDeletesTheSeriesOfADeletedObject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
 	cloud.AWS().SetRole(role, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
 	r, registry := newReconciler(t, &aws.Provider{}, issuer, cloud.Client())

@@ -130,25 +130,25 @@ func TestValuesThatSchemasAcceptAreDecoded(t *testing.T) {
 		return string(crd)
 	}
 	t.Run("ours", func(t *testing.T) {
-		w := newWorld(t, kubetest.Start(t), ocm.CRD(), addon.CRD(), pods.BindingCRD(), pods.AllowListCRD())
+		w := newEnvironment(t, kubetest.Start(t), ocm.CRD(), addon.CRD(), pods.BindingCRD(), pods.AllowListCRD())
 		for _, k := range []kind{cluster(), newerAddOn(), binding(), allowList()} {
 			t.Run(fmt.Sprintf("%T", k.object), func(t *testing.T) { w.walk(t, k) })
 		}
 	})
 	t.Run("of a released hub", func(t *testing.T) {
-		w := newWorld(t, kubetest.StartSecond(t), released(t, "managedclusters"), released(t, "managedclusteraddons"))
+		w := newEnvironment(t, kubetest.StartSecond(t), released(t, "managedclusters"), released(t, "managedclusteraddons"))
 		for _, k := range []kind{cluster(), olderAddOn()} {
 			t.Run(fmt.Sprintf("%T", k.object), func(t *testing.T) { w.walk(t, k) })
 		}
 	})
 }
 
-type world struct {
+type environment struct {
 	client.Client
 	namespace string
 }
 
-func newWorld(t *testing.T, c *kubetest.Cluster, crds ...string) *world {
+func newEnvironment(t *testing.T, c *kubetest.Cluster, crds ...string) *environment {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{ocm.AddToScheme, addon.AddToScheme, pods.AddToScheme} {
@@ -159,7 +159,7 @@ func newWorld(t *testing.T, c *kubetest.Cluster, crds ...string) *world {
 	config := rest.CopyConfig(c.Config())
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	kubetest.Apply(t, c.Client(), crds...)
-	w := &world{namespace: c.Namespace(t)}
+	w := &environment{namespace: c.Namespace(t)}
 	kubetest.Eventually(t, "the API server serves the kinds", func() bool {
 		var err error
 		w.Client, err = client.New(config, client.Options{Scheme: scheme})
@@ -169,7 +169,7 @@ func newWorld(t *testing.T, c *kubetest.Cluster, crds ...string) *world {
 }
 
 // create creates an object of a kind, and returns its fields.
-func (w *world) create(t *testing.T, k kind) (metadata *metav1.PartialObjectMetadata, fields map[string]any) {
+func (w *environment) create(t *testing.T, k kind) (metadata *metav1.PartialObjectMetadata, fields map[string]any) {
 	t.Helper()
 	if err := yaml.Unmarshal([]byte(k.full), &fields); err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func (w *world) create(t *testing.T, k kind) (metadata *metav1.PartialObjectMeta
 	return metadata, fields
 }
 
-func (w *world) walk(t *testing.T, k kind) {
+func (w *environment) walk(t *testing.T, k kind) {
 	object, fields := w.create(t, k)
 	for _, section := range slices.Sorted(maps.Keys(fields)) {
 		w.mustStore(t, object, section, w.text(t, fields[section]))
@@ -226,7 +226,7 @@ func (w *world) walk(t *testing.T, k kind) {
 	t.Logf("%d values accepted", accepted)
 }
 
-func (w *world) mustDecode(t *testing.T, k kind, object client.Object) {
+func (w *environment) mustDecode(t *testing.T, k kind, object client.Object) {
 	t.Helper()
 	if err := w.Get(t.Context(), client.ObjectKeyFromObject(object), k.object); err != nil {
 		t.Errorf("get: %v", err)
@@ -237,7 +237,7 @@ func (w *world) mustDecode(t *testing.T, k kind, object client.Object) {
 }
 
 // mustWrite patches a condition as our programs do.
-func (w *world) mustWrite(t *testing.T, k kind, object client.Object) {
+func (w *environment) mustWrite(t *testing.T, k kind, object client.Object) {
 	t.Helper()
 	if k.conditions == nil {
 		return
@@ -251,7 +251,7 @@ func (w *world) mustWrite(t *testing.T, k kind, object client.Object) {
 }
 
 // store replaces the spec or the status. It decodes none of the answer but the metadata.
-func (w *world) store(t *testing.T, object *metav1.PartialObjectMetadata, section, body string) error {
+func (w *environment) store(t *testing.T, object *metav1.PartialObjectMetadata, section, body string) error {
 	patch := client.RawPatch(types.JSONPatchType, fmt.Appendf(nil, `[{"op": "add", "path": "/%s", "value": %s}]`, section, body))
 	if section == "status" {
 		return w.Status().Patch(t.Context(), object.DeepCopy(), patch)
@@ -259,7 +259,7 @@ func (w *world) store(t *testing.T, object *metav1.PartialObjectMetadata, sectio
 	return w.Patch(t.Context(), object.DeepCopy(), patch)
 }
 
-func (w *world) mustStore(t *testing.T, object *metav1.PartialObjectMetadata, section, body string) {
+func (w *environment) mustStore(t *testing.T, object *metav1.PartialObjectMetadata, section, body string) {
 	t.Helper()
 	if err := w.store(t, object, section, body); err != nil {
 		t.Fatal(err)
@@ -269,7 +269,7 @@ func (w *world) mustStore(t *testing.T, object *metav1.PartialObjectMetadata, se
 // raw marks a value that stands in the body as it is.
 const raw = "raw:"
 
-func (w *world) text(t *testing.T, value any) string {
+func (w *environment) text(t *testing.T, value any) string {
 	t.Helper()
 	body, err := json.Marshal(value)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
@@ -128,8 +128,8 @@ func TestAnswersAreBounded(t *testing.T) {
 // The controller's own identity travels over plain http from agents and
 // metadata services, which environment variables name.
 func TestPlainHTTPIsDialledDirectly(t *testing.T) {
-	alias := testworld.Alias(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "secret") })
-	proxy, asked := testworld.RefusingProxy(t)
+	alias := testenv.Alias(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "secret") })
+	proxy, asked := testenv.RefusingProxy(t)
 	c := client(t, &transport.Pool{}, proxy, "")
 	body, err := get(t, c, alias)
 	if err != nil || body != "secret" || len(asked()) != 0 {
@@ -143,7 +143,7 @@ func TestPlainHTTPIsDialledDirectly(t *testing.T) {
 func TestProxyIsNotUsedForLocalServices(t *testing.T) {
 	own := httptest.NewTLSServer(http.NotFoundHandler())
 	defer own.Close()
-	proxy, asked := testworld.RefusingProxy(t)
+	proxy, asked := testenv.RefusingProxy(t)
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate().Raw}))
 	if _, err := get(t, client(t, &transport.Pool{}, proxy, ca), own.URL); err != nil || len(asked()) != 0 {
 		t.Errorf("loopback went through the proxy: %q, %v", asked(), err)

@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/storetest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/issuer"
 	"github.com/workloadid/workloadid/issuer/azblob"
 )
@@ -34,7 +34,7 @@ type environment struct {
 
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	w := &environment{cloud: testworld.Cloud(t)}
+	w := &environment{cloud: testenv.Cloud(t)}
 	w.cloud.Azure().SetClientSecret(tenant, clientID, secret)
 	w.cloud.Azure().SetContainer(account, "$web", cloudtest.AzureContainer{Tenant: tenant, Writers: []string{clientID}})
 	w.opts = azblob.Options{Prefix: "cluster-1", HTTPClient: w.cloud.Client(), Credential: w.credential(t, secret)}
@@ -107,7 +107,7 @@ func TestRefusals(t *testing.T) {
 			tc.set(t, w)
 			_, _, readErr := w.open(t).Read(t.Context(), issuer.KeysFile)
 			for _, err := range []error{readErr, w.open(t).Write(t.Context(), issuer.KeysFile, []byte("{}"), "")} {
-				testworld.CheckError(t, err, tc.reason, tc.want...)
+				testenv.CheckError(t, err, tc.reason, tc.want...)
 				if errors.Is(err, issuer.ErrNotExist) || errors.Is(err, issuer.ErrChanged) || strings.Contains(err.Error(), "secret-of") || strings.Contains(err.Error(), "\n") {
 					t.Errorf("got %v", err)
 				}
@@ -122,7 +122,7 @@ func TestErrorsHoldNoToken(t *testing.T) {
 	w.opts.Credential = staticToken(token)
 	w.cloud.AddFault(cloudtest.Fault{Service: "blob", Status: 400, Code: "Bad", Message: "not a good token: " + token})
 	_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
-	testworld.CheckError(t, err, provider.ErrUnavailable, "Bad")
+	testenv.CheckError(t, err, provider.ErrUnavailable, "Bad")
 	if strings.Contains(err.Error(), token) {
 		t.Errorf("got %v", err)
 	}
@@ -155,7 +155,7 @@ func TestBadAnswers(t *testing.T) {
 				want = "read the answer of host"
 			}
 			_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
-			testworld.CheckError(t, err, provider.ErrUnavailable, want)
+			testenv.CheckError(t, err, provider.ErrUnavailable, want)
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/issuer"
 	"github.com/workloadid/workloadid/issuer/gcppool"
 )
@@ -38,7 +38,7 @@ type environment struct {
 // newEnvironment reaches the cloud in memory, so that tests can use the clock of synctest.
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	w := &environment{cloud: testworld.Cloud(t)}
+	w := &environment{cloud: testenv.Cloud(t)}
 	w.set(cloudtest.WorkloadIdentityProvider{})
 	w.token = w.cloud.GCP().IssueAccessToken(email)
 	w.client = &http.Client{Transport: inMemory{w.cloud.Handler()}}
@@ -221,7 +221,7 @@ func TestRefusals(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, _, readErr := w.open(t).Read(t.Context(), issuer.KeysFile)
 				for _, err := range []error{readErr, w.open(t).Write(t.Context(), issuer.KeysFile, []byte(keyA), "")} {
-					testworld.CheckError(t, err, tc.reason, tc.want...)
+					testenv.CheckError(t, err, tc.reason, tc.want...)
 					if errors.Is(err, issuer.ErrNotExist) || strings.Contains(err.Error(), w.token) || strings.Contains(err.Error(), "\n") {
 						t.Errorf("got %v", err)
 					}

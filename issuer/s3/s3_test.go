@@ -19,7 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/storetest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/issuer"
 	"github.com/workloadid/workloadid/issuer/s3"
 )
@@ -44,7 +44,7 @@ func newEnvironment(t *testing.T, b cloudtest.S3Bucket) *environment {
 	t.Setenv("AWS_CONFIG_FILE", "/nonexistent")
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	w := &environment{cloud: testworld.Cloud(t)}
+	w := &environment{cloud: testenv.Cloud(t)}
 	b.Account, b.Region = firstOf(b.Account, account), firstOf(b.Region, region)
 	w.cloud.AWS().SetBucket(bucket, b)
 	id, secret := w.cloud.AWS().AddUser(account, "publisher")
@@ -116,7 +116,7 @@ func TestServiceThatIgnoresConditions(t *testing.T) {
 				return
 			}
 			for range 2 {
-				testworld.CheckError(t, store.Write(t.Context(), issuer.RecordFile, []byte("x"), `"stale"`), provider.ErrMisconfigured, "use a service with conditional writes")
+				testenv.CheckError(t, store.Write(t.Context(), issuer.RecordFile, []byte("x"), `"stale"`), provider.ErrMisconfigured, "use a service with conditional writes")
 			}
 			if got := service.files["/my-oidc/cluster-1/"+issuer.RecordFile]; got != "removal" {
 				t.Errorf("the record is %q", got)
@@ -216,7 +216,7 @@ func TestRefusals(t *testing.T) {
 				tc.set(w)
 			}
 			_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
-			testworld.CheckError(t, err, tc.reason, tc.want...)
+			testenv.CheckError(t, err, tc.reason, tc.want...)
 			if errors.Is(err, issuer.ErrNotExist) || strings.Contains(err.Error(), w.secret) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v", err)
 			}
@@ -227,7 +227,7 @@ func TestRefusals(t *testing.T) {
 // A bucket of another account accepts the files of a Store without an owner.
 func TestOwnerKeepsFilesOutOfAnotherAccountsBucket(t *testing.T) {
 	w := newEnvironment(t, cloudtest.S3Bucket{Account: "999999999999", Accounts: []string{account}})
-	testworld.CheckError(t, w.open(t).Write(t.Context(), issuer.KeysFile, []byte("keys"), ""), provider.ErrDenied)
+	testenv.CheckError(t, w.open(t).Write(t.Context(), issuer.KeysFile, []byte("keys"), ""), provider.ErrDenied)
 	w.opts.Owner = ""
 	store := w.open(t)
 	if _, _, err := store.Read(t.Context(), issuer.KeysFile); !errors.Is(err, issuer.ErrNotExist) {
@@ -266,7 +266,7 @@ func TestBadAnswers(t *testing.T) {
 			w := newEnvironment(t, cloudtest.S3Bucket{})
 			w.opts.Endpoint, w.opts.HTTPClient = server.URL, nil
 			_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
-			testworld.CheckError(t, err, provider.ErrUnavailable, want)
+			testenv.CheckError(t, err, provider.ErrUnavailable, want)
 		})
 	}
 }

@@ -35,7 +35,7 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/podidentity/server"
 )
@@ -73,7 +73,7 @@ type environment struct {
 // newEnvironment calls prepare before the server starts.
 func newEnvironment(t testing.TB, prepare ...func(*environment)) *environment {
 	t.Helper()
-	w := &environment{t: t, cluster: kubetest.Start(t), cloud: testworld.Cloud(t), events: &recorder{}, audit: &lines{}}
+	w := &environment{t: t, cluster: kubetest.Start(t), cloud: testenv.Cloud(t), events: &recorder{}, audit: &lines{}}
 	w.install()
 	w.namespace = w.cluster.Namespace(t)
 	w.allow(v1alpha1.AllowRule{Namespaces: []string{"*"}, Roles: []string{roles + "*"}})
@@ -103,7 +103,7 @@ func (w *environment) replica() (ctrl.Manager, *server.Server) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.options = server.Options{Client: mgr.GetClient(), Audience: audience, Cluster: "prod", Cache: testworld.Cache(w.t),
+	w.options = server.Options{Client: mgr.GetClient(), Audience: audience, Cluster: "prod", Cache: testenv.Cache(w.t),
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(w.cloud.Client())},
 		Events:      w.events, Logger: w.audit.logger(), Registerer: prometheus.NewRegistry(),
 		MaxConnections: w.connections}

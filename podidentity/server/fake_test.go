@@ -31,7 +31,7 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/jwt"
 	"github.com/workloadid/workloadid/internal/podidentity"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/podidentity/server"
 )
@@ -57,7 +57,7 @@ type fakeEnvironment struct {
 
 // inFakeTime makes the cloud outside of the bubble, since it has a listener.
 func inFakeTime(t *testing.T, run func(w *fakeEnvironment), objects ...client.Object) {
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	id, secret := cloud.AWS().AddUser(account, "server")
 	t.Setenv("AWS_ACCESS_KEY_ID", id)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
@@ -95,7 +95,7 @@ func (w *fakeEnvironment) start(objects []client.Object) {
 	var err error
 	w.metrics = prometheus.NewRegistry()
 	w.kube = kube
-	w.server, err = server.New(server.Options{Client: kube, Series: &w.series, Audience: audience, Cluster: "prod", Cache: testworld.Cache(w.t, cache.WithPatience(5*time.Second)), Registerer: w.metrics,
+	w.server, err = server.New(server.Options{Client: kube, Series: &w.series, Audience: audience, Cluster: "prod", Cache: testenv.Cache(w.t, cache.WithPatience(5*time.Second)), Registerer: w.metrics,
 		CA:          func() []byte { return w.ca },
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(&http.Client{Transport: roundTripper(w.roundTrip)})}})
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/podidentity"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/podidentity/server"
 )
@@ -166,7 +166,7 @@ func TestUnattestedTokens(t *testing.T) {
 	w.bind("app", w.role("app"))
 	p := w.worker("app")
 	good := w.token("app", p, audience)
-	issuer := testworld.Issuer(t)
+	issuer := testenv.Issuer(t)
 	foreign, err := issuer.Sign(issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"}}, []string{audience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)

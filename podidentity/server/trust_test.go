@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/podidentity/server"
 )
@@ -67,7 +67,7 @@ func bindingOf(namespace, serviceAccount, role string) *v1alpha1.IAMBinding {
 
 // AWS lets the server assume a role with the printed policy for the ServiceAccount of the binding, and for no other.
 func TestTrustPolicyAtSTS(t *testing.T) {
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	id, secret := cloud.AWS().AddUser(account, "admin")
 	config := awssdk.Config{Region: region, HTTPClient: cloud.Client(), Credentials: credentials.NewStaticCredentialsProvider(id, secret, "")}
 	roleOf := func(name string, policy []byte) *iam.CreateRoleInput {

@@ -155,18 +155,18 @@ func TestNewRefuses(t *testing.T) {
 		change func(*agent.Options)
 		want   string
 	}{
-		"a dot":              {func(o *agent.Options) { o.Cluster = "a.b" }, `"a.b"`},
-		"upper case":         {func(o *agent.Options) { o.Cluster = "Cluster" }, "DNS label"},
-		`the driver name "" is not a DNS label`:            {func(o *agent.Options) { o.Cluster = "" }, "DNS label"},
-		"64 letters":         {func(o *agent.Options) { o.Cluster = strings.Repeat("a", 64) }, "DNS label"},
-		"kube-system":        {func(o *agent.Options) { o.Cluster = "kube-system" }, "reserved"},
-		"managed-clusters":   {func(o *agent.Options) { o.Cluster = "managed-clusters" }, "reserved"},
-		"no driver":          {func(o *agent.Options) { o.Driver = nil }, "agent.Options.Driver"},
-		"no client":          {func(o *agent.Options) { o.Local = nil }, "agent.Options.Local"},
-		"driver's name":      {func(o *agent.Options) { o.Driver = fixedDriver{name: "A/b"} }, `"A/b"`},
-		"driver without one": {func(o *agent.Options) { o.Driver = fixedDriver{} }, `the driver name "" is not a DNS label`},
-		"one Secret":         {func(o *agent.Options) { o.BootstrapSecret = ocm.HubKubeconfigSecret }, "two names"},
-		"metrics twice":      {func(o *agent.Options) { registerTwice(t, o) }, "metrics"},
+		"a dot":                                 {func(o *agent.Options) { o.Cluster = "a.b" }, `"a.b"`},
+		"upper case":                            {func(o *agent.Options) { o.Cluster = "Cluster" }, "DNS label"},
+		`the driver name "" is not a DNS label`: {func(o *agent.Options) { o.Cluster = "" }, "DNS label"},
+		"64 letters":                            {func(o *agent.Options) { o.Cluster = strings.Repeat("a", 64) }, "DNS label"},
+		"kube-system":                           {func(o *agent.Options) { o.Cluster = "kube-system" }, "reserved"},
+		"managed-clusters":                      {func(o *agent.Options) { o.Cluster = "managed-clusters" }, "reserved"},
+		"no driver":                             {func(o *agent.Options) { o.Driver = nil }, "agent.Options.Driver"},
+		"no client":                             {func(o *agent.Options) { o.Local = nil }, "agent.Options.Local"},
+		"driver's name":                         {func(o *agent.Options) { o.Driver = fixedDriver{name: "A/b"} }, `"A/b"`},
+		"driver without one":                    {func(o *agent.Options) { o.Driver = fixedDriver{} }, `the driver name "" is not a DNS label`},
+		"one Secret":                            {func(o *agent.Options) { o.BootstrapSecret = ocm.HubKubeconfigSecret }, "two names"},
+		"metrics twice":                         {func(o *agent.Options) { registerTwice(t, o) }, "metrics"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := valid

@@ -18,7 +18,7 @@ import (
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // blobStore is an account of Blob storage with one container, which the tenant A may use.
@@ -34,10 +34,10 @@ var clientIDs = map[string]string{"tenant-a": "d6e4fc00-c5b2-4a72-9f84-6a92e3f06
 
 func newBlobStore(t *testing.T) *blobStore {
 	t.Helper()
-	issuer, s := testworld.Issuer(t), &blobStore{cloud: testworld.Cloud(t)}
+	issuer, s := testenv.Issuer(t), &blobStore{cloud: testenv.Cloud(t)}
 	s.kube = issuer.Client()
 	for namespace, id := range clientIDs {
-		account := testworld.ServiceAccount(namespace, "app", azure.ClientIDAnnotation, id, azure.TenantIDAnnotation, azureTenant)
+		account := testenv.ServiceAccount(namespace, "app", azure.ClientIDAnnotation, id, azure.TenantIDAnnotation, azureTenant)
 		if err := s.kube.Create(t.Context(), account); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func (s *blobStore) Do(r *http.Request) (*http.Response, error) {
 // client returns the SDK's own client of Blob storage, with the credential of a tenant.
 func (s *blobStore) client(t *testing.T, namespace string) *azblob.Client {
 	t.Helper()
-	opts := append(optionsOf(s.cloud, s.kube, namespace), auth.WithCache(testworld.Cache(t), cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b"}))
+	opts := append(optionsOf(s.cloud, s.kube, namespace), auth.WithCache(testenv.Cache(t), cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b"}))
 	c, err := azblob.NewClient("https://"+blobAccount+".blob.core.windows.net", azure.NewTokenCredential(opts...), &azblob.ClientOptions{
 		ClientOptions: azcore.ClientOptions{Transport: s, Retry: policy.RetryOptions{MaxRetries: -1}}})
 	if err != nil {
@@ -108,7 +108,7 @@ func TestBlobStorage(t *testing.T) {
 	}
 	s.cloud.Azure().RemoveFederatedCredentials(azureTenant, clientIDs["tenant-b"])
 	_, err := download(t.Context(), s.client(t, "tenant-b"))
-	testworld.CheckError(t, err, auth.ErrDenied, "AADSTS70025")
+	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS70025")
 }
 
 // After a challenge with claims (continuous access evaluation), the SDK requests another token with these claims.

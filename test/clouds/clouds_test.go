@@ -29,7 +29,7 @@ import (
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
@@ -50,7 +50,7 @@ type environment struct {
 	cloud   *cloudtest.Cloud
 	client  client.Client
 	tokens  *cache.TokenCache
-	buckets *testworld.Buckets
+	buckets *testenv.Buckets
 
 	aws   *aws.Provider
 	azure *azure.Provider
@@ -60,7 +60,7 @@ type environment struct {
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	cluster := kubetest.Start(t)
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	tokens, err := cache.NewTokenCache(100)
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func newEnvironment(t *testing.T) *environment {
 	cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
 	fakeKMS(cloud, kmsKey, nil)
 	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, cloudtest.WorkloadIdentityProvider{Issuer: cluster.IssuerURL(), Fetch: cluster.IssuerClient(t)})
-	return &environment{cluster: cluster, cloud: cloud, client: c, tokens: tokens, buckets: testworld.NewBuckets(cloud), aws: &aws.Provider{}, azure: &azure.Provider{}, gcp: &gcp.Provider{}}
+	return &environment{cluster: cluster, cloud: cloud, client: c, tokens: tokens, buckets: testenv.NewBuckets(cloud), aws: &aws.Provider{}, azure: &azure.Provider{}, gcp: &gcp.Provider{}}
 }
 
 // tenant is a namespace with a ServiceAccount that has an identity in each cloud.
@@ -103,7 +103,7 @@ func (w *environment) tenant(t *testing.T, clientID string) *tenant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.buckets.Set(n.bucket, testworld.Bucket{Viewers: []string{"principal://iam.googleapis.com/" + gcpPool + "/subject/" + subject},
+	w.buckets.Set(n.bucket, testenv.Bucket{Viewers: []string{"principal://iam.googleapis.com/" + gcpPool + "/subject/" + subject},
 		Objects: map[string]string{"file": secretOfBlob}})
 	return n
 }

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/api/option"
 
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/issuer"
 	"github.com/workloadid/workloadid/issuer/azblob"
 	"github.com/workloadid/workloadid/issuer/gcppool"
@@ -26,7 +26,7 @@ const keySet = `{"keys":[{"kty":"RSA","alg":"RS256","use":"sig","kid":"a","n":"s
 
 // The SDK of Blob storage sees the file and the version that the store sees.
 func TestBlobSDKAndStoreShareFiles(t *testing.T) {
-	cloud, id := testworld.Cloud(t), clientIDs["tenant-a"]
+	cloud, id := testenv.Cloud(t), clientIDs["tenant-a"]
 	cloud.Azure().SetClientSecret(azureTenant, id, "a-client-secret")
 	cloud.Azure().SetContainer(blobAccount, "$web", cloudtest.AzureContainer{Tenant: azureTenant, Writers: []string{id}})
 	options := azcore.ClientOptions{Transport: cloud.Client(), Retry: policy.RetryOptions{MaxRetries: -1}}
@@ -80,7 +80,7 @@ func TestBlobSDKAndStoreShareFiles(t *testing.T) {
 
 // The SDK of the IAM API sees the keys that the store uploads, and the other way round.
 func TestIAMSDKAndStoreShareKeys(t *testing.T) {
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	const email = "publisher@my-project.iam.gserviceaccount.com"
 	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, cloudtest.WorkloadIdentityProvider{Issuer: "https://kubernetes.default.svc",
 		Admins: []string{"serviceAccount:" + email}})

@@ -13,7 +13,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const tenantRole = "arn:aws:iam::" + account + ":role/tenant-a"
@@ -27,16 +27,16 @@ func optionsOf(cloud *cloudtest.Cloud, c auth.KubernetesClient, namespace string
 // newKMS returns a client of KMS as controllers use it for decryption, with the credentials of tenant-a.
 func newKMS(t *testing.T, cloud *cloudtest.Cloud) *kms.Client {
 	t.Helper()
-	issuer := testworld.Issuer(t)
+	issuer := testenv.Issuer(t)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
 	cloud.AWS().SetRole(tenantRole, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
-	opts := optionsOf(cloud, issuer.Client(testworld.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, tenantRole)), "tenant-a")
-	opts = append(opts, auth.WithCache(testworld.Cache(t), cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}))
+	opts := optionsOf(cloud, issuer.Client(testenv.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, tenantRole)), "tenant-a")
+	opts = append(opts, auth.WithCache(testenv.Cache(t), cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}))
 	return kms.New(kms.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), RetryMaxAttempts: 1, Credentials: aws.NewCredentialsProvider(opts...)})
 }
 
 func TestDecryptWithKMS(t *testing.T) {
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	c := newKMS(t, cloud)
 	var denied string
 	fakeKMS(cloud, kmsKey, func(role, action string) bool { return role+" "+action != denied })
@@ -65,7 +65,7 @@ func TestDecryptWithKMS(t *testing.T) {
 
 // The SDK's error keeps the reason of a failed exchange.
 func TestKMSKeepsTheReason(t *testing.T) {
-	cloud := testworld.Cloud(t)
+	cloud := testenv.Cloud(t)
 	c := newKMS(t, cloud)
 	cloud.AWS().RemoveRole(tenantRole)
 	if _, err := c.Decrypt(t.Context(), &kms.DecryptInput{CiphertextBlob: []byte("x")}); !errors.Is(err, auth.ErrDenied) {

@@ -31,7 +31,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/test/flux/after"
 	"github.com/workloadid/workloadid/test/flux/before"
 )
@@ -59,7 +59,7 @@ type cloudAndCluster struct {
 
 func newCloudAndCluster(t *testing.T) *cloudAndCluster {
 	t.Helper()
-	issuer, cloud := testworld.Issuer(t), testworld.Cloud(t)
+	issuer, cloud := testenv.Issuer(t), testenv.Cloud(t)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
 	cloud.AWS().SetRole(role, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
 	scheme := runtime.NewScheme()
@@ -73,7 +73,7 @@ func newCloudAndCluster(t *testing.T) *cloudAndCluster {
 	artifact := &sourcev1.OCIRepository{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: ociKey.Name}, Spec: sourcev1.OCIRepositorySpec{
 		Provider: sourcev1.AmazonOCIProvider, URL: sourcev1.OCIRepositoryPrefix + repository, ServiceAccountName: "app"}}
 	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(bucket, artifact,
-		testworld.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role)).Build()
+		testenv.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role)).Build()
 	return &cloudAndCluster{cloud: cloud, kube: issuer.Wrap(kube), http: &http.Client{Transport: inProcess{cloud.Handler()}}, lifetime: time.Hour}
 }
 

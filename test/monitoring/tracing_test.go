@@ -12,21 +12,21 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // The SDK of OpenTelemetry records the spans below the caller's, also when the exchange runs in the cache's own goroutine.
 func TestSpansWithTheSDK(t *testing.T) {
 	const role, registry = "arn:aws:iam::123456789012:role/app", "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app"
-	issuer, cloud := testworld.Issuer(t), testworld.Cloud(t)
+	issuer, cloud := testenv.Issuer(t), testenv.Cloud(t)
 	cloud.AWS().AddOIDCProvider("123456789012", issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
 	cloud.AWS().SetRole(role, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
 	defer provider.Shutdown(t.Context()) //nolint:errcheck // it is in memory
-	account := testworld.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, role)
+	account := testenv.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, role)
 	opts := []auth.Option{auth.WithServiceAccount(client.ObjectKeyFromObject(account), issuer.Client(account)), auth.WithTracerProvider(provider),
-		auth.WithCache(testworld.Cache(t), cache.InvolvedObject{Namespace: "tenant-a", Name: "o"}), auth.WithHTTPClient(cloud.Client())}
+		auth.WithCache(testenv.Cache(t), cache.InvolvedObject{Namespace: "tenant-a", Name: "o"}), auth.WithHTTPClient(cloud.Client())}
 	ctx, reconcile := provider.Tracer("controller").Start(t.Context(), "Reconcile")
 	if _, err := auth.GetArtifactRegistryCredentials(ctx, &aws.Provider{}, registry, opts...); err != nil {
 		t.Fatal(err)

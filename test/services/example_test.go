@@ -27,7 +27,7 @@ func NewClaude(provider *exchange.Provider, base http.RoundTripper, opts ...auth
 // The page's client calls the API as the tenant.
 func TestPageShowsCompiledCode(t *testing.T) {
 	document.Read(t, "docs/services.md").Shows("example_test.go", "// NewClaude returns")
-	w := newWorld(t, anthropicService())
+	w := newEnvironment(t, anthropicService())
 	w.fake.SetAPI(w.api(t, new(atomic.Value)))
 	claude, err := NewClaude(w.provider, w.cloud.Client().Transport, w.options("tenant-a")...)
 	if err != nil {

@@ -30,7 +30,7 @@ import (
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const subject = "system:serviceaccount:tenant-a:app"
@@ -79,8 +79,8 @@ func openaiService() service {
 		}}
 }
 
-// world is a cluster with two tenants, of which the service lets the first in.
-type world struct {
+// environment is a cluster with two tenants, of which the service lets the first in.
+type environment struct {
 	service
 	issuer *cloudtest.Issuer
 	cloud  *cloudtest.Cloud
@@ -88,9 +88,9 @@ type world struct {
 	client *cloudtest.Client
 }
 
-func newWorld(t *testing.T, s service) *world {
+func newEnvironment(t *testing.T, s service) *environment {
 	t.Helper()
-	w := &world{service: s, issuer: testworld.Issuer(t), cloud: testworld.Cloud(t)}
+	w := &environment{service: s, issuer: testenv.Issuer(t), cloud: testenv.Cloud(t)}
 	var accounts []client.Object
 	for _, namespace := range []string{"tenant-a", "tenant-b"} {
 		accounts = append(accounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app",
@@ -103,26 +103,26 @@ func newWorld(t *testing.T, s service) *world {
 	return w
 }
 
-func (w *world) claims() map[string]any {
+func (w *environment) claims() map[string]any {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}
 	return w.issuer.Claims(account, []string{w.audience}, time.Hour)
 }
 
-func (w *world) options(namespace string, more ...auth.Option) []auth.Option {
+func (w *environment) options(namespace string, more ...auth.Option) []auth.Option {
 	return append([]auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, w.client),
 		auth.WithOwner(cache.InvolvedObject{Kind: "Bot", Namespace: namespace, Name: "b"}), auth.WithHTTPClient(w.cloud.Client())}, more...)
 }
 
-func each(t *testing.T, test func(*testing.T, *world)) {
+func each(t *testing.T, test func(*testing.T, *environment)) {
 	t.Helper()
 	for _, s := range []service{anthropicService(), openaiService()} {
-		t.Run(string(s.fake), func(t *testing.T) { test(t, newWorld(t, s)) })
+		t.Run(string(s.fake), func(t *testing.T) { test(t, newEnvironment(t, s)) })
 	}
 }
 
 // The SDK's own exchange passes, and fails with any one thing wrong. So the fake asks for what the SDK sends.
 func TestFakesAskForWhatTheSDKSends(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+	each(t, func(t *testing.T, w *environment) {
 		good, err := w.issuer.Sign(w.claims())
 		if err != nil {
 			t.Fatal(err)
@@ -189,7 +189,7 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func TestProviderSendsWhatTheSDKSends(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+	each(t, func(t *testing.T, w *environment) {
 		theirs, ours := &recorder{base: w.cloud.Client().Transport}, &recorder{base: w.cloud.Client().Transport}
 		jwt, err := w.issuer.Sign(w.claims())
 		if err != nil {
@@ -208,7 +208,7 @@ func TestProviderSendsWhatTheSDKSends(t *testing.T) {
 }
 
 // api accepts credentials of the service, but none that was refused before.
-func (w *world) api(t *testing.T, refuse *atomic.Value) http.Handler {
+func (w *environment) api(t *testing.T, refuse *atomic.Value) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 		id, ok := w.fake.Identity(token)
@@ -226,7 +226,7 @@ func (w *world) api(t *testing.T, refuse *atomic.Value) http.Handler {
 }
 
 // call lists the models with the service's own client.
-func (w *world) call(ctx context.Context, httpClient *http.Client) error {
+func (w *environment) call(ctx context.Context, httpClient *http.Client) error {
 	if w.service.fake == cloudtest.FederationAnthropic {
 		// The SDK leaves its header out where it does not authenticate by itself.
 		sdk := anthropic.NewClient(anthropicoption.WithHTTPClient(httpClient), anthropicoption.WithAuthToken("replaced"),
@@ -257,12 +257,12 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // The SDK's client calls the API with a tenant's token, which is replaced when the API refuses it and before it expires.
 func TestSDKWithATenantsToken(t *testing.T) {
-	each(t, func(t *testing.T, w *world) {
+	each(t, func(t *testing.T, w *environment) {
 		synctest.Test(t, func(t *testing.T) { w.callAsTenants(t) })
 	})
 }
 
-func (w *world) callAsTenants(t *testing.T) {
+func (w *environment) callAsTenants(t *testing.T) {
 	t.Helper()
 	var refused atomic.Value
 	host := map[cloudtest.FederationService]string{cloudtest.FederationAnthropic: "api.anthropic.com", cloudtest.FederationOpenAI: "api.openai.com"}[w.service.fake]
@@ -271,7 +271,7 @@ func (w *world) callAsTenants(t *testing.T) {
 	} else {
 		w.cloud.Handle(host, w.api(t, &refused))
 	}
-	tokens := testworld.Cache(t)
+	tokens := testenv.Cache(t)
 	options := func(namespace string) []auth.Option {
 		object := cache.InvolvedObject{Kind: "Bot", Namespace: namespace, Name: "b", Operation: cache.OperationReconcile}
 		return w.options(namespace, auth.WithCache(tokens, object), auth.WithHTTPClient(&http.Client{Transport: inProcess{w.cloud}}))
@@ -294,7 +294,7 @@ func (w *world) callAsTenants(t *testing.T) {
 	check("first call", 1)
 	check("second call", 1)
 	err := w.call(t.Context(), &http.Client{Transport: transport("tenant-b")})
-	testworld.CheckError(t, err, auth.ErrDenied, "tenant-b")
+	testenv.CheckError(t, err, auth.ErrDenied, "tenant-b")
 
 	token, err := auth.GetAccessToken(t.Context(), w.provider, options("tenant-a")...)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // environment is everything that the load runs in.
@@ -73,7 +73,7 @@ func newEnvironment(t *testing.T) *environment {
 	w := &environment{observer: &observer{}, cluster: kubetest.StartNew(t, kubetest.Flag{Name: "audit-log-path", Value: "/dev/null"})}
 	w.issuer, w.issuerClient = w.cluster.IssuerURL(), w.cluster.IssuerClient(t)
 	t.Cleanup(w.issuerClient.CloseIdleConnections)
-	w.cloud = testworld.Cloud(t)
+	w.cloud = testenv.Cloud(t)
 	w.httpClient = w.newHTTPClient(t)
 
 	// Long enough for two thousand tenants on two cores, short enough for several renewals in each phase.

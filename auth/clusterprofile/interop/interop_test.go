@@ -26,8 +26,8 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// providers reads the file of a controller as docs/clusterprofile.md has it, with the paths and names of this world.
-func (w *world) providers(t *testing.T, edit func(provider *access.Provider)) *access.Config {
+// providers reads the file of a controller as docs/clusterprofile.md has it, with the paths and names of this environment.
+func (w *environment) providers(t *testing.T, edit func(provider *access.Provider)) *access.Config {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "clusterprofile.md"))
 	w.must(t, err)
@@ -51,7 +51,7 @@ func (w *world) providers(t *testing.T, edit func(provider *access.Provider)) *a
 }
 
 // publish writes a ClusterProfile and returns what the API server has kept of it.
-func (w *world) publish(t *testing.T, status v1alpha1.ClusterProfileStatus) *v1alpha1.ClusterProfile {
+func (w *environment) publish(t *testing.T, status v1alpha1.ClusterProfileStatus) *v1alpha1.ClusterProfile {
 	t.Helper()
 	profile := &v1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "spoke-"},
 		Spec: v1alpha1.ClusterProfileSpec{DisplayName: "spoke", ClusterManager: v1alpha1.ClusterManager{Name: "test"}}}
@@ -90,7 +90,7 @@ func eventually(t *testing.T, try func() error) {
 }
 
 func TestClusterProfiles(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	t.Run("inventory", w.tryInventory)
 	t.Run("hostile author", w.tryHostileProfiles)
 	t.Run("variables of the author", w.tryVariables)
@@ -98,7 +98,7 @@ func TestClusterProfiles(t *testing.T) {
 }
 
 // The unmodified library runs wid, and a real API server accepts the credential. clusterprofile.GetConfig reaches the same clusters.
-func (w *world) tryInventory(t *testing.T) {
+func (w *environment) tryInventory(t *testing.T) {
 	kube, err := client.New(w.hub.Config(), client.Options{})
 	w.must(t, err)
 	for name, status := range map[string]v1alpha1.ClusterProfileStatus{
@@ -130,7 +130,7 @@ func (w *world) tryInventory(t *testing.T) {
 }
 
 // A hostile author writes what the API server admits. No server of his gets a credential that another cluster accepts.
-func (w *world) tryHostileProfiles(t *testing.T) {
+func (w *environment) tryHostileProfiles(t *testing.T) {
 	evil := newEavesdropper(t)
 	evilCA := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: evil.Certificate().Raw})
 	edited := func(edit func(*clientcmdv1.Cluster), extensions ...clientcmdv1.NamedExtension) clientcmdv1.Cluster {
@@ -178,7 +178,7 @@ func (w *world) tryHostileProfiles(t *testing.T) {
 }
 
 // With Replace, the author sets variables of wid. The flag --no-environment has wid ignore its own.
-func (w *world) tryVariables(t *testing.T) {
+func (w *environment) tryVariables(t *testing.T) {
 	profile := w.publish(t, accessBy("generic", w.cluster(extension("clusterprofiles.multicluster.x-k8s.io/exec/additional-envs",
 		`{"WID_AUDIENCE":"fleet","WID_PROXY_URL":"http://127.0.0.1:1","WID_TOKEN_FILE":"/nonexistent"}`))))
 	config, err := w.providers(t, func(p *access.Provider) { p.ProfileSourcedEnvVarsPolicy = access.ProfileSourcedEnvVarsPolicyReplace }).BuildConfigFromCP(profile)
@@ -190,7 +190,7 @@ func (w *world) tryVariables(t *testing.T) {
 }
 
 // With Append, a Config that serves two clusters hands the arguments of the first to the second. Wid refuses them.
-func (w *world) tryArgumentsOfAnotherCluster(t *testing.T) {
+func (w *environment) tryArgumentsOfAnotherCluster(t *testing.T) {
 	fresh := func() *access.Config {
 		return w.providers(t, func(provider *access.Provider) {
 			provider.ProfileSourcedCLIArgsPolicy = access.ProfileSourcedCLIArgsPolicyAppend

@@ -29,7 +29,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -147,16 +147,16 @@ func (s *trusting) GetPrivateClaimsFromTokenExchangeRequest(context.Context, op.
 	return nil, nil
 }
 
-type world struct {
+type environment struct {
 	server  *httptest.Server
 	issuer  *cloudtest.Issuer
 	client  *cloudtest.Client
 	storage *trusting
 }
 
-func newWorld(t *testing.T) *world {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	issuer := testworld.Issuer(t)
+	issuer := testenv.Issuer(t)
 	var handler http.Handler
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
 	t.Cleanup(server.Close)
@@ -175,10 +175,10 @@ func newWorld(t *testing.T) *world {
 	account := func(namespace string) *corev1.ServiceAccount {
 		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app"}}
 	}
-	return &world{server, issuer, issuer.Client(account("tenant-a"), account("tenant-b")), store}
+	return &environment{server, issuer, issuer.Client(account("tenant-a"), account("tenant-b")), store}
 }
 
-func (w *world) get(t *testing.T, p *exchange.Provider, namespace string, opts ...auth.Option) (*exchange.Token, error) {
+func (w *environment) get(t *testing.T, p *exchange.Provider, namespace string, opts ...auth.Option) (*exchange.Token, error) {
 	t.Helper()
 	token, err := auth.GetAccessToken(t.Context(), p, append(opts,
 		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, w.client),
@@ -197,7 +197,7 @@ func secretOf(s string) exchange.SecretFunc {
 // The server issues an access token, and an ID token that names the ServiceAccount. (Its example storage cannot look up access
 // tokens whose subject holds a colon, so userinfo is not asked.)
 func TestZitadel(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := &exchange.Provider{IssuerURL: w.server.URL, Client: exchange.ClientSecretBasic(clientID, secretOf(secret))}
 	token, err := w.get(t, p, "tenant-a", auth.WithScopes("openid", "profile"))
 	if err != nil {
@@ -227,7 +227,7 @@ func TestZitadel(t *testing.T) {
 // The server takes the token as assertion (RFC 7523, section 2.1). It calls a wrong audience a failure of its own (server_error),
 // which the library has to believe.
 func TestZitadelAssertions(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	p := &exchange.Provider{IssuerURL: w.server.URL, Grant: exchange.GrantJWTBearer}
 	token, err := w.get(t, p, "tenant-a", auth.WithScopes("openid"))
 	if err != nil {
@@ -248,14 +248,14 @@ func TestZitadelAssertions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.get(t, tc.provider, tc.namespace)
-			testworld.CheckError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 		})
 	}
 }
 
 // What the server refuses has the right reason.
 func TestZitadelRefuses(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	basic := exchange.ClientSecretBasic(clientID, secretOf(secret))
 	for name, tc := range map[string]struct {
 		provider  *exchange.Provider

@@ -37,14 +37,14 @@ func run(t *testing.T, args ...string) (string, int) {
 	return out.String(), cli.ExitCode(t.Context(), err)
 }
 
-// checkWorld is a real API server without a signer.
-type checkWorld struct {
+// checkEnvironment is a real API server without a signer.
+type checkEnvironment struct {
 	*kubetest.Cluster
 	t          *testing.T
 	kubeconfig string
 }
 
-func (w *checkWorld) create(args ...string) bootstrap.Token {
+func (w *checkEnvironment) create(args ...string) bootstrap.Token {
 	w.t.Helper()
 	out, code := run(w.t, append([]string{"create", "-o=json", w.kubeconfig}, args...)...)
 	var created Listed
@@ -59,7 +59,7 @@ func (w *checkWorld) create(args ...string) bootstrap.Token {
 }
 
 // sign does the work of bootstrapsigner.
-func (w *checkWorld) sign(key string, content bool, token bootstrap.Token) {
+func (w *checkEnvironment) sign(key string, content bool, token bootstrap.Token) {
 	w.t.Helper()
 	info := &corev1.ConfigMap{}
 	err := w.Client().Get(w.t.Context(), client.ObjectKey{Namespace: "kube-public", Name: "cluster-info"}, info)
@@ -77,7 +77,7 @@ func (w *checkWorld) sign(key string, content bool, token bootstrap.Token) {
 }
 
 // wants compares the table with lines, and the exit code.
-func (w *checkWorld) wants(code int, lines ...string) {
+func (w *checkEnvironment) wants(code int, lines ...string) {
 	w.t.Helper()
 	var out string
 	for end := time.Now().Add(time.Minute); ; { // changed rights take a moment
@@ -98,7 +98,7 @@ func (w *checkWorld) wants(code int, lines ...string) {
 
 func TestCheck(t *testing.T) {
 	cluster := kubetest.StartNew(t)
-	w := &checkWorld{cluster, t, "--kubeconfig=" + cluster.Kubeconfig(t)}
+	w := &checkEnvironment{cluster, t, "--kubeconfig=" + cluster.Kubeconfig(t)}
 	w.wants(cli.ExitMisconfigured, "cluster-info no not published: run wid bootstrap publish", "anonymous no may not read cluster-info", "token no there is none: run wid bootstrap create")
 	if out, code := run(t, "publish", w.kubeconfig); code != 0 {
 		t.Fatal(out)
@@ -127,7 +127,7 @@ func TestCheck(t *testing.T) {
 }
 
 // formats compares JSON and YAML, and finds no secret in them.
-func (w *checkWorld) formats(token bootstrap.Token) {
+func (w *checkEnvironment) formats(token bootstrap.Token) {
 	w.t.Helper()
 	for format, parse := range map[string]func([]byte, any) error{"json": json.Unmarshal, "yaml": func(b []byte, v any) error { return yaml.Unmarshal(b, v) }} {
 		var list struct{ Items []Checked }
@@ -143,7 +143,7 @@ func (w *checkWorld) formats(token bootstrap.Token) {
 	}
 }
 
-func (w *checkWorld) spoil(id, key, value string) {
+func (w *checkEnvironment) spoil(id, key, value string) {
 	w.t.Helper()
 	secret := &corev1.Secret{}
 	err := w.Client().Get(w.t.Context(), client.ObjectKey{Namespace: "kube-system", Name: "bootstrap-token-" + id}, secret)
@@ -165,7 +165,7 @@ func TestCheckWithoutAnonymousRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	cluster := kubetest.StartNew(t, kubetest.Flag{Name: "authentication-config", Value: file})
-	w := &checkWorld{cluster, t, "--kubeconfig=" + cluster.Kubeconfig(t)}
+	w := &checkEnvironment{cluster, t, "--kubeconfig=" + cluster.Kubeconfig(t)}
 	w.wants(cli.ExitMisconfigured, "anonymous no the API server refuses requests without a login")
 }
 

@@ -33,7 +33,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/identity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(kubetest.Main(m)) }
@@ -74,8 +74,8 @@ type environment struct {
 
 func newEnvironment(t *testing.T, provider string) *environment {
 	t.Helper()
-	issuer := testworld.Issuer(t)
-	cloud := testworld.Cloud(t)
+	issuer := testenv.Issuer(t)
+	cloud := testenv.Cloud(t)
 	w := &environment{t: t, cloud: cloud, dir: t.TempDir(), env: map[string]string{},
 		user: user{name: "system:serviceaccount:system:controller", groups: []string{"system:serviceaccounts"}}}
 	w.account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",

@@ -13,7 +13,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/trust/aws"
 	"github.com/workloadid/workloadid/internal/annotation"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +38,7 @@ type environment struct {
 
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	w := &environment{T: t, issuer: testworld.Issuer(t), cloud: testworld.Cloud(t)}
+	w := &environment{T: t, issuer: testenv.Issuer(t), cloud: testenv.Cloud(t)}
 	w.reader = &aws.Reader{HTTPClient: w.cloud.Client()}
 	w.login(account, "platform")
 	w.provider(audience)

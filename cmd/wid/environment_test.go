@@ -22,7 +22,7 @@ import (
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // beWid has the test binary behave as wid: a kubeconfig that a test writes in this process names this binary as its
@@ -75,19 +75,19 @@ const (
 
 func role(name string) string { return "arn:aws:iam::" + account + ":role/" + name }
 
-// world is a cloud, the programs, and a person's home directory.
-type world struct {
+// environment is a cloud, the programs, and a person's home directory.
+type environment struct {
 	cloud  *cloudtest.Cloud
 	issuer *cloudtest.Issuer
 	home   string
 	env    []string
 }
 
-func newWorld(t testing.TB) *world {
+func newEnvironment(t testing.TB) *environment {
 	t.Helper()
-	issuer := testworld.Issuer(t)
-	cloud := testworld.Cloud(t)
-	w := &world{cloud: cloud, issuer: issuer, home: t.TempDir()}
+	issuer := testenv.Issuer(t)
+	cloud := testenv.Cloud(t)
+	w := &environment{cloud: cloud, issuer: issuer, home: t.TempDir()}
 	w.trust(issuer.URL(), issuer.HTTPClient())
 	proxy, err := cloud.ProxyEnv(w.home)
 	if err != nil {
@@ -108,7 +108,7 @@ func newWorld(t testing.TB) *world {
 }
 
 // trust has all clouds trust an issuer.
-func (w *world) trust(issuer string, fetch *http.Client) {
+func (w *environment) trust(issuer string, fetch *http.Client) {
 	w.cloud.AWS().AddOIDCProvider(account, issuer, fetch, aws.DefaultAudience)
 	w.cloud.AWS().SetRole(role("tenant-a"), cloudtest.Trust{Issuer: issuer, Subjects: []string{subjectOfApp}})
 	w.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, cloudtest.FederatedCredential{Issuer: issuer, Subject: subjectOfApp, Audience: azure.DefaultAudience, Fetch: fetch})
@@ -117,7 +117,7 @@ func (w *world) trust(issuer string, fetch *http.Client) {
 	w.cloud.OAuth().AddGrant(cloudtest.OAuthGrant{Issuer: issuer, Subjects: []string{subjectOfApp}})
 }
 
-func (w *world) trustOfApp() cloudtest.Trust {
+func (w *environment) trustOfApp() cloudtest.Trust {
 	return cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{subjectOfApp}}
 }
 
@@ -140,7 +140,7 @@ func annotationFlags() (flags []string) {
 }
 
 // jwt is a token of the ServiceAccount app.
-func (w *world) jwt(t testing.TB, audience string) string {
+func (w *environment) jwt(t testing.TB, audience string) string {
 	t.Helper()
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "0b7c4a4e-0000-4000-8000-000000000001"}}
 	token, err := w.issuer.Sign(w.issuer.Claims(sa, []string{audience}, time.Hour))
@@ -151,7 +151,7 @@ func (w *world) jwt(t testing.TB, audience string) string {
 }
 
 // tokenFile is the flag for a file with that.
-func (w *world) tokenFile(t testing.TB, audience string) string {
+func (w *environment) tokenFile(t testing.TB, audience string) string {
 	t.Helper()
 	file := filepath.Join(w.home, strings.NewReplacer("/", "-", ":", "-").Replace(audience)+".jwt")
 	w.write(t, file, w.jwt(t, audience))
@@ -159,12 +159,12 @@ func (w *world) tokenFile(t testing.TB, audience string) string {
 }
 
 // inHand are the flags of a caller that holds a token for AWS.
-func (w *world) inHand(t testing.TB) []string {
+func (w *environment) inHand(t testing.TB) []string {
 	t.Helper()
 	return append(annotationFlags(), w.tokenFile(t, aws.DefaultAudience), "--region=eu-central-1")
 }
 
-func (w *world) write(t testing.TB, file, content string) {
+func (w *environment) write(t testing.TB, file, content string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func (w *world) write(t testing.TB, file, content string) {
 }
 
 // setenv has this process reach the cloud's plugins as the other programs do.
-func (w *world) setenv(t *testing.T) {
+func (w *environment) setenv(t *testing.T) {
 	t.Helper()
 	for _, entry := range w.env {
 		name, value, _ := strings.Cut(entry, "=")
@@ -190,7 +190,7 @@ type result struct {
 }
 
 // exec runs a program. Later variables win.
-func (w *world) exec(t testing.TB, stdin string, env []string, name string, args ...string) result {
+func (w *environment) exec(t testing.TB, stdin string, env []string, name string, args ...string) result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), name, args...) //nolint:gosec // programs of the test's own
@@ -207,9 +207,9 @@ func (w *world) exec(t testing.TB, stdin string, env []string, name string, args
 	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// bin finds the programs that the world has itself, and those that were built with the control plane: this machine's kubectl,
+// bin finds the programs that the environment has itself, and those that were built with the control plane: this machine's kubectl,
 // if it has one, is of any version.
-func (w *world) bin(name string) (string, bool) {
+func (w *environment) bin(name string) (string, bool) {
 	if filepath.Base(name) != name {
 		return "", false
 	}
@@ -222,13 +222,13 @@ func (w *world) bin(name string) (string, bool) {
 	return "", false
 }
 
-func (w *world) wid(t testing.TB, stdin string, args ...string) result {
+func (w *environment) wid(t testing.TB, stdin string, args ...string) result {
 	t.Helper()
 	return w.exec(t, stdin, nil, "wid", args...)
 }
 
 // mustWid is for calls that work and say nothing on standard error.
-func (w *world) mustWid(t testing.TB, stdin string, args ...string) string {
+func (w *environment) mustWid(t testing.TB, stdin string, args ...string) string {
 	t.Helper()
 	r := w.wid(t, stdin, args...)
 	if r.code != 0 || r.stderr != "" {
@@ -238,4 +238,4 @@ func (w *world) mustWid(t testing.TB, stdin string, args ...string) string {
 }
 
 // mints counts the exchanges at AWS STS.
-func (w *world) mints() int { return w.cloud.Calls("sts", "AssumeRoleWithWebIdentity") }
+func (w *environment) mints() int { return w.cloud.Calls("sts", "AssumeRoleWithWebIdentity") }

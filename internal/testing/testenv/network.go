@@ -1,4 +1,4 @@
-package testworld
+package testenv
 
 import (
 	"bytes"

@@ -30,7 +30,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const (
@@ -42,8 +42,8 @@ const (
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
 
-// world is a hub with an inventory, and a cluster in it that accepts the hub's tokens and those of EKS.
-type world struct {
+// environment is a hub with an inventory, and a cluster in it that accepts the hub's tokens and those of EKS.
+type environment struct {
 	hub, spoke *kubetest.Cluster
 	inventory  client.Client
 	address    string // of the spoke, which is the audience of its tokens
@@ -51,10 +51,10 @@ type world struct {
 	wid, home  string
 }
 
-func newWorld(t *testing.T) *world {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	kubetest.Assets(t) // skips before wid is built
-	w := &world{cloud: testworld.Cloud(t), home: t.TempDir()}
+	w := &environment{cloud: testenv.Cloud(t), home: t.TempDir()}
 	w.hub = kubetest.Start(t)
 	w.build(t)
 	w.startSpoke(t)
@@ -63,21 +63,21 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) must(t *testing.T, err error) {
+func (w *environment) must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *world) write(t *testing.T, name string, content []byte) (path string) {
+func (w *environment) write(t *testing.T, name string, content []byte) (path string) {
 	t.Helper()
 	path = filepath.Join(w.home, name)
 	w.must(t, os.WriteFile(path, content, 0o600))
 	return path
 }
 
-func (w *world) build(t *testing.T) {
+func (w *environment) build(t *testing.T) {
 	t.Helper()
 	w.wid = filepath.Join(w.home, "wid")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", w.wid, "./cmd/wid") //nolint:gosec // the program under test
@@ -88,7 +88,7 @@ func (w *world) build(t *testing.T) {
 }
 
 // startSpoke has the API server listen behind an address that is known before it starts.
-func (w *world) startSpoke(t *testing.T) {
+func (w *environment) startSpoke(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	w.must(t, err)
@@ -140,7 +140,7 @@ func forward(listener net.Listener, to string) {
 }
 
 // review asks the cloud for the role of a bearer token, as EKS does.
-func (w *world) review(rw http.ResponseWriter, r *http.Request) {
+func (w *environment) review(rw http.ResponseWriter, r *http.Request) {
 	var review authenticationv1.TokenReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 		http.Error(rw, err.Error(), http.StatusBadRequest)
@@ -154,7 +154,7 @@ func (w *world) review(rw http.ResponseWriter, r *http.Request) {
 }
 
 // fillHub installs the inventory's CustomResourceDefinitions and a ServiceAccount.
-func (w *world) fillHub(t *testing.T) {
+func (w *environment) fillHub(t *testing.T) {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-inventory-api").Output()
 	w.must(t, err)
@@ -173,7 +173,7 @@ func (w *world) fillHub(t *testing.T) {
 }
 
 // setCloud has wid, as a child of this process, reach the simulated cloud.
-func (w *world) setCloud(t *testing.T) {
+func (w *environment) setCloud(t *testing.T) {
 	t.Helper()
 	w.cloud.AWS().AddOIDCProvider(account, w.hub.IssuerURL(), w.hub.IssuerClient(t), aws.DefaultAudience)
 	w.cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: w.hub.IssuerURL(), Subjects: []string{"system:serviceaccount:" + namespace + ":app"}})
@@ -188,7 +188,7 @@ func (w *world) setCloud(t *testing.T) {
 }
 
 // cluster is the spoke as an author describes it.
-func (w *world) cluster(extensions ...clientcmdv1.NamedExtension) clientcmdv1.Cluster {
+func (w *environment) cluster(extensions ...clientcmdv1.NamedExtension) clientcmdv1.Cluster {
 	return clientcmdv1.Cluster{Server: w.address, CertificateAuthorityData: w.spoke.Config().CAData, Extensions: extensions}
 }
 

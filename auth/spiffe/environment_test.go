@@ -23,7 +23,7 @@ import (
 	"github.com/workloadid/workloadid/auth/spiffe/spiffetest"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testworld"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,8 +49,8 @@ var trustIssuer = sync.OnceValues(func() (*cloudtest.Issuer, error) {
 	return cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://oidc.example.org"})
 })
 
-// world is a cluster with two tenants and an agent, and a cloud that trusts the trust domain alone.
-type world struct {
+// environment is a cluster with two tenants and an agent, and a cloud that trusts the trust domain alone.
+type environment struct {
 	cloud  *cloudtest.Cloud
 	issuer *cloudtest.Issuer
 	client *cloudtest.Client
@@ -59,11 +59,11 @@ type world struct {
 	source *spiffe.BrokerIssuer
 }
 
-// newWorld is newTrust with a cloud, whose sockets work in no bubble of synctest.
-func newWorld(t testing.TB, more ...client.Object) *world {
+// newEnvironment is newTrust with a cloud, whose sockets work in no bubble of synctest.
+func newEnvironment(t testing.TB, more ...client.Object) *environment {
 	t.Helper()
 	w := newTrust(t, more...)
-	w.cloud = testworld.Cloud(t)
+	w.cloud = testenv.Cloud(t)
 	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), aws.DefaultAudience)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
 		w.cloud.AWS().SetRole(role(tenant), cloudtest.Trust{Issuer: w.issuer.URL(),
@@ -73,16 +73,16 @@ func newWorld(t testing.TB, more ...client.Object) *world {
 }
 
 // newTrust registers the ServiceAccounts "app" of both tenants, and the controller.
-func newTrust(t testing.TB, more ...client.Object) *world {
+func newTrust(t testing.TB, more ...client.Object) *environment {
 	t.Helper()
 	issuer, err := trustIssuer()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		more = append(more, testworld.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role(tenant)))
+		more = append(more, testenv.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role(tenant)))
 	}
-	w := &world{issuer: issuer, client: testworld.Issuer(t).Client(more...)}
+	w := &environment{issuer: issuer, client: testenv.Issuer(t).Client(more...)}
 	w.agent = spiffetest.NewAgent(issuer, w.client)
 	t.Cleanup(w.agent.Close)
 	w.agent.Register(client.ObjectKey{}, controllerID)
@@ -122,7 +122,7 @@ func (service) NewTokenForServiceAccount(context.Context, string, *corev1.Servic
 }
 
 // call gets a credential of the service.
-func (w *world) call(ctx context.Context, tenant string, more ...auth.Option) error {
+func (w *environment) call(ctx context.Context, tenant string, more ...auth.Option) error {
 	opts := []auth.Option{auth.WithSubjectIssuer(w.source), auth.WithServiceAccount(key(tenant, "app"), w.client),
 		auth.WithOwner(object(tenant))}
 	_, err := auth.GetAccessToken(ctx, service{}, append(opts, more...)...)
@@ -143,12 +143,12 @@ func object(namespace string) cache.InvolvedObject {
 }
 
 // options are those of a call for a ServiceAccount.
-func (w *world) options(tenant, name string, more ...auth.Option) []auth.Option {
+func (w *environment) options(tenant, name string, more ...auth.Option) []auth.Option {
 	return append([]auth.Option{auth.WithSubjectIssuer(w.source), auth.WithServiceAccount(key(tenant, name), w.client),
 		auth.WithOwner(object(tenant)), auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())}, more...)
 }
 
-func (w *world) get(ctx context.Context, tenant, name string, more ...auth.Option) (*aws.Token, error) {
+func (w *environment) get(ctx context.Context, tenant, name string, more ...auth.Option) (*aws.Token, error) {
 	token, err := auth.GetAccessToken(ctx, &aws.Provider{}, w.options(tenant, name, more...)...)
 	if err != nil {
 		return nil, err
@@ -157,14 +157,14 @@ func (w *world) get(ctx context.Context, tenant, name string, more ...auth.Optio
 }
 
 // subjectOf returns the subject for which AWS made a session.
-func (w *world) subjectOf(token *aws.Token) string {
+func (w *environment) subjectOf(token *aws.Token) string {
 	id, _ := w.cloud.AWS().Identity(token.AccessKeyID())
 	return id.Subject
 }
 
 // serviceAccount returns a ServiceAccount as the core passes it to a source.
 func serviceAccount(tenant, uid string) *corev1.ServiceAccount {
-	sa := testworld.ServiceAccount(tenant, "app")
+	sa := testenv.ServiceAccount(tenant, "app")
 	sa.UID = types.UID(uid)
 	return sa
 }

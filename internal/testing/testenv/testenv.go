@@ -1,6 +1,6 @@
-// Package testworld is what the tests of many packages begin with: an issuer of tokens, a cloud and a cache, and what every
+// Package testenv is what the tests of many packages begin with: an issuer of tokens, a cloud and a cache, and what every
 // error has to keep to.
-package testworld
+package testenv
 
 import (
 	"context"
