@@ -1,10 +1,13 @@
 package registration
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -32,6 +35,17 @@ func AddOnSubject(cluster, addOn, agent string) ocm.Subject {
 // ManagedCluster.
 func ClusterRoleName(cluster string) string {
 	return "open-cluster-management:managedcluster:" + cluster
+}
+
+// GetClusterRole returns the ClusterRole of a cluster, in which the hub records
+// what it has granted. It is empty if there is none.
+func GetClusterRole(ctx context.Context, c client.Reader, cluster string) (*rbacv1.ClusterRole, error) {
+	role := &rbacv1.ClusterRole{}
+	name := ClusterRoleName(cluster)
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, role); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("get ClusterRole %q: %w", name, err)
+	}
+	return role, nil
 }
 
 // CheckClusterName refuses a name that is no DNS label, because the cluster's group and namespace derive from it. It also refuses

@@ -363,17 +363,15 @@ func (b *broken) requestDenied(stop func()) func() {
 	b.must(b.managed.Delete(b.t.Context(), b.secret(ocm.HubKubeconfigSecret)))
 	stop = b.runAgent("managed-0")
 	b.shows("", takeovers...)
-	pending, err := csr.Pending(b.t.Context(), b.hub, "managed-0")
-	pending = slices.DeleteFunc(pending, func(r certificatesv1.CertificateSigningRequest) bool { return r.Name == "managed-0-zzz" }) // of the rival
+	pending, err := csr.List(b.t.Context(), b.hub, "managed-0", (*csr.Request).IsPending)
+	pending = slices.DeleteFunc(pending, func(r *csr.Request) bool { return r.Object.Name == "managed-0-zzz" }) // of the rival
 	if err != nil || len(pending) != 1 {
 		b.t.Fatalf("%d pending, %v", len(pending), err)
 	}
-	pending[0].Status.Conditions = append(pending[0].Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "Mistake", Message: "not today"})
-	b.must(b.hub.SubResource("approval").Update(b.t.Context(), &pending[0]))
+	b.must(pending[0].Deny(b.t.Context(), b.hub, "not today"))
 	b.looked("not today", "ClientCertificateDenied")
-	b.must(b.hub.Delete(b.t.Context(), &pending[0])) // as the agent's Event says
-	stop()                                           // it looks again in ten minutes
+	b.must(b.hub.Delete(b.t.Context(), pending[0].Object)) // as the agent's Event says
+	stop()                                                 // it looks again in ten minutes
 	stop = b.runAgent("managed-0")
 	b.cured("", takeovers...)
 	b.healthy()
@@ -444,7 +442,7 @@ func (b *broken) request(name, user string, groups []string, labels map[string]s
 	b.must(b.client(config).Create(b.t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName,
 			Usages:  []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature},
-			Request: pem.EncodeToMemory(&pem.Block{Type: csr.Block, Bytes: der})}}))
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}}))
 }
 
 // approved returns the requests that the remedies of a report approve. Events of the hub name such commands too, in their texts.
@@ -468,7 +466,7 @@ func approved(report *doctor.Report) (names []string) {
 // rivalOfTheAgent is a bootstrap user that asks for the certificate of the cluster that waits. Without the agent's Secret no report can tell
 // whose request is whose.
 func (b *broken) rivalOfTheAgent() {
-	subject := csr.Subject("managed-0", "rival")
+	subject := pkix.Name{CommonName: registration.AgentUser("managed-0", "rival"), Organization: []string{registration.ClusterGroup("managed-0")}}
 	b.request("managed-0-zzz", "system:bootstrap:other0", []string{registration.BootstrapGroup}, map[string]string{ocm.ClusterNameLabel: "managed-0"}, subject)
 	b.until("the remedy names the agent's request", func() bool { return len(approved(b.examine())) > 0 })
 	alone := &doctor.Report{}

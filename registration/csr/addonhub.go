@@ -64,7 +64,7 @@ func (a *AddOnApprover) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 func isOpenAddOn(csr *certificatesv1.CertificateSigningRequest) bool {
-	return isAddOns(csr) && IsUndecided(csr)
+	return isAddOns(csr) && isUndecided(csr)
 }
 
 // isAddOns reports whether the labels of a request are those of an add-on's request.
@@ -99,7 +99,7 @@ func (a *AddOnApprover) check(ctx context.Context, csr *certificatesv1.Certifica
 		return notYet("OtherDriver", "the kubeClient item of add-on %q declares driver %.50q instead of %q: restart the agent, which declares its driver", cluster+"/"+name, driver, registration.AuthTypeCSR)
 	}
 	declared := item.Subject
-	if cmp.Or(declared.User, subject.User) != subject.User || len(declared.Groups) > 0 && !SameValues(declared.Groups, subject.Groups) {
+	if cmp.Or(declared.User, subject.User) != subject.User || len(declared.Groups) > 0 && !sameValues(declared.Groups, subject.Groups) {
 		return notYet("SubjectMismatch", "the kubeClient item of add-on %q declares user %.200q and groups %.200q, and the request asks for user %q and groups %q: correct the item",
 			cluster+"/"+name, declared.User, declared.Groups, subject.User, subject.Groups)
 	}
@@ -112,7 +112,7 @@ func addOnRequest(csr *certificatesv1.CertificateSigningRequest, cluster, name s
 	if err := errors.Join(registration.CheckClusterName(cluster), registration.CheckAddOnName(name)); err != nil {
 		return none, never("InvalidRequest", "labels %s and %s: %v", ocm.ClusterNameLabel, addon.NameLabel, err)
 	}
-	request, err := ParseFor(csr, name+".addon.open-cluster-management.io")
+	request, err := parseFor(csr, name+".addon.open-cluster-management.io")
 	if err != nil {
 		return none, never("InvalidRequest", "%v", err)
 	}
@@ -123,9 +123,9 @@ func addOnRequest(csr *certificatesv1.CertificateSigningRequest, cluster, name s
 		return none, never("SubjectNotDefault", "the common name %.200q is not the default one of an agent of add-on %q: %s", parsed.CommonName, cluster+"/"+name, byOthers)
 	}
 	subject := registration.AddOnSubject(cluster, name, agent)
-	if want := addOnName(subject); !SameSubject(parsed, want) {
+	if want := addOnName(subject); !sameSubject(parsed, want) {
 		subject.Groups = subject.Groups[:1]
-		if !SameSubject(parsed, addOnName(subject)) {
+		if !sameSubject(parsed, addOnName(subject)) {
 			return none, never("SubjectNotDefault", "the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q: %s",
 				parsed, want.CommonName, want.Organization[0], want.Organization[1], byOthers)
 		}
@@ -145,7 +145,7 @@ func (a *AddOnApprover) checkCluster(ctx context.Context, name, user string) err
 	if !isAccepted(cluster) {
 		return notYet("NotAccepted", "the hub has not accepted cluster %q", name)
 	}
-	role, err := GetRole(ctx, a.options.Reader, name)
+	role, err := registration.GetClusterRole(ctx, a.options.Reader, name)
 	if err != nil {
 		return err
 	}

@@ -242,10 +242,12 @@ func TestApproveReplacesTheRecord(t *testing.T) {
 				person = interceptor.NewClient(h.client.(client.WithWatch), forbid) //nolint:forcetypeassert // the fake watches
 			}
 			regtest.Must(t, h.client.Get(t.Context(), client.ObjectKeyFromObject(request), request))
-			if agent, err := csr.Replaces(t.Context(), person, request); err != nil || agent != c.replaces {
+			asked, err := csr.Parse(request)
+			regtest.Must(t, err)
+			if agent, err := asked.Replaces(t.Context(), person); err != nil || agent != c.replaces {
 				t.Errorf("replaces %q, %v", agent, err)
 			}
-			if err := csr.Approve(t.Context(), person, request, "by a person"); apierrors.IsForbidden(err) != c.fails || !c.fails && err != nil {
+			if err := asked.Approve(t.Context(), person, "by a person"); apierrors.IsForbidden(err) != c.fails || !c.fails && err != nil {
 				t.Errorf("error %v", err)
 			}
 			if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(request), request); err != nil || c.fails != (len(request.Status.Conditions) == 0) {
@@ -260,8 +262,32 @@ func TestApproveReplacesTheRecord(t *testing.T) {
 
 // The approval follows the record of its agent.
 func TestApproveReportsARecordThatTimesOut(t *testing.T) {
-	own := requestOf(t, "csr1", "agent1", bootstrapUser)
+	own, err := csr.Parse(requestOf(t, "csr1", "agent1", bootstrapUser))
+	regtest.Must(t, err)
 	slowserver.TestObject(t, regtest.Scheme(t), recordFor(t, requestOf(t, "csr2", "thief", bootstrapUser)), func(c client.WithWatch) error {
-		return csr.Approve(t.Context(), c, own, "by a person")
+		return own.Approve(t.Context(), c, "by a person")
 	})
+}
+
+func TestDenyEndsARequest(t *testing.T) {
+	h := newHub(t, requestOf(t, "csr1", "agent1", bootstrapUser))
+	read := func() *csr.Request {
+		object := &certificatesv1.CertificateSigningRequest{}
+		regtest.Must(t, h.client.Get(t.Context(), client.ObjectKey{Name: "csr1"}, object))
+		request, err := csr.Parse(object)
+		regtest.Must(t, err)
+		return request
+	}
+	before := read()
+	regtest.Must(t, before.Deny(t.Context(), h.client, "not ours"))
+	if !before.IsPending() || before.Refusal() != nil {
+		t.Error("Deny changed the request that was read")
+	}
+	denied := read()
+	if why := denied.Refusal(); denied.IsPending() || why == nil || why.Type != certificatesv1.CertificateDenied || why.Message != "not ours" {
+		t.Errorf("refusal %+v", why)
+	}
+	if err := before.Approve(t.Context(), h.client, "by a person"); !apierrors.IsConflict(err) {
+		t.Errorf("approved a request that was denied meanwhile: %v", err)
+	}
 }

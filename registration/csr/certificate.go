@@ -37,7 +37,7 @@ func parseCertificate(certPEM, keyPEM []byte, subject pkix.Name) (*certificate, 
 	if err != nil {
 		return nil, err
 	}
-	if !SameSubject(pair.Leaf.Subject, subject) {
+	if !sameSubject(pair.Leaf.Subject, subject) {
 		return nil, fmt.Errorf("its subject is %.500q instead of %q", pair.Leaf.Subject, subject)
 	}
 	return &certificate{certPEM: certPEM, keyPEM: keyPEM, leaf: pair.Leaf}, nil

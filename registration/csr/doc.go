@@ -35,6 +35,12 @@
 // The approver never denies a request, so an administrator can still approve it. It says why in an Event of the request, whose reason
 // names the cause. It checks a refused request again if its cause can change.
 //
+// # Your own approval
+//
+// [List] returns the requests that wait, as a [Request] each. Its methods
+// approve and deny, as wid hub accept does, and record, as the approver does.
+// Neither checks the requester: the caller decides whom it trusts.
+//
 // # Revocation
 //
 // Kubernetes cannot revoke a certificate. A denied or deleted cluster keeps its certificate until the expiry, without any rights. All

@@ -91,7 +91,7 @@ func (d *Driver) pursue(ctx context.Context, in registration.Input, target targe
 		}
 		return accept(step, in.Now, csr, got), nil
 	}
-	if no := Decision(csr, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed); no != nil {
+	if no := decision(csr, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed); no != nil {
 		return refused(step, in.Now, "ClientCertificate"+string(no.Type), fmt.Sprintf(
 			"CertificateSigningRequest %q is %s, reason %.100q: %.300q. Delete it on the hub to ask again.", csr.Name, no.Type, no.Reason, no.Message)), nil
 	}
@@ -139,7 +139,7 @@ func (d *Driver) ensure(ctx context.Context, hub client.Client, target target, k
 // accept replaces the credential and ends the request.
 func accept(step registration.Step, now time.Time, csr *certificatesv1.CertificateSigningRequest, got *certificate) registration.Step {
 	r := receipt{agent: now.Truncate(time.Second)}
-	if yes := Decision(csr, certificatesv1.CertificateApproved); yes != nil {
+	if yes := decision(csr, certificatesv1.CertificateApproved); yes != nil {
 		r.hub = yes.LastUpdateTime.Time
 	}
 	step.Credential, step.State, step.Condition = got.credential(), r.state(), got.condition()
@@ -154,7 +154,7 @@ func refused(step registration.Step, now time.Time, reason, message string) regi
 }
 
 func pending(csr *certificatesv1.CertificateSigningRequest, target target) *metav1.Condition {
-	if Decision(csr, certificatesv1.CertificateApproved) != nil {
+	if decision(csr, certificatesv1.CertificateApproved) != nil {
 		return notRotated("ClientCertificateNotSigned", fmt.Sprintf(
 			"CertificateSigningRequest %q is approved but not signed yet. Check that the hub runs the signer %q.", csr.Name, target.signer))
 	}

@@ -250,7 +250,7 @@ func TestRequestSaysExactlyWhoAsks(t *testing.T) {
 		t.Errorf("key %T", r.PublicKey)
 	}
 	got, err := csr.Parse(c)
-	if err != nil || got != (csr.Request{Cluster: "cluster1", Agent: "agent1", Key: keyHash(t, c)}) {
+	if err != nil || got.Identity != (csr.Identity{Cluster: "cluster1", Agent: "agent1", Key: keyHash(t, c)}) {
 		t.Errorf("parsed as %+v, %v", got, err)
 	}
 }

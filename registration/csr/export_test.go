@@ -7,8 +7,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// AddOnRequest is called by tests.
-var AddOnRequest = addOnRequest
+// Tests call these.
+var (
+	AddOnRequest = addOnRequest
+	SANExtension = sanExtension
+)
 
 // Reconcile checks one request.
 func Reconcile(ctx context.Context, h *HubDriver, name string) (reconcile.Result, error) {

@@ -85,9 +85,11 @@ type HubDriver struct {
 
 // rival is a first request of a bootstrap user.
 type rival struct {
-	Request
+	Identity
 	name, user string
 }
+
+func rivalOf(r *Request) rival { return rival{r.Identity, r.Object.Name, r.Object.Spec.Username} }
 
 var (
 	_ registration.HubDriver   = (*HubDriver)(nil)
@@ -154,7 +156,7 @@ func (h *HubDriver) Approves(ctx context.Context, cluster *ocm.ManagedCluster, _
 		return false, client.IgnoreNotFound(err)
 	}
 	request, err := Parse(csr)
-	return err == nil && request.Cluster == cluster.Name && IsOpen(csr) && slices.Contains(h.options.AutoApproveUsers, csr.Spec.Username), nil
+	return err == nil && request.Cluster == cluster.Name && isOpen(csr) && slices.Contains(h.options.AutoApproveUsers, csr.Spec.Username), nil
 }
 
 // isNew reports whether a cluster has neither joined nor been denied.
@@ -196,7 +198,7 @@ func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("csr-approver").
 		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: approvers}).
-		For(&certificatesv1.CertificateSigningRequest{}, builder.OnlyMetadata, appeared(IsAgents)).
+		For(&certificatesv1.CertificateSigningRequest{}, builder.OnlyMetadata, appeared(isAgents)).
 		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.requestsOf), builder.WithPredicates(accepted)).
 		Complete(reconcile.Func(h.sort))
 }
@@ -205,7 +207,7 @@ func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 // so further renewals of a cluster go there too. It goes by the user that the API server states.
 func (h *HubDriver) sort(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !IsOpen(csr) {
+	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !isOpen(csr) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if cluster := csr.Labels[ocm.ClusterNameLabel]; strings.HasPrefix(csr.Spec.Username, registration.AgentUser(cluster, "")) {
@@ -229,7 +231,7 @@ func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all 
 		return nil // they are checked again anyway
 	}
 	for i := range list.Items {
-		if IsAgents(&list.Items[i]) {
+		if isAgents(&list.Items[i]) {
 			all = append(all, reconcile.Request{NamespacedName: client.ObjectKey{Name: list.Items[i].Name}})
 		}
 	}
@@ -239,7 +241,7 @@ func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all 
 // reconcile approves a request or leaves it pending.
 func (h *HubDriver) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !IsOpen(csr) {
+	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !isOpen(csr) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	rule, err := h.check(ctx, csr)
@@ -250,7 +252,7 @@ func (h *HubDriver) reconcile(ctx context.Context, req reconcile.Request) (recon
 func decide(ctx context.Context, c client.Client, recorder events.EventRecorder, now func() time.Time,
 	csr *certificatesv1.CertificateSigningRequest, rule string, err error) (reconcile.Result, error) {
 	if err == nil {
-		if err := SetApproved(ctx, c, csr, rule); err != nil {
+		if err := setDecision(ctx, c, csr, certificatesv1.CertificateApproved, rule); err != nil {
 			return reconcile.Result{}, err
 		}
 		kubeevent.Record(recorder, csr, corev1.EventTypeNormal, "Approved", ocm.ActionApprove, rule)
@@ -307,20 +309,15 @@ func (h *HubDriver) check(ctx context.Context, csr *certificatesv1.CertificateSi
 	if err != nil {
 		return "", err
 	}
-	if isFirst(csr, request) {
-		rule, err = "first request of a bootstrap user for an accepted cluster", h.checkFirst(cluster, csr)
+	if request.IsRenewal() {
+		rule, err = "the agent renews its own certificate", h.checkRenewal(ctx, request)
 	} else {
-		rule, err = "the agent renews its own certificate", h.checkRenewal(ctx, request, &csr.Spec)
+		rule, err = "first request of a bootstrap user for an accepted cluster", h.checkFirst(cluster, csr)
 	}
 	if err != nil {
 		return "", err
 	}
-	return rule, h.checkAgent(ctx, cluster, role, request, csr)
-}
-
-// isFirst reports whether another user than the agent asks for its certificate.
-func isFirst(csr *certificatesv1.CertificateSigningRequest, request Request) bool {
-	return csr.Spec.Username != request.User()
+	return rule, h.checkAgent(ctx, cluster, role, request)
 }
 
 // announce makes the hub reconciler call Approves for the first request of a user in AutoApproveUsers.
@@ -338,7 +335,7 @@ func (h *HubDriver) announce(ctx context.Context, cluster *ocm.ManagedCluster, c
 
 // checkRecord refuses a cluster that the hub has accepted for another driver, whose users need more than a bootstrap credential.
 func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.ClusterRole, error) {
-	role, err := GetRole(ctx, h.options.Reader, cluster)
+	role, err := registration.GetClusterRole(ctx, h.options.Reader, cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -350,41 +347,41 @@ func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.Cl
 
 // agentOf returns the agent that a cluster is accepted for, the zero value if there is none yet. The hub records an agent before it
 // approves, so without a record a person approved a request. The last one for this ManagedCluster is recorded.
-func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (Request, error) {
+func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (Identity, error) {
 	agent := RecordIn(role, cluster.Name)
 	if agent.Agent != "" {
 		return agent, nil
 	}
+	var last *Request
 	var at metav1.Time
-	for csr, err := range All(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: cluster.Name}) {
+	for csr, err := range eachRequest(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: cluster.Name}) {
 		if err != nil {
 			return agent, fmt.Errorf("cluster %q: %w", cluster.Name, err)
 		}
-		approval := Decision(csr, certificatesv1.CertificateApproved)
+		approval := decision(csr, certificatesv1.CertificateApproved)
 		if approval == nil || csr.CreationTimestamp.Before(&cluster.CreationTimestamp) || approval.LastTransitionTime.Before(&at) {
 			continue
 		}
 		if request, err := Parse(csr); err == nil {
-			agent, at = request, approval.LastTransitionTime
+			last, at = request, approval.LastTransitionTime
 		}
 	}
-	if agent.Agent == "" {
+	if last == nil {
 		return agent, nil
 	}
-	return agent, Record(ctx, h.options.Client, role, agent)
+	return last.Identity, last.Record(ctx, h.options.Client, role)
 }
 
 // checkAgent allows one agent for each cluster, and for first requests one key. It records them before the approval: of two requests
 // that race, one fails to write.
-func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, request Request,
-	csr *certificatesv1.CertificateSigningRequest) error {
-	first := isFirst(csr, request)
+func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, request *Request) error {
+	first := !request.IsRenewal()
 	if pair, ok := h.rivals.Get(cluster.Name); ok && first && RecordIn(role, cluster.Name).Agent == "" {
-		return severalRequests(request, csr.Name, pair.([2]rival)) //nolint:errcheck,forcetypeassert // of no other type
+		return severalRequests(request, pair.([2]rival)) //nolint:errcheck,forcetypeassert // of no other type
 	}
 	agent, err := h.agentOf(ctx, cluster, role)
 	if err == nil && agent.Agent == "" && first {
-		err = h.checkRivals(ctx, request, csr)
+		err = h.checkRivals(ctx, request)
 	}
 	if err != nil {
 		return err
@@ -392,7 +389,7 @@ func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster,
 	reason, differs := "AnotherAgent", fmt.Sprintf("is for the agent %q", request.Agent)
 	switch agent.Agent {
 	case "":
-		return Record(ctx, h.options.Client, role, request)
+		return request.Record(ctx, h.options.Client, role)
 	case request.Agent:
 		if !first || agent.Key == request.Key {
 			return nil
@@ -400,37 +397,37 @@ func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster,
 		reason, differs = "AnotherKey", "has another key"
 	}
 	return notYet(reason, "cluster %q is accepted for the agent %.100q, and this request %s: if it comes from the right agent, run %s, which replaces "+
-		"the recorded agent", request.Cluster, agent.Agent, differs, advice.Approve(request.Cluster, csr.Name))
+		"the recorded agent", request.Cluster, agent.Agent, differs, advice.Approve(request.Cluster, request.Object.Name))
 }
 
 // checkRivals refuses a first request if a bootstrap user asks for the same cluster with another key, even in the name of the same agent. It
 // remembers the two, which refuse other requests for some seconds. It never approves by memory.
-func (h *HubDriver) checkRivals(ctx context.Context, request Request, csr *certificatesv1.CertificateSigningRequest) error {
-	for other, err := range All(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: request.Cluster}) {
+func (h *HubDriver) checkRivals(ctx context.Context, request *Request) error {
+	for other, err := range eachRequest(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: request.Cluster}) {
 		if err != nil {
 			return fmt.Errorf("cluster %q: %w", request.Cluster, err)
 		}
-		if !IsOpen(other) || !h.isBootstrapUser(&other.Spec) {
+		if !isOpen(other) || !h.isBootstrapUser(&other.Spec) {
 			continue
 		}
-		if parsed, err := Parse(other); err == nil && parsed != request {
-			pair := [2]rival{{parsed, other.Name, other.Spec.Username}, {request, csr.Name, csr.Spec.Username}}
+		if parsed, err := Parse(other); err == nil && parsed.Identity != request.Identity {
+			pair := [2]rival{rivalOf(parsed), rivalOf(request)}
 			h.rivals.Add(request.Cluster, pair, rivalsKnown)
-			return severalRequests(request, csr.Name, pair)
+			return severalRequests(request, pair)
 		}
 	}
 	return nil
 }
 
 // severalRequests refuses a request because of one of two that differ.
-func severalRequests(request Request, name string, pair [2]rival) error {
+func severalRequests(request *Request, pair [2]rival) error {
 	other := pair[0]
-	if other.Request == request {
+	if other.Identity == request.Identity {
 		other = pair[1]
 	}
 	return notYet("SeveralRequests", "the agents %q and %q both ask for cluster %q, with the keys %.8s and %.8s: if this request comes from the right agent, "+
 		"run %s; the other one is request %.100q of user %.200q",
-		request.Agent, other.Agent, request.Cluster, request.Key, other.Key, advice.Approve(request.Cluster, name), other.name, other.user)
+		request.Agent, other.Agent, request.Cluster, request.Key, other.Key, advice.Approve(request.Cluster, request.Object.Name), other.name, other.user)
 }
 
 // checkFirst allows bootstrap users to ask until the cluster has joined.
@@ -451,7 +448,8 @@ func (h *HubDriver) isBootstrapUser(spec *certificatesv1.CertificateSigningReque
 }
 
 // checkRenewal asks the API server whether the agent may renew.
-func (h *HubDriver) checkRenewal(ctx context.Context, request Request, spec *certificatesv1.CertificateSigningRequestSpec) error {
+func (h *HubDriver) checkRenewal(ctx context.Context, request *Request) error {
+	spec := &request.Object.Spec
 	extra := make(map[string]authorizationv1.ExtraValue, len(spec.Extra))
 	for key, value := range spec.Extra {
 		extra[key] = authorizationv1.ExtraValue(value)

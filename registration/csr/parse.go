@@ -21,37 +21,73 @@ import (
 )
 
 const (
-	// Block is the type of the PEM block of a request.
-	Block = "CERTIFICATE REQUEST"
+	// requestBlock is the type of the PEM block of a request.
+	requestBlock = "CERTIFICATE REQUEST"
 	// maxRequest bounds a request in bytes. One with the largest key has about 3,000.
 	maxRequest = 16 << 10
 	// maxRSABits bounds the time that a signature takes, as crypto/tls does. It grows with the square of the bits.
 	maxRSABits = 8192
 )
 
-// Request describes the certificate of a cluster's agent. Cluster and Agent are DNS labels. Key is the SHA-256 of the public key in hex.
-type Request struct{ Cluster, Agent, Key string }
-
-// User returns the user name in the certificate.
-func (r Request) User() string { return registration.AgentUser(r.Cluster, r.Agent) }
-
-// Parse reads a CertificateSigningRequest. It accepts only a request for the certificate of one agent of the cluster in its
-// label. It does not check the requester, csr.Spec.Username: any user may write any request.
-func Parse(csr *certificatesv1.CertificateSigningRequest) (Request, error) {
-	parsed, err := ParseFor(csr, "")
-	if err != nil {
-		return Request{}, err
-	}
-	request, err := parseSubject(csr.Labels[ocm.ClusterNameLabel], parsed.Subject)
-	if err == nil {
-		request.Key = fmt.Sprintf("%x", sha256.Sum256(parsed.RawSubjectPublicKeyInfo))
-	}
-	return request, err
+// Identity identifies an agent and the key of its certificate. Identities
+// compare with ==.
+type Identity struct {
+	// Cluster and Agent are DNS labels.
+	Cluster, Agent string
+	// Key is the SHA-256 of the public key, in hex.
+	Key string
 }
 
-// ParseFor reads a request for a client certificate of the hub, and refuses requests for anything else. A signer could copy alternative names
+// User returns the user name in the agent's certificate.
+func (i Identity) User() string { return registration.AgentUser(i.Cluster, i.Agent) }
+
+// Request is a CertificateSigningRequest for the client certificate of one
+// agent. Its methods never change it, so they are safe for concurrent use, and
+// show it as it was when it was read.
+//
+// The hub's approver says why it leaves a request pending in an Event of the
+// request, with the action [ocm.ActionApprove].
+type Request struct {
+	// Identity is the agent that the certificate will name.
+	Identity
+	// Object is what [Parse] read. Object.Spec.Username is the requester, which
+	// the API server states.
+	Object *certificatesv1.CertificateSigningRequest
+}
+
+// Parse reads a CertificateSigningRequest, which it keeps. It accepts only a
+// request for the certificate of one agent of the cluster in its label. The
+// error says what else the request asks for. Parse does not check the
+// requester: any user may write any request.
+func Parse(csr *certificatesv1.CertificateSigningRequest) (*Request, error) {
+	parsed, err := parseFor(csr, "")
+	if err != nil {
+		return nil, err
+	}
+	identity, err := parseSubject(csr.Labels[ocm.ClusterNameLabel], parsed.Subject)
+	if err != nil {
+		return nil, err
+	}
+	identity.Key = fmt.Sprintf("%x", sha256.Sum256(parsed.RawSubjectPublicKeyInfo))
+	return &Request{Identity: identity, Object: csr}, nil
+}
+
+// IsPending reports whether an agent's request for itself was neither decided
+// nor signed.
+func (r *Request) IsPending() bool { return isOpen(r.Object) }
+
+// IsRenewal reports whether the agent itself asks, with the certificate that it
+// has.
+func (r *Request) IsRenewal() bool { return r.Object.Spec.Username == r.User() }
+
+// Refusal returns the condition Denied or Failed, nil if there is neither.
+func (r *Request) Refusal() *certificatesv1.CertificateSigningRequestCondition {
+	return decision(r.Object, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed)
+}
+
+// parseFor reads a request for a client certificate of the hub, and refuses requests for anything else. A signer could copy alternative names
 // and other extensions to the certificate, so it allows none but the DNS name host, if that is not "".
-func ParseFor(csr *certificatesv1.CertificateSigningRequest, host string) (none *x509.CertificateRequest, err error) {
+func parseFor(csr *certificatesv1.CertificateSigningRequest, host string) (none *x509.CertificateRequest, err error) {
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
 		return none, fmt.Errorf("the signer is %.100q: use %q", csr.Spec.SignerName, certificatesv1.KubeAPIServerClientSignerName)
 	}
@@ -63,15 +99,15 @@ func ParseFor(csr *certificatesv1.CertificateSigningRequest, host string) (none 
 		return none, err
 	}
 	for i, e := range parsed.Extensions {
-		if want := SANExtension(host); i > 0 || host == "" || !e.Id.Equal(want.Id) || e.Critical || !bytes.Equal(e.Value, want.Value) {
+		if want := sanExtension(host); i > 0 || host == "" || !e.Id.Equal(want.Id) || e.Critical || !bytes.Equal(e.Value, want.Value) {
 			return none, fmt.Errorf("the request has the extension %s: remove alternative names and other extensions", e.Id)
 		}
 	}
 	return parsed, nil
 }
 
-// SANExtension returns the alternative name of a request for one DNS name, as crypto/x509 encodes it.
-func SANExtension(host string) pkix.Extension {
+// sanExtension returns the alternative name of a request for one DNS name, as crypto/x509 encodes it.
+func sanExtension(host string) pkix.Extension {
 	value, _ := asn1.Marshal([]asn1.RawValue{{Class: asn1.ClassContextSpecific, Tag: 2, Bytes: []byte(host)}}) // raw values have an encoding
 	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: value}
 }
@@ -93,8 +129,8 @@ func parsePEM(request []byte) (*x509.CertificateRequest, error) {
 		return nil, fmt.Errorf("the request has %d bytes: use at most %d bytes", len(request), maxRequest)
 	}
 	block, rest := pem.Decode(request)
-	if block == nil || block.Type != Block || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
-		return nil, fmt.Errorf("the request is not one PEM block of type %q", Block)
+	if block == nil || block.Type != requestBlock || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
+		return nil, fmt.Errorf("the request is not one PEM block of type %q", requestBlock)
 	}
 	parsed, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
@@ -124,40 +160,40 @@ func checkKey(key crypto.PublicKey) error {
 }
 
 // parseSubject compares whole names: cluster1 does not match the subject of cluster10.
-func parseSubject(cluster string, subject pkix.Name) (Request, error) {
+func parseSubject(cluster string, subject pkix.Name) (Identity, error) {
 	if err := registration.CheckClusterName(cluster); err != nil {
-		return Request{}, fmt.Errorf("label %s: %w", ocm.ClusterNameLabel, err)
+		return Identity{}, fmt.Errorf("label %s: %w", ocm.ClusterNameLabel, err)
 	}
 	agent, ok := strings.CutPrefix(subject.CommonName, registration.AgentUser(cluster, ""))
 	if !ok {
-		return Request{}, fmt.Errorf("the common name %.200q is no agent of cluster %q, which the label %s names", subject.CommonName, cluster, ocm.ClusterNameLabel)
+		return Identity{}, fmt.Errorf("the common name %.200q is no agent of cluster %q, which the label %s names", subject.CommonName, cluster, ocm.ClusterNameLabel)
 	}
 	if err := registration.CheckAgentName(agent); err != nil {
-		return Request{}, fmt.Errorf("common name %.200q: %w", subject.CommonName, err)
+		return Identity{}, fmt.Errorf("common name %.200q: %w", subject.CommonName, err)
 	}
-	want := Subject(cluster, agent)
+	want := agentSubject(cluster, agent)
 	alone := want
 	alone.Organization = want.Organization[:1] // RBAC goes by the cluster's group, so some agents leave out the common one
-	if !SameSubject(subject, want) && !SameSubject(subject, alone) {
-		return Request{}, fmt.Errorf("the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q",
+	if !sameSubject(subject, want) && !sameSubject(subject, alone) {
+		return Identity{}, fmt.Errorf("the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q",
 			subject, want.CommonName, want.Organization[0], want.Organization[1])
 	}
-	return Request{Cluster: cluster, Agent: agent}, nil
+	return Identity{Cluster: cluster, Agent: agent}, nil
 }
 
-// Subject returns the user and the groups of a cluster's agent.
-func Subject(cluster, agent string) pkix.Name {
+// agentSubject returns the user and the groups of a cluster's agent.
+func agentSubject(cluster, agent string) pkix.Name {
 	return pkix.Name{CommonName: registration.AgentUser(cluster, agent),
 		Organization: []string{registration.ClusterGroup(cluster), ocm.ManagedClustersGroup}}
 }
 
-// SameSubject reports whether a parsed subject has exactly the user and the groups of want, in any order, and nothing else.
-func SameSubject(parsed, want pkix.Name) bool {
+// sameSubject reports whether a parsed subject has exactly the user and the groups of want, in any order, and nothing else.
+func sameSubject(parsed, want pkix.Name) bool {
 	return parsed.CommonName == want.CommonName && len(parsed.Names) == 1+len(want.Organization)+len(want.OrganizationalUnit) &&
-		SameValues(parsed.Organization, want.Organization) && SameValues(parsed.OrganizationalUnit, want.OrganizationalUnit)
+		sameValues(parsed.Organization, want.Organization) && sameValues(parsed.OrganizationalUnit, want.OrganizationalUnit)
 }
 
-// SameValues compares lists in any order.
-func SameValues(a, b []string) bool {
+// sameValues compares lists in any order.
+func sameValues(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }

@@ -16,31 +16,31 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// Pending returns the open requests that an administrator may approve for a cluster, oldest first. If cluster is "", it covers all
-// clusters. Parse accepts each request. Pending omits requests by agents of other clusters, because an agent may create
-// requests with any subject. Any user may have made the others, so show csr.Spec.Username. The reader must not be a cache.
-func Pending(ctx context.Context, c client.Reader, cluster string) ([]certificatesv1.CertificateSigningRequest, error) {
-	return List(ctx, c, cluster, IsOpen)
-}
-
-// List returns other requests than the open ones, with the rules and the order of Pending.
-func List(ctx context.Context, c client.Reader, cluster string, keep func(*certificatesv1.CertificateSigningRequest) bool) ([]certificatesv1.CertificateSigningRequest, error) {
+// List returns the requests of a cluster's agents for themselves that keep
+// selects, such as (*Request).IsPending, oldest first. If cluster is "", it
+// covers all clusters. It leaves out requests that [Parse] refuses, and those
+// by agents of other clusters, because an agent may create requests with any
+// subject. Any user may have made the others: show or check the requester. The
+// reader reads page by page, so it must not be a cache.
+func List(ctx context.Context, c client.Reader, cluster string, keep func(*Request) bool) ([]*Request, error) {
 	labels := client.ListOption(client.HasLabels{ocm.ClusterNameLabel})
 	if cluster != "" {
 		labels = client.MatchingLabels{ocm.ClusterNameLabel: cluster}
 	}
-	var found []certificatesv1.CertificateSigningRequest
-	for csr, err := range All(ctx, c, labels) {
+	var found []*Request
+	for csr, err := range eachRequest(ctx, c, labels) {
 		if err != nil {
 			return nil, err
 		}
 		request, err := Parse(csr)
-		if err == nil && keep(csr) && !isOtherAgent(&csr.Spec, request.Cluster) {
-			found = append(found, *csr)
+		if err == nil && isAgents(csr) && keep(request) && !isOtherAgent(&csr.Spec, request.Cluster) {
+			alone := *csr // else it keeps its page in memory
+			request.Object = &alone
+			found = append(found, request)
 		}
 	}
-	slices.SortFunc(found, func(a, b certificatesv1.CertificateSigningRequest) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	slices.SortFunc(found, func(a, b *Request) int {
+		return cmp.Or(a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time), strings.Compare(a.Object.Name, b.Object.Name))
 	})
 	return found, nil
 }
@@ -56,8 +56,8 @@ func isOtherAgent(spec *certificatesv1.CertificateSigningRequestSpec, cluster st
 // page bounds the memory of a list: without an admission policy, a request has up to 1.5 MiB.
 const page = client.Limit(20)
 
-// All lists CertificateSigningRequests page by page. An error ends it. A cache has no pages: it returns an error after the first one.
-func All(ctx context.Context, c client.Reader, labels client.ListOption) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
+// eachRequest lists CertificateSigningRequests page by page. An error ends it. A cache has no pages: it returns an error after the first one.
+func eachRequest(ctx context.Context, c client.Reader, labels client.ListOption) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
 	return func(yield func(*certificatesv1.CertificateSigningRequest, error) bool) {
 		for more := ""; ; {
 			var list certificatesv1.CertificateSigningRequestList
@@ -77,18 +77,18 @@ func All(ctx context.Context, c client.Reader, labels client.ListOption) iter.Se
 	}
 }
 
-// IsOpen reports whether a request is that of a cluster's agent for itself and has not been decided.
-func IsOpen(csr *certificatesv1.CertificateSigningRequest) bool {
-	return IsAgents(csr) && IsUndecided(csr)
+// isOpen reports whether a request is that of a cluster's agent for itself and has not been decided.
+func isOpen(csr *certificatesv1.CertificateSigningRequest) bool {
+	return isAgents(csr) && isUndecided(csr)
 }
 
-// IsAgents reports whether the labels of a request are those of an agent's request for itself.
-func IsAgents(csr client.Object) bool {
+// isAgents reports whether the labels of a request are those of an agent's request for itself.
+func isAgents(csr client.Object) bool {
 	return csr.GetLabels()[ocm.ClusterNameLabel] != "" && csr.GetLabels()[addon.NameLabel] == ""
 }
 
-// IsUndecided reports whether a request for a client certificate of the hub is neither decided nor signed.
-func IsUndecided(csr *certificatesv1.CertificateSigningRequest) bool {
+// isUndecided reports whether a request for a client certificate of the hub is neither decided nor signed.
+func isUndecided(csr *certificatesv1.CertificateSigningRequest) bool {
 	return csr.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName &&
-		len(csr.Status.Certificate) == 0 && Decision(csr, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) == nil
+		len(csr.Status.Certificate) == 0 && decision(csr, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) == nil
 }

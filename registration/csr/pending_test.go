@@ -20,8 +20,8 @@ import (
 	"github.com/workloadid/workloadid/registration/csr"
 )
 
-// A person who approves all that Pending returns gives no cluster the certificate of another one.
-func TestPending(t *testing.T) {
+// A person who approves all that List returns gives no cluster the certificate of another one.
+func TestListReturnsThePendingRequests(t *testing.T) {
 	key := ecKey(t)
 	b := fake.NewClientBuilder().WithScheme(regtest.Scheme(t))
 	add := func(name string, request *certificatesv1.CertificateSigningRequest, change func(*certificatesv1.CertificateSigningRequest)) {
@@ -56,10 +56,10 @@ func TestPending(t *testing.T) {
 	for cluster, want := range map[string][]string{"cluster1": {"good", "own-renewal", "newer"}, "cluster10": {"cluster10"},
 		"": {"cluster10", "good", "own-renewal", "newer"}, "cluster2": nil} {
 		t.Run("cluster "+cluster, func(t *testing.T) {
-			pending, err := csr.Pending(t.Context(), c, cluster)
+			pending, err := csr.List(t.Context(), c, cluster, (*csr.Request).IsPending)
 			var got []string
 			for _, r := range pending {
-				got = append(got, r.Name)
+				got = append(got, r.Object.Name)
 			}
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("got %s, %v, want %s", strings.Join(got, " "), err, strings.Join(want, " "))
@@ -69,7 +69,7 @@ func TestPending(t *testing.T) {
 }
 
 // A list comes in pages, so that it needs little memory. An error of a later page ends it.
-func TestPendingReadsPages(t *testing.T) {
+func TestListReadsPages(t *testing.T) {
 	const requests, most = 45, 20
 	key := ecKey(t)
 	for name, failing := range map[string]string{"all pages": "", "the last page fails": "40"} {
@@ -95,7 +95,7 @@ func TestPendingReadsPages(t *testing.T) {
 					}
 					return nil
 				}})
-			pending, err := csr.Pending(t.Context(), paged, "")
+			pending, err := csr.List(t.Context(), paged, "", (*csr.Request).IsPending)
 			if apierrors.IsResourceExpired(err) != (failing != "") || failing == "" && (err != nil || len(pending) != requests) {
 				t.Errorf("%d requests, %v", len(pending), err)
 			}

@@ -41,7 +41,7 @@ func Probe(ctx context.Context, c client.Client) (err error) {
 			err = errors.Join(err, fmt.Errorf("delete CertificateSigningRequest %q, which the probe left: %w", csr.Name, deleteErr))
 		}
 	}()
-	if err := SetApproved(ctx, c, csr, "probe of whether the hub signs client certificates"); err != nil {
+	if err := setDecision(ctx, c, csr, certificatesv1.CertificateApproved, "probe of whether the hub signs client certificates"); err != nil {
 		return err
 	}
 	return awaitSignature(ctx, c, csr)
@@ -54,7 +54,7 @@ func awaitSignature(ctx context.Context, c client.Client, csr *certificatesv1.Ce
 		if getErr = c.Get(ctx, key, csr); getErr != nil {
 			return false, fmt.Errorf("get CertificateSigningRequest %q: %w", key.Name, getErr)
 		}
-		if no := Decision(csr, certificatesv1.CertificateFailed, certificatesv1.CertificateDenied); no != nil {
+		if no := decision(csr, certificatesv1.CertificateFailed, certificatesv1.CertificateDenied); no != nil {
 			return false, fmt.Errorf("%w: the request is %s, reason %.100q: %.300q", ErrUnsupported, no.Type, no.Reason, no.Message)
 		}
 		return len(csr.Status.Certificate) > 0, nil

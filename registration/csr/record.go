@@ -18,96 +18,104 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// GetRole returns the ClusterRole of a cluster, empty if there is none.
-func GetRole(ctx context.Context, c client.Reader, cluster string) (*rbacv1.ClusterRole, error) {
-	role := &rbacv1.ClusterRole{}
-	name := registration.ClusterRoleName(cluster)
-	if err := c.Get(ctx, client.ObjectKey{Name: name}, role); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("get ClusterRole %q: %w", name, err)
-	}
-	return role, nil
-}
-
 // RecordIn returns the agent that a cluster is accepted for, with the key of
-// its approved first request. Agent is "" if none is recorded.
-func RecordIn(role *rbacv1.ClusterRole, cluster string) Request {
-	return Request{Cluster: cluster, Agent: role.Annotations[ocm.AgentAnnotation], Key: role.Annotations[ocm.AgentKeyAnnotation]}
+// its first request, from the ClusterRole of the cluster. Agent is "" if none
+// is recorded.
+func RecordIn(role *rbacv1.ClusterRole, cluster string) Identity {
+	return Identity{Cluster: cluster, Agent: role.Annotations[ocm.AgentAnnotation], Key: role.Annotations[ocm.AgentKeyAnnotation]}
 }
 
-// Record records the agent of a request in the role of its cluster. It fails if the role has changed since it was read.
-func Record(ctx context.Context, c client.Client, role *rbacv1.ClusterRole, request Request) error {
+// Record records the agent of the request in role, the ClusterRole of its
+// cluster. The hub then approves only requests of this agent. The error is a
+// conflict if role has changed since it was read.
+func (r *Request) Record(ctx context.Context, c client.Client, role *rbacv1.ClusterRole) error {
 	role = role.DeepCopy()
-	metav1.SetMetaDataAnnotation(&role.ObjectMeta, ocm.AgentAnnotation, request.Agent)
-	metav1.SetMetaDataAnnotation(&role.ObjectMeta, ocm.AgentKeyAnnotation, request.Key)
+	metav1.SetMetaDataAnnotation(&role.ObjectMeta, ocm.AgentAnnotation, r.Agent)
+	metav1.SetMetaDataAnnotation(&role.ObjectMeta, ocm.AgentKeyAnnotation, r.Key)
 	if err := c.Update(ctx, role); err != nil {
-		return fmt.Errorf("record the agent %q in ClusterRole %q: %w", request.Agent, role.Name, err)
+		return fmt.Errorf("record the agent %q in ClusterRole %q: %w", r.Agent, role.Name, err)
 	}
 	return nil
 }
 
-// Replaces returns the agent that the approval of a request would replace, "" if it replaces none.
-func Replaces(ctx context.Context, c client.Reader, csr *certificatesv1.CertificateSigningRequest) (agent string, err error) {
-	request, err := Parse(csr)
-	if err != nil {
-		return "", fmt.Errorf("CertificateSigningRequest %q: %w", csr.Name, err)
-	}
-	role, err := GetRole(ctx, c, request.Cluster)
+// Replaces returns the name of the recorded agent that an approval would
+// replace, which may be the same name with another key. It is "" if the
+// approval replaces none.
+func (r *Request) Replaces(ctx context.Context, c client.Reader) (agent string, err error) {
+	role, err := registration.GetClusterRole(ctx, c, r.Cluster)
 	if err != nil {
 		return "", err
 	}
-	if recorded := RecordIn(role, request.Cluster); recorded != request {
+	if recorded := RecordIn(role, r.Cluster); recorded != r.Identity {
 		return recorded.Agent, nil
 	}
 	return "", nil
 }
 
-// Approve approves a request on behalf of an administrator; the message names
-// the command. From then on the hub approves only requests of this agent, and
-// no longer of the agent in the cluster's ClusterRole. Replacing that agent
-// needs the right to write the ClusterRole. If the ClusterRole names no agent
-// or does not exist yet, the hub finds the approved request and records its
-// agent.
-func Approve(ctx context.Context, c client.Client, csr *certificatesv1.CertificateSigningRequest, message string) error {
-	request, err := Parse(csr)
-	if err != nil {
-		return fmt.Errorf("approve CertificateSigningRequest %q: %w", csr.Name, err)
-	}
-	err = optimistic.Write(ctx, apierrors.IsConflict, func() error { return replaceAgent(ctx, c, request) })
+// Approve approves the request on behalf of an administrator; the message names
+// the program. From then on the hub approves only requests of this agent, and
+// no longer of the agent in the cluster's ClusterRole. If the ClusterRole names
+// no agent or does not exist yet, the hub finds the approved request and
+// records its agent.
+//
+// Approve checks no requester, and accepts no cluster: the hub gives the agent
+// of a cluster without acceptance no rights. The error is a conflict if the
+// request has changed since it was read, for example because the hub approved
+// it. Replacing a recorded agent needs the right to update the ClusterRole.
+func (r *Request) Approve(ctx context.Context, c client.Client, message string) error {
+	err := optimistic.Write(ctx, apierrors.IsConflict, func() error { return r.replaceAgent(ctx, c) })
 	if err != nil {
 		return err
 	}
-	return SetApproved(ctx, c, csr, message)
+	return setDecision(ctx, c, r.Object, certificatesv1.CertificateApproved, message)
 }
 
-func replaceAgent(ctx context.Context, c client.Client, request Request) error {
-	role, err := GetRole(ctx, c, request.Cluster)
+// Deny denies the request on behalf of an administrator. The agent then reports
+// the message, and asks again once the request is deleted, which Kubernetes
+// does after an hour. Deny takes no access away: withdraw the acceptance of the
+// ManagedCluster for that. The error is a conflict if the request has changed
+// since it was read.
+func (r *Request) Deny(ctx context.Context, c client.Client, message string) error {
+	return setDecision(ctx, c, r.Object, certificatesv1.CertificateDenied, message)
+}
+
+func (r *Request) replaceAgent(ctx context.Context, c client.Client) error {
+	role, err := registration.GetClusterRole(ctx, c, r.Cluster)
 	if err != nil {
 		return err
 	}
 	// A denied cluster's role has no auth type.
-	authType, recorded := role.Annotations[ocm.AuthTypeAnnotation], RecordIn(role, request.Cluster)
-	if cmp.Or(authType, registration.AuthTypeCSR) != registration.AuthTypeCSR || role.ResourceVersion == "" || recorded == request {
+	authType, recorded := role.Annotations[ocm.AuthTypeAnnotation], RecordIn(role, r.Cluster)
+	if cmp.Or(authType, registration.AuthTypeCSR) != registration.AuthTypeCSR || role.ResourceVersion == "" || recorded == r.Identity {
 		return nil
 	}
-	if err = Record(ctx, c, role, request); apierrors.IsForbidden(err) && cmp.Or(recorded.Agent, request.Agent) == request.Agent {
+	if err = r.Record(ctx, c, role); apierrors.IsForbidden(err) && cmp.Or(recorded.Agent, r.Agent) == r.Agent {
 		return nil
 	}
 	return err
 }
 
-// SetApproved adds the approval to a request. It records nothing.
-func SetApproved(ctx context.Context, c client.Client, csr *certificatesv1.CertificateSigningRequest, message string) error {
-	approved := csr.DeepCopy()
-	approved.Status.Conditions = append(approved.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "ClusterRegistration", Message: message})
-	if err := c.SubResource("approval").Update(ctx, approved); err != nil {
-		return fmt.Errorf("approve CertificateSigningRequest %q: %w", csr.Name, err)
+// decisionReason is the reason of the approvals and denials of this package.
+const decisionReason = "ClusterRegistration"
+
+// setDecision approves or denies a request. It records nothing.
+func setDecision(ctx context.Context, c client.Client, csr *certificatesv1.CertificateSigningRequest,
+	decision certificatesv1.RequestConditionType, message string) error {
+	decided := csr.DeepCopy()
+	decided.Status.Conditions = append(decided.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: decision, Status: corev1.ConditionTrue, Reason: decisionReason, Message: message})
+	operation := "approve"
+	if decision == certificatesv1.CertificateDenied {
+		operation = "deny"
+	}
+	if err := c.SubResource("approval").Update(ctx, decided); err != nil {
+		return fmt.Errorf("%s CertificateSigningRequest %q: %w", operation, csr.Name, err)
 	}
 	return nil
 }
 
-// Decision returns the condition that ends the wait for an approval or a signature, or nil.
-func Decision(csr *certificatesv1.CertificateSigningRequest, types ...certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
+// decision returns the condition that ends the wait for an approval or a signature, or nil.
+func decision(csr *certificatesv1.CertificateSigningRequest, types ...certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
 	for i := range csr.Status.Conditions {
 		if slices.Contains(types, csr.Status.Conditions[i].Type) {
 			return &csr.Status.Conditions[i]

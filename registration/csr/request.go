@@ -41,7 +41,7 @@ func targetOf(in registration.Input) (target, error) {
 		prefix:   in.Cluster + "-",
 		labels:   map[string]string{ocm.ClusterNameLabel: in.Cluster},
 		signer:   certificatesv1.KubeAPIServerClientSignerName,
-		subject:  Subject(in.Cluster, in.Agent),
+		subject:  agentSubject(in.Cluster, in.Agent),
 		approval: "Accept the cluster on the hub.",
 	}, nil
 }
@@ -74,7 +74,7 @@ func (t target) request(name string, key *ecdsa.PrivateKey) (*certificatesv1.Cer
 	return &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: t.labels},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request:    pem.EncodeToMemory(&pem.Block{Type: Block, Bytes: der}),
+			Request:    pem.EncodeToMemory(&pem.Block{Type: requestBlock, Bytes: der}),
 			SignerName: t.signer,
 			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 		},

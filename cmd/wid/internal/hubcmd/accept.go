@@ -46,7 +46,7 @@ type acceptance struct {
 	*deciding
 	cluster         *ocm.ManagedCluster
 	authType, claim string
-	request         *certificatesv1.CertificateSigningRequest // nil if there is none
+	request         *csr.Request // nil if there is none
 	approved        bool
 	joinedBefore    bool
 	lease           string // its version before, if the cluster joined before
@@ -66,7 +66,7 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 
 func (a *acceptance) show(ctx context.Context) error {
 	name := a.cluster.Name
-	role, err := csr.GetRole(ctx, a.hub, name)
+	role, err := registration.GetClusterRole(ctx, a.hub, name)
 	if err != nil {
 		return cli.AnswerOf(err, fmt.Sprintf("read the ClusterRole of cluster %q", name))
 	}
@@ -167,14 +167,14 @@ func (a *acceptance) proceed(ctx context.Context) (waitingFor string, err error)
 }
 
 func (a *acceptance) approve(ctx context.Context) error {
-	err := csr.Approve(ctx, a.hub, a.request, "wid hub accept")
+	err := a.request.Approve(ctx, a.hub, "wid hub accept")
 	switch {
 	case apierrors.IsConflict(err): // the hub approved it meanwhile
 		return nil
 	case err != nil:
 		return cli.AnswerOf(err, fmt.Sprintf("approve the request of cluster %q", a.cluster.Name))
 	}
-	return cli.Say(a.cmd, "cluster %q: request %q of user %q approved", a.cluster.Name, a.request.Name, a.request.Spec.Username)
+	return cli.Say(a.cmd, "cluster %q: request %q of user %q approved", a.cluster.Name, a.request.Object.Name, a.request.Object.Spec.Username)
 }
 
 // joined says what is missing until the cluster has joined. A refusal of the
@@ -219,36 +219,36 @@ func (a *acceptance) readRequest(ctx context.Context) (err error) {
 // csr has requests. It picks the one pending request of a bootstrap user,
 // unless the cluster has an agent that works or that the hub has recorded. Any
 // other request has to be named. The hub itself approves renewals.
-func (a *acceptance) pickRequest(ctx context.Context) (*certificatesv1.CertificateSigningRequest, error) {
-	var pending []certificatesv1.CertificateSigningRequest
+func (a *acceptance) pickRequest(ctx context.Context) (*csr.Request, error) {
+	var pending []*csr.Request
 	if a.authType == registration.AuthTypeCSR {
 		var err error
-		if pending, err = csr.Pending(ctx, a.hub, a.cluster.Name); err != nil {
+		if pending, err = csr.List(ctx, a.hub, a.cluster.Name, (*csr.Request).IsPending); err != nil {
 			return nil, err
 		}
 	}
 	if a.approves != "" {
-		i := slices.IndexFunc(pending, func(r certificatesv1.CertificateSigningRequest) bool { return r.Name == a.approves })
+		i := slices.IndexFunc(pending, func(r *csr.Request) bool { return r.Object.Name == a.approves })
 		if i < 0 {
 			return nil, cli.Problem(auth.ErrMisconfigured, "pass one that wid hub status -o yaml lists", "no request %q of cluster %q waits for approval", a.approves, a.cluster.Name)
 		}
-		return &pending[i], nil
+		return pending[i], nil
 	}
 	switch {
-	case len(pending) == 0 || len(pending) == 1 && isRenewal(&pending[0]):
+	case len(pending) == 0 || len(pending) == 1 && pending[0].IsRenewal():
 		return nil, nil //nolint:nilnil // see above
 	case len(pending) > 1:
 		return nil, cli.Problem(auth.ErrDenied, "take that of the agent that runs, whose name the key agent-name of Secret "+ocm.HubKubeconfigSecret+
 			" has on the cluster: "+a.approving(""), "cluster %q has %d requests, usually since its agent restarted before it was accepted; "+
 			"one may be that of an intruder:%s", a.cluster.Name, len(pending), requesters(pending))
-	case !isBootstrapUser(&pending[0].Spec):
-		return nil, cli.Problem(auth.ErrDenied, a.approving(pending[0].Name)+" if that is the agent's user", "the request of cluster %q is not that of a bootstrap user:%s",
+	case !isBootstrapUser(&pending[0].Object.Spec):
+		return nil, cli.Problem(auth.ErrDenied, a.approving(pending[0].Object.Name)+" if that is the agent's user", "the request of cluster %q is not that of a bootstrap user:%s",
 			a.cluster.Name, requesters(pending))
 	}
-	if err := a.checkAgent(ctx, &pending[0]); err != nil {
+	if err := a.checkAgent(ctx, pending[0]); err != nil {
 		return nil, err
 	}
-	return &pending[0], nil
+	return pending[0], nil
 }
 
 // approving returns the command that approves a request by its name, which is free text.
@@ -258,8 +258,8 @@ func (a *acceptance) approving(request string) string {
 }
 
 // checkAgent refuses a request if the cluster's agent works, or if the hub goes on with another agent.
-func (a *acceptance) checkAgent(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
-	agent, err := csr.Replaces(ctx, a.hub, r)
+func (a *acceptance) checkAgent(ctx context.Context, r *csr.Request) error {
+	agent, err := r.Replaces(ctx, a.hub)
 	if err != nil {
 		return err
 	}
@@ -268,16 +268,10 @@ func (a *acceptance) checkAgent(ctx context.Context, r *certificatesv1.Certifica
 	if !works && agent == "" {
 		return nil
 	}
-	return cli.Problem(auth.ErrDenied, "if the cluster joined again after wid unjoin, or its agent was replaced or lost its certificate, "+a.approving(r.Name)+
+	return cli.Problem(auth.ErrDenied, "if the cluster joined again after wid unjoin, or its agent was replaced or lost its certificate, "+a.approving(r.Object.Name)+
 		"; else it may be that of an intruder",
 		"cluster %q has an agent already, recorded as %.100q, and request %q of user %.100q comes from another agent or has a new key",
-		a.cluster.Name, agent, r.Name, r.Spec.Username)
-}
-
-// isRenewal reports whether the agent of a request has made it itself.
-func isRenewal(r *certificatesv1.CertificateSigningRequest) bool {
-	request, err := csr.Parse(r)
-	return err == nil && r.Spec.Username == request.User()
+		a.cluster.Name, agent, r.Object.Name, r.Object.Spec.Username)
 }
 
 // isBootstrapUser reports whether manifests.BootstrapRBAC lets a user
@@ -287,19 +281,14 @@ func isBootstrapUser(spec *certificatesv1.CertificateSigningRequestSpec) bool {
 }
 
 // requesters has a line for each request, the newest first: an agent that restarts asks again.
-func requesters(pending []certificatesv1.CertificateSigningRequest) (lines string) {
+func requesters(pending []*csr.Request) (lines string) {
 	const most = 5
-	slices.SortFunc(pending, func(a, b certificatesv1.CertificateSigningRequest) int {
-		return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
+	slices.SortFunc(pending, func(a, b *csr.Request) int {
+		return b.Object.CreationTimestamp.Compare(a.Object.CreationTimestamp.Time)
 	})
-	for i := range pending[:min(len(pending), most)] {
-		r := &pending[i]
-		asks := "for no agent"
-		if request, err := csr.Parse(r); err == nil {
-			asks = fmt.Sprintf("agent %q with key %.8s", request.Agent, request.Key)
-		}
-		lines += fmt.Sprintf("\n  request %q: %s, %s old, of user %.100q", r.Name, asks,
-			duration.ShortHumanDuration(time.Since(r.CreationTimestamp.Time)), r.Spec.Username)
+	for _, r := range pending[:min(len(pending), most)] {
+		lines += fmt.Sprintf("\n  request %q: agent %q with key %.8s, %s old, of user %.100q", r.Object.Name, r.Agent, r.Key,
+			duration.ShortHumanDuration(time.Since(r.Object.CreationTimestamp.Time)), r.Object.Spec.Username)
 	}
 	if more := len(pending) - most; more > 0 {
 		lines += fmt.Sprintf("\n  and %d more", more)

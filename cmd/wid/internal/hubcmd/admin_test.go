@@ -208,7 +208,7 @@ func TestRequest(t *testing.T) {
 				!slices.Contains([]int{cli.ExitDenied, cli.ExitMisconfigured}, cli.ExitCode(t.Context(), err))) {
 				t.Fatalf("got %v, want %q", err, row.refusal)
 			}
-			if (a.request != nil) != row.picks || a.request != nil && a.request.Name != last {
+			if (a.request != nil) != row.picks || a.request != nil && a.request.Object.Name != last {
 				t.Errorf("picked %+v", a.request)
 			}
 		})
@@ -221,25 +221,22 @@ func TestRequesters(t *testing.T) {
 	for _, agent := range []string{"stable", "stable", "a2", "a3", "a4", "a5", "a6"} {
 		regtest.Ask(t, c, asBootstrapUser(c), "shop", agent)
 	}
-	pending := regtest.RequestsOf(t, c, "shop")
+	pending, err := csr.List(t.Context(), c, "shop", (*csr.Request).IsPending)
+	regtest.Must(t, err)
 	age := map[string]time.Duration{"stable": time.Minute, "a2": time.Hour, "a3": 2 * time.Hour, "a4": 3 * time.Hour, "a5": 4 * time.Hour, "a6": 5 * time.Hour}
 	var want []string
-	for i := range pending {
-		request, err := csr.Parse(&pending[i])
-		regtest.Must(t, err)
-		pending[i].CreationTimestamp = metav1.NewTime(time.Now().Add(-age[request.Agent] - time.Second))
-		age[request.Agent] += time.Minute // of the other one of that name
+	for _, r := range pending {
+		r.Object.CreationTimestamp = metav1.NewTime(time.Now().Add(-age[r.Agent] - time.Second))
+		age[r.Agent] += time.Minute // of the other one of that name
 	}
-	slices.SortFunc(pending, func(a, b certificatesv1.CertificateSigningRequest) int {
-		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	slices.SortFunc(pending, func(a, b *csr.Request) int {
+		return a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time)
 	})
 	newest := slices.Clone(pending)
 	slices.Reverse(newest)
 	for i, shown := range []string{"stable|1m", "stable|2m", "a2|1h", "a3|2h", "a4|3h"} {
 		agent, old, _ := strings.Cut(shown, "|")
-		request, err := csr.Parse(&newest[i])
-		regtest.Must(t, err)
-		want = append(want, fmt.Sprintf("\n  request %q: agent %q with key %s, %s old, of user %q", newest[i].Name, agent, request.Key[:8], old, bootstrapUser))
+		want = append(want, fmt.Sprintf("\n  request %q: agent %q with key %s, %s old, of user %q", newest[i].Object.Name, agent, newest[i].Key[:8], old, bootstrapUser))
 	}
 	if got := requesters(pending); got != strings.Join(want, "")+"\n  and 2 more" {
 		t.Errorf("got %s\nwant %s", got, strings.Join(want, ""))

@@ -230,42 +230,40 @@ func stateOf(c *ocm.ManagedCluster, role *rbacv1.ClusterRole, pending, denied []
 }
 
 func requestsOf(ctx context.Context, c client.Reader) (pending, denied map[string][]AgentRequest, err error) {
-	all, err := csr.List(ctx, c, "", func(r *certificatesv1.CertificateSigningRequest) bool {
-		return csr.IsOpen(r) || denialOf(r) != nil
-	})
+	all, err := csr.List(ctx, c, "", func(r *csr.Request) bool { return r.IsPending() || denialOf(r) != nil })
 	if err != nil {
 		return nil, nil, err
 	}
 	refusals, err := refusalsOf(ctx, c, all)
 	pending, denied = map[string][]AgentRequest{}, map[string][]AgentRequest{}
-	for i := range all {
-		r, cluster := &all[i], all[i].Labels[ocm.ClusterNameLabel]
+	for _, r := range all {
+		name, user := r.Object.Name, r.Object.Spec.Username
 		if d := denialOf(r); d != nil {
-			denied[cluster] = append(denied[cluster], AgentRequest{r.Name, r.Spec.Username, redact.Text(d.Reason), redact.Line(d.Message)})
+			denied[r.Cluster] = append(denied[r.Cluster], AgentRequest{name, user, redact.Text(d.Reason), redact.Line(d.Message)})
 			continue
 		}
-		refusal := refusals[r.UID]
-		pending[cluster] = append(pending[cluster], AgentRequest{r.Name, r.Spec.Username, redact.Text(refusal.Reason), redact.Line(refusal.Note)})
+		refusal := refusals[r.Object.UID]
+		pending[r.Cluster] = append(pending[r.Cluster], AgentRequest{name, user, redact.Text(refusal.Reason), redact.Line(refusal.Note)})
 	}
 	return pending, denied, err
 }
 
-// denialOf returns the denial of an agent's request, nil if there is none.
-func denialOf(r *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestCondition {
-	if !csr.IsAgents(r) {
-		return nil
+// denialOf returns the denial of a request, nil if there is none.
+func denialOf(r *csr.Request) *certificatesv1.CertificateSigningRequestCondition {
+	if c := r.Refusal(); c != nil && c.Type == certificatesv1.CertificateDenied {
+		return c
 	}
-	return csr.Decision(r, certificatesv1.CertificateDenied)
+	return nil
 }
 
 // refusalsOf returns the Event of the newest refusal of each pending request by
 // the UID of the request. It has no reason if there is no Event, or the caller
 // may not list Events.
-func refusalsOf(ctx context.Context, c client.Reader, requests []certificatesv1.CertificateSigningRequest) (map[types.UID]eventsv1.Event, error) {
+func refusalsOf(ctx context.Context, c client.Reader, requests []*csr.Request) (map[types.UID]eventsv1.Event, error) {
 	newest := map[types.UID]eventsv1.Event{}
-	for i := range requests {
-		if denialOf(&requests[i]) == nil {
-			newest[requests[i].UID] = eventsv1.Event{}
+	for _, r := range requests {
+		if denialOf(r) == nil {
+			newest[r.Object.UID] = eventsv1.Event{}
 		}
 	}
 	if len(newest) == 0 {

@@ -64,11 +64,16 @@ func (e *examination) key() string {
 	return ""
 }
 
-// isAgents reports whether the agent has made a request: the request has the key in the agent's Secret.
-func (e *examination) isAgents(r *certificateRequest) bool {
-	request, err := csr.Parse(r)
+// ownRequest returns the request of the agent, which has the key in the agent's Secret, and nil if there is none.
+func (e *examination) ownRequest() *csr.Request {
 	key := e.key()
-	return err == nil && key != "" && request.Key == key && r.Labels[addon.NameLabel] == ""
+	for i := range e.requests {
+		r, err := csr.Parse(&e.requests[i])
+		if err == nil && key != "" && r.Key == key && r.Object.Labels[addon.NameLabel] == "" {
+			return r
+		}
+	}
+	return nil
 }
 
 // showRequests shows the request of the agent. Those of others are evidence for --verbose, and never against the agent.
@@ -76,11 +81,11 @@ func (e *examination) showRequests(ctx context.Context) doctor.Finding {
 	if e.requestErr != nil {
 		return unread("the requests: %s", kubeerror.Message(e.requestErr))
 	}
-	own := slices.IndexFunc(e.requests, func(r certificateRequest) bool { return e.isAgents(&r) })
+	own := e.ownRequest()
 	f := doctor.Skipped("none that waits for this agent, and %d with its label; the hub forgets old ones", len(e.requests))
 	switch {
-	case own >= 0:
-		f = e.showRequest(ctx, &e.requests[own])
+	case own != nil:
+		f = e.showRequest(ctx, own)
 	case e.Spoke == nil && len(e.requests) > 0:
 		f = unread("%d with its label; the kubeconfig of the cluster tells which is the agent's", len(e.requests))
 	default:
@@ -96,11 +101,11 @@ func (e *examination) showRequests(ctx context.Context) doctor.Finding {
 	return f
 }
 
-func (e *examination) showRequest(ctx context.Context, r *certificateRequest) doctor.Finding {
-	refusal := csr.Decision(r, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed)
-	name, text := describe(r)
-	look := e.atHub("look at the request:", "kubectl describe csr "+shell.Word(r.Name, "REQUEST"))
-	events := e.events(ctx, metav1.NamespaceDefault, r.UID, look)
+func (e *examination) showRequest(ctx context.Context, r *csr.Request) doctor.Finding {
+	refusal := r.Refusal()
+	name, text := describe(r.Object)
+	look := e.atHub("look at the request:", "kubectl describe csr "+shell.Word(r.Object.Name, "REQUEST"))
+	events := e.events(ctx, metav1.NamespaceDefault, r.Object.UID, look)
 	for i := range events {
 		events[i].Remedy = e.ofRequest(r, events[i].Reason, look)
 	}
@@ -116,7 +121,7 @@ func (e *examination) showRequest(ctx context.Context, r *certificateRequest) do
 	case refusal != nil:
 		f = doctor.Failed("ClientCertificate"+string(refusal.Type), look, "%s is %s: %.63s: %.300s", name, refusal.Type, refusal.Reason, refusal.Message)
 		since = refusal.LastTransitionTime.Time
-	case len(r.Status.Certificate) > 0:
+	case len(r.Object.Status.Certificate) > 0:
 		f, worked = doctor.Passed("%s; %s", text, name), e.credentialWorked()
 	}
 	return f.With(since, worked, append(events, ofAgent...)...)
@@ -126,27 +131,26 @@ func (e *examination) showRequest(ctx context.Context, r *certificateRequest) do
 func (e *examination) rivals() bool {
 	open := 0
 	for i := range e.requests {
-		if _, err := csr.Parse(&e.requests[i]); err == nil && csr.IsOpen(&e.requests[i]) {
+		if r, err := csr.Parse(&e.requests[i]); err == nil && r.IsPending() {
 			open++
 		}
 	}
 	return open > 1
 }
 
-// ofRequest returns the action that the hub's Event names. The command approves only a request of the agent, which csr.Parse has read.
-func (e *examination) ofRequest(r *certificateRequest, reason string, look doctor.Remedy) doctor.Remedy {
-	text := fmt.Sprintf("if this cluster's agent lost its credential or was replaced, approve its request by user %.200q:", r.Spec.Username)
+// ofRequest returns the action that the hub's Event names. The command approves only a request of the agent.
+func (e *examination) ofRequest(r *csr.Request, reason string, look doctor.Remedy) doctor.Remedy {
+	text := fmt.Sprintf("if this cluster's agent lost its credential or was replaced, approve its request by user %.200q:", r.Object.Spec.Username)
 	if reason == "NotAccepted" && e.rivals() {
 		text = fmt.Sprintf("accept the cluster if it is wanted. Several requests wait (--verbose): approve the one with the key of this "+
-			"cluster's agent, by user %.200q:", r.Spec.Username)
+			"cluster's agent, by user %.200q:", r.Object.Spec.Username)
 		reason = "SeveralRequests"
 	}
-	request, err := csr.Parse(r)
 	switch {
-	case err != nil || request.Cluster != e.ClusterName:
+	case r.Cluster != e.ClusterName:
 		return look
 	case slices.Contains([]string{"AlreadyJoined", "AnotherAgent", "AnotherKey", "SeveralRequests"}, reason):
-		return e.atHub(text, "wid hub accept --clusters "+e.name()+" --approve-request "+shell.Word(r.Name, "REQUEST"))
+		return e.atHub(text, "wid hub accept --clusters "+e.name()+" --approve-request "+shell.Word(r.Object.Name, "REQUEST"))
 	case reason == "UnknownRequester":
 		return e.accept()
 	}

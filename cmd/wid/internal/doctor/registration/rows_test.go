@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"net/http"
 	"slices"
@@ -28,7 +29,6 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/registration"
 	contract "github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/awsirsa"
-	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
@@ -189,7 +189,8 @@ func (w *world) request(t *testing.T) *certificatesv1.CertificateSigningRequest 
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: csr.Subject("cluster1", "agent1")}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{
+		CommonName: contract.AgentUser("cluster1", "agent1"), Organization: []string{contract.ClusterGroup("cluster1")}}}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +207,7 @@ func (w *world) request(t *testing.T) *certificatesv1.CertificateSigningRequest 
 		Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}}, Spec: certificatesv1.CertificateSigningRequestSpec{
 		SignerName: certificatesv1.KubeAPIServerClientSignerName, Username: "system:bootstrap:abcdef", Groups: []string{contract.BootstrapGroup, "system:authenticated"},
 		Usages:  []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature},
-		Request: pem.EncodeToMemory(&pem.Block{Type: csr.Block, Bytes: der})}}
+		Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}}
 	w.hub = append(w.hub, r)
 	return r
 }
