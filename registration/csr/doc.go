@@ -38,8 +38,8 @@
 // # Your own approval
 //
 // [List] returns the requests that wait, as a [Request] each. Its methods
-// approve and deny, as wid hub accept does, and record, as the approver does.
-// Neither checks the requester: the caller decides whom it trusts.
+// approve and deny for an administrator, and record an agent as the approver
+// does. They check no requester: that is the policy of the caller.
 //
 // # Revocation
 //

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
+	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/csr"
+	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(kubetest.Main(m).Run())
+}
+
+// The hub of the test approves no first request by itself.
+func TestApprove(t *testing.T) {
+	cluster := kubetest.Start(t)
+	w := regtest.NewWith(t, cluster, cluster) // no cluster is managed
+	w.RunHub(func(mgr ctrl.Manager) (hub.Options, error) {
+		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
+		return hub.Options{Drivers: []registration.HubDriver{driver}, Default: registration.AuthTypeCSR}, err
+	})
+	agents, jane := w.As("system:bootstrap:abcdef", registration.BootstrapGroup), w.As("jane", "system:masters")
+	requests := map[string]string{}
+	for _, name := range []string{"known", "unknown", "stranger", "rivals", "taken"} {
+		regtest.Must(t, agents.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+		user := client.Client(agents)
+		if name == "stranger" {
+			user = jane
+		}
+		requests[name] = regtest.Ask(t, w.Admin, user, name, "agent1")
+	}
+	regtest.Ask(t, w.Admin, agents, "rivals", "agent2")
+	regtest.Must(t, w.Admin.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("taken"),
+		Labels: map[string]string{ocm.ClusterNameLabel: "taken"}, Annotations: map[string]string{ocm.AgentAnnotation: "agent0"}}}))
+
+	rule := func(group, resource string, verbs ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+	}
+	operator := regtest.NewClient(t, cluster.User(t, "operator", "", // the rights that the program names
+		rule("certificates.k8s.io", "certificatesigningrequests", "list"), rule("certificates.k8s.io", "certificatesigningrequests/approval", "update"),
+		rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{"kubernetes.io/kube-apiserver-client"}, Verbs: []string{"approve"}},
+		rule("rbac.authorization.k8s.io", "clusterroles", "get"), rule("cluster.open-cluster-management.io", "managedclusters", "get", "patch"),
+		rule("cluster.open-cluster-management.io", "managedclusters/accept", "update")))
+	var out bytes.Buffer
+	regtest.Must(t, approve(t.Context(), operator, []string{"known", "stranger", "rivals", "taken"}, &out))
+	for name, want := range map[string]struct {
+		verdict  string
+		decision certificatesv1.RequestConditionType
+	}{
+		"known":    {"approved", certificatesv1.CertificateApproved},
+		"unknown":  {"denied", certificatesv1.CertificateDenied},
+		"stranger": {"denied", certificatesv1.CertificateDenied},
+		"rivals":   {"left: another agent asks too, so a person decides", ""},
+		"taken":    {"left: the cluster has the agent agent0", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if line := requests[name] + ": agent agent1 of cluster " + name + ": " + want.verdict + "\n"; !strings.Contains(out.String(), line) {
+				t.Errorf("lacks %q:\n%s", line, out.String())
+			}
+			request := &certificatesv1.CertificateSigningRequest{}
+			regtest.Must(t, w.Admin.Get(t.Context(), client.ObjectKey{Name: requests[name]}, request))
+			var decision certificatesv1.RequestConditionType
+			for _, c := range request.Status.Conditions {
+				decision = c.Type
+			}
+			if accepted := w.Cluster(name).Spec.HubAcceptsClient; decision != want.decision || accepted != (want.verdict == "approved") {
+				t.Errorf("decision %q, accepted %t", decision, accepted)
+			}
+		})
+	}
+	regtest.Eventually(t, "the hub lets the agent in", func() bool {
+		role, err := registration.GetClusterRole(t.Context(), w.Admin, "known")
+		return err == nil && csr.RecordIn(role, "known").Agent == "agent1" && w.Reason("known", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted"
+	})
+}
