@@ -162,12 +162,5 @@ func storedUser(data map[string][]byte) (clientcmdv1.AuthInfo, error) {
 	if len(data[registration.SecretKeyKubeconfig]) == 0 {
 		return clientcmdv1.AuthInfo{}, fmt.Errorf("there is no key %q", registration.SecretKeyKubeconfig)
 	}
-	k, err := kubeconfig.Parse(data[registration.SecretKeyKubeconfig])
-	if err != nil {
-		return clientcmdv1.AuthInfo{}, err
-	}
-	if len(k.AuthInfos) == 0 {
-		return clientcmdv1.AuthInfo{}, errors.New("it holds no user")
-	}
-	return k.AuthInfos[0].AuthInfo, nil
+	return kubeconfig.User(data[registration.SecretKeyKubeconfig])
 }

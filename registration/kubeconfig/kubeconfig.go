@@ -92,6 +92,19 @@ func Parse(content []byte) (*clientcmdv1.Config, error) {
 	return &k, nil
 }
 
+// User returns the user entry of a kubeconfig that Parse accepts. [Inline] reads
+// the credential.
+func User(content []byte) (clientcmdv1.AuthInfo, error) {
+	k, err := Parse(content)
+	if err != nil {
+		return clientcmdv1.AuthInfo{}, err
+	}
+	if len(k.AuthInfos) == 0 {
+		return clientcmdv1.AuthInfo{}, errors.New("it holds no user")
+	}
+	return k.AuthInfos[0].AuthInfo, nil
+}
+
 // Inline returns a user whose credential lies in the value itself: a token, or a certificate with its key. The files that it names are
 // those given.
 func Inline(user clientcmdv1.AuthInfo, files map[string][]byte) (clientcmdv1.AuthInfo, error) {

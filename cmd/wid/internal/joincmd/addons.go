@@ -2,7 +2,6 @@ package joincmd
 
 import (
 	"context"
-	"errors"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -36,15 +35,11 @@ func (j *join) addOnAuth(ctx context.Context, cmd *cobra.Command, local client.C
 // addOns returns the names of the cluster's add-ons by auth type. It asks the hub that this command has verified, whatever address the
 // Secret holds, with the credential of the Secret.
 func (j *join) addOns(ctx context.Context, secret *corev1.Secret) (map[string][]string, error) {
-	k, err := kubeconfig.Parse(secret.Data[registration.SecretKeyKubeconfig])
-	if err == nil && len(k.AuthInfos) == 0 {
-		err = errors.New("it holds no user")
-	}
+	user, err := kubeconfig.User(secret.Data[registration.SecretKeyKubeconfig])
 	if err != nil {
 		return nil, err
 	}
-	user, err := kubeconfig.Inline(k.AuthInfos[0].AuthInfo, secret.Data)
-	if err != nil {
+	if user, err = kubeconfig.Inline(user, secret.Data); err != nil {
 		return nil, err
 	}
 	hub := kubeconfig.Hub{Cluster: clientcmdv1.Cluster{Server: j.options.Hub.Server, CertificateAuthorityData: j.options.Hub.CAData}}
