@@ -24,16 +24,21 @@ var sdks = map[string][]string{
 }
 
 // graph maps each package of this module to the import paths that it compiles, itself included.
-var graph = sync.OnceValues(func() (map[string][]string, error) {
-	const line = `{{.ImportPath}} {{join .Deps " "}}`
-	out, err := exec.CommandContext(context.Background(), "go", "list", "-f", line, "./...").Output()
+var graph = sync.OnceValues(func() (map[string][]string, error) { return list("Deps") })
+
+// imports maps each package of this module to itself and what its files import, without tests.
+var imports = sync.OnceValues(func() (map[string][]string, error) { return list("Imports") })
+
+func list(field string) (map[string][]string, error) {
+	line := `{{.ImportPath}} {{join .` + field + ` " "}}`
+	out, err := exec.CommandContext(context.Background(), "go", "list", "-f", line, "./...").Output() //nolint:gosec // one of the two above
 	packages := map[string][]string{}
 	for line := range strings.Lines(string(out)) {
 		paths := strings.Fields(line)
 		packages[paths[0]] = paths
 	}
 	return packages, err
-})
+}
 
 func dependencies(t *testing.T, pkg string) []string {
 	t.Helper()
@@ -236,6 +241,47 @@ func TestOnlyProgramsImportTwoProviders(t *testing.T) {
 		}
 		if len(providers) > 1 {
 			t.Errorf("%s imports the providers %v: take an auth.Provider or an auth.ProviderSet from the caller instead", pkg, providers)
+		}
+	}
+}
+
+// Internal packages are leaves, and importers can do what the programs can.
+// wid hub, wid join and the doctor thus import no package of internal that
+// imports registration.
+func TestInternalImportsNothingAboveIt(t *testing.T) {
+	packages, err := imports()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const internal = module + "/internal/"
+	for pkg, all := range packages {
+		name, ok := strings.CutPrefix(pkg, internal)
+		if !ok || strings.HasPrefix(name, "testing/") {
+			continue
+		}
+		for _, imported := range all {
+			if strings.HasPrefix(imported, module+"/") && !strings.HasPrefix(imported, internal) {
+				t.Errorf("%s imports %s: move the code to that package or below it, since internal holds leaves", pkg, imported)
+			}
+		}
+	}
+}
+
+// Users copy examples. The exempt ones play with the helpers of tests.
+func TestExamplesImportNothingInternal(t *testing.T) {
+	packages, err := imports()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exempt := []string{module + "/examples/registration", module + "/examples/podidentity"}
+	for pkg, all := range packages {
+		if !strings.HasPrefix(pkg, module+"/examples/") || slices.Contains(exempt, pkg) {
+			continue
+		}
+		for _, imported := range all {
+			if strings.HasPrefix(imported, module+"/internal/") {
+				t.Errorf("%s imports %s: make public what an importer needs, or leave it out", pkg, imported)
+			}
 		}
 	}
 }
