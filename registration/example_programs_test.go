@@ -70,7 +70,7 @@ func runAgent(ctx context.Context, config *rest.Config, cluster string) error {
 	return mgr.Start(ctx)
 }
 
-// The two programs of the package's documentation.
+// A hub, and an agent that joins it.
 func Example() {
 	_, _ = runHub, runAgent
 }
