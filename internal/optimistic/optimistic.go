@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/pause"
 )
@@ -30,4 +32,29 @@ func Write(ctx context.Context, isConflict func(error) bool, readAndWrite func()
 			return fmt.Errorf("%w while other writers were faster: %s", context.Cause(ctx), err.Error())
 		}
 	}
+}
+
+// PatchStatus calls change, which alters the status of object, and patches it
+// with a resourceVersion. It writes nothing if change returns false. After a
+// conflict it reads object and calls change again. Server-side apply with one
+// owner for each condition would be simpler, but the conditions of released
+// hubs are an atomic list: an apply of one condition would delete all others.
+func PatchStatus(ctx context.Context, c client.Client, object client.Object, change func() (changed bool)) error {
+	first := true
+	return Write(ctx, apierrors.IsConflict, func() error {
+		if !first {
+			if err := c.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
+				return err
+			}
+		}
+		first = false
+		base, ok := object.DeepCopyObject().(client.Object)
+		if !ok {
+			return fmt.Errorf("%T is no Kubernetes object", object)
+		}
+		if !change() {
+			return nil
+		}
+		return c.Status().Patch(ctx, object, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	})
 }

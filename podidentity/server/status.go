@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/optimistic"
 	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
@@ -157,19 +159,20 @@ func conditionReason(code string) string {
 
 // write patches the status if a condition differs, and records an Event for what an edit has to mend.
 func (s *statusWriter) write(ctx context.Context, b *v1alpha1.IAMBinding, conditions []metav1.Condition) error {
-	base, changed := b.DeepCopy(), false
-	for _, c := range conditions {
-		c.ObservedGeneration = b.Generation
-		changed = meta.SetStatusCondition(&b.Status.Conditions, c) || changed
-	}
-	if !changed {
-		return nil
-	}
-	if err := s.options.Client.Status().Patch(ctx, b, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+	generation, changed, before := b.Generation, false, []metav1.Condition(nil)
+	err := optimistic.PatchStatus(ctx, s.options.Client, b, func() bool {
+		changed, before = false, slices.Clone(b.Status.Conditions)
+		for _, c := range conditions {
+			c.ObservedGeneration = generation
+			changed = meta.SetStatusCondition(&b.Status.Conditions, c) || changed
+		}
+		return changed
+	})
+	if err != nil || !changed {
 		return client.IgnoreNotFound(err)
 	}
 	for _, c := range conditions {
-		had := meta.FindStatusCondition(base.Status.Conditions, c.Type)
+		had := meta.FindStatusCondition(before, c.Type)
 		if c.Type != v1alpha1.ConditionConflict && c.Status == metav1.ConditionFalse && (had == nil || had.Status != c.Status || had.Reason != c.Reason) {
 			s.event(bindingReference(b), c.Reason, c.Message)
 		}

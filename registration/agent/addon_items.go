@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/internal"
 	"github.com/workloadid/workloadid/registration/kubeconfig"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -334,8 +333,7 @@ func (p *addOnReconcile) tell(s *addon.Status) (changed bool) {
 	}
 	for _, c := range said {
 		c.ObservedGeneration = p.addOn.GetGeneration()
-		c.Message = c.Message[:min(len(c.Message), internal.MaxConditionMessage)]
-		changed = meta.SetStatusCondition(&s.Conditions, c) || changed
+		changed = ocm.SetCondition(&s.Conditions, c) || changed
 	}
 	if !p.tokenKept { // then the hub removes the ServiceAccount
 		for _, condition := range []string{ocm.ConditionAddOnTokenRefreshed, ocm.ConditionTokenRefreshed} {

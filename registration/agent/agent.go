@@ -25,7 +25,6 @@ import (
 	"github.com/workloadid/workloadid/internal/tracing"
 	"github.com/workloadid/workloadid/internal/transport"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/internal"
 	"github.com/workloadid/workloadid/registration/kubeconfig"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -264,7 +263,11 @@ func (a *Agent) tell(ctx context.Context, conn *agentConn, condition *metav1.Con
 	case condition == nil:
 		return nil
 	case conn.own:
-		return ignoreRefused(internal.SetCondition(ctx, conn, conn.cluster, *condition))
+		c := *condition
+		c.ObservedGeneration = conn.cluster.Generation
+		return ignoreRefused(optimistic.PatchStatus(ctx, conn, conn.cluster, func() bool {
+			return ocm.SetCondition(&conn.cluster.Status.Conditions, c)
+		}))
 	}
 	kind := corev1.EventTypeNormal
 	if condition.Status == metav1.ConditionFalse {

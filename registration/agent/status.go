@@ -11,7 +11,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,8 +19,8 @@ import (
 	"github.com/workloadid/workloadid/internal/buildinfo/metric"
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/kubeevent"
+	"github.com/workloadid/workloadid/internal/optimistic"
 	"github.com/workloadid/workloadid/internal/redact"
-	"github.com/workloadid/workloadid/registration/internal"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -67,11 +66,11 @@ func (a *Agent) report(ctx context.Context, conn *agentConn) error {
 			available.Message = "the cluster's API server does not answer the agent: " + kubeerror.Message(err)
 		}
 	}
-	now := metav1.NewTime(a.opts.Now())
-	return internal.PatchStatus(ctx, conn, conn.cluster, func(s *ocm.ManagedClusterStatus) (changed bool) {
+	now, generation, s := metav1.NewTime(a.opts.Now()), conn.cluster.Generation, &conn.cluster.Status
+	return optimistic.PatchStatus(ctx, conn, conn.cluster, func() (changed bool) {
 		for _, c := range []metav1.Condition{joined, available} {
-			c.ObservedGeneration, c.LastTransitionTime = conn.cluster.Generation, now
-			changed = meta.SetStatusCondition(&s.Conditions, c) || changed
+			c.ObservedGeneration, c.LastTransitionTime = generation, now
+			changed = ocm.SetCondition(&s.Conditions, c) || changed
 		}
 		if version != "" && version != s.Version.Kubernetes {
 			s.Version.Kubernetes, changed = version, true

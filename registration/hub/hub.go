@@ -23,8 +23,8 @@ import (
 
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/kubeevent"
+	"github.com/workloadid/workloadid/internal/optimistic"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/internal"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -203,8 +203,8 @@ func (h *Hub) reportFailure(ctx context.Context, cluster *ocm.ManagedCluster, fa
 	case cluster.ResourceVersion == "", ctx.Err() != nil, apierrors.IsConflict(failure), failure == nil && !shown:
 		return failure
 	case failure == nil:
-		return client.IgnoreNotFound(internal.PatchStatus(ctx, h.options.Client, cluster, func(s *ocm.ManagedClusterStatus) bool {
-			return meta.RemoveStatusCondition(&s.Conditions, ocm.ConditionReconciled)
+		return client.IgnoreNotFound(optimistic.PatchStatus(ctx, h.options.Client, cluster, func() bool {
+			return meta.RemoveStatusCondition(&cluster.Status.Conditions, ocm.ConditionReconciled)
 		}))
 	}
 	c := metav1.Condition{Type: ocm.ConditionReconciled, Status: metav1.ConditionFalse, Reason: reasonReconcileFailed,
@@ -476,7 +476,7 @@ func (h *Hub) grant(
 		return err // it keeps what it has
 	}
 	h.setState(cluster.Name, stateRefused)
-	setErr := internal.SetCondition(ctx, h.options.Client, cluster, metav1.Condition{Type: ocm.ConditionHubAccepted,
+	setErr := h.setCondition(ctx, cluster, metav1.Condition{Type: ocm.ConditionHubAccepted,
 		Status: metav1.ConditionFalse, Reason: ocm.ReasonGrantFailed, Message: err.Error()})
 	if next > 0 && setErr == nil {
 		h.schedule(cluster.Name, record{}, next)
@@ -558,10 +558,17 @@ func (h *Hub) patch(ctx context.Context, cluster *ocm.ManagedCluster, change fun
 	return h.options.Client.Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 }
 
+func (h *Hub) setCondition(ctx context.Context, cluster *ocm.ManagedCluster, c metav1.Condition) error {
+	c.ObservedGeneration = cluster.Generation
+	return optimistic.PatchStatus(ctx, h.options.Client, cluster, func() bool {
+		return ocm.SetCondition(&cluster.Status.Conditions, c)
+	})
+}
+
 // report sets a condition, and records an Event if it claimed something new.
 func (h *Hub) report(ctx context.Context, cluster *ocm.ManagedCluster, eventType string, c metav1.Condition) error {
 	known := shows(cluster, c)
-	if err := internal.SetCondition(ctx, h.options.Client, cluster, c); err != nil {
+	if err := h.setCondition(ctx, cluster, c); err != nil {
 		return fmt.Errorf("set condition %s of ManagedCluster %q: %w", c.Type, cluster.Name, err)
 	}
 	if !known {

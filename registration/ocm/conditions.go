@@ -1,5 +1,12 @@
 package ocm
 
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // Conditions of a ManagedCluster, in addition to ConditionJoined,
 // ConditionHubAccepted and ConditionAvailable.
 const (
@@ -49,3 +56,21 @@ const (
 // Their type is Warning if the hub refuses it, and their reason then names the
 // cause.
 const ActionApprove = "Approve"
+
+// maxConditionMessage is the API server's limit.
+const maxConditionMessage = 32768
+
+// SetCondition sets a condition of a cluster or an add-on, and reports whether
+// it differs. It cuts the message where the API server would refuse it. A
+// denial counts from the time when it became one, whatever the status was
+// before.
+func SetCondition(conditions *[]metav1.Condition, c metav1.Condition) (changed bool) {
+	if len(c.Message) > maxConditionMessage {
+		c.Message = strings.ToValidUTF8(c.Message[:maxConditionMessage], "")
+	}
+	had := meta.FindStatusCondition(*conditions, c.Type)
+	if had != nil && had.Reason != c.Reason && c.Reason == ReasonHubDenied {
+		had.Status = metav1.ConditionUnknown // meta keeps the time unless the status changes
+	}
+	return meta.SetStatusCondition(conditions, c)
+}

@@ -318,7 +318,7 @@ func (h *Hub) report(ctx context.Context, addOn client.Object, condition *metav1
 			changed = meta.RemoveStatusCondition(&s.Conditions, addon.ConditionTokenInfrastructureReady)
 		} else {
 			condition.Type = addon.ConditionTokenInfrastructureReady
-			changed = meta.SetStatusCondition(&s.Conditions, *condition)
+			changed = ocm.SetCondition(&s.Conditions, *condition)
 		}
 		return changed
 	})

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/workloadid/workloadid/internal/testing/slowserver"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -138,18 +137,4 @@ func TestPatchStatus(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestPatchStatusReportsATimeout(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := addon.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	addOn := &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "add-on"}}
-	slowserver.TestObject(t, scheme, addOn, func(c client.WithWatch) error {
-		return addon.PatchStatus(t.Context(), c, addOn.DeepCopy(), func(s *addon.Status) bool {
-			s.Conditions = []metav1.Condition{{Type: "Revoked", Status: metav1.ConditionTrue}}
-			return true
-		})
-	})
 }

@@ -2,10 +2,8 @@ package addon
 
 import (
 	"context"
-	"fmt"
 	"reflect"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,23 +74,12 @@ func setStatus(addOn client.Object, s Status) {
 // change returns false. The lists are atomic on the wire, so it patches with a
 // resourceVersion and retries on conflict. Unknown fields survive.
 func PatchStatus(ctx context.Context, c client.Client, addOn client.Object, change func(*Status) bool) error {
-	first := true
-	return optimistic.Write(ctx, apierrors.IsConflict, func() error {
-		if !first {
-			if err := c.Get(ctx, client.ObjectKeyFromObject(addOn), addOn); err != nil {
-				return err
-			}
-		}
-		first = false
+	return optimistic.PatchStatus(ctx, c, addOn, func() bool {
 		status := StatusOf(addOn)
 		if !change(&status) {
-			return nil
+			return false
 		}
-		changed, ok := addOn.DeepCopyObject().(client.Object)
-		if !ok {
-			return fmt.Errorf("%T is no Kubernetes object", addOn)
-		}
-		setStatus(changed, status)
-		return c.Status().Patch(ctx, changed, client.MergeFromWithOptions(addOn, client.MergeFromWithOptimisticLock{}))
+		setStatus(addOn, status)
+		return true
 	})
 }

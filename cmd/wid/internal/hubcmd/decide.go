@@ -148,7 +148,7 @@ func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error 
 		return nil
 	}
 	// The hub may take a cluster that it never let in for a new one.
-	err := recordDenial(ctx, d.hub, cluster.Name)
+	err := recordDenial(ctx, d.hub, cluster)
 	switch {
 	case err != nil:
 		return cli.AnswerOf(err, fmt.Sprintf("set the condition %s of ManagedCluster %q", ocm.ConditionHubAccepted, cluster.Name))
@@ -167,23 +167,16 @@ func isDenied(cluster *ocm.ManagedCluster) bool {
 // recordDenial keeps the hub from approving a cluster that is not accepted and
 // never was. It fails if the hub was faster. Other writers of the status only
 // cause another attempt.
-func recordDenial(ctx context.Context, c client.Client, name string) error {
-	return optimistic.Write(ctx, apierrors.IsConflict, func() error {
-		cluster := &ocm.ManagedCluster{}
-		if err := c.Get(ctx, client.ObjectKey{Name: name}, cluster); err != nil {
-			return err
-		}
-		if cluster.Spec.HubAcceptsClient {
-			return acceptedMeanwhile(name)
-		}
-		base := cluster.DeepCopy()
-		if !isDenied(cluster) { // the time of the denial counts, not that of an earlier refusal
-			meta.RemoveStatusCondition(&cluster.Status.Conditions, ocm.ConditionHubAccepted)
-		}
-		meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
-			Reason: ocm.ReasonHubDenied, Message: "denied by an administrator of the hub", ObservedGeneration: cluster.Generation})
-		return c.Status().Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+func recordDenial(ctx context.Context, c client.Client, cluster *ocm.ManagedCluster) error {
+	err := optimistic.PatchStatus(ctx, c, cluster, func() bool {
+		return !cluster.Spec.HubAcceptsClient && ocm.SetCondition(&cluster.Status.Conditions, metav1.Condition{
+			Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: ocm.ReasonHubDenied,
+			Message: "denied by an administrator of the hub", ObservedGeneration: cluster.Generation})
 	})
+	if err == nil && cluster.Spec.HubAcceptsClient {
+		return acceptedMeanwhile(cluster.Name)
+	}
+	return err
 }
 
 // acceptedMeanwhile is the error of a denial that another person has reversed.
