@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal/refusal"
 	"github.com/workloadid/workloadid/registration/kubeconfig"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -48,11 +49,6 @@ const maxItems = 32
 // hostingClusterAnnotation names the cluster where the agent of the add-on runs in hosted mode.
 const hostingClusterAnnotation = "addon.open-cluster-management.io/hosting-cluster-name"
 
-// refusal is an error that only an edit mends. It becomes a part of ocm.ConditionRegistrationAccepted.
-type refusal struct{ reason, message string }
-
-func (r *refusal) Error() string { return r.message }
-
 // addOnReconcile is one reconciliation of one add-on.
 type addOnReconcile struct {
 	*AddOns
@@ -63,7 +59,7 @@ type addOnReconcile struct {
 	secrets    map[string]*addOnSecret // by name; refused items have theirs too
 	declared   []ocm.Registration
 	conditions []metav1.Condition
-	refusals   []*refusal
+	refusals   []*refusal.Error
 	tokenKept  bool // a token may be in use
 }
 
@@ -77,12 +73,12 @@ type addOnSecret struct {
 func (p *addOnReconcile) run(ctx context.Context) (due time.Time, err error) {
 	items := p.status.Items
 	if len(items) > maxItems {
-		p.refusals = append(p.refusals, &refusal{reasonTooManyItems, fmt.Sprintf("the add-on has %d items, and the agent registers the first %d: remove the others", len(items), maxItems)})
+		p.refusals = append(p.refusals, refusal.New(reasonTooManyItems, "the add-on has %d items, and the agent registers the first %d: remove the others", len(items), maxItems))
 		items = items[:maxItems]
 	}
 	for _, item := range items {
 		at, itemErr := p.register(ctx, item)
-		var refused *refusal
+		var refused *refusal.Error
 		if errors.As(itemErr, &refused) {
 			p.refusals = append(p.refusals, refused)
 			itemErr = nil
@@ -159,26 +155,26 @@ func (p *addOnReconcile) secretOf(item ocm.Registration) (*credentialSecret, err
 	case ocm.CustomSigner:
 		name, driver = p.addOn.GetName()+"-"+strings.ReplaceAll(item.SignerName, "/", "-")+"-client-cert", p.opts.CustomSigner
 		if item.SignerName == "" {
-			return nil, &refusal{reasonNoSigner, "a customSigner item names no signer: set customSigner.signerName in its registration"}
+			return nil, refusal.New(reasonNoSigner, "a customSigner item names no signer: set customSigner.signerName in its registration")
 		}
 	default:
-		return nil, &refusal{reasonUnknownType, fmt.Sprintf("the agent knows no registration of type %.100q: use %q or %q, or a newer agent", item.Type, ocm.KubeClient, ocm.CustomSigner)}
+		return nil, refusal.New(reasonUnknownType, "the agent knows no registration of type %.100q: use %q or %q, or a newer agent", item.Type, ocm.KubeClient, ocm.CustomSigner)
 	}
 	if p.secrets[name] != nil {
-		return nil, &refusal{reasonDuplicateItem, fmt.Sprintf("two items have the Secret %.300q: leave one kubeClient item, and one item for each signer", name)}
+		return nil, refusal.New(reasonDuplicateItem, "two items have the Secret %.300q: leave one kubeClient item, and one item for each signer", name)
 	}
 	namespace := cmp.Or(p.status.Namespace, p.opts.Namespace)
 	p.secrets[name] = &addOnSecret{namespace: namespace}
 	p.tokenKept = p.tokenKept || item.Type == ocm.KubeClient // until its driver has settled
 	if driver == nil {
-		return nil, &refusal{reasonUnknownDriver, fmt.Sprintf("the agent does not register customSigner items, such as that of signer %.100q: run it with a driver for them", item.SignerName)}
+		return nil, refusal.New(reasonUnknownDriver, "the agent does not register customSigner items, such as that of signer %.100q: run it with a driver for them", item.SignerName)
 	}
 	if err := p.agent.checkAddOnNamespace(namespace); err != nil {
-		return nil, &refusal{reasonNamespaceRefused, err.Error()}
+		return nil, refusal.New(reasonNamespaceRefused, "%s", err.Error())
 	}
 	if registration.CheckAddOnName(p.addOn.GetName()) != nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return nil, &refusal{reasonInvalidName, fmt.Sprintf("the add-on %.100q cannot have a Secret %.300q: use a DNS label for the add-on, "+
-			"a signer in lower case, and no more than 253 characters for the Secret", p.addOn.GetName(), name)}
+		return nil, refusal.New(reasonInvalidName, "the add-on %.100q cannot have a Secret %.300q: use a DNS label for the add-on, "+
+			"a signer in lower case, and no more than 253 characters for the Secret", p.addOn.GetName(), name)
 	}
 	return &credentialSecret{Secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, local: p.agent.opts.Local,
 		driver: driver, cluster: p.agent.opts.Cluster, agent: p.hub.session.agent, bare: item.Type == ocm.CustomSigner}, nil
@@ -218,8 +214,8 @@ func (p *addOnReconcile) readSecret(ctx context.Context, secret *credentialSecre
 	}
 	for key, value := range labels {
 		if secret.Labels[key] != value {
-			return &refusal{reasonSecretTaken, fmt.Sprintf("the Secret %q on the managed cluster is not one of this add-on and this agent: delete it, or rename the add-on",
-				client.ObjectKeyFromObject(secret.Secret))}
+			return refusal.New(reasonSecretTaken, "the Secret %q on the managed cluster is not one of this add-on and this agent: delete it, or rename the add-on",
+				client.ObjectKeyFromObject(secret.Secret))
 		}
 	}
 	return nil
@@ -238,8 +234,8 @@ func (p *addOnReconcile) isOCMs(secret *credentialSecret) bool {
 // asUnusable refuses a namespace that is absent, or to which the agent has no right.
 func asUnusable(namespace string, err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-		return &refusal{reasonNamespaceUnusable, fmt.Sprintf("the agent cannot keep Secrets in the namespace %q of the managed cluster: "+
-			"create the namespace, and in it the Role and the RoleBinding of the agent", namespace)}
+		return refusal.New(reasonNamespaceUnusable, "the agent cannot keep Secrets in the namespace %q of the managed cluster: "+
+			"create the namespace, and in it the Role and the RoleBinding of the agent", namespace)
 	}
 	return err
 }
@@ -354,10 +350,10 @@ func (p *addOnReconcile) accepted(s *addon.Status) []metav1.Condition {
 	}
 	var messages []string
 	for _, r := range p.refusals {
-		if !slices.Contains(messages, r.message) {
-			messages = append(messages, r.message)
+		if !slices.Contains(messages, r.Message) {
+			messages = append(messages, r.Message)
 		}
 	}
-	c.Status, c.Reason, c.Message = metav1.ConditionFalse, p.refusals[0].reason, strings.Join(messages, "; ")
+	c.Status, c.Reason, c.Message = metav1.ConditionFalse, p.refusals[0].Reason, strings.Join(messages, "; ")
 	return []metav1.Condition{c}
 }

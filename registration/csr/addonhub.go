@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal/refusal"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -110,28 +111,28 @@ func (a *AddOnApprover) check(ctx context.Context, csr *certificatesv1.Certifica
 // Cluster Management names the add-on as the agent, leaves out the second group, and adds the host of the add-on.
 func addOnRequest(csr *certificatesv1.CertificateSigningRequest, cluster, name string) (none ocm.Subject, err error) {
 	if err := errors.Join(registration.CheckClusterName(cluster), registration.CheckAddOnName(name)); err != nil {
-		return none, never("InvalidRequest", "labels %s and %s: %v", ocm.ClusterNameLabel, addon.NameLabel, err)
+		return none, refusal.New("InvalidRequest", "labels %s and %s: %v", ocm.ClusterNameLabel, addon.NameLabel, err)
 	}
 	request, err := parseFor(csr, name+".addon.open-cluster-management.io")
 	if err != nil {
-		return none, never("InvalidRequest", "%v", err)
+		return none, refusal.New("InvalidRequest", "%v", err)
 	}
 	const byOthers = "the manager of the add-on decides about other subjects, as in Open Cluster Management"
 	parsed := request.Subject
 	agent, ok := strings.CutPrefix(parsed.CommonName, registration.AddOnSubject(cluster, name, "").User)
 	if !ok || registration.CheckAgentName(agent) != nil {
-		return none, never("SubjectNotDefault", "the common name %.200q is not the default one of an agent of add-on %q: %s", parsed.CommonName, cluster+"/"+name, byOthers)
+		return none, refusal.New("SubjectNotDefault", "the common name %.200q is not the default one of an agent of add-on %q: %s", parsed.CommonName, cluster+"/"+name, byOthers)
 	}
 	subject := registration.AddOnSubject(cluster, name, agent)
 	if want := addOnName(subject); !sameSubject(parsed, want) {
 		subject.Groups = subject.Groups[:1]
 		if !sameSubject(parsed, addOnName(subject)) {
-			return none, never("SubjectNotDefault", "the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q: %s",
+			return none, refusal.New("SubjectNotDefault", "the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q: %s",
 				parsed, want.CommonName, want.Organization[0], want.Organization[1], byOthers)
 		}
 	}
 	if groups := registration.ClusterGroups(cluster); !slices.ContainsFunc(csr.Spec.Groups, func(g string) bool { return slices.Contains(groups, g) }) {
-		return none, never("UnknownRequester", "the user %.200q is not the agent of cluster %q: only that one asks for certificates of its add-ons", csr.Spec.Username, cluster)
+		return none, refusal.New("UnknownRequester", "the user %.200q is not the agent of cluster %q: only that one asks for certificates of its add-ons", csr.Spec.Username, cluster)
 	}
 	return subject, nil
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/workloadid/workloadid/internal/kubeevent"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
+	"github.com/workloadid/workloadid/registration/internal/refusal"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -258,40 +259,29 @@ func decide(ctx context.Context, c client.Client, recorder events.EventRecorder,
 		kubeevent.Record(recorder, csr, corev1.EventTypeNormal, "Approved", ocm.ActionApprove, rule)
 		return reconcile.Result{}, nil
 	}
-	var no *refusal
+	var no *refusal.Error
 	if !errors.As(err, &no) {
 		return reconcile.Result{}, err
 	}
-	kubeevent.Record(recorder, csr, corev1.EventTypeWarning, no.reason, ocm.ActionApprove, no.text)
-	if no.final {
+	kubeevent.Record(recorder, csr, corev1.EventTypeWarning, no.Reason, ocm.ActionApprove, no.Message)
+	if no.Retry == 0 {
 		return reconcile.Result{}, nil
 	}
 	age := now().Sub(csr.CreationTimestamp.Time)
-	return reconcile.Result{RequeueAfter: min(max(age, minRetry), maxRetry)}, nil
+	return reconcile.Result{RequeueAfter: min(max(age, no.Retry), maxRetry)}, nil
 }
 
-// refusal says why a request is not approved. Each cause has a reason of its own: client-go merges Events of one object and reason, and
-// drops the later texts. A refusal that is not final depends on what may change.
-type refusal struct {
-	reason, text string
-	final        bool
-}
-
-func (r *refusal) Error() string { return r.text }
-
+// notYet refuses a request for a cause that may change. Each cause has a reason of its own: client-go merges Events of one object and
+// reason, and drops the later texts.
 func notYet(reason, format string, args ...any) error {
-	return &refusal{reason: reason, text: fmt.Sprintf(format, args...)}
-}
-
-func never(reason, format string, args ...any) error {
-	return &refusal{reason: reason, text: fmt.Sprintf(format, args...), final: true}
+	return &refusal.Error{Reason: reason, Message: fmt.Sprintf(format, args...), Retry: minRetry}
 }
 
 // check returns the rule that approves a request, or a refusal.
 func (h *HubDriver) check(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) (rule string, err error) {
 	request, err := Parse(csr)
 	if err != nil {
-		return "", never("InvalidRequest", "%v", err)
+		return "", refusal.New("InvalidRequest", "%v", err)
 	}
 	cluster := &ocm.ManagedCluster{}
 	if err := h.options.Reader.Get(ctx, client.ObjectKey{Name: request.Cluster}, cluster); apierrors.IsNotFound(err) {

@@ -130,7 +130,7 @@ func TestDocumentationOfRefusals(t *testing.T) {
 	for _, file := range []string{"hub.go", "addonhub.go"} {
 		code, err := os.ReadFile(file)
 		regtest.Must(t, err)
-		for _, m := range regexp.MustCompile(`(?:notYet|never)\("(\w+)"|reason, differs :?= "(\w+)"`).FindAllSubmatch(code, -1) {
+		for _, m := range regexp.MustCompile(`(?:notYet|refusal\.New)\("(\w+)"|reason, differs :?= "(\w+)"`).FindAllSubmatch(code, -1) {
 			inCode = append(inCode, string(m[1])+string(m[2]))
 		}
 	}

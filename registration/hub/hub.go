@@ -25,6 +25,7 @@ import (
 	"github.com/workloadid/workloadid/internal/kubeevent"
 	"github.com/workloadid/workloadid/internal/optimistic"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal/refusal"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -127,12 +128,6 @@ func checkNames(drivers []registration.HubDriver) error {
 	return nil
 }
 
-// refusal is an error that only an edit mends. It becomes the condition
-// HubAcceptedManagedCluster=False, and is not retried.
-type refusal struct{ reason, message string }
-
-func (r *refusal) Error() string { return r.message }
-
 // errPostponed says that a failure is reported, and that its retry is scheduled.
 var errPostponed = errors.New("postponed")
 
@@ -221,7 +216,7 @@ func (h *Hub) decide(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	err := registration.CheckClusterName(cluster.Name)
 	switch {
 	case err != nil:
-		err = &refusal{reasonInvalidName, err.Error()}
+		err = refusal.New(reasonInvalidName, "%s", err.Error())
 	case cluster.Spec.HubAcceptsClient:
 		err = h.admit(ctx, cluster)
 	default:
@@ -230,14 +225,14 @@ func (h *Hub) decide(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	if errors.Is(err, errPostponed) {
 		return nil
 	}
-	var refused *refusal
+	var refused *refusal.Error
 	if !errors.As(err, &refused) {
 		return err
 	}
 	h.setState(cluster.Name, stateRefused)
 	h.schedule(cluster.Name, record{}, 0)
 	return h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
-		Reason: refused.reason, Message: refused.message})
+		Reason: refused.Reason, Message: refused.Message})
 }
 
 // admit grants an accepted cluster what it needs. Each step relies on those
@@ -261,7 +256,7 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	}
 	driver, err := registration.Pick(h.options.Drivers, granted.driver)
 	if err != nil {
-		return &refusal{reasonUnknownDriver, fmt.Sprintf("the cluster was accepted with an auth type that this hub does not run: %v", err)}
+		return refusal.New(reasonUnknownDriver, "the cluster was accepted with an auth type that this hub does not run: %v", err)
 	}
 	if err := h.addFinalizer(ctx, cluster); err != nil {
 		return err
@@ -329,11 +324,11 @@ func checkLost(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
 	case role.ResourceVersion != "" || c == nil:
 		return nil
 	case c.Reason == reasonRecordLost:
-		return &refusal{c.Reason, c.Message}
+		return refusal.New(c.Reason, "%s", c.Message)
 	}
-	return &refusal{reasonRecordLost, fmt.Sprintf("the ClusterRole %q with the record of the grant is gone. The hub said before: %.300q. Remove by hand what this gave outside "+
+	return refusal.New(reasonRecordLost, "the ClusterRole %q with the record of the grant is gone. The hub said before: %.300q. Remove by hand what this gave outside "+
 		"the hub's RBAC: for aws-irsa the access entry or aws-auth entry, and the IAM role ocm-hub-* with this cluster's tags; a client certificate works until it expires. "+
-		"Then deny the cluster and accept it again", registration.ClusterRoleName(cluster.Name), c.Message)}
+		"Then deny the cluster and accept it again", registration.ClusterRoleName(cluster.Name), c.Message)
 }
 
 // exclude revokes a cluster that was accepted and is not any more, or looks
@@ -523,7 +518,7 @@ func (h *Hub) claim(cluster *ocm.ManagedCluster) (record, error) {
 	for _, d := range h.options.Drivers {
 		claim, ok, err := d.Claim(cluster.DeepCopy())
 		if err != nil {
-			return record{}, &refusal{reasonInvalidClaim, fmt.Sprintf("auth type %q: %v", d.Name(), err)}
+			return record{}, refusal.New(reasonInvalidClaim, "auth type %q: %v", d.Name(), err)
 		}
 		if ok {
 			claimed = append(claimed, record{d.Name(), claim})
@@ -531,11 +526,11 @@ func (h *Hub) claim(cluster *ocm.ManagedCluster) (record, error) {
 	}
 	switch {
 	case len(claimed) > 1:
-		return record{}, &refusal{reasonConflictingDrivers, fmt.Sprintf("the cluster has the annotations of two auth types, %q and %q: remove those of one", claimed[0].driver, claimed[1].driver)}
+		return record{}, refusal.New(reasonConflictingDrivers, "the cluster has the annotations of two auth types, %q and %q: remove those of one", claimed[0].driver, claimed[1].driver)
 	case len(claimed) == 1:
 		return claimed[0], nil
 	case h.options.Default == "":
-		return record{}, &refusal{reasonUnknownDriver, "the cluster has the annotations of no auth type, and this hub has no default: join again with one of its auth types"}
+		return record{}, refusal.New(reasonUnknownDriver, "the cluster has the annotations of no auth type, and this hub has no default: join again with one of its auth types")
 	default:
 		return record{driver: h.options.Default}, nil
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/spantest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
+	"github.com/workloadid/workloadid/registration/internal/refusal"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -404,17 +405,22 @@ func TestHubFailures(t *testing.T) {
 		}
 		h.wantAccepted("cluster1", isAccepted)
 	})
-	t.Run("a grant that fails later leaves the cluster its access", func(t *testing.T) {
-		h := newHubTest(t, managedCluster("cluster1", accept))
-		h.mustReconcile("cluster1")
-		h.driver.fail["grant"] = errors.New("no connection")
-		h.now = h.now.Add(2 * time.Hour)
-		if _, err := h.reconcile("cluster1"); err == nil {
-			t.Error("there is no error")
-		}
-		h.wantAccepted("cluster1", isAccepted)
-		h.wantGranted("cluster1", "one", "")
-	})
+	for name, failure := range map[string]error{
+		"a grant that fails later leaves the cluster its access":            errors.New("no connection"),
+		"a grant that a driver refuses later leaves the cluster its access": refusal.New("Other", "refused"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHubTest(t, managedCluster("cluster1", accept))
+			h.mustReconcile("cluster1")
+			h.driver.fail["grant"] = failure
+			h.now = h.now.Add(2 * time.Hour)
+			if _, err := h.reconcile("cluster1"); err == nil {
+				t.Error("there is no error")
+			}
+			h.wantAccepted("cluster1", isAccepted)
+			h.wantGranted("cluster1", "one", "")
+		})
+	}
 	for name, leave := range map[string]func(*hubTest){
 		"denied": func(h *hubTest) { h.edit("cluster1", deny) },
 		"deleted": func(h *hubTest) {

@@ -13,6 +13,7 @@ import (
 	"github.com/workloadid/workloadid/internal/buildinfo/metric"
 	"github.com/workloadid/workloadid/internal/tracing"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal/refusal"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -86,7 +87,8 @@ func (h *Hub) forget(cluster string) {
 	delete(h.settled, cluster)
 }
 
-// call runs one operation of a driver for a cluster, with a deadline.
+// call runs one operation of a driver for a cluster, with a deadline. A driver
+// that refuses does not refuse the cluster, which keeps what it has.
 func (h *Hub) call(ctx context.Context, driver registration.HubDriver, cluster, operation string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -95,6 +97,9 @@ func (h *Hub) call(ctx context.Context, driver registration.HubDriver, cluster, 
 	err := do(ctx)
 	if err != nil {
 		result = "failure"
+	}
+	if no := (*refusal.Error)(nil); errors.As(err, &no) {
+		err = errors.New(err.Error())
 	}
 	tracing.End(span, err, result)
 	h.calls.WithLabelValues(operation, driver.Name(), result).Observe(time.Since(begin).Seconds())

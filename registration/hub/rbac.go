@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal/refusal"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -93,8 +94,8 @@ func isOf(o client.Object, cluster string) bool {
 
 // taken refuses to change what something else has made.
 func taken(kind string, o client.Object, cluster string) error {
-	return &refusal{reasonRBACTaken, fmt.Sprintf("the %s %q exists and is not of cluster %q: delete it, or deny this cluster and choose another name",
-		kind, o.GetName(), cluster)}
+	return refusal.New(reasonRBACTaken, "the %s %q exists and is not of cluster %q: delete it, or deny this cluster and choose another name",
+		kind, o.GetName(), cluster)
 }
 
 // clusterRules let an agent ask for certificates, and use its own ManagedCluster. OCM's agents list and watch through informers, write whole
@@ -154,7 +155,7 @@ func (h *Hub) ensureNamespace(ctx context.Context, cluster string) error {
 		return fmt.Errorf("namespace of cluster %q: %w", cluster, err)
 	}
 	if namespace.Labels[ocm.ClusterNameLabel] != cluster {
-		return &refusal{reasonNamespaceTaken, fmt.Sprintf("the namespace %q exists and is not of this cluster: choose another cluster name, since the agent would get rights in that namespace", cluster)}
+		return refusal.New(reasonNamespaceTaken, "the namespace %q exists and is not of this cluster: choose another cluster name, since the agent would get rights in that namespace", cluster)
 	}
 	return nil
 }
@@ -168,8 +169,8 @@ func (h *Hub) checkUnused(ctx context.Context, cluster string, claimed record) e
 	case err != nil:
 		return fmt.Errorf("namespace of cluster %q: %w", cluster, err)
 	}
-	return &refusal{reasonNamespaceTaken, fmt.Sprintf("the configuration of the hub approves %s, but the namespace %q exists and may hold the work of an earlier cluster of this name: delete the namespace, or look at it and accept the cluster",
-		claimed, cluster)}
+	return refusal.New(reasonNamespaceTaken, "the configuration of the hub approves %s, but the namespace %q exists and may hold the work of an earlier cluster of this name: delete the namespace, or look at it and accept the cluster",
+		claimed, cluster)
 }
 
 // bindings returns the bindings of an accepted cluster.
@@ -210,7 +211,7 @@ func (h *Hub) bindAs(ctx context.Context, cluster string, want client.Object) er
 		return taken("binding", have, cluster)
 	}
 	if have != nil && !have.GetDeletionTimestamp().IsZero() && len(have.GetFinalizers()) > 0 && !slices.Equal(have.GetFinalizers(), []string{workFinalizer}) {
-		return &refusal{reasonRBACTaken, fmt.Sprintf("the binding %q of cluster %q is being deleted, and the finalizers %.300q keep it: remove them", have.GetName(), cluster, have.GetFinalizers())}
+		return refusal.New(reasonRBACTaken, "the binding %q of cluster %q is being deleted, and the finalizers %.300q keep it: remove them", have.GetName(), cluster, have.GetFinalizers())
 	}
 	if have != nil && (!labelled || !same) {
 		err = h.drop(ctx, have, want)

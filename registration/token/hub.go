@@ -27,6 +27,7 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/advice"
+	"github.com/workloadid/workloadid/registration/internal/refusal"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -143,18 +144,6 @@ func accepts(c *ocm.ManagedCluster) bool {
 	return c.Spec.HubAcceptsClient && c.DeletionTimestamp.IsZero()
 }
 
-// refusal is an error that a person mends. It becomes a condition.
-type refusal struct {
-	reason, message string
-	retry           time.Duration // 0: when something changes
-}
-
-func (r *refusal) Error() string { return r.message }
-
-func refuse(reason, format string, args ...any) *refusal {
-	return &refusal{reason: reason, message: fmt.Sprintf(format, args...)}
-}
-
 // Reconcile implements reconcile.Reconciler.
 func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	addOn := h.api.New()
@@ -170,12 +159,13 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 	}
 	condition, err := h.settle(ctx, addOn, addon.StatusOf(addOn))
 	if apierrors.IsForbidden(err) {
-		err = &refusal{ocm.ReasonForbidden, "the hub's controller lacks a right, apply its manifest again: " + redact.Text(err.Error()), refusedRetry}
+		err = &refusal.Error{Reason: ocm.ReasonForbidden, Retry: refusedRetry,
+			Message: "the hub's controller lacks a right, apply its manifest again: " + redact.Text(err.Error())}
 	}
 	var result reconcile.Result
-	if no := (*refusal)(nil); errors.As(err, &no) {
-		condition = &metav1.Condition{Status: metav1.ConditionFalse, Reason: no.reason, Message: no.message}
-		result.RequeueAfter, err = no.retry, nil
+	if no := (*refusal.Error)(nil); errors.As(err, &no) {
+		condition = &metav1.Condition{Status: metav1.ConditionFalse, Reason: no.Reason, Message: no.Message}
+		result.RequeueAfter, err = no.Retry, nil
 	}
 	if err != nil {
 		return reconcile.Result{}, err
@@ -222,7 +212,7 @@ func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Stat
 		if removeErr := h.remove(ctx, addOn); removeErr != nil || (item == nil && err == nil) {
 			return nil, removeErr
 		}
-		return nil, refuse(ocm.ReasonClusterNotAccepted, "the hub has not accepted the cluster %q, or the cluster is being deleted: run %s", addOn.GetNamespace(), advice.Accept(addOn.GetNamespace()))
+		return nil, refusal.New(ocm.ReasonClusterNotAccepted, "the hub has not accepted the cluster %q, or the cluster is being deleted: run %s", addOn.GetNamespace(), advice.Accept(addOn.GetNamespace()))
 	}
 	if h.options.RemoveOnly && (item != nil || err != nil) {
 		return meta.FindStatusCondition(status.Conditions, addon.ConditionTokenInfrastructureReady), nil //nolint:nilerr // the refusal is the driver's
@@ -264,7 +254,7 @@ func tokenItem(items []ocm.Registration) (found *ocm.Registration, err error) {
 		}
 	}
 	if found != nil && kubeClients > 1 {
-		return nil, refuse(reasonSeveralItems, "the add-on has %d kubeClient items, which share one Secret: keep one", kubeClients)
+		return nil, refusal.New(reasonSeveralItems, "the add-on has %d kubeClient items, which share one Secret: keep one", kubeClients)
 	}
 	return found, nil
 }
@@ -273,10 +263,10 @@ func tokenItem(items []ocm.Registration) (found *ocm.Registration, err error) {
 func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 	cluster, name := addOn.GetNamespace(), addOn.GetName()
 	if err := checkNames(cluster, name); err != nil {
-		return "", refuse(reasonInvalidName, "%v", err)
+		return "", refusal.New(reasonInvalidName, "%v", err)
 	}
 	if len(subject.Groups)+len(subject.OrganizationUnits) > 0 {
-		return "", refuse(reasonInvalidSubject, "the subject of a token has a user and no groups, not %.300q: the agent has to declare the user alone", subject.Groups)
+		return "", refusal.New(reasonInvalidSubject, "the subject of a token has a user and no groups, not %.300q: the agent has to declare the user alone", subject.Groups)
 	}
 	names := registration.AddOnServiceAccounts(cluster, name)
 	for _, account := range names {
@@ -284,7 +274,7 @@ func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 			return account, nil
 		}
 	}
-	return "", refuse(reasonInvalidSubject, "the subject %.300q is not a ServiceAccount of this add-on: the agent has to declare one of %q in namespace %q. "+
+	return "", refusal.New(reasonInvalidSubject, "the subject %.300q is not a ServiceAccount of this add-on: the agent has to declare one of %q in namespace %q. "+
 		"An add-on whose name begins with the cluster's name and a hyphen cannot have the name of Open Cluster Management", subject.User, names, cluster)
 }
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/internal/refusal"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
@@ -141,7 +142,7 @@ func (h *Hub) provide(ctx context.Context, addOn client.Object, account string) 
 	wanted := objects(addOn, account)
 	for _, want := range wanted {
 		err := h.ensure(ctx, addOn, want)
-		if no := (*refusal)(nil); errors.As(err, &no) { // the cluster keeps no right to what is not the hub's
+		if no := (*refusal.Error)(nil); errors.As(err, &no) { // the cluster keeps no right to what is not the hub's
 			err = cmp.Or(h.remove(ctx, addOn, accountsOf(addOn)...), err)
 		}
 		if err == nil && want == wanted[0] { // while OCM's Role still says which ServiceAccount is OCM's
@@ -183,8 +184,8 @@ func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
 		return err
 	}
 	if !ours {
-		return &refusal{reasonTaken, fmt.Sprintf("the %s %q exists and is not of this add-on: have the agent use another name, or delete the object, which ends its owner's tokens",
-			kindOf(have), client.ObjectKeyFromObject(have)), refusedRetry}
+		return &refusal.Error{Reason: reasonTaken, Retry: refusedRetry, Message: fmt.Sprintf("the %s %q exists and is not of this add-on: "+
+			"have the agent use another name, or delete the object, which ends its owner's tokens", kindOf(have), client.ObjectKeyFromObject(have))}
 	}
 	return h.repair(ctx, addOn, have, want)
 }
