@@ -79,9 +79,8 @@ type HubDriverOptions struct {
 // HubDriver is the hub's half. It is safe for concurrent use.
 type HubDriver struct {
 	options HubDriverOptions
-	others  chan event.GenericEvent // requests that are no renewals
-	rivals  *cache.LRUExpireCache   // a [2]rival for each cluster
-	renewed *cache.LRUExpireCache   // the name of the last renewal of each cluster
+	rivals  *cache.LRUExpireCache // a [2]rival for each cluster
+	renewed *cache.LRUExpireCache // the name of the last renewal of each cluster
 }
 
 // rival is a first request of a bootstrap user.
@@ -189,10 +188,10 @@ func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 		return ok && isAccepted(cluster)
 	})
 	skip := true // two hubs in one process, as in tests
-	h.others = make(chan event.GenericEvent)
+	others := make(chan event.GenericEvent)
 	err := ctrl.NewControllerManagedBy(mgr).Named("csr-first-requests").
 		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: 1}).
-		WatchesRawSource(source.Channel(h.others, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(others, &handler.EnqueueRequestForObject{})).
 		Complete(reconcile.Func(h.reconcile))
 	if err != nil {
 		return err
@@ -201,12 +200,15 @@ func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: approvers}).
 		For(&certificatesv1.CertificateSigningRequest{}, builder.OnlyMetadata, appeared(isAgents)).
 		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.requestsOf), builder.WithPredicates(accepted)).
-		Complete(reconcile.Func(h.sort))
+		Complete(reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+			return h.sort(ctx, req, others)
+		}))
 }
 
 // sort reconciles a renewal, and leaves another request to the one worker for these: bootstrap users make as many as they like. So do agents,
-// so further renewals of a cluster go there too. It goes by the user that the API server states.
-func (h *HubDriver) sort(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+// so further renewals of a cluster go there too. It goes by the user that the API server states, which no predicate sees: the cache holds the
+// metadata of requests alone.
+func (h *HubDriver) sort(ctx context.Context, req reconcile.Request, others chan<- event.GenericEvent) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
 	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !isOpen(csr) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -218,7 +220,7 @@ func (h *HubDriver) sort(ctx context.Context, req reconcile.Request) (reconcile.
 		}
 	}
 	select {
-	case h.others <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: csr.Name}}}:
+	case others <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: csr.Name}}}:
 	case <-ctx.Done():
 	}
 	return reconcile.Result{}, ctx.Err()

@@ -30,13 +30,13 @@ func TestFurtherRenewalsOfAClusterWaitBehindFirstRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.others = make(chan event.GenericEvent, 10)
+	others := make(chan event.GenericEvent, 10)
 	for _, name := range []string{"bad-1", "bad-2", "bad-3", "calm-1", "bad-1"} {
-		_, _ = h.sort(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}) // the requests are refused, being none
+		_, _ = h.sort(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}, others) // the requests are refused, being none
 	}
-	close(h.others)
+	close(others)
 	var later []string
-	for e := range h.others {
+	for e := range others {
 		later = append(later, e.Object.GetName())
 	}
 	if len(later) != 2 || later[0] != "bad-2" || later[1] != "bad-3" {
