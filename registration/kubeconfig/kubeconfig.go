@@ -1,4 +1,7 @@
-// Package kubeconfig reads and writes the kubeconfigs of a hub's agent, as strictly as the agent does.
+// Package kubeconfig reads and writes the kubeconfigs of a hub's agent: the
+// bootstrap kubeconfig, and the one in the agent's own Secret. It refuses files,
+// programs and unverified TLS, because both Secrets have other authors too.
+// Errors never repeat a credential.
 package kubeconfig
 
 import (
