@@ -31,7 +31,8 @@ var imports = sync.OnceValues(func() (map[string][]string, error) { return list(
 
 func list(field string) (map[string][]string, error) {
 	line := `{{.ImportPath}} {{join .` + field + ` " "}}`
-	out, err := exec.CommandContext(context.Background(), "go", "list", "-f", line, "./...").Output() //nolint:gosec // one of the two above
+	//nolint:gosec // one of the two above
+	out, err := exec.CommandContext(context.Background(), "go", "list", "-f", line, "./...").Output()
 	packages := map[string][]string{}
 	for line := range strings.Lines(string(out)) {
 		paths := strings.Fields(line)

@@ -118,7 +118,8 @@ func startReadOnly(t *testing.T, dir string) {
 func TestProgramsToCopyCompileInAnotherModule(t *testing.T) {
 	dir := t.TempDir()
 	writeModule(t, dir)
-	for _, source := range []string{"cmd/wid-hub", "cmd/wid-agent", "cmd/iam-credentials-provider", "cmd/iam-credentials-pod", "examples/controller", "examples/join", "examples/approve"} {
+	for _, source := range []string{"cmd/wid-hub", "cmd/wid-agent", "cmd/iam-credentials-provider", "cmd/iam-credentials-pod",
+		"examples/controller", "examples/join", "examples/approve"} {
 		files, err := filepath.Glob(filepath.Join(source, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %q, %v", source, files, err)

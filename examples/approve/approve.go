@@ -23,7 +23,7 @@ func approve(ctx context.Context, hub client.Client, inventory []string, out io.
 	for _, request := range waiting {
 		verdict, err := decide(ctx, hub, inventory, waiting, request)
 		if err == nil {
-			_, err = fmt.Fprintf(out, "%s: agent %s of cluster %s: %s\n", request.Object.Name, request.Agent, request.Cluster, verdict)
+			_, err = fmt.Fprintf(out, "cluster %s, agent %s: %s\n", request.Cluster, request.Agent, verdict)
 		}
 		failures = append(failures, err)
 	}
@@ -31,21 +31,20 @@ func approve(ctx context.Context, hub client.Client, inventory []string, out io.
 }
 
 // decide is the policy.
-func decide(ctx context.Context, hub client.Client, inventory []string, waiting []*csr.Request, request *csr.Request) (string, error) {
-	replaces, err := request.Replaces(ctx, hub)
+func decide(ctx context.Context, hub client.Client, inventory []string, waiting []*csr.Request,
+	request *csr.Request) (verdict string, err error) {
 	switch {
-	case err != nil:
-		return "", err
 	case !slices.Contains(inventory, request.Cluster):
 		return "denied", request.Deny(ctx, hub, "the cluster is not in the inventory")
 	case !slices.Contains(request.Object.Spec.Groups, registration.BootstrapGroup):
 		return "denied", request.Deny(ctx, hub, "the requester has no bootstrap token")
-	case replaces != "":
-		return "left: the cluster has the agent " + replaces, nil
 	case slices.ContainsFunc(waiting, func(other *csr.Request) bool {
 		return other.Cluster == request.Cluster && other.Identity != request.Identity
 	}):
 		return "left: another agent asks too, so a person decides", nil
+	}
+	if replaces, err := request.Replaces(ctx, hub); err != nil || replaces != "" {
+		return "left: the cluster has the agent " + replaces, err
 	}
 	if err := accept(ctx, hub, request.Cluster); err != nil {
 		return "", err

@@ -34,7 +34,8 @@ func main() {
 // run uses the current context of the kubeconfig, which is that of the hub.
 func run(ctx context.Context, inventory []string) error {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(certificatesv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), ocm.AddToScheme(scheme)); err != nil {
+	err := errors.Join(certificatesv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), ocm.AddToScheme(scheme))
+	if err != nil {
 		return err
 	}
 	cfg, err := config.GetConfig()

@@ -45,16 +45,21 @@ func TestApprove(t *testing.T) {
 		requests[name] = regtest.Ask(t, w.Admin, user, name, "agent1")
 	}
 	regtest.Ask(t, w.Admin, agents, "rivals", "agent2")
-	regtest.Must(t, w.Admin.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("taken"),
-		Labels: map[string]string{ocm.ClusterNameLabel: "taken"}, Annotations: map[string]string{ocm.AgentAnnotation: "agent0"}}}))
+	taken := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("taken"),
+		Labels: map[string]string{ocm.ClusterNameLabel: "taken"}}}
+	metav1.SetMetaDataAnnotation(&taken.ObjectMeta, ocm.AgentAnnotation, "agent0")
+	regtest.Must(t, w.Admin.Create(t.Context(), taken))
 
 	rule := func(group, resource string, verbs ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
 	}
+	signer := rule("certificates.k8s.io", "signers", "approve")
+	signer.ResourceNames = []string{"kubernetes.io/kube-apiserver-client"}
 	operator := regtest.NewClient(t, cluster.User(t, "operator", "", // the rights that the program names
-		rule("certificates.k8s.io", "certificatesigningrequests", "list"), rule("certificates.k8s.io", "certificatesigningrequests/approval", "update"),
-		rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{"kubernetes.io/kube-apiserver-client"}, Verbs: []string{"approve"}},
-		rule("rbac.authorization.k8s.io", "clusterroles", "get"), rule("cluster.open-cluster-management.io", "managedclusters", "get", "patch"),
+		rule("certificates.k8s.io", "certificatesigningrequests", "list"),
+		rule("certificates.k8s.io", "certificatesigningrequests/approval", "update"), signer,
+		rule("rbac.authorization.k8s.io", "clusterroles", "get"),
+		rule("cluster.open-cluster-management.io", "managedclusters", "get", "patch"),
 		rule("cluster.open-cluster-management.io", "managedclusters/accept", "update")))
 	var out bytes.Buffer
 	regtest.Must(t, approve(t.Context(), operator, []string{"known", "stranger", "rivals", "taken"}, &out))
@@ -69,7 +74,7 @@ func TestApprove(t *testing.T) {
 		"taken":    {"left: the cluster has the agent agent0", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if line := requests[name] + ": agent agent1 of cluster " + name + ": " + want.verdict + "\n"; !strings.Contains(out.String(), line) {
+			if line := "cluster " + name + ", agent agent1: " + want.verdict + "\n"; !strings.Contains(out.String(), line) {
 				t.Errorf("lacks %q:\n%s", line, out.String())
 			}
 			request := &certificatesv1.CertificateSigningRequest{}
@@ -78,13 +83,15 @@ func TestApprove(t *testing.T) {
 			for _, c := range request.Status.Conditions {
 				decision = c.Type
 			}
-			if accepted := w.Cluster(name).Spec.HubAcceptsClient; decision != want.decision || accepted != (want.verdict == "approved") {
+			accepted := w.Cluster(name).Spec.HubAcceptsClient
+			if decision != want.decision || accepted != (want.decision == certificatesv1.CertificateApproved) {
 				t.Errorf("decision %q, accepted %t", decision, accepted)
 			}
 		})
 	}
 	regtest.Eventually(t, "the hub lets the agent in", func() bool {
 		role, err := registration.GetClusterRole(t.Context(), w.Admin, "known")
-		return err == nil && csr.RecordIn(role, "known").Agent == "agent1" && w.Reason("known", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted"
+		recorded := err == nil && csr.RecordIn(role, "known").Agent == "agent1"
+		return recorded && w.Reason("known", ocm.ConditionHubAccepted) == "True/"+ocm.ReasonHubAccepted
 	})
 }

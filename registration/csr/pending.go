@@ -40,7 +40,8 @@ func List(ctx context.Context, c client.Reader, cluster string, keep func(*Reque
 		}
 	}
 	slices.SortFunc(found, func(a, b *Request) int {
-		return cmp.Or(a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time), strings.Compare(a.Object.Name, b.Object.Name))
+		age := a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time)
+		return cmp.Or(age, strings.Compare(a.Object.Name, b.Object.Name))
 	})
 	return found, nil
 }
@@ -56,7 +57,8 @@ func isOtherAgent(spec *certificatesv1.CertificateSigningRequestSpec, cluster st
 // page bounds the memory of a list: without an admission policy, a request has up to 1.5 MiB.
 const page = client.Limit(20)
 
-// eachRequest lists CertificateSigningRequests page by page. An error ends it. A cache has no pages: it returns an error after the first one.
+// eachRequest lists CertificateSigningRequests page by page. An error ends it. A
+// cache has no pages: it returns an error after the first one.
 func eachRequest(ctx context.Context, c client.Reader, labels client.ListOption) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
 	return func(yield func(*certificatesv1.CertificateSigningRequest, error) bool) {
 		for more := ""; ; {

@@ -22,7 +22,8 @@ import (
 // its first request, from the ClusterRole of the cluster. Agent is "" if none
 // is recorded.
 func RecordIn(role *rbacv1.ClusterRole, cluster string) Identity {
-	return Identity{Cluster: cluster, Agent: role.Annotations[ocm.AgentAnnotation], Key: role.Annotations[ocm.AgentKeyAnnotation]}
+	recorded := role.Annotations
+	return Identity{Cluster: cluster, Agent: recorded[ocm.AgentAnnotation], Key: recorded[ocm.AgentKeyAnnotation]}
 }
 
 // Record records the agent of the request in role, the ClusterRole of its
@@ -95,17 +96,14 @@ func (r *Request) replaceAgent(ctx context.Context, c client.Client) error {
 	return err
 }
 
-// decisionReason is the reason of the approvals and denials of this package.
-const decisionReason = "ClusterRegistration"
-
 // setDecision approves or denies a request. It records nothing.
 func setDecision(ctx context.Context, c client.Client, csr *certificatesv1.CertificateSigningRequest,
-	decision certificatesv1.RequestConditionType, message string) error {
+	as certificatesv1.RequestConditionType, message string) error {
 	decided := csr.DeepCopy()
 	decided.Status.Conditions = append(decided.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: decision, Status: corev1.ConditionTrue, Reason: decisionReason, Message: message})
+		Type: as, Status: corev1.ConditionTrue, Reason: "ClusterRegistration", Message: message})
 	operation := "approve"
-	if decision == certificatesv1.CertificateDenied {
+	if as == certificatesv1.CertificateDenied {
 		operation = "deny"
 	}
 	if err := c.SubResource("approval").Update(ctx, decided); err != nil {

@@ -237,13 +237,15 @@ func requestsOf(ctx context.Context, c client.Reader) (pending, denied map[strin
 	refusals, err := refusalsOf(ctx, c, all)
 	pending, denied = map[string][]AgentRequest{}, map[string][]AgentRequest{}
 	for _, r := range all {
-		name, user := r.Object.Name, r.Object.Spec.Username
+		shown := AgentRequest{Name: r.Object.Name, User: r.Object.Spec.Username}
 		if d := denialOf(r); d != nil {
-			denied[r.Cluster] = append(denied[r.Cluster], AgentRequest{name, user, redact.Text(d.Reason), redact.Line(d.Message)})
+			shown.Reason, shown.Message = redact.Text(d.Reason), redact.Line(d.Message)
+			denied[r.Cluster] = append(denied[r.Cluster], shown)
 			continue
 		}
 		refusal := refusals[r.Object.UID]
-		pending[r.Cluster] = append(pending[r.Cluster], AgentRequest{name, user, redact.Text(refusal.Reason), redact.Line(refusal.Note)})
+		shown.Reason, shown.Message = redact.Text(refusal.Reason), redact.Line(refusal.Note)
+		pending[r.Cluster] = append(pending[r.Cluster], shown)
 	}
 	return pending, denied, err
 }
