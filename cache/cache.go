@@ -185,8 +185,8 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 func (c *TokenCache) Enabled() bool { return c != nil && c.capacity > 0 }
 
 // Get returns the token of the key if it is fresh and meets MinimumLifetime and
-// InvalidBefore of a Request. It does no I/O and allocates nothing. It counts
-// no miss: GetOrSet does.
+// InvalidBefore of a [Request]. It does no I/O and allocates nothing. It counts
+// no miss: [TokenCache.GetOrSet] does.
 func (c *TokenCache) Get(key Key, object InvolvedObject, minimumLifetime time.Duration, invalidBefore time.Time) (Token, bool) {
 	if !c.Enabled() {
 		return nil, false
@@ -216,10 +216,11 @@ func (c *TokenCache) find(key Key, invalidBefore time.Time, now instant) (e *ent
 // retrieved reports whether the token was in the cache. A token for which the
 // caller waited counts as minted.
 //
-// The error is that of Needs or Mint, or the context's, or ErrClosed. While a
-// key is held back after failures, it is a *BackoffError around the error of the
-// last exchange. An exchange that a limit does not let start is a *LimitError,
-// and one that takes longer than WithPatience allows is a *PendingError.
+// The error is that of Needs or Mint, or the context's, or [ErrClosed]. While a
+// key is held back after failures, it is a [*BackoffError] around the error of
+// the last exchange. An exchange that a limit does not let start is a
+// [*LimitError], and one that takes longer than [WithPatience] allows is a
+// [*PendingError].
 func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, retrieved bool, err error) {
 	got, retrieved, err := c.obtain(ctx, req)
 	return got.Token, retrieved, err

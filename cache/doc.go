@@ -1,47 +1,45 @@
-// Package cache keeps short-lived credentials until shortly before they expire, and renews them ahead of that.
+// Package cache keeps short-lived credentials until shortly before they expire,
+// and renews them ahead of that. Controllers create one [TokenCache] and pass it
+// to auth.WithCache. Programs with credentials of another kind call
+// [TokenCache.GetOrSet] themselves.
 //
-//	tokens, err := cache.NewTokenCache(10_000)
-//	if err != nil {
-//		return err
-//	}
-//	defer tokens.Close()
+// The example of the package mints a credential once, serves it from memory,
+// and holds back a key whose exchange fails. Package metrics exports what a
+// cache does, and package disk keeps credentials between short runs of a
+// program.
 //
-// Most callers only pass the cache to auth.WithCache. Credentials of another kind use it directly:
-//
-//	token, _, err := tokens.GetOrSet(ctx, cache.Request{
-//		Key:    cache.Key(sha256.Sum256(everythingThatShapesTheToken)),
-//		Tenant: namespace,
-//		Mint: func(ctx context.Context, _ []cache.Token) (cache.Minted, error) {
-//			token, err := exchange(ctx)
-//			return cache.Minted{Token: token}, err
-//		},
-//	})
+// # Lifetimes
 //
 // Until its soft time, 80 % of its remaining lifetime less a little jitter, a
 // token is fresh and served without any I/O. Then it is still served at once,
 // while one refresh runs in the background. At its hard time, shortly before it
-// expires and no later than the maximum duration, callers wait for a new one.
-// Both times hold on the monotonic and on the wall clock, so that neither a
-// suspended machine nor a corrected clock makes the cache serve an expired
-// token.
+// expires and no later than the maximum duration ([WithMaxDuration]), callers
+// wait for a new one. Both times hold on the monotonic and on the wall clock, so
+// that neither a suspended machine nor a corrected clock makes the cache serve
+// an expired token.
+//
+// # Exchanges
 //
 // Each key has one exchange in flight, however many callers wait for it. A
 // caller whose context ends leaves. The exchange goes on for the others, with a
 // deadline of its own. No lock is held meanwhile. A caller also leaves, with a
-// PendingError, once the exchange has run for five seconds (WithPatience), so
-// that an exchange that hangs does not hold the workers of a controller.
+// [PendingError], once the exchange has run for five seconds ([WithPatience]),
+// so that an exchange that hangs does not hold the workers of a controller.
 //
 // Two limits keep tenants apart. At each provider a tenant has 8 slots for
-// exchanges (WithMaxExchangesPerTenant). An exchange waits for one for two
+// exchanges ([WithMaxExchangesPerTenant]). An exchange waits for one for two
 // seconds at most, and not at all while every slot has been held for longer
-// than the patience. Over all, exchanges start at a rate (WithRate), and at
+// than the patience. Over all, exchanges start at a rate ([WithRate]), and at
 // most 4,096 run with each provider. A tenant with many keys at an address that
 // hangs fills its own slots and nothing else. An exchange that a limit does not
-// let start fails with a LimitError, which is no failure of its key.
+// let start fails with a [LimitError], which is no failure of its key.
+//
+// # Failures
 //
 // A key that fails is tried again after a back-off of one second that doubles to
-// half a minute. Until then callers get the same error. A refresh that fails
-// keeps the token until its hard time. If Request.Classify says that the error is
-// permanent, the token is dropped at once. A refusal drops it the second time,
-// half a minute later at the earliest. Request.Group makes keys back off together.
+// half a minute. Until then callers get a [BackoffError]. A refresh that fails
+// keeps the token until its hard time. If [Request.Classify] says that the error
+// is permanent, the token is dropped at once. A refusal drops it the second
+// time, half a minute later at the earliest. [Request.Group] makes keys back off
+// together.
 package cache

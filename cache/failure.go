@@ -53,7 +53,7 @@ func lacksSlot(err error) bool {
 }
 
 // PendingError is the error of a caller that has waited for as long as
-// WithPatience allows. The exchange goes on and its result is cached, so the
+// [WithPatience] allows. The exchange goes on and its result is cached, so the
 // key does not back off.
 type PendingError struct{ patience time.Duration }
 

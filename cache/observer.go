@@ -29,7 +29,8 @@ func (noObserver) Mint(string, string, time.Duration) {}
 func (noObserver) Refresh(string)                     {}
 func (noObserver) Evicted()                           {}
 
-// The results of exchanges that an Observer can see. Those of the first group come from Request.Classify.
+// The results of exchanges that an [Observer] can see. Those of the first group
+// come from [Request.Classify].
 const (
 	ResultMisconfigured = "misconfigured"
 	ResultDenied        = "denied"
@@ -67,7 +68,8 @@ type Stats struct {
 	Failing map[Failing]int
 }
 
-// Failing is what an exchange failed at: the provider of the request, and one of Results.
+// Failing is what an exchange failed at: the provider of the request, and one
+// of [Results].
 type Failing struct{ Provider, Result string }
 
 // Stats returns the gauges as they are now.

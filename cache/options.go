@@ -23,17 +23,17 @@ const (
 	longest = 365 * 24 * time.Hour
 )
 
-// Option configures a TokenCache.
+// Option configures a [TokenCache].
 type Option func(*TokenCache)
 
 // WithMaxDuration bounds the time that a token is kept, however long it is
-// valid. At most MaxDuration, the default. Trust that was revoked at the
+// valid. At most [MaxDuration], the default. Trust that was revoked at the
 // provider can still be used for that time.
 func WithMaxDuration(d time.Duration) Option { return func(c *TokenCache) { c.maxDuration = d } }
 
-// WithoutMaxDuration keeps each token for as long as it is valid, a year at most.
-// It takes the place of WithMaxDuration in the private cache of one client that
-// would otherwise keep its credential itself.
+// WithoutMaxDuration keeps each token for as long as it is valid, a year at
+// most. It takes the place of [WithMaxDuration] in the private cache of one
+// client that would otherwise keep its credential itself.
 func WithoutMaxDuration() Option {
 	return func(c *TokenCache) { c.maxDuration, c.unbounded = longest, true }
 }
@@ -42,7 +42,7 @@ func WithoutMaxDuration() Option {
 // limit a second, and burst at once. The default is 1,000 a second and a burst
 // of 500. Match it to the quotas of the clouds and of the API server. An
 // exchange waits for its turn for as long as it may take, half a minute. With
-// rate.Inf there is no bound, and burst has no meaning.
+// [rate.Inf] there is no bound, and burst has no meaning.
 func WithRate(limit rate.Limit, burst int) Option {
 	return func(c *TokenCache) {
 		c.limits.starts, c.limits.paced = rate.NewLimiter(limit, burst), rate.NewLimiter(limit, burst)
@@ -50,17 +50,17 @@ func WithRate(limit rate.Limit, burst int) Option {
 }
 
 // WithMaxExchangesPerTenant sets the number of slots: how many exchanges of one
-// Request.Tenant run in parallel with each Request.Provider, 8 by default. An
-// exchange that gets none within two seconds fails with a LimitError. It fails
-// at once while all slots have been held for longer than the patience of
-// WithPatience.
+// [Request.Tenant] run in parallel with each [Request.Provider], 8 by default.
+// An exchange that gets none within two seconds fails with a [LimitError]. It
+// fails at once while all slots have been held for longer than the patience of
+// [WithPatience].
 func WithMaxExchangesPerTenant(n int) Option { return func(c *TokenCache) { c.limits.perTenant = n } }
 
 // WithPatience bounds how long a caller waits for an exchange that has started,
-// 5 s by default. The caller then gets a PendingError, or its old token if that
-// is still valid. The exchange goes on, and its result is cached. A wait for
-// the turn of the rate does not count. Exchanges wait for each other without
-// this bound, and so do callers with Request.Patient.
+// 5 s by default. The caller then gets a [PendingError], or its old token if
+// that is still valid. The exchange goes on, and its result is cached. A wait
+// for the turn of the rate does not count. Exchanges wait for each other
+// without this bound, and so do callers with [Request.Patient].
 func WithPatience(d time.Duration) Option { return func(c *TokenCache) { c.limits.patience = d } }
 
 // WithObserver sets the observer of the cache, such as metrics.Metrics.

@@ -1,23 +1,3 @@
-// Package disk keeps short-lived credentials in files of one user, for programs that run for a moment and are called often:
-// plugins of kubectl, docker, git and of cloud SDKs.
-//
-//	store, err := disk.Open(filepath.Join(cacheDir, "myplugin"))
-//	if err != nil {
-//		return err
-//	}
-//	defer store.Close()
-//	entry, err := store.GetOrMint(ctx, cache.Key(sha256.Sum256(everythingThatShapesTheCredential)),
-//		func(ctx context.Context) (disk.Entry, error) { return exchange(ctx) })
-//
-// However many processes ask at once, one of them mints. An entry is fresh for 80 % of its lifetime. Then it is replaced, but is
-// still served while that fails for now. No entry is used for longer than an hour. The next call for any key removes entries
-// that may no longer be used.
-//
-// The directory belongs to the user of the program and is closed to other users (mode 0700, files 0600). A directory or file
-// that belongs to another user, is a symbolic link or is open to others is refused, not repaired: it may have been read. A
-// damaged file counts as missing. The files are not encrypted, like the user's other credentials.
-//
-// On Windows, Plan 9 and the like, owner and mode do not protect a file, and Open fails with ErrUnsupported.
 package disk
 
 import (
@@ -45,7 +25,8 @@ const maxData = 256 << 10
 // errRefused is the error of directories and files that other users could have read or written.
 var errRefused = errors.New("the cache is not safe to use")
 
-// ErrUnsupported is the error of Open on systems whose files have no owner and no mode to check.
+// ErrUnsupported is the error of [Open] on systems whose files have no owner
+// and no mode to check.
 var ErrUnsupported = errors.New("credentials cannot be kept on disk on this system; switch the cache off")
 
 // ErrNotKept is the error of an entry that was minted and is returned, but could not be written.
@@ -138,13 +119,16 @@ func cause(err error) error {
 	return err
 }
 
-// GetOrMint returns the entry of the key and mints it if there is no fresh one. The key stands for everything that
-// shapes the credential. The error is that of mint, the context's, or one of the files.
+// GetOrMint returns the entry of the key and mints it if there is no fresh one.
+// The key stands for everything that shapes the credential. The error is that
+// of mint, the context's, or one of the files.
 //
-// While another process mints, a valid entry is served. Without one, the caller waits for a third of the time of ctx and twenty
-// seconds at most, and then mints too. An error of mint that is Permanent removes the entry.
-// After any other, and if mint takes longer than ten seconds or than ctx, a valid entry is still served. A new entry that
-// cannot be written is returned along with ErrNotKept.
+// While another process mints, a valid entry is served. Without one, the caller
+// waits for a third of the time of ctx and twenty seconds at most, and then
+// mints too. An error of mint that is Permanent removes the entry. After any
+// other, and if mint takes longer than ten seconds or than ctx, a valid entry
+// is still served. A new entry that cannot be written is returned along with
+// [ErrNotKept].
 func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx context.Context) (Entry, error)) (Entry, error) {
 	old, err := c.read(key)
 	if err != nil || old.fresh() {

@@ -1,32 +1,3 @@
-// Package metrics exports Prometheus metrics of token caches.
-//
-//	m, err := metrics.New("gotk_token_", ctrlmetrics.Registry)
-//	if err != nil {
-//		return err
-//	}
-//	tokens, err := cache.NewTokenCache(10_000, cache.WithObserver(m))
-//
-// With this prefix the metrics are
-//
-//	gotk_token_cache_events_total{event_type,kind,name,namespace,operation}  hits and misses by object
-//	gotk_token_cache_requests_total{status}                     requests, by success
-//	gotk_token_cache_evictions_total                            tokens evicted to make room for others
-//	gotk_token_cached_items                                     tokens in the cache
-//	gotk_token_cache_mint_duration_seconds{provider,result}     duration of exchanges
-//	gotk_token_cache_refreshes_total{result}                    renewals before expiry
-//	gotk_token_cache_exchanges                                    exchanges in flight, running or queued
-//	gotk_token_cache_running_exchanges                            of these, running
-//	gotk_token_cache_slot_queued_exchanges                        of these, waiting for a slot of their tenant
-//	gotk_token_cache_rate_queued_exchanges                        of these, waiting for the start rate
-//	gotk_token_cache_waiting_callers                            callers waiting for an exchange
-//	gotk_token_cache_failing_keys{provider,result}              credentials with a failed last exchange
-//
-// A call of auth that fails before it asks the cache, for example because of an annotation, counts nowhere. The result
-// "kubernetes_unavailable" means that the API server failed and the provider's service was not asked. The result "limited" means
-// that a limit of the cache kept the exchange from starting (cache.LimitError).
-//
-// The first metric has a series for each object. Remove the series of a deleted object with DeleteEventsForObject.
-// WithNamespaceLabel renames its label namespace.
 package metrics
 
 import (
@@ -50,8 +21,9 @@ const (
 	statusFailure = "failure"
 )
 
-// Metrics is a cache.Observer. Several caches may share it, and their gauges add up. It is safe for concurrent use. The methods of a nil
-// pointer do nothing, so that a controller whose cache is off needs no other code.
+// Metrics is a [cache.Observer]. Several caches may share it, and their gauges
+// add up. It is safe for concurrent use. The methods of a nil pointer do
+// nothing, so that a controller whose cache is off needs no other code.
 type Metrics struct {
 	events    *prometheus.CounterVec
 	success   prometheus.Counter
@@ -76,7 +48,7 @@ var _ cache.Observer = (*Metrics)(nil)
 
 var validPrefix = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*_$|^$`)
 
-// Option configures New.
+// Option configures [New].
 type Option func(*options)
 
 type options struct{ namespaceLabel string }
@@ -166,7 +138,7 @@ func (m *Metrics) Unregister() {
 	}
 }
 
-// Attach implements cache.Observer.
+// Attach implements [cache.Observer].
 func (m *Metrics) Attach(stats func() cache.Stats) {
 	if m == nil {
 		return
@@ -176,7 +148,7 @@ func (m *Metrics) Attach(stats func() cache.Stats) {
 	m.stats = append(m.stats, stats)
 }
 
-// Request implements cache.Observer.
+// Request implements [cache.Observer].
 func (m *Metrics) Request(object cache.InvolvedObject, hit, ok bool) {
 	if m == nil {
 		return
@@ -213,7 +185,7 @@ func (m *Metrics) event(kind string, o cache.InvolvedObject) prometheus.Counter 
 	return m.events.WithLabelValues(kind, o.Kind, o.Name, o.Namespace, o.Operation)
 }
 
-// Mint implements cache.Observer.
+// Mint implements [cache.Observer].
 func (m *Metrics) Mint(provider, result string, took time.Duration) {
 	if m == nil {
 		return
@@ -224,14 +196,14 @@ func (m *Metrics) Mint(provider, result string, took time.Duration) {
 	m.mints.WithLabelValues(provider, result).Observe(took.Seconds())
 }
 
-// Refresh implements cache.Observer.
+// Refresh implements [cache.Observer].
 func (m *Metrics) Refresh(result string) {
 	if m != nil {
 		m.refreshes.WithLabelValues(result).Inc()
 	}
 }
 
-// Evicted implements cache.Observer.
+// Evicted implements [cache.Observer].
 func (m *Metrics) Evicted() {
 	if m != nil {
 		m.evictions.Inc()
