@@ -10,7 +10,7 @@ import (
 // Cause says why the discovery at an address failed.
 type Cause string
 
-// The values of Cause.
+// The values of [Cause].
 const (
 	CauseServerUnreachable    Cause = "ServerUnreachable"    // no answer
 	CauseNotAnAPIServer       Cause = "NotAnAPIServer"       // another program answers
@@ -56,7 +56,8 @@ func (e *AddressError) text() string {
 // Unwrap returns Err.
 func (e *AddressError) Unwrap() error { return e.Err }
 
-// DiscoveryError is the failure of Discover at all addresses, in the order in which they failed.
+// DiscoveryError is the failure of [Discover] at all addresses, in the order in
+// which they failed.
 type DiscoveryError struct{ Addresses []*AddressError }
 
 // Error implements error. The text has one line.

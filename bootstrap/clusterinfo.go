@@ -247,7 +247,7 @@ func (i *ClusterInfo) check() error {
 }
 
 // Encode returns the kubeconfig in YAML, as kubeadm writes it. It is public: of
-// CAData it contains only the certificates. It refuses what ParseClusterInfo
+// CAData it contains only the certificates. It refuses what [ParseClusterInfo]
 // refuses.
 func (i *ClusterInfo) Encode() ([]byte, error) {
 	if _, err := serverURL(i.Server); err != nil {

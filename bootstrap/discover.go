@@ -31,7 +31,7 @@ const (
 	maxConfigMap          = 4 << 20
 )
 
-// DiscoverOption configures Discover.
+// DiscoverOption configures [Discover].
 type DiscoverOption func(*discovery)
 
 // ErrPins means that the pins do not prove the cluster. None of its CAs is
@@ -39,12 +39,14 @@ type DiscoverOption func(*discovery)
 // answer differs from the signed one.
 var ErrPins = errors.New("the cluster is not proved to be the one that the pins name")
 
-// WithPins makes Discover accept the cluster only if one of its CAs is pinned.
-// The discovery trusts only the pinned CAs; the others may only complete a chain
-// to a pinned one. The returned ClusterInfo holds all CAs that the cluster names.
+// WithPins makes [Discover] accept the cluster only if one of its CAs is
+// pinned. The discovery trusts only the pinned CAs; the others may only
+// complete a chain to a pinned one. The returned [ClusterInfo] holds all CAs
+// that the cluster names.
 func WithPins(pins PinSet) DiscoverOption { return func(d *discovery) { d.pins = pins } }
 
-// WithoutPins makes Discover trust the signature alone. Any other holder of the token can then impersonate the cluster.
+// WithoutPins makes [Discover] trust the signature alone. Any other holder of
+// the token can then impersonate the cluster.
 func WithoutPins() DiscoverOption { return func(d *discovery) { d.unpinned = true } }
 
 // WithTimeout bounds the whole discovery, 5 minutes by default. It must be positive.
@@ -58,19 +60,20 @@ func WithTokenPatience(patience time.Duration) DiscoverOption {
 	return func(d *discovery) { d.patience = patience }
 }
 
-// WithFinalCauses ends the discovery at an address at the first of these causes, which Discover else waits for to pass.
+// WithFinalCauses ends the discovery at an address at the first of these
+// causes, which [Discover] else waits for to pass.
 func WithFinalCauses(causes ...Cause) DiscoverOption {
 	return func(d *discovery) { d.final = causes }
 }
 
-// WithServerName makes Discover check the server's certificate against this DNS
-// name or IP address. The default is the host of each address. A tunnel needs
-// it, because no certificate names its address. The caller must know the name,
-// because a name from cluster-info proves nothing.
+// WithServerName makes [Discover] check the server's certificate against this
+// DNS name or IP address. The default is the host of each address. A tunnel
+// needs it, because no certificate names its address. The caller must know the
+// name, because a name from cluster-info proves nothing.
 func WithServerName(name string) DiscoverOption { return func(d *discovery) { d.serverName = name } }
 
 // WithProgress calls report whenever the discovery waits for something else, on
-// the goroutine of Discover. With several addresses the text begins with the
+// the goroutine of [Discover]. With several addresses the text begins with the
 // address, and an address that failed for good is reported too. Nil: no
 // reports.
 func WithProgress(report func(waitingFor string)) DiscoverOption {
@@ -121,12 +124,14 @@ type result struct {
 // "host:port" or an https URL without user, query and fragment) and a token
 // with the usage "signing":
 //
-//  1. It reads cluster-info without credentials from an unverified server, until cluster-info is signed with the token.
-//  2. It verifies the signature. It reads a wrong one once more, because it may lag behind a change. Then the failure is final.
+//  1. It reads cluster-info without credentials from an unverified server,
+//     until cluster-info is signed with the token.
+//  2. It verifies the signature. It reads a wrong one once more, because it may
+//     lag behind a change. Then the failure is final.
 //  3. With pins, one of the CAs must be pinned. Discover reads cluster-info
 //     again over a connection that trusts only chains to a pinned CA, and only
-//     for the host of the address (see WithServerName). The content must be the
-//     same.
+//     for the host of the address (see [WithServerName]). The content must be
+//     the same.
 //
 // Discover asks all addresses at the same time, and the first success wins. A
 // final failure at one address does not stop the others, so a forged answer
@@ -137,10 +142,10 @@ type result struct {
 // 200, because a proxy may answer until its server is up. Permanent mistakes
 // fail at once. Malformed arguments fail before any packet is sent.
 //
-// A failed discovery is a DiscoveryError with a typed cause for each address.
+// A failed discovery is a [DiscoveryError] with a typed cause for each address.
 // After the timeout, it names for each address the last reason and its likely
-// causes, and wraps the context's error. ErrSignature and ErrPins mean that an
-// address belongs to another cluster, or that an attacker is in between. No
+// causes, and wraps the context's error. [ErrSignature] and [ErrPins] mean that
+// an address belongs to another cluster, or that an attacker is in between. No
 // error holds the token's secret.
 //
 // Write access to the ConfigMap kube-public/cluster-info decides what Discover

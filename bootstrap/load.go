@@ -15,11 +15,14 @@ import (
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 )
 
-// Load reads a ClusterInfo from a regular file, an https URL, or stdin for "-". It refuses what ParseClusterInfo refuses, and
-// URLs with a user name or a password. A URL is verified with the system's CAs, its redirects stay on https, and it takes at most
-// 10 seconds. Errors name a URL without its query, which may be a secret.
+// Load reads a [ClusterInfo] from a regular file, an https URL, or stdin for
+// "-". It refuses what [ParseClusterInfo] refuses, and URLs with a user name or
+// a password. A URL is verified with the system's CAs, its redirects stay on
+// https, and it takes at most 10 seconds. Errors name a URL without its query,
+// which may be a secret.
 //
-// Load returns when the context expires. A pending Read of stdin cannot be interrupted and continues until stdin is closed.
+// Load returns when the context expires. A pending Read of stdin cannot be
+// interrupted and continues until stdin is closed.
 func Load(ctx context.Context, source string, stdin io.Reader) (*ClusterInfo, error) {
 	content, err := read(ctx, source, stdin)
 	if err != nil {

@@ -41,7 +41,7 @@ func shownPin(s string) string {
 	return fmt.Sprintf("%.100q", s)
 }
 
-// String returns the pin in the form that ParsePins accepts.
+// String returns the pin in the form that [ParsePins] accepts.
 func (p Pin) String() string { return pinPrefix + hex.EncodeToString(p[:]) }
 
 // PinSet is a set of pins. The empty set pins nothing.

@@ -62,8 +62,9 @@ func (c *TokenConfig) Expired(now time.Time) bool {
 	return !c.Expires.IsZero() && !now.Before(c.Expires)
 }
 
-// Secret returns the Secret of the token. It fails without a token, for invalid usages or groups, for groups without
-// UsageAuthentication, and if RFC 3339 cannot express Expires.
+// Secret returns the Secret of the token. It fails without a token, for invalid
+// usages or groups, for groups without [UsageAuthentication], and if RFC 3339
+// cannot express Expires.
 func (c *TokenConfig) Secret() (*corev1.Secret, error) {
 	if c.Token.IsZero() {
 		return nil, errors.New("there is no token")

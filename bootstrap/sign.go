@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// Sign returns the detached JWS (RFC 7515, appendix F; HS256) of a kubeconfig, "<header>..<signature>", as cluster-info carries
-// it. The key is the token's secret, and the header has the bytes of Kubernetes. The signature does not cover the token's expiry.
-// The zero Token returns "".
+// Sign returns the detached JWS (RFC 7515, appendix F; HS256) of a kubeconfig,
+// "<header>..<signature>", as cluster-info carries it. The key is the token's
+// secret, and the header has the bytes of Kubernetes. The signature does not
+// cover the token's expiry. The zero [Token] returns "".
 func Sign(kubeconfig []byte, t Token) string {
 	if t.IsZero() {
 		return ""
@@ -23,8 +24,9 @@ func Sign(kubeconfig []byte, t Token) string {
 // ErrSignature means that the token did not sign this content.
 var ErrSignature = errors.New("the signature does not fit the token and the content")
 
-// Verify checks a signature of Sign in constant time. It refuses every header that Sign does not write, so an attacker cannot
-// choose the algorithm. Every failure is ErrSignature. The zero Token verifies nothing.
+// Verify checks a signature of [Sign] in constant time. It refuses every header
+// that Sign does not write, so an attacker cannot choose the algorithm. Every
+// failure is [ErrSignature]. The zero [Token] verifies nothing.
 func Verify(kubeconfig []byte, jws string, t Token) error {
 	if t.IsZero() {
 		return ErrSignature // an empty key is no secret

@@ -99,7 +99,8 @@ func (t Token) LogValue() slog.Value { return slog.StringValue(t.summary()) }
 // MarshalLog returns the ID with the secret redacted.
 func (t Token) MarshalLog() any { return t.summary() }
 
-// MarshalText returns the ID with the secret redacted. UnmarshalText refuses its result.
+// MarshalText returns the ID with the secret redacted. [Token.UnmarshalText]
+// refuses its result.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.summary()), nil }
 
 // UnmarshalText parses a token from JSON and YAML. An error leaves t unchanged and does not repeat the token.

@@ -13,11 +13,13 @@ import (
 	"github.com/workloadid/workloadid/internal/pause"
 )
 
-// Watch keeps a ClusterInfo current while servers and CAs come and go. Only Info is required. A Watch is good for one call of
-// Run, which calls Changed and Failed on its own goroutine.
+// Watch keeps a [ClusterInfo] current while servers and CAs come and go. Only
+// Info is required. A Watch is good for one call of Run, which calls Changed
+// and Failed on its own goroutine.
 //
-// Watch uses neither pins nor signatures. It trusts what a verified server publishes, so write access to the ConfigMap
-// kube-public/cluster-info decides which cluster it follows.
+// Watch uses neither pins nor signatures. It trusts what a verified server
+// publishes, so write access to the ConfigMap kube-public/cluster-info decides
+// which cluster it follows.
 type Watch struct {
 	// Info is trusted at the start.
 	Info *ClusterInfo
@@ -39,8 +41,9 @@ type Watch struct {
 
 const defaultWatchInterval = 5 * time.Minute
 
-// Run reads cluster-info in intervals until the context is cancelled, and returns the context's error. Before the first read it
-// refuses an unusable ClusterInfo or address, and an unreadable local copy.
+// Run reads cluster-info in intervals until the context is cancelled, and
+// returns the context's error. Before the first read it refuses an unusable
+// [ClusterInfo] or address, and an unreadable local copy.
 func (w *Watch) Run(ctx context.Context) error {
 	if err := w.check(); err != nil {
 		return fmt.Errorf("watch: %w", err)

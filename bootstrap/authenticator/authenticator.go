@@ -1,13 +1,3 @@
-// Package authenticator authenticates bootstrap tokens as the API server does. It serves as a function in your own server, and as
-// a webhook that answers TokenReviews.
-//
-//	mux.Handle("/authenticate", authenticator.New(reader).Handler())
-//
-// An Authenticator implements authenticator.Token of k8s.io/apiserver and ignores audiences, because bootstrap tokens are meant
-// for the API server. In a server with audiences, wrap it with authenticator.WrapAudienceAgnosticToken, as the API server does.
-//
-// Only the API server may reach the Handler, because it reveals whether a token is valid. Use TLS with client certificates, which
-// the kubeconfig of --authentication-token-webhook-config-file can hold.
 package authenticator
 
 import (
@@ -37,7 +27,8 @@ type Authenticator struct {
 	Failed func(error)
 }
 
-// New returns an Authenticator that reads Secrets in kube-system. The reader needs the verb get there.
+// New returns an [Authenticator] that reads Secrets in kube-system. The reader
+// needs the verb get there.
 func New(reader client.Reader) *Authenticator { return &Authenticator{reader: reader} }
 
 var _ authn.Token = (*Authenticator)(nil)

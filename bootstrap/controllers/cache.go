@@ -7,9 +7,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ByObject returns cache.Options.ByObject for the manager of Signer and Cleaner: the Secrets of kube-system and the ConfigMaps of
-// kube-public only. If other controllers of the manager read elsewhere, add their namespaces to the map and to the rules. Each
-// call returns a new map.
+// ByObject returns [cache.Options.ByObject] for the manager of [Signer] and
+// [Cleaner]: the Secrets of kube-system and the ConfigMaps of kube-public only.
+// If other controllers of the manager read elsewhere, add their namespaces to
+// the map and to the rules. Each call returns a new map.
 func ByObject() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Secret{}:    {Namespaces: map[string]cache.Config{metav1.NamespaceSystem: {}}},

@@ -30,7 +30,7 @@ type Cleaner struct {
 	Events events.EventRecorder
 }
 
-// SetupWithManager adds the Cleaner to the manager.
+// SetupWithManager adds the [Cleaner] to the manager.
 func (c *Cleaner) SetupWithManager(mgr ctrl.Manager) error {
 	isToken := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		secret, ok := o.(*corev1.Secret)
@@ -39,7 +39,8 @@ func (c *Cleaner) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("bootstrap-cleaner").For(&corev1.Secret{}, builder.WithPredicates(isToken)).Complete(c)
 }
 
-// Reconcile implements reconcile.Reconciler. It runs again when the token expires.
+// Reconcile implements [reconcile.Reconciler]. It runs again when the token
+// expires.
 func (c *Cleaner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var secret corev1.Secret
 	if err := c.Client.Get(ctx, req.NamespacedName, &secret); err != nil {

@@ -1,16 +1,20 @@
-// Package controllers maintains a cluster's bootstrap tokens and its cluster-info with a controller-runtime manager:
+// Package controllers maintains a cluster's bootstrap tokens and its
+// cluster-info with a controller-runtime manager, for clusters without kubeadm
+// and kube-controller-manager:
 //
-//   - Signer signs cluster-info with every token.
-//   - Cleaner deletes expired tokens.
-//   - Publish creates cluster-info and lets anonymous clients read it.
+//   - [Publish] creates cluster-info and lets anonymous clients read it.
+//   - [Signer] signs cluster-info with every token.
+//   - [Cleaner] deletes expired tokens.
 //
-// They replace kubeadm's publishing, and bootstrapsigner and tokencleaner of kube-controller-manager. Do not run two signers.
+// They replace kubeadm's publishing, and bootstrapsigner and tokencleaner of
+// kube-controller-manager. Do not run two signers.
 //
-//	mgr, err := ctrl.NewManager(config, ctrl.Options{Cache: cache.Options{ByObject: controllers.ByObject()}})
-//	err = (&controllers.Signer{Client: mgr.GetClient(), Events: recorder}).SetupWithManager(mgr)
-//	err = (&controllers.Cleaner{Client: mgr.GetClient(), Events: recorder}).SetupWithManager(mgr)
+// The example of the package shows what they write. The example of [ByObject]
+// sets up the manager.
 //
-// Signer and Cleaner need the rules of rbac.yaml, which cover two namespaces. ByObject limits the manager's cache to these.
-// Without it the manager requests the Secrets and ConfigMaps of the whole cluster, is refused, and stops. The client of Publish
-// must be able to create and patch what it publishes; it may be an administrator's.
+// [Signer] and [Cleaner] need the rules of rbac.yaml, which cover two
+// namespaces. [ByObject] limits the manager's cache to these. Without it the
+// manager requests the Secrets and ConfigMaps of the whole cluster, is refused,
+// and stops. The client of [Publish] must be able to create and patch what it
+// publishes; it may be an administrator's.
 package controllers

@@ -40,7 +40,7 @@ const maxConfigMap = 1 << 20
 
 var clusterInfoKey = client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}
 
-// SetupWithManager adds the Signer to the manager.
+// SetupWithManager adds the [Signer] to the manager.
 func (s *Signer) SetupWithManager(mgr ctrl.Manager) error {
 	isClusterInfo := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == clusterInfoKey })
 	isToken := predicate.NewPredicateFuncs(func(o client.Object) bool {
@@ -56,7 +56,8 @@ func (s *Signer) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(s)
 }
 
-// Reconcile implements reconcile.Reconciler. It runs again when the next token expires.
+// Reconcile implements [reconcile.Reconciler]. It runs again when the next
+// token expires.
 func (s *Signer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if req.NamespacedName != clusterInfoKey {
 		return ctrl.Result{}, nil

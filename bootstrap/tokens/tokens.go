@@ -1,4 +1,3 @@
-// Package tokens manages the bootstrap tokens of a cluster: it creates, lists and deletes their Secrets.
 package tokens
 
 import (
