@@ -29,7 +29,8 @@ const (
 	unchangedDelay = time.Minute
 )
 
-// Options configures a Proxy. Server, TokenFile, Secret and either CA or Client are required.
+// Options configures a [Proxy]. Server, TokenFile, Secret and either CA or
+// Client are required.
 type Options struct {
 	// Server is the server's address: https, host and port.
 	Server string
@@ -63,7 +64,8 @@ type state struct {
 	failure     *failure
 }
 
-// New returns a Proxy without credentials. It checks the options and makes no request.
+// New returns a [Proxy] without credentials. It checks the options and makes no
+// request.
 func New(o Options) (*Proxy, error) {
 	server, err := endpoint(o.Server)
 	if err != nil {

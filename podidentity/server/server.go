@@ -26,10 +26,11 @@ import (
 // requestTimeout bounds the time until an answer. A client that waits a little longer always gets one.
 const requestTimeout = 15 * time.Second
 
-// DefaultMaxConnections is the number of open connections without Options.MaxConnections.
+// DefaultMaxConnections is the number of open connections without
+// [Options.MaxConnections].
 const DefaultMaxConnections = 2048
 
-// Options configures a Server.
+// Options configures a [Server].
 type Options struct {
 	// Client reads IAMBindings and the IAMRoleAllowList, creates TokenReviews,
 	// and writes the status of bindings. Use a manager's client, which reads
@@ -69,7 +70,7 @@ type Options struct {
 	}
 }
 
-// Server is the http.Handler. It is safe for concurrent use.
+// Server is the [http.Handler]. It is safe for concurrent use.
 type Server struct {
 	options    Options
 	provider   *aws.Provider
@@ -78,7 +79,8 @@ type Server struct {
 	namespaces *namespaceLimits
 }
 
-// New returns a server. It needs SetupWithManager before the manager starts.
+// New returns a server. It needs [Server.SetupWithManager] before the manager
+// starts.
 func New(options Options) (*Server, error) {
 	switch {
 	case options.Client == nil:

@@ -25,8 +25,8 @@ import (
 
 // CheckAPIServer returns an error for an API server for which another host on
 // the network could answer: its certificate is not verified, or it speaks http
-// beyond this machine. SetupWithManager calls it. A program that takes only CAs
-// or bindings from the API server calls it too.
+// beyond this machine. [Server.SetupWithManager] calls it. A program that takes
+// only CAs or bindings from the API server calls it too.
 func CheckAPIServer(config *rest.Config) error { return apiserver.CheckVerified(config) }
 
 // SetupWithManager adds the handler's index of bindings, and the controller that writes their status on the leader.
@@ -90,7 +90,7 @@ const (
 // be loaded, Listen logs the error and keeps the previous pair. The manager
 // closes the listener.
 //
-// Beyond Options.MaxConnections, a connection without a valid token is closed
+// Beyond [Options.MaxConnections], a connection without a valid token is closed
 // first, and of these the oldest one of the address with the most. So no
 // address locks out another. For IPv6 an address is a /64, and its /48 counts
 // too.

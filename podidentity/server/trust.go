@@ -50,10 +50,12 @@ type policyStatement struct {
 	Condition map[string]map[string]string
 }
 
-// TrustPolicy returns the trust policy of a binding's role, in JSON. It lets serverRole, the ARN of the server's own role, assume the
-// role for the pods of this ServiceAccount. cluster is Options.Cluster.
+// TrustPolicy returns the trust policy of a binding's role, in JSON. It lets
+// serverRole, the ARN of the server's own role, assume the role for the pods of
+// this ServiceAccount. cluster is [Options.Cluster].
 //
-// KEP-14 compares aws:userid, but that identifies the requester. The policy compares sts:RoleSessionName instead.
+// KEP-14 compares aws:userid, but that identifies the requester. The policy
+// compares sts:RoleSessionName instead.
 func TrustPolicy(cluster, serverRole string, b *v1alpha1.IAMBinding) ([]byte, error) {
 	if err := checkCluster("cluster", cluster); err != nil {
 		return nil, err

@@ -89,7 +89,7 @@ func (in *injection) sidecar() corev1.Container {
 	}
 }
 
-// DefaultResources are those of the sidecar without Options.Resources.
+// DefaultResources are those of the sidecar without [Options.Resources].
 func DefaultResources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
@@ -97,7 +97,7 @@ func DefaultResources() corev1.ResourceRequirements {
 	}
 }
 
-// DefaultCPULimit is the CPU limit of the sidecar without Options.CPULimit.
+// DefaultCPULimit is the CPU limit of the sidecar without [Options.CPULimit].
 func DefaultCPULimit() resource.Quantity { return resource.MustParse("100m") }
 
 // checkResources refuses what the API server would refuse in each pod.

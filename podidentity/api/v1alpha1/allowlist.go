@@ -7,12 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AllowListName is the name of the only IAMRoleAllowList. With several lists,
+// AllowListName is the name of the only [IAMRoleAllowList]. With several lists,
 // the admission policy would require that all of them agree.
 const AllowListName = "cluster"
 
 // IAMRoleAllowList lists the roles that each namespace may use. Its name is
-// AllowListName. Only administrators of the cluster should be able to write it.
+// [AllowListName]. Only administrators of the cluster should be able to write
+// it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=iamroleallowlists,scope=Cluster

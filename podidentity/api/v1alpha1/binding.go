@@ -129,7 +129,7 @@ type IAMBindingStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Conditions of an IAMBinding.
+// Conditions of an [IAMBinding].
 const (
 	// ConditionAccepted reports whether pods are served: the IAMRoleAllowList
 	// allows the role, and there is no conflict. Reasons: Accepted; Conflict or

@@ -14,11 +14,12 @@ var (
 // BindingCRD is the CustomResourceDefinition of IAMBindings, in YAML.
 func BindingCRD() string { return bindingCRD }
 
-// AllowListCRD is the CustomResourceDefinition of the IAMRoleAllowList, in YAML.
+// AllowListCRD is the CustomResourceDefinition of the [IAMRoleAllowList], in
+// YAML.
 func AllowListCRD() string { return allowListCRD }
 
 // Policy holds the ValidatingAdmissionPolicies with their bindings, in YAML.
-// They refuse IAMBindings that the IAMRoleAllowList does not allow, those with
-// more than 32,768 characters of metadata, and those with a time in their
+// They refuse IAMBindings that the [IAMRoleAllowList] does not allow, those
+// with more than 32,768 characters of metadata, and those with a time in their
 // status that Go cannot read.
 func Policy() string { return policy }

@@ -3,6 +3,7 @@ package podidentity_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,9 +19,47 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	tokencache "github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/podidentity/proxy"
 	"github.com/workloadid/workloadid/podidentity/server"
 	"github.com/workloadid/workloadid/podidentity/webhook"
 )
+
+// A program has two commands: the sidecar of each pod, and the server with the
+// webhook in one manager, with any number of replicas. A
+// MutatingWebhookConfiguration points the API server to the webhook.
+func Example_program() {
+	ctx := ctrl.SetupSignalHandler()
+	if len(os.Args) == 2 && os.Args[1] == "sidecar" {
+		fmt.Println(sidecar(ctx))
+		return
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", ":8443")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	https := ctrlwebhook.NewServer(ctrlwebhook.Options{CertDir: "/certs"})
+	fmt.Println(provide(ctx, ctrl.GetConfigOrDie(), listener, https, "/certs"))
+}
+
+func sidecar(ctx context.Context) error {
+	p, err := proxy.New(proxy.Options{
+		Server:    "https://pod-identity.iam-system.svc:8443",
+		CA:        []byte(os.Getenv("WORKLOADID_SERVER_CA")),
+		TokenFile: "/var/run/secrets/iam.aws.k8s.io/token",
+		Secret:    os.Getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN"),
+	})
+	if err != nil {
+		return err
+	}
+	listeners, err := proxy.Listen(ctx, "127.0.0.1:2020")
+	if err != nil {
+		return err
+	}
+	go func() { _ = p.Run(ctx) }()
+	err = proxy.Serve(ctx, p, listeners)
+	return err
+}
 
 // audience is the one of the pods' tokens. Only the server accepts it.
 const audience = "pod-identity.example.com"
