@@ -23,7 +23,8 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// Harness describes a provider to RunConformance. The suite leaves out the cases whose fields are empty.
+// Harness describes a provider to [RunConformance]. The suite leaves out the
+// cases whose fields are empty.
 type Harness struct {
 	// New returns a provider as a controller makes it. Required.
 	New func(t *testing.T) auth.Provider
@@ -71,12 +72,12 @@ type Harness struct {
 	ForeignGitURLs []string
 }
 
-// Hang is the argument of Harness.Break for a service that does not answer.
+// Hang is the argument of [Harness.Break] for a service that does not answer.
 const Hang provider.Reason = "hang"
 
-// RunConformance checks the contract of auth.Provider, one case in each
-// sub-test of t. It sends requests through the client of auth.WithHTTPClient in
-// Harness.Options, redirects some of them and replaces some answers.
+// RunConformance checks the contract of [auth.Provider], one case in each
+// sub-test of t. It sends requests through the client of [auth.WithHTTPClient]
+// in [Harness.Options], redirects some of them and replaces some answers.
 func RunConformance(t *testing.T, h Harness) {
 	derived, overHTTP := len(h.derivedKinds()) > 0, h.options().HTTPClient != nil
 	for _, c := range []struct {

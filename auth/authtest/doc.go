@@ -1,7 +1,9 @@
-// Package authtest checks implementations of auth.Provider: [RunConformance]
-// asks a provider everything that package auth relies on, and a [Harness] tells
-// it how to build, reach and break the service behind the provider.
+// Package authtest checks implementations of [auth.Provider], for authors of
+// providers: [RunConformance] asks a provider everything that package auth relies
+// on, and a [Harness] tells it how to build, reach and break the service behind
+// the provider.
 //
-// Package cloudtest imitates the cluster that issues the tokens and the clouds
-// that verify them.
+// The test TestVault of this package runs it on a whole provider.
+// docs/writing-a-provider.md shows both. Package cloudtest imitates the cluster
+// that issues the tokens and the clouds that verify them.
 package authtest

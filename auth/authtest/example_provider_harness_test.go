@@ -37,9 +37,9 @@ func TestVault(t *testing.T) {
 		Fields: map[string]any{"Address": "https://other.example"}, NoRegions: true,
 		Break: server.fail, Calls: server.count,
 		Secrets: func(t *testing.T, token auth.Token) []string {
-			v, ok := token.(*VaultToken)
-			if !ok {
-				t.Fatalf("got a %T", token)
+			v, err := FromToken(token)
+			if err != nil {
+				t.Fatal(err)
 			}
 			return []string{v.Reveal()}
 		},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"regexp"
@@ -22,6 +21,9 @@ type Vault struct {
 	clients provider.HTTPClients
 }
 
+// self makes the errors of the provider.
+const self = provider.Name("vault")
+
 // RoleAnnotation names the role in Vault that the ServiceAccount logs in with.
 const RoleAnnotation = "vault.example.com/role"
 
@@ -34,7 +36,7 @@ type VaultToken struct {
 func (t *VaultToken) Reveal() string             { return t.reveal() }
 func (t *VaultToken) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 
-func (*Vault) GetName() string { return "vault" }
+func (*Vault) GetName() string { return string(self) }
 
 func (*Vault) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Options) ([]string, error) {
 	return []string{"vault"}, nil
@@ -45,14 +47,13 @@ var validRole = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 func (*Vault) GetIdentity(sa *corev1.ServiceAccount, _ *provider.Options) (string, error) {
 	role := sa.Annotations[RoleAnnotation]
 	if !validRole.MatchString(role) {
-		return "", vaultError(auth.ErrMisconfigured, "set it to the name of a role in Vault", "the annotation %q is not a role: %.100q",
-			RoleAnnotation, role)
+		return "", self.Misconfigured("set it to the name of a role in Vault", "the annotation %q is not a role: %.100q", RoleAnnotation, role)
 	}
 	return role, nil
 }
 
 func (*Vault) NewControllerToken(context.Context, *provider.Options) (auth.Token, error) {
-	return nil, vaultError(auth.ErrMisconfigured, "name a ServiceAccount", "Vault has no identity for the controller itself")
+	return nil, self.Misconfigured("name a ServiceAccount", "Vault has no identity for the controller itself")
 }
 
 func (v *Vault) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccount, _ *provider.Options) {
@@ -75,12 +76,23 @@ func (v *Vault) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *c
 	if err := v.post(ctx, opts, "/v1/auth/jwt/login", map[string]string{"role": role, "jwt": jwt}, &answer); err != nil {
 		return nil, err
 	}
-	token := answer.Auth.Token
-	if token == "" || answer.Auth.Lease <= 0 {
-		return nil, vaultError(auth.ErrUnavailable, "check that the address is that of Vault", "the answer holds no token, or no lease")
+	token, expiresAt := answer.Auth.Token, start.Add(time.Duration(answer.Auth.Lease)*time.Second)
+	if token == "" {
+		return nil, self.Unusable(logIn, "Vault", "the token is missing")
 	}
-	return &VaultToken{func() string { return token }, start.Add(time.Duration(answer.Auth.Lease) * time.Second)}, nil
+	if err := provider.CheckExpiry(expiresAt, start, longestLease); err != nil {
+		return nil, self.Unusable(logIn, "Vault", "%s", err)
+	}
+	return &VaultToken{func() string { return token }, expiresAt}, nil
 }
+
+const (
+	logIn        = "log in"        // the operation in errors
+	longestLease = 768 * time.Hour // Vault's default maximum
+)
+
+// FromToken returns the Vault token in a token of auth.GetAccessToken.
+func FromToken(token auth.Token) (*VaultToken, error) { return provider.As[VaultToken](self, token) }
 
 func (v *Vault) post(ctx context.Context, opts *provider.Options, path string, body map[string]string, into any) error {
 	encoded, err := json.Marshal(body)
@@ -89,35 +101,35 @@ func (v *Vault) post(ctx context.Context, opts *provider.Options, path string, b
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, v.Address+path, bytes.NewReader(encoded))
 	if err != nil {
-		return vaultError(auth.ErrMisconfigured, "use https://<host>[:<port>]", "the address %q is not a URL", v.Address)
+		return self.Misconfigured("use https://<host>[:<port>]", "the address %q is not a URL", v.Address)
 	}
 	resp, err := v.clients.For(opts).Do(r) // follows no redirect, reads at most 1 MiB
 	if err != nil {
-		e := vaultError(auth.ErrUnavailable, "check the address and the network", "no answer from Vault")
-		e.Err = err
-		return e
+		return self.Unanswered(logIn, err, body["jwt"])
 	}
 	defer resp.Body.Close() //nolint:errcheck // nothing was written
 	content, err := io.ReadAll(resp.Body)
 	switch status := resp.StatusCode; {
 	case status == http.StatusBadRequest || status == http.StatusForbidden:
-		return refused(status, auth.ErrDenied, "bind the role in Vault to this ServiceAccount")
+		return withStatus(self.Denied("bind the role in Vault to this ServiceAccount", "Vault refused the role %q", body["role"]), status)
 	case status == http.StatusTooManyRequests:
-		return refused(status, auth.ErrThrottled, "")
+		return throttled(resp)
 	case status != http.StatusOK:
-		return refused(status, auth.ErrUnavailable, "check that Vault runs and is unsealed")
+		return withStatus(self.Unavailable(logIn, "check that Vault runs and is unsealed", "Vault failed"), status)
 	case err != nil || json.Unmarshal(content, into) != nil:
-		return vaultError(auth.ErrUnavailable, "check that the address is that of Vault", "the answer is not the JSON of a login")
+		return self.Unusable(logIn, "Vault", "it is not the JSON of a login")
 	}
 	return nil
 }
 
-func vaultError(reason provider.Reason, remedy, format string, args ...any) *auth.Error {
-	return &auth.Error{Reason: reason, Operation: "log in", Message: fmt.Sprintf(format, args...), Remedy: remedy}
+// throttled also keeps the Retry-After header of the answer.
+func throttled(resp *http.Response) error {
+	e := self.Refused(logIn, resp.StatusCode, resp.Header)
+	e.Reason, e.Message = auth.ErrThrottled, "Vault limits the rate of logins"
+	return e
 }
 
-func refused(status int, reason provider.Reason, remedy string) error {
-	e := vaultError(reason, remedy, "Vault refused")
+func withStatus(e *auth.Error, status int) error {
 	e.StatusCode = status
 	return e
 }

@@ -23,8 +23,10 @@ type Token = cache.Token
 // summary makes the type that embeds it print as a redacted summary.
 type summary = redact.Summary
 
-// ArtifactRegistryCredentials are credentials for an artifact registry: a bearer token, or a user name and a password. They are
-// a Token and an authn.Authenticator of go-containerregistry, are immutable, and print as a redacted summary.
+// ArtifactRegistryCredentials are credentials for an artifact registry: a
+// bearer token, or a user name and a password. They are a [Token] and an
+// [authn.Authenticator] of go-containerregistry, are immutable, and print as a
+// redacted summary.
 type ArtifactRegistryCredentials struct {
 	summary
 	username         string
@@ -46,7 +48,8 @@ func NewArtifactRegistryBearerCredentials(token string, expiresAt time.Time) *Ar
 	return &ArtifactRegistryCredentials{summary: summary(shown), bearer: redact.New(token), expiresAt: expiresAt}
 }
 
-// Authorization implements authn.Authenticator. The result does not redact itself.
+// Authorization implements [authn.Authenticator]. The result does not redact
+// itself.
 func (c *ArtifactRegistryCredentials) Authorization() (*authn.AuthConfig, error) {
 	return &authn.AuthConfig{Username: c.username, Password: c.password.Reveal(), RegistryToken: c.bearer.Reveal()}, nil
 }
@@ -54,11 +57,12 @@ func (c *ArtifactRegistryCredentials) Authorization() (*authn.AuthConfig, error)
 // ExpiresAt returns the time at which the credentials expire.
 func (c *ArtifactRegistryCredentials) ExpiresAt() time.Time { return c.expiresAt }
 
-// GetDuration implements Token.
+// GetDuration implements [Token].
 func (c *ArtifactRegistryCredentials) GetDuration() time.Duration { return time.Until(c.expiresAt) }
 
-// GitCredentials are credentials for Git over HTTPS: a bearer token, or a user name and a password. They are a Token, are
-// immutable, and print as a redacted summary.
+// GitCredentials are credentials for Git over HTTPS: a bearer token, or a user
+// name and a password. They are a [Token], are immutable, and print as a
+// redacted summary.
 type GitCredentials struct {
 	summary
 	username         redact.Secret // may hold a session token
@@ -93,11 +97,12 @@ func (c *GitCredentials) BearerToken() string { return c.bearer.Reveal() }
 // ExpiresAt returns the time at which the credentials expire.
 func (c *GitCredentials) ExpiresAt() time.Time { return c.expiresAt }
 
-// GetDuration implements Token.
+// GetDuration implements [Token].
 func (c *GitCredentials) GetDuration() time.Duration { return time.Until(c.expiresAt) }
 
-// RESTConfig is access to a Kubernetes cluster. It is a Token, is immutable, and prints as a redacted summary.
-// auth.GetClusterConfig makes a rest.Config of client-go from it that renews itself.
+// RESTConfig is access to a Kubernetes cluster. It is a [Token], is immutable,
+// and prints as a redacted summary. auth.GetClusterConfig makes a rest.Config
+// of client-go from it that renews itself.
 type RESTConfig struct {
 	summary
 	host      string
@@ -106,8 +111,9 @@ type RESTConfig struct {
 	expiresAt time.Time
 }
 
-// NewRESTConfig returns the access that a provider obtained. host is the canonical address (ParseClusterAddress). caData are PEM
-// certificates; without them the system's roots are trusted.
+// NewRESTConfig returns the access that a provider obtained. host is the
+// canonical address ([ParseClusterAddress]). caData are PEM certificates;
+// without them the system's roots are trusted.
 func NewRESTConfig(host, bearerToken string, caData []byte, expiresAt time.Time) *RESTConfig {
 	shown := fmt.Sprintf("access to the cluster at %q, redacted, expires %s", host, rfc3339(expiresAt))
 	return &RESTConfig{summary(shown), host, redact.New(bearerToken), bytes.Clone(caData), expiresAt}
@@ -125,7 +131,7 @@ func (c *RESTConfig) CAData() []byte { return bytes.Clone(c.caData) }
 // ExpiresAt returns the time at which the bearer token expires.
 func (c *RESTConfig) ExpiresAt() time.Time { return c.expiresAt }
 
-// GetDuration implements Token.
+// GetDuration implements [Token].
 func (c *RESTConfig) GetDuration() time.Duration { return time.Until(c.expiresAt) }
 
 func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339) }

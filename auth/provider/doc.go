@@ -1,44 +1,36 @@
-// Package provider is the side of package auth that an implementation of a credential's issuer sees: a cloud, a vault, a token service.
-// Controllers import package auth and a provider such as auth/aws instead.
+// Package provider is the side of package auth that an implementation of a
+// credential's issuer sees: a cloud, a vault, a token service. It is for authors
+// of providers. Controllers import package auth and a provider such as auth/aws
+// instead.
 //
-// A Provider knows annotations and an exchange. Package auth reads the ServiceAccount, checks the policy, requests the token, caches
-// the result and limits the load:
+// A [Provider] knows annotations and an exchange. Package auth reads the
+// ServiceAccount, checks the policy, requests the token, caches the result and
+// limits the load.
 //
-//	type Vault struct {
-//		Address string // set by the controller
-//		clients provider.HTTPClients
-//	}
-//
-//	func (*Vault) GetName() string { return "vault" }
-//
-//	func (*Vault) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Options) ([]string, error) {
-//		return []string{"vault"}, nil
-//	}
-//
-//	func (*Vault) GetIdentity(sa *corev1.ServiceAccount, _ *provider.Options) (string, error) {
-//		return sa.Annotations["vault.example.com/role"], nil
-//	}
-//
-//	func (v *Vault) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *corev1.ServiceAccount, opts *provider.Options,
-//	) (provider.Token, error) {
-//		... // log in at v.Address with v.clients.For(opts)
-//	}
+// The example of the package shows how a provider checks an annotation and the
+// answer of its service, and which errors it returns. docs/writing-a-provider.md
+// shows a whole provider, and authtest.RunConformance checks one.
 //
 // # Optional interfaces
 //
-// Package auth looks for further methods: OptionsValidator refuses options early, CacheKeyContributor adds inputs of the key,
-// TokenLifetimeProvider reads a lifetime, ChainedTokenProvider exchanges one access token for the next. A provider makes derived
-// credentials by ArtifactRegistryCredentialsProvider (and RegistryOwner), RESTConfigProvider and GitCredentialsProvider.
+// Package auth looks for further methods. [OptionsValidator] refuses options
+// early, [CacheKeyContributor] adds inputs of the key, [TokenLifetimeProvider]
+// reads a lifetime, [ChainedTokenProvider] exchanges one access token for the
+// next. A provider makes derived credentials by
+// [ArtifactRegistryCredentialsProvider] (and [RegistryOwner]),
+// [RESTConfigProvider] and [GitCredentialsProvider].
 //
 // # Options of its own
 //
-// A provider builds options for callers with auth.WithProviderOption and reads them with Options.Value. For the access token of a
-// derived credential it returns Options itself: func(o *provider.Options) { o.Scopes = scopes }, or WithOption.
+// A provider builds options for callers with auth.WithProviderOption and reads
+// them with [Options.Value]. For the access token of a derived credential it
+// returns an [Option] itself: func(o *provider.Options) { o.Scopes = scopes }, or
+// [WithOption].
 //
 // # Errors
 //
-// A provider returns an *Error with a Reason. Any other error counts as ErrUnavailable. Package auth adds provider, ServiceAccount and
-// operation, removes the subject token from the text, and names the annotations that the caller set.
-//
-// docs/writing-a-provider.md shows a whole provider, and authtest.RunConformance checks one.
+// A provider returns an [*Error] with a [Reason], which the methods of [Name]
+// make. Any other error counts as [ErrUnavailable]. Package auth adds provider,
+// ServiceAccount and operation, removes the subject token from the text, and
+// names the annotations that the caller set.
 package provider

@@ -10,7 +10,8 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// Reason says what the caller of a failed operation should do next. Each Reason is itself an error, for errors.Is.
+// Reason says what the caller of a failed operation should do next. Each Reason
+// is itself an error, for [errors.Is].
 type Reason string
 
 const (
@@ -62,14 +63,15 @@ const (
 	CauseMetadataServer Cause = "MetadataServer"
 )
 
-// Error makes a Reason usable as the target of errors.Is.
+// Error makes a [Reason] usable as the target of [errors.Is].
 func (r Reason) Error() string { return string(r) }
 
 // Error reports why a credential cannot be obtained. Its text names the object,
 // the problem and the remedy, and never holds a token, a secret or a response
 // body.
 //
-// errors.Is(err, ErrDenied) tests the Reason, errors.As reaches the error of the SDK or of the Kubernetes client.
+// errors.Is(err, ErrDenied) tests the [Reason], [errors.As] reaches the error
+// of the SDK or of the Kubernetes client.
 type Error struct {
 	// Provider is the name of the provider, such as "aws".
 	Provider string
@@ -152,7 +154,7 @@ func (e *Error) details() string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// About sets the Option, and returns e.
+// About sets the [Error.Option], and returns e.
 func (e *Error) About(options ...string) *Error {
 	e.Option = strings.Join(options, ", ")
 	return e
@@ -161,7 +163,7 @@ func (e *Error) About(options ...string) *Error {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is the Reason of e.
+// Is reports whether target is the [Reason] of e.
 func (e *Error) Is(target error) bool {
 	r, ok := target.(Reason) //nolint:errorlint // Is compares exactly one link of the chain
 	return ok && r == e.reason()
@@ -172,7 +174,7 @@ func (e *Error) Is(target error) bool {
 const maxWait = time.Hour
 
 // RetryAfter returns how long the service asked to wait before the next try, an
-// hour at most. If it did not say, that is one second for ErrThrottled, and
+// hour at most. If it did not say, that is one second for [ErrThrottled], and
 // zero otherwise.
 func (e *Error) RetryAfter() time.Duration {
 	if e.Wait == 0 && e.reason() == ErrThrottled {

@@ -45,8 +45,8 @@ func (n Name) Unavailable(operation, remedy, format string, args ...any) *Error 
 	return n.fail(ErrUnavailable, operation, remedy, format, args...)
 }
 
-// Unanswered returns the error of a request without an answer, from the error of
-// an http.Client. The text holds none of the secrets.
+// Unanswered returns the error of a request without an answer, from the error
+// of an [http.Client]. The text holds none of the secrets.
 func (n Name) Unanswered(operation string, err error, secrets ...string) *Error {
 	e := n.Unavailable(operation, "", "%s", transport.Message(err, secrets...))
 	e.Err = err
@@ -54,15 +54,15 @@ func (n Name) Unanswered(operation string, err error, secrets ...string) *Error 
 }
 
 // Refused returns the error of an answer that is no success, for the caller to
-// complete. It is ErrUnavailable, with the status and the Retry-After header.
+// complete. It is [ErrUnavailable], with the status and the Retry-After header.
 func (n Name) Refused(operation string, status int, header http.Header) *Error {
 	return &Error{Provider: string(n), Operation: operation, Reason: ErrUnavailable, StatusCode: status,
 		Wait: transport.RetryAfter(header, time.Now())}
 }
 
 // Bounded returns err if its text has at most 4 KiB, nil otherwise. It is for
-// Error.Err: the cache keeps errors for minutes, one for each failing key, and a
-// service chooses what the error of an SDK holds.
+// [Error.Err]: the cache keeps errors for minutes, one for each failing key,
+// and a service chooses what the error of an SDK holds.
 func Bounded(err error) error {
 	const most = 4 << 10
 	if err != nil && len(err.Error()) > most {

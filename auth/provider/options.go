@@ -81,17 +81,19 @@ type Options struct {
 	own []providerOption
 }
 
-// Option changes the Options of an access token, from which another credential is made. Callers use auth.Option.
+// Option changes the [Options] of an access token, from which another
+// credential is made. Callers use auth.Option.
 type Option func(*Options)
 
-// AudiencePolicy is the part of auth.Policy that providers ask, through the methods of Options.
+// AudiencePolicy is the part of auth.Policy that providers ask, through the
+// methods of [Options].
 type AudiencePolicy interface {
 	CheckAudience(audience string) error
 	CheckSubjectToken(token string, audiences []string) error
 }
 
 // KubernetesClient is the part of the client of controller-runtime that auth
-// uses. Every client.Client is one. For a clientset of client-go, package
+// uses. Every [client.Client] is one. For a clientset of client-go, package
 // auth/clientgo makes one.
 type KubernetesClient interface {
 	// Get reads ServiceAccounts, and ConfigMaps for
@@ -111,7 +113,8 @@ func WithOption(key, value any) Option {
 	return func(o *Options) { o.own = append(slices.Clip(o.own), set) } // copies of the Options share the array
 }
 
-// Value returns the last value of an option of the provider's own (WithOption) for key, or nil.
+// Value returns the last value of an option of the provider's own
+// ([WithOption]) for key, or nil.
 func (o *Options) Value(key any) any {
 	for i := len(o.own) - 1; i >= 0; i-- {
 		if o.own[i].key == key {
@@ -121,7 +124,8 @@ func (o *Options) Value(key any) any {
 	return nil
 }
 
-// Values returns all values of an option of the provider's own (WithOption) for key, in the order of the options.
+// Values returns all values of an option of the provider's own ([WithOption])
+// for key, in the order of the options.
 func (o *Options) Values(key any) iter.Seq[any] {
 	return func(yield func(any) bool) {
 		for i := range o.own {
@@ -192,20 +196,21 @@ type KeyBuilder interface {
 	AddVariation(name string, values []string)
 }
 
-// HTTPClients makes the HTTP clients of a Provider. Keep one HTTPClients in the
-// Provider's value: it shares connections between calls, one set for each
+// HTTPClients makes the HTTP clients of a [Provider]. Keep one HTTPClients in
+// the Provider's value: it shares connections between calls, one set for each
 // proxy. The zero value is ready for use. It is safe for concurrent use.
 type HTTPClients struct{ pool transport.Pool }
 
-// For returns the client for a call: that of Options.HTTPClient, else one that
-// uses Options.ProxyURL, else one that uses the proxies of the environment.
+// For returns the client for a call: that of [Options.HTTPClient], else one
+// that uses [Options.ProxyURL], else one that uses the proxies of the
+// environment.
 //
 // The client is safe to send a credential with. It refuses redirects, because
 // another host must not get the credential. It reads at most 1 MiB of an
 // answer, 64 KiB of one with a status from 400 on, and fails with
-// *http.MaxBytesError beyond that. A request takes at most 20 seconds with its
-// answer, unless the client of Options.HTTPClient has a time-out of its own.
-// Options.ProxyURL carries https only, and never a request to the metadata
+// [*http.MaxBytesError] beyond that. A request takes at most 20 seconds with
+// its answer, unless the client of Options.HTTPClient has a time-out of its
+// own. Options.ProxyURL carries https only, and never a request to the metadata
 // service of the machine. Send credentials to https addresses only: the
 // environment's HTTP_PROXY sees plain http.
 func (c *HTTPClients) For(opts *Options) *http.Client {
@@ -216,8 +221,8 @@ func (c *HTTPClients) For(opts *Options) *http.Client {
 // reads at most 64 KiB of each answer.
 func (c *HTTPClients) ForTokens(opts *Options) *http.Client { return transport.ForTokens(c.For(opts)) }
 
-// Redact makes a text that a service sent fit for Error.Message, Error.Code or
-// Error.RequestID. It returns one printable line of at most 300 bytes.
+// Redact makes a text that a service sent fit for [Error.Message], [Error.Code]
+// or [Error.RequestID]. It returns one printable line of at most 300 bytes.
 //
 // The line holds none of the secrets, whether raw, URL-escaped or in base64, no
 // JWT, and no value after "Bearer" or "Basic". Pass every secret that the

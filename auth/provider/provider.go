@@ -8,10 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Provider obtains one kind of credential. Implementations are safe for concurrent use, and neither change nor keep the Options
-// and the ServiceAccount beyond the call. They return an *Error if they know the Reason; any other error counts as Unavailable.
+// Provider obtains one kind of credential. Implementations are safe for
+// concurrent use, and neither change nor keep the [Options] and the
+// ServiceAccount beyond the call. They return an [*Error] if they know the
+// [Reason]; any other error counts as Unavailable.
 //
-// ServiceAccounts are shared, with the memory of an informer for instance: writing to one would be a data race.
+// ServiceAccounts are shared, with the memory of an informer for instance:
+// writing to one would be a data race.
 //
 // authtest.RunConformance checks an implementation against this contract.
 type Provider interface {
@@ -47,17 +50,19 @@ type OptionsValidator interface {
 	ValidateOptions(opts *Options) error
 }
 
-// CacheKeyContributor is implemented by providers whose credentials depend on more than the Options, the identity and
-// the audiences, such as fields of the provider value or further annotations. Every such input must be added.
+// CacheKeyContributor is implemented by providers whose credentials depend on
+// more than the [Options], the identity and the audiences, such as fields of
+// the provider value or further annotations. Every such input must be added.
 type CacheKeyContributor interface {
 	// AddToCacheKey adds the provider's inputs. serviceAccount is nil for the controller's own identity, and otherwise
 	// shared: it must not be written to.
 	AddToCacheKey(key KeyBuilder, serviceAccount *corev1.ServiceAccount, opts *Options)
 }
 
-// TokenLifetimeProvider is implemented by providers whose users set the lifetime of the Kubernetes token with an
-// annotation. Zero means that nothing was set. Options.TokenLifetime, set by the controller, wins. The ServiceAccount is
-// shared: it must not be written to.
+// TokenLifetimeProvider is implemented by providers whose users set the
+// lifetime of the Kubernetes token with an annotation. Zero means that nothing
+// was set. [Options.TokenLifetime], set by the controller, wins. The
+// ServiceAccount is shared: it must not be written to.
 type TokenLifetimeProvider interface {
 	GetTokenLifetime(serviceAccount *corev1.ServiceAccount, opts *Options) (time.Duration, error)
 }
