@@ -40,7 +40,7 @@ func TestNoteIsBounded(t *testing.T) {
 	}
 }
 
-func TestNoRecorder(t *testing.T) {
+func TestNoRecorder(*testing.T) {
 	kubeevent.Record(nil, &corev1.Pod{}, corev1.EventTypeWarning, "Reason", "Act", "dropped")
 }
 

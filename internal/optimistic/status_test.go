@@ -23,7 +23,8 @@ func budget() *policyv1.PodDisruptionBudget {
 // set writes a condition.
 func set(ctx context.Context, c client.Client, object *policyv1.PodDisruptionBudget, condition string) error {
 	return optimistic.PatchStatus(ctx, c, object, func() bool {
-		return meta.SetStatusCondition(&object.Status.Conditions, metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: "R"})
+		return meta.SetStatusCondition(&object.Status.Conditions,
+			metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: "R"})
 	})
 }
 
@@ -31,11 +32,13 @@ func set(ctx context.Context, c client.Client, object *policyv1.PodDisruptionBud
 // others would delete them.
 func TestPatchStatusKeepsWhatOthersWrite(t *testing.T) {
 	writes := 0
-	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(budget()).WithStatusSubresource(budget()).WithInterceptorFuncs(interceptor.Funcs{
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			writes++
-			return c.SubResource(sub).Patch(ctx, o, p, opts...)
-		}}).Build()
+	count := interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object,
+		p client.Patch, opts ...client.SubResourcePatchOption) error {
+		writes++
+		return c.SubResource(sub).Patch(ctx, o, p, opts...)
+	}}
+	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(budget()).WithStatusSubresource(budget()).
+		WithInterceptorFuncs(count).Build()
 	ours, theirs := budget(), budget()
 	for _, object := range []*policyv1.PodDisruptionBudget{ours, theirs} {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
@@ -56,7 +59,8 @@ func TestPatchStatusKeepsWhatOthersWrite(t *testing.T) {
 			t.Errorf("condition %s: %d writes, want %d; error %v", step.condition, writes, step.writes, err)
 		}
 	}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs); err != nil || len(theirs.Status.Conditions) != 3 {
+	err := c.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs)
+	if err != nil || len(theirs.Status.Conditions) != 3 {
 		t.Errorf("conditions %+v, %v", theirs.Status.Conditions, err)
 	}
 }

@@ -205,10 +205,13 @@ func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 		}))
 }
 
-// sort reconciles a renewal, and leaves another request to the one worker for these: bootstrap users make as many as they like. So do agents,
-// so further renewals of a cluster go there too. It goes by the user that the API server states, which no predicate sees: the cache holds the
-// metadata of requests alone.
-func (h *HubDriver) sort(ctx context.Context, req reconcile.Request, others chan<- event.GenericEvent) (reconcile.Result, error) {
+// sort reconciles a renewal, and leaves another request to the one worker for
+// these: bootstrap users make as many as they like. So do agents, so further
+// renewals of a cluster go there too. It goes by the user that the API server
+// states. No predicate sees that: the cache holds the metadata of requests.
+func (h *HubDriver) sort(
+	ctx context.Context, req reconcile.Request, others chan<- event.GenericEvent,
+) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
 	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !isOpen(csr) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -273,10 +276,11 @@ func decide(ctx context.Context, c client.Client, recorder events.EventRecorder,
 	return reconcile.Result{RequeueAfter: min(max(age, no.Retry), maxRetry)}, nil
 }
 
-// notYet refuses a request for a cause that may change. Each cause has a reason of its own: client-go merges Events of one object and
-// reason, and drops the later texts.
+// notYet refuses a request for a cause that may change. Each cause has a reason
+// of its own: client-go merges Events of one object and reason, and drops the
+// later texts.
 func notYet(reason, format string, args ...any) error {
-	return &refusal.Error{Reason: reason, Message: fmt.Sprintf(format, args...), Retry: minRetry}
+	return refusal.New(reason, format, args...).After(minRetry)
 }
 
 // check returns the rule that approves a request, or a refusal.

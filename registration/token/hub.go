@@ -159,8 +159,8 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 	}
 	condition, err := h.settle(ctx, addOn, addon.StatusOf(addOn))
 	if apierrors.IsForbidden(err) {
-		err = &refusal.Error{Reason: ocm.ReasonForbidden, Retry: refusedRetry,
-			Message: "the hub's controller lacks a right, apply its manifest again: " + redact.Text(err.Error())}
+		err = refusal.New(ocm.ReasonForbidden, "the hub's controller lacks a right, apply its manifest again: %s", redact.Text(err.Error())).
+			After(refusedRetry)
 	}
 	var result reconcile.Result
 	if no := (*refusal.Error)(nil); errors.As(err, &no) {

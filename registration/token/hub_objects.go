@@ -184,8 +184,8 @@ func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
 		return err
 	}
 	if !ours {
-		return &refusal.Error{Reason: reasonTaken, Retry: refusedRetry, Message: fmt.Sprintf("the %s %q exists and is not of this add-on: "+
-			"have the agent use another name, or delete the object, which ends its owner's tokens", kindOf(have), client.ObjectKeyFromObject(have))}
+		return refusal.New(reasonTaken, "the %s %q exists and is not of this add-on: have the agent use another name, "+
+			"or delete the object, which ends its owner's tokens", kindOf(have), client.ObjectKeyFromObject(have)).After(refusedRetry)
 	}
 	return h.repair(ctx, addOn, have, want)
 }

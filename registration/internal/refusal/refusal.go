@@ -20,5 +20,11 @@ func New(reason, format string, args ...any) *Error {
 	return &Error{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
+// After returns the refusal, to be checked again after d.
+func (e *Error) After(d time.Duration) *Error {
+	e.Retry = d
+	return e
+}
+
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
