@@ -16,6 +16,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/workloadid/workloadid/internal/testing/document"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -122,6 +123,16 @@ func TestNoteOfARefusalIsBounded(t *testing.T) {
 	if event, ok := strings.CutPrefix(h.event(), "Warning SeveralRequests "); !ok || len(event) > 1024 || !strings.Contains(event, "--approve-request csr1") {
 		t.Errorf("%d bytes: %s", len(event), event)
 	}
+}
+
+func TestLongestNoteIsRecorded(t *testing.T) {
+	rival := requestOf(t, strings.Repeat("\u2028", 84), "agent2", bootstrapUser)
+	h := newHub(t, requestOf(t, "csr1", "agent1", bootstrapUser), rival, accepted("cluster1"), record("cluster1", "csr"))
+	var err error
+	h.driver, err = csr.NewHubDriver(csr.HubDriverOptions{Client: h.client, Reader: h.client,
+		Events: kubetest.Start(t).Recorder(t), BootstrapUsers: []string{bootstrapUser}})
+	regtest.Must(t, err)
+	h.reconcile(t)
 }
 
 // docs/registration-reference.md explains each reason of a refusal, and no other.
