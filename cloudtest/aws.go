@@ -14,11 +14,13 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// AWS is the Amazon side of a Cloud: accounts with their OIDC providers, roles and users, STS, IAM, ECR with its registries,
-// EKS, S3 and CodeCommit. The package documentation lists its limits.
+// AWS is the Amazon side of a [Cloud]: accounts with their OIDC providers,
+// roles and users, STS, IAM, ECR with its registries, EKS, S3 and CodeCommit.
+// The package documentation lists its limits.
 //
-// Deny takes permissions away. IAM, EKS and AssumeRole also evaluate the inline policies of the caller's role, if it has any. A
-// role that was created through the API of IAM has no permissions without a policy. Users may do everything.
+// Deny takes permissions away. IAM, EKS and AssumeRole also evaluate the inline
+// policies of the caller's role, if it has any. A role that was created through
+// the API of IAM has no permissions without a policy. Users may do everything.
 type AWS struct {
 	cloud *Cloud
 
@@ -105,9 +107,11 @@ func (a *AWS) services() []service {
 	}...)
 }
 
-// AddSTSHost serves the STS of an S3-compatible service at a host. Its roles have names like arn:minio:iam:::role/<name>, of any
-// partition and without an account. Their OIDC providers have the account "" (AddOIDCProvider). As with MinIO, the answer to
-// AssumeRoleWithWebIdentity names no role, and a session without DurationSeconds expires with the token.
+// AddSTSHost serves the STS of an S3-compatible service at a host. Its roles
+// have names like arn:minio:iam:::role/<name>, of any partition and without an
+// account. Their OIDC providers have the account "" ([AWS.AddOIDCProvider]). As
+// with MinIO, the answer to AssumeRoleWithWebIdentity names no role, and a
+// session without DurationSeconds expires with the token.
 func (a *AWS) AddSTSHost(host string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,15 +160,16 @@ func firstOf(a, b string) string {
 	return b
 }
 
-// AddOIDCProvider makes an account trust an issuer. fetch gets the issuer's documents: Issuer.HTTPClient, or a client
-// that trusts the certificate of a real issuer. The client IDs are the audiences that the account accepts.
+// AddOIDCProvider makes an account trust an issuer. fetch gets the issuer's
+// documents: [Issuer.HTTPClient], or a client that trusts the certificate of a
+// real issuer. The client IDs are the audiences that the account accepts.
 func (a *AWS) AddOIDCProvider(account, issuer string, fetch *http.Client, clientIDs ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.providers[account+" "+issuer] = &oidcProvider{issuer: issuer, fetch: fetch, clientIDs: slices.Clone(clientIDs)}
 }
 
-// RemoveOIDCProvider undoes AddOIDCProvider.
+// RemoveOIDCProvider undoes [AWS.AddOIDCProvider].
 func (a *AWS) RemoveOIDCProvider(account, issuer string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,9 +12,11 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// SetEKSAuthMap makes a cluster map roles by its ConfigMap aws-auth, unless its AuthenticationMode is API. VerifyEKSToken calls
-// read for each token that no access entry maps. read returns the key mapRoles of the ConfigMap, a list in YAML. SetEKSCluster
-// need not know the cluster, which may be another one than EKS. Nil removes the map.
+// SetEKSAuthMap makes a cluster map roles by its ConfigMap aws-auth, unless its
+// AuthenticationMode is API. [AWS.VerifyEKSToken] calls read for each token
+// that no access entry maps. read returns the key mapRoles of the ConfigMap, a
+// list in YAML. [AWS.SetEKSCluster] need not know the cluster, which may be
+// another one than EKS. Nil removes the map.
 func (a *AWS) SetEKSAuthMap(clusterARN string, read func() (mapRoles string, err error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -23,10 +25,14 @@ func (a *AWS) SetEKSAuthMap(clusterARN string, read func() (mapRoles string, err
 
 var errNotMapped = errors.New("identity is not mapped")
 
-// VerifyEKSToken authenticates a bearer token like the webhook of an EKS cluster. It checks the signed request in the token by
-// the rules of aws-iam-authenticator, sends it to STS with the cluster's name, and maps the identity to a user: by the access
-// entry of exactly that role, or by SetEKSAuthMap. It returns the user of the TokenReview and the identity of AWS behind it. Calls does not count this. Access policies are not imitated, nor are the
-// keys mapUsers and mapAccounts of aws-auth and its templates for nodes.
+// VerifyEKSToken authenticates a bearer token like the webhook of an EKS
+// cluster. It checks the signed request in the token by the rules of
+// aws-iam-authenticator, sends it to STS with the cluster's name, and maps the
+// identity to a user: by the access entry of exactly that role, or by
+// [AWS.SetEKSAuthMap]. It returns the user of the TokenReview and the identity
+// of AWS behind it. Calls does not count this. Access policies are not
+// imitated, nor are the keys mapUsers and mapAccounts of aws-auth and its
+// templates for nodes.
 func (a *AWS) VerifyEKSToken(clusterARN, token string) (authenticationv1.UserInfo, Identity, error) {
 	parts := strings.SplitN(clusterARN, ":", 6)
 	if len(parts) != 6 {

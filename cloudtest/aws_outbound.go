@@ -30,15 +30,17 @@ type outboundIssuer struct {
 	ec      *ecdsa.PrivateKey
 }
 
-// EnableOutboundFederation lets the roles and users of an account call GetWebIdentityToken, and returns the account's
-// issuer. The issuer stays the same. Other services of the Cloud get its documents with Cloud.Client.
+// EnableOutboundFederation lets the roles and users of an account call
+// GetWebIdentityToken, and returns the account's issuer. The issuer stays the
+// same. Other services of the [Cloud] get its documents with [Cloud.Client].
 func (a *AWS) EnableOutboundFederation(account string) (issuer string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.enableOutbound(account).url
 }
 
-// DisableOutboundFederation undoes EnableOutboundFederation. Tokens that were issued before stay valid.
+// DisableOutboundFederation undoes [AWS.EnableOutboundFederation]. Tokens that
+// were issued before stay valid.
 func (a *AWS) DisableOutboundFederation(account string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

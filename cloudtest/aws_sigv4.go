@@ -72,8 +72,9 @@ func (a *AWS) authenticate(r signedRequest) (accessKey, *awsError) {
 	return key, nil
 }
 
-// VerifySignature returns the caller of a request that is signed for a service and a region (AWS Signature Version 4), for
-// handlers that imitate further services of AWS, see Cloud.Handle. The body can be read again afterwards.
+// VerifySignature returns the caller of a request that is signed for a service
+// and a region (AWS Signature Version 4), for handlers that imitate further
+// services of AWS, see [Cloud.Handle]. The body can be read again afterwards.
 func (a *AWS) VerifySignature(r *http.Request, service, region string) (Identity, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest))
 	if err != nil {

@@ -12,15 +12,20 @@ import (
 	"github.com/workloadid/workloadid/internal/azurename"
 )
 
-// Azure is the Microsoft side of a Cloud: Microsoft Entra ID with tenants and their applications, container registries,
-// Azure Resource Manager with clusters, Git repositories of Azure DevOps, containers of Blob storage, and the metadata service of a
-// machine. Tenants belong to the public cloud unless AddTenant names another.
+// Azure is the Microsoft side of a [Cloud]: Microsoft Entra ID with tenants and
+// their applications, container registries, Azure Resource Manager with
+// clusters, Git repositories of Azure DevOps, containers of Blob storage, and
+// the metadata service of a machine. Tenants belong to the public cloud unless
+// [Azure.AddTenant] names another.
 //
-// It does not imitate: users and consent; discovery of instances; signed access tokens (those for Azure Resource Manager and
-// Microsoft Graph have claims, the others are opaque); roles other than the lists of client IDs in its parameters;
-// shared keys and signatures of Blob storage, its blobs other than block blobs, blocks, leases and ranges;
-// eventual consistency; conditional access, apart from AzureIdentity.Claims. Managed identities and applications are alike. The
-// real answer to a wrong signature with a published key is not known for sure.
+// It does not imitate: users and consent; discovery of instances; signed access
+// tokens (those for Azure Resource Manager and Microsoft Graph have claims, the
+// others are opaque); roles other than the lists of client IDs in its
+// parameters; shared keys and signatures of Blob storage, its blobs other than
+// block blobs, blocks, leases and ranges; eventual consistency; conditional
+// access, apart from [AzureIdentity.Claims]. Managed identities and
+// applications are alike. The real answer to a wrong signature with a published
+// key is not known for sure.
 type Azure struct {
 	cloud *Cloud
 

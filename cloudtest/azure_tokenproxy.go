@@ -17,12 +17,14 @@ const (
 	tokenProxyPath       = "/token-proxy" // clients have to keep it
 )
 
-// AKSTokenProxy imitates the token proxy of an AKS cluster with identity bindings: Microsoft Entra ID for
-// ServiceAccount tokens of one issuer with the audience api://AKSIdentityBinding. SetRight replaces federated
-// credentials. In Calls and Fault its service is "aks-token-proxy". It ends with its Cloud, and it is safe for
-// concurrent use.
+// AKSTokenProxy imitates the token proxy of an AKS cluster with identity
+// bindings: Microsoft Entra ID for ServiceAccount tokens of one issuer with the
+// audience api://AKSIdentityBinding. [AKSTokenProxy.SetRight] replaces
+// federated credentials. In Calls and [Fault] its service is "aks-token-proxy".
+// It ends with its [Cloud], and it is safe for concurrent use.
 //
-// It does not imitate bindings. The real answer to a missing right is undocumented; here it is 403 without AADSTS.
+// It does not imitate bindings. The real answer to a missing right is
+// undocumented; here it is 403 without AADSTS.
 type AKSTokenProxy struct {
 	azure    *Azure
 	issuer   string
@@ -69,7 +71,7 @@ func (p *AKSTokenProxy) Env() map[string]string {
 	}
 }
 
-// CA returns the CA in PEM, which is not that of the Cloud.
+// CA returns the CA in PEM, which is not that of the [Cloud].
 func (p *AKSTokenProxy) CA() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()

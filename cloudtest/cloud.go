@@ -44,7 +44,7 @@ type Cloud struct {
 	federations map[FederationService]*Federation
 }
 
-// Call is a request that a Cloud received.
+// Call is a request that a [Cloud] received.
 type Call struct {
 	// Service is the service, such as "sts".
 	Service string
@@ -140,7 +140,7 @@ func (c *Cloud) GCP() *GCP { return c.gcp }
 // OAuth returns an authorization server that belongs to no cloud.
 func (c *Cloud) OAuth() *OAuth { return c.oauth }
 
-// SetClock replaces the cloud's clock. Nil restores time.Now.
+// SetClock replaces the cloud's clock. Nil restores [time.Now].
 func (c *Cloud) SetClock(now func() time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,14 +217,19 @@ func (c *Cloud) serviceAt(address string) *service {
 	return nil
 }
 
-// Handle serves a host name with a handler: a fake of a service that Cloud lacks, or another one in place of its own. AWS,
-// Azure, GCP and OAuth return the identity behind a request's credential: see AWS.VerifySignature and the methods Identity.
+// Handle serves a host name with a handler: a fake of a service that [Cloud]
+// lacks, or another one in place of its own. AWS, Azure, GCP and OAuth return
+// the identity behind a request's credential: see [AWS.VerifySignature] and the
+// methods Identity.
 //
-// A host with a port, such as vault.example:8443, serves that port alone. A host without a port, or with port 443, serves every
-// port. Of several handlers that match, the last one serves.
+// A host with a port, such as vault.example:8443, serves that port alone. A
+// host without a port, or with port 443, serves every port. Of several handlers
+// that match, the last one serves.
 //
-// Clients reach the host like the others, over TLS with the cloud's CA. In Calls and Fault, the service is the host in lower case,
-// with its port unless that is 443, and the action is the method and the path, such as "GET /bucket". The error of a Fault is plain text.
+// Clients reach the host like the others, over TLS with the cloud's CA. In
+// Calls and [Fault], the service is the host in lower case, with its port
+// unless that is 443, and the action is the method and the path, such as "GET
+// /bucket". The error of a Fault is plain text.
 func (c *Cloud) Handle(host string, handler http.Handler) {
 	host = strings.TrimSuffix(strings.ToLower(host), ":443") // clients leave it out of the Host header
 	s := service{at: func(asked string) bool { return asked == host }, serve: func(w http.ResponseWriter, r *http.Request, _ string) {

@@ -19,8 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// Refuse makes TokenRequests fail with the error that the function returns, if any; nil ends that. The error of an API server whose
-// RBAC lacks the rule is apierrors.NewForbidden. ExpirationSeconds is never nil.
+// Refuse makes TokenRequests fail with the error that the function returns, if
+// any; nil ends that. The error of an API server whose RBAC lacks the rule is
+// [apierrors.NewForbidden]. ExpirationSeconds is never nil.
 func (i *Issuer) Refuse(refuse func(sa corev1.ServiceAccount, request authenticationv1.TokenRequestSpec) error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

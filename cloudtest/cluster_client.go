@@ -16,8 +16,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// Client is an auth.KubernetesClient, not a client.Client: pass a reconciler what Issuer.Wrap makes of a fake client.
-// Client holds objects of core/v1 in memory and issues tokens of its ServiceAccounts. It is safe for concurrent use.
+// Client is an auth.KubernetesClient, not a [client.Client]: pass a reconciler
+// what [Issuer.Wrap] makes of a fake client. Client holds objects of core/v1 in
+// memory and issues tokens of its ServiceAccounts. It is safe for concurrent
+// use.
 type Client struct {
 	issuer  *Issuer
 	tracker k8stesting.ObjectTracker
@@ -52,7 +54,7 @@ func resourceOf(obj client.Object) (schema.GroupVersionResource, error) {
 	return resource, err
 }
 
-// Get is the method of client.Client.
+// Get is the method of [client.Client].
 func (c *Client) Get(ctx context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	resource, err := resourceOf(obj)
 	if err == nil {
@@ -64,7 +66,7 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	return trackerLookup(c.tracker)(resource.Resource, key, obj)
 }
 
-// Create is the method of client.Client. An object without a UID gets one.
+// Create is the method of [client.Client]. An object without a UID gets one.
 func (c *Client) Create(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
 	resource, err := resourceOf(obj)
 	if err != nil {
@@ -74,7 +76,7 @@ func (c *Client) Create(_ context.Context, obj client.Object, _ ...client.Create
 	return c.tracker.Create(resource, obj, obj.GetNamespace())
 }
 
-// Update is the method of client.Client. The last of two updates wins.
+// Update is the method of [client.Client]. The last of two updates wins.
 func (c *Client) Update(_ context.Context, obj client.Object, _ ...client.UpdateOption) error {
 	resource, err := resourceOf(obj)
 	if err != nil {
@@ -83,7 +85,7 @@ func (c *Client) Update(_ context.Context, obj client.Object, _ ...client.Update
 	return c.tracker.Update(resource, obj, obj.GetNamespace())
 }
 
-// Delete is the method of client.Client.
+// Delete is the method of [client.Client].
 func (c *Client) Delete(_ context.Context, obj client.Object, _ ...client.DeleteOption) error {
 	resource, err := resourceOf(obj)
 	if err != nil {
@@ -92,8 +94,8 @@ func (c *Client) Delete(_ context.Context, obj client.Object, _ ...client.Delete
 	return c.tracker.Delete(resource, obj.GetNamespace(), obj.GetName())
 }
 
-// SubResource is the method of client.Client. The sub-resource "token" of ServiceAccounts is the only one, and Create its
-// only method.
+// SubResource is the method of [client.Client]. The sub-resource "token" of
+// ServiceAccounts is the only one, and Create its only method.
 func (c *Client) SubResource(name string) client.SubResourceClient { return subResource{c, name} }
 
 type subResource struct {

@@ -24,8 +24,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Issuer is the token issuer of a Kubernetes API server. As an http.Handler it serves the OIDC discovery document and the keys.
-// Client, Wrap and PrependTo give access to an API server that mints its tokens, and Verify checks them. It is safe for concurrent use.
+// Issuer is the token issuer of a Kubernetes API server. As an [http.Handler]
+// it serves the OIDC discovery document and the keys. [Issuer.Client],
+// [Issuer.Wrap] and [Issuer.PrependTo] give access to an API server that mints
+// its tokens, and [Issuer.Verify] checks them. It is safe for concurrent use.
 type Issuer struct {
 	url string
 	now func() time.Time
@@ -42,7 +44,7 @@ type signingKey struct {
 	private *rsa.PrivateKey
 }
 
-// IssuerConfig configures an Issuer. The zero value is ready for use.
+// IssuerConfig configures an [Issuer]. The zero value is ready for use.
 type IssuerConfig struct {
 	// URL is the issuer, an https URL without a final slash. Empty: https://issuer.example.
 	URL string
@@ -146,8 +148,8 @@ func (i *Issuer) keys() jose.JSONWebKeySet {
 	return set
 }
 
-// HTTPClient returns a client that gets the issuer's documents without a network, for AWS.AddOIDCProvider. It refuses
-// every other host.
+// HTTPClient returns a client that gets the issuer's documents without a
+// network, for [AWS.AddOIDCProvider]. It refuses every other host.
 func (i *Issuer) HTTPClient() *http.Client {
 	u, _ := url.Parse(i.url)
 	return &http.Client{Transport: handlerTransport{host: u.Host, handler: i}}

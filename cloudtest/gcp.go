@@ -10,11 +10,14 @@ import (
 	"github.com/workloadid/workloadid/internal/gcpname"
 )
 
-// GCP is the Google side of a Cloud: workload identity pools, service accounts, the metadata server, and the services that
-// accept access tokens. In Calls its services are gcp-sts (action token), iamcredentials (generateAccessToken,
-// generateIdToken), container (clusters.get), artifactregistry (token, pull), sourcemanager (info/refs), gcp-iam
-// (workloadIdentityPools.get, providers.get, providers.patch, providers.operations.get, serviceAccounts.getIamPolicy), google-oauth
-// (token, tokeninfo), gcp-metadata (the path) and accounts.google.com (its path).
+// GCP is the Google side of a [Cloud]: workload identity pools, service
+// accounts, the metadata server, and the services that accept access tokens. In
+// Calls its services are gcp-sts (action token), iamcredentials
+// (generateAccessToken, generateIdToken), container (clusters.get),
+// artifactregistry (token, pull), sourcemanager (info/refs), gcp-iam
+// (workloadIdentityPools.get, providers.get, providers.patch,
+// providers.operations.get, serviceAccounts.getIamPolicy), google-oauth (token,
+// tokeninfo), gcp-metadata (the path) and accounts.google.com (its path).
 //
 // Permissions name principals like the members of IAM policies, such as
 //
@@ -23,10 +26,13 @@ import (
 //	serviceAccount:project.svc.id.goog[ns/name]
 //	serviceAccount:name@project.iam.gserviceaccount.com
 //
-// It does not imitate: management, except for reading (SetIAMViewers) and uploaded keys (WorkloadIdentityProvider.Admins), roles and
-// their permissions, conditions other than WorkloadIdentityProvider.Condition, attribute mappings other than google.subject=assertion.sub, AWS and SAML providers,
-// workforce pools, quota projects, organization policies other than GCPServiceAccount.ExtendedLifetime, propagation delays.
-// Access tokens are opaque, as the real ones are; see Identity.
+// It does not imitate: management, except for reading ([GCP.SetIAMViewers]) and
+// uploaded keys ([WorkloadIdentityProvider.Admins]), roles and their
+// permissions, conditions other than [WorkloadIdentityProvider.Condition],
+// attribute mappings other than google.subject=assertion.sub, AWS and SAML
+// providers, workforce pools, quota projects, organization policies other than
+// [GCPServiceAccount.ExtendedLifetime], propagation delays. Access tokens are
+// opaque, as the real ones are; see [GCP.Identity].
 type GCP struct {
 	cloud *Cloud
 

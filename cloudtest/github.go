@@ -16,12 +16,14 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// GitHub imitates the creation of installation tokens for GitHub Apps. It verifies the App's JWT (RS256, iss, iat, exp
-// at most ten minutes ahead), and narrows tokens to the repositories and permissions of the request, which the
+// GitHub imitates the creation of installation tokens for GitHub Apps. It
+// verifies the App's JWT (RS256, iss, iat, exp at most ten minutes ahead), and
+// narrows tokens to the repositories and permissions of the request, which the
 // installation needs to have. Statuses and texts are those of GitHub.
 //
-// It has no other API, no Git, no repository_ids, and no limits on rates but that of SetRateLimit. Its answers describe
-// repositories by their names alone.
+// It has no other API, no Git, no repository_ids, and no limits on rates but
+// that of [GitHub.SetRateLimit]. Its answers describe repositories by their
+// names alone.
 type GitHub struct {
 	cloud         *Cloud
 	mu            sync.Mutex

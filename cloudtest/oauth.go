@@ -13,17 +13,22 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// OAuth is an OAuth 2.0 authorization server with token exchange (RFC 8693), assertions (RFC 7523) and federated clients, at
-// https://oauth.example. It serves its
-// metadata (RFC 8414, and OpenID Connect Discovery), its keys, the token endpoint, and /userinfo for its tokens.
+// OAuth is an OAuth 2.0 authorization server with token exchange (RFC 8693),
+// assertions (RFC 7523) and federated clients, at https://oauth.example. It
+// serves its metadata (RFC 8414, and OpenID Connect Discovery), its keys, the
+// token endpoint, and /userinfo for its tokens.
 //
-// It verifies subject and actor tokens against the issuers that it trusts (AddIssuer), clients by their method of authentication
-// (SetClient), and requests against its grants (AddGrant). Without a grant, it refuses every request.
+// It verifies subject and actor tokens against the issuers that it trusts
+// ([OAuth.AddIssuer]), clients by their method of authentication
+// ([OAuth.SetClient]), and requests against its grants ([OAuth.AddGrant]).
+// Without a grant, it refuses every request.
 //
-// It does not imitate: other grants, refresh tokens, subject tokens that it issued itself or that are
-// not JWTs, token types other than access tokens, JWTs and ID tokens, several resources or audiences at once, the may_act
-// claim, registration, revocation and introspection of tokens (see Identity), and TLS client certificates. Errors have texts
-// of its own, since each real server has others.
+// It does not imitate: other grants, refresh tokens, subject tokens that it
+// issued itself or that are not JWTs, token types other than access tokens,
+// JWTs and ID tokens, several resources or audiences at once, the may_act
+// claim, registration, revocation and introspection of tokens (see
+// [OAuth.Identity]), and TLS client certificates. Errors have texts of its own,
+// since each real server has others.
 type OAuth struct {
 	cloud *Cloud
 
@@ -131,8 +136,9 @@ func (o *OAuth) URL() string {
 // TokenEndpoint returns the URL of the token endpoint.
 func (o *OAuth) TokenEndpoint() string { return o.URL() + "/token" }
 
-// AddIssuer makes the server trust the tokens of an issuer that have one of the audiences. fetch gets the issuer's documents:
-// Issuer.HTTPClient, or a client that trusts the certificate of a real issuer.
+// AddIssuer makes the server trust the tokens of an issuer that have one of the
+// audiences. fetch gets the issuer's documents: [Issuer.HTTPClient], or a
+// client that trusts the certificate of a real issuer.
 func (o *OAuth) AddIssuer(issuer string, fetch *http.Client, audiences ...string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // FederationService is a service that takes a ServiceAccount's token in a form of its own.
 type FederationService string
 
-// Services that Cloud.Federation imitates.
+// Services that [Cloud.Federation] imitates.
 const (
 	FederationAnthropic  FederationService = "anthropic"
 	FederationOpenAI     FederationService = "openai"
@@ -29,10 +29,12 @@ const (
 	FederationDockerHub  FederationService = "docker-hub"
 )
 
-// Federation imitates a service beyond the clouds that takes a ServiceAccount's token for a credential of its own: method, path,
-// members and headers, where each has to be there and no other may. It verifies the token against the issuers that it trusts
-// (AddIssuer) and the request against its rules (AddRule). Without a rule, it refuses every request, as the real service does.
-// The texts of errors are its own.
+// Federation imitates a service beyond the clouds that takes a ServiceAccount's
+// token for a credential of its own: method, path, members and headers, where
+// each has to be there and no other may. It verifies the token against the
+// issuers that it trusts ([Federation.AddIssuer]) and the request against its
+// rules ([Federation.AddRule]). Without a rule, it refuses every request, as
+// the real service does. The texts of errors are its own.
 type Federation struct {
 	cloud *Cloud
 	form  federationForm
@@ -180,7 +182,8 @@ func (f *Federation) AddRule(rule FederationRule) {
 	f.rules = append(f.rules, rule)
 }
 
-// SetAPI serves all other paths of the host, for a client of the service's API. It gets credentials in requests: see Identity.
+// SetAPI serves all other paths of the host, for a client of the service's API.
+// It gets credentials in requests: see [Federation.Identity].
 func (f *Federation) SetAPI(api http.Handler) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
