@@ -103,8 +103,9 @@ func classify(e *auth.Error) Class {
 	return Class{}
 }
 
-// ClassOf returns the class of an error of this module, however deep it is wrapped. The zero Class means that the error is not a
-// known failure. ClassOf is safe for concurrent use, and returns a copy.
+// ClassOf returns the class of an error of this module, however deep it is
+// wrapped. The zero [Class] means that the error is not a known failure.
+// ClassOf is safe for concurrent use, and returns a copy.
 func ClassOf(err error) Class {
 	var e *auth.Error
 	if !errors.As(err, &e) {
@@ -113,8 +114,8 @@ func ClassOf(err error) Class {
 	return classify(e)
 }
 
-// ClassFor returns the class of a provider with a reason, for programs that find a failure themselves. The zero Class means that there is
-// none.
+// ClassFor returns the class of a provider with a reason, for programs that
+// find a failure themselves. The zero [Class] means that there is none.
 func ClassFor(provider string, name Reason) Class {
 	for _, known := range catalogs() {
 		if known.provider == provider {
