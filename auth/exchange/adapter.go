@@ -10,7 +10,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// TokenSource is an oauth2.TokenSource. It is safe for concurrent use.
+// TokenSource is an [oauth2.TokenSource]. It is safe for concurrent use.
 type TokenSource struct {
 	ctx    context.Context // Token has none
 	source *auth.AccessTokenSource
@@ -18,20 +18,25 @@ type TokenSource struct {
 
 var _ oauth2.TokenSource = (*TokenSource)(nil)
 
-// NewTokenSource returns an oauth2.TokenSource for the options of auth.GetAccessToken. Its Token method has no context, so
-// it uses ctx: once that has ended, every call fails. Errors are those of auth.GetAccessToken; a token that is not an access
-// token is ErrMisconfigured. Each call returns a token of its own.
+// NewTokenSource returns an [oauth2.TokenSource] for the options of
+// [auth.GetAccessToken]. Its Token method has no context, so it uses ctx: once
+// that has ended, every call fails. Errors are those of auth.GetAccessToken; a
+// token that is not an access token is [auth.ErrMisconfigured]. Each call
+// returns a token of its own.
 //
-// Give it a cache with auth.WithCache. oauth2.NewClient keeps the token until it expires, so a ServiceAccount that is
-// deleted keeps its access until then; NewTransport does not, and honours the context of each request.
+// Give it a cache with [auth.WithCache]. [oauth2.NewClient] keeps the token
+// until it expires, so a ServiceAccount that is deleted keeps its access until
+// then; [Provider.NewTransport] does not, and honours the context of each
+// request.
 func (p *Provider) NewTokenSource(ctx context.Context, opts ...auth.Option) *TokenSource {
 	return &TokenSource{ctx: ctx, source: auth.NewAccessTokenSource(p, opts...)}
 }
 
-// Invalidate replaces the token, because a service has refused it: see auth.WithInvalidBefore.
+// Invalidate replaces the token, because a service has refused it: see
+// [auth.WithInvalidBefore].
 func (s *TokenSource) Invalidate() { s.source.Invalidate() }
 
-// Token implements oauth2.TokenSource.
+// Token implements [oauth2.TokenSource].
 func (s *TokenSource) Token() (*oauth2.Token, error) {
 	token, err := s.source.Token(s.ctx)
 	if err != nil {
@@ -44,21 +49,24 @@ func (s *TokenSource) Token() (*oauth2.Token, error) {
 	return own.OAuth2Token()
 }
 
-// Transport is an http.RoundTripper that puts a token into the Authorization header of requests to its hosts. It is safe for
-// concurrent use.
+// Transport is an [http.RoundTripper] that puts a token into the Authorization
+// header of requests to its hosts. It is safe for concurrent use.
 type Transport struct {
 	base   http.RoundTripper
 	hosts  []string // canonical
 	source *auth.AccessTokenSource
 }
 
-// NewTransport returns a Transport that sends requests through base (nil: http.DefaultTransport). hosts are the services
-// that may see the token, <host> or <host>:<port>, compared whole; without a port it is 443. opts are those of
-// auth.GetAccessToken; give it a cache with auth.WithCache, because each request gets the token anew.
+// NewTransport returns a [Transport] that sends requests through base (nil:
+// [http.DefaultTransport]). hosts are the services that may see the token,
+// <host> or <host>:<port>, compared whole; without a port it is 443. opts are
+// those of [auth.GetAccessToken]; give it a cache with [auth.WithCache],
+// because each request gets the token anew.
 //
-// A request to one of the hosts gets the token, in place of an Authorization header of its own, and is refused if it is not
-// for https. Requests to other hosts, redirects among them, go through as they are, without the token. Hosts that are
-// missing or malformed are ErrMisconfigured.
+// A request to one of the hosts gets the token, in place of an Authorization
+// header of its own, and is refused if it is not for https. Requests to other
+// hosts, redirects among them, go through as they are, without the token. Hosts
+// that are missing or malformed are [auth.ErrMisconfigured].
 func (p *Provider) NewTransport(base http.RoundTripper, hosts []string, opts ...auth.Option) (*Transport, error) {
 	canonical, err := canonicalHosts(hosts)
 	if err != nil {
@@ -73,11 +81,12 @@ func (p *Provider) NewTransport(base http.RoundTripper, hosts []string, opts ...
 	return &Transport{base: base, hosts: canonical, source: auth.NewAccessTokenSource(p, opts...)}, nil
 }
 
-// Invalidate replaces the token, because one of the hosts has refused it: see auth.WithInvalidBefore.
+// Invalidate replaces the token, because one of the hosts has refused it: see
+// [auth.WithInvalidBefore].
 func (t *Transport) Invalidate() { t.source.Invalidate() }
 
-// RoundTrip implements http.RoundTripper. It honours the request's context. Its errors are those of auth.GetAccessToken and of
-// the base.
+// RoundTrip implements [http.RoundTripper]. It honours the request's context.
+// Its errors are those of [auth.GetAccessToken] and of the base.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	// The host of the address is not enough: behind one address there may be several hosts.
 	if !t.lists(req.URL.Host) || req.Host != "" && !t.lists(req.Host) {
@@ -97,7 +106,8 @@ func (t *Transport) lists(host string) bool {
 	return ok && slices.Contains(t.hosts, canonical)
 }
 
-// CloseIdleConnections closes those of the base. http.Client.CloseIdleConnections calls it.
+// CloseIdleConnections closes those of the base.
+// [http.Client.CloseIdleConnections] calls it.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

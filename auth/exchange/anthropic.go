@@ -18,23 +18,24 @@ const (
 	AnthropicServiceAccountAnnotation = annotationPrefix + "anthropic-service-account-id"
 )
 
-// NewAnthropic returns a Provider for Anthropic's API. A federation rule of the
-// organization has to know the cluster's issuer, or its keys, the subject
+// NewAnthropic returns a [Provider] for Anthropic's API. A federation rule of
+// the organization has to know the cluster's issuer, or its keys, the subject
 // system:serviceaccount:<namespace>:<name>, and the audience, which is yours to
 // choose.
 //
 // A rule names one service account. With an empty federationRuleID each
-// ServiceAccount needs AnthropicFederationRuleAnnotation. Otherwise the rule
+// ServiceAccount needs [AnthropicFederationRuleAnnotation]. Otherwise the rule
 // and its service account are the same for all ServiceAccounts that it matches,
-// and Anthropic only compares AnthropicServiceAccountAnnotation with it: that
+// and Anthropic only compares [AnthropicServiceAccountAnnotation] with it: that
 // separates no tenants. Set workspace_id in Parameters where the rule has
 // several workspaces. Calls of the API carry the header "anthropic-beta:
 // oauth-2025-04-20". An answer without a lifetime counts as valid for
 // AssumedLifetime.
 //
 // Anthropic accepts each token once, unless the issuer there has check_jti off.
-// So no request is repeated: a lost answer is ErrUnavailable, and the next call
-// sends a new token. An auth.TokenRequest, which repeats its token, is refused.
+// So no request is repeated: a lost answer is [auth.ErrUnavailable], and the
+// next call sends a new token. An [auth.TokenRequest], which repeats its token,
+// is refused.
 func NewAnthropic(organizationID, federationRuleID, kubernetesAudience string) *Provider {
 	p := &Provider{
 		Name: "anthropic", Endpoint: "https://api.anthropic.com/v1/oauth/token", Grant: GrantJWTBearer, JSONBody: true,

@@ -11,8 +11,9 @@ import (
 	"github.com/workloadid/workloadid/auth/internal/oauth"
 )
 
-// ClientAuthentication authenticates the controller to the server as a client (RFC 6749, section 2.3). PublicClient,
-// ClientSecretBasic and ServiceAccountAssertion make one. It is safe for concurrent use.
+// ClientAuthentication authenticates the controller to the server as a client
+// (RFC 6749, section 2.3). [PublicClient], [ClientSecretBasic] and
+// [ServiceAccountAssertion] make one. It is safe for concurrent use.
 type ClientAuthentication interface{ settings() *client }
 
 type client struct {
@@ -66,10 +67,11 @@ func ClientSecretBasic(clientID string, secret SecretFunc) ClientAuthentication 
 	return c
 }
 
-// ServiceAccountAssertion authenticates with a token of the controller's own ServiceAccount (RFC 7521, section 4.2), for
-// servers that trust the cluster's issuer for clients: no secret is stored anywhere. Every exchange asks the source;
-// auth.NewFileTokenSource reads a projected volume. The client ID is optional if the server finds the client by the token's
-// subject.
+// ServiceAccountAssertion authenticates with a token of the controller's own
+// ServiceAccount (RFC 7521, section 4.2), for servers that trust the cluster's
+// issuer for clients: no secret is stored anywhere. Every exchange asks the
+// source; [auth.NewFileTokenSource] reads a projected volume. The client ID is
+// optional if the server finds the client by the token's subject.
 func ServiceAccountAssertion(clientID string, source auth.SubjectTokenSource) ClientAuthentication {
 	c := &client{method: "client_assertion", id: clientID}
 	if clientID != "" {

@@ -3,10 +3,10 @@ package exchange
 // ConfluentIdentityPoolAnnotation names the identity pool of Confluent Cloud whose rights a ServiceAccount has.
 const ConfluentIdentityPoolAnnotation = annotationPrefix + "confluent-identity-pool-id"
 
-// NewConfluent returns a Provider for Confluent Cloud. Its identity provider
+// NewConfluent returns a [Provider] for Confluent Cloud. Its identity provider
 // has to know the cluster's issuer, and the filter of the identity pool the
 // subject system:serviceaccount:<namespace>:<name> and the audience, which is
-// yours to choose. Each ServiceAccount needs ConfluentIdentityPoolAnnotation.
+// yours to choose. Each ServiceAccount needs [ConfluentIdentityPoolAnnotation].
 func NewConfluent(kubernetesAudience string) *Provider {
 	return &Provider{
 		Name: "confluent", Endpoint: "https://api.confluent.cloud/sts/v1/oauth2/token", KubernetesAudience: kubernetesAudience,

@@ -5,14 +5,14 @@ import "strings"
 // DatabricksClientIDAnnotation names the client ID of the service principal as which a ServiceAccount works.
 const DatabricksClientIDAnnotation = annotationPrefix + "databricks-client-id"
 
-// NewDatabricks returns a Provider for a workspace of Databricks, such as
+// NewDatabricks returns a [Provider] for a workspace of Databricks, such as
 // https://dbc-1.cloud.databricks.com, or for an account,
 // https://accounts.cloud.databricks.com/oidc/accounts/<ID>. A federation policy
 // of the service principal has to know the cluster's issuer, the subject
 // system:serviceaccount:<namespace>:<name>, and the audience, which is yours to
 // choose.
 //
-// Each ServiceAccount needs DatabricksClientIDAnnotation. Where the policy is
+// Each ServiceAccount needs [DatabricksClientIDAnnotation]. Where the policy is
 // one of the account, which finds the principal by claims, delete client_id
 // from AnnotatedParameters.
 func NewDatabricks(url, kubernetesAudience string) *Provider {

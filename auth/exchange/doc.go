@@ -1,41 +1,44 @@
-// Package exchange turns ServiceAccounts into tokens of any service that trusts the cluster's issuer: of OAuth 2.0 authorization
-// servers, by token exchange (RFC 8693) or as an assertion (RFC 7523, see Grant), and of services with a form of their own.
+// Package exchange turns ServiceAccounts into tokens of any service that trusts
+// the cluster's issuer, for controllers that call such a service as a tenant: of
+// OAuth 2.0 authorization servers, by token exchange (RFC 8693) or as an
+// assertion (RFC 7523, see [Grant]), and of services with a form of their own.
+// The example of [Provider.NewTransport] calls a service with the tokens of an
+// authorization server.
 //
-// A constructor knows each of these: NewAnthropic, NewConfluent, NewDatabricks, NewDockerHub, NewKeycloak, NewOctoSTS, NewOpenAI,
-// NewQuay, NewTailscale and NewVault. Its comment says what has to be set up there. For other servers, fill in a Provider.
+// A constructor knows each of these: [NewAnthropic], [NewConfluent],
+// [NewDatabricks], [NewDockerHub], [NewKeycloak], [NewOctoSTS], [NewOpenAI],
+// [NewQuay], [NewTailscale] and [NewVault]. Its comment says what has to be set
+// up there. For other servers, fill in a [Provider].
 //
-// The server trusts the cluster's token issuer and decides what each ServiceAccount may get: its subject token has the
-// subject system:serviceaccount:<namespace>:<name>. The controller configures everything. A tenant chooses the values of
-// Provider.AnnotatedParameters alone, and no endpoint, header, audience or other parameter:
+// The server trusts the cluster's token issuer and decides what each
+// ServiceAccount may get: its subject token has the subject
+// system:serviceaccount:<namespace>:<name>. The controller configures
+// everything. A tenant chooses the values of [Provider.AnnotatedParameters]
+// alone, and no endpoint, header, audience or other parameter.
 //
-//	provider := &exchange.Provider{ // one for the whole controller
-//		IssuerURL: "https://login.example.com",
-//		Audience:  "https://api.example.com",
-//		Client:    exchange.ClientSecretBasic("controller", readSecret),
-//	}
+// [auth.GetAccessToken] returns a token for the scopes of [auth.WithScopes].
+// With [Provider.NewTransport] an [http.Client] gets its tokens from the
+// provider, for the named hosts and no others.
 //
-//	token, err := auth.GetAccessToken(ctx, provider,
-//		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kubeClient),
-//		auth.WithCache(tokenCache, object),
-//		auth.WithScopes("read"))
+// # Trust
 //
-// An http.Client gets its tokens from the provider, for the named hosts and no others:
+// Either [Provider.Endpoint] names the token endpoint, or [Provider.IssuerURL]
+// the server whose metadata (RFC 8414, or OpenID Connect Discovery) name it. Both
+// are https URLs. ServiceAccount tokens and the client's secret go there, so
+// metadata must name the configured issuer, and a token endpoint at the issuer's
+// host and port or at one that [Provider.AllowedEndpointHosts] lists.
 //
-//	transport, err := provider.NewTransport(nil, []string{"api.example.com"},
-//		auth.WithServiceAccount(...), auth.WithCache(tokenCache, object))
-//	httpClient := &http.Client{Transport: transport}
+// Many servers require the controller to authenticate as a client (RFC 6749,
+// section 2.3): [PublicClient], [ClientSecretBasic], and
+// [ServiceAccountAssertion] (RFC 7521), where the controller's own
+// ServiceAccount is the client.
 //
-// Either Endpoint names the token endpoint, or IssuerURL the server whose metadata (RFC 8414, or OpenID Connect Discovery)
-// name it. Both are https URLs. ServiceAccount tokens and the client's secret go there, so metadata must name the configured
-// issuer, and a token endpoint at the issuer's host and port or at one that Provider.AllowedEndpointHosts lists.
+// [Provider.Audience] (RFC 8693) and [Provider.Resource] (RFC 8707) name the
+// service that accepts the token. A caller may choose others with [WithAudience]
+// and [WithResource] only if the provider lists them, because a tenant with a
+// free choice could get a token for a service that the controller never meant.
 //
-// Many servers require the controller to authenticate as a client (RFC 6749, section 2.3): PublicClient, ClientSecretBasic,
-// and ServiceAccountAssertion (RFC 7521), where the controller's own ServiceAccount is the client.
-//
-// Audience (RFC 8693) and Resource (RFC 8707) name the service that accepts the token. A caller may choose others with
-// WithAudience and WithResource only if the provider lists them, because a tenant with a free choice could get a token for a
-// service that the controller never meant.
-//
-// A scope that the server does not grant is an error (ErrDenied). Refresh tokens are never kept: the ServiceAccount's token
-// suffices, and it expires with the ServiceAccount.
+// A scope that the server does not grant is an error ([auth.ErrDenied]). Refresh
+// tokens are never kept: the ServiceAccount's token suffices, and it expires
+// with the ServiceAccount.
 package exchange

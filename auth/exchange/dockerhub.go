@@ -5,14 +5,16 @@ import "strings"
 // DockerHubConnectionAnnotation names the OIDC connection of the organization whose rights a ServiceAccount has.
 const DockerHubConnectionAnnotation = annotationPrefix + "docker-hub-connection-id"
 
-// NewDockerHub returns a Provider for OIDC connections of an organization of
+// NewDockerHub returns a [Provider] for OIDC connections of an organization of
 // Docker Hub. The connection has to know the cluster's issuer, the subject
 // system:serviceaccount:<namespace>:<name> and the audience
 // https://identity.docker.com. Each ServiceAccount needs
-// DockerHubConnectionAnnotation. auth.NewRegistryAuthenticator and
-// auth.NewKeychain serve Docker Hub with the organization and the issued token.
+// [DockerHubConnectionAnnotation]. [auth.NewRegistryAuthenticator] and
+// [auth.NewKeychain] serve Docker Hub with the organization and the issued
+// token.
 //
-// Docker documents connections for GitHub Actions only: that a Kubernetes issuer is accepted is unproven.
+// Docker documents connections for GitHub Actions only: that a Kubernetes
+// issuer is accepted is unproven.
 func NewDockerHub(organization string) *Provider {
 	return &Provider{
 		Name: "docker-hub", Endpoint: "https://identity.docker.com/oauth/token", KubernetesAudience: "https://identity.docker.com",

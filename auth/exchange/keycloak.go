@@ -1,6 +1,6 @@
 package exchange
 
-// NewKeycloak returns a Provider for a realm of Keycloak, such as
+// NewKeycloak returns a [Provider] for a realm of Keycloak, such as
 // https://login.example.com/realms/one, and for any OpenID provider with
 // federated clients. The realm needs a Kubernetes identity provider with the
 // cluster's issuer, and a client for each ServiceAccount whose authenticator is

@@ -5,11 +5,11 @@ import "time"
 // OpenAIServiceAccountAnnotation names the service account of OpenAI's project as which a ServiceAccount works.
 const OpenAIServiceAccountAnnotation = annotationPrefix + "openai-service-account-id"
 
-// NewOpenAI returns a Provider for OpenAI's API. The organization's identity
+// NewOpenAI returns a [Provider] for OpenAI's API. The organization's identity
 // provider has to know the cluster's issuer, or its keys, and the audience
 // https://api.openai.com/v1; a mapping lets the subject
 // system:serviceaccount:<namespace>:<name> be the service account. Each
-// ServiceAccount needs OpenAIServiceAccountAnnotation. Parameters takes
+// ServiceAccount needs [OpenAIServiceAccountAnnotation]. Parameters takes
 // client_id where the organization asks for one.
 func NewOpenAI(identityProviderID string) *Provider {
 	return &Provider{

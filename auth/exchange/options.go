@@ -22,13 +22,13 @@ type (
 )
 
 // WithAudience sets the audience of the issued token for one call, instead of
-// Provider.Audience. It has to be that or one of Provider.AllowedAudiences.
+// [Provider.Audience]. It has to be that or one of [Provider.AllowedAudiences].
 func WithAudience(audience string) auth.Option {
 	return auth.WithProviderOption(audienceKey{}, audience)
 }
 
 // WithResource sets the resource of the issued token for one call, instead of
-// Provider.Resource. It has to be that or one of Provider.AllowedResources.
+// [Provider.Resource]. It has to be that or one of [Provider.AllowedResources].
 func WithResource(resource string) auth.Option {
 	return auth.WithProviderOption(resourceKey{}, resource)
 }
@@ -55,7 +55,8 @@ func chosen(opts *provider.Options, key any, preset string) string {
 	return preset
 }
 
-// ValidateOptions refuses a Provider whose fields are malformed, and options that it does not allow.
+// ValidateOptions refuses a [Provider] whose fields are malformed, and options
+// that it does not allow.
 func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	if c := p.learn(); c.err != nil {
 		return c.err

@@ -15,23 +15,25 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 )
 
-// ProviderName is the name by which users pick this provider, unless Provider.Name says otherwise.
+// ProviderName is the name by which users pick this provider, unless
+// [Provider.Name] says otherwise.
 const ProviderName = "exchange"
 
 // self is nameless: auth fills in what GetName returns.
 const self = provider.Name("")
 
-// Token types of RFC 8693, section 3, for Provider.RequestedTokenType, SubjectTokenType and ActorTokenType.
+// Token types of RFC 8693, section 3, for [Provider.RequestedTokenType],
+// SubjectTokenType and ActorTokenType.
 const (
 	TokenTypeAccessToken = oauth.TokenTypeAccessToken
 	TokenTypeIDToken     = oauth.TokenTypeIDToken
 	TokenTypeJWT         = oauth.TokenTypeJWT
 )
 
-// Provider implements auth.Provider with an OAuth 2.0 authorization server.
+// Provider implements [auth.Provider] with an OAuth 2.0 authorization server.
 // Either Endpoint or IssuerURL has to be set; without them every call is
-// refused with ErrMisconfigured. All fields belong to the controller: never
-// fill them in from what a tenant writes. Share one Provider in the whole
+// refused with [auth.ErrMisconfigured]. All fields belong to the controller:
+// never fill them in from what a tenant writes. Share one Provider in the whole
 // controller: it keeps connections and what it has learned. It is safe for
 // concurrent use if its fields do not change any more.
 type Provider struct {
@@ -120,16 +122,16 @@ var (
 	_ provider.CacheKeyContributor = (*Provider)(nil)
 )
 
-// GetName returns Name, or ProviderName.
+// GetName returns Name, or [ProviderName].
 func (p *Provider) GetName() string { return cmp.Or(p.Name, ProviderName) }
 
 // ServiceName returns the service's own spelling of its name, such as "Vault",
-// or GetName for a server that no constructor knows.
+// or [Provider.GetName] for a server that no constructor knows.
 func (p *Provider) ServiceName() string {
 	return cmp.Or(p.form().title(), p.GetName())
 }
 
-// AddToCacheKey implements provider.CacheKeyContributor.
+// AddToCacheKey implements [provider.CacheKeyContributor].
 func (p *Provider) AddToCacheKey(key provider.KeyBuilder, serviceAccount *corev1.ServiceAccount, opts *provider.Options) {
 	key.Add("exchange", p.learn().key)
 	key.Add("exchangeAudience", p.audience(opts))

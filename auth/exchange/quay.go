@@ -10,11 +10,12 @@ import (
 // QuayRobotAnnotation names the robot account as which a ServiceAccount pulls and pushes: <organization>+<robot>.
 const QuayRobotAnnotation = annotationPrefix + "quay-robot"
 
-// NewQuay returns a Provider for robot federation of Quay (quay.io, or the host
-// of your own). The robot's federation has to know the cluster's issuer and the
-// subject system:serviceaccount:<namespace>:<name>. Each ServiceAccount needs
-// QuayRobotAnnotation. auth.NewRegistryAuthenticator and auth.NewKeychain serve
-// the host with the robot's name and the issued token, which lives for an hour.
+// NewQuay returns a [Provider] for robot federation of Quay (quay.io, or the
+// host of your own). The robot's federation has to know the cluster's issuer
+// and the subject system:serviceaccount:<namespace>:<name>. Each ServiceAccount
+// needs [QuayRobotAnnotation]. [auth.NewRegistryAuthenticator] and
+// [auth.NewKeychain] serve the host with the robot's name and the issued token,
+// which lives for an hour.
 func NewQuay(host string) *Provider {
 	host = strings.ToLower(host) // as RegistryHost returns it
 	return &Provider{

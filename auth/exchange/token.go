@@ -51,7 +51,7 @@ func (t *Token) Type() string {
 }
 
 // IssuedTokenType returns the URN of the kind of token, such as
-// TokenTypeAccessToken. It is "" if the server did not tell.
+// [TokenTypeAccessToken]. It is "" if the server did not tell.
 func (t *Token) IssuedTokenType() string { return t.issuedType }
 
 // Scopes returns the scopes that were granted, in the server's order: those asked for if it did not tell.
@@ -60,11 +60,12 @@ func (t *Token) Scopes() []string { return strings.Fields(t.scope) }
 // ExpiresAt returns the time at which the token expires, or 24 hours after it was issued if that is earlier.
 func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 
-// GetDuration implements auth.Token.
+// GetDuration implements [auth.Token].
 func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 
 // OAuth2Token returns the token in the type of golang.org/x/oauth2, which does
-// not redact itself. A token that is not an access token is ErrMisconfigured.
+// not redact itself. A token that is not an access token is
+// [auth.ErrMisconfigured].
 func (t *Token) OAuth2Token() (*oauth2.Token, error) {
 	if !t.bearer {
 		return nil, self.Misconfigured("request an access token, or use the token as it is",
@@ -73,7 +74,8 @@ func (t *Token) OAuth2Token() (*oauth2.Token, error) {
 	return &oauth2.Token{AccessToken: t.value.Reveal(), TokenType: "Bearer", Expiry: t.expiresAt}, nil
 }
 
-// FromToken returns the Token that auth.GetAccessToken returned for a provider of this package.
+// FromToken returns the Token that [auth.GetAccessToken] returned for a
+// provider of this package.
 func FromToken(t auth.Token) (*Token, error) {
 	return provider.As[Token](ProviderName, t)
 }

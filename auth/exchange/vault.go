@@ -16,7 +16,8 @@ import (
 // VaultRoleAnnotation names the role of Vault's JWT authentication as which a ServiceAccount logs in.
 const VaultRoleAnnotation = annotationPrefix + "vault-role"
 
-// VaultServer is where NewVault logs in. Address and KubernetesAudience are required.
+// VaultServer is where [NewVault] logs in. Address and KubernetesAudience are
+// required.
 type VaultServer struct {
 	// Address is the server's https URL, such as https://vault.example.com:8200.
 	Address string
@@ -28,10 +29,10 @@ type VaultServer struct {
 	KubernetesAudience string
 }
 
-// NewVault returns a Provider for JWT authentication of Vault and OpenBao. A
+// NewVault returns a [Provider] for JWT authentication of Vault and OpenBao. A
 // role has to bind the subject system:serviceaccount:<namespace>:<name> and the
-// audience; each ServiceAccount needs VaultRoleAnnotation. Vault ignores the
-// case of roles, so auth.Policy.Authorize sees them in lower case. Roles need
+// audience; each ServiceAccount needs [VaultRoleAnnotation]. Vault ignores the
+// case of roles, so [auth.Policy.Authorize] sees them in lower case. Roles need
 // token_type=batch and token_num_uses=0, because a cached token whose uses are
 // limited fails others. The issued token is Vault's, for X-Vault-Token or
 // Authorization: Bearer.
