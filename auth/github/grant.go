@@ -37,13 +37,15 @@ type (
 	permissionsKey  struct{}
 )
 
-// WithRepositories narrows the token of one call to some of the granted repositories. Others are ErrDenied.
+// WithRepositories narrows the token of one call to some of the granted
+// repositories. Others are [auth.ErrDenied].
 func WithRepositories(names ...string) auth.Option {
 	return auth.WithProviderOption(repositoriesKey{}, slices.Clone(names))
 }
 
-// WithPermissions narrows the token of one call to some of the granted permissions, at the granted level or a lower
-// one. Others are ErrDenied.
+// WithPermissions narrows the token of one call to some of the granted
+// permissions, at the granted level or a lower one. Others are
+// [auth.ErrDenied].
 func WithPermissions(permissions map[string]string) auth.Option {
 	return auth.WithProviderOption(permissionsKey{}, maps.Clone(permissions))
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// ProviderName is the name by which users pick this provider, unless Provider.Name says otherwise.
+// ProviderName is the name by which users pick this provider, unless
+// [Provider.Name] says otherwise.
 const ProviderName = "github"
 
 // self is nameless: auth fills in what GetName returns.
@@ -30,10 +31,11 @@ const (
 	optionURL     = "github.Provider.URL"
 )
 
-// Provider implements auth.Provider with GitHub Apps. Sign and Grant are required; without them every call is refused
-// with ErrMisconfigured. All fields belong to the controller: never fill them in from what a tenant writes. Share one
-// Provider for each cluster in the whole controller. It is safe for concurrent use if its fields do not change any
-// more.
+// Provider implements [auth.Provider] with GitHub Apps. Sign and Grant are
+// required; without them every call is refused with [auth.ErrMisconfigured].
+// All fields belong to the controller: never fill them in from what a tenant
+// writes. Share one Provider for each cluster in the whole controller. It is
+// safe for concurrent use if its fields do not change any more.
 type Provider struct {
 	// Name tells several providers of this kind apart. Empty: ProviderName.
 	Name string
@@ -70,7 +72,7 @@ var (
 	_ provider.CacheKeyContributor = (*Provider)(nil)
 )
 
-// GetName returns Name, or ProviderName.
+// GetName returns Name, or [ProviderName].
 func (p *Provider) GetName() string { return cmp.Or(p.Name, ProviderName) }
 
 // GetAudiences returns the URL of the API, which does not get the token.
@@ -85,7 +87,8 @@ func (p *Provider) GetIdentity(serviceAccount *corev1.ServiceAccount, opts *prov
 	return g.identity(), err
 }
 
-// AddToCacheKey implements provider.CacheKeyContributor. The grant of a ServiceAccount is in the key as its identity.
+// AddToCacheKey implements [provider.CacheKeyContributor]. The grant of a
+// ServiceAccount is in the key as its identity.
 func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAccount, opts *provider.Options) {
 	key.Add("githubURL", p.learn().api[0])
 	if sa == nil {
@@ -94,7 +97,8 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAcco
 	}
 }
 
-// ValidateOptions refuses a Provider whose fields are malformed, and options that mean nothing to GitHub.
+// ValidateOptions refuses a [Provider] whose fields are malformed, and options
+// that mean nothing to GitHub.
 func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	switch c := p.learn(); {
 	case c.err != nil:

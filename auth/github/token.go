@@ -33,10 +33,11 @@ func (t *Token) Reveal() string { return t.value.Reveal() }
 // ExpiresAt returns the time at which the token expires, an hour after the request at the latest.
 func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 
-// GetDuration implements auth.Token.
+// GetDuration implements [auth.Token].
 func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 
-// FromToken returns the Token that auth.GetAccessToken returned for a Provider of this package.
+// FromToken returns the [Token] that [auth.GetAccessToken] returned for a
+// [Provider] of this package.
 func FromToken(t auth.Token) (*Token, error) { return provider.As[Token](ProviderName, t) }
 
 // read makes a Token of the answer if that gives no more than was asked for.
