@@ -7,10 +7,11 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 )
 
-// GetAccessTokenOptionsForCluster implements provider.RESTConfigProvider: one token, whose audience is the caller's or the
-// cluster's address.
+// GetAccessTokenOptionsForCluster implements [provider.RESTConfigProvider]: one
+// token, whose audience is the caller's or the cluster's address.
 //
-// With its default audience a token is for that address only, and only the server that the system's roots trust there gets it.
+// With its default audience a token is for that address only, and only the
+// server that the system's roots trust there gets it.
 func (*Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
 	switch {
 	case opts.ClusterResource != "":
@@ -22,7 +23,8 @@ func (*Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provid
 	return provider.ClusterAccess{AccessTokens: make([][]provider.Option, 1), OneCluster: len(opts.Audiences) == 0 && opts.CAData == ""}, nil
 }
 
-// NewRESTConfig implements provider.RESTConfigProvider. The cluster has to accept the issuer of the ServiceAccount's token.
+// NewRESTConfig implements [provider.RESTConfigProvider]. The cluster has to
+// accept the issuer of the ServiceAccount's token.
 func (*Provider) NewRESTConfig(_ context.Context, accessTokens []auth.Token, opts *provider.Options) (*auth.RESTConfig, error) {
 	token, err := FromToken(accessTokens[0])
 	if err != nil {

@@ -1,24 +1,17 @@
-// Package token hands out tokens of Kubernetes ServiceAccounts themselves, for services that trust the cluster's token
-// issuer directly: other Kubernetes clusters, Vault, a registry of one's own.
+// Package token hands out tokens of Kubernetes ServiceAccounts themselves, for
+// controllers that call services which trust the cluster's token issuer
+// directly: other Kubernetes clusters, Vault, a registry of one's own. The
+// example of the package gets a token for Vault, and a registry's credentials.
 //
-//	accessToken, err := auth.GetAccessToken(ctx, &token.Provider{},
-//		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "deployer"}, kubeClient),
-//		auth.WithCache(tokenCache, object),
-//		auth.WithAudiences("vault"),
-//		auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}}))
-//	...
-//	jwt, err := token.Reveal(accessToken)
+// The audience names the service that is to accept the token. The receiver of a
+// token can use it wherever that audience is accepted, so the controller lists
+// the audiences that its tenants may choose ([auth.Policy]). Without any, the
+// address of a remote cluster ([auth.WithClusterAddress]) is the audience.
 //
-// The audience names the service that is to accept the token. The receiver of a token can use it wherever that
-// audience is accepted, so the controller lists the audiences that its tenants may choose (auth.Policy). Without any,
-// the address of a remote cluster (auth.WithClusterAddress) is the audience.
-//
-// Registries that trust the issuer receive the token as bearer, or as the password of a fixed user:
-//
-//	provider := &token.Provider{Registries: []token.Registry{{Host: "registry.example.com"}}}
-//	credentials, err := auth.GetArtifactRegistryCredentials(ctx, provider, "registry.example.com/team/app", opts...)
-//
-// The audience is the registry's host. A tenant reaches only the registries that the controller lists, with a token of the
-// tenant's own ServiceAccount. Never list a registry whose operator is a tenant, nor one that clients reach over plain http:
+// Registries that trust the issuer receive the token as bearer, or as the
+// password of a fixed user ([Provider.Registries]). The audience is the
+// registry's host. A tenant reaches only the registries that the controller
+// lists, with a token of the tenant's own ServiceAccount. Never list a registry
+// whose operator is a tenant, nor one that clients reach over plain http:
 // go-containerregistry uses http for localhost, *.local and private addresses.
 package token

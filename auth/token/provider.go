@@ -25,8 +25,9 @@ const self = provider.Name(ProviderName)
 // defaultTokenFile is where the kubelet mounts a pod's own ServiceAccount token.
 const defaultTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path, not a credential
 
-// Provider implements auth.Provider with the ServiceAccount's own tokens. The zero value is ready for use; it is safe
-// for concurrent use if its fields are not changed any more.
+// Provider implements [auth.Provider] with the ServiceAccount's own tokens. The
+// zero value is ready for use; it is safe for concurrent use if its fields are
+// not changed any more.
 type Provider struct {
 	// TokenFile is the controller's own token, for calls that name no ServiceAccount. Empty: where the kubelet mounts a pod's own. If it
 	// has the audiences that are asked for, it is handed out as it is; otherwise it only tells which ServiceAccount the
@@ -42,7 +43,7 @@ var (
 	_ provider.RESTConfigProvider  = (*Provider)(nil)
 )
 
-// GetName returns ProviderName.
+// GetName returns [ProviderName].
 func (*Provider) GetName() string { return ProviderName }
 
 // GetIdentity returns "": the ServiceAccount is the identity.
@@ -50,7 +51,8 @@ func (*Provider) GetIdentity(*corev1.ServiceAccount, *provider.Options) (string,
 	return "", nil
 }
 
-// AddToCacheKey implements provider.CacheKeyContributor: the controller's own token depends on the cluster's address.
+// AddToCacheKey implements [provider.CacheKeyContributor]: the controller's own
+// token depends on the cluster's address.
 func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAccount, opts *provider.Options) {
 	if sa != nil {
 		return

@@ -29,7 +29,8 @@ var (
 	_ provider.RegistryOwner                       = (*Provider)(nil)
 )
 
-// ValidateOptions refuses an STS endpoint, and a Registry whose Host would match no registry.
+// ValidateOptions refuses an STS endpoint, and a [Registry] whose Host would
+// match no registry.
 func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	if opts.STSEndpoint != "" {
 		return self.Misconfigured("leave it out", "the STS endpoint %q is refused: the API server issues the token",
@@ -48,11 +49,13 @@ func (p *Provider) checkRegistries() error {
 	return nil
 }
 
-// OwnsRegistry implements provider.RegistryOwner. It claims all registries if a Host is malformed, because any of them may be meant: a
-// Keychain then returns the error instead of anonymous access.
+// OwnsRegistry implements [provider.RegistryOwner]. It claims all registries if
+// a Host is malformed, because any of them may be meant: a Keychain then
+// returns the error instead of anonymous access.
 func (p *Provider) OwnsRegistry(string) bool { return p.checkRegistries() != nil }
 
-// ParseArtifactRepository accepts repositories in Provider.Registries. The credentials depend on the host and on the user name.
+// ParseArtifactRepository accepts repositories in [Provider.Registries]. The
+// credentials depend on the host and on the user name.
 func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provider.Options) (registryInput string, err error) {
 	if err := p.checkRegistries(); err != nil {
 		return "", err

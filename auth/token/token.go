@@ -24,10 +24,11 @@ func (t *Token) Reveal() string { return t.jwt.Reveal() }
 // ExpiresAt returns the time at which the token expires.
 func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 
-// GetDuration implements auth.Token.
+// GetDuration implements [auth.Token].
 func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 
-// Reveal returns the JWT of a token that auth.GetAccessToken returned for this provider.
+// Reveal returns the JWT of a token that [auth.GetAccessToken] returned for
+// this provider.
 func Reveal(t auth.Token) (string, error) {
 	own, err := FromToken(t)
 	if err != nil {
@@ -36,7 +37,8 @@ func Reveal(t auth.Token) (string, error) {
 	return own.Reveal(), nil
 }
 
-// FromToken returns the ServiceAccount token in a token that auth.GetAccessToken returned for this provider.
+// FromToken returns the ServiceAccount token in a token that
+// [auth.GetAccessToken] returned for this provider.
 func FromToken(t auth.Token) (*Token, error) {
 	return provider.As[Token](self, t)
 }
