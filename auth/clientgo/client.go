@@ -13,16 +13,21 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// New takes a kubernetes.Interface and returns a client for auth.WithServiceAccount, auth.WithClient, auth.TokenRequest and
-// auth.GetClusterConfigFromConfigMap. It gets ServiceAccounts and ConfigMaps, creates tokens of ServiceAccounts, and refuses
-// everything else. Each Get asks the API server. Errors are those of the clientset. It is safe for concurrent use.
+// New takes a kubernetes.Interface and returns a client for
+// [auth.WithServiceAccount], [auth.WithClient], [auth.TokenRequest] and
+// [auth.GetClusterConfigFromConfigMap]. It gets ServiceAccounts and ConfigMaps,
+// creates tokens of ServiceAccounts, and refuses everything else. Each Get asks
+// the API server. Errors are those of the clientset. It is safe for concurrent
+// use.
 func New(clientset interface {
 	CoreV1() typedcorev1.CoreV1Interface
 }) auth.KubernetesClient {
 	return NewForServiceAccounts(clientset.CoreV1())
 }
 
-// NewForServiceAccounts is New for a typed client, such as typedcorev1.CoreV1Interface. ConfigMaps need a typed client that has them too.
+// NewForServiceAccounts is [New] for a typed client, such as
+// [typedcorev1.CoreV1Interface]. ConfigMaps need a typed client that has them
+// too.
 func NewForServiceAccounts(c typedcorev1.ServiceAccountsGetter) auth.KubernetesClient { return kube{c} }
 
 type kube struct {
