@@ -16,8 +16,10 @@ import (
 // failure. (docker-credential-helpers defines the text, and clients compare all of it.)
 const DockerNotFound = "credentials not found in native keychain"
 
-// ReadDockerServer reads the request of get and erase. docker names the registry with or without https:// and a path. The result
-// is valid for provider.RegistryHost, or an IPv6 address in brackets, which no provider serves.
+// ReadDockerServer reads the request of get and erase. docker names the
+// registry with or without https:// and a path. The result is valid for
+// [provider.RegistryHost], or an IPv6 address in brackets, which no provider
+// serves.
 func ReadDockerServer(ctx context.Context, in io.Reader) (string, error) {
 	content, err := read(ctx, in, input.Read)
 	if err != nil {

@@ -46,8 +46,10 @@ type ExecCluster struct {
 	Config []byte
 }
 
-// ParseExecInfo parses the value of ExecInfoVariable. An empty value, as in a call by a person, means version v1 and no cluster.
-// It refuses a cluster with insecure-skip-tls-verify or tls-server-name, because the credential could reach an attacker.
+// ParseExecInfo parses the value of [ExecInfoVariable]. An empty value, as in a
+// call by a person, means version v1 and no cluster. It refuses a cluster with
+// insecure-skip-tls-verify or tls-server-name, because the credential could
+// reach an attacker.
 func ParseExecInfo(value string) (*ExecInfo, error) {
 	if value == "" {
 		return &ExecInfo{APIVersion: defaultExec}, nil

@@ -28,9 +28,10 @@ func read(ctx context.Context, in io.Reader, from func(context.Context, io.Reade
 	return content, err
 }
 
-// ServiceAccountOf returns the ServiceAccount of a token, for auth.WithSubjectToken. Name, namespace and UID are unverified
-// claims, which the receiver of the token verifies. The annotations are the caller's. They select the identity to request and
-// grant nothing.
+// ServiceAccountOf returns the ServiceAccount of a token, for
+// [auth.WithSubjectToken]. Name, namespace and UID are unverified claims, which
+// the receiver of the token verifies. The annotations are the caller's. They
+// select the identity to request and grant nothing.
 func ServiceAccountOf(token string, annotations map[string]string) (corev1.ServiceAccount, error) {
 	const remedy = "pass a token of a ServiceAccount"
 	claims, err := jwt.Parse(strings.TrimSpace(token))
