@@ -16,20 +16,28 @@ import (
 
 const self = provider.Name("")
 
-// GetConfig returns a rest.Config for the cluster of a ClusterProfile that renews itself, as auth.GetClusterConfig does. Options, policy
-// and errors are the same. The owner of the call is required, because the author of the ClusterProfile chooses the cluster. The first of
-// these rules that applies decides where the credential goes:
+// GetConfig returns a [rest.Config] for the cluster of a ClusterProfile that
+// renews itself, as [auth.GetClusterConfig] does. Options, policy and errors
+// are the same. The owner of the call is required, because the author of the
+// ClusterProfile chooses the cluster. The first of these rules that applies
+// decides where the credential goes:
 //
-//   - A credential that only the API server at this address accepts goes there, with the CA of the ClusterProfile. The generic provider's
-//     default audience makes one.
-//   - If the extension client.authentication.k8s.io/exec holds a clusterName, the provider's API has to confirm the address, and its CA
-//     counts. The name is an ARN, a resource ID, the full name of a GKE cluster, or the bare name of an EKS cluster in the role's account
-//     and the region of auth.WithSTSRegion.
-//   - Otherwise Policy.AllowCluster has to allow address and CA, for ServiceAccounts too.
+//   - A credential that only the API server at this address accepts goes there,
+//     with the CA of the ClusterProfile. The generic provider's default
+//     audience makes one.
+//   - If the extension client.authentication.k8s.io/exec holds a clusterName,
+//     the provider's API has to confirm the address, and its CA counts. The
+//     name is an ARN, a resource ID, the full name of a GKE cluster, or the
+//     bare name of an EKS cluster in the role's account and the region of
+//     [auth.WithSTSRegion].
+//   - Otherwise Policy.AllowCluster has to allow address and CA, for
+//     ServiceAccounts too.
 //
-// A ServiceAccount has to lie in the owner's namespace, and the controller's own identity needs Policy.AllowCluster, as in auth.
-// A proxy-url needs a Policy.AllowProxy that allows it: with a CA of the same author, the proxy could read the token. The
-// extensions for arguments and variables of exec plugins are ignored.
+// A ServiceAccount has to lie in the owner's namespace, and the controller's
+// own identity needs Policy.AllowCluster, as in auth. A proxy-url needs a
+// Policy.AllowProxy that allows it: with a CA of the same author, the proxy
+// could read the token. The extensions for arguments and variables of exec
+// plugins are ignored.
 func GetConfig(ctx context.Context, p auth.Provider, cluster *clientcmdv1.Cluster, opts ...auth.Option) (*rest.Config, error) {
 	if err := checkForm(cluster); err != nil {
 		return nil, err
