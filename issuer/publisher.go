@@ -14,8 +14,9 @@ import (
 	"github.com/workloadid/workloadid/internal/address"
 )
 
-// Publisher publishes the documents of one issuer. Set the fields before the first use and do not change them after it. It is safe for
-// concurrent use, and several Publishers may share a Store.
+// Publisher publishes the documents of one issuer. Set the fields before the
+// first use and do not change them after it. It is safe for concurrent use, and
+// several Publishers may share a [Store].
 //
 // A Publisher is a manager.Runnable that needs no leader election.
 type Publisher struct {
@@ -112,8 +113,8 @@ func (p *Publisher) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (p *Publisher) NeedLeaderElection() bool { return false }
 
-// Publish looks at the API server once and publishes what has changed. Its errors are *provider.Error, or those of the
-// Store.
+// Publish looks at the API server once and publishes what has changed. Its
+// errors are [*provider.Error], or those of the [Store].
 func (p *Publisher) Publish(ctx context.Context) (Result, error) {
 	var warnings []string
 	result, err := p.publish(ctx, func(ctx context.Context, r record) (record, error) {

@@ -12,7 +12,8 @@ const (
 	RecordFile    = ".workloadid/keys.json"            // application/json; which keys are published until when
 )
 
-// MaxFile is the largest size of a file, in bytes. A Store refuses larger ones with an error before it has read them.
+// MaxFile is the largest size of a file, in bytes. A [Store] refuses larger
+// ones with an error before it has read them.
 const MaxFile = 1 << 20
 
 // A Store keeps the files of one issuer. Packages directory, s3, azblob and gcppool hold one each; others can write more.

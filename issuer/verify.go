@@ -21,7 +21,7 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// Verification says what Verify compares.
+// Verification says what [Verify] compares.
 type Verification struct {
 	// Cluster is the API server whose tokens are to be verified. Nil skips the checks that need it.
 	Cluster *rest.Config
@@ -43,10 +43,10 @@ type Verification struct {
 	HTTPClient *http.Client
 }
 
-// CheckName names a comparison of Verify.
+// CheckName names a comparison of [Verify].
 type CheckName string
 
-// The comparisons of Verify, in their order.
+// The comparisons of [Verify], in their order.
 const (
 	CheckTokenReview        CheckName = "TokenReview"        // the API server accepts the given token
 	CheckIssuerOfToken      CheckName = "IssuerOfToken"      // the issuer is the token's, byte for byte
@@ -70,7 +70,7 @@ const (
 	CheckTokenLifetime      CheckName = "TokenLifetime"      // the API server grants no longer token than MaxTokenLifetime
 )
 
-// Check is one comparison of Verify.
+// Check is one comparison of [Verify].
 type Check struct {
 	Name CheckName `json:"name"`
 	// OK is false if the check failed or was skipped. Skipped says why it was not made.
@@ -91,8 +91,10 @@ type Check struct {
 // Failed reports whether the check was made and found something wrong, a warning included.
 func (c Check) Failed() bool { return !c.OK && c.Skipped == "" }
 
-// Verify asks the API server for a token and its keys, and the issuer for its documents as a cloud does, and compares them. The error is
-// that of a Verification that cannot be made; failed checks are in the result. A check whose ground another one took away is missing.
+// Verify asks the API server for a token and its keys, and the issuer for its
+// documents as a cloud does, and compares them. The error is that of a
+// [Verification] that cannot be made; failed checks are in the result. A check
+// whose ground another one took away is missing.
 func Verify(ctx context.Context, v Verification) ([]Check, error) {
 	x, err := newVerifier(ctx, v)
 	if err != nil {

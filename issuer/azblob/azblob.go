@@ -1,10 +1,3 @@
-// Package azblob keeps the documents of an issuer in a container of Azure Blob Storage.
-//
-//	store, err := azblob.Open("myaccount", "$web", azblob.Options{Prefix: "cluster-1"})
-//
-// The container $web is the static website of its account. The issuer is the website's address and the prefix, such as
-// https://myaccount.z1.web.core.windows.net/cluster-1, so that the account needs no anonymous access to blobs. The publisher needs the
-// role Storage Blob Data Contributor on the container.
 package azblob
 
 import (
@@ -33,7 +26,7 @@ const (
 	apiVersion = "2021-12-02"
 )
 
-// Options holds what Open can do without.
+// Options holds what [Open] can do without.
 type Options struct {
 	// Prefix stands before the names of the files. It is the path of the issuer's URL.
 	Prefix string
@@ -43,7 +36,7 @@ type Options struct {
 	HTTPClient *http.Client
 }
 
-// Store is an issuer.Store. A version is an ETag.
+// Store is an [issuer.Store]. A version is an ETag.
 type Store struct {
 	client     *http.Client
 	credential azcore.TokenCredential
@@ -57,8 +50,9 @@ var (
 	containerName = regexp.MustCompile(`^(\$web|[a-z0-9](-?[a-z0-9]){2,62})$`)
 )
 
-// Open returns the Store of a container. The account is a name in the public cloud, or a whole host, such as
-// myaccount.blob.core.usgovcloudapi.net. Open sends no request.
+// Open returns the [Store] of a container. The account is a name in the public
+// cloud, or a whole host, such as myaccount.blob.core.usgovcloudapi.net. Open
+// sends no request.
 func Open(account, container string, opts Options) (*Store, error) {
 	host, err := hostOf(account)
 	if err != nil {
@@ -93,7 +87,7 @@ func hostOf(account string) (string, error) {
 	return "", fmt.Errorf("azblob: %.200q is neither the name of a storage account nor its host, <name>.blob.core.windows.net", account)
 }
 
-// Read implements issuer.Store.
+// Read implements [issuer.Store].
 func (s *Store) Read(ctx context.Context, path string) (content []byte, version string, err error) {
 	answer, err := s.send(ctx, http.MethodGet, path, nil, http.Header{})
 	switch code, etag := answer.Header.Get(errorCode), answer.Header.Get("ETag"); {
@@ -108,7 +102,7 @@ func (s *Store) Read(ctx context.Context, path string) (content []byte, version 
 	}
 }
 
-// Write implements issuer.Store.
+// Write implements [issuer.Store].
 func (s *Store) Write(ctx context.Context, path string, content []byte, version string) error {
 	header := http.Header{"X-Ms-Blob-Type": {"BlockBlob"}, "X-Ms-Blob-Content-Type": {issuer.ContentType(path)}, "X-Ms-Blob-Cache-Control": {object.CacheControl}}
 	if version == "" {

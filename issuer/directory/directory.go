@@ -1,9 +1,3 @@
-// Package directory keeps the documents of an issuer in a directory that a web server serves.
-//
-//	store, err := directory.Open("/var/www/oidc/cluster-1")
-//
-// The files have no extension: set their content types in the server, /.well-known/openid-configuration to application/json
-// and /openid/v1/jwks to application/jwk-set+json. It caches neither for longer than five minutes.
 package directory
 
 import (
@@ -19,8 +13,9 @@ import (
 	"github.com/workloadid/workloadid/issuer"
 )
 
-// Store is an issuer.Store in a directory. Processes of one machine may share it. A symbolic link that leads out of the directory
-// is refused. A version is the content, so an empty file counts as missing.
+// Store is an [issuer.Store] in a directory. Processes of one machine may share
+// it. A symbolic link that leads out of the directory is refused. A version is
+// the content, so an empty file counts as missing.
 type Store struct{ dir string }
 
 var _ issuer.Store = (*Store)(nil)
@@ -31,7 +26,7 @@ const (
 	lock   = folder + "/lock"
 )
 
-// Open returns the Store of a directory and creates it if it does not exist.
+// Open returns the [Store] of a directory and creates it if it does not exist.
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a web server reads it
 		return nil, failed("create the directory", dir, err)
@@ -46,7 +41,7 @@ func failed(operation, dir string, err error) error {
 	return e
 }
 
-// Read implements issuer.Store.
+// Read implements [issuer.Store].
 func (s *Store) Read(_ context.Context, name string) (content []byte, version string, err error) {
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
@@ -76,7 +71,7 @@ func (s *Store) read(root *os.Root, name string) (content []byte, version string
 	return content, string(content), nil
 }
 
-// Write implements issuer.Store. It waits for other writers until ctx ends.
+// Write implements [issuer.Store]. It waits for other writers until ctx ends.
 func (s *Store) Write(ctx context.Context, name string, content []byte, version string) error {
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {

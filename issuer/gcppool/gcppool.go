@@ -1,20 +1,3 @@
-// Package gcppool uploads the keys of an issuer to a provider of a workload identity pool of Google Cloud, which then verifies tokens
-// without any public address of the issuer.
-//
-//	store, err := gcppool.Open("projects/123456789/locations/global/workloadIdentityPools/cluster-1/providers/cluster-1", gcppool.Options{})
-//
-// The publisher needs the permissions iam.workloadIdentityPoolProviders.get and iam.workloadIdentityPoolProviders.update on the provider
-// (roles/iam.workloadIdentityPoolAdmin).
-//
-// # Differences from other stores
-//
-// Only the keys are stored. The first discovery document that is read names the provider's issuer, so that publishers refuse the provider
-// of another cluster. Later ones and the record of keys are kept in the process. A publisher that runs once therefore adds keys and never
-// removes one: a key leaves by a publisher that keeps running, or by RemoveKey. RemoveKey holds as long as its process runs. Take a leaked
-// key from the API servers first, or the next publisher uploads it again.
-//
-// Google has no versions of a provider. Write compares the keys with those that were read, just before it replaces them. Two publishers
-// that write within the same second can therefore undo each other; the next publication repairs that.
 package gcppool
 
 import (
@@ -40,7 +23,7 @@ const (
 	apiRoot = "https://iam.googleapis.com/v1/"
 )
 
-// Options holds what Open can do without.
+// Options holds what [Open] can do without.
 type Options struct {
 	// TokenSource signs in, with the scope cloud-platform. Nil: application default credentials.
 	TokenSource oauth2.TokenSource
@@ -48,7 +31,7 @@ type Options struct {
 	HTTPClient *http.Client
 }
 
-// Store is an issuer.Store. A version is the content.
+// Store is an [issuer.Store]. A version is the content.
 type Store struct {
 	name     string
 	client   *http.Client
@@ -62,7 +45,8 @@ type Store struct {
 
 var _ issuer.Store = (*Store)(nil)
 
-// Open returns the Store of a provider, which has to exist. It sends no request.
+// Open returns the [Store] of a provider, which has to exist. It sends no
+// request.
 func Open(name string, opts Options) (*Store, error) {
 	provider, err := gcpname.ParseWorkloadIdentityProvider(name, gcpname.DefaultUniverse)
 	if err != nil {
@@ -77,7 +61,7 @@ func Open(name string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// Read implements issuer.Store.
+// Read implements [issuer.Store].
 func (s *Store) Read(ctx context.Context, path string) (content []byte, version string, err error) {
 	content, version, err = s.readKept(path)
 	if path == issuer.RecordFile || err == nil {
@@ -97,7 +81,7 @@ func (s *Store) Read(ctx context.Context, path string) (content []byte, version 
 	return []byte(p.OIDC.JWKS), p.OIDC.JWKS, nil
 }
 
-// Write implements issuer.Store.
+// Write implements [issuer.Store].
 func (s *Store) Write(ctx context.Context, path string, content []byte, version string) error {
 	if path != issuer.KeysFile {
 		return s.keep(path, string(content), version)

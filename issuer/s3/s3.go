@@ -29,8 +29,9 @@ import (
 
 const self = provider.Name("s3")
 
-// Options holds what Open can do without. The environment is that of AWS SDKs: variables, shared configuration files, roles of
-// ServiceAccounts, EKS Pod Identity, roles of machines.
+// Options holds what [Open] can do without. The environment is that of AWS
+// SDKs: variables, shared configuration files, roles of ServiceAccounts, EKS
+// Pod Identity, roles of machines.
 type Options struct {
 	// Prefix stands before the names of the files. It is the path of the issuer's URL.
 	Prefix string
@@ -49,7 +50,7 @@ type Options struct {
 	HTTPClient *http.Client
 }
 
-// Store is an issuer.Store. A version is an ETag.
+// Store is an [issuer.Store]. A version is an ETag.
 type Store struct {
 	client         *s3.Client
 	bucket, prefix string
@@ -62,7 +63,8 @@ var _ issuer.Store = (*Store)(nil)
 // bucketName matches the names that S3 allows for general purpose buckets.
 var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
 
-// Open returns the Store of a bucket. It reads the environment, and sends no request.
+// Open returns the [Store] of a bucket. It reads the environment, and sends no
+// request.
 func Open(ctx context.Context, bucket string, opts Options) (*Store, error) {
 	prefix, err := object.Prefix(opts.Prefix)
 	switch {
@@ -127,7 +129,7 @@ func (o Options) configure(s *s3.Options) {
 	s.HTTPClient = guarded
 }
 
-// Read implements issuer.Store.
+// Read implements [issuer.Store].
 func (s *Store) Read(ctx context.Context, path string) (content []byte, version string, err error) {
 	key := s.prefix + path
 	err = s.send(ctx, "read", key, func() error {
@@ -149,7 +151,7 @@ func (s *Store) Read(ctx context.Context, path string) (content []byte, version 
 	return content, version, err
 }
 
-// Write implements issuer.Store.
+// Write implements [issuer.Store].
 func (s *Store) Write(ctx context.Context, path string, content []byte, version string) error {
 	if err := s.prove(ctx); err != nil {
 		return err
