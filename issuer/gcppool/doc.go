@@ -14,8 +14,8 @@
 // Later ones and the record of keys are kept in the process. A publisher that
 // runs once therefore adds keys and never removes one: a key leaves by a
 // publisher that keeps running, or by [issuer.Publisher.RemoveKey], which holds
-// as long as its process runs. Take a leaked key from the API servers first, or the next
-// publisher uploads it again.
+// as long as its process runs. Take a leaked key from the API servers first, or
+// the next publisher uploads it again.
 //
 // Google has no versions of a provider. [Store.Write] compares the keys with
 // those that were read, just before it replaces them. Two publishers that write

@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -57,7 +58,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	r := httptest.NewRequest(http.MethodPost, "/pods", bytes.NewReader(review))
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/pods", bytes.NewReader(review))
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, r)
