@@ -1,8 +1,8 @@
 // Package bootstrap establishes the first trust between a machine and a
-// Kubernetes cluster, with bootstrap tokens and a signed cluster-info. It is for
-// programs that join machines or clusters. It is compatible with kubeadm and
-// kube-controller-manager byte by byte, in both directions. The names and keys
-// of its Secrets and its ConfigMap are constants of
+// Kubernetes cluster, with bootstrap tokens and a signed cluster-info. It is
+// for programs that join machines or clusters. It is compatible with kubeadm
+// and kube-controller-manager byte by byte, in both directions. The names and
+// keys of its Secrets and its ConfigMap are constants of
 // k8s.io/cluster-bootstrap/token/api.
 //
 // The example of the package shows the three steps. An administrator creates a

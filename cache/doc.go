@@ -1,6 +1,6 @@
 // Package cache keeps short-lived credentials until shortly before they expire,
-// and renews them ahead of that. Controllers create one [TokenCache] and pass it
-// to auth.WithCache. Programs with credentials of another kind call
+// and renews them ahead of that. Controllers create one [TokenCache] and pass
+// it to auth.WithCache. Programs with credentials of another kind call
 // [TokenCache.GetOrSet] themselves.
 //
 // The example of the package mints a credential once, serves it from memory,
@@ -14,9 +14,9 @@
 // token is fresh and served without any I/O. Then it is still served at once,
 // while one refresh runs in the background. At its hard time, shortly before it
 // expires and no later than the maximum duration ([WithMaxDuration]), callers
-// wait for a new one. Both times hold on the monotonic and on the wall clock, so
-// that neither a suspended machine nor a corrected clock makes the cache serve
-// an expired token.
+// wait for a new one. Both times hold on the monotonic and on the wall clock,
+// so that neither a suspended machine nor a corrected clock makes the cache
+// serve an expired token.
 //
 // # Exchanges
 //
@@ -36,10 +36,10 @@
 //
 // # Failures
 //
-// A key that fails is tried again after a back-off of one second that doubles to
-// half a minute. Until then callers get a [BackoffError]. A refresh that fails
-// keeps the token until its hard time. If [Request.Classify] says that the error
-// is permanent, the token is dropped at once. A refusal drops it the second
-// time, half a minute later at the earliest. [Request.Group] makes keys back off
-// together.
+// A key that fails is tried again after a back-off of one second that doubles
+// to half a minute. Until then callers get a [BackoffError]. A refresh that
+// fails keeps the token until its hard time. If [Request.Classify] says that
+// the error is permanent, the token is dropped at once. A refusal drops it the
+// second time, half a minute later at the earliest. [Request.Group] makes keys
+// back off together.
 package cache

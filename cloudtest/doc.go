@@ -1,20 +1,20 @@
-// Package cloudtest replaces a cluster and the clouds in tests: an [Issuer] mints
-// real ServiceAccount tokens, and a [Cloud] verifies them as the real services
-// do. It is for tests of controllers and providers. Both use the loopback
-// interface only and no cloud's SDK.
+// Package cloudtest replaces a cluster and the clouds in tests: an [Issuer]
+// mints real ServiceAccount tokens, and a [Cloud] verifies them as the real
+// services do. It is for tests of controllers and providers. Both use the
+// loopback interface only and no cloud's SDK.
 //
 // The example of the package makes an AWS account trust the issuer and a role
 // trust a ServiceAccount. An unmodified SDK then exchanges the token. The code
 // under test gets a Kubernetes client ([Issuer.Client]) and an HTTP client
 // ([Cloud.Client], for auth.WithHTTPClient), and nothing else changes.
 //
-// A controller under test needs a whole [client.Client]. It passes a fake client
-// of controller-runtime to [Issuer.Wrap], or a fake clientset to
+// A controller under test needs a whole [client.Client]. It passes a fake
+// client of controller-runtime to [Issuer.Wrap], or a fake clientset to
 // [Issuer.PrependTo]. A fake of another service, such as a bucket, joins the
 // cloud with [Cloud.Handle] and checks tokens with [Issuer.Verify]. Whole
 // programs reach the cloud with the environment of [Cloud.ProxyEnv].
-// [Cloud.AddFault] makes services fail, and [Cloud.Calls] counts their requests.
-// authtest.RunConformance checks a provider against the contract of
+// [Cloud.AddFault] makes services fail, and [Cloud.Calls] counts their
+// requests. authtest.RunConformance checks a provider against the contract of
 // auth.Provider.
 //
 // # What is not imitated

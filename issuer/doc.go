@@ -1,8 +1,8 @@
 // Package issuer makes a cluster's issuer of ServiceAccount tokens public, so
 // that clouds can verify its tokens: a [Publisher] publishes the OpenID Connect
 // discovery document and the keys, and follows the rotation of keys. [Verify]
-// compares what is published with the API server. It is for clusters of kubeadm,
-// k3s, RKE2 and Talos. EKS, GKE and AKS do this by themselves.
+// compares what is published with the API server. It is for clusters of
+// kubeadm, k3s, RKE2 and Talos. EKS, GKE and AKS do this by themselves.
 //
 // The example of the package publishes to a directory, and adds the new key
 // after a rotation. Packages s3, azblob, gcppool and directory keep the
@@ -12,8 +12,8 @@
 // # What is published
 //
 // The discovery document is made, not copied, because the API server names its
-// own address in it. Keys come from the API server, RSA and EC public keys only.
-// Both files have the paths that a cluster with an issuer uses:
+// own address in it. Keys come from the API server, RSA and EC public keys
+// only. Both files have the paths that a cluster with an issuer uses:
 // /.well-known/openid-configuration and /openid/v1/jwks below the issuer.
 //
 // # Rotation

@@ -2,6 +2,6 @@
 // controller-runtime pass their clientset to auth. The example of the package
 // passes what [New] returns to [auth.WithServiceAccount].
 //
-// Importing the package compiles the client of the core API group, not the whole
-// clientset.
+// Importing the package compiles the client of the core API group, not the
+// whole clientset.
 package clientgo

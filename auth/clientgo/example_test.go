@@ -23,7 +23,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	clientset := fake.NewClientset(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}})
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}
+	clientset := fake.NewClientset(sa)
 	issuer.PrependTo(clientset)
 	tokens, err := cache.NewTokenCache(100)
 	if err != nil {
@@ -33,7 +34,7 @@ func Example() {
 	defer tokens.Close()
 
 	kube := clientgo.New(clientset)
-	object := cache.InvolvedObject{Kind: "Report", Namespace: "tenant-a", Name: "weekly", Operation: cache.OperationReconcile}
+	object := cache.InvolvedObject{Kind: "Report", Namespace: "tenant-a", Name: "weekly"}
 	accessToken, err := auth.GetAccessToken(context.Background(), &token.Provider{},
 		auth.WithServiceAccount(types.NamespacedName{Namespace: "tenant-a", Name: "app"}, kube),
 		auth.WithCache(tokens, object),

@@ -1,6 +1,6 @@
 // Package exchange turns ServiceAccounts into tokens of any service that trusts
-// the cluster's issuer, for controllers that call such a service as a tenant: of
-// OAuth 2.0 authorization servers, by token exchange (RFC 8693) or as an
+// the cluster's issuer, for controllers that call such a service as a tenant:
+// of OAuth 2.0 authorization servers, by token exchange (RFC 8693) or as an
 // assertion (RFC 7523, see [Grant]), and of services with a form of their own.
 // The example of [Provider.NewTransport] calls a service with the tokens of an
 // authorization server.
@@ -23,10 +23,10 @@
 // # Trust
 //
 // Either [Provider.Endpoint] names the token endpoint, or [Provider.IssuerURL]
-// the server whose metadata (RFC 8414, or OpenID Connect Discovery) name it. Both
-// are https URLs. ServiceAccount tokens and the client's secret go there, so
-// metadata must name the configured issuer, and a token endpoint at the issuer's
-// host and port or at one that [Provider.AllowedEndpointHosts] lists.
+// the server whose metadata (RFC 8414, or OpenID Connect Discovery) name it.
+// Both are https URLs. ServiceAccount tokens and the client's secret go there,
+// so metadata must name the configured issuer, and a token endpoint at the
+// issuer's host and port or at one that [Provider.AllowedEndpointHosts] lists.
 //
 // Many servers require the controller to authenticate as a client (RFC 6749,
 // section 2.3): [PublicClient], [ClientSecretBasic], and
@@ -34,11 +34,12 @@
 // ServiceAccount is the client.
 //
 // [Provider.Audience] (RFC 8693) and [Provider.Resource] (RFC 8707) name the
-// service that accepts the token. A caller may choose others with [WithAudience]
-// and [WithResource] only if the provider lists them, because a tenant with a
-// free choice could get a token for a service that the controller never meant.
+// service that accepts the token. A caller may choose others with
+// [WithAudience] and [WithResource] only if the provider lists them, because a
+// tenant with a free choice could get a token for a service that the controller
+// never meant.
 //
-// A scope that the server does not grant is an error ([auth.ErrDenied]). Refresh
-// tokens are never kept: the ServiceAccount's token suffices, and it expires
-// with the ServiceAccount.
+// A scope that the server does not grant is an error ([auth.ErrDenied]).
+// Refresh tokens are never kept: the ServiceAccount's token suffices, and it
+// expires with the ServiceAccount.
 package exchange

@@ -1,8 +1,8 @@
 // Package plugin implements the wire formats of credential plugins, for authors
 // of such programs: for kubectl and client-go, docker and go-containerregistry,
 // git, the AWS SDKs, and the kubelet. It parses requests and encodes answers.
-// Package auth supplies the credential in between, as the example of the package
-// shows for the kubelet.
+// Package auth supplies the credential in between, as the example of the
+// package shows for the kubelet.
 //
 // Each Encode function or method returns a whole answer. Write it in one call
 // and only on success, because a part could be mistaken for a credential.

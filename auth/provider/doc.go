@@ -1,15 +1,16 @@
 // Package provider is the side of package auth that an implementation of a
-// credential's issuer sees: a cloud, a vault, a token service. It is for authors
-// of providers. Controllers import package auth and a provider such as auth/aws
-// instead.
+// credential's issuer sees: a cloud, a vault, a token service. It is for
+// authors of providers. Controllers import package auth and a provider such as
+// auth/aws instead.
 //
 // A [Provider] knows annotations and an exchange. Package auth reads the
 // ServiceAccount, checks the policy, requests the token, caches the result and
 // limits the load.
 //
 // The example of the package shows how a provider checks an annotation and the
-// answer of its service, and which errors it returns. docs/writing-a-provider.md
-// shows a whole provider, and authtest.RunConformance checks one.
+// answer of its service, and which errors it returns.
+// docs/writing-a-provider.md shows a whole provider, and
+// authtest.RunConformance checks one.
 //
 // # Optional interfaces
 //
@@ -24,8 +25,8 @@
 //
 // A provider builds options for callers with auth.WithProviderOption and reads
 // them with [Options.Value]. For the access token of a derived credential it
-// returns an [Option] itself: func(o *provider.Options) { o.Scopes = scopes }, or
-// [WithOption].
+// returns an [Option] itself: func(o *provider.Options) { o.Scopes = scopes },
+// or [WithOption].
 //
 // # Errors
 //

@@ -14,8 +14,8 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
-// A controller gets a token of a tenant's ServiceAccount for Vault, and then the
-// credentials of a registry that trusts the issuer.
+// A controller gets a token of a tenant's ServiceAccount for Vault, and then
+// the credentials of a registry that trusts the issuer.
 func Example() {
 	ctx := context.Background()
 	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{}) // the cluster of this example
@@ -23,7 +23,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	kubeClient := issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "deployer"}})
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "deployer"}}
+	kubeClient := issuer.Client(sa)
 	tokens, err := cache.NewTokenCache(100)
 	if err != nil {
 		fmt.Println(err)
@@ -31,7 +32,7 @@ func Example() {
 	}
 	defer tokens.Close()
 	provider := &token.Provider{Registries: []token.Registry{{Host: "registry.example.com"}}}
-	object := cache.InvolvedObject{Kind: "Deployment", Namespace: "tenant-a", Name: "app", Operation: cache.OperationReconcile}
+	object := cache.InvolvedObject{Kind: "Deployment", Namespace: "tenant-a", Name: "app"}
 	opts := []auth.Option{
 		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "deployer"}, kubeClient),
 		auth.WithCache(tokens, object),

@@ -41,7 +41,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	config := bootstrap.TokenConfig{Token: token, Expires: time.Now().Add(time.Hour), Usages: []string{bootstrap.UsageSigning}}
+	config := bootstrap.TokenConfig{Token: token, Expires: time.Now().Add(time.Hour),
+		Usages: []string{bootstrap.UsageSigning}}
 	secret, err := config.Secret()
 	if err != nil {
 		fmt.Println(err)
@@ -87,7 +88,8 @@ func Example() {
 
 // A program runs both controllers in a manager that reads two namespaces only.
 func ExampleByObject() {
-	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{Cache: cache.Options{ByObject: controllers.ByObject()}})
+	options := ctrl.Options{Cache: cache.Options{ByObject: controllers.ByObject()}}
+	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), options)
 	if err != nil {
 		fmt.Println(err)
 		return

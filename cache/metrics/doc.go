@@ -1,6 +1,6 @@
 // Package metrics exports Prometheus metrics of token caches, for controllers
-// that pass [New] to [cache.WithObserver]. The example of the package counts the
-// hits and misses of an object.
+// that pass [New] to [cache.WithObserver]. The example of the package counts
+// the hits and misses of an object.
 //
 // With the prefix gotk_token_ the metrics are
 //

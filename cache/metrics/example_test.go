@@ -32,7 +32,7 @@ func Example() {
 
 	for range 3 {
 		_, _, err := tokens.GetOrSet(context.Background(), cache.Request{Key: cache.Key{1},
-			Object: cache.InvolvedObject{Kind: "Report", Namespace: "tenant-a", Name: "weekly", Operation: cache.OperationReconcile},
+			Object: cache.InvolvedObject{Kind: "Report", Namespace: "tenant-a", Name: "weekly", Operation: "reconcile"},
 			Mint:   func(context.Context, []cache.Token) (cache.Minted, error) { return cache.Minted{Token: hour{}}, nil }})
 		if err != nil {
 			fmt.Println(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/workloadid/workloadid/issuer/azblob"
 )
 
-// A program opens the store and gives it to an issuer.Publisher, which reads and
-// writes like this.
+// A program opens the store and gives it to an issuer.Publisher, which reads
+// and writes like this.
 func Example() {
 	ctx := context.Background()
 	cloud, err := cloudtest.NewCloud() // the Azure of this example
@@ -23,7 +23,8 @@ func Example() {
 	}
 	defer cloud.Close()
 	cloud.Azure().SetClientSecret(tenant, clientID, secret)
-	cloud.Azure().SetContainer("myaccount", "$web", cloudtest.AzureContainer{Tenant: tenant, Writers: []string{clientID}})
+	cloud.Azure().SetContainer("myaccount", "$web",
+		cloudtest.AzureContainer{Tenant: tenant, Writers: []string{clientID}})
 	credential, err := azidentity.NewClientSecretCredential(tenant, clientID, secret, &azidentity.ClientSecretCredentialOptions{
 		ClientOptions: azcore.ClientOptions{Transport: cloud.Client()}, DisableInstanceDiscovery: true})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/workloadid/workloadid/issuer/gcppool"
 )
 
-// A program opens the store and gives it to an issuer.Publisher, which reads and
-// writes like this.
+// A program opens the store and gives it to an issuer.Publisher, which reads
+// and writes like this.
 func Example() {
 	ctx := context.Background()
 	cloud, err := cloudtest.NewCloud() // the Google Cloud of this example
@@ -24,8 +24,9 @@ func Example() {
 	cloud.GCP().SetWorkloadIdentityProvider(name, cloudtest.WorkloadIdentityProvider{
 		Issuer: cluster, Admins: []string{"serviceAccount:" + email}})
 
+	token := &oauth2.Token{AccessToken: cloud.GCP().IssueAccessToken(email)}
 	store, err := gcppool.Open(name, gcppool.Options{
-		TokenSource: oauth2.StaticTokenSource(&oauth2.Token{AccessToken: cloud.GCP().IssueAccessToken(email)}), // without: from the environment
+		TokenSource: oauth2.StaticTokenSource(token), // without: from the environment
 		HTTPClient:  cloud.Client()})
 	if err != nil {
 		fmt.Println(err)

@@ -11,8 +11,8 @@ import (
 	"github.com/workloadid/workloadid/issuer/s3"
 )
 
-// A program opens the store and gives it to an issuer.Publisher, which reads and
-// writes like this.
+// A program opens the store and gives it to an issuer.Publisher, which reads
+// and writes like this.
 func Example() {
 	ctx := context.Background()
 	cloud, err := cloudtest.NewCloud() // the AWS of this example
@@ -24,7 +24,8 @@ func Example() {
 	cloud.AWS().SetBucket("my-oidc-bucket", cloudtest.S3Bucket{Account: "123456789012", Region: "eu-central-1"})
 	id, secret := cloud.AWS().AddUser("123456789012", "publisher")
 
-	store, err := s3.Open(ctx, "my-oidc-bucket", s3.Options{Prefix: "cluster-1", Region: "eu-central-1", Owner: "123456789012",
+	store, err := s3.Open(ctx, "my-oidc-bucket", s3.Options{
+		Prefix: "cluster-1", Region: "eu-central-1", Owner: "123456789012",
 		Credentials: credentials.NewStaticCredentialsProvider(id, secret, ""), // without: from the environment
 		HTTPClient:  cloud.Client()})
 	if err != nil {

@@ -3,8 +3,8 @@
 //
 // The proxy fetches credentials from the server with the pod's projected token,
 // keeps them in memory, and answers the container-credentials protocol on the
-// pod's loopback. [New] returns a [Proxy], [Proxy.Run] fetches, and [Listen] and
-// [Serve] answer. The example of the package is a whole sidecar.
+// pod's loopback. [New] returns a [Proxy], [Proxy.Run] fetches, and [Listen]
+// and [Serve] answer. The example of the package is a whole sidecar.
 //
 // Applications need two variables:
 //
@@ -18,9 +18,9 @@
 // # Freshness
 //
 // [Proxy.Run] renews credentials when 7/12 of their lifetime are left: 35 of 60
-// minutes. An application's request never waits for the server. The proxy serves
-// credentials until a minute before their expiry, so applications do not notice
-// an outage of 30 minutes.
+// minutes. An application's request never waits for the server. The proxy
+// serves credentials until a minute before their expiry, so applications do not
+// notice an outage of 30 minutes.
 //
 // After a 403 of the server the proxy drops its credentials at once and answers
 // 403 with the reason. After every other failure, a 401 included, it keeps the
@@ -36,6 +36,6 @@
 // # Requests
 //
 // The proxy answers a GET with the secret, from its own pod, whose Host is the
-// address of the connection. It refuses forwarded requests. Errors have the form
-// {"Code","Message"}.
+// address of the connection. It refuses forwarded requests. Errors have the
+// form {"Code","Message"}.
 package proxy
