@@ -37,9 +37,10 @@
 //
 // # Your own approval
 //
-// [List] returns the requests that wait, as a [Request] each. Its methods
-// approve and deny for an administrator, and record an agent as the approver
-// does. They check no requester: that is the policy of the caller.
+// [List] with [Request.IsPending] returns the requests that wait. The methods of
+// [Request] approve and deny for an administrator, and record an agent as the
+// approver does. They check no requester: that is the policy of the caller, and
+// examples/approve has one.
 //
 // # Revocation
 //

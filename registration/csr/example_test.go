@@ -3,7 +3,7 @@ package csr_test
 import (
 	"context"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -19,14 +19,14 @@ import (
 // A hub operator decides about the requests that wait by a policy of its own.
 // examples/approve accepts the clusters too.
 func ExampleList() {
-	ctx, hub := context.Background(), hubWith("shop", "stranger")
-	requests, err := csr.List(ctx, hub, "", (*csr.Request).IsPending)
+	ctx, hub, inventory := context.Background(), hubWith("shop", "stranger"), []string{"shop"}
+	requests, err := csr.List(ctx, hub, "", func(r *csr.Request) bool { return r.IsPending() && !r.IsRenewal() })
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	for _, request := range requests {
-		if strings.HasPrefix(request.Cluster, "shop") {
+		if slices.Contains(inventory, request.Cluster) && slices.Contains(request.Object.Spec.Groups, registration.BootstrapGroup) {
 			err = request.Approve(ctx, hub, "the cluster is in the inventory")
 		} else {
 			err = request.Deny(ctx, hub, "the cluster is not in the inventory")

@@ -72,8 +72,8 @@ func Parse(csr *certificatesv1.CertificateSigningRequest) (*Request, error) {
 	return &Request{Identity: identity, Object: csr}, nil
 }
 
-// IsPending reports whether an agent's request for itself was neither decided
-// nor signed.
+// IsPending reports whether the request is undecided and unsigned. It is false
+// for requests of add-ons.
 func (r *Request) IsPending() bool { return isOpen(r.Object) }
 
 // IsRenewal reports whether the agent itself asks, with the certificate that it
@@ -129,7 +129,8 @@ func parsePEM(request []byte) (*x509.CertificateRequest, error) {
 		return nil, fmt.Errorf("the request has %d bytes: use at most %d bytes", len(request), maxRequest)
 	}
 	block, rest := pem.Decode(request)
-	if block == nil || block.Type != requestBlock || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
+	begin := []byte("-----BEGIN " + requestBlock) // pem.Decode skips what comes before it
+	if block == nil || !bytes.HasPrefix(bytes.TrimSpace(request), begin) || block.Type != requestBlock || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
 		return nil, fmt.Errorf("the request is not one PEM block of type %q", requestBlock)
 	}
 	parsed, err := x509.ParseCertificateRequest(block.Bytes)

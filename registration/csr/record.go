@@ -54,16 +54,25 @@ func (r *Request) Replaces(ctx context.Context, c client.Reader) (agent string, 
 }
 
 // Approve approves the request on behalf of an administrator; the message names
-// the program. From then on the hub approves only requests of this agent, and
-// no longer of the agent in the cluster's ClusterRole. If the ClusterRole names
-// no agent or does not exist yet, the hub finds the approved request and
-// records its agent.
+// the program. It first records the agent of the request in the cluster's
+// ClusterRole, in the place of any other that is recorded when it writes. From
+// then on the hub approves only requests of this agent. If the ClusterRole does
+// not exist yet, the hub finds the approved request and records its agent.
 //
 // Approve checks no requester, and accepts no cluster: the hub gives the agent
-// of a cluster without acceptance no rights. The error is a conflict if the
-// request has changed since it was read, for example because the hub approved
-// it. Replacing a recorded agent needs the right to update the ClusterRole.
+// of a cluster without acceptance no rights. It refuses a cluster that was
+// accepted with another auth type, whose rights any certificate of the cluster
+// would have. The error is a conflict if the request was decided, deleted or
+// changed since it was read; nothing is recorded then.
+//
+// It needs the rights to approve for the signer, to update the approval of
+// requests, and to get ClusterRoles. To record an agent of another name it also
+// needs the right to update ClusterRoles. Without that right, an agent of the
+// same name with another key is approved, and the record stays.
 func (r *Request) Approve(ctx context.Context, c client.Client, message string) error {
+	if err := setDecision(ctx, c, r.Object, certificatesv1.CertificateApproved, message, client.DryRunAll); err != nil {
+		return err
+	}
 	err := optimistic.Write(ctx, apierrors.IsConflict, func() error { return r.replaceAgent(ctx, c) })
 	if err != nil {
 		return err
@@ -87,7 +96,10 @@ func (r *Request) replaceAgent(ctx context.Context, c client.Client) error {
 	}
 	// A denied cluster's role has no auth type.
 	authType, recorded := role.Annotations[ocm.AuthTypeAnnotation], RecordIn(role, r.Cluster)
-	if cmp.Or(authType, registration.AuthTypeCSR) != registration.AuthTypeCSR || role.ResourceVersion == "" || recorded == r.Identity {
+	switch {
+	case cmp.Or(authType, registration.AuthTypeCSR) != registration.AuthTypeCSR:
+		return fmt.Errorf("the cluster %q was accepted with auth type %q, and a certificate would have its rights: deny the request, or the cluster first", r.Cluster, authType)
+	case role.ResourceVersion == "" || recorded == r.Identity:
 		return nil
 	}
 	if err = r.Record(ctx, c, role); apierrors.IsForbidden(err) && cmp.Or(recorded.Agent, r.Agent) == r.Agent {
@@ -98,7 +110,7 @@ func (r *Request) replaceAgent(ctx context.Context, c client.Client) error {
 
 // setDecision approves or denies a request. It records nothing.
 func setDecision(ctx context.Context, c client.Client, csr *certificatesv1.CertificateSigningRequest,
-	as certificatesv1.RequestConditionType, message string) error {
+	as certificatesv1.RequestConditionType, message string, opts ...client.SubResourceUpdateOption) error {
 	decided := csr.DeepCopy()
 	decided.Status.Conditions = append(decided.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: as, Status: corev1.ConditionTrue, Reason: "ClusterRegistration", Message: message})
@@ -106,7 +118,7 @@ func setDecision(ctx context.Context, c client.Client, csr *certificatesv1.Certi
 	if as == certificatesv1.CertificateDenied {
 		operation = "deny"
 	}
-	if err := c.SubResource("approval").Update(ctx, decided); err != nil {
+	if err := c.SubResource("approval").Update(ctx, decided, opts...); err != nil {
 		return fmt.Errorf("%s CertificateSigningRequest %q: %w", operation, csr.Name, err)
 	}
 	return nil
