@@ -5,6 +5,8 @@
 //	auth/aws, azure, gcp          the clouds: access tokens, registries, clusters, Git, adapters for their SDKs
 //	auth/exchange                 any OAuth 2.0 server (RFC 8693, RFC 7523), and services that trust the issuer
 //	auth/token                    the ServiceAccount's own token
+//	auth/github                   installation tokens of GitHub Apps
+//	auth/spiffe                   JWT-SVIDs as subject tokens, a module of its own
 //	auth/clientgo                 a client for controllers without controller-runtime
 //	auth/plugin                   the wire formats of kubectl, kubelet, docker, git and AWS process plugins
 //	auth/provider                 what writers of providers see

@@ -72,5 +72,5 @@
 //
 // # Providers
 //
-// Packages aws, azure, gcp, token and exchange hold one each. Package provider says how to write another one.
+// Packages aws, azure, gcp, token, exchange and github hold one each. Package provider says how to write another one.
 package auth
