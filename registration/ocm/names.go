@@ -9,6 +9,15 @@ const (
 	AgentKeyAnnotation = "registration.open-cluster-management.io/agent-key"
 )
 
+// Annotations of the same ClusterRole while the cluster is not accepted and the
+// ClusterRole has no rules. The hub publishes there what its drivers read from
+// the cluster. The last one is a hash of what they read.
+const (
+	PendingAuthTypeAnnotation = "registration.open-cluster-management.io/pending-auth-type"
+	PendingClaimAnnotation    = "registration.open-cluster-management.io/pending-claim"
+	PendingSourceAnnotation   = "registration.open-cluster-management.io/pending-source"
+)
+
 // ServerAnnotation is on the Deployment of the hub program. Its value is the https URL under which clusters reach the hub.
 const ServerAnnotation = "registration.open-cluster-management.io/hub-apiserver"
 
@@ -49,6 +58,12 @@ const (
 	HubNamespace      = "open-cluster-management-hub"
 	HubServiceAccount = "registration-controller-sa"
 	HubDeployment     = "registration-controller"
+	// HubAuthTypes is the ConfigMap in HubNamespace in which the hub publishes
+	// its auth types. Its keys are KeyAuthTypes, a list with commas, and
+	// KeyDefaultAuthType, which is empty for none.
+	HubAuthTypes       = "registration-auth-types"
+	KeyAuthTypes       = "auth-types"
+	KeyDefaultAuthType = "default"
 	// RelayNamespace holds the relay's Deployment, Service and ServiceAccount, which are all called RelayName.
 	RelayNamespace = "open-cluster-management-relay"
 	RelayName      = "registration-relay"

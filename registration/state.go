@@ -1,0 +1,167 @@
+package registration
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workloadid/workloadid/registration/ocm"
+)
+
+// Stage is how far the hub has come with a cluster.
+type Stage string
+
+const (
+	// StagePending waits for a decision, or for the hub to act on the first one.
+	StagePending Stage = "pending"
+	// StageAccepted has access to the hub.
+	StageAccepted Stage = "accepted"
+	// StageRefused has no access for the reason in State.Reason. An edit or a
+	// retry of the hub mends it.
+	StageRefused Stage = "refused"
+	// StageDenied was kept out or lost its access, by an administrator or by
+	// the cluster itself.
+	StageDenied Stage = "denied"
+	// StageDeleting loses its access because its ManagedCluster is deleted.
+	StageDeleting Stage = "deleting"
+)
+
+// Claim is an auth type, and the identity that a cluster claims with it.
+type Claim struct {
+	// AuthType is the name of a [HubDriver].
+	AuthType string
+	// Value is the claim of [HubDriver].Claim, such as an ARN. It is empty for
+	// an auth type without claims, such as csr.
+	Value string
+}
+
+// String quotes the claim, and cuts it to a length that fits a line.
+func (c Claim) String() string {
+	if c.Value == "" {
+		return fmt.Sprintf("auth type %q", c.AuthType)
+	}
+	return fmt.Sprintf("auth type %q, claim %.300q", c.AuthType, c.Value)
+}
+
+// State is how far a cluster is on its way into a hub.
+type State struct {
+	// Stage goes by what the hub reports.
+	Stage Stage
+	// Accepts is the decision of the administrator. It is false for a cluster
+	// that is being deleted.
+	Accepts bool
+	// Acted reports whether the hub has acted on the last decision. For a
+	// pending cluster it reports whether the hub has published its claim.
+	Acted bool
+	// Claim is the recorded claim of an accepted cluster. Otherwise it is the
+	// claim that the hub grants upon acceptance. It is the zero Claim if the hub
+	// refuses the claim, or has not read it since it changed.
+	Claim Claim
+	// Reason and Message are those of the condition HubAcceptedManagedCluster,
+	// empty without one. The hub writes them, and quotes the cluster.
+	Reason, Message string
+	// Since is the time of that condition, and that of the ManagedCluster
+	// without one.
+	Since time.Time
+	// Failure quotes the error that the hub met last and retries, empty if there
+	// is none.
+	Failure string
+	// Joined and Available are the status of these conditions, empty without
+	// one. The agent writes them.
+	Joined, Available metav1.ConditionStatus
+}
+
+// HasAccess reports whether administrator and hub let the cluster in.
+func (s State) HasAccess() bool { return s.Stage == StageAccepted && s.Accepts }
+
+// StateOf returns the state of a cluster, computed from its objects alone. role
+// is the ClusterRole [ClusterRoleName] of the cluster, in which the hub records
+// claims where agents cannot write. It is nil or empty if there is none, and
+// nil if the caller needs no Claim.
+//
+// Only a hub passes a claim, which is what its drivers read from the cluster.
+// With the zero Claim StateOf reads the record of the hub. That record counts
+// for the annotations and the spec that the hub has read, and for no later
+// ones. Who accepts the cluster at the resourceVersion that was passed here
+// thus accepts exactly State.Claim.
+func StateOf(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, claim Claim) State {
+	find := func(kind string) (c metav1.Condition) {
+		if found := meta.FindStatusCondition(cluster.Status.Conditions, kind); found != nil {
+			c = *found
+		}
+		return c
+	}
+	decided, reconciled := find(ocm.ConditionHubAccepted), find(ocm.ConditionReconciled)
+	s := State{Stage: StagePending, Claim: claim,
+		Accepts: cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp.IsZero(),
+		Reason:  decided.Reason, Message: decided.Message, Since: decided.LastTransitionTime.Time,
+		Joined: find(ocm.ConditionJoined).Status, Available: find(ocm.ConditionAvailable).Status}
+	if decided.Type == "" {
+		s.Since = cluster.CreationTimestamp.Time
+	}
+	if reconciled.Status == metav1.ConditionFalse {
+		s.Failure = reconciled.Message
+	}
+	if granted, ok := RecordedClaim(role); ok && cluster.Spec.HubAcceptsClient {
+		s.Claim = granted
+	} else if claim == (Claim{}) {
+		s.Claim = pendingClaim(cluster, role)
+	}
+	refused := decided.Status == metav1.ConditionFalse && decided.Reason != ocm.ReasonWaiting
+	switch {
+	case !cluster.DeletionTimestamp.IsZero():
+		s.Stage, s.Acted = StageDeleting, !slices.Contains(cluster.Finalizers, ocm.Finalizer)
+	case decided.Status == metav1.ConditionTrue:
+		s.Stage, s.Acted = StageAccepted, s.Accepts
+	case refused && decided.Reason == ocm.ReasonHubDenied:
+		s.Stage, s.Acted = StageDenied, !s.Accepts
+	case refused:
+		s.Stage, s.Acted = StageRefused, decided.ObservedGeneration == cluster.Generation
+	default:
+		s.Acted = !s.Accepts && s.Claim.AuthType != ""
+	}
+	return s
+}
+
+// RecordedClaim returns the claim that the hub recorded before it granted the
+// cluster of a ClusterRole its access. ok is false if there is no grant.
+func RecordedClaim(role *rbacv1.ClusterRole) (claim Claim, ok bool) {
+	if role == nil {
+		return Claim{}, false
+	}
+	authType, ok := role.Annotations[ocm.AuthTypeAnnotation]
+	return Claim{authType, role.Annotations[ocm.ClaimAnnotation]}, ok
+}
+
+// PublishClaim records what the drivers of a hub read from a cluster that is
+// not accepted, in its ClusterRole, where [StateOf] finds it. A hub calls it.
+func PublishClaim(role *rbacv1.ClusterRole, cluster *ocm.ManagedCluster, claim Claim) {
+	metav1.SetMetaDataAnnotation(&role.ObjectMeta, ocm.PendingAuthTypeAnnotation, claim.AuthType)
+	metav1.SetMetaDataAnnotation(&role.ObjectMeta, ocm.PendingClaimAnnotation, claim.Value)
+	metav1.SetMetaDataAnnotation(&role.ObjectMeta, ocm.PendingSourceAnnotation, claimSource(cluster))
+}
+
+// pendingClaim returns the published claim of a cluster that is not accepted,
+// if the hub has read it from this state of the cluster.
+func pendingClaim(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) Claim {
+	if role == nil || role.Annotations[ocm.PendingSourceAnnotation] != claimSource(cluster) {
+		return Claim{}
+	}
+	return Claim{role.Annotations[ocm.PendingAuthTypeAnnotation], role.Annotations[ocm.PendingClaimAnnotation]}
+}
+
+// claimSource returns a hash of what drivers read a claim from: the annotations
+// and the spec of a cluster, without the decision.
+func claimSource(cluster *ocm.ManagedCluster) string {
+	source := ocm.ManagedCluster{Spec: cluster.Spec}
+	source.UID, source.Annotations = cluster.UID, cluster.Annotations
+	source.Spec.HubAcceptsClient = false
+	content, _ := json.Marshal(source) // it holds texts, numbers and a boolean
+	return fmt.Sprintf("%x", sha256.Sum256(content))
+}
