@@ -45,10 +45,12 @@ func TestApprove(t *testing.T) {
 		requests[name] = regtest.Ask(t, w.Admin, user, name, "agent1")
 	}
 	regtest.Ask(t, w.Admin, agents, "rivals", "agent2")
-	taken := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("taken"),
-		Labels: map[string]string{ocm.ClusterNameLabel: "taken"}}}
-	metav1.SetMetaDataAnnotation(&taken.ObjectMeta, ocm.AgentAnnotation, "agent0")
-	regtest.Must(t, w.Admin.Create(t.Context(), taken))
+	regtest.Eventually(t, "the hub publishes the claim, and records an agent of before", func() bool {
+		taken, err := registration.GetClusterRole(t.Context(), w.Admin, "taken")
+		regtest.Must(t, err)
+		metav1.SetMetaDataAnnotation(&taken.ObjectMeta, ocm.AgentAnnotation, "agent0")
+		return w.Admin.Update(t.Context(), taken) == nil
+	})
 
 	rule := func(group, resource string, verbs ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}

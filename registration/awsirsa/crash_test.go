@@ -15,14 +15,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// checkNoTrace expects that neither AWS nor the hub has anything of the cluster left.
+// checkNoTrace expects that neither AWS nor the hub has anything of the cluster
+// left, but the claim of one that is denied.
 func (w *hubWorld) checkNoTrace(t *testing.T) {
 	t.Helper()
 	checkNothingLeft(t, w.cloud)
-	for _, list := range []client.ObjectList{&rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleBindingList{}} {
+	roles := &rbacv1.ClusterRoleList{}
+	regtest.Must(t, w.kube.List(t.Context(), roles))
+	for _, role := range roles.Items {
+		_, granted := registration.RecordedClaim(&role)
+		err := w.kube.Get(t.Context(), client.ObjectKey{Name: role.Labels[ocm.ClusterNameLabel]}, &ocm.ManagedCluster{})
+		if granted || len(role.Rules) > 0 || err != nil {
+			t.Errorf("the ClusterRole %+v, and its cluster: %v", role, err)
+		}
+	}
+	for _, list := range []client.ObjectList{&rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleBindingList{}} {
 		regtest.Must(t, w.kube.List(t.Context(), list))
 		if n := meta.LenList(list); n > 0 {
 			t.Errorf("%d objects in %T", n, list)

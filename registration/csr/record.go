@@ -94,12 +94,14 @@ func (r *Request) replaceAgent(ctx context.Context, c client.Client) error {
 	if err != nil {
 		return err
 	}
-	// A denied cluster's role has no auth type.
-	authType, recorded := role.Annotations[ocm.AuthTypeAnnotation], RecordIn(role, r.Cluster)
+	// A denied cluster's role has no auth type, that of a pending one no agent either.
+	granted, ok := registration.RecordedClaim(role)
+	recorded := RecordIn(role, r.Cluster)
 	switch {
-	case cmp.Or(authType, registration.AuthTypeCSR) != registration.AuthTypeCSR:
-		return fmt.Errorf("the cluster %q was accepted with auth type %q, and a certificate would have its rights: deny the request, or the cluster first", r.Cluster, authType)
-	case role.ResourceVersion == "" || recorded == r.Identity:
+	case ok && granted.AuthType != registration.AuthTypeCSR:
+		return fmt.Errorf("the cluster %q was accepted with auth type %q, and a certificate would have its rights: "+
+			"deny the request, or the cluster first", r.Cluster, granted.AuthType)
+	case !ok && recorded.Agent == "", recorded == r.Identity:
 		return nil
 	}
 	if err = r.Record(ctx, c, role); apierrors.IsForbidden(err) && cmp.Or(recorded.Agent, r.Agent) == r.Agent {

@@ -28,8 +28,14 @@ func TestHubShowsErrorsOfTheAPIServer(t *testing.T) {
 		"a policy refuses the finalizer":   {"patch", "*ocm.ManagedCluster", nil},
 		"a policy refuses the ClusterRole": {"create", "*v1.ClusterRole", nil},
 		"a policy refuses a binding":       {"create", "*v1.RoleBinding", nil},
-		"the record cannot be deleted":     {"delete", "*v1.ClusterRole", func(h *hubTest) { h.edit("cluster1", deny) }},
-		"a binding cannot be deleted":      {"delete", "*v1.ClusterRoleBinding", func(h *hubTest) { h.edit("cluster1", deny) }},
+		"the claim cannot be published":    {"create", "*v1.ClusterRole", func(h *hubTest) { h.edit("cluster1", deny); h.deleteRole("cluster1") }},
+		"the record cannot be deleted": {"update", "*v1.ClusterRole", func(h *hubTest) {
+			h.edit("cluster1", deny)
+			h.driver.fail["revoke"] = errors.New("no connection")
+			_, _ = h.reconcile("cluster1") // publishes the claim
+			delete(h.driver.fail, "revoke")
+		}},
+		"a binding cannot be deleted": {"delete", "*v1.ClusterRoleBinding", func(h *hubTest) { h.edit("cluster1", deny) }},
 		"a deleted cluster keeps its access": {"delete", "*v1.ClusterRoleBinding", func(h *hubTest) {
 			regtest.Must(h.t, h.client.Delete(h.t.Context(), h.cluster("cluster1")))
 		}},

@@ -32,7 +32,7 @@ const (
 // nothing and calls no driver's Grant, so a cache that lags behind delays a revocation, but never grants anything.
 type settled struct {
 	cluster, role string // resourceVersions
-	granted       record
+	granted       registration.Claim
 	lease         time.Duration // until the first read of the Lease
 }
 
@@ -78,10 +78,10 @@ func (h *Hub) listRoles(ctx context.Context) (map[string]settled, error) {
 }
 
 // settledRole returns the record in a ClusterRole that needs no change, and whose driver has nothing to grant.
-func (h *Hub) settledRole(cluster string, role *rbacv1.ClusterRole) (record, bool) {
-	granted, ok := recordOf(role)
-	driver, err := registration.Pick(h.options.Drivers, granted.driver)
-	ok = ok && err == nil && len(granted.claim) <= maxClaim && registration.CheckClusterName(cluster) == nil &&
+func (h *Hub) settledRole(cluster string, role *rbacv1.ClusterRole) (registration.Claim, bool) {
+	granted, ok := registration.RecordedClaim(role)
+	driver, err := registration.Pick(h.options.Drivers, granted.AuthType)
+	ok = ok && err == nil && len(granted.Value) <= maxClaim && registration.CheckClusterName(cluster) == nil &&
 		isGranted(driver, cluster, role) && equality.Semantic.DeepEqual(role, h.wantedRole(cluster, role, granted))
 	return granted, ok
 }
@@ -106,15 +106,13 @@ func (h *Hub) listClusters(ctx context.Context, roles map[string]settled) (map[s
 }
 
 // isSettled reports whether admit would leave a cluster as it is, and checkLease would begin to wait.
-func (h *Hub) isSettled(cluster *ocm.ManagedCluster, granted record) bool {
+func (h *Hub) isSettled(cluster *ocm.ManagedCluster, granted registration.Claim) bool {
 	claimed, claimErr := h.claim(cluster)
 	want := acceptance(granted, claimed, claimErr)
-	return cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp.IsZero() &&
+	s := stateOf(cluster)
+	return s.HasAccess() && s.Failure == "" && s.Joined == metav1.ConditionTrue && s.Available == metav1.ConditionTrue &&
 		controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) && shows(cluster, want) &&
-		meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionReconciled) == nil &&
-		meta.FindStatusCondition(cluster.Status.Conditions, want.Type).ObservedGeneration == cluster.Generation &&
-		meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined) &&
-		meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionAvailable)
+		meta.FindStatusCondition(cluster.Status.Conditions, want.Type).ObservedGeneration == cluster.Generation
 }
 
 // pages calls list for each page, until one names no next page.
@@ -141,7 +139,7 @@ func (h *Hub) skip(ctx context.Context, name string) (next time.Duration, ok boo
 		return 0, false
 	}
 	h.setAvailable(cluster)
-	h.setState(name, stateAccepted)
+	h.setState(name, registration.StageAccepted)
 	h.schedule(name, s.granted, 0)
 	m, now := h.memory(name), h.options.Now()
 	m.lease.begin(now)

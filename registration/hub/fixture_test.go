@@ -296,11 +296,19 @@ func bindingsFor(cluster string) []client.Object {
 	}
 }
 
+// isGranting reports whether an object gives or records access. A ClusterRole
+// that only publishes the claim of a pending cluster does neither.
+func isGranting(o client.Object) bool {
+	role, ok := o.(*rbacv1.ClusterRole)
+	return !ok || len(role.Rules) > 0 || role.Annotations[ocm.PendingSourceAnnotation] == "" ||
+		role.Annotations[ocm.AuthTypeAnnotation]+role.Annotations[ocm.AgentAnnotation] != ""
+}
+
 // rbac lists which of a cluster's role and bindings are there.
 func (h *hubTest) rbac(cluster string) (there []string) {
 	h.t.Helper()
 	for _, o := range append([]client.Object{roleFor(cluster)}, bindingsFor(cluster)...) {
-		if h.exists(o) {
+		if h.exists(o) && isGranting(o) {
 			there = append(there, fmt.Sprintf("%T %s", o, o.GetName()))
 		}
 	}

@@ -84,8 +84,8 @@ type memory struct {
 	state string
 	// available is that of a cluster that has joined.
 	available string
-	grant     record    // that the driver verified last
-	nextAt    time.Time // when to ask the driver again
+	grant     registration.Claim // that the driver verified last
+	nextAt    time.Time          // when to ask the driver again
 	lease     leaseMemory
 }
 
@@ -178,6 +178,7 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 func (h *Hub) reconcile(ctx context.Context, cluster *ocm.ManagedCluster) (time.Duration, error) {
 	h.setAvailable(cluster)
 	decideErr := h.decide(ctx, cluster)
+	h.setState(cluster.Name, stateOf(cluster).Stage)
 	next, err := h.checkLease(ctx, cluster)
 	if err := errors.Join(decideErr, err); err != nil {
 		return 0, err
@@ -229,8 +230,7 @@ func (h *Hub) decide(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	if !errors.As(err, &refused) {
 		return err
 	}
-	h.setState(cluster.Name, stateRefused)
-	h.schedule(cluster.Name, record{}, 0)
+	h.schedule(cluster.Name, registration.Claim{}, 0)
 	return h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
 		Reason: refused.Reason, Message: refused.Message})
 }
@@ -247,14 +247,11 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		return err
 	}
 	claimed, claimErr := h.claim(cluster)
-	granted, ok := recordOf(role)
-	if !ok {
-		if claimErr != nil {
-			return claimErr
-		}
-		granted = claimed
+	if _, ok := registration.RecordedClaim(role); !ok && claimErr != nil {
+		return claimErr
 	}
-	driver, err := registration.Pick(h.options.Drivers, granted.driver)
+	granted := registration.StateOf(cluster, role, claimed).Claim
+	driver, err := registration.Pick(h.options.Drivers, granted.AuthType)
 	if err != nil {
 		return refusal.New(reasonUnknownDriver, "the cluster was accepted with an auth type that this hub does not run: %v", err)
 	}
@@ -264,13 +261,13 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	if err := h.ensureNamespace(ctx, cluster.Name); err != nil {
 		return err
 	}
-	if err := h.ensureRole(ctx, cluster.Name, role, granted); err != nil {
+	if err := h.writeRole(ctx, cluster.Name, role, h.wantedRole(cluster.Name, role, granted)); err != nil {
 		return err
 	}
 	if err := h.grant(ctx, cluster, role, driver, granted); err != nil {
 		return err
 	}
-	if !meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionHubAccepted) { // else checkLease repairs it
+	if !stateOf(cluster).HasAccess() { // else checkLease repairs it
 		if _, err := h.readLease(ctx, cluster, true); err != nil {
 			return err
 		}
@@ -278,12 +275,13 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	if err := errors.Join(h.bind(ctx, cluster.Name), h.bindRelay(ctx, cluster.Name, role)); err != nil {
 		return err
 	}
-	h.setState(cluster.Name, stateAccepted)
 	return h.reportAccepted(ctx, cluster, granted, claimed, claimErr)
 }
 
 // reportAccepted sets the condition of an accepted cluster.
-func (h *Hub) reportAccepted(ctx context.Context, cluster *ocm.ManagedCluster, granted, claimed record, claimErr error) error {
+func (h *Hub) reportAccepted(
+	ctx context.Context, cluster *ocm.ManagedCluster, granted, claimed registration.Claim, claimErr error,
+) error {
 	condition := acceptance(granted, claimed, claimErr)
 	eventType := corev1.EventTypeNormal
 	if condition.Reason != ocm.ReasonHubAccepted {
@@ -293,7 +291,7 @@ func (h *Hub) reportAccepted(ctx context.Context, cluster *ocm.ManagedCluster, g
 }
 
 // acceptance returns the condition of an accepted cluster, which also says whether the claim has changed since.
-func acceptance(granted, claimed record, claimErr error) metav1.Condition {
+func acceptance(granted, claimed registration.Claim, claimErr error) metav1.Condition {
 	condition := metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted,
 		Message: fmt.Sprintf("accepted as %s", granted)}
 	if claimErr == nil && claimed == granted {
@@ -308,27 +306,25 @@ func acceptance(granted, claimed record, claimErr error) metav1.Condition {
 	return condition
 }
 
-// grantOf returns the condition of a cluster that the hub has granted something, else nil.
-func grantOf(cluster *ocm.ManagedCluster) *metav1.Condition {
-	c := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
-	if c == nil || c.Status != metav1.ConditionTrue && c.Reason != reasonRecordLost {
-		return nil
-	}
-	return c
+// stateOf returns the state of a cluster without its claim.
+func stateOf(cluster *ocm.ManagedCluster) registration.State {
+	return registration.StateOf(cluster, nil, registration.Claim{})
 }
 
 // checkLost refuses a cluster whose ClusterRole is gone: a record of what it claims now would hide what it was granted.
 func checkLost(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
-	c := grantOf(cluster)
+	s := stateOf(cluster)
 	switch {
-	case role.ResourceVersion != "" || c == nil:
+	case wasGranted(role), role.ResourceVersion != "" && !isPending(role):
 		return nil
-	case c.Reason == reasonRecordLost:
-		return refusal.New(c.Reason, "%s", c.Message)
+	case s.Reason == reasonRecordLost:
+		return refusal.New(s.Reason, "%s", s.Message)
+	case s.Stage != registration.StageAccepted:
+		return nil
 	}
 	return refusal.New(reasonRecordLost, "the ClusterRole %q with the record of the grant is gone. The hub said before: %.300q. Remove by hand what this gave outside "+
 		"the hub's RBAC: for aws-irsa the access entry or aws-auth entry, and the IAM role ocm-hub-* with this cluster's tags; a client certificate works until it expires. "+
-		"Then deny the cluster and accept it again", registration.ClusterRoleName(cluster.Name), c.Message)
+		"Then deny the cluster and accept it again", registration.ClusterRoleName(cluster.Name), s.Message)
 }
 
 // exclude revokes a cluster that was accepted and is not any more, or looks
@@ -341,16 +337,18 @@ func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	if err := h.unbind(ctx, cluster.Name); err != nil {
 		return err
 	}
-	if !isOurs(role) && !wasAccepted(cluster) {
-		return h.autoApprove(ctx, cluster)
+	if !wasGranted(role) && !wasAccepted(cluster) {
+		return h.autoApprove(ctx, cluster, role)
 	}
 	// The condition precedes the loss of the record: otherwise a restart in
 	// between may take the cluster for a new one, and approve it.
-	h.setState(cluster.Name, stateDenied)
 	// A condition that cannot be written keeps nothing granted: the finalizer is a sign too.
 	err = h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
 		Reason: ocm.ReasonHubDenied, Message: "denied, by an administrator of the hub or by the cluster itself: its RBAC is removed, and then whatever its driver granted besides. " +
 			"A client certificate stays valid until it expires: it has no rights now, and works again if the cluster is accepted again"})
+	if claimed, claimErr := h.claim(cluster); claimErr == nil && !isForeign(role, cluster.Name) {
+		err = errors.Join(err, h.publish(ctx, cluster, role, claimed))
+	}
 	return errors.Join(err, h.revoke(ctx, cluster, true))
 }
 
@@ -358,25 +356,29 @@ func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 // sign suffices: where the admission policy is missing, an agent may write the
 // conditions.
 func wasAccepted(cluster *ocm.ManagedCluster) bool {
-	c := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
-	return controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) || grantOf(cluster) != nil || c != nil && c.Reason == ocm.ReasonHubDenied
+	s := stateOf(cluster)
+	return controllerutil.ContainsFinalizer(cluster, ocm.Finalizer) || s.Stage == registration.StageAccepted ||
+		s.Reason == reasonRecordLost || s.Reason == ocm.ReasonHubDenied
 }
 
 // autoApprove accepts a new cluster if its driver approves. The hub creates the
 // namespace after that, so one that exists is of an earlier cluster of the
 // name, or of none.
-func (h *Hub) autoApprove(ctx context.Context, cluster *ocm.ManagedCluster) error {
+func (h *Hub) autoApprove(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
 	claimed, err := h.claim(cluster)
 	if err != nil {
 		return err
 	}
-	driver, err := registration.Pick(h.options.Drivers, claimed.driver)
+	if err := h.publish(ctx, cluster, role, claimed); err != nil {
+		return err
+	}
+	driver, err := registration.Pick(h.options.Drivers, claimed.AuthType)
 	if err != nil {
 		return err
 	}
 	var approved bool
 	err = h.call(ctx, driver, cluster.Name, "approve", func(ctx context.Context) (err error) {
-		approved, err = driver.Approves(ctx, cluster.DeepCopy(), claimed.claim)
+		approved, err = driver.Approves(ctx, cluster.DeepCopy(), claimed.Value)
 		return err
 	})
 	if err != nil {
@@ -398,9 +400,8 @@ func (h *Hub) autoApprove(ctx context.Context, cluster *ocm.ManagedCluster) erro
 
 // wait leaves a new cluster alone until an administrator accepts it. Only a refusal whose cause is gone is replaced.
 func (h *Hub) wait(ctx context.Context, cluster *ocm.ManagedCluster) error {
-	h.setState(cluster.Name, statePending)
-	h.schedule(cluster.Name, record{}, 0)
-	if meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted) == nil {
+	h.schedule(cluster.Name, registration.Claim{}, 0)
+	if stateOf(cluster).Reason == "" {
 		return nil
 	}
 	return h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
@@ -414,7 +415,7 @@ func (h *Hub) wait(ctx context.Context, cluster *ocm.ManagedCluster) error {
 func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) (again time.Duration, err error) {
 	exists := cluster.ResourceVersion != ""
 	if exists {
-		h.setState(cluster.Name, stateDeleting)
+		h.setState(cluster.Name, stateOf(cluster).Stage)
 	}
 	if registration.CheckClusterName(cluster.Name) == nil { // else it was never granted anything, and its name may be that of something else
 		if err := h.unbind(ctx, cluster.Name); err != nil {
@@ -447,7 +448,7 @@ func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) (again t
 // grant calls the driver when that is due, unless the role shows that the driver has nothing to do.
 func (h *Hub) grant(
 	ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, driver registration.HubDriver,
-	granted record,
+	granted registration.Claim,
 ) error {
 	if m := h.memory(cluster.Name); m.grant == granted && h.options.Now().Before(m.nextAt) {
 		return nil
@@ -458,7 +459,7 @@ func (h *Hub) grant(
 	}
 	var next time.Duration
 	err := h.call(ctx, driver, cluster.Name, "grant", func(ctx context.Context) (err error) {
-		next, err = driver.Grant(ctx, cluster.Name, granted.claim)
+		next, err = driver.Grant(ctx, cluster.Name, granted.Value)
 		return err
 	})
 	if err == nil {
@@ -467,14 +468,13 @@ func (h *Hub) grant(
 	}
 	err = fmt.Errorf("grant cluster %q: %w", cluster.Name, err)
 	h.event(cluster, corev1.EventTypeWarning, ocm.ReasonGrantFailed, err.Error())
-	if meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionHubAccepted) {
+	if stateOf(cluster).HasAccess() {
 		return err // it keeps what it has
 	}
-	h.setState(cluster.Name, stateRefused)
 	setErr := h.setCondition(ctx, cluster, metav1.Condition{Type: ocm.ConditionHubAccepted,
 		Status: metav1.ConditionFalse, Reason: ocm.ReasonGrantFailed, Message: err.Error()})
 	if next > 0 && setErr == nil {
-		h.schedule(cluster.Name, record{}, next)
+		h.schedule(cluster.Name, registration.Claim{}, next)
 		return errPostponed
 	}
 	return errors.Join(err, setErr)
@@ -490,21 +490,21 @@ func isGranted(driver registration.HubDriver, cluster string, role *rbacv1.Clust
 func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster, denied bool) error {
 	name := cluster.Name
 	m := h.memory(name)
-	m.grant, m.nextAt = record{}, time.Time{}
+	m.grant, m.nextAt = registration.Claim{}, time.Time{}
 	role, err := h.role(ctx, name)
 	if err != nil {
 		return err
 	}
-	granted, ok := recordOf(role)
+	granted, ok := registration.RecordedClaim(role)
 	if !ok {
 		return h.deleteRecord(ctx, role, denied)
 	}
-	driver, err := registration.Pick(h.options.Drivers, granted.driver)
+	driver, err := registration.Pick(h.options.Drivers, granted.AuthType)
 	if err != nil {
 		h.event(cluster, corev1.EventTypeWarning, reasonUnknownDriver, err.Error())
 		return reconcile.TerminalError(fmt.Errorf("revoke cluster %q, which was accepted as %s: %w", name, granted, err))
 	}
-	err = h.call(ctx, driver, name, "revoke", func(ctx context.Context) error { return driver.Revoke(ctx, name, granted.claim) })
+	err = h.call(ctx, driver, name, "revoke", func(ctx context.Context) error { return driver.Revoke(ctx, name, granted.Value) })
 	if err != nil {
 		h.event(cluster, corev1.EventTypeWarning, "RevokeFailed", err.Error())
 		return fmt.Errorf("revoke cluster %q: %w", name, err)
@@ -513,26 +513,28 @@ func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster, denied bo
 }
 
 // claim returns what a cluster claimed that it is. Errors are refusals.
-func (h *Hub) claim(cluster *ocm.ManagedCluster) (record, error) {
-	var claimed []record
+func (h *Hub) claim(cluster *ocm.ManagedCluster) (none registration.Claim, err error) {
+	var claimed []registration.Claim
 	for _, d := range h.options.Drivers {
 		claim, ok, err := d.Claim(cluster.DeepCopy())
 		if err != nil {
-			return record{}, refusal.New(reasonInvalidClaim, "auth type %q: %v", d.Name(), err)
+			return none, refusal.New(reasonInvalidClaim, "auth type %q: %v", d.Name(), err)
 		}
 		if ok {
-			claimed = append(claimed, record{d.Name(), claim})
+			claimed = append(claimed, registration.Claim{AuthType: d.Name(), Value: claim})
 		}
 	}
 	switch {
 	case len(claimed) > 1:
-		return record{}, refusal.New(reasonConflictingDrivers, "the cluster has the annotations of two auth types, %q and %q: remove those of one", claimed[0].driver, claimed[1].driver)
+		return none, refusal.New(reasonConflictingDrivers,
+			"the cluster has the annotations of two auth types, %q and %q: remove those of one", claimed[0].AuthType, claimed[1].AuthType)
 	case len(claimed) == 1:
 		return claimed[0], nil
 	case h.options.Default == "":
-		return record{}, refusal.New(reasonUnknownDriver, "the cluster has the annotations of no auth type, and this hub has no default: join again with one of its auth types")
+		return none, refusal.New(reasonUnknownDriver, "the cluster has the annotations of no auth type, "+
+			"and this hub has no default: join again with one of its auth types")
 	default:
-		return record{driver: h.options.Default}, nil
+		return registration.Claim{AuthType: h.options.Default}, nil
 	}
 }
 
@@ -604,7 +606,7 @@ func (h *Hub) memory(cluster string) *memory {
 
 // schedule remembers what the driver verified, if anything, and when to ask it
 // again. What the name hashes to spreads the clusters over a fifth of the time.
-func (h *Hub) schedule(cluster string, verified record, after time.Duration) {
+func (h *Hub) schedule(cluster string, verified registration.Claim, after time.Duration) {
 	if after <= 0 || after > resync {
 		after = resync
 	}

@@ -139,7 +139,9 @@ func (k *hubKube) testFlow(t *testing.T) {
 	const user = "hub-flow"
 	driver := newHubDriver("one", driverAnnotation)
 	driver.approves = false
-	k.run(t, k.User(t, user, "", k.rules...), 4, driver)
+	config := k.User(t, user, "", k.rules...)
+	k.User(t, user, ocm.HubNamespace, regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:auth-types")...)
+	k.run(t, config, 4, driver)
 	for _, name := range []string{"cluster1", "cluster10"} {
 		regtest.Must(t, k.admin.Create(t.Context(), managedCluster(name, annotated(driverAnnotation, "id-"+name))))
 		k.setUnknownFields(t, name)
@@ -197,7 +199,7 @@ func (k *hubKube) awaitGone(t *testing.T, cluster string) {
 	t.Helper()
 	for _, o := range append(bindingsFor(cluster), roleFor(cluster)) {
 		regtest.Eventually(t, o.GetName()+" is gone", func() bool {
-			return apierrors.IsNotFound(k.admin.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+			return apierrors.IsNotFound(k.admin.Get(t.Context(), client.ObjectKeyFromObject(o), o)) || !isGranting(o)
 		})
 	}
 }

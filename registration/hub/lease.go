@@ -8,10 +8,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -71,13 +71,12 @@ func (h *Hub) readLease(
 // checkLease repairs the Lease of an accepted cluster. It sets a joined cluster's Available to Unknown if its agent no
 // longer renews its Lease, and returns the time until that is due.
 func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time.Duration, error) {
-	conditions, m := cluster.Status.Conditions, &h.memory(cluster.Name).lease
-	joined := meta.IsStatusConditionTrue(conditions, ocm.ConditionJoined)
-	lost := !joined || meta.IsStatusConditionPresentAndEqual(conditions, ocm.ConditionAvailable, metav1.ConditionUnknown)
+	s, m := stateOf(cluster), &h.memory(cluster.Name).lease
+	lost := s.Joined != metav1.ConditionTrue || s.Available == metav1.ConditionUnknown
 	if lost {
 		*m = leaseMemory{} // an agent that comes back has all the time again
 	}
-	accepted := meta.IsStatusConditionTrue(conditions, ocm.ConditionHubAccepted)
+	accepted := s.Stage == registration.StageAccepted
 	if lost && !accepted {
 		return 0, nil
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workloadid/workloadid/internal/buildinfo"
@@ -15,15 +14,6 @@ import (
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/internal/refusal"
 	"github.com/workloadid/workloadid/registration/ocm"
-)
-
-// States of clusters, as the metric shows them.
-const (
-	statePending  = "pending"
-	stateAccepted = "accepted"
-	stateDenied   = "denied"
-	stateRefused  = "refused"
-	stateDeleting = "deleting"
 )
 
 // register shows the metrics
@@ -48,13 +38,15 @@ func (h *Hub) register(r prometheus.Registerer) error {
 	return errors.Join(r.Register(h.states), r.Register(h.joined), r.Register(h.calls), metric.Register(buildinfo.OfModule(), r, "registration", "hub"))
 }
 
-func (h *Hub) setState(cluster, state string) { count(h.states, &h.memory(cluster).state, state) }
+func (h *Hub) setState(cluster string, stage registration.Stage) {
+	count(h.states, &h.memory(cluster).state, string(stage))
+}
 
 // setAvailable counts a cluster that has joined. Its agent writes the condition, so another status counts as Unknown.
 func (h *Hub) setAvailable(cluster *ocm.ManagedCluster) {
 	available := ""
-	if meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined) {
-		status := statusOf(cluster, ocm.ConditionAvailable)
+	if s := stateOf(cluster); s.Joined == metav1.ConditionTrue {
+		status := s.Available
 		if status != metav1.ConditionTrue && status != metav1.ConditionFalse {
 			status = metav1.ConditionUnknown
 		}

@@ -25,26 +25,23 @@ const (
 	workRole         = "open-cluster-management:managedcluster:work"
 )
 
-// record is the driver and the claim that a cluster was accepted with.
-type record struct{ driver, claim string }
-
-func (r record) String() string {
-	if r.claim == "" {
-		return fmt.Sprintf("auth type %q", r.driver)
-	}
-	return fmt.Sprintf("auth type %q, claim %.300q", r.driver, r.claim)
-}
-
-// recordOf returns the record in a ClusterRole.
-func recordOf(role *rbacv1.ClusterRole) (record, bool) {
-	driver, ok := role.Annotations[ocm.AuthTypeAnnotation]
-	return record{driver, role.Annotations[ocm.ClaimAnnotation]}, ok
-}
-
-// isOurs reports whether a ClusterRole has a record, of a grant or of the agent of a denied cluster. Another role is never deleted.
-func isOurs(role *rbacv1.ClusterRole) bool {
-	_, granted := recordOf(role)
+// wasGranted reports whether a ClusterRole records a grant, or the agent of a
+// denied cluster.
+func wasGranted(role *rbacv1.ClusterRole) bool {
+	_, granted := registration.RecordedClaim(role)
 	return granted || role.Annotations[ocm.AgentAnnotation] != ""
+}
+
+// isPending reports whether a ClusterRole publishes the claim of a cluster that
+// is not accepted.
+func isPending(role *rbacv1.ClusterRole) bool {
+	return role.Annotations[ocm.PendingSourceAnnotation] != ""
+}
+
+// isForeign reports whether a ClusterRole exists that is neither ours nor of the
+// cluster.
+func isForeign(role *rbacv1.ClusterRole, cluster string) bool {
+	return role.ResourceVersion != "" && !wasGranted(role) && !isPending(role) && !isOf(role, cluster)
 }
 
 // role reads the ClusterRole of a cluster, without the cache: a grant by the record of a role that is gone could not be revoked.
@@ -57,13 +54,24 @@ func (h *Hub) role(ctx context.Context, cluster string) (*rbacv1.ClusterRole, er
 	return role, nil
 }
 
-// ensureRole repairs the ClusterRole of a cluster, and records what is granted unless that is recorded.
-func (h *Hub) ensureRole(ctx context.Context, cluster string, have *rbacv1.ClusterRole, granted record) error {
-	if have.ResourceVersion != "" && !isOurs(have) && !isOf(have, cluster) {
+// publish shows what a cluster that is not accepted claims, in its ClusterRole
+// without rules. Only the hub can run the Go code that reads a claim.
+func (h *Hub) publish(
+	ctx context.Context, cluster *ocm.ManagedCluster, have *rbacv1.ClusterRole, claimed registration.Claim,
+) error {
+	want := have.DeepCopy()
+	want.Rules, want.AggregationRule = nil, nil
+	registration.PublishClaim(want, cluster, claimed)
+	return h.writeRole(ctx, cluster.Name, have, want)
+}
+
+// writeRole writes the ClusterRole of a cluster, unless it is as it should be.
+func (h *Hub) writeRole(ctx context.Context, cluster string, have, want *rbacv1.ClusterRole) (err error) {
+	if isForeign(have, cluster) {
 		return taken("ClusterRole", have, cluster)
 	}
-	want := h.wantedRole(cluster, have, granted)
-	var err error
+	want.Name = registration.ClusterRoleName(cluster)
+	metav1.SetMetaDataLabel(&want.ObjectMeta, ocm.ClusterNameLabel, cluster)
 	switch {
 	case have.ResourceVersion == "":
 		err = h.options.Client.Create(ctx, want)
@@ -77,13 +85,15 @@ func (h *Hub) ensureRole(ctx context.Context, cluster string, have *rbacv1.Clust
 }
 
 // wantedRole returns a repaired copy of the ClusterRole of a cluster.
-func (h *Hub) wantedRole(cluster string, have *rbacv1.ClusterRole, granted record) *rbacv1.ClusterRole {
+func (h *Hub) wantedRole(cluster string, have *rbacv1.ClusterRole, granted registration.Claim) *rbacv1.ClusterRole {
 	want := have.DeepCopy()
-	want.Name = registration.ClusterRoleName(cluster)
 	want.Rules, want.AggregationRule = clusterRules(cluster, h.options.OCMAgents), nil
 	metav1.SetMetaDataLabel(&want.ObjectMeta, ocm.ClusterNameLabel, cluster)
-	metav1.SetMetaDataAnnotation(&want.ObjectMeta, ocm.AuthTypeAnnotation, granted.driver)
-	metav1.SetMetaDataAnnotation(&want.ObjectMeta, ocm.ClaimAnnotation, granted.claim)
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, ocm.AuthTypeAnnotation, granted.AuthType)
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, ocm.ClaimAnnotation, granted.Value)
+	for _, key := range []string{ocm.PendingAuthTypeAnnotation, ocm.PendingClaimAnnotation, ocm.PendingSourceAnnotation} {
+		delete(want.Annotations, key)
+	}
 	return want
 }
 
@@ -123,11 +133,11 @@ func clusterRules(cluster string, ocmAgents bool) []rbacv1.PolicyRule {
 }
 
 // deleteRecord deletes a role together with its record, unless it has changed since it was read. A denied cluster keeps the recorded agent
-// in a role without rules.
+// and its published claim in a role without rules. A role without a record is never deleted.
 func (h *Hub) deleteRecord(ctx context.Context, role *rbacv1.ClusterRole, denied bool) (err error) {
-	_, granted := recordOf(role)
-	switch keep := denied && role.Annotations[ocm.AgentAnnotation] != ""; {
-	case !isOurs(role), keep && !granted:
+	_, granted := registration.RecordedClaim(role)
+	switch keep := denied && (role.Annotations[ocm.AgentAnnotation] != "" || isPending(role)); {
+	case !wasGranted(role) && !isPending(role), keep && !granted:
 		return nil
 	case keep:
 		role.Rules, role.AggregationRule = nil, nil
@@ -161,7 +171,7 @@ func (h *Hub) ensureNamespace(ctx context.Context, cluster string) error {
 }
 
 // checkUnused refuses automatic approval if the cluster's namespace exists: the cluster would get its content.
-func (h *Hub) checkUnused(ctx context.Context, cluster string, claimed record) error {
+func (h *Hub) checkUnused(ctx context.Context, cluster string, claimed registration.Claim) error {
 	err := h.options.Client.Get(ctx, client.ObjectKey{Name: cluster}, &corev1.Namespace{})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -2,10 +2,11 @@ package hub_test
 
 import (
 	"context"
-	"maps"
+	"errors"
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -128,8 +129,43 @@ func annotateRole(t *testing.T, c client.Client, cluster string) {
 	regtest.Must(t, c.Patch(t.Context(), roleFor(cluster), client.RawPatch(types.MergePatchType, body)))
 }
 
-// agentOnly are the annotations that denial keeps.
-var agentOnly = map[string]string{ocm.AgentAnnotation: "agent1", ocm.AgentKeyAnnotation: "abc"}
+func isAgentRecorded(role *rbacv1.ClusterRole) bool {
+	return role.Annotations[ocm.AgentAnnotation] == "agent1" && role.Annotations[ocm.AgentKeyAnnotation] == "abc"
+}
+
+// strictDriver refuses every claim.
+type strictDriver struct{ *hubDriver }
+
+func (strictDriver) Claim(*ocm.ManagedCluster) (string, bool, error) {
+	return "", true, errors.New("no longer")
+}
+
+// The published claim is for readers. The hub grants what its drivers read now.
+func TestHubGrantsNoPublishedClaim(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1", annotated(driverAnnotation, "id-1")))
+	h.mustReconcile("cluster1")
+	h.restart(func(o *hub.Options) { o.Drivers = []registration.HubDriver{strictDriver{h.driver}} })
+	h.edit("cluster1", accept)
+	h.mustReconcile("cluster1")
+	h.wantAccepted("cluster1", "False/InvalidClaim")
+	if len(h.driver.granted) > 0 {
+		t.Errorf("the hub grants %q", h.driver.granted)
+	}
+}
+
+// The claim was published after the record was lost, and the hub crashed before
+// it denied the cluster.
+func TestHubTakesNoPublishedClaimForARecord(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1", accept, annotated(driverAnnotation, "id-1")))
+	h.mustReconcile("cluster1")
+	role := roleFor("cluster1")
+	h.exists(role)
+	role.Annotations = nil
+	registration.PublishClaim(role, h.cluster("cluster1"), registration.Claim{AuthType: "one", Value: "id-1"})
+	regtest.Must(t, h.client.Update(t.Context(), role))
+	h.mustReconcile("cluster1")
+	h.wantAccepted("cluster1", isLost)
+}
 
 func TestHubDenialKeepsTheAgent(t *testing.T) {
 	h := newHubTest(t, managedCluster("cluster1", accept, annotated(driverAnnotation, "id-1")))
@@ -138,7 +174,9 @@ func TestHubDenialKeepsTheAgent(t *testing.T) {
 	h.edit("cluster1", deny)
 	h.mustReconcile("cluster1")
 	role := roleFor("cluster1")
-	if !h.exists(role) || len(role.Rules) > 0 || !maps.Equal(role.Annotations, agentOnly) {
+	exists := h.exists(role)
+	_, granted := registration.RecordedClaim(role)
+	if !exists || len(role.Rules) > 0 || granted || !isAgentRecorded(role) {
 		t.Errorf("the denied cluster's role is %+v", role)
 	}
 	if len(h.rbac("cluster1")) != 1 || len(h.driver.granted) > 0 || !strings.Contains(h.message(), "stays valid until it expires") {
@@ -147,9 +185,10 @@ func TestHubDenialKeepsTheAgent(t *testing.T) {
 	t.Run("and acceptance goes on with it", func(t *testing.T) {
 		h.edit("cluster1", func(c *ocm.ManagedCluster) { accept(c); annotated(driverAnnotation, "id-2")(c) })
 		h.mustReconcile("cluster1")
-		want := maps.Clone(agentOnly)
-		want[ocm.AuthTypeAnnotation], want[ocm.ClaimAnnotation] = "one", "id-2"
-		if role := roleFor("cluster1"); !h.exists(role) || len(role.Rules) == 0 || !maps.Equal(role.Annotations, want) {
+		role := roleFor("cluster1")
+		exists, want := h.exists(role), registration.Claim{AuthType: "one", Value: "id-2"}
+		got, _ := registration.RecordedClaim(role)
+		if !exists || len(role.Rules) == 0 || got != want || !isAgentRecorded(role) {
 			t.Errorf("the accepted cluster's role is %+v", role)
 		}
 	})

@@ -8,11 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -73,6 +75,13 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	if err != nil {
 		return err
 	}
+	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		h.publishAuthTypes(ctx, mgr.GetLogger())
+		return nil
+	}))
+	if err != nil {
+		return err
+	}
 	for _, d := range h.options.Drivers {
 		if s, ok := d.(registration.HubSetup); ok {
 			if err := s.Setup(mgr); err != nil {
@@ -81,6 +90,24 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 		}
 	}
 	return nil
+}
+
+// publishAuthTypes shows people and their tools what the hub grants. It tries
+// again until it has the right, and the namespace of the manifests exists.
+func (h *Hub) publishAuthTypes(ctx context.Context, log logr.Logger) {
+	var names []string
+	for _, d := range h.options.Drivers {
+		names = append(names, d.Name())
+	}
+	published := corev1ac.ConfigMap(ocm.HubAuthTypes, ocm.HubNamespace).
+		WithData(map[string]string{ocm.KeyAuthTypes: strings.Join(names, ","), ocm.KeyDefaultAuthType: h.options.Default})
+	_ = wait.PollUntilContextCancel(ctx, lastRetry, true, func(ctx context.Context) (bool, error) { // until ctx ends
+		err := h.options.Client.Apply(ctx, published, client.FieldOwner("registration-hub"), client.ForceOwnership)
+		if err != nil {
+			log.Error(err, "The hub cannot publish its auth types", "namespace", ocm.HubNamespace, "configmap", ocm.HubAuthTypes)
+		}
+		return err == nil, nil
+	})
 }
 
 // matters reports whether a change of a ManagedCluster needs a reconcile. The hub's own conditions do not: a failure whose message varies
@@ -95,15 +122,8 @@ func matters(e event.UpdateEvent) bool {
 		!before.DeletionTimestamp.Equal(now.DeletionTimestamp) ||
 		!maps.Equal(before.Annotations, now.Annotations) ||
 		!slices.Equal(before.Finalizers, now.Finalizers) ||
-		statusOf(before, ocm.ConditionJoined) != statusOf(now, ocm.ConditionJoined) ||
-		statusOf(before, ocm.ConditionAvailable) != statusOf(now, ocm.ConditionAvailable)
-}
-
-func statusOf(cluster *ocm.ManagedCluster, condition string) metav1.ConditionStatus {
-	if c := meta.FindStatusCondition(cluster.Status.Conditions, condition); c != nil {
-		return c.Status
-	}
-	return ""
+		stateOf(before).Joined != stateOf(now).Joined ||
+		stateOf(before).Available != stateOf(now).Available
 }
 
 // clusterOf returns the cluster that a namespace, role or binding belongs to, or "". It goes by the name, since a label can be lost.
