@@ -143,7 +143,7 @@ func (a *AddOnApprover) checkCluster(ctx context.Context, name, user string) err
 	if err := a.options.Reader.Get(ctx, client.ObjectKey{Name: name}, cluster); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("get ManagedCluster %q: %w", name, err)
 	}
-	if !isAccepted(cluster) {
+	if !stateOf(cluster).HasAccess() {
 		return notYet("NotAccepted", "the hub has not accepted cluster %q", name)
 	}
 	role, err := registration.GetClusterRole(ctx, a.options.Reader, name)
@@ -151,7 +151,8 @@ func (a *AddOnApprover) checkCluster(ctx context.Context, name, user string) err
 		return err
 	}
 	agent := RecordIn(role, name)
-	if role.Annotations[ocm.AuthTypeAnnotation] == registration.AuthTypeCSR && agent.Agent != "" && user != agent.User() {
+	granted, _ := registration.RecordedClaim(role)
+	if granted.AuthType == registration.AuthTypeCSR && agent.Agent != "" && user != agent.User() {
 		return notYet("AnotherAgent", "cluster %q is accepted for the agent %.100q, and user %.200q asks for this certificate: only the recorded agent may", name, agent.Agent, user)
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/tools/events"
@@ -138,8 +137,8 @@ func (h *HubDriver) Grant(ctx context.Context, name, _ string) (time.Duration, e
 
 // Granted reports whether the ClusterRole records the agent of a cluster that is accepted for this driver.
 func (h *HubDriver) Granted(cluster string, role *rbacv1.ClusterRole) bool {
-	return role.Annotations[ocm.AuthTypeAnnotation] == registration.AuthTypeCSR &&
-		RecordIn(role, cluster).Agent != ""
+	granted, _ := registration.RecordedClaim(role)
+	return granted.AuthType == registration.AuthTypeCSR && RecordIn(role, cluster).Agent != ""
 }
 
 // Revoke does nothing: without RBAC a certificate gives no access and cannot be renewed.
@@ -161,19 +160,13 @@ func (h *HubDriver) Approves(ctx context.Context, cluster *ocm.ManagedCluster, _
 
 // isNew reports whether a cluster has neither joined nor been denied.
 func isNew(cluster *ocm.ManagedCluster) bool {
-	accepted := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted)
-	denied := accepted != nil && accepted.Reason == ocm.ReasonHubDenied
-	return !denied && !hasJoined(cluster)
+	s := stateOf(cluster)
+	return s.Reason != ocm.ReasonHubDenied && s.Joined != metav1.ConditionTrue
 }
 
-func hasJoined(cluster *ocm.ManagedCluster) bool {
-	return meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined)
-}
-
-// isAccepted goes by the condition too, which the hub sets when RBAC and record are in place.
-func isAccepted(cluster *ocm.ManagedCluster) bool {
-	return cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp.IsZero() &&
-		meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionHubAccepted)
+// stateOf returns the state of a cluster without its claim.
+func stateOf(cluster *ocm.ManagedCluster) registration.State {
+	return registration.StateOf(cluster, nil, registration.Claim{})
 }
 
 // appeared selects new requests of a kind, and those whose labels have changed. Nothing else of a request changes before its decision.
@@ -185,7 +178,7 @@ func appeared(kind func(client.Object) bool) builder.Predicates {
 func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 	accepted := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		cluster, ok := o.(*ocm.ManagedCluster)
-		return ok && isAccepted(cluster)
+		return ok && stateOf(cluster).HasAccess()
 	})
 	skip := true // two hubs in one process, as in tests
 	others := make(chan event.GenericEvent)
@@ -295,7 +288,7 @@ func (h *HubDriver) check(ctx context.Context, csr *certificatesv1.CertificateSi
 	} else if err != nil {
 		return "", fmt.Errorf("get ManagedCluster %q: %w", request.Cluster, err)
 	}
-	if !isAccepted(cluster) {
+	if !stateOf(cluster).HasAccess() {
 		if err := h.announce(ctx, cluster, csr); err != nil {
 			return "", err
 		}
@@ -335,8 +328,9 @@ func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.Cl
 	if err != nil {
 		return nil, err
 	}
-	if got := role.Annotations[ocm.AuthTypeAnnotation]; got != registration.AuthTypeCSR {
-		return nil, notYet("OtherAuthType", "cluster %q is accepted with auth type %.100q instead of %q", cluster, got, registration.AuthTypeCSR)
+	if granted, _ := registration.RecordedClaim(role); granted.AuthType != registration.AuthTypeCSR {
+		return nil, notYet("OtherAuthType", "cluster %q is accepted with auth type %.100q instead of %q",
+			cluster, granted.AuthType, registration.AuthTypeCSR)
 	}
 	return role, nil
 }
@@ -431,7 +425,7 @@ func (h *HubDriver) checkFirst(cluster *ocm.ManagedCluster, csr *certificatesv1.
 	if !h.isBootstrapUser(&csr.Spec) {
 		return notYet("UnknownRequester", "user %.200q is neither the agent that the request names nor a bootstrap user", csr.Spec.Username)
 	}
-	if hasJoined(cluster) {
+	if stateOf(cluster).Joined == metav1.ConditionTrue {
 		return notYet("AlreadyJoined", "cluster %q has joined, so only its agent may ask: if the agent lost its certificate, run %s, which replaces the agent; "+
 			"any other request needs no answer, since it grants nothing and Kubernetes deletes it after a day", cluster.Name, advice.Approve(cluster.Name, csr.Name))
 	}

@@ -141,7 +141,7 @@ func acceptanceChanged(e event.UpdateEvent) bool {
 
 // accepts reports whether the cluster may have tokens. One that is being deleted is revoked like one that is denied.
 func accepts(c *ocm.ManagedCluster) bool {
-	return c.Spec.HubAcceptsClient && c.DeletionTimestamp.IsZero()
+	return registration.StateOf(c, nil, registration.Claim{}).Accepts
 }
 
 // Reconcile implements reconcile.Reconciler.
