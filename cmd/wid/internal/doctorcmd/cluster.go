@@ -9,6 +9,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -29,7 +30,8 @@ import (
 func newDoctorClient(config *rest.Config) (client.Client, error) {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for version, kinds := range map[schema.GroupVersion][]string{
-		corev1.SchemeGroupVersion: {"Event", "Pod", "Secret", "ServiceAccount"}, appsv1.SchemeGroupVersion: {"Deployment"},
+		corev1.SchemeGroupVersion:         {"ConfigMap", "Event", "Pod", "Secret", "ServiceAccount"},
+		appsv1.SchemeGroupVersion:         {"Deployment"},
 		coordinationv1.SchemeGroupVersion: {"Lease"}, v1alpha1.GroupVersion: {"IAMBinding"},
 		addon.GroupVersion: {"ManagedClusterAddOn"}, addonv1alpha1.GroupVersion: {"ManagedClusterAddOn"},
 	} {
@@ -41,6 +43,7 @@ func newDoctorClient(config *rest.Config) (client.Client, error) {
 		corev1.SchemeGroupVersion.WithKind("Namespace"), certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"),
 		authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"),
 		authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"), ocm.GroupVersion.WithKind("ManagedCluster"),
+		rbacv1.SchemeGroupVersion.WithKind("ClusterRole"),
 	} {
 		mapper.Add(kind, meta.RESTScopeRoot)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,7 +19,7 @@ import (
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/lenient"
 	"github.com/workloadid/workloadid/internal/shell"
-	"github.com/workloadid/workloadid/registration/awsirsa"
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
@@ -49,11 +50,19 @@ func (e *examination) showCluster(ctx context.Context) doctor.Finding {
 			With(c.DeletionTimestamp.Time, time.Time{})
 	}
 	accepted := time.Time{}
-	if decided := conditionOf(c.Status.Conditions, ocm.ConditionHubAccepted); decided.Status == metav1.ConditionTrue {
-		accepted = decided.LastTransitionTime.Time
+	if e.state.Stage == registration.StageAccepted {
+		accepted = e.state.Since
 	}
 	events := e.events(ctx, metav1.NamespaceDefault, c.UID, e.readCluster("read the whole of it:"))
 	text := fmt.Sprintf("created %s ago", doctor.Age(c.CreationTimestamp.Time))
+	switch {
+	case e.roleErr != nil:
+		text += "; its claim is not known: " + kubeerror.Message(e.roleErr)
+	case e.state.Claim.AuthType != "":
+		text += "; " + e.state.Claim.String()
+	case e.state.Stage == registration.StagePending:
+		text += "; the hub has not published its claim yet"
+	}
 	if c.Unreadable != "" {
 		text += fmt.Sprintf("; a value cannot be read: %s", c.Unreadable)
 	}
@@ -62,7 +71,15 @@ func (e *examination) showCluster(ctx context.Context) doctor.Finding {
 
 // showProgram goes by the conditions of the Deployment, and asks the API server
 // for a right without which the program does nothing.
-func (e *examination) showProgram(ctx context.Context) doctor.Finding {
+func (e *examination) showProgram(ctx context.Context) (f doctor.Finding) {
+	published := &corev1.ConfigMap{}
+	key := client.ObjectKey{Namespace: hubNamespace, Name: ocm.HubAuthTypes}
+	if kube.Get(ctx, e.Hub, corev1.SchemeGroupVersion.WithKind("ConfigMap"), key, published) == nil {
+		defer func() {
+			f = f.Detail("auth types", fmt.Sprintf("%.200q, default %.63q",
+				published.Data[ocm.KeyAuthTypes], published.Data[ocm.KeyDefaultAuthType]))
+		}()
+	}
 	d, f := e.showDeployment(ctx, e.Hub, e.atHub, client.ObjectKey{Namespace: hubNamespace, Name: ocm.HubDeployment})
 	switch {
 	case d == nil && f.Class == missing:
@@ -90,27 +107,25 @@ func (e *examination) showProgram(ctx context.Context) doctor.Finding {
 
 // showDecision compares what an administrator wants with what the hub says that it has done.
 func (e *examination) showDecision(context.Context) doctor.Finding {
-	c, accepts := conditionOf(e.cluster.Status.Conditions, ocm.ConditionHubAccepted), e.cluster.Spec.HubAcceptsClient
-	wanted := fmt.Sprintf("spec.hubAcceptsClient is %t", accepts)
-	isFalse := c.Status == metav1.ConditionFalse
-	denied := isFalse && c.Reason == ocm.ReasonHubDenied
+	c, s := conditionOf(e.cluster.Status.Conditions, ocm.ConditionHubAccepted), e.state
+	wanted := fmt.Sprintf("spec.hubAcceptsClient is %t", e.cluster.Spec.HubAcceptsClient)
 	idle := e.atHub("see why its program does not act:", "kubectl logs -n "+hubNamespace+" deploy/"+ocm.HubDeployment)
-	since := c.LastTransitionTime.Time
+	since := s.Since
 	f := doctor.Passed("%s", quote(c))
 	failing := against(e.cluster.Status.Conditions, ocm.ConditionReconciled)
 	switch {
-	case !accepts && denied:
+	case s.Stage == registration.StageDenied && s.Acted:
 		f = doctor.Failed(c.Reason, e.accept(), "%s. %s", wanted, quote(c))
 	case failing != nil:
 		f, since = doctor.Failed(failing.Reason, e.readCluster("correct the cause that it quotes, and the hub retries:"),
 			"%s. %s", wanted, quote(*failing)), failing.LastTransitionTime.Time
-	case !accepts && c.Status == metav1.ConditionTrue:
+	case s.Stage == registration.StageAccepted && !s.Accepts:
 		f = doctor.Failed("HubNotActing", idle, "%s, but the agent still has access: %s", wanted, quote(c))
-	case !accepts:
+	case !s.Accepts:
 		f, since = doctor.Failed("NotAccepted", e.accept(), "%s: the cluster waits for an administrator", wanted), e.cluster.CreationTimestamp.Time
-	case c.Status == "", denied:
+	case !s.Acted:
 		f = doctor.Failed("HubNotActing", idle, "%s, but the hub has not acted on it: %s", wanted, quote(c))
-	case isFalse:
+	case s.Stage == registration.StageRefused:
 		f = doctor.Failed(c.Reason, e.action(c.Reason, e.readCluster("read the whole of it:")), "%s", quote(c))
 	}
 	return f.With(since, time.Time{})
@@ -235,12 +250,12 @@ func credentialConditions(all []metav1.Condition) []string {
 
 // showRole goes by the word of the agent, which tries its role.
 func (e *examination) showRole(context.Context) doctor.Finding {
-	claim, claims, err := awsirsa.Claim(e.cluster)
+	claim := e.state.Claim.Value
 	c := conditionOf(e.cluster.Status.Conditions, ocm.ConditionIAMRoleReady)
-	switch {
-	case err != nil:
-		return doctor.Failed("InvalidClaim", e.readCluster("correct the annotation. To read it:"), "%v", err).With(time.Now(), time.Time{})
-	case !claims:
+	switch authType := e.state.Claim.AuthType; {
+	case e.roleErr != nil && c.Status == "":
+		return unread("whether the cluster registers with an AWS role: %s", kubeerror.Message(e.roleErr))
+	case authType == "" && c.Status == "", authType != "" && authType != registration.AuthTypeAWS:
 		return doctor.Skipped("The cluster does not register with an AWS role.")
 	case c.Status == metav1.ConditionFalse && c.Reason != ocm.ReasonWaiting:
 		verify := "wid hub policies --verify --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn " + shell.Word(claim, "CLUSTER_ARN") + " --oidc-issuer ISSUER"

@@ -16,6 +16,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,6 +27,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/internal/kube"
 	"github.com/workloadid/workloadid/internal/shell"
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -47,6 +49,8 @@ type examination struct {
 
 	deployment string              // of the agent
 	cluster    *ocm.ManagedCluster // nil: see clusterErr
+	state      registration.State
+	roleErr    error // why the claim in state is not known
 	clusterErr error
 	lease      *coordinationv1.Lease
 	requests   []certificateRequest // the newest first
@@ -153,6 +157,11 @@ func (e *examination) readHub(ctx context.Context) {
 	cluster := &ocm.ManagedCluster{}
 	if e.clusterErr = kube.Get(ctx, e.Hub, ocm.GroupVersion.WithKind("ManagedCluster"), client.ObjectKey{Name: e.ClusterName}, cluster); e.clusterErr != nil {
 		cluster = nil
+	} else {
+		role := &rbacv1.ClusterRole{}
+		key := client.ObjectKey{Name: registration.ClusterRoleName(e.ClusterName)}
+		e.roleErr = client.IgnoreNotFound(kube.Get(ctx, e.Hub, rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), key, role))
+		e.state = registration.StateOf(cluster, role, registration.Claim{})
 	}
 	e.cluster = cluster
 	lease := &coordinationv1.Lease{}
@@ -167,12 +176,11 @@ func (e *examination) readHub(ctx context.Context) {
 
 // joined returns since when the cluster has joined, the zero time if it has not.
 func (e *examination) joined() time.Time {
-	if e.cluster != nil {
-		if c := conditionOf(e.cluster.Status.Conditions, ocm.ConditionJoined); c.Status == metav1.ConditionTrue {
-			return kube.Past(c.LastTransitionTime.Time, e.cluster.CreationTimestamp.Time)
-		}
+	if e.state.Joined != metav1.ConditionTrue {
+		return time.Time{}
 	}
-	return time.Time{}
+	joined := conditionOf(e.cluster.Status.Conditions, ocm.ConditionJoined)
+	return kube.Past(joined.LastTransitionTime.Time, e.cluster.CreationTimestamp.Time)
 }
 
 // renewed returns when the agent last renewed its Lease. The hub creates the Lease before the agent joins. A time of the future is that of a

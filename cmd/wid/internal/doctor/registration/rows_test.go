@@ -17,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +29,6 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/registration"
 	contract "github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
@@ -150,9 +150,16 @@ func TestRows(t *testing.T) {
 			"still has access", "kubectl --context HUB logs"},
 		"a role that AWS refuses": {func(_ *testing.T, w *world) {
 			c := w.cluster()
-			c.Annotations = map[string]string{awsirsa.ARNAnnotation: "arn:aws:eks:eu-central-1:123456789012:cluster/prod"}
+			role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: contract.ClusterRoleName("cluster1")}}
+			role.Annotations = map[string]string{ocm.AuthTypeAnnotation: contract.AuthTypeAWS,
+				ocm.ClaimAnnotation: "arn:aws:eks:eu-central-1:123456789012:cluster/prod"}
+			w.hub = append(w.hub, role)
 			meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionIAMRoleReady, Status: metav1.ConditionFalse, Reason: "RoleRefused"})
 		}, "RoleRefused", "✗ aws", "wid hub policies --verify --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn arn:aws:eks:eu-central-1:123456789012:cluster/prod"},
+		"the ClusterRole may not be read": {func(_ *testing.T, w *world) { w.forbidden["ClusterRole "] = true },
+			"", "its claim is not known", ""},
+		"the hub has not read the claim": {func(_ *testing.T, w *world) { w.decide(false, "", "") },
+			"NotAccepted", "the hub has not published its claim yet", accept},
 		"a Pod that no node takes": {func(_ *testing.T, w *world) {
 			w.unavailable()
 			w.spoke = append(w.spoke, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: agents, Name: "registration-agent-1-x", Labels: map[string]string{"app": "agent"}},
