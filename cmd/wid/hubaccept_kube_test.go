@@ -59,18 +59,33 @@ func newAcceptEnvironment(t *testing.T) *acceptEnvironment {
 	return w
 }
 
-// cluster returns the name of a new cluster that waits for acceptance. It claims an ARN unless that is "".
+// cluster returns the name of a new cluster that waits for acceptance. It claims an ARN unless that is "". A hub
+// with both auth types has read the claim.
 func (w *acceptEnvironment) cluster(t *testing.T, arn string, change ...func(*ocm.ManagedCluster)) string {
+	t.Helper()
+	claim := registration.Claim{AuthType: registration.AuthTypeCSR}
+	if arn != "" {
+		claim = registration.Claim{AuthType: registration.AuthTypeAWS, Value: arn}
+		change = append(change, annotatedWith(map[string]string{awsirsa.ARNAnnotation: arn}))
+	}
+	cluster := w.newCluster(t, change...)
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName(cluster.Name)}}
+	role.Labels = maps.Clone(ofTests)
+	role.Labels[ocm.ClusterNameLabel] = cluster.Name
+	registration.PublishClaim(role, cluster, claim)
+	regtest.Must(t, w.Admin.Create(t.Context(), role))
+	return cluster.Name
+}
+
+// newCluster creates a cluster that no hub has seen.
+func (w *acceptEnvironment) newCluster(t *testing.T, change ...func(*ocm.ManagedCluster)) *ocm.ManagedCluster {
 	t.Helper()
 	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{GenerateName: "accept-", Labels: maps.Clone(ofTests)}}
 	for _, f := range change {
 		f(cluster)
 	}
-	if arn != "" {
-		cluster.Annotations = map[string]string{awsirsa.ARNAnnotation: arn}
-	}
 	regtest.Must(t, w.Admin.Create(t.Context(), cluster))
-	return cluster.Name
+	return cluster
 }
 
 // runHub runs the hub program's parts that register by certificates, with its Events.
@@ -294,7 +309,9 @@ func TestHubCommandsOnAHubThatBootstrapUsersFilled(t *testing.T) {
 		role.Name, role.Labels = registration.ClusterRoleName(name), map[string]string{"test": ofTests["test"], ocm.ClusterNameLabel: name}
 		request := requestOfSize(t, key, "filled-0", name, size*2/3) // base64 counts
 		request.Labels["test"] = ofTests["test"]
-		regtest.Must(t, errors.Join(w.Admin.Create(t.Context(), denied), w.Admin.Create(t.Context(), role), w.Admin.Create(t.Context(), request)))
+		regtest.Must(t, errors.Join(w.Admin.Create(t.Context(), denied), w.Admin.Create(t.Context(), request)))
+		registration.PublishClaim(role, denied, registration.Claim{AuthType: registration.AuthTypeCSR})
+		regtest.Must(t, w.Admin.Create(t.Context(), role))
 		denied.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: ocm.ReasonHubDenied, LastTransitionTime: metav1.Now()}}
 		regtest.Must(t, w.Admin.Status().Update(t.Context(), denied))
 	}

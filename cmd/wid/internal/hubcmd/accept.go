@@ -11,7 +11,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,12 +43,12 @@ func newHubAccept() *cobra.Command {
 
 type acceptance struct {
 	*deciding
-	cluster         *ocm.ManagedCluster
-	authType, claim string
-	request         *csr.Request // nil if there is none
-	approved        bool
-	joinedBefore    bool
-	lease           string // its version before, if the cluster joined before
+	cluster      *ocm.ManagedCluster
+	claim        registration.Claim
+	request      *csr.Request // nil if there is none
+	approved     bool
+	joinedBefore bool
+	lease        string // its version before, if the cluster joined before
 }
 
 func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) error {
@@ -64,28 +63,44 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 	return cli.Await(ctx, d.cmd, func() (string, error) { return a.proceed(ctx) })
 }
 
+// show reads the claim together with the cluster: a claim that changes later makes the acceptance fail.
 func (a *acceptance) show(ctx context.Context) error {
-	name := a.cluster.Name
-	role, err := registration.GetClusterRole(ctx, a.hub, name)
-	if err != nil {
-		return cli.AnswerOf(err, fmt.Sprintf("read the ClusterRole of cluster %q", name))
+	if err := cli.Await(ctx, a.cmd, func() (string, error) { return a.readClaim(ctx) }); err != nil {
+		return err
 	}
-	if a.authType, a.claim, err = claimOf(a.cluster, role); err != nil {
-		return cli.Problem(auth.ErrMisconfigured, "correct the annotations of its ManagedCluster", "cluster %q: %v", name, err)
-	}
-	recorded, ok := role.Annotations[ocm.AuthTypeAnnotation]
-	if ok && (recorded != a.authType || role.Annotations[ocm.ClaimAnnotation] != a.claim) && !a.cluster.Spec.HubAcceptsClient {
-		return cli.Problem(auth.ErrUnavailable, "run the command again when that is done",
-			"the hub is still taking away the access of cluster %q, which now claims %s", name, a.described())
-	}
-	return cli.Say(a.cmd, "cluster %q: %s", name, a.described())
+	return cli.Say(a.cmd, "cluster %q: %s", a.cluster.Name, a.claim)
 }
 
-func (a *acceptance) described() string {
-	if a.claim == "" {
-		return fmt.Sprintf("auth type %q", a.authType)
+// readClaim waits for the hub to read the claim, which only its drivers can.
+func (a *acceptance) readClaim(ctx context.Context) (waitingFor string, err error) {
+	name := a.cluster.Name
+	if a.cluster, err = a.read(ctx, name); err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("auth type %q, claim %.300q", a.authType, a.claim)
+	role, err := registration.GetClusterRole(ctx, a.hub, name)
+	if err != nil {
+		return "", cli.AnswerOf(err, fmt.Sprintf("read the ClusterRole of cluster %q", name))
+	}
+	s := stateOf(a.cluster, role)
+	a.claim = s.Claim
+	recorded, ok := registration.RecordedClaim(role)
+	switch {
+	case a.claim.AuthType == "" && s.Stage == registration.StageRefused:
+		return "", a.refused(s)
+	case a.claim.AuthType == "":
+		return fmt.Sprintf("for the hub program to look at cluster %q: see whether Deployment %q runs", name, hubProgram), nil
+	case ok && recorded != a.claim && !a.cluster.Spec.HubAcceptsClient:
+		return "", cli.Problem(auth.ErrUnavailable, "run the command again when that is done",
+			"the hub is still taking away the access of cluster %q, which now claims %s", name, a.claim)
+	}
+	return "", nil
+}
+
+func (a *acceptance) refused(s registration.State) error {
+	e := cli.Problem(auth.ErrMisconfigured, "correct that: the hub retries",
+		"the hub cannot let cluster %q in: %s", a.cluster.Name, s.Message)
+	e.Code = s.Reason
+	return e
 }
 
 func (a *acceptance) checkClaim(context.Context) error {
@@ -93,11 +108,11 @@ func (a *acceptance) checkClaim(context.Context) error {
 	if wanted == cli.None {
 		wanted = ""
 	}
-	if !a.cmd.Flags().Changed("claim") || a.claim == wanted {
+	if !a.cmd.Flags().Changed("claim") || a.claim.Value == wanted {
 		return nil
 	}
 	return cli.Problem(auth.ErrDenied, "find out who joined under this name, or correct --claim",
-		"cluster %q claims %s instead of %s", a.cluster.Name, orNothing(a.claim), orNothing(wanted))
+		"cluster %q claims %s instead of %s", a.cluster.Name, orNothing(a.claim.Value), orNothing(wanted))
 }
 
 func orNothing(claim string) string {
@@ -110,7 +125,7 @@ func orNothing(claim string) string {
 // readLease remembers the Lease of a cluster that has joined before. Its
 // condition Joined outlives the agent, which stops renewing the Lease.
 func (a *acceptance) readLease(ctx context.Context) error {
-	a.joinedBefore = a.wait && meta.IsStatusConditionTrue(a.cluster.Status.Conditions, ocm.ConditionJoined)
+	a.joinedBefore = a.wait && stateOf(a.cluster, nil).Joined == metav1.ConditionTrue
 	_, err := a.renewed(ctx)
 	return err
 }
@@ -136,7 +151,7 @@ func (a *acceptance) ask(context.Context) error {
 	if a.cmd.Flags().Changed("claim") || !cli.IsTerminal(a.cmd.InOrStdin()) {
 		return nil
 	}
-	return confirm(a.cmd, a.answers, fmt.Sprintf("Accept cluster %q with %s?", a.cluster.Name, a.described()),
+	return confirm(a.cmd, a.answers, fmt.Sprintf("Accept cluster %q with %s?", a.cluster.Name, a.claim),
 		cli.Problem(auth.ErrDenied, "answer yes, or pass --claim", "cluster %q is not accepted", a.cluster.Name))
 }
 
@@ -184,22 +199,19 @@ func (a *acceptance) joined(ctx context.Context) (waitingFor string, err error) 
 	if err := a.hub.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 		return "", cli.AnswerOf(err, fmt.Sprintf("read ManagedCluster %q", cluster.Name))
 	}
-	accepted, failing := conditionOf(cluster, ocm.ConditionHubAccepted), conditionOf(cluster, ocm.ConditionReconciled)
-	refused := accepted.Status == metav1.ConditionFalse && accepted.ObservedGeneration == cluster.Generation && accepted.Reason != ocm.ReasonHubDenied
+	s := stateOf(cluster, nil)
+	refused := s.Stage == registration.StageRefused && s.Acted
 	switch {
 	case !cluster.Spec.HubAcceptsClient:
 		return "", cli.Problem(auth.ErrDenied, "check whether an administrator denied it or wid unjoin ran", "cluster %q was denied meanwhile", cluster.Name)
-	case accepted.Status != metav1.ConditionTrue && failing.Status == metav1.ConditionFalse:
-		return fmt.Sprintf("for the hub to let cluster %q in, which it retries: %s", cluster.Name, failing.Message), nil
-	case refused && accepted.Reason == ocm.ReasonGrantFailed:
-		return fmt.Sprintf("for the hub to let cluster %q in, which it retries: %s", cluster.Name, accepted.Message), nil
+	case !s.HasAccess() && s.Failure != "", refused && s.Reason == ocm.ReasonGrantFailed:
+		return fmt.Sprintf("for the hub to let cluster %q in, which it retries: %s",
+			cluster.Name, cmp.Or(s.Failure, s.Message)), nil
 	case refused:
-		e := cli.Problem(auth.ErrMisconfigured, "correct that: the hub retries", "the hub cannot let cluster %q in: %s", cluster.Name, accepted.Message)
-		e.Code = accepted.Reason
-		return "", e
-	case accepted.Status != metav1.ConditionTrue:
+		return "", a.refused(s)
+	case !s.HasAccess():
 		return fmt.Sprintf("for the hub program to let cluster %q in: see whether Deployment %q runs", cluster.Name, hubProgram), nil
-	case !meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionJoined):
+	case s.Joined != metav1.ConditionTrue:
 		return fmt.Sprintf("for the agent of cluster %q to join", cluster.Name), nil
 	}
 	if renewed, err := a.renewed(ctx); err != nil || !renewed {
@@ -221,7 +233,7 @@ func (a *acceptance) readRequest(ctx context.Context) (err error) {
 // other request has to be named. The hub itself approves renewals.
 func (a *acceptance) pickRequest(ctx context.Context) (*csr.Request, error) {
 	var pending []*csr.Request
-	if a.authType == registration.AuthTypeCSR {
+	if a.claim.AuthType == registration.AuthTypeCSR {
 		var err error
 		if pending, err = csr.List(ctx, a.hub, a.cluster.Name, (*csr.Request).IsPending); err != nil {
 			return nil, err
@@ -263,8 +275,8 @@ func (a *acceptance) checkAgent(ctx context.Context, r *csr.Request) error {
 	if err != nil {
 		return err
 	}
-	conditions := a.cluster.Status.Conditions
-	works := meta.IsStatusConditionTrue(conditions, ocm.ConditionJoined) && meta.IsStatusConditionTrue(conditions, ocm.ConditionAvailable)
+	s := stateOf(a.cluster, nil)
+	works := s.Joined == metav1.ConditionTrue && s.Available == metav1.ConditionTrue
 	if !works && agent == "" {
 		return nil
 	}

@@ -23,7 +23,6 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -46,35 +45,6 @@ func cluster(name string, accepted bool, conditions ...metav1.Condition) *ocm.Ma
 func denied(ago time.Duration) metav1.Condition {
 	return metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: ocm.ReasonHubDenied,
 		LastTransitionTime: metav1.NewTime(time.Now().Add(-ago).Truncate(time.Second))}
-}
-
-// An accepted cluster has the claim that the hub recorded, whatever its annotations say now.
-func TestClaim(t *testing.T) {
-	recorded := map[string]string{ocm.AuthTypeAnnotation: "mine", ocm.ClaimAnnotation: "a claim"}
-	for name, row := range map[string]struct {
-		annotation, value string
-		record            map[string]string
-		accepted, fails   bool
-		authType, claim   string
-	}{
-		"AWS":                   {annotation: awsirsa.ARNAnnotation, value: eksManaged, authType: "aws-irsa", claim: eksManaged},
-		"AWS, as OCM writes it": {annotation: awsirsa.OCMARNAnnotation, value: eksManaged, authType: "aws-irsa", claim: eksManaged},
-		"no ARN":                {annotation: awsirsa.ARNAnnotation, value: "foo", authType: "csr", fails: true},
-		"certificate":           {authType: "csr"},
-		"recorded":              {annotation: awsirsa.ARNAnnotation, value: eksManaged, record: recorded, accepted: true, authType: "mine", claim: "a claim"},
-		"recorded, denied":      {annotation: awsirsa.ARNAnnotation, value: eksManaged, record: recorded, authType: "aws-irsa", claim: eksManaged},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := cluster("shop", row.accepted)
-			if row.annotation != "" {
-				c.Annotations = map[string]string{row.annotation: row.value}
-			}
-			authType, claim, err := claimOf(c, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Annotations: row.record}})
-			if authType != row.authType || claim != row.claim || (err != nil) != row.fails {
-				t.Errorf("got %q, %q, %v", authType, claim, err)
-			}
-		})
-	}
 }
 
 func TestClustersSaysWhatKeepsADeletedOne(t *testing.T) {
@@ -125,8 +95,7 @@ func TestRecordDenial(t *testing.T) {
 			regtest.Must(t, c.Get(t.Context(), client.ObjectKey{Name: "shop"}, got))
 			regtest.Must(t, recordDenial(t.Context(), c, got))
 			regtest.Must(t, c.Get(t.Context(), client.ObjectKey{Name: "shop"}, got))
-			since := conditionOf(got, ocm.ConditionHubAccepted).LastTransitionTime
-			if !isDenied(got) || (time.Since(since.Time) < time.Minute) != row.fresh {
+			if s := stateOf(got, nil); s.Stage != registration.StageDenied || (time.Since(s.Since) < time.Minute) != row.fresh {
 				t.Errorf("the conditions are %+v", got.Status.Conditions)
 			}
 		})
@@ -202,7 +171,8 @@ func TestRequest(t *testing.T) {
 			if row.named {
 				named = last
 			}
-			a := &acceptance{deciding: &deciding{hub: c, approves: named}, cluster: row.cluster, authType: row.authType}
+			a := &acceptance{deciding: &deciding{hub: c, approves: named}, cluster: row.cluster,
+				claim: registration.Claim{AuthType: row.authType}}
 			err := a.readRequest(t.Context())
 			if (err != nil) != (row.refusal != "") || err != nil && (!strings.Contains(err.Error(), row.refusal) || !row.named && !strings.Contains(err.Error(), "--approve-request") ||
 				!slices.Contains([]int{cli.ExitDenied, cli.ExitMisconfigured}, cli.ExitCode(t.Context(), err))) {

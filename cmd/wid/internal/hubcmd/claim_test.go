@@ -140,8 +140,10 @@ func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 // The request of another agent comes while the command waits.
 func TestHubAcceptRefusesALateRequestOfAnotherAgent(t *testing.T) {
 	h := newClaimHub(t)
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{ocm.AgentAnnotation: "agent1"}}}
-	regtest.Must(t, errors.Join(h.fake.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}), h.fake.Create(t.Context(), role)))
+	shop := cluster("shop", false)
+	role := published(shop, registration.Claim{AuthType: registration.AuthTypeCSR})
+	role.Annotations[ocm.AgentAnnotation] = "agent1"
+	regtest.Must(t, errors.Join(h.fake.Create(t.Context(), shop), h.fake.Create(t.Context(), role)))
 	lists, thief := 0, ""
 	hub := interceptor.NewClient(h.fake, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		if lists++; lists == 2 {
@@ -164,9 +166,12 @@ func TestHubAcceptsTheSameClaimDuringRevocation(t *testing.T) {
 	h.create(eksManaged, true)
 	h.reconcile()
 	h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
-	if out, err := h.decide(h.fake, (*deciding).accept); err != nil || !strings.Contains(out, eksManaged) {
-		t.Errorf("accept says %q, %v", out, err)
+	h.during = func() {
+		if out, err := h.decide(h.fake, (*deciding).accept); err != nil || !strings.Contains(out, eksManaged) {
+			t.Errorf("accept says %q, %v", out, err)
+		}
 	}
+	h.reconcile()
 }
 
 // A cluster that the hub refused was never accepted, so nothing but the condition keeps the hub from approving it.
@@ -272,7 +277,13 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 		"accepted again after refusal": {true, "False", ocm.ReasonHubDenied, "true (the hub has not acted yet)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := Cluster{Name: "shop", AuthType: "csr", Claim: eksManaged, Accepted: tc.accepted, Condition: tc.condition, Reason: tc.reason, Joined: "True", Available: "Unknown"}
+			conditions := []metav1.Condition{{Type: ocm.ConditionJoined, Status: "True"}, {Type: ocm.ConditionAvailable, Status: "Unknown"},
+				{Type: ocm.ConditionHubAccepted, Status: tc.condition, Reason: tc.reason}}
+			if tc.reason == "" {
+				conditions = conditions[:2]
+			}
+			shown := cluster("shop", tc.accepted, conditions...)
+			c := clusterOf(shown, published(shown, registration.Claim{AuthType: "csr", Value: eksManaged}), nil, nil)
 			var out strings.Builder
 			statusTable(&out, []Cluster{c})
 			want := tc.want + " - -"
@@ -286,6 +297,15 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 	}
 }
 
+// published returns the ClusterRole in which the hub publishes what a cluster
+// claims.
+func published(c *ocm.ManagedCluster, claim registration.Claim) *rbacv1.ClusterRole {
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName(c.Name),
+		Labels: map[string]string{ocm.ClusterNameLabel: c.Name}}}
+	registration.PublishClaim(role, c, claim)
+	return role
+}
+
 // A table shows the reason, the other outputs also the message. Neither shows
 // the record of a cluster that is not accepted.
 func TestHubStatusShowsMessageAndCurrentClaim(t *testing.T) {
@@ -294,13 +314,19 @@ func TestHubStatusShowsMessageAndCurrentClaim(t *testing.T) {
 	h.reconcile()
 	h.edit(func(c *ocm.ManagedCluster) { c.Annotations[awsirsa.ARNAnnotation] = eksAttacker })
 	h.reconcile()
-	for accepted, claim := range map[bool]string{true: eksManaged, false: eksAttacker} {
-		h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = accepted })
+	shows := func(claim, message string, acted bool) {
+		t.Helper()
 		all, err := clustersOf(t.Context(), h.fake)
-		if err != nil || len(all) != 1 || all[0].Claim != claim || !strings.Contains(all[0].Message, "keeps that; its annotations now say") {
-			t.Errorf("accepted %t: %+v, %v", accepted, all, err)
+		if err != nil || len(all) != 1 || all[0].Claim != claim || all[0].Acted != acted ||
+			!strings.Contains(all[0].Message, message) {
+			t.Errorf("status shows %+v, %v, want %q", all, err, claim)
 		}
 	}
+	shows(eksManaged, "keeps that; its annotations now say", true)
+	h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
+	shows("", "keeps that; its annotations now say", false)
+	h.reconcile()
+	shows(eksAttacker, "denied", true)
 }
 
 // An agent whose request was denied asks no more, and waits.
@@ -317,7 +343,7 @@ func TestHubStatusShowsDeniedRequests(t *testing.T) {
 }
 
 func TestHubStatusOfADeletedCluster(t *testing.T) {
-	if got := accepted(&Cluster{Accepted: true, Deleting: true, Condition: "True", Reason: ocm.ReasonHubAccepted}); got != "true (deleting)" {
+	if got := accepted(&Cluster{Accepted: true, Deleting: true, Acted: true, Reason: ocm.ReasonHubAccepted}); got != "true (deleting)" {
 		t.Errorf("status is %q", got)
 	}
 }

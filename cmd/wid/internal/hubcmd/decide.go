@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/internal/optimistic"
 	"github.com/workloadid/workloadid/internal/redact"
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -136,14 +136,14 @@ func newHubDeny() *cobra.Command {
 }
 
 func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error {
-	accepted := cluster.Spec.HubAcceptsClient
-	if !accepted && isDenied(cluster) {
+	accepted, before := cluster.Spec.HubAcceptsClient, stateOf(cluster, nil).Stage
+	if !accepted && before == registration.StageDenied {
 		return cli.Say(d.cmd, "cluster %q is denied already: nothing to do", cluster.Name)
 	}
 	if err := d.set(ctx, cluster, false); err != nil {
 		return err
 	}
-	if meta.IsStatusConditionTrue(cluster.Status.Conditions, ocm.ConditionHubAccepted) {
+	if before == registration.StageAccepted || before == registration.StageDeleting {
 		d.denied = append(d.denied, cluster.Name)
 		return nil
 	}
@@ -156,12 +156,6 @@ func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error 
 		return cli.Say(d.cmd, "cluster %q denied: it was not accepted, and the hub no longer accepts it automatically", cluster.Name)
 	}
 	return cli.Say(d.cmd, "cluster %q denied: the hub had not let it in", cluster.Name)
-}
-
-// isDenied reports whether the hub has denied a cluster. The hub reports that after it has removed the RBAC.
-func isDenied(cluster *ocm.ManagedCluster) bool {
-	c := conditionOf(cluster, ocm.ConditionHubAccepted)
-	return c.Status == metav1.ConditionFalse && c.Reason == ocm.ReasonHubDenied
 }
 
 // recordDenial keeps the hub from approving a cluster that is not accepted and
@@ -223,11 +217,13 @@ func (d *deciding) revoking(ctx context.Context, name string) (waitingFor string
 		return "", cli.AnswerOf(err, fmt.Sprintf("read ManagedCluster %q", name))
 	case cluster.Spec.HubAcceptsClient:
 		return "", acceptedMeanwhile(name)
-	case isDenied(cluster):
-		return "", nil
 	}
-	if failing := conditionOf(cluster, ocm.ConditionReconciled); failing.Status == metav1.ConditionFalse {
-		return fmt.Sprintf("for the hub to take away the access of cluster %q, which it retries: %s", name, failing.Message), nil
+	s := stateOf(cluster, nil)
+	switch {
+	case s.Stage == registration.StageDenied, s.Stage == registration.StageDeleting && s.Acted:
+		return "", nil
+	case s.Failure != "":
+		return fmt.Sprintf("for the hub to take away the access of cluster %q, which it retries: %s", name, s.Failure), nil
 	}
 	return fmt.Sprintf("for the hub program to take away the access of cluster %q: see whether Deployment %q runs", name, hubProgram), nil
 }
@@ -261,16 +257,16 @@ func NewHubCleanup() *cobra.Command {
 func CleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, olderThan time.Duration, dryRun bool) error {
 	before, outcomes := time.Now().Add(-olderThan), []error(nil)
 	err := cli.Each(ctx, hub, &ocm.ManagedClusterList{}, func(cluster *ocm.ManagedCluster) {
-		since := conditionOf(cluster, ocm.ConditionHubAccepted).LastTransitionTime.Time
+		s := stateOf(cluster, nil)
 		// While only one of the administrator and the hub denies a cluster, it stays.
-		if !isDenied(cluster) || cluster.Spec.HubAcceptsClient || !cluster.DeletionTimestamp.IsZero() || !since.Before(before) {
+		if s.Stage != registration.StageDenied || !s.Acted || !s.Since.Before(before) {
 			return
 		}
-		if cluster.Unreadable != "" && since.Unix() == 0 { // the time of the denial is what cannot be read
+		if cluster.Unreadable != "" && s.Since.Unix() == 0 { // the time of the denial is what cannot be read
 			outcomes = append(outcomes, cli.Say(cmd, "left alone: %s", unreadable(cluster.Name, redact.Line(cluster.Unreadable))))
 			return
 		}
-		outcomes = append(outcomes, cleanUpOne(ctx, cmd, hub, cluster, since, dryRun))
+		outcomes = append(outcomes, cleanUpOne(ctx, cmd, hub, cluster, s.Since, dryRun))
 	})
 	if err == nil && len(outcomes) == 0 {
 		return cli.Say(cmd, "none denied for %s", shortDuration(olderThan))

@@ -25,7 +25,6 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/redact"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -71,7 +70,8 @@ func statusTable(w io.Writer, all []Cluster) {
 		if !c.Accepted { // its agent no longer reports
 			c.Joined, c.Available = "", ""
 		}
-		cli.Row(w, c.Name, c.AuthType, accepted(&c), string(cmp.Or(c.Joined, "-")), string(cmp.Or(c.Available, "-")),
+		cli.Row(w, c.Name, cmp.Or(cli.OneLine(c.AuthType), "-"), accepted(&c),
+			string(cmp.Or(c.Joined, "-")), string(cmp.Or(c.Available, "-")),
 			duration.HumanDuration(time.Since(c.Created.Time)), requests(&c), cmp.Or(cli.OneLine(c.Claim), "-"))
 	}
 	for _, c := range all {
@@ -107,20 +107,18 @@ func requests(c *Cluster) string {
 
 // accepted says what the administrator wants, and the reason if the cluster is not simply accepted.
 func accepted(c *Cluster) string {
-	granted, denied := c.Condition == metav1.ConditionTrue, c.Condition == metav1.ConditionFalse && c.Reason == ocm.ReasonHubDenied
-	refused := c.Condition == metav1.ConditionFalse && !denied
 	detail := c.Reason
 	switch {
 	case c.Deleting:
 		detail = "deleting"
-	case c.Accepted && granted && c.Reason == ocm.ReasonHubAccepted && c.Failure == "":
-		return "true"
-	case !c.Accepted && denied:
-		detail = "denied"
-	case !c.Accepted && (c.Condition == "" || c.Reason == ocm.ReasonWaiting):
-		detail = "waiting"
-	case granted != c.Accepted && !refused:
+	case !c.Acted:
 		detail = "the hub has not acted yet"
+	case c.Reason == ocm.ReasonHubAccepted && c.Failure == "":
+		return "true"
+	case c.Stage == registration.StageDenied:
+		detail = "denied"
+	case c.Stage == registration.StagePending:
+		detail = "waiting"
 	}
 	if c.Failure != "" {
 		detail += fmt.Sprintf("; error: %.200s", c.Failure)
@@ -131,9 +129,15 @@ func accepted(c *Cluster) string {
 // Cluster is the state of a cluster on the hub. Its conditions are empty if
 // there is none. Reasons and messages are one line of printable text.
 type Cluster struct {
-	Name     string `json:"name"`
+	Name string `json:"name"`
+	// AuthType and Claim are those that the hub grants, empty if the hub refuses
+	// the claim or has not read it yet.
 	AuthType string `json:"authType"`
 	Claim    string `json:"claim,omitempty"`
+	// Stage is how far the hub has come. Acted reports whether it has acted on
+	// the last decision, or has read the claim of a cluster that waits for one.
+	Stage registration.Stage `json:"stage"`
+	Acted bool               `json:"acted"`
 	// Accepted is the administrator's decision. Condition reports what the hub has done.
 	Accepted bool `json:"accepted"`
 	// Deleting says that the cluster is being deleted and has no access. Message then says what keeps it.
@@ -178,25 +182,10 @@ func clustersOf(ctx context.Context, c client.Reader) ([]Cluster, error) {
 	all := []Cluster{} // not null in JSON
 	err = cli.Each(ctx, c, &ocm.ManagedClusterList{}, func(cluster *ocm.ManagedCluster) {
 		role := roles[registration.ClusterRoleName(cluster.Name)]
-		all = append(all, stateOf(cluster, role, pending[cluster.Name], denied[cluster.Name]))
+		all = append(all, clusterOf(cluster, role, pending[cluster.Name], denied[cluster.Name]))
 	})
 	slices.SortFunc(all, func(a, b Cluster) int { return strings.Compare(a.Name, b.Name) })
 	return all, err
-}
-
-// claimOf returns the auth type and the claim that the hub grants or would
-// grant: the recorded one of an accepted cluster, otherwise that of its
-// annotations. role is the ClusterRole of the cluster, empty if there is none.
-// Certificates have no claim.
-func claimOf(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (authType, claim string, err error) {
-	if authType, ok := role.Annotations[ocm.AuthTypeAnnotation]; ok && cluster.Spec.HubAcceptsClient {
-		return authType, role.Annotations[ocm.ClaimAnnotation], nil
-	}
-	claim, ok, err := awsirsa.Claim(cluster)
-	if err != nil || !ok {
-		return registration.AuthTypeCSR, "", err
-	}
-	return registration.AuthTypeAWS, claim, nil
 }
 
 // conditionOf returns a condition of a cluster, empty if there is none. Its
@@ -209,24 +198,23 @@ func conditionOf(cluster *ocm.ManagedCluster, kind string) (c metav1.Condition) 
 	return c
 }
 
-func stateOf(c *ocm.ManagedCluster, role *rbacv1.ClusterRole, pending, denied []AgentRequest) Cluster {
-	if role == nil {
-		role = &rbacv1.ClusterRole{}
-	}
-	s := Cluster{Name: c.Name, Accepted: c.Spec.HubAcceptsClient, Created: c.CreationTimestamp, PendingRequests: pending, DeniedRequests: denied,
-		Unreadable: redact.Line(c.Unreadable)}
-	var err error
-	if s.AuthType, s.Claim, err = claimOf(c, role); err != nil {
-		s.AuthType = "invalid"
-	}
-	accepted := conditionOf(c, ocm.ConditionHubAccepted)
-	s.Failure = conditionOf(c, ocm.ConditionReconciled).Message
-	s.Condition, s.Reason, s.Message = accepted.Status, accepted.Reason, accepted.Message
-	if s.Deleting = !c.DeletionTimestamp.IsZero(); s.Deleting {
+// stateOf returns the state of a cluster, with texts of one printable line.
+func stateOf(c *ocm.ManagedCluster, role *rbacv1.ClusterRole) registration.State {
+	s := registration.StateOf(c, role, registration.Claim{})
+	s.Reason, s.Message, s.Failure = redact.Line(s.Reason), redact.Line(s.Message), redact.Line(s.Failure)
+	return s
+}
+
+func clusterOf(c *ocm.ManagedCluster, role *rbacv1.ClusterRole, pending, denied []AgentRequest) Cluster {
+	s, isDeleting := stateOf(c, role), !c.DeletionTimestamp.IsZero()
+	if isDeleting {
 		s.Message = cmp.Or(conditionOf(c, ocm.ConditionDeleting).Message, s.Message)
 	}
-	s.Joined, s.Available = conditionOf(c, ocm.ConditionJoined).Status, conditionOf(c, ocm.ConditionAvailable).Status
-	return s
+	return Cluster{Name: c.Name, AuthType: s.Claim.AuthType, Claim: s.Claim.Value, Stage: s.Stage, Acted: s.Acted,
+		Accepted: c.Spec.HubAcceptsClient, Deleting: isDeleting,
+		Condition: conditionOf(c, ocm.ConditionHubAccepted).Status, Reason: s.Reason, Message: s.Message, Failure: s.Failure,
+		Joined: s.Joined, Available: s.Available, Created: c.CreationTimestamp, Unreadable: redact.Line(c.Unreadable),
+		PendingRequests: pending, DeniedRequests: denied}
 }
 
 func requestsOf(ctx context.Context, c client.Reader) (pending, denied map[string][]AgentRequest, err error) {
