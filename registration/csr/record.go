@@ -57,7 +57,8 @@ func (r *Request) Replaces(ctx context.Context, c client.Reader) (agent string, 
 // the program. It first records the agent of the request in the cluster's
 // ClusterRole, in the place of any other that is recorded when it writes. From
 // then on the hub approves only requests of this agent. If the ClusterRole does
-// not exist yet, the hub finds the approved request and records its agent.
+// not exist, or records neither a grant nor an agent, the hub finds the approved
+// request and records its agent.
 //
 // Approve checks no requester, and accepts no cluster: the hub gives the agent
 // of a cluster without acceptance no rights. It refuses a cluster that was
