@@ -39,7 +39,7 @@ import (
 )
 
 // acceptEnvironment is the hub that the tests share. Each case has a cluster of its own.
-type acceptEnvironment struct{ *regtest.World }
+type acceptEnvironment struct{ *regtest.Environment }
 
 // ofTests labels what a test creates, and deletes at its end.
 var ofTests = client.MatchingLabels{"test": "accept"}

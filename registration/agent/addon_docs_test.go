@@ -73,26 +73,28 @@ func TestDocumentedAddOn(t *testing.T) {
 // labels, the group, the cluster and the add-on gets none.
 func TestExampleSigner(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*searchWorld)
+		change func(*searchEnvironment)
 		signs  bool
 	}{
-		"accepted cluster":              {func(*searchWorld) {}, true},
-		"first write fails":             {func(w *searchWorld) { w.failures = 1 }, true},
-		"another cluster":               {func(w *searchWorld) { w.request.Spec.Groups = []string{"system:open-cluster-management:cluster10"} }, false},
-		"another add-on":                {func(w *searchWorld) { w.request.Labels[addon.NameLabel] = "evil" }, false},
-		"no add-on":                     {func(w *searchWorld) { delete(w.request.Labels, addon.NameLabel) }, false},
-		"deleted add-on":                {func(w *searchWorld) { w.remove(w.addOn) }, false},
-		"add-on that is being deleted":  {func(w *searchWorld) { w.holdAndRemove(w.addOn) }, false},
-		"deleted cluster":               {func(w *searchWorld) { w.remove(w.cluster) }, false},
-		"cluster that is being deleted": {func(w *searchWorld) { w.holdAndRemove(w.cluster) }, false},
-		"denied cluster": {func(w *searchWorld) {
+		"accepted cluster":  {func(*searchEnvironment) {}, true},
+		"first write fails": {func(w *searchEnvironment) { w.failures = 1 }, true},
+		"another cluster": {func(w *searchEnvironment) {
+			w.request.Spec.Groups = []string{"system:open-cluster-management:cluster10"}
+		}, false},
+		"another add-on":                {func(w *searchEnvironment) { w.request.Labels[addon.NameLabel] = "evil" }, false},
+		"no add-on":                     {func(w *searchEnvironment) { delete(w.request.Labels, addon.NameLabel) }, false},
+		"deleted add-on":                {func(w *searchEnvironment) { w.remove(w.addOn) }, false},
+		"add-on that is being deleted":  {func(w *searchEnvironment) { w.holdAndRemove(w.addOn) }, false},
+		"deleted cluster":               {func(w *searchEnvironment) { w.remove(w.cluster) }, false},
+		"cluster that is being deleted": {func(w *searchEnvironment) { w.holdAndRemove(w.cluster) }, false},
+		"denied cluster": {func(w *searchEnvironment) {
 			w.cluster.Spec.HubAcceptsClient = false
 			w.must(w.hub.Update(t.Context(), w.cluster))
 		}, false},
-		"denied request": {(*searchWorld).deny, false},
+		"denied request": {(*searchEnvironment).deny, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newSearchWorld(t)
+			w := newSearchEnvironment(t)
 			c.change(w)
 			for range 2 { // a controller reads the request again
 				err := w.sign()
@@ -114,8 +116,8 @@ func TestExampleSigner(t *testing.T) {
 	}
 }
 
-// searchWorld is a hub with a request of the agent of cluster1 for the add-on search.
-type searchWorld struct {
+// searchEnvironment is a hub with a request of the agent of cluster1 for the add-on search.
+type searchEnvironment struct {
 	t        *testing.T
 	hub      client.Client
 	ca       *x509.Certificate
@@ -127,11 +129,11 @@ type searchWorld struct {
 	failures int // of the next writes of a certificate
 }
 
-func newSearchWorld(t *testing.T) *searchWorld {
+func newSearchEnvironment(t *testing.T) *searchEnvironment {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	regtest.Must(t, err)
-	w := &searchWorld{t: t, key: key,
+	w := &searchEnvironment{t: t, key: key,
 		ca:      &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "search"}, IsCA: true, BasicConstraintsValid: true},
 		cluster: &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}},
 		addOn:   &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "search"}}}
@@ -151,7 +153,7 @@ func newSearchWorld(t *testing.T) *searchWorld {
 	return w
 }
 
-func (w *searchWorld) update(ctx context.Context, c client.Client, name string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+func (w *searchEnvironment) update(ctx context.Context, c client.Client, name string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 	if name == "status" && w.failures > 0 {
 		return errors.New("the API server fails")
 	}
@@ -159,7 +161,7 @@ func (w *searchWorld) update(ctx context.Context, c client.Client, name string, 
 }
 
 // sign signs the request as the API server has it, with labels and groups as they are here.
-func (w *searchWorld) sign() error {
+func (w *searchEnvironment) sign() error {
 	labels, groups := w.request.Labels, w.request.Spec.Groups
 	w.must(w.hub.Get(w.t.Context(), client.ObjectKeyFromObject(w.request), w.request))
 	w.request.Labels, w.request.Spec.Groups = labels, groups
@@ -169,7 +171,7 @@ func (w *searchWorld) sign() error {
 	return err
 }
 
-func (w *searchWorld) next() registration.Step {
+func (w *searchEnvironment) next() registration.Step {
 	w.t.Helper()
 	step, err := csr.New(csr.Options{}).Next(w.t.Context(), w.in)
 	w.must(err)
@@ -177,20 +179,20 @@ func (w *searchWorld) next() registration.Step {
 	return step
 }
 
-func (w *searchWorld) deny() {
+func (w *searchEnvironment) deny() {
 	w.request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue}}
 	w.must(w.hub.SubResource("approval").Update(w.t.Context(), w.request))
 }
 
-func (w *searchWorld) remove(o client.Object) { w.must(w.hub.Delete(w.t.Context(), o)) }
+func (w *searchEnvironment) remove(o client.Object) { w.must(w.hub.Delete(w.t.Context(), o)) }
 
-func (w *searchWorld) holdAndRemove(o client.Object) {
+func (w *searchEnvironment) holdAndRemove(o client.Object) {
 	o.SetFinalizers([]string{"example.com/hold"})
 	w.must(w.hub.Update(w.t.Context(), o))
 	w.remove(o)
 }
 
-func (w *searchWorld) must(err error) {
+func (w *searchEnvironment) must(err error) {
 	w.t.Helper()
 	regtest.Must(w.t, err)
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // renew writes the Lease of the add-on a, renewed some time ago.
-func (w *addOnWorld) renew(namespace string, ago time.Duration) {
+func (w *addOnEnvironment) renew(namespace string, ago time.Duration) {
 	w.t.Helper()
 	renewed := metav1.NewMicroTime(w.now.Add(-ago))
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a"}, Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}
@@ -26,7 +26,7 @@ func (w *addOnWorld) renew(namespace string, ago time.Duration) {
 }
 
 // setMode sets status.healthCheck.mode, which the add-on's own controller does.
-func (w *addOnWorld) setMode(mode string) {
+func (w *addOnEnvironment) setMode(mode string) {
 	w.t.Helper()
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"healthCheck":{"mode":"`+mode+`"}}}`))
 	regtest.Must(w.t, w.hub.Status().Patch(w.t.Context(), w.get("a"), patch))
@@ -36,23 +36,23 @@ func (w *addOnWorld) setMode(mode string) {
 func TestAddOnsReportHealth(t *testing.T) {
 	const grace = 5 * time.Minute
 	for name, row := range map[string]struct {
-		prepare func(w *addOnWorld)
+		prepare func(w *addOnEnvironment)
 		want    string // "/" for no condition
 	}{
-		"renewed":                 {func(w *addOnWorld) { w.renew(addOnNamespace, grace-time.Second) }, "True/ManagedClusterAddOnLeaseUpdated"},
-		"renewed, mode Lease":     {func(w *addOnWorld) { w.renew(addOnNamespace, 0); w.setMode("Lease") }, "True/ManagedClusterAddOnLeaseUpdated"},
-		"in a namespace":          {func(w *addOnWorld) { w.renew("other", 0); w.namespace("a", "other") }, "True/ManagedClusterAddOnLeaseUpdated"},
-		"renewed elsewhere":       {func(w *addOnWorld) { w.renew("other", 0) }, "Unknown/ManagedClusterAddOnLeaseNotFound"},
-		"stopped":                 {func(w *addOnWorld) { w.renew(addOnNamespace, grace) }, "False/ManagedClusterAddOnLeaseUpdateStopped"},
-		"no Lease ever":           {func(*addOnWorld) {}, "Unknown/ManagedClusterAddOnLeaseNotFound"},
-		"another program reports": {func(w *addOnWorld) { w.renew(addOnNamespace, 0); w.setMode("Customized") }, "/"},
-		"the agent's namespace":   {func(w *addOnWorld) { w.renew(agentNamespace, 0); w.namespace("a", agentNamespace) }, "Unknown/ManagedClusterAddOnLeaseForbidden"},
-		"a namespace without Role": {func(w *addOnWorld) {
+		"renewed":                 {func(w *addOnEnvironment) { w.renew(addOnNamespace, grace-time.Second) }, "True/ManagedClusterAddOnLeaseUpdated"},
+		"renewed, mode Lease":     {func(w *addOnEnvironment) { w.renew(addOnNamespace, 0); w.setMode("Lease") }, "True/ManagedClusterAddOnLeaseUpdated"},
+		"in a namespace":          {func(w *addOnEnvironment) { w.renew("other", 0); w.namespace("a", "other") }, "True/ManagedClusterAddOnLeaseUpdated"},
+		"renewed elsewhere":       {func(w *addOnEnvironment) { w.renew("other", 0) }, "Unknown/ManagedClusterAddOnLeaseNotFound"},
+		"stopped":                 {func(w *addOnEnvironment) { w.renew(addOnNamespace, grace) }, "False/ManagedClusterAddOnLeaseUpdateStopped"},
+		"no Lease ever":           {func(*addOnEnvironment) {}, "Unknown/ManagedClusterAddOnLeaseNotFound"},
+		"another program reports": {func(w *addOnEnvironment) { w.renew(addOnNamespace, 0); w.setMode("Customized") }, "/"},
+		"the agent's namespace":   {func(w *addOnEnvironment) { w.renew(agentNamespace, 0); w.namespace("a", agentNamespace) }, "Unknown/ManagedClusterAddOnLeaseForbidden"},
+		"a namespace without Role": {func(w *addOnEnvironment) {
 			w.failIn("other", "get", apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "a", errors.New("no Role")))
 		}, "Unknown/ManagedClusterAddOnLeaseForbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newAddOnWorld(t)
+			w := newAddOnEnvironment(t)
 			w.create("a")
 			row.prepare(w)
 			w.mustReconcile("a")
@@ -66,7 +66,7 @@ func TestAddOnsReportHealth(t *testing.T) {
 
 // The mode is kept by writes of the agent, also in the older version.
 func TestAddOnsKeepTheModeOfTheHealthCheck(t *testing.T) {
-	w := newAddOnWorld(t, v1alpha1.GroupVersion)
+	w := newAddOnEnvironment(t, v1alpha1.GroupVersion)
 	w.create("a", kubeClient)
 	w.setMode("Customized")
 	w.mustReconcile("a")
@@ -78,7 +78,7 @@ func TestAddOnsKeepTheModeOfTheHealthCheck(t *testing.T) {
 
 // A Lease that cannot be read delays no credential, and is looked for again.
 func TestAddOnsRegisterWhileALeaseIsUnreadable(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	w.renew(addOnNamespace, 0)
 	w.create("a", kubeClient)
 	w.mustReconcile("a")

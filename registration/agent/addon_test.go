@@ -34,7 +34,7 @@ var (
 func TestAddOnsRegister(t *testing.T) {
 	for _, version := range []schema.GroupVersion{v1alpha1.GroupVersion, addon.GroupVersion} {
 		t.Run(version.Version, func(t *testing.T) {
-			w := newAddOnWorld(t, version)
+			w := newAddOnEnvironment(t, version)
 			w.create("a", kubeClient, customSigner)
 			w.mustReconcile("a")
 			items := w.status("a").Items
@@ -81,7 +81,7 @@ func TestAddOnsRefuseAnItem(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		items        []ocm.Registration
-		prepare      func(*addOnWorld)
+		prepare      func(*addOnEnvironment)
 		reason, says string
 	}{
 		"a second kubeClient item":          {items: []ocm.Registration{kubeClient, kubeClient}, reason: "DuplicateItem", says: `"a-hub-kubeconfig"`},
@@ -90,17 +90,17 @@ func TestAddOnsRefuseAnItem(t *testing.T) {
 		"a customSigner item without body":  {items: []ocm.Registration{item("")}, reason: "NoSigner", says: "signerName"},
 		"a signer in upper case":            {items: []ocm.Registration{item("a.example/Signer")}, reason: "InvalidName", says: "lower case"},
 		"a signer with a long name":         {items: []ocm.Registration{item("a.example/" + strings.Repeat("a", 240))}, reason: "InvalidName", says: "253"},
-		"no driver for custom signers":      {items: []ocm.Registration{customSigner}, prepare: func(w *addOnWorld) { w.addOnOptions.CustomSigner = nil; w.restart() }, reason: "UnknownDriver", says: "example.com/signer"},
-		"the namespace kube-system":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.namespace("a", "kube-system") }, reason: "NamespaceRefused", says: `"kube-system"`},
-		"the agent's own namespace":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.namespace("a", agentNamespace) }, reason: "NamespaceRefused", says: agentNamespace},
-		"a namespace that is a path":        {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.namespace("a", "../x") }, reason: "NamespaceRefused", says: `"../x"`},
-		"a Secret of another owner":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.put(taken) }, reason: "SecretTaken", says: `/a-hub-kubeconfig"`},
-		"a namespace without Role":          {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.failIn("other", "get", apierrors.NewForbidden(resource, "", nil)) }, reason: "NamespaceUnusable", says: `"other"`},
-		"a namespace that is not there":     {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.failIn("other", "create", apierrors.NewNotFound(resource, "other")) }, reason: "NamespaceUnusable", says: `"other"`},
-		"a namespace that is being deleted": {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnWorld) { w.failIn("other", "create", apierrors.NewForbidden(resource, "", nil)) }, reason: "NamespaceUnusable", says: `"other"`},
+		"no driver for custom signers":      {items: []ocm.Registration{customSigner}, prepare: func(w *addOnEnvironment) { w.addOnOptions.CustomSigner = nil; w.restart() }, reason: "UnknownDriver", says: "example.com/signer"},
+		"the namespace kube-system":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) { w.namespace("a", "kube-system") }, reason: "NamespaceRefused", says: `"kube-system"`},
+		"the agent's own namespace":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) { w.namespace("a", agentNamespace) }, reason: "NamespaceRefused", says: agentNamespace},
+		"a namespace that is a path":        {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) { w.namespace("a", "../x") }, reason: "NamespaceRefused", says: `"../x"`},
+		"a Secret of another owner":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) { w.put(taken) }, reason: "SecretTaken", says: `/a-hub-kubeconfig"`},
+		"a namespace without Role":          {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) { w.failIn("other", "get", apierrors.NewForbidden(resource, "", nil)) }, reason: "NamespaceUnusable", says: `"other"`},
+		"a namespace that is not there":     {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) { w.failIn("other", "create", apierrors.NewNotFound(resource, "other")) }, reason: "NamespaceUnusable", says: `"other"`},
+		"a namespace that is being deleted": {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) { w.failIn("other", "create", apierrors.NewForbidden(resource, "", nil)) }, reason: "NamespaceUnusable", says: `"other"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newAddOnWorld(t)
+			w := newAddOnEnvironment(t)
 			w.create("a", row.items...)
 			if row.prepare != nil {
 				row.prepare(w)
@@ -147,7 +147,7 @@ func TestAddOnsTakeOverTheSecretsOfAnOCMAgent(t *testing.T) {
 		"with labels of another tool": {cluster: "cluster1", server: "https://hub.example.com:6443", labels: map[string]string{"app": "search"}, taken: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newAddOnWorld(t)
+			w := newAddOnEnvironment(t)
 			w.create("a", kubeClient)
 			w.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: addOnNamespace, Name: "a-hub-kubeconfig", Labels: row.labels},
 				Data: map[string][]byte{"cluster-name": []byte(row.cluster), "tls.crt": []byte("old"), "kubeconfig": fmt.Appendf(nil,
@@ -167,7 +167,7 @@ func TestAddOnsTakeOverTheSecretsOfAnOCMAgent(t *testing.T) {
 
 // Items beyond the limit cost nothing. Those before it are registered all the same.
 func TestAddOnsLimitTheItemsOfOneAddOn(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	items := make([]ocm.Registration, 33)
 	for i := range items {
 		items[i] = ocm.Registration{Type: ocm.CustomSigner, SignerName: fmt.Sprintf("example.com/s%d", i)}
@@ -192,7 +192,7 @@ func TestAddOnsOverwriteTheDriverOfAnotherAgent(t *testing.T) {
 	other := ocm.Registration{Type: ocm.KubeClient, Driver: "csr", Subject: ocm.Subject{User: "u", Groups: []string{"g"}}}
 	for _, version := range []schema.GroupVersion{v1alpha1.GroupVersion, addon.GroupVersion} {
 		t.Run(version.Version, func(t *testing.T) {
-			w := newAddOnWorld(t, version)
+			w := newAddOnEnvironment(t, version)
 			w.register("a", other, other)
 			if got := w.status("a").Items; got[0].Driver != "token" || got[0].Subject.User != "token:cluster1:a" || got[1].Subject.User != "u" {
 				t.Errorf("declared %+v", got)
@@ -218,7 +218,7 @@ type eagerDriver struct{ seen []string }
 
 // A driver is not called again before the hub has its declaration.
 func TestAddOnsDeclareBeforeTheNextCall(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	driver := &eagerDriver{}
 	w.addOnOptions.KubeClient = driver
 	w.restart()
@@ -235,7 +235,7 @@ func TestAddOnsDeclareBeforeTheNextCall(t *testing.T) {
 // The old credential stays until the new one is there. Then the keys of the other driver go, and the condition that keeps the hub from removing
 // the ServiceAccount.
 func TestAddOnsSwitchDrivers(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	w.register("a", kubeClient)
 	w.change("a", func(s *addon.Status) {
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: "TokenRefreshed", Status: metav1.ConditionTrue, Reason: "AddonTokenRefreshed"})
@@ -277,7 +277,7 @@ func TestAddOnsSwitchDrivers(t *testing.T) {
 
 // All items of one driver write one condition type.
 func TestAddOnsCombineConditions(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	w.addOnOptions.KubeClient = &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated}
 	w.signer.hold = true
 	w.restart()
@@ -293,7 +293,7 @@ func TestAddOnsCombineConditions(t *testing.T) {
 }
 
 func TestAddOnsSteadyStateWritesNothing(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	w.driver.life = time.Hour
 	w.register("a", kubeClient, customSigner)
 	w.writes = nil
@@ -324,7 +324,7 @@ func TestAddOnsRemoveSecrets(t *testing.T) {
 	}
 	signerSecret := "a-example.com-signer-client-cert"
 	t.Run("of an item that was removed", func(t *testing.T) {
-		w := newAddOnWorld(t)
+		w := newAddOnEnvironment(t)
 		w.register("a", kubeClient, customSigner)
 		w.change("a", func(s *addon.Status) { s.Items = s.Items[:1] })
 		w.mustReconcile("a")
@@ -333,7 +333,7 @@ func TestAddOnsRemoveSecrets(t *testing.T) {
 		}
 	})
 	t.Run("of an item that is refused they stay", func(t *testing.T) {
-		w := newAddOnWorld(t)
+		w := newAddOnEnvironment(t)
 		w.register("a", customSigner)
 		w.addOnOptions.CustomSigner = nil
 		w.restart()
@@ -345,7 +345,7 @@ func TestAddOnsRemoveSecrets(t *testing.T) {
 		}
 	})
 	t.Run("of an add-on that was deleted while the agent was away", func(t *testing.T) {
-		w := newAddOnWorld(t)
+		w := newAddOnEnvironment(t)
 		w.put(mine(map[string]string{addon.NameLabel: "a"}))
 		w.register("a", kubeClient, customSigner)
 		w.register("b", kubeClient)
@@ -363,7 +363,7 @@ func TestAddOnsRemoveSecrets(t *testing.T) {
 		}
 	})
 	t.Run("in the old namespace, once the new one has a credential", func(t *testing.T) {
-		w := newAddOnWorld(t)
+		w := newAddOnEnvironment(t)
 		w.register("a", kubeClient)
 		w.namespace("a", "other")
 		w.driver.hold = true
@@ -385,7 +385,7 @@ func TestAddOnsRemoveSecrets(t *testing.T) {
 }
 
 func TestAddOnsLeaveHostedOnesAlone(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	w.create("a", kubeClient)
 	o := w.get("a")
 	o.SetAnnotations(map[string]string{"addon.open-cluster-management.io/hosting-cluster-name": "hosting"})
@@ -396,10 +396,10 @@ func TestAddOnsLeaveHostedOnesAlone(t *testing.T) {
 }
 
 func TestAddOnsFollowTheHubsAddress(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	w.register("a", kubeClient, customSigner)
 	w.writeBootstrap(bootstrapKubeconfig("https://moved.example.com:6443"))
-	w.agentWorld.mustReconcile()
+	w.agentEnvironment.mustReconcile()
 	w.writes = nil
 	w.mustReconcile("a")
 	if got := string(w.secretIn(addOnNamespace, "a-hub-kubeconfig").Data["kubeconfig"]); !strings.Contains(got, "https://moved.example.com:6443") || w.driver.issued != 1 {
@@ -412,7 +412,7 @@ func TestAddOnsFollowTheHubsAddress(t *testing.T) {
 
 // A server refuses the old credential from the second it expires.
 func TestAddOnsUseTheRenewedCredential(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	w.register("a", kubeClient)
 	clients := len(w.built)
 	w.mustReconcile("a")
@@ -420,7 +420,7 @@ func TestAddOnsUseTheRenewedCredential(t *testing.T) {
 		t.Error("the client is made anew at each reconcile")
 	}
 	w.edit(func(d map[string][]byte) { d["shared"] = []byte("token-renewed") })
-	w.agentWorld.mustReconcile()
+	w.agentEnvironment.mustReconcile()
 	w.mustReconcile("a")
 	if got := w.built[len(w.built)-1].BearerToken; len(w.built) != clients+2 || got != "token-renewed" {
 		t.Errorf("%d clients more, the last one with %q", len(w.built)-clients, got)
@@ -428,7 +428,7 @@ func TestAddOnsUseTheRenewedCredential(t *testing.T) {
 }
 
 func TestAddOnsRefuseANameWithADot(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	w.register("a.b", kubeClient)
 	if got := w.condition("a.b", "RegistrationAccepted"); got.Reason != "InvalidName" || !strings.Contains(got.Message, `"a.b"`) {
 		t.Errorf("condition %+v", got)
@@ -437,16 +437,16 @@ func TestAddOnsRefuseANameWithADot(t *testing.T) {
 
 // The hub must not be asked with a credential that it refuses.
 func TestAddOnsWaitWhileTheClusterHasNoAccess(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	w.create("a", kubeClient)
 	own := string(w.secret().Data["shared"])
 	w.refused[own] = forbidden()
-	w.agentWorld.mustReconcile()
+	w.agentEnvironment.mustReconcile()
 	if after := w.mustReconcile("a"); after != 30*time.Second || len(w.writes) > 0 {
 		t.Errorf("without access it comes back after %s, writes %q", after, w.writes)
 	}
 	delete(w.refused, own)
-	w.agentWorld.mustReconcile()
+	w.agentEnvironment.mustReconcile()
 	w.mustReconcile("a")
 	if got := w.status("a").Items[0].Driver; got != "token" {
 		t.Errorf("declared %q", got)
@@ -455,7 +455,7 @@ func TestAddOnsWaitWhileTheClusterHasNoAccess(t *testing.T) {
 
 // A hub without add-ons gets some, and loses them. Nothing is removed for that.
 func TestAddOnsDiscoverTheAPI(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	w.mapper.serve()
 	for range 3 {
 		w.mustReconcile("a")
@@ -495,7 +495,7 @@ func TestAddOnsDiscoverTheAPI(t *testing.T) {
 
 // A driver that fails for one item does not keep the others from their credentials.
 func TestAddOnsReportADriverThatFails(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	w.driver.fail = errors.New("refused with Bearer abcdefghijklmnop")
 	w.create("a", kubeClient, customSigner)
 	for range 3 {
@@ -517,7 +517,7 @@ func TestAddOnsReportADriverThatFails(t *testing.T) {
 
 // The driver brings its credential again after an edit of the Secret, and never sees an edited kubeconfig.
 func TestAddOnsMendTheirSecrets(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	w.register("a", kubeClient)
 	edit := func(change func(map[string][]byte)) {
 		t.Helper()
@@ -543,7 +543,7 @@ func TestAddOnsMendTheirSecrets(t *testing.T) {
 }
 
 func TestAddOnsStopADriverThatNeverSettles(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	driver := &restlessDriver{}
 	w.addOnOptions.KubeClient = driver
 	w.restart()
@@ -554,7 +554,7 @@ func TestAddOnsStopADriverThatNeverSettles(t *testing.T) {
 }
 
 func TestNewAddOnsRefuses(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	for name, row := range map[string]struct {
 		change func(*agent.AddOnOptions)
 		want   string

@@ -35,7 +35,7 @@ import (
 )
 
 func TestAgentJoins(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	registry := prometheus.NewRegistry()
 	w.opts.Registerer = registry
 	w.opts.Version = func(context.Context) (string, error) { return "v1.36.3", nil }
@@ -81,7 +81,7 @@ registration_agent_joined{cluster="cluster1"} 1
 
 // Other programs mount the Secret and load the kubeconfig from there.
 func TestAgentKubeconfigLoadsFromAMount(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	dir := t.TempDir()
 	for name, content := range w.secret().Data {
@@ -99,7 +99,7 @@ func TestAgentKubeconfigLoadsFromAMount(t *testing.T) {
 }
 
 func TestAgentRecordsSpansOfItsDriver(t *testing.T) {
-	w, spans := newAgentWorld(t), &spantest.Recorder{}
+	w, spans := newAgentEnvironment(t), &spantest.Recorder{}
 	w.opts.TracerProvider = spans
 	w.restart()
 	w.join()
@@ -114,7 +114,7 @@ func TestAgentRecordsSpansOfItsDriver(t *testing.T) {
 func TestAgentRestartsAtEachWrite(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		for n := 1; ; n++ {
-			w := newAgentWorld(t)
+			w := newAgentEnvironment(t)
 			w.late = late
 			crash := errors.New("the process ended")
 			crashed := false
@@ -149,7 +149,7 @@ func TestAgentRestartsAtEachWrite(t *testing.T) {
 }
 
 func TestAgentFollowsTheHub(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	built := len(w.built)
 	for range 5 {
@@ -178,7 +178,7 @@ func TestAgentFollowsTheHub(t *testing.T) {
 }
 
 func TestAgentReplacesAnExpiredCredential(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	w.refused[string(w.secret().Data["shared"])] = unauthorized()
 	w.seen()
@@ -193,7 +193,7 @@ func TestAgentReplacesAnExpiredCredential(t *testing.T) {
 
 // A joined cluster needs no bootstrap credential until its own is refused.
 func TestAgentWithoutBootstrapCredential(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	w.writeBootstrap("{apiVersion: v1, kind: Config, clusters: [{name: h, cluster: {server: https://hub.example.com:6443}}]}")
 	w.restart()
@@ -206,7 +206,7 @@ func TestAgentWithoutBootstrapCredential(t *testing.T) {
 
 // A failure that lasts is recorded again before API servers forget it, and not at each reconcile.
 func TestAgentRepeatsAFailureThatLasts(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.refused[bootstrapToken] = unauthorized()
 	count := 0
 	for range 90 {
@@ -227,7 +227,7 @@ func TestAgentRepeatsAFailureThatLasts(t *testing.T) {
 
 // After a failure that is over, the Event about what the agent waits for is the newest again.
 func TestAgentSaysAfterAFailureWhatItWaitsFor(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.mustReconcile()
 	w.refused[bootstrapToken] = unauthorized()
 	if _, err := w.reconcile(); err == nil {
@@ -245,7 +245,7 @@ func TestAgentSaysAfterAFailureWhatItWaitsFor(t *testing.T) {
 
 // The renewal says that the failure is over, before the Lease is due.
 func TestAgentRenewsItsLeaseAfterAFailure(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	w.mustReconcile()
 	before := w.lease().Spec.RenewTime.Time
@@ -268,7 +268,7 @@ func TestAgentRenewsItsLeaseAfterAFailure(t *testing.T) {
 }
 
 func TestAgentKeepsACredentialThatIsForbidden(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	before := w.secret()
 	w.refused[string(before.Data["shared"])] = forbidden()
@@ -298,7 +298,7 @@ func TestAgentKeepsACredentialThatIsForbidden(t *testing.T) {
 }
 
 func TestAgentWaitsForTheClustersNamespace(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.mustReconcile()
 	w.accept(metav1.ConditionTrue)
 	w.fault = func(int) error {
@@ -318,7 +318,7 @@ func TestAgentWaitsForTheClustersNamespace(t *testing.T) {
 }
 
 func TestAgentRequeuesExactly(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	for _, step := range []struct {
 		name       string
@@ -355,7 +355,7 @@ func TestAgentRequeuesExactly(t *testing.T) {
 
 // The hub creates the Lease, and may do so later than it gives the rights to it.
 func TestAgentWaitsForTheLeaseOfTheHub(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	regtest.Must(t, w.hub.Delete(t.Context(), hubLease()))
 	w.mustReconcile()
 	w.accept(metav1.ConditionTrue)
@@ -372,7 +372,7 @@ func TestAgentWaitsForTheLeaseOfTheHub(t *testing.T) {
 }
 
 func TestAgentSteadyStateWritesNothing(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.opts.Version = func(context.Context) (string, error) { return "v1.36.3", nil }
 	w.driver.annotations = map[string]string{"mark": "1"}
 	w.restart()
@@ -388,7 +388,7 @@ func TestAgentSteadyStateWritesNothing(t *testing.T) {
 }
 
 func TestAgentSwitchesDrivers(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	other := &sharedToken{name: "other-token", asked: map[string]bool{}, issue: func(nonce string) string { return "token-other-" + nonce }}
 	w.accept(metav1.ConditionFalse)
@@ -415,7 +415,7 @@ func TestAgentSwitchesDrivers(t *testing.T) {
 
 // A cluster whose driver fails is still alive.
 func TestAgentRenewsTheLeaseWhileTheDriverFails(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	w.now = w.now.Add(time.Minute)
 	w.driver.err = errors.New("the signer is away, Bearer 0123456789abcdef01234567")
@@ -431,7 +431,7 @@ func TestAgentRenewsTheLeaseWhileTheDriverFails(t *testing.T) {
 }
 
 func TestAgentReportsAnUnavailableCluster(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.opts.Version = func(context.Context) (string, error) { return "", errors.New("connection refused") }
 	w.restart()
 	w.join()
@@ -442,7 +442,7 @@ func TestAgentReportsAnUnavailableCluster(t *testing.T) {
 }
 
 func TestAgentAnnotatesAManagedClusterCreatedBeforehand(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.driver.annotations = map[string]string{"mark": "arn"}
 	beforehand := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Annotations: map[string]string{"other": "kept"}}}
 	regtest.Must(t, w.hub.Create(t.Context(), beforehand))
@@ -467,7 +467,7 @@ func TestAgentAnnotatesAManagedClusterCreatedBeforehand(t *testing.T) {
 }
 
 func TestAgentUnjoins(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	if err := w.agent.Unjoin(t.Context()); !errors.Is(err, agent.ErrNotJoined) {
 		t.Errorf("before it has joined: %v", err)
 	}
@@ -496,7 +496,7 @@ func TestAgentUnjoinsWhereItMayOnlyUpdate(t *testing.T) {
 			[]string{"no patch", "no update", "deny it there"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newAgentWorld(t)
+			w := newAgentEnvironment(t)
 			w.join()
 			var updated client.Object
 			hub, ok := w.hub.(client.WithWatch)
@@ -560,7 +560,7 @@ func (d *restlessDriver) Next(context.Context, registration.Input) (registration
 }
 
 func TestAgentStopsADriverThatNeverSettles(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	driver := &restlessDriver{}
 	w.opts.Driver = driver
 	w.restart()
@@ -579,7 +579,7 @@ func (d hangingDriver) Next(ctx context.Context, _ registration.Input) (registra
 
 func TestAgentRenewsTheLeaseWhileTheDriverHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newAgentWorld(t)
+		w := newAgentEnvironment(t)
 		w.join()
 		w.now = w.now.Add(time.Minute)
 		w.opts.Driver = hangingDriver{fixedDriver{name: "shared-token"}}
@@ -592,7 +592,7 @@ func TestAgentRenewsTheLeaseWhileTheDriverHangs(t *testing.T) {
 
 // The kubeconfig runs a program, the agent does not; and the driver does not decide on the address.
 func TestAgentUsesTheDriversOwnConfiguration(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.opts.Driver = configuringDriver{fixedDriver{"aws-like", registration.Step{Credential: &registration.Credential{User: execUser}}}}
 	w.restart()
 	w.mustReconcile()
@@ -606,7 +606,7 @@ func TestAgentUsesTheDriversOwnConfiguration(t *testing.T) {
 }
 
 func TestAgentReportsAWithdrawalThatTimesOut(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	slowserver.TestObject(t, regtest.Scheme(t), w.cluster(), func(c client.WithWatch) error {
 		w.hub = c

@@ -12,7 +12,7 @@ import (
 
 // A webhook of the hub refuses with a long text.
 func TestLongestWarningIsRecorded(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.opts.Recorder = kubetest.Start(t).Recorder(t)
 	a, err := agent.New(w.opts)
 	regtest.Must(t, err)

@@ -136,8 +136,8 @@ func (k *agentKube) event(reason string) bool {
 // process is a new process of the agent.
 func (k *agentKube) process(recorder events.EventRecorder) {
 	k.T.Helper()
-	world, config := *k.World, k.Config() // the agent's goroutine reads no T that a Step changes
-	driver := &sharedToken{asked: map[string]bool{}, issue: func(string) string { return world.Token(world.Admin, k.Name, "agent") }}
+	environment, config := *k.Environment, k.Config() // the agent's goroutine reads no T that a Step changes
+	driver := &sharedToken{asked: map[string]bool{}, issue: func(string) string { return environment.Token(environment.Admin, k.Name, "agent") }}
 	k.Start(agent.Options{Driver: driver, Recorder: recorder, Version: func(context.Context) (string, error) {
 		d, err := discovery.NewDiscoveryClientForConfig(config)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 
 // Another name of a context is no reason for another credential: Open Cluster Management's agent takes it for one.
 func TestAgentRenamesItsContextAndKeepsItsCredential(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	want, asked := w.secret().Data, maps.Clone(w.driver.asked)
 	w.edit(func(d map[string][]byte) {

@@ -49,7 +49,7 @@ func TestAgentWritesTheBytesOfOCMsAgent(t *testing.T) {
 		"as an earlier agent left it": strings.NewReplacer("hub-of-example", "hub", "default-context", "hub", "default-auth", "agent").Replace,
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newAgentWorld(t)
+			w := newAgentEnvironment(t)
 			cert, key := certificate(t)
 			want := map[string]string{"kubeconfig": byOCM(t, "ocm.yaml"), "cluster-name": "cluster1", "agent-name": "agent-of-ocm"}
 			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: ocm.HubKubeconfigSecret}, Data: map[string][]byte{

@@ -23,7 +23,7 @@ func TestAgentNamesAHubThatIsUnreachable(t *testing.T) {
 	regtest.Must(t, err)
 	address := "https://" + l.Addr().String()
 	regtest.Must(t, l.Close())
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.opts.NewHubClient = nil
 	w.writeBootstrap(bootstrapKubeconfig(address))
 	w.restart()
@@ -50,7 +50,7 @@ func TestAgentExplainsTheHubsRefusal(t *testing.T) {
 		"hub without the CRD":           {&meta.NoKindMatchError{GroupKind: ocm.GroupVersion.WithKind("ManagedCluster").GroupKind()}, "prepare it as a hub"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newAgentWorld(t)
+			w := newAgentEnvironment(t)
 			w.refused[bootstrapToken] = row.err
 			if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), row.want) || len(w.writes) > 0 {
 				t.Errorf("got %v, writes %q", err, w.writes)
@@ -95,7 +95,7 @@ func TestAgentRefusesABootstrapKubeconfig(t *testing.T) {
 		"token and key pair": {with("token:", "client-certificate-data: Zm9v, client-key-data: Zm9v, token:"), "either"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newAgentWorld(t)
+			w := newAgentEnvironment(t)
 			w.writeBootstrap(row.kubeconfig)
 			_, err := w.reconcile()
 			if err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), agentNamespace+"/bootstrap-hub-kubeconfig") ||
@@ -108,7 +108,7 @@ func TestAgentRefusesABootstrapKubeconfig(t *testing.T) {
 		})
 	}
 	t.Run("Secret missing", func(t *testing.T) {
-		w := newAgentWorld(t)
+		w := newAgentEnvironment(t)
 		w.opts.BootstrapSecret = "other"
 		w.restart()
 		if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), agentNamespace+"/other") || !strings.Contains(err.Error(), "join again") {
@@ -136,7 +136,7 @@ func TestAgentRefusesACredentialThatItCouldNotUse(t *testing.T) {
 		"impersonated user": {registration.Step{Credential: &registration.Credential{User: &clientcmdapi.AuthInfo{Token: "a", Impersonate: "b"}}}, "impersonates"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newAgentWorld(t)
+			w := newAgentEnvironment(t)
 			w.opts.Driver = fixedDriver{"fixed", row.step}
 			w.restart()
 			if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), `driver "fixed"`) {
@@ -150,7 +150,7 @@ func TestAgentRefusesACredentialThatItCouldNotUse(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	valid := newAgentWorld(t).opts
+	valid := newAgentEnvironment(t).opts
 	for name, row := range map[string]struct {
 		change func(*agent.Options)
 		want   string

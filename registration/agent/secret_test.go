@@ -39,7 +39,7 @@ func TestAgentMendsItsSecret(t *testing.T) {
 		"everything gone":        func(d map[string][]byte) { clear(d) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newAgentWorld(t)
+			w := newAgentEnvironment(t)
 			w.join()
 			want := w.secret().Data
 			w.edit(change)
@@ -79,7 +79,7 @@ current-context: hub
 `
 
 func TestAgentKeepsTheAgentName(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	name := string(w.secret().Data["agent-name"])
 	w.edit(func(d map[string][]byte) {
@@ -93,7 +93,7 @@ func TestAgentKeepsTheAgentName(t *testing.T) {
 }
 
 func TestAgentRejoinsWhenTheSecretIsDeleted(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	regtest.Must(t, w.local.Delete(t.Context(), w.secret()))
 	w.mustReconcile()
@@ -103,7 +103,7 @@ func TestAgentRejoinsWhenTheSecretIsDeleted(t *testing.T) {
 }
 
 func TestAgentRefusesTheSecretOfAnotherCluster(t *testing.T) {
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	w.edit(func(d map[string][]byte) { d["cluster-name"] = []byte("cluster10") })
 	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), `"cluster10"`) || !strings.Contains(err.Error(), "delete it") || len(w.writes) > 0 {
@@ -113,7 +113,7 @@ func TestAgentRefusesTheSecretOfAnotherCluster(t *testing.T) {
 
 func TestAgentOverwritesNoChangeOfTheSecret(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, "a", nil)
-	w := newAgentWorld(t)
+	w := newAgentEnvironment(t)
 	w.join()
 	w.edit(func(d map[string][]byte) { delete(d, "kubeconfig") })
 	w.fault = func(int) error { return conflict }

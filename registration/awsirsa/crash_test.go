@@ -21,7 +21,7 @@ import (
 
 // checkNoTrace expects that neither AWS nor the hub has anything of the cluster
 // left, but the claim of one that is denied.
-func (w *hubWorld) checkNoTrace(t *testing.T) {
+func (w *hubEnvironment) checkNoTrace(t *testing.T) {
 	t.Helper()
 	checkNothingLeft(t, w.cloud)
 	roles := &rbacv1.ClusterRoleList{}
@@ -44,12 +44,14 @@ func (w *hubWorld) checkNoTrace(t *testing.T) {
 // meanwhile is what an administrator does while the hub is down, and what the next process has to reach.
 var meanwhile = []struct {
 	name    string
-	does    func(w *hubWorld)
+	does    func(w *hubEnvironment)
 	granted bool
 }{
-	{"nothing happens", func(*hubWorld) {}, true},
-	{"the cluster is denied", func(w *hubWorld) { w.edit("shop1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false }) }, false},
-	{"the cluster is deleted", func(w *hubWorld) { w.delete("shop1") }, false},
+	{"nothing happens", func(*hubEnvironment) {}, true},
+	{"the cluster is denied", func(w *hubEnvironment) {
+		w.edit("shop1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
+	}, false},
+	{"the cluster is deleted", func(w *hubEnvironment) { w.delete("shop1") }, false},
 }
 
 // The whole hub dies after each call of AWS that a grant makes: its writes fail too.
@@ -58,7 +60,7 @@ func TestHubDiesAfterEachCallOfAGrant(t *testing.T) {
 		for _, m := range meanwhile {
 			t.Run(fmt.Sprintf("after call %d, then %s", n, m.name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					w := newHubWorld(t)
+					w := newHubEnvironment(t)
 					w.create("shop1", managedARN, false)
 					w.cloud.dieAfter = n
 					w.update("shop1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = true })
@@ -86,7 +88,7 @@ func TestHubDiesAfterEachCallOfARevocation(t *testing.T) {
 		for _, m := range meanwhile[1:] {
 			t.Run(fmt.Sprintf("after call %d, %s", n, m.name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					w := newHubWorld(t)
+					w := newHubEnvironment(t)
 					w.create("shop1", managedARN, true)
 					w.cloud.reset()
 					m.does(w)

@@ -26,7 +26,7 @@ func nthCluster(i int) string { return fmt.Sprint("shop", i) }
 func nthARN(i int) string     { return fmt.Sprint(managedARN, i) }
 
 // accept creates accepted clusters, of which the hub does not know yet.
-func (w *hubWorld) accept(n int) {
+func (w *hubEnvironment) accept(n int) {
 	w.t.Helper()
 	for i := range n {
 		cluster := &ocm.ManagedCluster{Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true},
@@ -36,7 +36,7 @@ func (w *hubWorld) accept(n int) {
 }
 
 // reconcileAll reconciles each cluster once, and returns how long all took, and all but the first.
-func (w *hubWorld) reconcileAll(n int) (all, others time.Duration) {
+func (w *hubEnvironment) reconcileAll(n int) (all, others time.Duration) {
 	queue, begin := make(chan int), time.Now()
 	var running sync.WaitGroup
 	var mu sync.Mutex
@@ -65,7 +65,7 @@ const clusters = 96
 
 func TestResyncAndRestartOfAHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newHubWorld(t)
+		w := newHubEnvironment(t)
 		w.accept(clusters)
 		w.reconcileAll(clusters)
 		if len(w.cloud.roles) != clusters || len(w.cloud.entries) != clusters {
@@ -101,7 +101,7 @@ func (h hanging) GetRole(ctx context.Context, in *iam.GetRoleInput, opts ...func
 func TestOneHangingClusterDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 5
-		w := newHubWorld(t)
+		w := newHubEnvironment(t)
 		w.iam = hanging{w.cloud, awsirsa.GrantedRoleName(mustParse(t, hubARN), mustParse(t, nthARN(0)))}
 		w.restart()
 		w.accept(clusters)

@@ -23,8 +23,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// hubWorld is a whole hub, with an API server from memory.
-type hubWorld struct {
+// hubEnvironment is a whole hub, with an API server from memory.
+type hubEnvironment struct {
 	t     *testing.T
 	cloud *cloud
 	iam   awsirsa.IAM // that the hub calls, usually the cloud
@@ -32,9 +32,9 @@ type hubWorld struct {
 	hub   *hub.Hub
 }
 
-func newHubWorld(t *testing.T, patterns ...string) *hubWorld {
+func newHubEnvironment(t *testing.T, patterns ...string) *hubEnvironment {
 	t.Helper()
-	w := &hubWorld{t: t, cloud: newCloud()}
+	w := &hubEnvironment{t: t, cloud: newCloud()}
 	w.iam = w.cloud
 	w.kube = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).WithInterceptorFuncs(w.interceptors()).Build()
 	w.restart(patterns...)
@@ -42,7 +42,7 @@ func newHubWorld(t *testing.T, patterns ...string) *hubWorld {
 }
 
 // interceptors fail all writes of a hub that is dead, and note when it removes the ClusterRoleBinding.
-func (w *hubWorld) interceptors() interceptor.Funcs {
+func (w *hubEnvironment) interceptors() interceptor.Funcs {
 	return interceptor.Funcs{
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			if w.cloud.dead() {
@@ -74,7 +74,7 @@ func (w *hubWorld) interceptors() interceptor.Funcs {
 	}
 }
 
-func (w *hubWorld) restart(patterns ...string) {
+func (w *hubEnvironment) restart(patterns ...string) {
 	w.t.Helper()
 	driver := newHub(w.t, w.cloud, func(o *awsirsa.HubDriverOptions) { o.AutoApprove, o.IAM, o.MaxRoles = patterns, w.iam, 5000 })
 	var err error
@@ -82,19 +82,19 @@ func (w *hubWorld) restart(patterns ...string) {
 	regtest.Must(w.t, err)
 }
 
-func (w *hubWorld) get(name string) *ocm.ManagedCluster {
+func (w *hubEnvironment) get(name string) *ocm.ManagedCluster {
 	w.t.Helper()
 	cluster := &ocm.ManagedCluster{}
 	regtest.Must(w.t, w.kube.Get(w.t.Context(), client.ObjectKey{Name: name}, cluster))
 	return cluster
 }
 
-func (w *hubWorld) create(name, arn string, accepted bool) {
+func (w *hubEnvironment) create(name, arn string, accepted bool) {
 	w.t.Helper()
 	w.join(name, map[string]string{awsirsa.ARNAnnotation: arn}, accepted)
 }
 
-func (w *hubWorld) join(name string, annotations map[string]string, accepted bool) {
+func (w *hubEnvironment) join(name string, annotations map[string]string, accepted bool) {
 	w.t.Helper()
 	regtest.Must(w.t, w.kube.Create(w.t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
 		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted}}))
@@ -102,30 +102,30 @@ func (w *hubWorld) join(name string, annotations map[string]string, accepted boo
 }
 
 // edit changes a cluster while the hub does not look.
-func (w *hubWorld) edit(name string, change func(*ocm.ManagedCluster)) {
+func (w *hubEnvironment) edit(name string, change func(*ocm.ManagedCluster)) {
 	w.t.Helper()
 	cluster := w.get(name)
 	change(cluster)
 	regtest.Must(w.t, w.kube.Update(w.t.Context(), cluster))
 }
 
-func (w *hubWorld) update(name string, change func(*ocm.ManagedCluster)) {
+func (w *hubEnvironment) update(name string, change func(*ocm.ManagedCluster)) {
 	w.t.Helper()
 	w.edit(name, change)
 	w.reconcile(name)
 }
 
-func (w *hubWorld) delete(name string) {
+func (w *hubEnvironment) delete(name string) {
 	w.t.Helper()
 	regtest.Must(w.t, w.kube.Delete(w.t.Context(), w.get(name)))
 }
 
 // reconcile returns the condition. Errors are what the condition says.
-func (w *hubWorld) reconcile(name string) {
+func (w *hubEnvironment) reconcile(name string) {
 	_, _ = w.hub.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
 }
 
-func (w *hubWorld) accepted(name string) metav1.Condition {
+func (w *hubEnvironment) accepted(name string) metav1.Condition {
 	w.t.Helper()
 	if c := meta.FindStatusCondition(w.get(name).Status.Conditions, ocm.ConditionHubAccepted); c != nil {
 		return *c
@@ -136,7 +136,7 @@ func (w *hubWorld) accepted(name string) metav1.Condition {
 // The hourly look repairs what has drifted.
 func TestResyncMakesNoCallWithinAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newHubWorld(t)
+		w := newHubEnvironment(t)
 		w.create("shop1", managedARN, true)
 		checkGranted(t, w.cloud)
 		w.cloud.reset()
@@ -160,7 +160,7 @@ func TestResyncMakesNoCallWithinAnHour(t *testing.T) {
 }
 
 func TestRevocationRemovesTheRBACFirst(t *testing.T) {
-	w := newHubWorld(t)
+	w := newHubEnvironment(t)
 	w.create("shop1", managedARN, true)
 	w.cloud.reset()
 	w.update("shop1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
@@ -186,7 +186,7 @@ func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 		"ARN of another, with extra slash": {awsirsa.ARNAnnotation: victimARN + "/x"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newHubWorld(t)
+			w := newHubEnvironment(t)
 			w.create("victim1", victimARN, true)
 			w.create("shop1", managedARN, true)
 			role := w.cloud.roles[awsirsa.GrantedRoleName(owner, victim)]

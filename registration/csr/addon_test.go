@@ -53,7 +53,7 @@ func TestItemsOfAddOns(t *testing.T) {
 		"customSigner item without a subject": {ocm.Registration{Type: ocm.CustomSigner, SignerName: other}, nil, other, standard},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			w.sign, w.addOn, w.item = true, "search", c.item
 			if step := w.step(); !reflect.DeepEqual(step.Declare, c.declare) {
 				t.Errorf("declares %+v", step.Declare)
@@ -78,7 +78,7 @@ func TestItemsOfAddOns(t *testing.T) {
 
 // An item whose subject changes gets another certificate.
 func TestItemGetsAnotherSubject(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.sign, w.addOn, w.item = true, "search", ocm.Registration{Type: ocm.CustomSigner, SignerName: "example.com/signer", Subject: ocm.Subject{User: "u", OrganizationUnits: []string{"o1"}}}
 	for range 3 {
 		w.step()

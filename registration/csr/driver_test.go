@@ -64,8 +64,8 @@ func (c *ca) sign(t testing.TB, subject pkix.Name, key any, now time.Time, lifet
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// world is an agent and its hub, with a clock each.
-type world struct {
+// environment is an agent and its hub, with a clock each.
+type environment struct {
 	t        testing.TB
 	hub      client.WithWatch
 	ca       *ca
@@ -82,14 +82,14 @@ type world struct {
 	state    map[string][]byte
 }
 
-func newWorld(t testing.TB) *world {
-	w := &world{t: t, ca: newCA(t), now: start, lifetime: 24 * time.Hour, agent: "agent1"}
+func newEnvironment(t testing.TB) *environment {
+	w := &environment{t: t, ca: newCA(t), now: start, lifetime: 24 * time.Hour, agent: "agent1"}
 	w.hub = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: w.create}).Build()
 	return w
 }
 
-func (w *world) create(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+func (w *environment) create(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 	w.creates = append(w.creates, w.now)
 	obj.SetCreationTimestamp(metav1.NewTime(w.now))
 	if err := c.Create(ctx, obj, opts...); err != nil || !w.sign {
@@ -102,7 +102,7 @@ func (w *world) create(ctx context.Context, c client.WithWatch, obj client.Objec
 }
 
 // request returns the only request on the hub.
-func (w *world) request() *certificatesv1.CertificateSigningRequest {
+func (w *environment) request() *certificatesv1.CertificateSigningRequest {
 	w.t.Helper()
 	var list certificatesv1.CertificateSigningRequestList
 	if err := w.hub.List(w.t.Context(), &list); err != nil || len(list.Items) != 1 {
@@ -111,7 +111,7 @@ func (w *world) request() *certificatesv1.CertificateSigningRequest {
 	return &list.Items[0]
 }
 
-func (w *world) issue(name string, sign func(*x509.CertificateRequest) []byte) {
+func (w *environment) issue(name string, sign func(*x509.CertificateRequest) []byte) {
 	w.t.Helper()
 	w.update(name, func(c *certificatesv1.CertificateSigningRequest) {
 		c.Status.Conditions = append(c.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
@@ -120,7 +120,7 @@ func (w *world) issue(name string, sign func(*x509.CertificateRequest) []byte) {
 	})
 }
 
-func (w *world) update(name string, change func(*certificatesv1.CertificateSigningRequest)) {
+func (w *environment) update(name string, change func(*certificatesv1.CertificateSigningRequest)) {
 	w.t.Helper()
 	c := &certificatesv1.CertificateSigningRequest{}
 	regtest.Must(w.t, w.hub.Get(w.t.Context(), client.ObjectKey{Name: name}, c))
@@ -136,12 +136,12 @@ func parse(t testing.TB, c *certificatesv1.CertificateSigningRequest) *x509.Cert
 	return r
 }
 
-func (w *world) input() registration.Input {
+func (w *environment) input() registration.Input {
 	return registration.Input{Now: w.now.Add(w.ahead), Cluster: "cluster1", Agent: w.agent, Addon: w.addOn, Item: w.item, Stored: w.secret, State: w.state, Hub: w.hub}
 }
 
 // step does what the reconciler does, with a new driver each time: drivers remember nothing.
-func (w *world) step() registration.Step {
+func (w *environment) step() registration.Step {
 	w.t.Helper()
 	step, err := csr.New(w.options).Next(w.t.Context(), w.input())
 	regtest.Must(w.t, err)
@@ -153,7 +153,7 @@ func (w *world) step() registration.Step {
 }
 
 // run steps whenever the driver wants it, for a while.
-func (w *world) run(d time.Duration, each func()) {
+func (w *environment) run(d time.Duration, each func()) {
 	w.t.Helper()
 	for end := w.now.Add(d); ; {
 		step := w.step()
@@ -178,7 +178,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // leaf returns the stored certificate.
-func (w *world) leaf() *x509.Certificate {
+func (w *environment) leaf() *x509.Certificate {
 	w.t.Helper()
 	block, _ := pem.Decode(w.secret["tls.crt"])
 	if block == nil {
@@ -189,7 +189,7 @@ func (w *world) leaf() *x509.Certificate {
 	return leaf
 }
 
-func (w *world) expectRequests(n int) {
+func (w *environment) expectRequests(n int) {
 	w.t.Helper()
 	if len(w.creates) != n {
 		w.t.Errorf("%d requests were created instead of %d", len(w.creates), n)
@@ -211,7 +211,7 @@ func expect(t testing.TB, step registration.Step, status metav1.ConditionStatus,
 }
 
 func TestKeyIsStoredBeforeItsRequestIsMade(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	step := w.step()
 	w.expectRequests(0)
 	if len(step.State["key"]) == 0 || step.Credential != nil || !step.At.Equal(w.now) {
@@ -226,7 +226,7 @@ func TestKeyIsStoredBeforeItsRequestIsMade(t *testing.T) {
 }
 
 func TestRequestSaysExactlyWhoAsks(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.options.Lifetime = time.Hour
 	w.step()
 	w.step()
@@ -259,7 +259,7 @@ func TestRequestNameDependsOnKeyAndSubject(t *testing.T) {
 	names := map[string]bool{}
 	for _, agent := range []string{"agent1", "agent2"} {
 		for range 2 {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			w.agent = agent
 			w.step()
 			w.step()
@@ -272,7 +272,7 @@ func TestRequestNameDependsOnKeyAndSubject(t *testing.T) {
 }
 
 func TestRestartWhilePendingMakesNoSecondRequest(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.run(time.Hour, func() {}) // each step is a restart
 	w.expectRequests(1)
 	w.issue(w.request().Name, func(r *x509.CertificateRequest) []byte {
@@ -293,7 +293,7 @@ func TestRestartWhilePendingMakesNoSecondRequest(t *testing.T) {
 
 // A create that has succeeded although its answer was lost.
 func TestLostAnswerMakesNoSecondRequest(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.step()
 	lost := interceptor.NewClient(w.hub, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 		_ = c.Create(ctx, obj, opts...)
@@ -310,7 +310,7 @@ func TestLostAnswerMakesNoSecondRequest(t *testing.T) {
 
 // Another process of the same agent may create the request between get and create.
 func TestRequestThatExistsMeanwhileIsTaken(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.step()
 	w.step()
 	missed := false
@@ -328,7 +328,7 @@ func TestRequestThatExistsMeanwhileIsTaken(t *testing.T) {
 }
 
 func TestDeletedRequestIsMadeAgainWithTheSameKey(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.step()
 	w.step()
 	first := w.request()
@@ -344,7 +344,7 @@ func TestDeletedRequestIsMadeAgainWithTheSameKey(t *testing.T) {
 func TestRefusedRequestIsAConditionAndNotALoop(t *testing.T) {
 	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
 		t.Run(string(kind), func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			w.step()
 			w.step()
 			name := w.request().Name
@@ -363,7 +363,7 @@ func TestRefusedRequestIsAConditionAndNotALoop(t *testing.T) {
 }
 
 func TestDeniedRenewalKeepsTheCertificate(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.sign = true
 	w.step()
 	w.step()
@@ -389,7 +389,7 @@ func TestDeniedRenewalKeepsTheCertificate(t *testing.T) {
 }
 
 func TestRenewalThatWaitsLongIsACondition(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.sign = true
 	w.step()
 	w.step()
@@ -405,7 +405,7 @@ func TestRenewalThatWaitsLongIsACondition(t *testing.T) {
 
 // A hub that answers 401 for a moment makes the agent ask anew, with a bootstrap credential, for what only a person approves.
 func TestPendingKeyIsDroppedWhenTheCertificateWorksAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.sign = true
 	w.step()
 	w.step()
@@ -430,7 +430,7 @@ func TestPendingKeyIsDroppedWhenTheCertificateWorksAgain(t *testing.T) {
 func TestFirstRequestIsReadEvery5Seconds(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"clock right": 0, "clock a day behind": -24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			w.ahead = ahead
 			w.run(time.Hour, func() {})
 			if after := w.step().At.Sub(w.now.Add(ahead)); after != 5*time.Second {
@@ -441,7 +441,7 @@ func TestFirstRequestIsReadEvery5Seconds(t *testing.T) {
 }
 
 func TestApprovedButNotSignedSaysSo(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.step()
 	w.step()
 	w.update(w.request().Name, func(c *certificatesv1.CertificateSigningRequest) {
@@ -451,19 +451,19 @@ func TestApprovedButNotSignedSaysSo(t *testing.T) {
 }
 
 func TestCertificateThatWasNotAskedForIsRefused(t *testing.T) {
-	for name, sign := range map[string]func(*testing.T, *world, *x509.CertificateRequest) []byte{
-		"another key": func(t *testing.T, w *world, r *x509.CertificateRequest) []byte {
+	for name, sign := range map[string]func(*testing.T, *environment, *x509.CertificateRequest) []byte{
+		"another key": func(t *testing.T, w *environment, r *x509.CertificateRequest) []byte {
 			return w.ca.sign(t, r.Subject, ecKey(t).Public(), w.now, w.lifetime)
 		},
-		"another cluster": func(t *testing.T, w *world, r *x509.CertificateRequest) []byte {
+		"another cluster": func(t *testing.T, w *environment, r *x509.CertificateRequest) []byte {
 			return w.ca.sign(t, pkix.Name{CommonName: "system:open-cluster-management:cluster10:agent1", Organization: r.Subject.Organization}, r.PublicKey, w.now, w.lifetime)
 		},
-		"no organizations": func(t *testing.T, w *world, r *x509.CertificateRequest) []byte {
+		"no organizations": func(t *testing.T, w *environment, r *x509.CertificateRequest) []byte {
 			return w.ca.sign(t, pkix.Name{CommonName: r.Subject.CommonName}, r.PublicKey, w.now, w.lifetime)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			w.step()
 			w.step()
 			w.issue(w.request().Name, func(r *x509.CertificateRequest) []byte { return sign(t, w, r) })
@@ -495,7 +495,7 @@ func TestInputThatCannotBeRegistered(t *testing.T) {
 		"unknown type": {func(in *registration.Input) { in.Addon, in.Item = "search", ocm.Registration{Type: "magic"} }, `"magic"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			in := w.input()
 			c.change(&in)
 			if _, err := csr.New(csr.Options{}).Next(t.Context(), in); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -515,7 +515,7 @@ func TestHubThatRefusesIsAnError(t *testing.T) {
 		"create": {Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return forbidden }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			w.step()
 			in := w.input()
 			in.Hub = interceptor.NewClient(w.hub, funcs)

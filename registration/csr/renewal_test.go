@@ -18,7 +18,7 @@ func TestRenewalAt80PercentWithOneJitter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			drawn := map[time.Duration]bool{}
 			for range 8 {
-				w := newWorld(t)
+				w := newEnvironment(t)
 				w.sign, w.lifetime = true, c.lifetime
 				w.step()
 				w.step()
@@ -46,7 +46,7 @@ func TestRenewalAt80PercentWithOneJitter(t *testing.T) {
 }
 
 func TestExpiredCertificateIsReplacedByOneRequest(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.sign = true
 	w.step()
 	w.step()
@@ -59,7 +59,7 @@ func TestExpiredCertificateIsReplacedByOneRequest(t *testing.T) {
 
 // Without a bound each certificate would be due at once: 8 of its 10 minutes seem to be over.
 func TestClockAheadDoesNotAskInALoop(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.sign, w.lifetime, w.ahead = true, 600*time.Second, 8*time.Minute
 	w.run(2*time.Minute, func() {})
 	w.expectRequests(1)
@@ -76,7 +76,7 @@ func TestClockAheadDoesNotAskInALoop(t *testing.T) {
 }
 
 func TestClockThatIsDaysAheadAsksEvery10Minutes(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.sign, w.ahead = true, 100*24*time.Hour
 	w.run(55*time.Minute, func() {})
 	if n := len(w.creates); n < 2 || n > 6 {
@@ -86,7 +86,7 @@ func TestClockThatIsDaysAheadAsksEvery10Minutes(t *testing.T) {
 
 // The certificate has to be renewed before it expires by the hub's clock: afterwards a person is needed.
 func TestClockBehindRenewsInTime(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.sign, w.lifetime, w.ahead = true, 600*time.Second, -8*time.Minute
 	w.run(time.Hour, func() {
 		if w.secret != nil && w.now.After(w.leaf().NotAfter) {
@@ -99,7 +99,7 @@ func TestClockBehindRenewsInTime(t *testing.T) {
 }
 
 func TestClockThatWasSetBackRenewsByTheCertificate(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.sign, w.lifetime, w.ahead = true, 600*time.Second, 8*time.Minute
 	w.step()
 	w.step()
@@ -113,27 +113,27 @@ func TestClockThatWasSetBackRenewsByTheCertificate(t *testing.T) {
 func TestEditedSecretHealsWithOneRequest(t *testing.T) {
 	other := newCA(t)
 	for name, c := range map[string]struct {
-		edit     func(*world)
+		edit     func(*environment)
 		requests int
 	}{
-		"nothing":             {func(*world) {}, 1},
-		"Secret deleted":      {func(w *world) { w.secret, w.state = nil, nil }, 2},
-		"no certificate":      {func(w *world) { delete(w.secret, "tls.crt") }, 2},
-		"no key":              {func(w *world) { delete(w.secret, "tls.key") }, 2},
-		"garbage certificate": {func(w *world) { w.secret["tls.crt"] = []byte("x") }, 2},
-		"certificate of another key": {func(w *world) {
+		"nothing":             {func(*environment) {}, 1},
+		"Secret deleted":      {func(w *environment) { w.secret, w.state = nil, nil }, 2},
+		"no certificate":      {func(w *environment) { delete(w.secret, "tls.crt") }, 2},
+		"no key":              {func(w *environment) { delete(w.secret, "tls.key") }, 2},
+		"garbage certificate": {func(w *environment) { w.secret["tls.crt"] = []byte("x") }, 2},
+		"certificate of another key": {func(w *environment) {
 			w.secret["tls.crt"] = other.sign(t, w.leaf().Subject, ecKey(t).Public(), w.now, time.Hour)
 		}, 2},
-		"another agent's name": {func(w *world) { w.agent = "agent2" }, 2},
-		"no state":             {func(w *world) { w.state = nil }, 1},
-		"garbage state": {func(w *world) {
+		"another agent's name": {func(w *environment) { w.agent = "agent2" }, 2},
+		"no state":             {func(w *environment) { w.state = nil }, 1},
+		"garbage state": {func(w *environment) {
 			w.state = map[string][]byte{"received": []byte("x"), "approved": []byte("y"), "key": []byte("z")}
 		}, 1},
-		"received in the future":  {func(w *world) { w.state["received"] = []byte("2999-01-01T00:00:00Z") }, 1},
-		"approved without a date": {func(w *world) { delete(w.state, "received") }, 2},
+		"received in the future":  {func(w *environment) { w.state["received"] = []byte("2999-01-01T00:00:00Z") }, 1},
+		"approved without a date": {func(w *environment) { delete(w.state, "received") }, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnvironment(t)
 			w.sign = true
 			w.step()
 			w.step()

@@ -26,7 +26,7 @@ func (c *ca) between(t testing.TB, key *ecdsa.PrivateKey, name string) *ca {
 }
 
 func TestIntermediateCAs(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	first := w.ca.between(t, newKey(t), "first")
 	second := first.between(t, newKey(t), "second")
 	for name, c := range map[string]struct {
@@ -57,7 +57,7 @@ func TestIntermediateCAs(t *testing.T) {
 
 // A client without any credential makes a certificate and its intermediates itself. Here each intermediate may have signed each.
 func BenchmarkForeignChain(b *testing.B) {
-	w := newWorld(b, nil)
+	w := newEnvironment(b, nil)
 	handler, err := relay.New(w.options())
 	if err != nil {
 		b.Fatal(err)

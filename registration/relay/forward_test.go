@@ -17,7 +17,7 @@ import (
 	"github.com/workloadid/workloadid/registration/relay"
 )
 
-func readAnswer(t testing.TB, w *world, conn net.Conn, method string) answered {
+func readAnswer(t testing.TB, w *environment, conn net.Conn, method string) answered {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 	answer, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
@@ -35,7 +35,7 @@ func readAnswer(t testing.TB, w *world, conn net.Conn, method string) answered {
 
 // An API server may read an identity from any header that its flags name.
 func TestOnlyKnownHeadersReachTheHub(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	const evil = "system:masters"
 	header := http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"gzip"}, "Content-Type": {"application/json"}, "If-None-Match": {"1"}, "User-Agent": {"agent"},
 		"X-Remote-User": {evil}, "X-Remote-Group": {evil}, "X-Remote-Uid": {evil}, "X-Remote-Extra-Scopes": {evil},
@@ -79,7 +79,7 @@ func TestOnlyKnownHeadersReachTheHub(t *testing.T) {
 }
 
 func TestTargetIsForwardedUnmodifiedOrRefused(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	cert := w.ca.issue(t, nil)
 	for target, code := range map[string]int{
 		"/": 200, "/api": 200, "/api/v1/namespaces?limit=1&labelSelector=a%3Db,c": 200, "/api?": 200, "/api?a=1;b=2&c=%zz": 200,
@@ -121,7 +121,7 @@ func (r *onlyReader) Read(p []byte) (int, error) {
 
 func TestLargeBodies(t *testing.T) {
 	whole := make(chan int, 100)
-	w := newWorld(t, func(_ http.ResponseWriter, r *http.Request) {
+	w := newEnvironment(t, func(_ http.ResponseWriter, r *http.Request) {
 		if body, err := io.ReadAll(r.Body); err == nil {
 			whole <- len(body)
 		}
@@ -172,7 +172,7 @@ func TestLargeBodies(t *testing.T) {
 
 // With HTTP/2 on both sides, a proxy that streams bodies hangs here within the first 100 requests.
 func TestHubAnswersBeforeItReadsTheBody(t *testing.T) {
-	w := newWorld(t, func(rw http.ResponseWriter, _ *http.Request) {
+	w := newEnvironment(t, func(rw http.ResponseWriter, _ *http.Request) {
 		rw.WriteHeader(http.StatusForbidden)
 		rw.(http.Flusher).Flush() //nolint:forcetypeassert // a server's
 		_, _ = io.WriteString(rw, "no")
@@ -197,7 +197,7 @@ func TestHubAnswersBeforeItReadsTheBody(t *testing.T) {
 }
 
 func TestBodyThatDoesNotArrive(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	cert := w.ca.issue(t, nil)
 	for name, request := range map[string]string{
 		"length not kept":  "POST /api HTTP/1.1\r\nHost: relay\r\nContent-Length: 10\r\n\r\nabc",
@@ -215,7 +215,7 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 
 func TestWatch(t *testing.T) {
 	next, left := make(chan string), make(chan struct{})
-	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+	w := newEnvironment(t, func(rw http.ResponseWriter, r *http.Request) {
 		for {
 			select {
 			case line := <-next:
@@ -263,7 +263,7 @@ func TestWatch(t *testing.T) {
 
 func TestAnswersOfTheHub(t *testing.T) {
 	var code atomic.Int64
-	w := newWorld(t, func(rw http.ResponseWriter, _ *http.Request) {
+	w := newEnvironment(t, func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Location", "https://"+rw.Header().Get("Date")+"inner.example/")
 		rw.Header().Set("ETag", "1")
 		rw.WriteHeader(int(code.Load()))
@@ -300,7 +300,7 @@ func TestAnswersOfTheHub(t *testing.T) {
 
 func TestHubThatCannotBeReached(t *testing.T) {
 	t.Run("not its certificate", func(t *testing.T) {
-		w := newWorld(t, nil)
+		w := newEnvironment(t, nil)
 		o := w.options()
 		o.Hub.CAData = nil
 		w.start(t, o, relay.TLSConfig(w.ca.pool()))
@@ -311,7 +311,7 @@ func TestHubThatCannotBeReached(t *testing.T) {
 		}
 	})
 	t.Run("down", func(t *testing.T) {
-		w := newWorld(t, nil)
+		w := newEnvironment(t, nil)
 		w.hub.Close()
 		w.get(t, nil, bearer("a")).expect(t, http.StatusBadGateway, "its log says why")
 		w.get(t, w.ca.issue(t, nil), nil).expect(t, http.StatusBadGateway, "its log says why")

@@ -22,7 +22,7 @@ func FuzzRequest(f *testing.F) {
 	}
 	f.Add("CONNECT", "other:443", "", true)
 	f.Add("GET", "http://other/", "Authorization: Basic a", false)
-	w := newWorld(f, nil)
+	w := newEnvironment(f, nil)
 	handler, err := relay.New(w.options())
 	if err != nil {
 		f.Fatal(err)

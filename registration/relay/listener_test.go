@@ -78,7 +78,7 @@ func (c *stalled) answers(n int) (complete int, err error) {
 	return complete, nil
 }
 
-func (w *world) dialHTTP2(t testing.TB) net.Conn {
+func (w *environment) dialHTTP2(t testing.TB) net.Conn {
 	t.Helper()
 	config := w.client(t, nil).Transport.(*http.Transport).TLSClientConfig.Clone() //nolint:forcetypeassert // made there
 	config.ServerName, config.NextProtos = "example.com", []string{"h2"}
@@ -92,7 +92,7 @@ func (w *world) dialHTTP2(t testing.TB) net.Conn {
 // A client without a credential and with window 0 holds as many requests as its
 // address may. The relay refuses the others with headers alone.
 func TestStalledRequestsAreBounded(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	complete := 0
 	for range 8 {
 		c := stall(t, w.dialHTTP2(t))
@@ -120,7 +120,7 @@ func TestStalledRequestsAreBounded(t *testing.T) {
 // Clients that fill the budget of unproven requests delay no client that has
 // joined: neither one with a certificate nor one whose connection is proven.
 func TestStalledRequestsDelayNoJoinedAgent(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	get := func(c *http.Client, header http.Header) int {
 		t.Helper()
 		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, w.relay.URL+"/api", nil)
@@ -168,7 +168,7 @@ func TestStalledRequestsDelayNoJoinedAgent(t *testing.T) {
 // contacts.
 func TestAcceptedWatchesLeaveRoom(t *testing.T) {
 	done := make(chan struct{})
-	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+	w := newEnvironment(t, func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("watch") {
 			_ = http.NewResponseController(rw).Flush() // the test would fail
 			<-done
@@ -198,7 +198,7 @@ func TestAcceptedWatchesLeaveRoom(t *testing.T) {
 func TestAcceptedConnectionsStay(t *testing.T) {
 	for name, token := range map[string]bool{"certificate": false, "token": true} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newEnvironment(t, nil)
 			handler, err := relay.New(w.options())
 			if err != nil {
 				t.Fatal(err)
@@ -244,7 +244,7 @@ func TestWritesHaveADeadline(t *testing.T) {
 	certificate := httptest.NewTLSServer(nil)
 	defer certificate.Close()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{hub: certificate, ca: newCA(t)}
+		w := &environment{hub: certificate, ca: newCA(t)}
 		handler, err := relay.New(w.options())
 		if err != nil {
 			t.Fatal(err)

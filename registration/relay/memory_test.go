@@ -23,26 +23,26 @@ const (
 // A body that was announced and does not arrive takes no memory from other agents, and none from its own cluster.
 func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
 	for name, c := range map[string]struct {
-		announcer, neighbour func(*world) (*tls.Certificate, http.Header)
+		announcer, neighbour func(*environment) (*tls.Certificate, http.Header)
 	}{
 		"certificates": {
-			func(w *world) (*tls.Certificate, http.Header) { return w.ca.issue(t, nil), nil },
-			func(w *world) (*tls.Certificate, http.Header) {
+			func(w *environment) (*tls.Certificate, http.Header) { return w.ca.issue(t, nil), nil },
+			func(w *environment) (*tls.Certificate, http.Header) {
 				return w.ca.named(t, agentOf("cluster2"), allAgents), nil
 			},
 		},
 		"bearers": {
-			func(*world) (*tls.Certificate, http.Header) { return nil, from("192.0.2.1:1") },
-			func(*world) (*tls.Certificate, http.Header) { return nil, from("192.0.2.2:1") },
+			func(*environment) (*tls.Certificate, http.Header) { return nil, from("192.0.2.1:1") },
+			func(*environment) (*tls.Certificate, http.Header) { return nil, from("192.0.2.2:1") },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newEnvironment(t, nil)
 			cert, header := c.announcer(w)
 			for range 64 {
 				w.announce(t, cert, header)
 			}
-			for _, identity := range []func(*world) (*tls.Certificate, http.Header){c.announcer, c.neighbour} {
+			for _, identity := range []func(*environment) (*tls.Certificate, http.Header){c.announcer, c.neighbour} {
 				cert, header := identity(w)
 				if a := w.post(t, cert, header, bodyLimit); a.code != http.StatusOK {
 					t.Errorf("answer %+v", a)
@@ -54,20 +54,20 @@ func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
 
 func agentOf(cluster string) string { return "system:open-cluster-management:" + cluster + ":agent1" }
 
-// from returns the headers of a request with a made-up token. The relay of a world sees the address.
+// from returns the headers of a request with a made-up token. The relay of an environment sees the address.
 func from(address string) http.Header {
 	h := bearer("made-up")
 	h.Set(testAddress, address)
 	return h
 }
 
-func (w *world) post(t testing.TB, cert *tls.Certificate, header http.Header, size int) answered {
+func (w *environment) post(t testing.TB, cert *tls.Certificate, header http.Header, size int) answered {
 	t.Helper()
 	return w.send(t, cert, http.MethodPost, "/api", strings.NewReader(strings.Repeat("x", size)), header)
 }
 
 // announce sends the headers of a request with a body of 1 MB, and returns when the relay reads it.
-func (w *world) announce(t *testing.T, cert *tls.Certificate, header http.Header) {
+func (w *environment) announce(t *testing.T, cert *tls.Certificate, header http.Header) {
 	t.Helper()
 	conn := w.dial(t, cert)
 	t.Cleanup(func() { _ = conn.Close() })
@@ -85,7 +85,7 @@ func (w *world) announce(t *testing.T, cert *tls.Certificate, header http.Header
 // busyHub is a hub that answers nothing until it is released, so that the relay holds bodies.
 type busyHub struct {
 	t       *testing.T
-	w       *world
+	w       *environment
 	got     chan struct{}
 	release context.CancelFunc
 	all     sync.WaitGroup
@@ -95,7 +95,7 @@ func newBusyHub(t *testing.T) *busyHub {
 	t.Helper()
 	ctx, release := context.WithCancel(t.Context())
 	h := &busyHub{t: t, got: make(chan struct{}, 1000), release: release}
-	h.w = newWorld(t, func(http.ResponseWriter, *http.Request) { h.got <- struct{}{}; <-ctx.Done() })
+	h.w = newEnvironment(t, func(http.ResponseWriter, *http.Request) { h.got <- struct{}{}; <-ctx.Done() })
 	return h
 }
 
@@ -211,7 +211,7 @@ func (u *unfinished) Read(p []byte) (int, error) {
 
 // A made-up token reaches no hub before its body is complete. All but one of 100 bodies are refused while they arrive.
 func TestUnknownClientHoldsLittleMemory(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	c := w.client(t, nil)
 	w.get(t, nil, bearer("made-up"))
 	before := heap()
@@ -252,7 +252,7 @@ func heap() int64 {
 
 // The budget is free again after each answer, also that to a body which is refused.
 func TestBodiesAreCountedOnlyInFlight(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	for range 3 { // a cluster or an address holds one
 		if a := w.post(t, nil, bearer("a"), bodyLimit); a.code != http.StatusOK {
 			t.Fatalf("answer %+v", a)
@@ -268,7 +268,7 @@ func (neverEnding) Read(p []byte) (int, error) { return len(p), nil }
 
 // A watch would hold its body for as long as it lasts.
 func TestWatchWithABodyIsRefused(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	cert := w.ca.issue(t, nil)
 	for name, body := range map[string]io.Reader{"known length": strings.NewReader("x"), "unknown length": io.LimitReader(neverEnding{}, 1)} {
 		t.Run(name, func(t *testing.T) {

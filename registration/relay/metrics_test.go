@@ -13,7 +13,7 @@ import (
 
 // A program that makes the relay anew goes on counting.
 func TestMetrics(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	registry := prometheus.NewRegistry()
 	o := w.options()
 	o.Registerer = registry

@@ -24,7 +24,7 @@ import (
 )
 
 func TestCertificateIsImpersonated(t *testing.T) {
-	w := newWorld(t, func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "from the hub") })
+	w := newEnvironment(t, func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "from the hub") })
 	const addon = "system:open-cluster-management:cluster:cluster1:addon:metrics"
 	for name, c := range map[string]struct {
 		user   string
@@ -48,7 +48,7 @@ func TestCertificateIsImpersonated(t *testing.T) {
 }
 
 func TestBearerGoesThroughUnchanged(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	for _, value := range []string{"Bearer abcdef.0123456789abcdef", "bearer abc", "Bearer a b"} {
 		t.Run(value, func(t *testing.T) {
 			if a := w.get(t, nil, http.Header{"Authorization": {value}}); a.code != http.StatusOK {
@@ -71,7 +71,7 @@ func TestBearerGoesThroughUnchanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &world{ca: w.ca, hub: hub, logged: &syncBuffer{}}
+		w := &environment{ca: w.ca, hub: hub, logged: &syncBuffer{}}
 		config := w.config()
 		config.BearerToken = ""
 		config.CertData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]})
@@ -97,7 +97,7 @@ func TestBearerGoesThroughUnchanged(t *testing.T) {
 }
 
 func TestRefusedCredentials(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	agent := w.ca.issue(t, nil)
 	plus := func(header http.Header, name string, values ...string) http.Header {
 		h := maps.Clone(header)
@@ -168,7 +168,7 @@ func selfSigned(t *testing.T) *tls.Certificate {
 }
 
 func TestServerThatAsksForNoCertificate(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	for name, c := range map[string]struct {
 		auth tls.ClientAuthType
 		cert *tls.Certificate
@@ -237,7 +237,7 @@ func (okTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	for name, c := range map[string]struct {
 		change  func(*relay.Options)
 		message string

@@ -87,20 +87,20 @@ func (q *queued) Close() error {
 func (q *queued) SetWriteDeadline(time.Time) error     { return nil } // TLS sets one in the past before it closes
 func (q *queued) SetDeadline(deadline time.Time) error { return q.SetReadDeadline(deadline) }
 
-// pipedWorld is a world inside a synctest bubble. Its servers and clients speak HTTP/2 or only HTTP/1.
-type pipedWorld struct {
-	*world
+// pipedEnvironment is an environment inside a synctest bubble. Its servers and clients speak HTTP/2 or only HTTP/1.
+type pipedEnvironment struct {
+	*environment
 	front *pipes
 	http2 bool
 }
 
 // inBubbles runs a test with each version of HTTP.
-func inBubbles(t *testing.T, hub http.HandlerFunc, test func(*testing.T, *pipedWorld)) {
+func inBubbles(t *testing.T, hub http.HandlerFunc, test func(*testing.T, *pipedEnvironment)) {
 	t.Helper()
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &pipedWorld{&world{ca: newCA(t), logged: &syncBuffer{}}, newPipes(), http2}
+				w := &pipedEnvironment{&environment{ca: newCA(t), logged: &syncBuffer{}}, newPipes(), http2}
 				w.log = log.New(w.logged, "", 0)
 				back := newPipes()
 				w.hub = w.serve(back, hub, nil)
@@ -119,7 +119,7 @@ func inBubbles(t *testing.T, hub http.HandlerFunc, test func(*testing.T, *pipedW
 	}
 }
 
-func (w *pipedWorld) serve(listener *pipes, handler http.Handler, config *tls.Config) *httptest.Server {
+func (w *pipedEnvironment) serve(listener *pipes, handler http.Handler, config *tls.Config) *httptest.Server {
 	s := httptest.NewUnstartedServer(handler)
 	_ = s.Listener.Close()
 	s.Listener, s.EnableHTTP2, s.TLS = listener, w.http2, config
@@ -127,9 +127,9 @@ func (w *pipedWorld) serve(listener *pipes, handler http.Handler, config *tls.Co
 	return s
 }
 
-func (w *pipedWorld) client(t *testing.T, cert *tls.Certificate) *http.Client {
+func (w *pipedEnvironment) client(t *testing.T, cert *tls.Certificate) *http.Client {
 	t.Helper()
-	c := w.world.client(t, cert)
+	c := w.environment.client(t, cert)
 	transport := c.Transport.(*http.Transport) //nolint:forcetypeassert // made above
 	transport.DialContext, transport.ForceAttemptHTTP2 = w.front.dial, w.http2
 	return c
@@ -151,7 +151,7 @@ func TestWatchEnds(t *testing.T) {
 			}
 		}
 	}
-	inBubbles(t, hub, func(t *testing.T, w *pipedWorld) {
+	inBubbles(t, hub, func(t *testing.T, w *pipedEnvironment) {
 		for name, cert := range map[string]*tls.Certificate{"certificate": w.ca.issue(t, nil), "bearer": nil} {
 			started := time.Now()
 			answer := w.do(t, w.client(t, cert), http.MethodGet, "/api?watch=1&timeoutSeconds=31536000", nil)
@@ -178,7 +178,7 @@ func TestHubThatHangs(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	}
-	inBubbles(t, hub, func(t *testing.T, w *pipedWorld) {
+	inBubbles(t, hub, func(t *testing.T, w *pipedEnvironment) {
 		started := time.Now()
 		answer := w.do(t, w.client(t, w.ca.issue(t, nil)), http.MethodGet, "/api", nil)
 		_ = answer.Body.Close()
@@ -198,7 +198,7 @@ func TestBodyHasADeadline(t *testing.T) {
 			time.Sleep(5 * time.Minute) //nolint:forbidigo // in a bubble
 		}
 	}
-	inBubbles(t, hub, func(t *testing.T, w *pipedWorld) {
+	inBubbles(t, hub, func(t *testing.T, w *pipedEnvironment) {
 		c := w.client(t, w.ca.issue(t, nil))
 		for _, answer := range []*http.Response{w.do(t, c, http.MethodPost, "/api", strings.NewReader("x")), w.do(t, c, http.MethodGet, "/api", nil)} {
 			if _ = answer.Body.Close(); answer.StatusCode != http.StatusOK {
@@ -216,7 +216,7 @@ func TestBodyHasADeadline(t *testing.T) {
 }
 
 // do sends a request, with a token if it goes on connections without a certificate. The test closes the answer.
-func (w *pipedWorld) do(t *testing.T, c *http.Client, method, path string, body io.Reader) *http.Response {
+func (w *pipedEnvironment) do(t *testing.T, c *http.Client, method, path string, body io.Reader) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, w.relay.URL+path, body)
 	if err != nil {

@@ -32,7 +32,7 @@ var (
 const user = "system:serviceaccount:cluster1:cluster1-addon1-agent"
 
 func TestDeclaresWaitsAndRequests(t *testing.T) {
-	w := newWorld(t, token.Options{})
+	w := newEnvironment(t, token.Options{})
 	w.reconcile()
 	if want := (ocm.Registration{Type: ocm.KubeClient, Driver: "token", Subject: ocm.Subject{User: user}}); !reflect.DeepEqual(w.item, want) {
 		t.Errorf("declared %+v", w.item)
@@ -66,7 +66,7 @@ func TestSteadyStateChangesNothing(t *testing.T) {
 
 // A released hub of Open Cluster Management makes the ServiceAccount <add-on>-agent, whatever the agent declares, and says so.
 func TestTakesTheServiceAccountThatTheHubStates(t *testing.T) {
-	w := newWorld(t, token.Options{})
+	w := newEnvironment(t, token.Options{})
 	w.reconcile()
 	if w.item.Subject.User != user {
 		t.Errorf("declares %+v first", w.item)
@@ -104,7 +104,7 @@ func TestReadsTheConditionOfOpenClusterManagement(t *testing.T) {
 			"AddonTokenRefreshed=False/TokenInfrastructureNotReady", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, token.Options{})
+			w := newEnvironment(t, token.Options{})
 			w.uid = "6f1c8f0e-5a53-4c0b-9a39-0d0f6b6a2f11"
 			w.reconcile()
 			w.set(metav1.Condition{Type: "TokenInfrastructureReady", Status: row.status, Reason: row.reason, Message: row.message})
@@ -204,15 +204,15 @@ func TestRefreshesAt80Percent(t *testing.T) {
 }
 
 func TestRefreshesWhenTheTokenIsUnusable(t *testing.T) {
-	for name, change := range map[string]func(*world){
-		"the ServiceAccount was recreated": func(w *world) { w.uid = "uid-2"; w.set(ready(account, "uid-2")) },
-		"the Secret was deleted":           func(w *world) { w.stored, w.state = nil, nil },
-		"another driver made the Secret":   func(w *world) { w.stored, w.state = map[string][]byte{"cluster-name": []byte("cluster1")}, nil },
-		"the token was edited":             func(w *world) { w.stored["token"] = []byte("edited") },
-		"the token of another add-on": func(w *world) {
+	for name, change := range map[string]func(*environment){
+		"the ServiceAccount was recreated": func(w *environment) { w.uid = "uid-2"; w.set(ready(account, "uid-2")) },
+		"the Secret was deleted":           func(w *environment) { w.stored, w.state = nil, nil },
+		"another driver made the Secret":   func(w *environment) { w.stored, w.state = map[string][]byte{"cluster-name": []byte("cluster1")}, nil },
+		"the token was edited":             func(w *environment) { w.stored["token"] = []byte("edited") },
+		"the token of another add-on": func(w *environment) {
 			w.stored["token"] = []byte(jwt("system:serviceaccount:cluster1:cluster1-addon2-agent", "uid-1", begin, begin.Add(time.Hour)))
 		},
-		"the notes were edited, and time passed": func(w *world) {
+		"the notes were edited, and time passed": func(w *environment) {
 			w.state = map[string][]byte{"progress": []byte("edited")}
 			w.now = w.now.Add(365 * 24 * time.Hour)
 		},
@@ -278,7 +278,7 @@ func TestWrongClock(t *testing.T) {
 	}
 }
 
-func (w *world) expires() time.Time {
+func (w *environment) expires() time.Time {
 	w.t.Helper()
 	at, err := time.Parse(time.RFC3339, string(w.stored["expiration"]))
 	regtest.Must(w.t, err)
@@ -394,7 +394,7 @@ func TestUnusableAnswerIsNotStored(t *testing.T) {
 // A hub that does not know the driver drops the value, and never provides anything.
 func TestOlderHub(t *testing.T) {
 	t.Run("drops the driver", func(t *testing.T) {
-		w := newWorld(t, token.Options{})
+		w := newEnvironment(t, token.Options{})
 		w.forgets = true
 		w.reconcile()
 		w.item.Subject.User = user
@@ -406,7 +406,7 @@ func TestOlderHub(t *testing.T) {
 		}
 	})
 	t.Run("never provides", func(t *testing.T) {
-		w := newWorld(t, token.Options{})
+		w := newEnvironment(t, token.Options{})
 		w.reconcile()
 		w.run(2*time.Minute, nil)
 		w.expect("False", "TokenInfrastructureNotReady", "knows the driver token, or use csr")
@@ -415,7 +415,7 @@ func TestOlderHub(t *testing.T) {
 		}
 	})
 	t.Run("refuses", func(t *testing.T) {
-		w := newWorld(t, token.Options{})
+		w := newEnvironment(t, token.Options{})
 		w.reconcile()
 		w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: "InvalidSubject", Message: "not yours"})
 		w.reconcile()
@@ -448,7 +448,7 @@ func TestRevokedToken(t *testing.T) {
 
 // Another controller resets the item while the token is good: the condition stays True, which keeps the hub from tearing down.
 func TestResetItemIsDeclaredAgain(t *testing.T) {
-	w := newWorld(t, token.Options{})
+	w := newEnvironment(t, token.Options{})
 	w.reconcile()
 	w.set(ready(account, w.uid))
 	w.reconcile()

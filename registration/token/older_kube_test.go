@@ -42,7 +42,7 @@ spec:
 
 // The flow on a hub of v1alpha1: first with a CustomResourceDefinition from before the driver field, then with one that knows it.
 func TestAddOnsOfAnOlderHub(t *testing.T) {
-	w := newAddOnWorldWith(t, kubetest.StartNew(t), olderCRD)
+	w := newAddOnEnvironmentWith(t, kubetest.StartNew(t), olderCRD)
 	s := w.runSigner()
 	m := w.join("alpha")
 	tokens := newToken(t, 0)
@@ -83,7 +83,7 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 
 // learnDriver is the update of the hub's CustomResourceDefinition. Watches that began before show no new field, until the API server ends
 // them after a second. A declaration of that second would reach the hub's cache with the next change of the add-on.
-func (w *addOnWorld) learnDriver() {
+func (w *addOnEnvironment) learnDriver() {
 	w.T.Helper()
 	crd := &unstructured.Unstructured{}
 	crd.SetAPIVersion("apiextensions.k8s.io/v1")

@@ -27,7 +27,7 @@ func isGood(t *testing.T, c client.Client) bool {
 
 // Tokens end with their ServiceAccount. The agent requests one of its successor.
 func TestServiceAccountIsRecreated(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	m := w.join("recreated")
 	m.run(newToken(t, 600))
 	m.NewAddOn("addon1", kubeClientItem)

@@ -20,7 +20,7 @@ import (
 
 // What a person has to mend is a condition. Other add-ons are not affected, and what is mended works.
 func TestRefusedAddOns(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	m, victim := w.join("refused"), w.join("refused-victim")
 	says := func(t *testing.T, addOn, kind, want string, parts ...string) {
 		t.Helper()
@@ -62,7 +62,7 @@ func TestRefusedAddOns(t *testing.T) {
 
 // The cluster's rights and the shipped policy bound the tokens that an agent may request, whatever its driver wishes.
 func TestBoundsOfTokenRequests(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	m, neighbour := w.join("bounds"), w.join("bounds-neighbour")
 	m.run(newToken(t, 0))
 	m.NewAddOn("addon1", kubeClientItem)

@@ -20,7 +20,7 @@ import (
 
 // Four of the six combinations of the proposal's table, all agents at once on one hub. Package awsirsa tests the other two.
 func TestAddOnCombinations(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	s := w.runSigner()
 	w.RelayRights(manifests.RelayConstrainedRBAC())
 	w.stopClusters()

@@ -22,7 +22,7 @@ import (
 
 // The eight steps of the proposal's registration flow, in this order, each with what it must not do before its turn.
 func TestAddOnRegistrationFlow(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	s := w.runSigner()
 	m := w.join("flow")
 	w.stopTokens()
@@ -129,7 +129,7 @@ func (m *addOnMember) expectStored(t *testing.T) {
 
 // Add-ons that are deleted while no controller of the hub runs leave nothing, on either cluster.
 func TestAddOnDeletedWhileTheHubManagerIsDown(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	m := w.join("gone")
 	m.run(newToken(t, 0))
 	m.NewAddOn("addon1", kubeClientItem)

@@ -23,7 +23,7 @@ import (
 
 // Whatever waits or restarts on the way, an add-on keeps the one credential until it has the other.
 func TestAddOnSwitchesDrivers(t *testing.T) {
-	w := newAddOnWorld(t)
+	w := newAddOnEnvironment(t)
 	m := w.join("switches")
 	certificates, tokens := csr.New(csr.Options{}), newToken(t, 0)
 	m.run(tokens)

@@ -38,7 +38,7 @@ spec:
 `
 
 // serve changes which versions of the add-on API the hub serves.
-func (w *addOnWorld) serve(v1alpha1, v1beta1 bool) {
+func (w *addOnEnvironment) serve(v1alpha1, v1beta1 bool) {
 	w.T.Helper()
 	crd := &unstructured.Unstructured{}
 	crd.SetAPIVersion("apiextensions.k8s.io/v1")
@@ -55,7 +55,7 @@ func (w *addOnWorld) serve(v1alpha1, v1beta1 bool) {
 
 // Tokens end with the cluster, and go on with the add-on, whatever versions of the add-on API the hub serves meanwhile.
 func TestHubStopsServingAddOns(t *testing.T) {
-	w := newAddOnWorldWith(t, kubetest.StartNew(t), bothCRD)
+	w := newAddOnEnvironmentWith(t, kubetest.StartNew(t), bothCRD)
 	tokens := newToken(t, 0)
 	users := map[string]client.Client{}
 	join := func(name string) *addOnMember {

@@ -34,7 +34,7 @@ import (
 const HubUser = "system:serviceaccount:" + HubNamespace + ":" + HubAccount
 
 // ServeAddOns installs the API of add-ons, and the rights of TokenRBAC. It returns when the hub goes by both.
-func (w *World) ServeAddOns(crd string) {
+func (w *Environment) ServeAddOns(crd string) {
 	w.T.Helper()
 	w.Apply(w.Admin, crd)
 	w.Apply(w.Admin, manifests.TokenRBAC())

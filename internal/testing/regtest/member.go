@@ -22,7 +22,7 @@ import (
 // Member is a managed cluster. Its agent has exactly the rights of AgentRBAC in a namespace of its own. The test is its program:
 // it makes passes more often than the agent asks for.
 type Member struct {
-	*World
+	*Environment
 	Name, Namespace string
 	Account         string // the agent's ServiceAccount
 	Bootstrap       string // token
@@ -32,9 +32,9 @@ type Member struct {
 }
 
 // NewMember installs what an agent needs. Start makes the agent.
-func (w *World) NewMember(name, account string) *Member {
+func (w *Environment) NewMember(name, account string) *Member {
 	w.T.Helper()
-	m := &Member{World: w, Name: name, Namespace: "agent-" + name, Account: account,
+	m := &Member{Environment: w, Name: name, Namespace: "agent-" + name, Account: account,
 		Bootstrap: w.Token(w.Admin, "open-cluster-management", "agent-registration-bootstrap")}
 	w.Apply(w.Local, m.adapt(manifests.AgentRBAC()))
 	m.WriteBootstrap(w.Hub.Config().Host, w.Hub.Config().CAData)

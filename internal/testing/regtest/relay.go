@@ -27,7 +27,7 @@ import (
 var goCommand, _ = exec.LookPath("go")
 
 // Relay starts a relay with a credential of the hub, and returns its address and CA as a client knows them.
-func (w *World) Relay(config *rest.Config) *rest.Config {
+func (w *Environment) Relay(config *rest.Config) *rest.Config {
 	w.T.Helper()
 	authorities, err := os.ReadFile(w.Hub.ClientCA())
 	Must(w.T, err)
@@ -45,7 +45,7 @@ func (w *World) Relay(config *rest.Config) *rest.Config {
 }
 
 // RelayRights applies the manifests of a relay with one kind of impersonation, and returns the relay's own credential.
-func (w *World) RelayRights(impersonation string) *rest.Config {
+func (w *Environment) RelayRights(impersonation string) *rest.Config {
 	w.T.Helper()
 	w.Apply(w.Admin, manifests.RelayRBAC())
 	w.Apply(w.Admin, impersonation)
@@ -53,7 +53,7 @@ func (w *World) RelayRights(impersonation string) *rest.Config {
 }
 
 // RunRelay runs the program until the whole test ends. RelayRights comes first.
-func (w *World) RunRelay() *rest.Config {
+func (w *Environment) RunRelay() *rest.Config {
 	w.T.Helper()
 	cert, key := ServingCertificate(w.T, w.whole.TempDir())
 	return RunRelay(w.whole, w.Hub, cert, key)

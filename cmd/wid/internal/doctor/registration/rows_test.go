@@ -48,17 +48,17 @@ func forbidding(t *testing.T) (kubeconfigs string) {
 	})
 }
 
-// world are the objects of both sides, and the kinds that may not be read.
-type world struct {
+// environment are the objects of both sides, and the kinds that may not be read.
+type environment struct {
 	hub, spoke []client.Object
 	forbidden  map[string]bool // by kind and namespace
 }
 
-func (w *world) cluster() *ocm.ManagedCluster { return w.hub[0].(*ocm.ManagedCluster) } //nolint:errcheck,forcetypeassert // of joined
+func (w *environment) cluster() *ocm.ManagedCluster { return w.hub[0].(*ocm.ManagedCluster) } //nolint:errcheck,forcetypeassert // of joined
 
-func (w *world) deployment() *appsv1.Deployment { return w.spoke[0].(*appsv1.Deployment) } //nolint:errcheck,forcetypeassert // of member
+func (w *environment) deployment() *appsv1.Deployment { return w.spoke[0].(*appsv1.Deployment) } //nolint:errcheck,forcetypeassert // of member
 
-func (w *world) side(t *testing.T, objects []client.Object) client.Client {
+func (w *environment) side(t *testing.T, objects []client.Object) client.Client {
 	t.Helper()
 	refuse := func(kind schema.GroupVersionKind, namespace string) error {
 		if name := strings.TrimSuffix(kind.Kind, "List"); w.forbidden[name+" "+namespace] {
@@ -86,15 +86,15 @@ func (w *world) side(t *testing.T, objects []client.Object) client.Client {
 	})
 }
 
-func (w *world) run(t *testing.T) *doctor.Report {
+func (w *environment) run(t *testing.T) *doctor.Report {
 	t.Helper()
 	return registration.Run(t.Context(), registration.Config{ClusterName: "cluster1", Hub: w.side(t, w.hub), Spoke: w.side(t, w.spoke)})
 }
 
 // healthy is a cluster whose agent works.
-func healthy(t *testing.T) *world {
+func healthy(t *testing.T) *environment {
 	t.Helper()
-	w := &world{hub: joined(), spoke: member(echo(t, http.StatusOK)), forbidden: map[string]bool{}}
+	w := &environment{hub: joined(), spoke: member(echo(t, http.StatusOK)), forbidden: map[string]bool{}}
 	w.cluster().UID = "theirs"
 	return w
 }
@@ -106,7 +106,7 @@ func warning(namespace, kind, name string, uid types.UID, reason, message string
 		InvolvedObject: corev1.ObjectReference{Kind: kind, Name: name, UID: uid}, LastTimestamp: metav1.NewTime(time.Now().Add(time.Second))}
 }
 
-func (w *world) decide(accepts bool, status metav1.ConditionStatus, reason string) {
+func (w *environment) decide(accepts bool, status metav1.ConditionStatus, reason string) {
 	c := w.cluster()
 	c.Spec.HubAcceptsClient = accepts
 	meta.RemoveStatusCondition(&c.Status.Conditions, ocm.ConditionHubAccepted)
@@ -116,7 +116,7 @@ func (w *world) decide(accepts bool, status metav1.ConditionStatus, reason strin
 }
 
 // unavailable has a Deployment without a Pod that runs.
-func (w *world) unavailable() {
+func (w *environment) unavailable() {
 	d := w.deployment()
 	d.UID, d.Spec.Selector = "1", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}
 	d.Status = appsv1.DeploymentStatus{Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse,
@@ -127,28 +127,28 @@ func (w *world) unavailable() {
 func TestRows(t *testing.T) {
 	const accept = "wid hub accept --clusters cluster1 --context HUB"
 	for name, tc := range map[string]struct {
-		change               func(t *testing.T, w *world)
+		change               func(t *testing.T, w *environment)
 		class, line, command string
 	}{
-		"healthy": {func(*testing.T, *world) {}, "", "✓ credential", ""},
-		"the hub refuses, and says whom": {func(t *testing.T, w *world) { w.spoke = member(forbidding(t)) }, "HubKubeConfigForbidden",
+		"healthy": {func(*testing.T, *environment) {}, "", "✓ credential", ""},
+		"the hub refuses, and says whom": {func(t *testing.T, w *environment) { w.spoke = member(forbidding(t)) }, "HubKubeConfigForbidden",
 			`answers 403 to user "agent-of-cluster1"`, "kubectl --context HUB get clusterrole,clusterrolebinding"},
-		"the Secret may not be read": {func(_ *testing.T, w *world) { w.forbidden["Secret "+agents] = true }, "", "? secret      Secret hub-kubeconfig-secret", ""},
-		"Events at the hub may not be read": {func(t *testing.T, w *world) {
+		"the Secret may not be read": {func(_ *testing.T, w *environment) { w.forbidden["Secret "+agents] = true }, "", "? secret      Secret hub-kubeconfig-secret", ""},
+		"Events at the hub may not be read": {func(t *testing.T, w *environment) {
 			w.request(t)
 			w.forbidden["Event default"] = true
 		}, "", "its Events cannot be read", ""},
-		"Events in the cluster may not be read": {func(_ *testing.T, w *world) { w.forbidden["Event "+agents] = true }, "", "? agent       its Events cannot be read", ""},
-		"denied":                                {func(_ *testing.T, w *world) { w.decide(false, metav1.ConditionFalse, ocm.ReasonHubDenied) }, ocm.ReasonHubDenied, "✗ decision", accept},
-		"the hub has not acted":                 {func(_ *testing.T, w *world) { w.decide(true, "", "") }, "HubNotActing", "✗ decision", "kubectl --context HUB logs"},
-		"the hub's API server refuses what it does": {func(_ *testing.T, w *world) {
+		"Events in the cluster may not be read": {func(_ *testing.T, w *environment) { w.forbidden["Event "+agents] = true }, "", "? agent       its Events cannot be read", ""},
+		"denied":                                {func(_ *testing.T, w *environment) { w.decide(false, metav1.ConditionFalse, ocm.ReasonHubDenied) }, ocm.ReasonHubDenied, "✗ decision", accept},
+		"the hub has not acted":                 {func(_ *testing.T, w *environment) { w.decide(true, "", "") }, "HubNotActing", "✗ decision", "kubectl --context HUB logs"},
+		"the hub's API server refuses what it does": {func(_ *testing.T, w *environment) {
 			w.decide(true, "", "")
 			meta.SetStatusCondition(&w.cluster().Status.Conditions, metav1.Condition{Type: ocm.ConditionReconciled, Status: metav1.ConditionFalse,
 				Reason: "ReconcileFailed", Message: "policy says no"})
 		}, "ReconcileFailed", "policy says no", "kubectl --context HUB"},
-		"the hub still lets it in": {func(_ *testing.T, w *world) { w.decide(false, metav1.ConditionTrue, ocm.ReasonHubAccepted) }, "HubNotActing",
+		"the hub still lets it in": {func(_ *testing.T, w *environment) { w.decide(false, metav1.ConditionTrue, ocm.ReasonHubAccepted) }, "HubNotActing",
 			"still has access", "kubectl --context HUB logs"},
-		"a role that AWS refuses": {func(_ *testing.T, w *world) {
+		"a role that AWS refuses": {func(_ *testing.T, w *environment) {
 			c := w.cluster()
 			role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: contract.ClusterRoleName("cluster1")}}
 			role.Annotations = map[string]string{ocm.AuthTypeAnnotation: contract.AuthTypeAWS,
@@ -156,21 +156,21 @@ func TestRows(t *testing.T) {
 			w.hub = append(w.hub, role)
 			meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionIAMRoleReady, Status: metav1.ConditionFalse, Reason: "RoleRefused"})
 		}, "RoleRefused", "✗ aws", "wid hub policies --verify --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn arn:aws:eks:eu-central-1:123456789012:cluster/prod"},
-		"the ClusterRole may not be read": {func(_ *testing.T, w *world) { w.forbidden["ClusterRole "] = true },
+		"the ClusterRole may not be read": {func(_ *testing.T, w *environment) { w.forbidden["ClusterRole "] = true },
 			"", "its claim is not known", ""},
-		"the hub has not read the claim": {func(_ *testing.T, w *world) { w.decide(false, "", "") },
+		"the hub has not read the claim": {func(_ *testing.T, w *environment) { w.decide(false, "", "") },
 			"NotAccepted", "the hub has not published its claim yet", accept},
-		"a Pod that no node takes": {func(_ *testing.T, w *world) {
+		"a Pod that no node takes": {func(_ *testing.T, w *environment) {
 			w.unavailable()
 			w.spoke = append(w.spoke, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: agents, Name: "registration-agent-1-x", Labels: map[string]string{"app": "agent"}},
 				Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes"}}}})
 		}, "AgentNotRunning", "PodScheduled=False, Unschedulable: 0/3 nodes", "kubectl --context CLUSTER describe deployment,pods"},
-		"a ReplicaSet without Pods": {func(_ *testing.T, w *world) {
+		"a ReplicaSet without Pods": {func(_ *testing.T, w *environment) {
 			w.unavailable()
 			w.spoke = append(w.spoke, warning(agents, "ReplicaSet", "registration-agent-1", "2", "FailedCreate", "exceeded quota"),
 				warning(agents, "Pod", "other-1", "3", "BackOff", "of another Deployment"))
 		}, "FailedCreate", "exceeded quota", "kubectl --context CLUSTER describe deployment,pods"},
-		"no bootstrap Secret": {func(_ *testing.T, w *world) {
+		"no bootstrap Secret": {func(_ *testing.T, w *environment) {
 			w.spoke = append(w.spoke[:1], warning(agents, "Secret", ocm.HubKubeconfigSecret, "", "BootstrapCredentialRefused", "there is no Secret"))
 		}, "BootstrapCredentialRefused", "✗ bootstrap", "wid hub token --cluster-name cluster1 --context HUB"},
 	} {
@@ -190,7 +190,7 @@ func TestRows(t *testing.T) {
 }
 
 // request is the agent's, which waits at the hub.
-func (w *world) request(t *testing.T) *certificatesv1.CertificateSigningRequest {
+func (w *environment) request(t *testing.T) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -35,8 +35,8 @@ func ready(account client.ObjectKey, uid string) metav1.Condition {
 		Message: fmt.Sprintf("ServiceAccount %s/%s (UID: %s) is ready", account.Namespace, account.Name, uid)}
 }
 
-// world is an agent and a hub in memory.
-type world struct {
+// environment is an agent and a hub in memory.
+type environment struct {
 	t          *testing.T
 	driver     *token.Driver
 	now        time.Time     // true time, and the hub's
@@ -56,25 +56,25 @@ type world struct {
 	last     registration.Step
 }
 
-func newWorld(t *testing.T, options token.Options) *world {
+func newEnvironment(t *testing.T, options token.Options) *environment {
 	t.Helper()
 	driver, err := token.New(options)
 	regtest.Must(t, err)
-	return &world{t: t, driver: driver, now: begin, item: ocm.Registration{Type: ocm.KubeClient}, uid: "uid-1",
+	return &environment{t: t, driver: driver, now: begin, item: ocm.Registration{Type: ocm.KubeClient}, uid: "uid-1",
 		longest: 100 * 365 * 24 * time.Hour}
 }
 
-// provided is a world whose hub has provided the ServiceAccount.
-func provided(t *testing.T, options token.Options) *world {
-	w := newWorld(t, options)
+// provided is an environment whose hub has provided the ServiceAccount.
+func provided(t *testing.T, options token.Options) *environment {
+	w := newEnvironment(t, options)
 	w.item = ocm.Registration{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: user}}
 	w.set(ready(account, w.uid))
 	return w
 }
 
-func (w *world) set(c metav1.Condition) { meta.SetStatusCondition(&w.conditions, c) }
+func (w *environment) set(c metav1.Condition) { meta.SetStatusCondition(&w.conditions, c) }
 
-func (w *world) hub() client.Client {
+func (w *environment) hub() client.Client {
 	return interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 		SubResourceCreate: func(_ context.Context, _ client.Client, sub string, o, body client.Object, _ ...client.SubResourceCreateOption) error {
 			request, ok := body.(*authenticationv1.TokenRequest)
@@ -98,13 +98,13 @@ func (w *world) hub() client.Client {
 		}})
 }
 
-func (w *world) input() registration.Input {
+func (w *environment) input() registration.Input {
 	return registration.Input{Now: w.now.Add(w.ahead), Cluster: "cluster1", Agent: "agent1", Addon: "addon1", Item: w.item,
 		Stored: w.stored, State: w.state, Hub: w.hub(), Conditions: w.conditions}
 }
 
 // reconcile does what the reconciler does.
-func (w *world) reconcile() registration.Step {
+func (w *environment) reconcile() registration.Step {
 	w.t.Helper()
 	step, err := w.driver.Next(w.t.Context(), w.input())
 	regtest.Must(w.t, err)
@@ -125,7 +125,7 @@ func (w *world) reconcile() registration.Step {
 }
 
 // run reconciles at the exact times for a while.
-func (w *world) run(duration time.Duration, each func()) {
+func (w *environment) run(duration time.Duration, each func()) {
 	w.t.Helper()
 	for end := w.now.Add(duration); ; {
 		at := w.reconcile().At
@@ -142,14 +142,14 @@ func (w *world) run(duration time.Duration, each func()) {
 	}
 }
 
-func (w *world) condition(name string) metav1.Condition {
+func (w *environment) condition(name string) metav1.Condition {
 	if c := meta.FindStatusCondition(w.conditions, name); c != nil {
 		return *c
 	}
 	return metav1.Condition{}
 }
 
-func (w *world) expect(status metav1.ConditionStatus, reason string, parts ...string) {
+func (w *environment) expect(status metav1.ConditionStatus, reason string, parts ...string) {
 	w.t.Helper()
 	c := w.condition("AddonTokenRefreshed")
 	if c.Status != status || c.Reason != reason || slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(c.Message, p) }) {

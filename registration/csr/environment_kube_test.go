@@ -18,9 +18,9 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// kube is a world whose hub runs two drivers and the signer.
+// kube is an environment whose hub runs two drivers and the signer.
 type kube struct {
-	*regtest.World
+	*regtest.Environment
 	said    *regtest.Recorder
 	stopHub func()
 	relay   bool // of the hub's options
@@ -33,7 +33,7 @@ func newKube(t *testing.T) *kube {
 
 func newKubeWith(t *testing.T, hub *kubetest.Cluster) *kube {
 	t.Helper()
-	k := &kube{World: regtest.NewWith(t, hub, kubetest.StartSecond(t)), said: &regtest.Recorder{}}
+	k := &kube{Environment: regtest.NewWith(t, hub, kubetest.StartSecond(t)), said: &regtest.Recorder{}}
 	k.Hub.ControllerManager(t, "csrsigning")
 	k.runHub()
 	return k

@@ -74,8 +74,8 @@ func (d *sharedToken) Next(_ context.Context, in registration.Input) (registrati
 		User: &clientcmdapi.AuthInfo{TokenFile: "shared"}, Files: map[string][]byte{"shared": token}}}, nil
 }
 
-// agentWorld is a managed cluster and a hub from memory.
-type agentWorld struct {
+// agentEnvironment is a managed cluster and a hub from memory.
+type agentEnvironment struct {
 	t          *testing.T
 	local, hub client.Client
 	driver     *sharedToken
@@ -102,8 +102,8 @@ func hubLease() *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: ocm.LeaseName}}
 }
 
-func newAgentWorld(t *testing.T) *agentWorld {
-	w := &agentWorld{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), refused: map[string]error{}}
+func newAgentEnvironment(t *testing.T) *agentEnvironment {
+	w := &agentEnvironment{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), refused: map[string]error{}}
 	builder := func() *fake.ClientBuilder {
 		return fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{})
 	}
@@ -117,7 +117,7 @@ func newAgentWorld(t *testing.T) *agentWorld {
 	return w
 }
 
-func (w *agentWorld) newHubClient(config *rest.Config) (client.Client, error) {
+func (w *agentEnvironment) newHubClient(config *rest.Config) (client.Client, error) {
 	w.built = append(w.built, config)
 	hub, ok := w.hub.(client.WithWatch)
 	if !ok {
@@ -127,7 +127,7 @@ func (w *agentWorld) newHubClient(config *rest.Config) (client.Client, error) {
 }
 
 // observe counts writes and fails where the test wants it.
-func (w *agentWorld) observe(where string, c client.WithWatch, token string) client.Client {
+func (w *agentEnvironment) observe(where string, c client.WithWatch, token string) client.Client {
 	write := func(verb string, obj client.Object, do func() error) error {
 		if err := w.answer(token); err != nil {
 			return err
@@ -169,7 +169,7 @@ func (w *agentWorld) observe(where string, c client.WithWatch, token string) cli
 }
 
 // answer is the hub's to a token: the bootstrap token and those that the driver has issued are good.
-func (w *agentWorld) answer(token string) error {
+func (w *agentEnvironment) answer(token string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err, ok := w.refused[token]; ok {
@@ -188,7 +188,7 @@ func forbidden() error {
 }
 
 // restart makes a new agent, as a new process would.
-func (w *agentWorld) restart() {
+func (w *agentEnvironment) restart() {
 	w.t.Helper()
 	w.events = events.NewFakeRecorder(100)
 	w.opts.Recorder = w.events
@@ -197,20 +197,20 @@ func (w *agentWorld) restart() {
 	w.agent = agent
 }
 
-func (w *agentWorld) reconcile() (reconcile.Result, error) {
+func (w *agentEnvironment) reconcile() (reconcile.Result, error) {
 	w.t.Helper()
 	return w.agent.Reconcile(w.t.Context(), reconcile.Request{})
 }
 
 // mustReconcile is a reconcile that has to succeed.
-func (w *agentWorld) mustReconcile() time.Duration {
+func (w *agentEnvironment) mustReconcile() time.Duration {
 	w.t.Helper()
 	result, err := w.reconcile()
 	regtest.Must(w.t, err)
 	return result.RequeueAfter
 }
 
-func (w *agentWorld) join() {
+func (w *agentEnvironment) join() {
 	w.t.Helper()
 	w.mustReconcile()
 	w.accept(metav1.ConditionTrue)
@@ -220,7 +220,7 @@ func (w *agentWorld) join() {
 	}
 }
 
-func (w *agentWorld) accept(status metav1.ConditionStatus) {
+func (w *agentEnvironment) accept(status metav1.ConditionStatus) {
 	w.t.Helper()
 	cluster := w.cluster()
 	cluster.Spec.HubAcceptsClient = status == metav1.ConditionTrue
@@ -229,19 +229,19 @@ func (w *agentWorld) accept(status metav1.ConditionStatus) {
 	regtest.Must(w.t, w.hub.Status().Update(w.t.Context(), cluster))
 }
 
-func (w *agentWorld) joined() bool {
+func (w *agentEnvironment) joined() bool {
 	w.t.Helper()
 	return meta.IsStatusConditionTrue(w.cluster().Status.Conditions, ocm.ConditionJoined)
 }
 
-func (w *agentWorld) cluster() *ocm.ManagedCluster {
+func (w *agentEnvironment) cluster() *ocm.ManagedCluster {
 	w.t.Helper()
 	cluster := &ocm.ManagedCluster{}
 	regtest.Must(w.t, w.hub.Get(w.t.Context(), client.ObjectKey{Name: "cluster1"}, cluster))
 	return cluster
 }
 
-func (w *agentWorld) lease() *coordinationv1.Lease {
+func (w *agentEnvironment) lease() *coordinationv1.Lease {
 	w.t.Helper()
 	lease := &coordinationv1.Lease{}
 	regtest.Must(w.t, w.hub.Get(w.t.Context(), client.ObjectKey{Namespace: "cluster1", Name: ocm.LeaseName}, lease))
@@ -249,7 +249,7 @@ func (w *agentWorld) lease() *coordinationv1.Lease {
 }
 
 // secret returns nil if there is none.
-func (w *agentWorld) secret() *corev1.Secret {
+func (w *agentEnvironment) secret() *corev1.Secret {
 	w.t.Helper()
 	secret := &corev1.Secret{}
 	err := w.local.Get(w.t.Context(), client.ObjectKey{Namespace: agentNamespace, Name: ocm.HubKubeconfigSecret}, secret)
@@ -261,7 +261,7 @@ func (w *agentWorld) secret() *corev1.Secret {
 }
 
 // edit changes the agent's Secret as a person would.
-func (w *agentWorld) edit(change func(data map[string][]byte)) {
+func (w *agentEnvironment) edit(change func(data map[string][]byte)) {
 	w.t.Helper()
 	secret := w.secret()
 	change(secret.Data)
@@ -269,7 +269,7 @@ func (w *agentWorld) edit(change func(data map[string][]byte)) {
 	w.writes = nil
 }
 
-func (w *agentWorld) writeBootstrap(kubeconfig string) {
+func (w *agentEnvironment) writeBootstrap(kubeconfig string) {
 	w.t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: "bootstrap-hub-kubeconfig"}}
 	data := map[string][]byte{"kubeconfig": []byte(kubeconfig)}
@@ -285,7 +285,7 @@ func (w *agentWorld) writeBootstrap(kubeconfig string) {
 }
 
 // seen returns the Events so far.
-func (w *agentWorld) seen() (all []string) {
+func (w *agentEnvironment) seen() (all []string) {
 	for {
 		select {
 		case e := <-w.events.Events:

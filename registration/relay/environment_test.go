@@ -96,8 +96,8 @@ func (c *ca) named(t testing.TB, user string, groups ...string) *tls.Certificate
 	return c.issue(t, func(template *x509.Certificate) { template.Subject = pkix.Name{CommonName: user, Organization: groups} })
 }
 
-// world is a hub, which keeps the requests that it got, and a relay in front of it.
-type world struct {
+// environment is a hub, which keeps the requests that it got, and a relay in front of it.
+type environment struct {
 	ca     *ca
 	hub    *httptest.Server
 	relay  *httptest.Server
@@ -126,9 +126,9 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-func newWorld(t testing.TB, answer http.HandlerFunc) *world {
+func newEnvironment(t testing.TB, answer http.HandlerFunc) *environment {
 	t.Helper()
-	w := &world{ca: newCA(t), answer: answer, logged: &syncBuffer{}}
+	w := &environment{ca: newCA(t), answer: answer, logged: &syncBuffer{}}
 	w.log = log.New(w.logged, "", 0)
 	w.hub = httptest.NewUnstartedServer(http.HandlerFunc(w.serveHub))
 	w.hub.EnableHTTP2 = true
@@ -139,17 +139,17 @@ func newWorld(t testing.TB, answer http.HandlerFunc) *world {
 	return w
 }
 
-func (w *world) options() relay.Options {
+func (w *environment) options() relay.Options {
 	return relay.Options{Hub: w.config(), ClientCAs: w.ca.pool(), ErrorLog: w.log}
 }
 
-func (w *world) config() *rest.Config {
+func (w *environment) config() *rest.Config {
 	return &rest.Config{Host: w.hub.URL, BearerToken: ownToken, TLSClientConfig: rest.TLSClientConfig{
 		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.hub.Certificate().Raw})}}
 }
 
 // start starts the relay.
-func (w *world) start(t testing.TB, o relay.Options, config *tls.Config) {
+func (w *environment) start(t testing.TB, o relay.Options, config *tls.Config) {
 	t.Helper()
 	handler, err := relay.New(o)
 	if err != nil {
@@ -168,7 +168,7 @@ func (w *world) start(t testing.TB, o relay.Options, config *tls.Config) {
 	t.Cleanup(w.relay.Close)
 }
 
-func (w *world) serveHub(rw http.ResponseWriter, r *http.Request) {
+func (w *environment) serveHub(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	w.seen = append(w.seen, r)
 	w.mu.Unlock()
@@ -178,7 +178,7 @@ func (w *world) serveHub(rw http.ResponseWriter, r *http.Request) {
 }
 
 // got returns the only request that the hub has got since the last call, or nil.
-func (w *world) got(t testing.TB) *http.Request {
+func (w *environment) got(t testing.TB) *http.Request {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,7 +195,7 @@ func (w *world) got(t testing.TB) *http.Request {
 }
 
 // client presents the certificate, if any, also to a server that does not ask for one of its CA.
-func (w *world) client(t testing.TB, cert *tls.Certificate) *http.Client {
+func (w *environment) client(t testing.TB, cert *tls.Certificate) *http.Client {
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AddCert(w.relay.Certificate())
@@ -216,7 +216,7 @@ type answered struct {
 }
 
 // send sends a request. What comes back must not show the relay's credential.
-func (w *world) send(t testing.TB, cert *tls.Certificate, method, path string, body io.Reader, header http.Header) answered {
+func (w *environment) send(t testing.TB, cert *tls.Certificate, method, path string, body io.Reader, header http.Header) answered {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, w.relay.URL+path, body)
 	if err != nil {
@@ -239,12 +239,12 @@ func (w *world) send(t testing.TB, cert *tls.Certificate, method, path string, b
 	return a
 }
 
-func (w *world) get(t testing.TB, cert *tls.Certificate, header http.Header) answered {
+func (w *environment) get(t testing.TB, cert *tls.Certificate, header http.Header) answered {
 	t.Helper()
 	return w.send(t, cert, http.MethodGet, "/api", nil, header)
 }
 
-func (a answered) expectNoSecret(t testing.TB, w *world) {
+func (a answered) expectNoSecret(t testing.TB, w *environment) {
 	t.Helper()
 	var all strings.Builder
 	_ = a.header.Write(&all)
@@ -270,7 +270,7 @@ func (a answered) expect(t testing.TB, code int, message string) {
 func bearer(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
 
 // sendHTTP1 writes the request line and the headers itself.
-func (w *world) sendHTTP1(t testing.TB, cert *tls.Certificate, header http.Header) answered {
+func (w *environment) sendHTTP1(t testing.TB, cert *tls.Certificate, header http.Header) answered {
 	t.Helper()
 	var request strings.Builder
 	request.WriteString("GET /api HTTP/1.1\r\nHost: relay\r\n")
@@ -278,19 +278,19 @@ func (w *world) sendHTTP1(t testing.TB, cert *tls.Certificate, header http.Heade
 	return w.raw(t, cert, request.String()+"\r\n")
 }
 
-func (w *world) raw(t testing.TB, cert *tls.Certificate, request string) answered {
+func (w *environment) raw(t testing.TB, cert *tls.Certificate, request string) answered {
 	t.Helper()
 	return w.write(t, cert, request, false)
 }
 
 // rawThenEOF sends nothing more after the request.
-func (w *world) rawThenEOF(t testing.TB, cert *tls.Certificate, request string) answered {
+func (w *environment) rawThenEOF(t testing.TB, cert *tls.Certificate, request string) answered {
 	t.Helper()
 	return w.write(t, cert, request, true)
 }
 
 // dial connects with HTTP/1.
-func (w *world) dial(t testing.TB, cert *tls.Certificate) *tls.Conn {
+func (w *environment) dial(t testing.TB, cert *tls.Certificate) *tls.Conn {
 	t.Helper()
 	config := w.client(t, cert).Transport.(*http.Transport).TLSClientConfig.Clone() //nolint:forcetypeassert // made above
 	config.ServerName, config.NextProtos = "example.com", []string{"http/1.1"}
@@ -301,7 +301,7 @@ func (w *world) dial(t testing.TB, cert *tls.Certificate) *tls.Conn {
 	return conn.(*tls.Conn) //nolint:forcetypeassert // dialed above
 }
 
-func (w *world) write(t testing.TB, cert *tls.Certificate, request string, eof bool) answered {
+func (w *environment) write(t testing.TB, cert *tls.Certificate, request string, eof bool) answered {
 	t.Helper()
 	conn := w.dial(t, cert)
 	defer conn.Close()

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 // kube is a hub, which all tests of the binary share. Its controllers run with the rights of the manifests, in one process and as one user.
 // It has no agents: a testAgent takes their part.
 type kube struct {
-	*regtest.World
+	*regtest.Environment
 	config  *rest.Config // of the controllers
 	stopHub func()
 }
@@ -51,7 +51,7 @@ func newKube(t *testing.T) *kube {
 // newHub is a hub without controllers.
 func newHub(t *testing.T) *kube {
 	t.Helper()
-	k := &kube{World: regtest.New(t)}
+	k := &kube{Environment: regtest.New(t)}
 	k.ServeAddOns(addon.CRD())
 	k.config = regtest.WithToken(k.Hub.Config(), k.Token(k.Admin, regtest.HubNamespace, regtest.HubAccount))
 	return k

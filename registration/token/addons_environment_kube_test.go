@@ -31,22 +31,22 @@ import (
 	"github.com/workloadid/workloadid/registration/token"
 )
 
-// addOnWorld is a hub and a managed cluster on two API servers, with the shipped RBAC. The hub accepts clusters by csr, and registers add-ons
+// addOnEnvironment is a hub and a managed cluster on two API servers, with the shipped RBAC. The hub accepts clusters by csr, and registers add-ons
 // by csr and by token. Agents run the AddOns.
-type addOnWorld struct {
-	*regtest.World
+type addOnEnvironment struct {
+	*regtest.Environment
 	said                                   *regtest.Recorder // by the hub
 	stopClusters, stopTokens, stopApprover func()
 }
 
-func newAddOnWorld(t *testing.T) *addOnWorld {
+func newAddOnEnvironment(t *testing.T) *addOnEnvironment {
 	t.Helper()
-	return newAddOnWorldWith(t, kubetest.Start(t), addon.CRD())
+	return newAddOnEnvironmentWith(t, kubetest.Start(t), addon.CRD())
 }
 
-func newAddOnWorldWith(t *testing.T, hub *kubetest.Cluster, crd string) *addOnWorld {
+func newAddOnEnvironmentWith(t *testing.T, hub *kubetest.Cluster, crd string) *addOnEnvironment {
 	t.Helper()
-	w := &addOnWorld{World: regtest.NewWith(t, hub, kubetest.StartSecond(t)), said: &regtest.Recorder{}}
+	w := &addOnEnvironment{Environment: regtest.NewWith(t, hub, kubetest.StartSecond(t)), said: &regtest.Recorder{}}
 	w.ServeAddOns(crd)
 	w.Hub.ControllerManager(t, "csrsigning", "garbage-collector-controller")
 	w.runClusters()
@@ -55,7 +55,7 @@ func newAddOnWorldWith(t *testing.T, hub *kubetest.Cluster, crd string) *addOnWo
 	return w
 }
 
-func (w *addOnWorld) runClusters(change ...func(*hub.Options)) {
+func (w *addOnEnvironment) runClusters(change ...func(*hub.Options)) {
 	w.T.Helper()
 	w.stopClusters = w.RunHub(func(mgr ctrl.Manager) (hub.Options, error) {
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapUsers: []string{regtest.BootstrapUser}})
@@ -69,12 +69,12 @@ func (w *addOnWorld) runClusters(change ...func(*hub.Options)) {
 
 const addOnWorkers = 8
 
-func (w *addOnWorld) runTokens() {
+func (w *addOnEnvironment) runTokens() {
 	w.T.Helper()
 	w.stopTokens = w.RunControllers(regtest.Tokens(addOnWorkers))
 }
 
-func (w *addOnWorld) runApprover() {
+func (w *addOnEnvironment) runApprover() {
 	w.T.Helper()
 	w.stopApprover = w.RunControllers(regtest.Approver(w.said))
 }
@@ -86,13 +86,13 @@ type addOnMember struct {
 	stop  func()
 }
 
-func (w *addOnWorld) join(name string) *addOnMember {
+func (w *addOnEnvironment) join(name string) *addOnMember {
 	w.T.Helper()
 	return w.joinBy(name, w.Hub.Config())
 }
 
 // joinBy joins at another address of the hub.
-func (w *addOnWorld) joinBy(name string, address *rest.Config) *addOnMember {
+func (w *addOnEnvironment) joinBy(name string, address *rest.Config) *addOnMember {
 	w.T.Helper()
 	m := &addOnMember{Member: w.NewMember(name, "registration-agent"), stop: func() {}}
 	m.WriteBootstrap(address.Host, address.CAData)
@@ -197,7 +197,7 @@ type signer struct {
 	key *ecdsa.PrivateKey
 }
 
-func (w *addOnWorld) runSigner() *signer {
+func (w *addOnEnvironment) runSigner() *signer {
 	w.T.Helper()
 	t := w.T
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -41,9 +41,9 @@ import (
 // BootstrapUser is the ServiceAccount of BootstrapRBAC.
 const BootstrapUser = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
 
-// World is the two clusters that all tests of the binary share. The hub has the CustomResourceDefinitions, HubRBAC and
+// Environment is the two clusters that all tests of the binary share. The hub has the CustomResourceDefinitions, HubRBAC and
 // BootstrapRBAC.
-type World struct {
+type Environment struct {
 	T            *testing.T // the sub-test that runs
 	Hub, Managed *kubetest.Cluster
 	Admin, Local client.Client // of administrators of the hub and of the managed cluster
@@ -51,16 +51,16 @@ type World struct {
 	whole *testing.T
 }
 
-// New returns the world for one test.
-func New(t *testing.T) *World {
+// New returns the environment for one test.
+func New(t *testing.T) *Environment {
 	t.Helper()
 	return NewWith(t, kubetest.Start(t), kubetest.StartSecond(t))
 }
 
 // NewWith returns one with other clusters.
-func NewWith(t *testing.T, hub, managed *kubetest.Cluster) *World {
+func NewWith(t *testing.T, hub, managed *kubetest.Cluster) *Environment {
 	t.Helper()
-	w := &World{T: t, whole: t, Hub: hub, Managed: managed}
+	w := &Environment{T: t, whole: t, Hub: hub, Managed: managed}
 	w.Local, w.Admin = NewClient(t, w.Managed.Config()), NewClient(t, w.Hub.Config())
 	w.Apply(w.Admin, ocm.CRD())
 	Eventually(t, "the hub serves ManagedClusters", func() bool {
@@ -128,13 +128,13 @@ func As(t testing.TB, cluster *kubetest.Cluster, user string, groups ...string) 
 }
 
 // As returns a client of the hub.
-func (w *World) As(user string, groups ...string) client.WithWatch {
+func (w *Environment) As(user string, groups ...string) client.WithWatch {
 	w.T.Helper()
 	return As(w.T, w.Hub, user, groups...)
 }
 
 // Step is a sub-test. The helpers fail it rather than its parent.
-func (w *World) Step(name string, run func(t *testing.T)) {
+func (w *Environment) Step(name string, run func(t *testing.T)) {
 	w.T.Helper()
 	outer := w.T
 	outer.Run(name, func(t *testing.T) {
@@ -145,7 +145,7 @@ func (w *World) Step(name string, run func(t *testing.T)) {
 }
 
 // Apply creates what does not exist.
-func (w *World) Apply(c client.Client, manifest string) {
+func (w *Environment) Apply(c client.Client, manifest string) {
 	w.T.Helper()
 	Apply(w.T, c, manifest)
 }
@@ -157,7 +157,7 @@ func Apply(t testing.TB, c client.Client, manifest string) {
 }
 
 // Token returns a token of a ServiceAccount. Without audiences it is one for the cluster's own API server.
-func (w *World) Token(c client.Client, namespace, name string, audiences ...string) string {
+func (w *Environment) Token(c client.Client, namespace, name string, audiences ...string) string {
 	w.T.Helper()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -173,7 +173,7 @@ const (
 
 // RunHub runs a hub controller with exactly the rights of its ServiceAccount, until the whole test ends or stop is called. configure
 // sets the drivers and everything else but the client.
-func (w *World) RunHub(configure func(mgr ctrl.Manager) (hub.Options, error)) (stop func()) {
+func (w *Environment) RunHub(configure func(mgr ctrl.Manager) (hub.Options, error)) (stop func()) {
 	w.T.Helper()
 	return w.RunControllers(func(mgr ctrl.Manager) error {
 		options, err := configure(mgr)
@@ -190,7 +190,7 @@ func (w *World) RunHub(configure func(mgr ctrl.Manager) (hub.Options, error)) (s
 }
 
 // RunControllers runs other controllers of the hub in the same way.
-func (w *World) RunControllers(setup ...func(ctrl.Manager) error) (stop func()) {
+func (w *Environment) RunControllers(setup ...func(ctrl.Manager) error) (stop func()) {
 	w.T.Helper()
 	mgr := NewManager(w.T, WithToken(w.Hub.Config(), w.Token(w.Admin, HubNamespace, HubAccount)), hub.CacheOptions())
 	for _, f := range setup {
@@ -213,7 +213,7 @@ func NewManager(t testing.TB, of *rest.Config, options cache.Options) ctrl.Manag
 func RunManager(t *testing.T, mgr ctrl.Manager) (stop func()) { return kubetest.RunManager(t, mgr) }
 
 // Cluster returns a ManagedCluster, an empty one if there is none.
-func (w *World) Cluster(name string) *ocm.ManagedCluster {
+func (w *Environment) Cluster(name string) *ocm.ManagedCluster {
 	w.T.Helper()
 	cluster := &ocm.ManagedCluster{}
 	Must(w.T, client.IgnoreNotFound(w.Admin.Get(w.T.Context(), client.ObjectKey{Name: name}, cluster)))
@@ -221,7 +221,7 @@ func (w *World) Cluster(name string) *ocm.ManagedCluster {
 }
 
 // Reason returns status and reason of a condition, such as "True/HubClusterAdminAccepted".
-func (w *World) Reason(cluster, kind string) string {
+func (w *Environment) Reason(cluster, kind string) string {
 	w.T.Helper()
 	if c := meta.FindStatusCondition(w.Cluster(cluster).Status.Conditions, kind); c != nil {
 		return string(c.Status) + "/" + c.Reason
@@ -230,7 +230,7 @@ func (w *World) Reason(cluster, kind string) string {
 }
 
 // SetAccepted does what an administrator does with wid hub accept or deny.
-func (w *World) SetAccepted(name string, accepted bool) {
+func (w *Environment) SetAccepted(name string, accepted bool) {
 	w.T.Helper()
 	Must(w.T, Patch(w.T.Context(), w.Admin, name, fmt.Sprintf(`{"spec":{"hubAcceptsClient":%t}}`, accepted)))
 }
@@ -242,7 +242,7 @@ func Patch(ctx context.Context, c client.Client, name, body string) error {
 
 // RBAC returns what there is of a cluster's RBAC: bindings first, then the ClusterRole, which records what was granted. A denied cluster
 // may keep a ClusterRole without rules.
-func (w *World) RBAC(cluster string) (there []string) {
+func (w *Environment) RBAC(cluster string) (there []string) {
 	w.T.Helper()
 	name := registration.ClusterRoleName(cluster)
 	for _, object := range []client.Object{

@@ -94,9 +94,9 @@ func (d *addOnDriver) tell(status metav1.ConditionStatus, reason string) *metav1
 
 const addOnNamespace = "open-cluster-management-agent-addon"
 
-// addOnWorld is a joined cluster and a hub with add-ons, both from memory.
-type addOnWorld struct {
-	*agentWorld
+// addOnEnvironment is a joined cluster and a hub with add-ons, both from memory.
+type addOnEnvironment struct {
+	*agentEnvironment
 	driver, signer *addOnDriver
 	addOns         *agent.AddOns
 	addOnOptions   agent.AddOnOptions
@@ -118,8 +118,8 @@ func (m *servedMapper) serve(versions ...schema.GroupVersion) {
 	m.RESTMapper = d
 }
 
-func newAddOnWorld(t *testing.T, versions ...schema.GroupVersion) *addOnWorld {
-	w := &addOnWorld{agentWorld: newAgentWorld(t), registry: prometheus.NewRegistry(), mapper: &servedMapper{},
+func newAddOnEnvironment(t *testing.T, versions ...schema.GroupVersion) *addOnEnvironment {
+	w := &addOnEnvironment{agentEnvironment: newAgentEnvironment(t), registry: prometheus.NewRegistry(), mapper: &servedMapper{},
 		driver: &addOnDriver{name: "token", condition: "AddonTokenRefreshed"}, signer: &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated}}
 	if len(versions) == 0 {
 		versions = []schema.GroupVersion{addon.GroupVersion}
@@ -129,7 +129,7 @@ func newAddOnWorld(t *testing.T, versions ...schema.GroupVersion) *addOnWorld {
 		WithStatusSubresource(&ocm.ManagedCluster{}, &addon.ManagedClusterAddOn{}, &v1alpha1.ManagedClusterAddOn{}).WithObjects(hubLease()).Build()
 	w.local = w.failing(w.local)
 	w.opts.Local, w.opts.Registerer = w.local, w.registry
-	w.agentWorld.restart()
+	w.agentEnvironment.restart()
 	w.join()
 	w.addOnOptions = agent.AddOnOptions{KubeClient: w.driver, CustomSigner: w.signer}
 	w.restart()
@@ -138,7 +138,7 @@ func newAddOnWorld(t *testing.T, versions ...schema.GroupVersion) *addOnWorld {
 }
 
 // failing lets the test fail requests to the managed cluster.
-func (w *addOnWorld) failing(c client.Client) client.Client {
+func (w *addOnEnvironment) failing(c client.Client) client.Client {
 	watching, ok := c.(client.WithWatch)
 	if !ok {
 		w.t.Fatalf("%T does not watch", c)
@@ -164,12 +164,12 @@ func (w *addOnWorld) failing(c client.Client) client.Client {
 }
 
 // restart makes new AddOns of the same agent.
-func (w *addOnWorld) restart() {
+func (w *addOnEnvironment) restart() {
 	w.t.Helper()
 	w.registry = prometheus.NewRegistry()
 	w.opts.Registerer = w.registry
-	w.agentWorld.restart()
-	w.agentWorld.mustReconcile()
+	w.agentEnvironment.restart()
+	w.agentEnvironment.mustReconcile()
 	w.addOnOptions.Agent = w.agent
 	addOns, err := agent.NewAddOns(w.addOnOptions)
 	regtest.Must(w.t, err)
@@ -177,7 +177,7 @@ func (w *addOnWorld) restart() {
 }
 
 // create puts an add-on with the items onto the hub.
-func (w *addOnWorld) create(name string, items ...ocm.Registration) {
+func (w *addOnEnvironment) create(name string, items ...ocm.Registration) {
 	w.t.Helper()
 	api, err := addon.Discover(w.mapper)
 	regtest.Must(w.t, err)
@@ -189,13 +189,13 @@ func (w *addOnWorld) create(name string, items ...ocm.Registration) {
 }
 
 // change writes the status as controllers of the hub do.
-func (w *addOnWorld) change(name string, change func(*addon.Status)) {
+func (w *addOnEnvironment) change(name string, change func(*addon.Status)) {
 	w.t.Helper()
 	regtest.Must(w.t,
 		addon.PatchStatus(w.t.Context(), w.hub, w.get(name), func(s *addon.Status) bool { change(s); return true }))
 }
 
-func (w *addOnWorld) get(name string) client.Object {
+func (w *addOnEnvironment) get(name string) client.Object {
 	w.t.Helper()
 	api, err := addon.Discover(w.mapper)
 	regtest.Must(w.t, err)
@@ -204,13 +204,13 @@ func (w *addOnWorld) get(name string) client.Object {
 	return o
 }
 
-func (w *addOnWorld) status(name string) addon.Status {
+func (w *addOnEnvironment) status(name string) addon.Status {
 	w.t.Helper()
 	return addon.StatusOf(w.get(name))
 }
 
 // namespace sets status.namespace of a v1beta1 add-on.
-func (w *addOnWorld) namespace(name, namespace string) {
+func (w *addOnEnvironment) namespace(name, namespace string) {
 	w.t.Helper()
 	o, ok := w.get(name).(*addon.ManagedClusterAddOn)
 	if !ok {
@@ -220,21 +220,21 @@ func (w *addOnWorld) namespace(name, namespace string) {
 	regtest.Must(w.t, w.hub.Status().Update(w.t.Context(), o))
 }
 
-func (w *addOnWorld) reconcile(name string) (time.Duration, error) {
+func (w *addOnEnvironment) reconcile(name string) (time.Duration, error) {
 	w.t.Helper()
 	result, err := w.addOns.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "cluster1", Name: name}})
 	return result.RequeueAfter, err
 }
 
 // mustReconcile is a reconcile that has to succeed. The first one of an add-on declares, the second one registers.
-func (w *addOnWorld) mustReconcile(name string) time.Duration {
+func (w *addOnEnvironment) mustReconcile(name string) time.Duration {
 	w.t.Helper()
 	after, err := w.reconcile(name)
 	regtest.Must(w.t, err)
 	return after
 }
 
-func (w *addOnWorld) register(name string, items ...ocm.Registration) {
+func (w *addOnEnvironment) register(name string, items ...ocm.Registration) {
 	w.t.Helper()
 	w.create(name, items...)
 	w.mustReconcile(name)
@@ -242,7 +242,7 @@ func (w *addOnWorld) register(name string, items ...ocm.Registration) {
 }
 
 // secretIn returns an empty Secret if there is none.
-func (w *addOnWorld) secretIn(namespace, name string) *corev1.Secret {
+func (w *addOnEnvironment) secretIn(namespace, name string) *corev1.Secret {
 	w.t.Helper()
 	secret := &corev1.Secret{}
 	if err := w.local.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, secret); client.IgnoreNotFound(err) != nil {
@@ -253,12 +253,12 @@ func (w *addOnWorld) secretIn(namespace, name string) *corev1.Secret {
 	return secret
 }
 
-func (w *addOnWorld) keys(name string) []string {
+func (w *addOnEnvironment) keys(name string) []string {
 	w.t.Helper()
 	return slices.Sorted(maps.Keys(w.secretIn(addOnNamespace, name).Data))
 }
 
-func (w *addOnWorld) condition(name, conditionType string) metav1.Condition {
+func (w *addOnEnvironment) condition(name, conditionType string) metav1.Condition {
 	w.t.Helper()
 	if c := meta.FindStatusCondition(w.status(name).Conditions, conditionType); c != nil {
 		return *c
@@ -266,13 +266,13 @@ func (w *addOnWorld) condition(name, conditionType string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-func (w *addOnWorld) put(secret *corev1.Secret) {
+func (w *addOnEnvironment) put(secret *corev1.Secret) {
 	w.t.Helper()
 	regtest.Must(w.t, w.local.Create(w.t.Context(), secret.DeepCopy()))
 }
 
 // failIn moves the add-on to a namespace where a verb fails.
-func (w *addOnWorld) failIn(namespace, verb string, err error) {
+func (w *addOnEnvironment) failIn(namespace, verb string, err error) {
 	w.namespace("a", namespace)
 	w.localErr = func(v string, o client.Object) error {
 		if v == verb && o.GetNamespace() == namespace {

@@ -88,10 +88,10 @@ func (h *webhook) accepted() []string {
 	return slices.Compact(slices.Sorted(slices.Values(h.seen)))
 }
 
-// kube is a world with an AWS of its own. The hub's controller runs with exactly the rights of the shipped manifests and the IAM
+// kube is an environment with an AWS of its own. The hub's controller runs with exactly the rights of the shipped manifests and the IAM
 // role of HubRole. With AccessEntries the hub is on EKS and runs this driver alone. With AWSAuth it is not on EKS and also runs csr.
 type kube struct {
-	*regtest.World
+	*regtest.Environment
 	aws     *cloudtest.Cloud
 	binding awsirsa.Binding
 	said    *regtest.Recorder // by the hub
@@ -100,7 +100,7 @@ type kube struct {
 
 func newKube(t *testing.T, binding awsirsa.Binding) *kube {
 	t.Helper()
-	k := &kube{World: regtest.New(t), aws: newCloudOfAWS(t), binding: binding, said: &regtest.Recorder{}, dir: t.TempDir()}
+	k := &kube{Environment: regtest.New(t), aws: newCloudOfAWS(t), binding: binding, said: &regtest.Recorder{}, dir: t.TempDir()}
 	agentEnvironment(t, k.aws)
 	tokens.serve(k.aws.AWS())
 	k.aws.AWS().AddOIDCProvider(hubAccount, k.Hub.IssuerURL(), k.Hub.IssuerClient(t), audience)
