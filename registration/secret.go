@@ -22,8 +22,9 @@ func isFile(key string) bool {
 	return key != ocm.SecretKeyAuthType && !strings.HasPrefix(key, keyState)
 }
 
-// Unpack returns Input.Stored and Input.State of the named driver from the data of an agent's Secret. It hides another driver's
-// credential and state. Both maps are copies.
+// Unpack returns [Input.Stored] and Input.State of the named driver from the
+// data of an agent's Secret. It hides another driver's credential and state.
+// Both maps are copies.
 func Unpack(driver string, data map[string][]byte) (stored, state map[string][]byte) {
 	stored, state = map[string][]byte{}, map[string][]byte{}
 	made, ok := data[ocm.SecretKeyAuthType]
@@ -38,9 +39,11 @@ func Unpack(driver string, data map[string][]byte) (stored, state map[string][]b
 	return stored, state
 }
 
-// Pack returns the data of an agent's Secret after a Step of the named driver. Without Step.Credential it keeps the stored credential.
-// With one it keeps the two names alone, and the caller sets SecretKeyKubeconfig to a kubeconfig with Credential.User. An error names
-// a key that the driver may not use.
+// Pack returns the data of an agent's Secret after a Step of the named driver.
+// Without [Step.Credential] it keeps the stored credential. With one it keeps
+// the two names alone, and the caller sets [SecretKeyKubeconfig] to a
+// kubeconfig with [Credential.User]. An error names a key that the driver may
+// not use.
 func Pack(driver string, data map[string][]byte, step Step) (map[string][]byte, error) {
 	next := maps.Clone(data)
 	if next == nil {

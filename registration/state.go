@@ -89,7 +89,7 @@ func (s State) HasAccess() bool { return s.Stage == StageAccepted && s.Accepts }
 // With the zero Claim StateOf reads the record of the hub. That record counts
 // for the annotations and the spec that the hub has read, and for no later
 // ones. Who accepts the cluster at the resourceVersion that was passed here
-// thus accepts exactly State.Claim.
+// thus accepts exactly [State.Claim].
 func StateOf(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, claim Claim) State {
 	find := func(kind string) (c metav1.Condition) {
 		if found := meta.FindStatusCondition(cluster.Status.Conditions, kind); found != nil {

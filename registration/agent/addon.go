@@ -24,10 +24,10 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// DefaultAddOnNamespace is the default of AddOnOptions.Namespace.
+// DefaultAddOnNamespace is the default of [AddOnOptions.Namespace].
 const DefaultAddOnNamespace = "open-cluster-management-agent-addon"
 
-// AddOnOptions configures AddOns. Agent and KubeClient are required.
+// AddOnOptions configures [AddOns]. Agent and KubeClient are required.
 type AddOnOptions struct {
 	// Agent joins the cluster and runs in the same process. The add-ons use its credential once the hub has accepted it, and share
 	// its local client, clock, recorder and Registerer.
@@ -47,13 +47,17 @@ type AddOnOptions struct {
 //	kubeClient    <add-on>-hub-kubeconfig                kubeconfig, cluster-name, agent-name, auth-type, the driver's files
 //	customSigner  <add-on>-<signer, / as ->-client-cert  auth-type, the driver's files
 //
-// The Secrets lie in the namespace that status.namespace names. Each such namespace needs the Role of manifests.AgentAddOnRBAC. The agent
-// labels its Secrets with addon.NameLabel and the name of the cluster, and never changes others. A refused item sets the condition
-// RegistrationAccepted to False. A driver's errors become Events of the agent's Secret.
+// The Secrets lie in the namespace that status.namespace names. Each such
+// namespace needs the Role of manifests.AgentAddOnRBAC. The agent labels its
+// Secrets with [addon.NameLabel] and the name of the cluster, and never changes
+// others. A refused item sets the condition RegistrationAccepted to False. A
+// driver's errors become Events of the agent's Secret.
 //
-// The agent deletes a Secret when the hub removes its item or its add-on. After a restart it finds left-over Secrets in
-// AddOnOptions.Namespace and in the namespaces of other add-ons. It ignores add-ons in hosted mode (hostingClusterAnnotation),
-// because the agent of the hosting cluster registers them.
+// The agent deletes a Secret when the hub removes its item or its add-on. After
+// a restart it finds left-over Secrets in [AddOnOptions.Namespace] and in the
+// namespaces of other add-ons. It ignores add-ons in hosted mode
+// (hostingClusterAnnotation), because the agent of the hosting cluster
+// registers them.
 //
 // The condition Available follows the Lease that the add-on renews on the managed cluster, unless status.healthCheck.mode is
 // Customized. The Lease has the name of the add-on, and lies in the same namespace as its Secrets.

@@ -84,13 +84,13 @@ func (p *addOnReconcile) run(ctx context.Context) (due time.Time, err error) {
 			itemErr = nil
 		}
 		err = errors.Join(err, itemErr)
-		due = sooner(due, at)
+		due = earliest(due, at)
 	}
 	return due, errors.Join(err, p.checkHealth(ctx), p.report(ctx), p.removeUnused(ctx, p.addOn.GetName(), p.secrets))
 }
 
-// sooner returns the earlier time. The zero time is none.
-func sooner(a, b time.Time) time.Time {
+// earliest returns the earlier time. The zero time is none.
+func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
@@ -287,7 +287,7 @@ func (p *addOnReconcile) report(ctx context.Context) error {
 	defer cancel()
 	err := addon.PatchStatus(ctx, p.hub, p.addOn, func(s *addon.Status) bool {
 		declared := p.declare(s)
-		return p.tell(s) || declared
+		return p.setConditions(s) || declared
 	})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("report on the hub: %w", err)
@@ -315,8 +315,8 @@ func (p *addOnReconcile) declare(s *addon.Status) (changed bool) {
 	return changed
 }
 
-// tell sets the conditions. Items share one condition type: the first that is False counts, else the first.
-func (p *addOnReconcile) tell(s *addon.Status) (changed bool) {
+// setConditions sets the conditions. Items share one condition type: the first that is False counts, else the first.
+func (p *addOnReconcile) setConditions(s *addon.Status) (changed bool) {
 	var said []metav1.Condition
 	for _, c := range append(p.conditions, p.accepted(s)...) {
 		i := slices.IndexFunc(said, func(other metav1.Condition) bool { return other.Type == c.Type })

@@ -246,7 +246,7 @@ func (a *Agent) step(ctx context.Context, hub *kubeconfig.Hub, secret *credentia
 	if changed && step.Credential != nil {
 		a.metrics.credentials.Inc()
 	}
-	return changed, step.At, a.tell(ctx, conn, step.Condition)
+	return changed, step.At, a.reportCondition(ctx, conn, step.Condition)
 }
 
 // next calls a driver.
@@ -257,8 +257,8 @@ func (a *Agent) next(ctx context.Context, driver registration.Driver, in registr
 	return driver.Next(ctx, in)
 }
 
-// tell sets the driver's condition, or makes it an Event while the cluster cannot write its status.
-func (a *Agent) tell(ctx context.Context, conn *agentConn, condition *metav1.Condition) error {
+// reportCondition sets the driver's condition, or makes it an Event while the cluster cannot write its status.
+func (a *Agent) reportCondition(ctx context.Context, conn *agentConn, condition *metav1.Condition) error {
 	switch {
 	case condition == nil:
 		return nil
@@ -284,7 +284,8 @@ func (a *Agent) event(kind, reason, message string) {
 
 // HubConfig returns a configuration with the stored credential, for clients in
 // this process. It expires with the credential: call HubConfig again when the
-// Secret has changed. It fails with ErrNotJoined while no credential is stored.
+// Secret has changed. It fails with [ErrNotJoined] while no credential is
+// stored.
 func (a *Agent) HubConfig(ctx context.Context) (*rest.Config, error) {
 	hub, err := a.readBootstrap(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ const (
 )
 
 // Claim returns the ARN in the cluster's annotations. The checks that need the
-// hub are those of HubDriver.
+// hub are those of [HubDriver].
 func Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 	proposed, ok1 := cluster.Annotations[ARNAnnotation]
 	released, ok2 := cluster.Annotations[OCMARNAnnotation]

@@ -91,8 +91,9 @@ func (d *Driver) Annotations() map[string]string {
 	return map[string]string{ARNAnnotation: d.managed.String(), OCMARNAnnotation: d.managed.String(), OCMSuffixAnnotation: RoleSuffix(d.hub, d.managed)}
 }
 
-// Next implements registration.Driver. It makes no call, because the kubeconfig holds no secret and follows from the two ARNs. The
-// agent stores it once the hub has accepted the cluster.
+// Next implements [registration.Driver]. It makes no call, because the
+// kubeconfig holds no secret and follows from the two ARNs. The agent stores it
+// once the hub has accepted the cluster.
 func (d *Driver) Next(_ context.Context, in registration.Input) (registration.Step, error) {
 	if in.Addon != "" {
 		return registration.Step{}, fmt.Errorf("add-ons cannot use the auth type %q: register add-on %q by csr or token", d.Name(), in.Addon)
@@ -129,8 +130,10 @@ func (d *Driver) exec() *clientcmdapi.ExecConfig {
 		Args: []string{"eks", "get-token", "--region", d.hub.Region, "--cluster-name", d.hub.Name, "--output", "json", "--role-arn", GrantedRoleARN(d.hub, d.managed)}}
 }
 
-// RESTConfig implements registration.RESTConfigurer. It uses only the stored address and CA of the hub, which the agent has checked.
-// Each request carries a token that is valid at that time. RESTConfig calls AWS only with the first request.
+// RESTConfig implements [registration.RESTConfigurer]. It uses only the stored
+// address and CA of the hub, which the agent has checked. Each request carries
+// a token that is valid at that time. RESTConfig calls AWS only with the first
+// request.
 func (d *Driver) RESTConfig(_ context.Context, stored map[string][]byte) (*rest.Config, error) {
 	kubeconfig, err := clientcmd.Load(stored[registration.SecretKeyKubeconfig])
 	if err != nil {

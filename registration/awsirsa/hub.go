@@ -202,8 +202,9 @@ func (h *HubDriver) newGrant(cluster, claim string) (*grant, error) {
 	return &grant{cluster: cluster, hub: h.hub, managed: managed, roleName: GrantedRoleName(h.hub, managed), roleARN: GrantedRoleARN(h.hub, managed)}, nil
 }
 
-// Grant implements registration.HubDriver. Without drift it makes two calls of IAM, and one of EKS with access entries. It sets its
-// own retry delay only for failures that need an edit.
+// Grant implements [registration.HubDriver]. Without drift it makes two calls
+// of IAM, and one of EKS with access entries. It sets its own retry delay only
+// for failures that need an edit.
 func (h *HubDriver) Grant(ctx context.Context, cluster, claim string) (time.Duration, error) {
 	g, err := h.newGrant(cluster, claim)
 	if err != nil {
@@ -225,7 +226,8 @@ func (h *HubDriver) Grant(ctx context.Context, cluster, claim string) (time.Dura
 	return 0, err
 }
 
-// Revoke implements registration.HubDriver. It removes the binding first, so that the role alone gives no access.
+// Revoke implements [registration.HubDriver]. It removes the binding first, so
+// that the role alone gives no access.
 func (h *HubDriver) Revoke(ctx context.Context, cluster, claim string) error {
 	g, err := h.newGrant(cluster, claim)
 	if err != nil {

@@ -17,7 +17,8 @@ func (a ClusterARN) String() string {
 	return "arn:" + a.Partition + ":eks:" + a.Region + ":" + a.Account + ":cluster/" + a.Name
 }
 
-// ParseClusterARN parses the ARN of an EKS cluster in any partition. It accepts only the spelling that ClusterARN.String returns.
+// ParseClusterARN parses the ARN of an EKS cluster in any partition. It accepts
+// only the spelling that [ClusterARN.String] returns.
 func ParseClusterARN(s string) (ClusterARN, error) {
 	arn, err := awsname.ParseClusterARN(s)
 	if err != nil {
@@ -56,12 +57,12 @@ func AgentRoleName(hub, managed ClusterARN) string {
 	return "ocm-managed-cluster-" + RoleSuffix(hub, managed)
 }
 
-// GrantedRoleARN returns the ARN of the role with GrantedRoleName.
+// GrantedRoleARN returns the ARN of the role with [GrantedRoleName].
 func GrantedRoleARN(hub, managed ClusterARN) string {
 	return roleARN(hub, GrantedRoleName(hub, managed))
 }
 
-// AgentRoleARN returns the ARN of the role with AgentRoleName.
+// AgentRoleARN returns the ARN of the role with [AgentRoleName].
 func AgentRoleARN(hub, managed ClusterARN) string {
 	return roleARN(managed, AgentRoleName(hub, managed))
 }
@@ -85,7 +86,7 @@ func HubRoleName(hub ClusterARN) (string, error) {
 	return hub.Name + identityCreatorSuffix, nil
 }
 
-// HubRoleARN returns the ARN of the role with HubRoleName.
+// HubRoleARN returns the ARN of the role with [HubRoleName].
 func HubRoleARN(hub ClusterARN) (string, error) {
 	name, err := HubRoleName(hub)
 	if err != nil {

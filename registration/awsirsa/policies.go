@@ -190,7 +190,9 @@ func accessPolicy(hub ClusterARN) policy {
 	return allow(statement{Action: oneOrMany{"eks:DescribeCluster", "eks:ListClusters"}, Resource: oneOrMany{hub.String()}})
 }
 
-// HubRole returns the role of the hub itself. An administrator creates it before the hub starts. It permits exactly the calls of HubDriver: with AWSAuth no call of EKS.
+// HubRole returns the role of the hub itself. An administrator creates it
+// before the hub starts. It permits exactly the calls of [HubDriver]: with
+// AWSAuth no call of EKS.
 func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
 	arn, err := HubRoleARN(hub)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// AddOnApproverOptions configures an AddOnApprover.
+// AddOnApproverOptions configures an [AddOnApprover].
 type AddOnApproverOptions struct {
 	// Client approves CertificateSigningRequests. Required.
 	Client client.Client
@@ -38,10 +38,13 @@ type AddOnApproverOptions struct {
 	Now func() time.Time
 }
 
-// AddOnApprover approves certificates of add-ons for the hub's API server, whichever driver their clusters use. The request has to
-// come from the cluster's own agent, the recorded one if the hub has recorded it. The subject has to be the default one of
-// registration.AddOnSubject, because agents can write items; other subjects need an approver of their own. The add-on's kubeClient item
-// declares no other driver than csr and no other subject. It is safe for concurrent use.
+// AddOnApprover approves certificates of add-ons for the hub's API server,
+// whichever driver their clusters use. The request has to come from the
+// cluster's own agent, the recorded one if the hub has recorded it. The subject
+// has to be the default one of [registration.AddOnSubject], because agents can
+// write items; other subjects need an approver of their own. The add-on's
+// kubeClient item declares no other driver than csr and no other subject. It is
+// safe for concurrent use.
 type AddOnApprover struct{ options AddOnApproverOptions }
 
 // NewAddOnApprover checks the options.

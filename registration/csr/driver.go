@@ -45,8 +45,10 @@ func New(options Options) *Driver { return &Driver{options} }
 // Name returns "csr".
 func (d *Driver) Name() string { return registration.AuthTypeCSR }
 
-// Next implements registration.Driver. It needs the verbs get and create on CertificateSigningRequests. The key is stored before its
-// request exists, and the request's name derives from the key. A restart therefore never creates a second request.
+// Next implements [registration.Driver]. It needs the verbs get and create on
+// CertificateSigningRequests. The key is stored before its request exists, and
+// the request's name derives from the key. A restart therefore never creates a
+// second request.
 func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.Step, error) {
 	target, err := targetOf(in)
 	if err != nil {

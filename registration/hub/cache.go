@@ -34,7 +34,8 @@ const maxItems, maxList = 16, 2 << 10
 // can take. The cache keeps what these controllers read, less than 8 KiB of
 // each object:
 //
-//   - CertificateSigningRequests: metadata of those with the label ocm.ClusterNameLabel.
+//   - CertificateSigningRequests: metadata of those with the label
+//     [ocm.ClusterNameLabel].
 //   - ManagedClusters: acceptance, the status of the conditions of hub and agent, and a hash in place of the annotations.
 //   - ServiceAccounts, Roles and bindings: owners, finalizers, subjects, role, and the rules of Roles for tokens. A list that is larger than
 //     the hub's own is nil, and a name of more than 253 bytes is its hash.

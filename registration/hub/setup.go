@@ -37,8 +37,10 @@ const (
 	lastRetry  = time.Minute
 )
 
-// SetupWithManager adds the hub and the controllers of its drivers to a manager, whose scheme needs ocm.AddToScheme. The hub
-// reconciles up to workers clusters at a time, so that a slow call for one cluster does not delay the others.
+// SetupWithManager adds the hub and the controllers of its drivers to a
+// manager, whose scheme needs [ocm.AddToScheme]. The hub reconciles up to
+// workers clusters at a time, so that a slow call for one cluster does not
+// delay the others.
 func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	if err := apiserver.CheckVerified(mgr.GetConfig()); err != nil {
 		return err

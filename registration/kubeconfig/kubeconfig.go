@@ -45,7 +45,7 @@ func ParseBootstrap(content []byte) (*Hub, error) {
 	return HubOf(k)
 }
 
-// HubOf is ParseBootstrap for what Parse returns.
+// HubOf is [ParseBootstrap] for what Parse returns.
 func HubOf(k *clientcmdv1.Config) (*Hub, error) {
 	c := k.Clusters[0].Cluster
 	switch {

@@ -33,7 +33,7 @@ func HubRBAC() string { return hubRBAC }
 // RelayRBAC holds the namespace of a relay on the hub, its ServiceAccount
 // "registration-relay" and the right to read the hub's CA for client
 // certificates, in YAML. For clients with certificates it needs
-// RelayConstrainedRBAC or RelayLegacyRBAC in addition.
+// [RelayConstrainedRBAC] or [RelayLegacyRBAC] in addition.
 func RelayRBAC() string { return relayRBAC }
 
 // RelayConstrainedRBAC holds the relay's rights of constrained
@@ -48,8 +48,8 @@ func RelayConstrainedRBAC() string { return relayConstrainedRBAC }
 func RelayLegacyRBAC() string { return relayLegacyRBAC }
 
 // TokenRBAC holds the manifests for add-on tokens on a hub, in YAML, in
-// addition to HubRBAC. It has the RBAC of the hub controller, the policy
-// that confines it, and the policy that caps the lifetime of tokens.
+// addition to [HubRBAC]. It has the RBAC of the hub controller, the policy that
+// confines it, and the policy that caps the lifetime of tokens.
 func TokenRBAC() string { return tokenRBAC }
 
 // AgentRBAC holds the RBAC of the agent on the managed cluster, in YAML,
@@ -59,7 +59,7 @@ func AgentRBAC() string { return agentRBAC }
 
 // AgentAddOnRBAC holds agent.DefaultAddOnNamespace and the rights to store the
 // credentials of add-ons and to read their Leases there, in YAML, for the
-// ServiceAccount of AgentRBAC. Other namespaces that add-ons name need the
+// ServiceAccount of [AgentRBAC]. Other namespaces that add-ons name need the
 // same Role and RoleBinding.
 func AgentAddOnRBAC() string { return agentAddOnRBAC }
 

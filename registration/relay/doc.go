@@ -60,11 +60,11 @@
 // A request is unproven until its certificate is verified or the hub has
 // accepted a token of its connection with a 2xx answer. Unproven requests share
 // 4,096 slots, and one address holds at most 256. Requests with certificates
-// share Options.MaxRequests slots, 5,000 by default, and one cluster with its
-// add-ons holds at most a tenth. Requests with accepted tokens share half as many,
-// and one address holds at most four fifths of these. The relay refuses others
-// with 429 and no body, because HTTP/2 lets a client delay a body. A client that
-// reads nothing for 30 s loses its stream or its connection.
+// share [Options.MaxRequests] slots, 5,000 by default, and one cluster with its
+// add-ons holds at most a tenth. Requests with accepted tokens share half as
+// many, and one address holds at most four fifths of these. The relay refuses
+// others with 429 and no body, because HTTP/2 lets a client delay a body. A
+// client that reads nothing for 30 s loses its stream or its connection.
 //
 // Clients without a valid credential delay no request with a certificate, and
 // none on a connection with an accepted token. From 16 addresses they can block
@@ -74,9 +74,9 @@
 // 14 KiB. The answer of the hub to a client that does not read can take 4 MB for
 // 30 s, so the bounds do not hold the memory against a joined cluster.
 //
-// LimitListener bounds connections. It closes connections without an accepted
-// credential first, so a flood displaces no connection of a joined agent. Clients
-// behind one NAT address share the bound of an address.
+// [LimitListener] bounds connections. It closes connections without an accepted
+// credential first, so a flood displaces no connection of a joined agent.
+// Clients behind one NAT address share the bound of an address.
 //
 // The server in front limits the rest. Set ReadHeaderTimeout, MaxHeaderBytes and
 // HTTP2.MaxConcurrentStreams as the program wid-hub relay does.

@@ -82,8 +82,9 @@ func New(options Options) (*Driver, error) {
 // Name returns "token".
 func (d *Driver) Name() string { return registration.AuthTypeToken }
 
-// Next implements registration.Driver. It needs the verb create on serviceaccounts/token of the add-on's ServiceAccount, which the
-// hub's half grants.
+// Next implements [registration.Driver]. It needs the verb create on
+// serviceaccounts/token of the add-on's ServiceAccount, which the hub's half
+// grants.
 func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.Step, error) {
 	if in.Addon == "" || in.Item.Type != ocm.KubeClient {
 		return registration.Step{}, fmt.Errorf("the driver %q registers kubeClient items of add-ons only, not the item %.100q of add-on %.100q: use csr",

@@ -1,6 +1,6 @@
 // Package addon holds the wire types of OCM's add-on API in v1beta1, and their
 // CustomResourceDefinition. Drivers see the items of every version as
-// ocm.Registration.
+// [ocm.Registration].
 //
 // +kubebuilder:object:generate=true
 // +groupName=addon.open-cluster-management.io

@@ -112,10 +112,10 @@ func (a *acceptance) checkClaim(context.Context) error {
 		return nil
 	}
 	return cli.Problem(auth.ErrDenied, "find out who joined under this name, or correct --claim",
-		"cluster %q claims %s instead of %s", a.cluster.Name, orNothing(a.claim.Value), orNothing(wanted))
+		"cluster %q claims %s instead of %s", a.cluster.Name, claimOrNothing(a.claim.Value), claimOrNothing(wanted))
 }
 
-func orNothing(claim string) string {
+func claimOrNothing(claim string) string {
 	if claim == "" {
 		return "nothing"
 	}
