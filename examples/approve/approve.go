@@ -36,34 +36,50 @@ func decide(ctx context.Context, hub client.Client, inventory []string, waiting 
 	switch {
 	case !slices.Contains(inventory, request.Cluster):
 		return "denied", request.Deny(ctx, hub, "the cluster is not in the inventory")
-	case !slices.Contains(request.Object.Spec.Groups, registration.BootstrapGroup):
+	case !fromBootstrapUser(request):
 		return "denied", request.Deny(ctx, hub, "the requester has no bootstrap token")
 	case slices.ContainsFunc(waiting, func(other *csr.Request) bool {
-		return other.Cluster == request.Cluster && other.Identity != request.Identity
+		return other.Cluster == request.Cluster && other.Identity != request.Identity && fromBootstrapUser(other)
 	}):
 		return "left: another agent asks too, so a person decides", nil
 	}
 	if replaces, err := request.Replaces(ctx, hub); err != nil || replaces != "" {
 		return "left: the cluster has the agent " + replaces, err
 	}
-	if err := accept(ctx, hub, request.Cluster); err != nil {
-		return "", err
+	if reason, err := accept(ctx, hub, request.Cluster); err != nil || reason != "" {
+		return "left: " + reason, err
 	}
 	err = request.Approve(ctx, hub, "the cluster is in the inventory")
-	if apierrors.IsConflict(err) { // the hub approved it, as it may once the cluster is accepted
-		err = nil
+	if apierrors.IsConflict(err) { // the hub approves it too, once the cluster is accepted
+		return "left: decided by the hub or another administrator", nil
 	}
 	return "approved", err
 }
 
-// accept lets a cluster in. It fails if the cluster changes meanwhile. On a hub
-// with other drivers than csr, check the claim of the cluster before.
-func accept(ctx context.Context, hub client.Client, name string) error {
+func fromBootstrapUser(request *csr.Request) bool {
+	return slices.Contains(request.Object.Spec.Groups, registration.BootstrapGroup)
+}
+
+// accept lets a cluster in that is new and registers by certificate, or says why
+// it does not. It fails if the cluster changes meanwhile.
+func accept(ctx context.Context, hub client.Client, name string) (reason string, err error) {
 	cluster := &ocm.ManagedCluster{}
 	if err := hub.Get(ctx, client.ObjectKey{Name: name}, cluster); err != nil {
-		return err
+		return "", err
+	}
+	role, err := registration.GetClusterRole(ctx, hub, name)
+	if err != nil {
+		return "", err
+	}
+	switch state := registration.StateOf(cluster, role, registration.Claim{}); {
+	case state.Stage != registration.StagePending:
+		return "the cluster is " + string(state.Stage), nil
+	case state.Claim.AuthType == "":
+		return "the hub has not read the claim of the cluster yet", nil
+	case state.Claim.AuthType != registration.AuthTypeCSR:
+		return "the cluster claims " + state.Claim.String(), nil
 	}
 	before := cluster.DeepCopy()
 	cluster.Spec.HubAcceptsClient = true
-	return hub.Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return "", hub.Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,7 +39,8 @@ func TestApprove(t *testing.T) {
 	})
 	agents, jane := w.As("system:bootstrap:abcdef", registration.BootstrapGroup), w.As("jane", "system:masters")
 	requests := map[string]string{}
-	for _, name := range []string{"known", "unknown", "stranger", "rivals", "taken"} {
+	names := []string{"known", "unknown", "stranger", "rivals", "taken", "thief"}
+	for _, name := range names {
 		regtest.Must(t, agents.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 		user := client.Client(agents)
 		if name == "stranger" {
@@ -45,7 +49,21 @@ func TestApprove(t *testing.T) {
 		requests[name] = regtest.Ask(t, w.Admin, user, name, "agent1")
 	}
 	regtest.Ask(t, w.Admin, agents, "rivals", "agent2")
-	regtest.Eventually(t, "the hub publishes the claim, and records an agent of before", func() bool {
+	decide := func(name string, accept bool, reason string) {
+		regtest.Must(t, w.Admin.Patch(t.Context(), w.Cluster(name), client.RawPatch(types.MergePatchType,
+			fmt.Appendf(nil, `{"spec":{"hubAcceptsClient":%t}}`, accept))))
+		regtest.Eventually(t, name+" is "+reason, func() bool { return strings.HasSuffix(w.Reason(name, ocm.ConditionHubAccepted), "/"+reason) })
+	}
+	decide("thief", true, ocm.ReasonHubAccepted)
+	decide("thief", false, ocm.ReasonHubDenied)
+	regtest.Eventually(t, "the hub has read all claims", func() bool {
+		return !slices.ContainsFunc(names, func(name string) bool {
+			role, err := registration.GetClusterRole(t.Context(), w.Admin, name)
+			regtest.Must(t, err)
+			return registration.StateOf(w.Cluster(name), role, registration.Claim{}).Claim.AuthType == ""
+		})
+	})
+	regtest.Eventually(t, "an agent of before is recorded", func() bool {
 		taken, err := registration.GetClusterRole(t.Context(), w.Admin, "taken")
 		regtest.Must(t, err)
 		metav1.SetMetaDataAnnotation(&taken.ObjectMeta, ocm.AgentAnnotation, "agent0")
@@ -64,7 +82,7 @@ func TestApprove(t *testing.T) {
 		rule("cluster.open-cluster-management.io", "managedclusters", "get", "patch"),
 		rule("cluster.open-cluster-management.io", "managedclusters/accept", "update")))
 	var out bytes.Buffer
-	regtest.Must(t, approve(t.Context(), operator, []string{"known", "stranger", "rivals", "taken"}, &out))
+	regtest.Must(t, approve(t.Context(), operator, []string{"known", "stranger", "rivals", "taken", "thief"}, &out))
 	for name, want := range map[string]struct {
 		verdict  string
 		decision certificatesv1.RequestConditionType
@@ -74,6 +92,7 @@ func TestApprove(t *testing.T) {
 		"stranger": {"denied", certificatesv1.CertificateDenied},
 		"rivals":   {"left: another agent asks too, so a person decides", ""},
 		"taken":    {"left: the cluster has the agent agent0", ""},
+		"thief":    {"left: the cluster is denied", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if line := "cluster " + name + ", agent agent1: " + want.verdict + "\n"; !strings.Contains(out.String(), line) {
