@@ -9,7 +9,7 @@ export KUBE ?=
 CONTROL_PLANE := internal/testing/(kubetest|regtest)
 PART ?=
 # Lines of Go and Markdown with more than 120 columns: no change may add one, and whoever takes some away lowers it.
-LONG_LINES := 8591
+LONG_LINES := 8353
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 FLEET ?= 10000
