@@ -17,6 +17,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cache/metrics"
 )
@@ -65,7 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	switch {
 	case errors.Is(err, auth.ErrMisconfigured), errors.Is(err, auth.ErrDenied):
 		// Someone has to edit a ServiceAccount or a trust policy. The controller watches neither.
-		r.Events.Eventf(&obj, nil, corev1.EventTypeWarning, "IdentityUnavailable", "GetIdentity", "%s", err.Error())
+		r.Events.Eventf(&obj, nil, corev1.EventTypeWarning, "IdentityUnavailable", "GetIdentity", "%s", cause.ConditionOf(err, "", 0).Message)
 		return ctrl.Result{RequeueAfter: 5 * time.Minute}, nil
 	case err != nil && auth.RetryAfter(err) > 0:
 		return ctrl.Result{RequeueAfter: auth.RetryAfter(err)}, nil

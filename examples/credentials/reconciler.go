@@ -17,6 +17,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/auth/cause"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/gcp"
 	"github.com/workloadid/workloadid/cache"
@@ -88,7 +89,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	switch {
 	case errors.Is(err, auth.ErrMisconfigured), errors.Is(err, auth.ErrDenied):
 		// Someone has to edit a ServiceAccount, or what a cloud trusts. The error names both.
-		r.Events.Eventf(&obj, nil, corev1.EventTypeWarning, "CredentialUnavailable", "GetCredentials", "%s", err.Error())
+		r.Events.Eventf(&obj, nil, corev1.EventTypeWarning, "CredentialUnavailable", "GetCredentials", "%s", cause.ConditionOf(err, "", 0).Message)
 		return ctrl.Result{RequeueAfter: 5 * time.Minute}, nil
 	case auth.RetryAfter(err) > 0: // always so for auth.ErrThrottled
 		return ctrl.Result{RequeueAfter: auth.RetryAfter(err)}, nil

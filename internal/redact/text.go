@@ -25,6 +25,8 @@ const (
 	// replaced, in bytes. Shorter ones occur in ordinary text, where the gap
 	// would tell them.
 	minSecret = 8
+	// ellipsis ends a text that was cut.
+	ellipsis = "…"
 )
 
 // Text makes the message or the code of a service fit for an error: without
@@ -43,9 +45,15 @@ func Text(message string, secrets ...string) string {
 	return cut(text, maxHead) + text[end:]
 }
 
-// Line makes a whole message fit for an error, which may quote a service:
-// without secrets, one line, printable, cut to 1 KiB.
-func Line(message string, secrets ...string) string { return cut(line(message, secrets), maxLine) }
+// Line makes a whole message fit for an error, a condition or an Event, which may
+// quote a service: without secrets, one line, printable, at most 1 KiB.
+func Line(message string, secrets ...string) string {
+	text, most := line(message, secrets), maxLine
+	if len(text) > maxLine {
+		most -= len(ellipsis)
+	}
+	return cut(text, most)
+}
 
 // Clean replaces what the package promises to replace, and leaves everything else as it is.
 func Clean(text string, secrets ...string) string { return withoutLogins(without(text, secrets)) }
@@ -124,5 +132,5 @@ func cut(text string, most int) string {
 	for most > 0 && !utf8.RuneStart(text[most]) {
 		most--
 	}
-	return text[:most] + "…"
+	return text[:most] + ellipsis
 }

@@ -49,7 +49,7 @@ func TestText(t *testing.T) {
 func TestLineKeepsWholeMessages(t *testing.T) {
 	for name, tc := range map[string]struct{ in, want string }{
 		"1 KiB stays":       {strings.Repeat("x", 1<<10), strings.Repeat("x", 1<<10)},
-		"more is cut":       {strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<10) + "…"},
+		"more is cut":       {strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<10-len("…")) + "…"},
 		"one line":          {"a\nb", "a b"},
 		"without a secret":  {"a\n" + secretJWT, "a [redacted]"},
 		"without any login": {"Basic am9lOmh1bnRlcjItcGFzczE=", "Basic [redacted]"},
