@@ -106,8 +106,11 @@ type HubDriver interface {
 	// Name returns the auth type, the same as the agent's half.
 	Name() string
 
-	// Claim returns the identity that the cluster claims, such as an ARN, in one canonical form. It is pure and reads only its
-	// argument. ok is false if the cluster has no annotations of this driver. An error refuses the cluster and becomes its condition.
+	// Claim returns the identity that the cluster claims, such as an ARN, in
+	// one canonical form. It is pure and reads only its argument, of that only
+	// UID, annotations and spec: an administrator accepts what the hub has read
+	// from these. ok is false if the cluster has no annotations of this driver.
+	// An error refuses the cluster and becomes its condition.
 	Claim(cluster *ocm.ManagedCluster) (claim string, ok bool, err error)
 
 	// Approves reports whether the driver's configuration accepts the cluster without an administrator. By default it is false.

@@ -70,7 +70,7 @@ type State struct {
 	// without one.
 	Since time.Time
 	// Failure quotes the error that the hub met last and retries, empty if there
-	// is none.
+	// is none. An accepted agent can write the condition HubReconciled too.
 	Failure string
 	// Joined and Available are the status of these conditions, empty without
 	// one. The agent writes them.

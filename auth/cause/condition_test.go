@@ -71,7 +71,7 @@ func TestConditionsNameNoOtherIdentity(t *testing.T) {
 // The API server refuses an Event with a longer note.
 func TestMessageOfAConditionFitsAnEvent(t *testing.T) {
 	for name, err := range map[string]error{
-		"of this module": &auth.Error{Provider: "aws", Reason: auth.ErrDenied, Message: strings.Repeat("é", 2000), Remedy: "wait"},
+		"of this module": &auth.Error{Reason: auth.ErrDenied, Message: strings.Repeat("é", 2000), Remedy: "wait"},
 		"of another":     errors.New(strings.Repeat("no ", 2000)),
 	} {
 		t.Run(name, func(t *testing.T) {

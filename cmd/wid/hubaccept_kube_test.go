@@ -291,7 +291,7 @@ func requestOfSize(t *testing.T, key *ecdsa.PrivateKey, cluster, name string, si
 	return &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ocm.ClusterNameLabel: cluster}},
 		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName,
-			Request: append(bytes.Repeat([]byte("x\n"), max(0, size-len(block))/2), block...),
+			Request: append(bytes.Repeat([]byte("\n"), max(0, size-len(block))), block...),
 			Usages:  []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}},
 	}
 }

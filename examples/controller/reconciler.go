@@ -66,7 +66,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	switch {
 	case errors.Is(err, auth.ErrMisconfigured), errors.Is(err, auth.ErrDenied):
 		// Someone has to edit a ServiceAccount or a trust policy. The controller watches neither.
-		r.Events.Eventf(&obj, nil, corev1.EventTypeWarning, "IdentityUnavailable", "GetIdentity", "%s", cause.ConditionOf(err, "", 0).Message)
+		r.Events.Eventf(&obj, nil, corev1.EventTypeWarning, "IdentityUnavailable", "GetIdentity", "%s",
+			cause.ConditionOf(err, "", 0).Message) // an Event takes 1 KiB
 		return ctrl.Result{RequeueAfter: 5 * time.Minute}, nil
 	case err != nil && auth.RetryAfter(err) > 0:
 		return ctrl.Result{RequeueAfter: auth.RetryAfter(err)}, nil

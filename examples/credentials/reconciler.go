@@ -89,7 +89,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	switch {
 	case errors.Is(err, auth.ErrMisconfigured), errors.Is(err, auth.ErrDenied):
 		// Someone has to edit a ServiceAccount, or what a cloud trusts. The error names both.
-		r.Events.Eventf(&obj, nil, corev1.EventTypeWarning, "CredentialUnavailable", "GetCredentials", "%s", cause.ConditionOf(err, "", 0).Message)
+		r.Events.Eventf(&obj, nil, corev1.EventTypeWarning, "CredentialUnavailable", "GetCredentials", "%s",
+			cause.ConditionOf(err, "", 0).Message) // an Event takes 1 KiB
 		return ctrl.Result{RequeueAfter: 5 * time.Minute}, nil
 	case auth.RetryAfter(err) > 0: // always so for auth.ErrThrottled
 		return ctrl.Result{RequeueAfter: auth.RetryAfter(err)}, nil

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,8 +54,10 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		return err
 	}
 	claimed, claimErr := h.claim(cluster)
-	if _, ok := registration.RecordedClaim(role); !ok && claimErr != nil {
-		return claimErr
+	if _, ok := registration.RecordedClaim(role); !ok {
+		if err := cmp.Or(claimErr, checkShown(cluster, role, claimed)); err != nil {
+			return err
+		}
 	}
 	granted := registration.StateOf(cluster, role, claimed).Claim
 	driver, err := registration.Pick(h.options.Drivers, granted.AuthType)
@@ -82,6 +85,17 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		return err
 	}
 	return h.reportAccepted(ctx, cluster, granted, claimed, claimErr)
+}
+
+// checkShown refuses a first grant of another claim than the administrator was
+// shown: a hub with other drivers, or another default, reads another one.
+func checkShown(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, claimed registration.Claim) error {
+	shown := registration.StateOf(cluster, role, registration.Claim{}).Claim
+	if shown == (registration.Claim{}) || shown == claimed {
+		return nil
+	}
+	return refusal.New(reasonInvalidClaim, "the hub showed %s before the cluster was accepted, and reads %s now: "+
+		"deny the cluster and accept it again", shown, claimed)
 }
 
 // stateOf returns the state of a cluster without its claim.
@@ -124,7 +138,7 @@ func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	err = h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
 		Reason: ocm.ReasonHubDenied, Message: "denied, by an administrator of the hub or by the cluster itself: its RBAC is removed, and then whatever its driver granted besides. " +
 			"A client certificate stays valid until it expires: it has no rights now, and works again if the cluster is accepted again"})
-	if claimed, claimErr := h.claim(cluster); claimErr == nil && !isForeign(role, cluster.Name) {
+	if claimed, claimErr := h.claim(cluster); (claimErr == nil || isPending(role)) && !isForeign(role, cluster.Name) {
 		err = errors.Join(err, h.publish(ctx, cluster, role, claimed))
 	}
 	return errors.Join(err, h.revoke(ctx, cluster, true))
@@ -144,7 +158,9 @@ func wasAccepted(cluster *ocm.ManagedCluster) bool {
 // name, or of none.
 func (h *Hub) autoApprove(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
 	claimed, err := h.claim(cluster)
-	if err != nil {
+	if err != nil && isPending(role) {
+		return errors.Join(err, h.publish(ctx, cluster, role, claimed)) // nothing, in the place of what it showed
+	} else if err != nil {
 		return err
 	}
 	if err := h.publish(ctx, cluster, role, claimed); err != nil {

@@ -133,7 +133,7 @@ func clusterRules(cluster string, ocmAgents bool) []rbacv1.PolicyRule {
 }
 
 // deleteRecord deletes a role together with its record, unless it has changed since it was read. A denied cluster keeps the recorded agent
-// and its published claim in a role without rules. A role without a record is never deleted.
+// and its published claim in a role without rules. A role in which the hub wrote nothing is never deleted.
 func (h *Hub) deleteRecord(ctx context.Context, role *rbacv1.ClusterRole, denied bool) (err error) {
 	_, granted := registration.RecordedClaim(role)
 	switch keep := denied && (role.Annotations[ocm.AgentAnnotation] != "" || isPending(role)); {

@@ -153,6 +153,42 @@ func TestHubGrantsNoPublishedClaim(t *testing.T) {
 	}
 }
 
+// An administrator accepts what is shown, and a hub with other drivers reads
+// another claim.
+func TestHubGrantsNothingElseThanItShowed(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1", annotated(otherAnnotation, "id-evil")))
+	only := func(drivers ...registration.HubDriver) {
+		h.restart(func(o *hub.Options) { o.Drivers = drivers })
+	}
+	only(h.driver)
+	h.mustReconcile("cluster1") // shows the default driver
+	h.edit("cluster1", accept)
+	only(h.driver, h.other)
+	h.mustReconcile("cluster1")
+	h.wantAccepted("cluster1", "False/InvalidClaim")
+	if len(h.other.granted)+len(h.driver.granted) > 0 {
+		t.Errorf("the hub grants %q, %q", h.driver.granted, h.other.granted)
+	}
+	h.edit("cluster1", deny)
+	h.mustReconcile("cluster1")
+	h.edit("cluster1", accept)
+	h.mustReconcile("cluster1")
+	h.wantAccepted("cluster1", "True/"+ocm.ReasonHubAccepted)
+}
+
+func TestHubShowsNoClaimThatItRefuses(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1", annotated(driverAnnotation, "id-1")))
+	h.mustReconcile("cluster1")
+	h.restart(func(o *hub.Options) { o.Drivers = []registration.HubDriver{strictDriver{h.driver}} })
+	h.mustReconcile("cluster1")
+	role := roleFor("cluster1")
+	h.exists(role)
+	s := registration.StateOf(h.cluster("cluster1"), role, registration.Claim{})
+	if s.Stage != registration.StageRefused || s.Claim != (registration.Claim{}) {
+		t.Errorf("state %+v", s)
+	}
+}
+
 // The claim was published after the record was lost, and the hub crashed before
 // it denied the cluster.
 func TestHubTakesNoPublishedClaimForARecord(t *testing.T) {

@@ -40,7 +40,8 @@ const (
 // SetupWithManager adds the hub and the controllers of its drivers to a
 // manager, whose scheme needs [ocm.AddToScheme]. The hub reconciles up to
 // workers clusters at a time, so that a slow call for one cluster does not
-// delay the others.
+// delay the others. Elect a leader if several programs run it: two hubs with
+// other drivers would each write over what the other shows of a cluster.
 func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	if err := apiserver.CheckVerified(mgr.GetConfig()); err != nil {
 		return err
@@ -120,7 +121,7 @@ func matters(e event.UpdateEvent) bool {
 	if !ok1 || !ok2 {
 		return true
 	}
-	return before.Generation != now.Generation ||
+	return before.Generation != now.Generation || before.UID != now.UID ||
 		!before.DeletionTimestamp.Equal(now.DeletionTimestamp) ||
 		!maps.Equal(before.Annotations, now.Annotations) ||
 		!slices.Equal(before.Finalizers, now.Finalizers) ||

@@ -87,8 +87,14 @@ func (a *acceptance) readClaim(ctx context.Context) (waitingFor string, err erro
 	switch {
 	case a.claim.AuthType == "" && s.Stage == registration.StageRefused:
 		return "", a.refused(s)
+	case s.Stage == registration.StageDeleting:
+		return "", cli.Problem(auth.ErrMisconfigured, "wait until it is gone, and join it again",
+			"cluster %q is being deleted", name)
+	case a.claim.AuthType == "" && s.Failure != "":
+		return fmt.Sprintf("for the hub program to look at cluster %q, which it retries: %s", name, s.Failure), nil
 	case a.claim.AuthType == "":
-		return fmt.Sprintf("for the hub program to look at cluster %q: see whether Deployment %q runs", name, hubProgram), nil
+		return fmt.Sprintf("for the hub program to look at cluster %q: see whether Deployment %q runs, in the version of this command",
+			name, hubProgram), nil
 	case ok && recorded != a.claim && !a.cluster.Spec.HubAcceptsClient:
 		return "", cli.Problem(auth.ErrUnavailable, "run the command again when that is done",
 			"the hub is still taking away the access of cluster %q, which now claims %s", name, a.claim)
