@@ -121,6 +121,8 @@ func (e *examination) showDecision(context.Context) doctor.Finding {
 			"%s. %s", wanted, quote(*failing)), failing.LastTransitionTime.Time
 	case s.Stage == registration.StageAccepted && !s.Accepts:
 		f = doctor.Failed("HubNotActing", idle, "%s, but the agent still has access: %s", wanted, quote(c))
+	case s.Stage == registration.StageRefused && !s.Accepts:
+		f = doctor.Failed(c.Reason, e.action(c.Reason, e.readCluster("read the whole of it:")), "%s. %s", wanted, quote(c))
 	case !s.Accepts:
 		f, since = doctor.Failed("NotAccepted", e.accept(), "%s: the cluster waits for an administrator", wanted), e.cluster.CreationTimestamp.Time
 	case !s.Acted:

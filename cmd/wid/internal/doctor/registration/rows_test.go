@@ -140,7 +140,10 @@ func TestRows(t *testing.T) {
 		}, "", "its Events cannot be read", ""},
 		"Events in the cluster may not be read": {func(_ *testing.T, w *environment) { w.forbidden["Event "+agents] = true }, "", "? agent       its Events cannot be read", ""},
 		"denied":                                {func(_ *testing.T, w *environment) { w.decide(false, metav1.ConditionFalse, ocm.ReasonHubDenied) }, ocm.ReasonHubDenied, "✗ decision", accept},
-		"the hub has not acted":                 {func(_ *testing.T, w *environment) { w.decide(true, "", "") }, "HubNotActing", "✗ decision", "kubectl --context HUB logs"},
+		"refused before acceptance": {func(_ *testing.T, w *environment) {
+			w.decide(false, metav1.ConditionFalse, "InvalidClaim")
+		}, "InvalidClaim", "✗ decision", ""},
+		"the hub has not acted": {func(_ *testing.T, w *environment) { w.decide(true, "", "") }, "HubNotActing", "✗ decision", "kubectl --context HUB logs"},
 		"the hub's API server refuses what it does": {func(_ *testing.T, w *environment) {
 			w.decide(true, "", "")
 			meta.SetStatusCondition(&w.cluster().Status.Conditions, metav1.Condition{Type: ocm.ConditionReconciled, Status: metav1.ConditionFalse,
