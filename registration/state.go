@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,10 +42,14 @@ type Claim struct {
 	Value string
 }
 
-// String quotes the claim, and cuts it to a length that fits a line.
+// String quotes the claim, and cuts it to a length that fits a line. A cut one
+// shows its length, since two claims may begin alike.
 func (c Claim) String() string {
-	if c.Value == "" {
+	switch n := utf8.RuneCountInString(c.Value); {
+	case n == 0:
 		return fmt.Sprintf("auth type %q", c.AuthType)
+	case n > 300:
+		return fmt.Sprintf("auth type %q, claim %.300q… (%d characters)", c.AuthType, c.Value, n)
 	}
 	return fmt.Sprintf("auth type %q, claim %.300q", c.AuthType, c.Value)
 }

@@ -257,7 +257,9 @@ func (e *examination) showRole(context.Context) doctor.Finding {
 	switch authType := e.state.Claim.AuthType; {
 	case e.roleErr != nil && c.Status == "":
 		return unread("whether the cluster registers with an AWS role: %s", kubeerror.Message(e.roleErr))
-	case authType == "" && c.Status == "", authType != "" && authType != registration.AuthTypeAWS:
+	case authType == "" && c.Status == "":
+		return doctor.Skipped("The hub has read no claim of the cluster.")
+	case authType != "" && authType != registration.AuthTypeAWS:
 		return doctor.Skipped("The cluster does not register with an AWS role.")
 	case c.Status == metav1.ConditionFalse && c.Reason != ocm.ReasonWaiting:
 		verify := "wid hub policies --verify --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn " + shell.Word(claim, "CLUSTER_ARN") + " --oidc-issuer ISSUER"
