@@ -115,10 +115,11 @@ type AuthorizeRequest struct {
 	Annotations map[string]string
 	// Subject is the claim sub of the token that the SubjectIssuer of the call issues. It is empty without one.
 	Subject string
-	// SubjectIdentity is what the annotations ask of that issuer, where Subject
-	// does not tell it: SubjectClaims.Identity.
+	// SubjectIdentity names the identity that the annotations request of that
+	// issuer, if Subject does not: SubjectClaims.Identity.
 	SubjectIdentity string
-	// Identity is what the annotations ask for, such as a role ARN: the caller's, else the ServiceAccount's.
+	// Identity names the identity that the annotations request, such as a role
+	// ARN. The caller's annotations win over the ServiceAccount's.
 	Identity string
 	// Chain are the further identities that are assumed from Identity, in
 	// order, such as role ARNs. The credential is that of the last one. The

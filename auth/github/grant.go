@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 )
 
-// Grant is what an installation token may do.
+// Grant lists what an installation token may do.
 type Grant struct {
 	// AppID is the client ID of the App, or its numeric ID. Empty: Provider.AppID.
 	AppID string

@@ -58,7 +58,8 @@ type Provider struct {
 	// of auth.WithClusterID. A call for a ServiceAccount with another text, or
 	// with one if this is empty, is refused.
 	ClusterID string
-	// OwnGrant is what the controller gets in calls that name no ServiceAccount. Zero refuses those with ErrMisconfigured.
+	// OwnGrant applies to calls that name no ServiceAccount. Zero refuses them
+	// with ErrMisconfigured.
 	OwnGrant Grant
 
 	clients provider.HTTPClients

@@ -36,7 +36,7 @@ type Reconciler struct {
 	Use     func(context.Context, *Credentials) error
 }
 
-// Credentials belong to one ServiceAccount. Those of SDKs and clients renew themselves.
+// Credentials belong to one ServiceAccount. The fields for SDKs and clients renew themselves.
 type Credentials struct {
 	AWS, Azure, Google, OAuth auth.Token
 	ECR                       *auth.ArtifactRegistryCredentials
